@@ -29,7 +29,6 @@ from ramsis.policy.table import compressed, expanded
 from ramsis.profiles.sketch import midpoint_levels
 from ramsis.profiles.tails import Tails
 from ramsis.runtime.fields import Fields
-from ramsis.runtime.randomised import Randomised
 from ramsis.runtime.records import names, optional
 from ramsis.runtime.routing import DISPATCHES, DispatchRule
 from ramsis.runtime.table import POLICY_FORMAT, WAIT_CODE, DecisionTable, arrivals_label
@@ -87,8 +86,6 @@ class Policy:
     slo_classes
         Two or more by rising SLO where queries have several, ``slo_ms`` being the longest; the
         queue then stands by deadline. Else none.
-    randomised
-        The place of the table that has a second action, drawn by chance, if any.
     spare_idle
         Least number of idle workers with which, the queue being empty, a late answer by the
         fastest model takes nothing from others (less than 1e-6 of an accuracy); null if none.
@@ -138,7 +135,6 @@ class Policy:
     violation_price: float = 0.0
     prefer: str | None = None
     slo_classes: tuple[SloClass, ...] = ()
-    randomised: Randomised | None = None
     spare_idle: int | None = None
     budget: BudgetRecord | None = None
     replay: Replay | None = None
@@ -258,7 +254,7 @@ class Policy:
             arrivals=self.arrivals_label, idle=tuple(self.idle_levels.tolist()),
             queued=tuple(self.queue_levels.tolist()), slack_ms=tuple(self.slack_ms.tolist()),
             actions=self.actions.tolist(), rows=rows, row_of=row_of,
-            longer_queue=self.longer_queue, randomised=self.randomised,
+            longer_queue=self.longer_queue,
             spare_idle=self.spare_idle,
             run_as=tuple(model.run_as or () for model in self.models) if any(
                 model.run_as for model in self.models) else (),
@@ -351,15 +347,12 @@ class Policy:
 
     def _table_document(self) -> dict[str, Any]:
         rows, row_of = compressed(self.codes)
-        document: dict[str, Any] = {
+        return {
             "axes": {"idle": self.idle_levels.tolist(), "queued": self.queue_levels.tolist(),
                      "slack_ms": self.slack_ms.tolist()},
             "actions": self.actions.tolist(), "rows": rows, "index": row_of,
             "longer_queue": int(self.longer_queue),
         }
-        if self.randomised is not None:
-            document["randomised"] = _plain(self.randomised._asdict())
-        return document
 
     def _extras(self) -> dict[str, Any]:
         """The fields that stand only in the files that need them."""
@@ -432,7 +425,6 @@ class Policy:
             violation_price=0.0 if price is None else price,
             prefer=fields.text("prefer", PREFERENCES) if "prefer" in fields else None,
             slo_classes=classes_in(fields, table),
-            randomised=table.randomised,
             spare_idle=table.spare_idle,
             budget=optional(BudgetRecord, fields, "budget"),
             replay=optional(Replay, fields, "replay"),
@@ -449,7 +441,7 @@ class Policy:
 _KEYS = (
     *(name for name in names(Policy)
       if name not in ("idle_levels", "queue_levels", "slack_ms", "actions", "codes",
-                      "longer_queue", "randomised")),
+                      "longer_queue")),
     "format", "table",
 )
 

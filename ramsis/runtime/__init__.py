@@ -21,7 +21,6 @@ from ramsis.runtime.fields import Fields
 from ramsis.runtime.manifest import PolicyFile, read_manifest
 from ramsis.runtime.monitor import LoadMonitor
 from ramsis.runtime.policy_set import Choice, Level, PolicySet, Station, set_of_selectors
-from ramsis.runtime.randomised import Uniform
 from ramsis.runtime.routing import DISPATCHES, DispatchRule
 from ramsis.runtime.selector import DROP, Decision, Drop, Selector, Wait
 from ramsis.runtime.table import DecisionTable
@@ -32,36 +31,26 @@ __all__ = ["DISPATCHES", "DROP", "Choice", "Decision", "DecisionTable", "Dispatc
            "load_selector", "load_set", "selector_of", "set_of_selectors"]
 
 
-def selector_of(document: object, file: str, uniform: Uniform | None = None) -> Selector:
-    """Return the lookup of a policy document; ``file`` names it in messages.
-
-    ``uniform`` is the source of chance for policies that draw an action, see :class:`Selector`.
-    """
-    return Selector(decision_table(Fields(document, file)), uniform)
+def selector_of(document: object, file: str) -> Selector:
+    """Return the lookup of a policy document; ``file`` names it in messages."""
+    return Selector(decision_table(Fields(document, file)))
 
 
-def load_selector(
-    path: str | os.PathLike[str], *, uniform: Uniform | None = None
-) -> Selector:
+def load_selector(path: str | os.PathLike[str]) -> Selector:
     """Load the lookup of one policy file.
-
-    ``uniform`` is the source of chance for policies that draw an action, see :class:`Selector`.
 
     Raises
     ------
     InputFileError
         When the file cannot be read or what the lookup needs breaks the format.
     """
-    return selector_of(read_json(path), str(path), uniform)
+    return selector_of(read_json(path), str(path))
 
 
 def load_set(
     folder: str | os.PathLike[str], *, on_above_highest: Callable[[float], object] | None = None,
-    uniform: Uniform | None = None,
 ) -> PolicySet[Selector]:
     """The policies that a folder's ``manifest.json`` lists; see :class:`PolicySet`.
-
-    ``uniform`` is the source of chance for policies that draw an action, see :class:`Selector`.
 
     Raises
     ------
@@ -71,15 +60,13 @@ def load_set(
         dispatch rules.
     """
     def selector(listed: PolicyFile) -> Selector:
-        return selector_of(listed.document(), str(listed.path), uniform)
+        return selector_of(listed.document(), str(listed.path))
 
     return read_manifest(Path(folder)).map(selector, on_above_highest=on_above_highest)
 
 
-def load(
-    path: str | os.PathLike[str], *, uniform: Uniform | None = None,
-) -> Selector | PolicySet[Selector]:
+def load(path: str | os.PathLike[str]) -> Selector | PolicySet[Selector]:
     """A folder as a :class:`PolicySet`, a policy file as its selector."""
     if Path(path).is_dir():
-        return load_set(path, uniform=uniform)
-    return load_selector(path, uniform=uniform)
+        return load_set(path)
+    return load_selector(path)

@@ -18,17 +18,17 @@ library only.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from operator import attrgetter
+from random import Random
 from typing import Generic, TypeVar
 
 from ramsis.errors import InvalidValueError, check_not_negative, check_positive
 from ramsis.runtime.division import StationWorkers, division
 from ramsis.runtime.monitor import WINDOW_MS, LoadMonitor
 from ramsis.runtime.policy_set import Level, PolicySet
-from ramsis.runtime.randomised import Uniform, drawn_from
 from ramsis.runtime.selector import Selector
 from ramsis.runtime.station_queues import Orders, QueueState, Start, StationQueues, Ticket
 
@@ -50,7 +50,9 @@ class DispatchSettings:
     window_ms: float = WINDOW_MS  # the monitor's window
     # label of the arrival process whose levels serve; needed where a set has several
     process: str | None = None
-    uniform: Uniform | None = None  # source of chance for the routing among stations
+    # gives independent numbers, uniform in [0, 1), for the routing among stations; by default
+    # from the same seed each time
+    uniform: Callable[[], float] | None = None
 
     def __post_init__(self) -> None:
         check_not_negative("not a length of time", overhead_ms=self.overhead_ms,
@@ -98,7 +100,7 @@ class Dispatcher(Generic[R]):
         self.monitor = LoadMonitor(self.settings.window_ms)
         self._choice = policies.at(0.0, self.settings.process)
         self._worker_types = dict(policies.worker_types)
-        self._uniform = drawn_from(self.settings.uniform)
+        self._uniform = self.settings.uniform or Random(0).random
         workers = sum(self._worker_types.values())
         self._serving = [0] * workers
         self._up, self._busy = [True] * workers, [False] * workers

@@ -16,7 +16,6 @@ from operator import index
 from typing import Any, NamedTuple, TypeVar
 
 from ramsis.errors import InvalidValueError
-from ramsis.runtime.randomised import Either, Randomised, Uniform, drawn_from
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.runtime.table import (
     AS_LAST_CODE,
@@ -87,9 +86,6 @@ class Selector:
     ----------
     table
         The lookup's part of a policy; kept as the attribute ``table``.
-    uniform
-        Source of chance where the table has a place with two actions, such as
-        ``random.Random(7).random``; by default one of a fixed seed.
 
     Attributes
     ----------
@@ -114,15 +110,14 @@ class Selector:
     """
 
     __slots__ = ("_level", "_longer", "_longest", "_most", "_rows", "_shared", "_single",
-                 "_uniform", "largest_batch", "table")
+                 "largest_batch", "table")
 
-    def __init__(self, table: DecisionTable, uniform: Uniform | None = None) -> None:
+    def __init__(self, table: DecisionTable) -> None:
         self.table = table
         self.largest_batch = max((batch for _, batch in table.actions), default=0)
         self._longest, self._most = table.queued[-1], table.idle[-1]
         self._single = self._most == 1
         self._shared = not DISPATCHES[table.dispatch].own_queues
-        self._uniform = drawn_from(uniform)
         by_level, self._longer = compiled(table)
         self._level = [-1, *_repeated(range(len(table.queued) - 1), table.queued)]
         self._rows: list[list[Any]] = [[_NEVER] * len(self._level),
@@ -152,16 +147,10 @@ class Selector:
                 if idle is None:
                     if self._single:
                         edges, answers = self._rows[1][self._level[queued]]
-                        found: Any = answers[bisect_right(edges, slack_ms)]
-                        if type(found) is Either:
-                            found = found.drawn(self._uniform)
-                        return found  # type: ignore[no-any-return]
+                        return answers[bisect_right(edges, slack_ms)]  # type: ignore[no-any-return]
                 elif 0 < idle <= self._most:
                     edges, answers = self._rows[idle][self._level[queued]]
-                    found = answers[bisect_right(edges, slack_ms)]
-                    if type(found) is Either:
-                        found = found.drawn(self._uniform)
-                    return found  # type: ignore[no-any-return]
+                    return answers[bisect_right(edges, slack_ms)]  # type: ignore[no-any-return]
                 elif idle == 0:  # a central queue asks at each arrival
                     return self._rows[idle][queued]  # type: ignore[no-any-return]
         except TypeError:
@@ -207,8 +196,7 @@ class Selector:
             return self._longer
         level = self._level[min(queued, self._longest)]
         edges, answers = self._rows[min(idle, self._most)][level]
-        found: Answer | Either[Answer] = answers[bisect_right(edges, slack_ms)]
-        return found.drawn(self._uniform) if isinstance(found, Either) else found
+        return answers[bisect_right(edges, slack_ms)]  # type: ignore[no-any-return]
 
     def late_answer(self, idle: int, queued: int) -> Decision | None:
         """What may serve a request that was dropped, late, with capacity that nobody else needs.
@@ -242,10 +230,6 @@ def compiled(table: DecisionTable) -> tuple[list[list[Row]], Drop | Decision | N
     actions = [Decision(table.models[m], b, table.size_of(m, b)) for m, b in table.actions]
     rows = [_row(row, table.slack_ms, actions) for row in table.rows]
     by_level = [[rows[r] for r in line] for line in table.row_of]
-    if table.randomised is not None:
-        i, n, j = table.randomised.place
-        by_level[i][n] = _randomised_row(
-            table.rows[table.row_of[i][n]], j, table.randomised, table.slack_ms, actions)
     return by_level, _longer(table.longer_queue, actions)
 
 
@@ -303,30 +287,3 @@ def _row(
         else:
             answers.append(DROP if code == DROP_CODE else actions[code])
     return edges, tuple(answers)
-
-
-def _randomised_row(
-    row: Sequence[int], j: int, randomised: Randomised, slack_ms: tuple[float, ...],
-    actions: Sequence[Decision],
-) -> Row:
-    """A row whose bin j has two actions: it is cut there, so that a wait above ends at it."""
-    starts = sorted({*row[::2], j, j + 1} - {len(slack_ms)})
-    codes = [row[2 * (bisect_right(row[::2], b) - 1) + 1] for b in starts]
-    at = starts.index(j)
-
-    def answers(code: int) -> tuple[tuple[float, ...], tuple[Answer, ...]]:
-        here = [*codes[:at], code, *codes[at + 1:]]
-        return _row([x for pair in zip(starts, here, strict=True) for x in pair], slack_ms,
-                    actions)
-
-    edges, usual = answers(codes[at])
-    _, other = answers(randomised.code)
-    either = Either(_lasting(usual, at), _lasting(other, at), randomised.probability)
-    return edges, (*usual[:at], either, *usual[at + 1:])
-
-
-def _lasting(answers: tuple[Answer, ...], at: int) -> Answer:
-    """The answer at a place of a row; a wait goes on through a wait below it."""
-    if not (isinstance(answers[at], Wait) and at > 0 and isinstance(answers[at - 1], Wait)):
-        return answers[at]
-    return answers[at - 1]

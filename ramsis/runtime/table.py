@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ramsis.errors import InvalidValueError
-from ramsis.runtime.randomised import Randomised
 
 POLICY_FORMAT = "ramsis.policy/1"
 MAX_WORKERS = 1_000_000
@@ -65,8 +64,6 @@ class DecisionTable(NamedTuple):
         ``row_of[i-1][n-1]``: the row for idle level i and queue level n.
     longer_queue
         Code for a queue longer than the last level, not to wait; or :data:`AS_LAST_CODE`.
-    randomised
-        The place that has a second action, if any.
     spare_idle
         Idle workers with which, the queue being empty, a late answer takes nothing from others.
     run_as
@@ -89,7 +86,6 @@ class DecisionTable(NamedTuple):
     rows: Sequence[Sequence[int]]
     row_of: Sequence[Sequence[int]]
     longer_queue: int
-    randomised: Randomised | None = None
     spare_idle: int | None = None
     run_as: Sequence[Sequence[int]] = ()
     slowness: float = 1.0

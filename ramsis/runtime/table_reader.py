@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from ramsis.errors import FRACTION, INNER, POSITIVE
+from ramsis.errors import FRACTION, POSITIVE
 from ramsis.runtime.fields import Fields
-from ramsis.runtime.randomised import Randomised
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.runtime.table import (
     AS_LAST_CODE,
@@ -29,7 +28,7 @@ from ramsis.runtime.table import (
 )
 
 _MAX_MODELS = 10_000
-_TABLE_KEYS = ("axes", "actions", "rows", "index", "longer_queue", "randomised")
+_TABLE_KEYS = ("axes", "actions", "rows", "index", "longer_queue")
 
 
 class _Allowed(NamedTuple):
@@ -103,8 +102,6 @@ def decision_table(fields: Fields) -> DecisionTable:
         slack_ms=slack_ms, actions=actions, rows=rows,
         row_of=_row_of(table, len(idle) - 1, queued, rows, actions, allowed),
         longer_queue=_longer_queue(table, len(actions), allowed),
-        randomised=_randomised(table, (len(idle) - 1, len(queued) - 1, len(slack_ms)), queued,
-                               actions, allowed),
         spare_idle=fields.whole_or_none("spare_idle", 0),
         run_as=_run_as(fields),
         slowness=slowness_of(fields),
@@ -249,28 +246,3 @@ def _longer_queue(table: Fields, actions: int, allowed: _Allowed) -> int:
         raise table.refusal("longer_queue", "not what a longer queue can get", value=code,
                             allowed=", ".join(words))
     return code
-
-
-def _randomised(
-    table: Fields, shape: tuple[int, int, int], queued: tuple[int, ...],
-    actions: Sequence[Sequence[int]], allowed: _Allowed,
-) -> Randomised | None:
-    """The place with a second action; None where there is none."""
-    found = table.child_or_none("randomised")
-    if found is None:
-        return None
-    found.only(Randomised._fields)
-    place = found.items("place", len(shape))
-    if set(map(type, place)) != {int}:
-        raise found.refusal("place", "not whole numbers", value=place)
-    if not all(0 <= at < size for at, size in zip(place, shape, strict=True)):
-        raise found.refusal("place", "outside the table", value=place,
-                            allowed=f"indices below {list(shape)}")
-    code, level = found.value("code"), queued[place[1] + 1]
-    if not allowed.is_code(code, len(actions)) or (
-            code >= 0 and not allowed.batch_fits(actions[code][1], level)):
-        how = "of" if allowed.whole_queue else "up to"
-        raise found.refusal("code", "no action for this place", value=code,
-                            allowed=f"{allowed.words(len(actions))}; a batch {how} {level}")
-    i, n, j = place
-    return Randomised(found.number("probability", INNER), (i, n, j), code)

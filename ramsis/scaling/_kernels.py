@@ -20,7 +20,7 @@ from ramsis.sim.tables import CentralTables, Tables
 
 _STRETCH = 32  # requests of each worker that are simulated in turn
 
-ARRIVED, HEAD, _GONE, _DRAWN, IDLE, FIRST, BUSY, LEAVING, COUNTS = range(9)
+ARRIVED, HEAD, _GONE, IDLE, FIRST, BUSY, LEAVING, COUNTS = range(8)
 _TIMER, _WAKE, WORK, LEFT, TIMES = range(5)
 ASSIGNED, TURN = range(2)
 
@@ -28,9 +28,9 @@ ASSIGNED, TURN = range(2)
 class CentralState(NamedTuple):
     """Where a central queue is."""
 
-    # shape (8,): requests that have arrived; the head of the queue; arrivals that left the
-    # monitor's window; coins drawn; idle workers; first place of the ring; busy workers; how
-    # many of the next workers that end a batch leave
+    # shape (7,): requests that have arrived; the head of the queue; arrivals that left the
+    # monitor's window; idle workers; first place of the ring; busy workers; how many of the next
+    # workers that end a batch leave
     counts: IntArray
     # shape (4,): when to ask again, and the slack then; time of all batches so far; sum of the
     # times at which workers left
@@ -105,15 +105,13 @@ def central_queue(
     table is asked at once.
     """
     counts, clocks, times, heads, sizes = state
-    _, longest, idle_row, queue_row, edges_ms, codes, models, batches, longer, mixed, chance = (
-        tables)
-    quantiles_ms, levels, uniform, coins = (
-        terms.quantiles_ms, terms.quantile_levels, terms.uniform, terms.coin)
+    _, longest, idle_row, queue_row, edges_ms, codes, models, batches, longer = tables
+    quantiles_ms, levels, uniform = terms.quantiles_ms, terms.quantile_levels, terms.uniform
     near = terms.near_level
     finish_of, model_of = out
     n, slo_ms, most = arrival_ms.size, terms.slo_ms, idle_row.shape[1] - 1
     mask = times.size - 1
-    arrived, head, gone, drawn = counts[ARRIVED], counts[HEAD], counts[_GONE], counts[_DRAWN]
+    arrived, head, gone = counts[ARRIVED], counts[HEAD], counts[_GONE]
     idles, first, busy, leaving = counts[IDLE], counts[FIRST], counts[BUSY], counts[LEAVING]
     timer_ms, wake_ms, work_ms, left_ms = (
         clocks[_TIMER], clocks[_WAKE], clocks[WORK], clocks[LEFT])
@@ -155,15 +153,8 @@ def central_queue(
                 i, row = idle_row[level, min(idles, most)], queue_row[level, queued]
                 j = _bin(edges_ms, level, min(deadline_ms - now_ms, at_most))
                 answer = int(codes[level, i, row, j])
-                # Whether the place with two answers is in this row.
-                here = mixed[level, 0] == i and mixed[level, 1] == row
-                if here and mixed[level, 2] == j:
-                    if coins.size > 0 and coins[drawn % coins.size] < chance[level]:
-                        answer = int(mixed[level, 3])
-                    drawn += 1
                 if answer == -1:
-                    while j > 0 and codes[level, i, row, j - 1] == -1 and not (
-                            here and mixed[level, 2] == j - 1):
+                    while j > 0 and codes[level, i, row, j - 1] == -1:
                         j -= 1
                     if j > 0:  # to be asked again when the slack has fallen below this bin
                         wake_ms = np.nextafter(edges_ms[level, j], -np.inf)
@@ -190,7 +181,7 @@ def central_queue(
                 finish_of[index(head)] = end_ms
                 model_of[index(head)] = model
                 head += 1
-    counts[ARRIVED], counts[HEAD], counts[_GONE], counts[_DRAWN] = arrived, head, gone, drawn
+    counts[ARRIVED], counts[HEAD], counts[_GONE] = arrived, head, gone
     counts[IDLE], counts[FIRST], counts[BUSY], counts[LEAVING] = idles, first, busy, leaving
     clocks[_TIMER], clocks[_WAKE], clocks[WORK], clocks[LEFT] = (
         timer_ms, wake_ms, work_ms, left_ms)
@@ -208,9 +199,8 @@ def round_robin(
     """
     counts, work, following, heads, tails, lasts, waiting, queued_of, free_at, first_of, size_of, \
         seen, past = state
-    _, _, last_row, slack_ms, per_ms, first_bin, models, batches, mixed, chance = tables
-    quantiles_ms, levels, uniform, coins = (
-        terms.quantiles_ms, terms.quantile_levels, terms.uniform, terms.coin)
+    _, _, last_row, slack_ms, per_ms, first_bin, models, batches = tables
+    quantiles_ms, levels, uniform = terms.quantiles_ms, terms.quantile_levels, terms.uniform
     near = terms.near_level
     finish_of, model_of = out
     assigned, turn, work_ms = counts[ASSIGNED], counts[TURN], work[0]
@@ -261,9 +251,8 @@ def round_robin(
                 j += slack_ms[level, j + 1] <= left_ms
                 while slack_ms[level, j + 1] <= left_ms:
                     j += 1
-                coin = coins[head] if coins.size > 0 else 1.0
-                model, batch = _answer(models, batches, mixed, chance,
-                                       (level, min(queued - 1, last_row[level]), j), coin)
+                model, batch = _answer(models, batches,
+                                       (level, min(queued - 1, last_row[level]), j))
                 if batch == 0:
                     model_of[head] = -2
                     head = int(following[index(head)])

@@ -162,11 +162,6 @@ class DecisionTables:
         """Whether service times are drawn."""
         return len(self.levels) > 1
 
-    @property
-    def by_chance(self) -> bool:
-        """Whether an answer is drawn."""
-        return any(one.by_chance for one in self.tables.values())
-
     def size(self, active: int) -> int:
         """The number whose policies so many active workers play: the same, or the next smaller.
 
@@ -277,7 +272,7 @@ class FleetTerms(ScaledFleet):
     start: int  # workers at the beginning, when all are active; least <= start <= most
     # when arrivals stop and costs end, > 0; by default the end of the interval of the last
     duration_s: float | None = None
-    seed: int = 0  # of service times, answers by chance and of which workers fail
+    seed: int = 0  # of service times and of which workers fail
     window_ms: float = WINDOW_MS  # of the load monitor that policies are chosen by, > 0
     forecast: Forecast | None = None  # what the rule is told of the load to come
     failures: Sequence[float] = ()  # times in seconds, >= 0, at which an active worker fails
@@ -327,8 +322,7 @@ def play(
         raise out_of_range("arrival_ms", f"{arrivals[0]:g} to {arrivals[-1]:g}",
                            f"0 to {duration_ms:g}, the duration")
     rng = np.random.default_rng(fleet.seed)
-    given = DrawnRequests.drawn(arrivals, duration_ms, rng, draws=tables.draws,
-                        by_chance=tables.by_chance)
+    given = DrawnRequests.drawn(arrivals, duration_ms, rng, draws=tables.draws)
     station = _STATIONS[tables.dispatch](_Tables(tables, given, fleet), fleet.start)
     workers = _Workers(station, fleet, rng.spawn(1)[0])
     decisions = np.zeros((len(edge_ms) - 1, 3), np.int64)  # wanted, active, starting
@@ -492,7 +486,7 @@ class _Tables:
             slo_ms=float(fleet.slo_ms), network_ms=float(tables.network_ms), workers=0, level=-1,
             window_ms=window_ms, shortest_ms=SHORTEST_SPAN * window_ms,
             quantiles_ms=tables.quantiles_ms, quantile_levels=tables.levels,
-            near_level=near_levels(tables.levels), uniform=given.uniform, coin=given.coin,
+            near_level=near_levels(tables.levels), uniform=given.uniform,
             spell_ms=np.empty(0), spell_first=np.zeros(1, np.int64), spell_factor=1.0))
         for workers, compiled in tables.tables.items():
             self.known[workers] = uniform(compiled.tables), terms

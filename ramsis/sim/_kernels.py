@@ -42,9 +42,6 @@ class RunTerms(NamedTuple):
     quantile_levels: FloatArray  # shape (Q,)
     near_level: NDArray[np.int64]  # as of :func:`~ramsis.cluster.quantiles.near_levels`
     uniform: FloatArray  # shape (n,)
-    # shape (n,): A uniform number for each head of a worker's queue, or, in turn, for each time
-    # that such a place of a central queue's table is asked
-    coin: FloatArray
     # spell_ms, spell_first, spell_factor: as of :class:`~ramsis.sim.slow_spells.DrawnSpells`
     spell_ms: FloatArray
     spell_first: NDArray[np.int64]
@@ -90,16 +87,12 @@ def _near_bin(
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
 def _answer(
-    model: NDArray[np.int16], batch: NDArray[np.int16], mixed: NDArray[np.int64],
-    chance: FloatArray, place: tuple[int, int, int], coin: float,
+    model: NDArray[np.int16], batch: NDArray[np.int16], place: tuple[int, int, int]
 ) -> tuple[int, int]:
-    """Model and batch at a level, row and bin, for a uniform number; a batch of 0 drops."""
+    """Return model and batch at a level, row and bin; a batch of 0 drops."""
     level, row, j = place
-    other = ((mixed[level, 0] == row) & (mixed[level, 1] == j)) & (coin < chance[level])
-    found = int(model[index(level), index(row), index(j)])
-    size = int(batch[index(level), index(row), index(j)])
-    other_found, other_size = int(mixed[level, 2]), int(mixed[level, 3])
-    return (other_found if other else found), (other_size if other else size)
+    return (int(model[index(level), index(row), index(j)]),
+            int(batch[index(level), index(row), index(j)]))
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -157,9 +150,8 @@ def round_robin(
     All workers are simulated through one stretch of the arrivals after the other, so that these
     are near at hand for each.
     """
-    _, _, last, slack_ms, per_ms, first_bin, models, batches, mixed, chance = tables
-    quantiles_ms, levels, uniform, coins = (
-        terms.quantiles_ms, terms.quantile_levels, terms.uniform, terms.coin)
+    _, _, last, slack_ms, per_ms, first_bin, models, batches = tables
+    quantiles_ms, levels, uniform = terms.quantiles_ms, terms.quantile_levels, terms.uniform
     near, slowness = terms.near_level, terms.slowness
     start_ms, finish_ms, worker_of, model_of, size_of, queued_of, batch_of, drop_queued = out
     n, workers, spells = arrival_ms.size, terms.workers, terms.spell_first.size > 1
@@ -193,9 +185,8 @@ def round_robin(
                 j += slack_ms[level, j + 1] <= left_ms
                 while slack_ms[level, j + 1] <= left_ms:
                     j += 1
-                coin = coins[head] if coins.size > 0 else 1.0
-                model, batch = _answer(models, batches, mixed, chance,
-                                       (level, min(queued - 1, last[level]), j), coin)
+                model, batch = _answer(models, batches,
+                                       (level, min(queued - 1, last[level]), j))
                 if batch == 0:
                     batch_of[head] = -2
                     drop_ms[head] = now_ms
@@ -256,9 +247,8 @@ def first_come(
     arrival_ms: FloatArray, tables: Tables, terms: RunTerms, out: DecisionRoom, drop_ms: FloatArray
 ) -> int:
     """One queue; a worker that has been idle longest takes from its head by the table."""
-    _, _, last, slack_ms, per_ms, first_bin, models, batches, mixed, chance = tables
-    quantiles_ms, levels, uniform, coins = (
-        terms.quantiles_ms, terms.quantile_levels, terms.uniform, terms.coin)
+    _, _, last, slack_ms, per_ms, first_bin, models, batches = tables
+    quantiles_ms, levels, uniform = terms.quantiles_ms, terms.quantile_levels, terms.uniform
     near = terms.near_level
     start_ms, finish_of, worker_of, model_of, size_of, queued_of, batch_of, drop_queued = out
     n, workers, spells = arrival_ms.size, terms.workers, terms.spell_first.size > 1
@@ -292,9 +282,8 @@ def first_come(
             j = _near_bin(per_ms, first_bin, level, left_ms)
             while left_ms > 0.0 and slack_ms[level, j + 1] <= left_ms:
                 j += 1
-            coin = coins[head] if coins.size > 0 else 1.0
-            model, batch = _answer(models, batches, mixed, chance,
-                                   (level, min(arrived - head - 1, last[level]), j), coin)
+            model, batch = _answer(models, batches,
+                                   (level, min(arrived - head - 1, last[level]), j))
             if batch == 0:
                 batch_of[head] = -2
                 drop_ms[head] = now_ms
@@ -332,9 +321,8 @@ def shortest_queue(
     arrival_ms: FloatArray, tables: Tables, terms: RunTerms, out: DecisionRoom, drop_ms: FloatArray
 ) -> int:
     """Each query to a short queue, as :class:`ramsis.runtime.routing.ShortestQueue` says."""
-    _, _, last, slack_ms, per_ms, first_bin, models, batches, mixed, chance = tables
-    quantiles_ms, levels, uniform, coins = (
-        terms.quantiles_ms, terms.quantile_levels, terms.uniform, terms.coin)
+    _, _, last, slack_ms, per_ms, first_bin, models, batches = tables
+    quantiles_ms, levels, uniform = terms.quantiles_ms, terms.quantile_levels, terms.uniform
     near, slowness = terms.near_level, terms.slowness
     start_ms, finish_of, worker_of, model_of, size_of, queued_of, batch_of, drop_queued = out
     n, workers, spells = arrival_ms.size, terms.workers, terms.spell_first.size > 1
@@ -396,9 +384,8 @@ def shortest_queue(
             j = _near_bin(per_ms, first_bin, level, left_ms)
             while left_ms > 0.0 and slack_ms[level, j + 1] <= left_ms:
                 j += 1
-            coin = coins[query] if coins.size > 0 else 1.0
-            model, batch = _answer(models, batches, mixed, chance,
-                                   (level, min(waiting[worker] - 1, last[level]), j), coin)
+            model, batch = _answer(models, batches,
+                                   (level, min(waiting[worker] - 1, last[level]), j))
             if batch == 0:
                 batch_of[query] = -2
                 drop_ms[query] = now_ms
@@ -470,10 +457,8 @@ def central_queue(
 ) -> int:
     """One queue of policies that count idle workers."""
     slo_of, line_of, order, starts = lines
-    _, longest, idle_row, queue_row, edges_ms, codes, models, batches, longer, mixed, chance = (
-        tables)
-    quantiles_ms, levels, uniform, coins = (
-        terms.quantiles_ms, terms.quantile_levels, terms.uniform, terms.coin)
+    _, longest, idle_row, queue_row, edges_ms, codes, models, batches, longer = tables
+    quantiles_ms, levels, uniform = terms.quantiles_ms, terms.quantile_levels, terms.uniform
     near, slowness = terms.near_level, terms.slowness
     start_ms, finish_of, worker_of, model_of, size_of, queued_of, batch_of, drop_queued = out
     n, workers, spells = arrival_ms.size, terms.workers, terms.spell_first.size > 1
@@ -489,7 +474,7 @@ def central_queue(
     last_bin = edges_ms.shape[1] - 1
     head_of, end = starts[:-1].copy(), starts[:-1].copy()
     level = terms.level
-    timer_ms, wake_ms, drawn = np.inf, np.inf, 0
+    timer_ms, wake_ms = np.inf, np.inf
     batch_of[:] = -1
     while True:
         next_ms = arrival_ms[index(arrived)] if arrived < n else np.inf
@@ -533,15 +518,8 @@ def central_queue(
                     if not edges_ms[at, index(j)] <= left_ms:  # as of a head that has just come
                         j = _bin(edges_ms, level, left_ms)
                     answer = int(codes[at, i, row, index(j)])
-                    # Whether the place with two answers is in this row.
-                    here = mixed[at, 0] == i and mixed[at, 1] == row
-                    if here and mixed[at, 2] == j:
-                        if coins.size > 0 and coins[drawn % coins.size] < chance[at]:
-                            answer = int(mixed[at, 3])
-                        drawn += 1
                     if answer == -1:
-                        while j > 0 and codes[at, i, row, index(j - 1)] == -1 and not (
-                                here and mixed[at, 2] == j - 1):
+                        while j > 0 and codes[at, i, row, index(j - 1)] == -1:
                             j -= 1
                         if j > 0:  # to be asked again when the slack has fallen below this bin
                             wake_ms = np.nextafter(edges_ms[at, index(j)], -np.inf)

@@ -17,7 +17,6 @@ from ramsis.compiling import uniform
 from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
 from ramsis.runtime.policy_set import Level
 from ramsis.sim import _kernels
-from ramsis.sim.engine.on_fleets import coins
 from ramsis.sim.fleet import Fleet, Fleets, site_of
 from ramsis.sim.plan import StationPlan
 from ramsis.sim.run import DROPPED, NEVER_ANSWERED, Run
@@ -27,14 +26,13 @@ from ramsis.sim.tables import Compiled
 
 @dataclass(frozen=True, eq=False)
 class DrawnRequests:
-    """Inputs of a run: arrivals, and random numbers for service times and actions."""
+    """Inputs of a run: arrivals, and random numbers for service times."""
 
     arrival_ms: FloatArray  # not falling, shape (n,)
     duration_ms: float  # when arrivals stop
     # shape (n,): the number that draws the service time of a batch whose first query it belongs
     # to
     uniform: FloatArray
-    coin: FloatArray  # numbers that draw randomised actions, shape (n,)
     # shape (n,): deadline of each query after its arrival; for central queues
     slo_ms: FloatArray | None = None
     spells: DrawnSpells = NO_SPELLS  # when workers are slow
@@ -42,26 +40,23 @@ class DrawnRequests:
     @classmethod
     def drawn(
         cls, arrival_ms: FloatArray, duration_ms: float, rng: np.random.Generator,
-        slo_ms: FloatArray | None = None, *, draws: bool = True, by_chance: bool = True,
+        slo_ms: FloatArray | None = None, *, draws: bool = True,
     ) -> DrawnRequests:
         """Arrivals with numbers from a generator, the same as the plain engine draws from it.
 
         Parameters
         ----------
-        draws, by_chance : bool
-            Whether service times, and actions, are drawn; numbers that are not needed are left
-            out.
+        draws : bool
+            Whether service times are drawn; numbers that are not needed are left out.
         """
         n = len(arrival_ms)
-        return cls(arrival_ms, duration_ms, rng.random(n if draws else 0),
-                   coins(rng, n) if by_chance else np.empty(0), slo_ms)
+        return cls(arrival_ms, duration_ms, rng.random(n if draws else 0), slo_ms)
 
-    def part(self, queries: IntArray, *, coins_in_turn: bool) -> DrawnRequests:
-        """Some of the queries. Coins that are used in turn do not belong to queries."""
+    def part(self, queries: IntArray) -> DrawnRequests:
+        """Return some of the queries."""
         return DrawnRequests(
             self.arrival_ms[queries], self.duration_ms,
             self.uniform[queries] if self.uniform.size else self.uniform,
-            self.coin if coins_in_turn or not self.coin.size else self.coin[queries],
             None if self.slo_ms is None else self.slo_ms[queries], self.spells)
 
 
@@ -93,7 +88,6 @@ def replay(
         quantile_levels=fleet.service_times.levels,
         near_level=near_levels(fleet.service_times.levels),
         uniform=given.uniform if fleet.draws else np.empty(0),
-        coin=given.coin if scheduler.by_chance else np.empty(0),
         spell_ms=given.spells.edge_ms, spell_first=given.spells.first,
         spell_factor=given.spells.factor, slowness=scheduler.slowness,
     ))
@@ -200,7 +194,7 @@ def replay_level(
         compiled = one.plan.compiled
         assert compiled is not None
         mine = np.flatnonzero(route == one.number)
-        part = given.part(mine, coins_in_turn=compiled.central)
+        part = given.part(mine)
         part = replace(part, spells=given.spells.of_workers(one.workers))
         runs.append((one, mine, replay(one.fleet, compiled, part, load_qps * one.load_share)))
     return _joined(fleets, given, runs)

@@ -241,11 +241,8 @@ def run_cluster(
     if settings.engine != "plain" and level is not None and have_kernels(level):
         from ramsis.sim.compiled import DrawnRequests, replay, replay_level, routes
 
-        compiled = [station.policy.plan.compiled for station in level.stations]
         given = DrawnRequests.drawn(times, workload.duration_ms, service, slos,
-                                    draws=fleets.fleets[0].draws,
-                                    by_chance=any(one is not None and one.by_chance
-                                                  for one in compiled))
+                                    draws=fleets.fleets[0].draws)
         given = replace(given, spells=spells)
         if one is not None and one.plan.compiled is not None:
             return replay(one.fleet, one.plan.compiled, given, stated_qps, settings.monitor_ms)

@@ -176,11 +176,6 @@ class StationView:
         return self._engine.now_ms
 
     @property
-    def coins(self) -> list[float]:
-        """As of the engine."""
-        return self._engine.coins
-
-    @property
     def monitored(self) -> bool:
         """As of the engine."""
         return self._engine.monitored

@@ -42,10 +42,6 @@ class Tables(NamedTuple):
     # model, batch: A batch of 0 drops the earliest query, shape (L, N+1, J)
     model: NDArray[np.int16]
     batch: NDArray[np.int16]
-    # shape (L, 4): row, bin, model and batch of the second answer that a level's table has at
-    # one place; row -1 where it has none
-    mixed: NDArray[np.int64]
-    chance: NDArray[np.float64]  # probability of the second answer, shape (L,)
 
 
 class CentralTables(NamedTuple):
@@ -62,10 +58,6 @@ class CentralTables(NamedTuple):
     model: NDArray[np.int16]
     batch: NDArray[np.int16]
     longer: NDArray[np.int64]  # the answer to a longer queue, as in ``answer``, shape (L,)
-    # shape (L, 4): indices of the place that has a second answer, and that answer; the first -1
-    # where there is none
-    mixed: NDArray[np.int64]
-    chance: NDArray[np.float64]  # probability of the second answer, shape (L,)
 
 
 @dataclass(frozen=True)
@@ -78,10 +70,7 @@ class Compiled:
 
     @property
     def central(self) -> bool:
-        """Return whether it is a central queue, where requests may have different SLOs.
-
-        Random numbers draw answers in turn there; in other queues each request has its own number.
-        """
+        """Return whether it is a central queue, where requests may have different SLOs."""
         return self.kernel == "central-queue"
 
     def check(self, models: int, max_batch: int) -> None:
@@ -98,18 +87,12 @@ class Compiled:
                 raise SchedulerError(f"no such {what}", where="tables of the scheduler",
                                      value=int(held.max()), allowed=f"at most {most}")
 
-    @property
-    def by_chance(self) -> bool:
-        """Whether an answer is drawn."""
-        return bool(self.tables.chance.any())
-
 
 class TableOfLevel(NamedTuple):
     """One level: a load, and its table, (N, J), as in :class:`Tables`.
 
     ``overflow`` is the answer to a longer queue; where the batch is 0, it is that of the last row,
     and where it is -1, the earliest query is dropped.
-    ``second`` is the row, bin, model and batch of the second answer, and its probability.
     """
 
     load_qps: float
@@ -117,25 +100,17 @@ class TableOfLevel(NamedTuple):
     model: ArrayLike
     batch: ArrayLike
     overflow: tuple[int, int]
-    second: tuple[tuple[int, int, int, int], float] | None = None
 
 
 def level_of(policy: Policy, index: Sequence[int]) -> TableOfLevel:
     """A policy of queues of single workers; ``index`` gives the fleet's index of its models."""
     actions = [(index[m], batch) for m, batch in policy.actions.tolist()]
     as_last = policy.longer_queue == AS_LAST_CODE
-
-    def answer(code: int) -> tuple[int, int]:
-        return actions[code] if code >= 0 else (0, 0)
-
     padded = np.array([*actions, (0, 0)])  # the last for code -2, in place of -1
     cells = padded[np.maximum(policy.codes[0], -1)]
-    model, batch = answer(policy.longer_queue)
-    found, second = policy.randomised, None
-    if found is not None:
-        second = (*found.place[1:], *answer(found.code)), found.probability
+    model, batch = actions[policy.longer_queue] if policy.longer_queue >= 0 else (0, 0)
     return TableOfLevel(policy.load_qps, policy.slack_ms, cells[..., 0], cells[..., 1],
-                        (model, batch if batch or as_last else -1), second)
+                        (model, batch if batch or as_last else -1))
 
 
 def stack(levels: Sequence[TableOfLevel]) -> Tables:
@@ -165,9 +140,6 @@ def stack(levels: Sequence[TableOfLevel]) -> Tables:
         load_qps=np.array([level.load_qps for level in ordered], dtype=float),
         rows=own, last=own - np.array([level.overflow[1] == 0 for level in ordered]),
         slack_ms=slack, per_ms=per_ms, first_bin=first_bin, model=model, batch=batch,
-        mixed=np.array([level.second[0] if level.second else _NO_PLACE for level in ordered],
-                       dtype=np.int64),
-        chance=np.array([level.second[1] if level.second else 0.0 for level in ordered]),
     )
 
 
@@ -194,20 +166,13 @@ def stack_central(levels: Sequence[tuple[Policy, Sequence[int]]]) -> CentralTabl
             row[i] = np.searchsorted(levels_of, np.arange(row.shape[1]), side="right") - 2
         model[i, : len(policy.actions)] = np.asarray(index)[policy.actions[:, 0]]
         batch[i, : len(policy.actions)] = policy.actions[:, 1]
-    seconds = [(*policy.randomised.place, policy.randomised.code) if policy.randomised
-               else _NO_PLACE for policy in policies]
-    chances = [policy.randomised.probability if policy.randomised else 0.0 for policy in policies]
     return CentralTables(
         load_qps=np.array([policy.load_qps for policy in policies], dtype=float), longest=longest,
         idle_row=idle_row, queue_row=queue_row, slack_ms=slack, answer=answer, model=model,
-        batch=batch, longer=np.array([policy.longer_queue for policy in policies]),
-        mixed=np.array(seconds, dtype=np.int64), chance=np.array(chances))
+        batch=batch, longer=np.array([policy.longer_queue for policy in policies]))
 
 
 def _reached_from(slack_ms: ArrayLike) -> NDArray[np.float64]:
     """The slack that reaches each bin, as the lookup has it."""
     edges = np.asarray(slack_ms, dtype=float)
     return np.where(edges > 0.0, edges - SLACK_TOLERANCE_MS, edges)
-
-
-_NO_PLACE = (-1, 0, 0, 0)

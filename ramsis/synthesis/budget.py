@@ -5,10 +5,10 @@ p for each violation the policies that maximise E − p·V trace, as p grows fro
 hull of all (V, E): V falls and E falls with it. Where the hull's edge of slope p passes v, two
 policies A (V > v) and B (V <= v) are both optimal at that price, and so is every policy that does
 in each state what either of them does. One can therefore go from B to A state by state; somewhere
-on the way a single state takes V past v, and drawing its two answers with a probability q meets v.
-So **one state needs chance, at most**, and the file holds one second answer instead of a second
-table. (One constraint, one randomised state: the basic solutions of the constrained problem's
-linear program.)
+on the way a single state takes V past v. Without it, the table is the most accurate one found on
+this way within the budget. (The optimum of the constrained problem would draw between the two
+answers of that state: one constraint, one randomised state. One state among thousands is worth
+less than the simulation can tell.)
 
 **Promise.** Neither a fleet's model nor slack that is rounded down is made for rates of 1e-4, so V
 is not the model's: every policy on the way is replayed in simulation, always with the same seeds,
@@ -25,11 +25,10 @@ disposes; the file holds what was measured.
 3. Bisection on the logarithm of p, between A and B, until (p_B − p_A)·(V_A − V_B), what the edge
    between them can hide in the model, is less than 3e-5.
 4. Bisection on the number of states, by queue length, that do as A does.
-5. Bisection on q, ten times.
 
 Where policies have headroom (:mod:`ramsis.synthesis.headroom`), each has that of its own price,
-and all are replayed at the service times as profiled, for which the budget holds. Steps 4 and 5
-are taken between policies that were planned for the same service times.
+and all are replayed at the service times as profiled, for which the budget holds. Step 4 is taken
+between policies that were planned for the same service times.
 
 It **stops** at any step when what is left of the budget, v less the interval's upper end, is worth
 less than 3e-5 of accuracy, at the price and at the measured slope from B to A, or less than the
@@ -48,7 +47,6 @@ import numpy as np
 from ramsis.analysis.sampled import CONFIDENCE, Evidence, at_confidence, rate_interval
 from ramsis.errors import ABOVE_ZERO, InfeasibleError
 from ramsis.policy import BudgetRecord, Policy, codes_among
-from ramsis.runtime.randomised import Randomised
 from ramsis.synthesis.replayed import replayed
 from ramsis.synthesis.simulated import Simulated, simulated
 
@@ -60,7 +58,7 @@ SEED = 1 << 20
 RUNS = 16
 _FEWEST, _MOST, _LATE = 4_000_000, 20_000_000, 1000  # queries; late ones wanted at the budget
 _WORTH = 3e-5
-_PRICES, _CHANCES = 40, 10  # steps of bisection, at most
+_PRICES = 40  # steps of bisection, at most
 _MOST_TIMES, _STEP_OF_SAMPLES = 1e9, 1.02
 _FAR = 4.0  # times the budget: more than that is seen in a few runs
 
@@ -142,8 +140,7 @@ def policy_within(
     -------
     Policy
         Its ``budget`` says how it did in simulation, and its expected accuracy, violation rate
-        and effective accuracy are those; it has a ``randomised`` action where chance was
-        needed.
+        and effective accuracy are those.
     """
     ABOVE_ZERO.check("not a violation rate", optional=True, max_violation=max_violation)
     search = _Search(make, max_violation, own_arrivals, confidence)
@@ -254,7 +251,7 @@ def _narrowed(search: _Search, beyond: _Tried, within: _Tried) -> tuple[_Tried, 
 
 
 def _improve(search: _Search, beyond: _Tried, within: _Tried) -> None:
-    """Try what lies between two policies: state by state, and then by chance in one state."""
+    """Try the tables between two policies, by the number of states that do as the one beyond."""
     price, policy = within.price, within.policy
     if not _mixable(policy, beyond.policy):
         return
@@ -263,11 +260,11 @@ def _improve(search: _Search, beyond: _Tried, within: _Tried) -> None:
     differ = np.argwhere(ours != theirs)
     differ = differ[np.argsort(differ[:, 1], kind="stable")]  # by queue length
 
-    def between(count: int, randomised: Randomised | None = None) -> Policy:
+    def between(count: int) -> Policy:
         codes = ours.copy()
         places = tuple(differ[:count].T)
         codes[places] = theirs[places]
-        return replace(policy, actions=actions, codes=codes, randomised=randomised)
+        return replace(policy, actions=actions, codes=codes)
 
     low, high = 0, len(differ)
     while not search.settled(beyond, within) and high - low > 1:
@@ -277,20 +274,6 @@ def _improve(search: _Search, beyond: _Tried, within: _Tried) -> None:
             low, within = middle, one
         else:
             high, beyond = middle, one
-    if high == 0:
-        return
-    i, n, j = (int(index) for index in differ[low])
-    code = int(theirs[i, n, j])
-    none, all_of_it = 0.0, 1.0
-    for _ in range(_CHANCES):
-        if search.settled(beyond, within):
-            return
-        chance = (none + all_of_it) / 2
-        one = search.tried(between(low, Randomised(chance, (i, n, j), code)), price)
-        if search.fits(one):
-            none, within = chance, one
-        else:
-            all_of_it, beyond = chance, one
 
 
 def _mixable(one: Policy, other: Policy) -> bool:

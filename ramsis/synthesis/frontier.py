@@ -1,8 +1,8 @@
 """What a model trades: accuracy against violations, at every price of a violation.
 
 The policies that are optimal at some price p, for E − p·V with effective accuracy E and violation
-rate V, are the corners of the upper concave hull of all (V, E). Between two neighbouring corners
-every point is reached by chance (:mod:`ramsis.synthesis.budget`), and none above the edge is.
+rate V, are the corners of the upper concave hull of all (V, E). No policy lies above the edge
+between two neighbouring corners.
 
 The corners are found from the two ends inwards: the edge between two of them has a slope; the
 policy that is optimal at this price either lies above the edge, a new corner with two new edges,

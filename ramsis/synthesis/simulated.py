@@ -303,8 +303,7 @@ def _given(
         waiting = math.ceil(policy.load_qps / 1000.0 * policy.slo_ms)
         times = np.concatenate([np.zeros(waiting), times])
     return DrawnRequests.drawn(times, workload.duration_ms, service,
-                               drawn_slos(policy.classes, len(times), classes), draws=fleet.draws,
-                               by_chance=policy.randomised is not None)
+                               drawn_slos(policy.classes, len(times), classes), draws=fleet.draws)
 
 
 def _at_load(excess: FloatArray, values: FloatArray) -> Estimate:

@@ -173,7 +173,7 @@ def played(
             arrival_ms = np.concatenate([np.zeros(waiting), arrival_ms])
         n = len(arrival_ms)
         kind = rng.choice(len(share), n, p=share / share.sum())
-        chance = Chance(arrival_ms, slo_ms[kind], kind, rng.random(n), rng.random(n))
+        chance = Chance(arrival_ms, slo_ms[kind], kind, rng.random(n))
         for name, value in figures(document, chance, since_ms, until_ms).items():
             seen.setdefault(name, []).append(value)
     return {name: Estimate.of(values) for name, values in seen.items()}

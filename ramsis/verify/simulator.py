@@ -40,10 +40,6 @@ class TableArrays(NamedTuple):
     code: IntArray
     ends: IntArray
     longer: int  # code for a longer queue; -3 for that of the last level
-    # shape (5,): idle level, queue level and bin with a second action, that code, and the end of
-    # its wait; the first is -1 where there is none
-    place: IntArray
-    probability: float  # of the second action
 
 
 class _Batches(NamedTuple):
@@ -63,8 +59,6 @@ class Chance(NamedTuple):
     kind: IntArray  # class of each request, from 0, shape (n,)
     # shape (n,): in [0, 1): draws the service times of the batches, in the order of their starts
     luck: FloatArray
-    # shape (n,): in [0, 1): the draws at a place with two actions, used in turn, over and over
-    coin: FloatArray
 
 
 class Replayed(NamedTuple):
@@ -87,23 +81,10 @@ def table_of(document: Document) -> TableArrays:
     axes, bins = table["axes"], len(table["axes"]["slack_ms"])
     rows = [_by_bin(row, bins) for row in table["rows"]]
     row_of = np.array(table["index"], dtype=np.int64)
-    second, place, probability = table.get("randomised"), [-1, 0, 0, 0, 0], 0.0
-    if second is not None:
-        i, n, j = second["place"]
-        code, ends = (list(part) for part in rows[row_of[i, n]])
-        # A wait from above ends here, where the answer may be another one.
-        for above in range(j + 1, bins):
-            if code[above] == _WAIT and ends[above] <= j:
-                ends[above] = j + 1
-        lasting = ends[j - 1] if j and code[j - 1] == _WAIT else j
-        ends[j] = lasting
-        row_of[i, n] = len(rows)
-        rows.append((code, ends))
-        place, probability = [i, n, j, second["code"], lasting], second["probability"]
     code_of, ends_of = (np.array(part, dtype=np.int64) for part in zip(*rows, strict=True))
     return TableArrays(np.array(axes["idle"]), np.array(axes["queued"]),
                        np.array(axes["slack_ms"]) - _TOLERANCE_MS, row_of, code_of, ends_of,
-                       table["longer_queue"], np.array(place), probability)
+                       table["longer_queue"])
 
 
 def _by_bin(row: list[int], bins: int) -> tuple[list[int], list[int]]:
@@ -239,25 +220,21 @@ def _of_decisions(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def ask(
-    table: TableArrays, queued: int, slack_ms: float, idle: int, coin: float
-) -> tuple[int, int, bool]:
-    """The code, the bin below whose edge a wait ends (or 0), and whether the coin was used."""
+    table: TableArrays, queued: int, slack_ms: float, idle: int
+) -> tuple[int, int]:
+    """Return the code, and the bin below whose edge a wait ends, or 0."""
     longest = table.queued[-1]
     if queued > longest and table.longer == _DROP:
-        return _DROP, 0, False
+        return _DROP, 0
     if idle == 0:
-        return _WAIT, 0, False
+        return _WAIT, 0
     if queued > longest and table.longer != _AS_LAST:
-        return table.longer, 0, False
+        return table.longer, 0
     i = int(np.searchsorted(table.idle, idle, side="right")) - 2
     n = int(np.searchsorted(table.queued, queued, side="right")) - 2
     j = max(int(np.searchsorted(table.edge_ms, slack_ms, side="right")) - 1, 0)
-    place = table.place
-    chance = bool(place[0] == i and place[1] == n and place[2] == j)
-    if chance and coin < table.probability:
-        return int(place[3]), int(place[4]), True
     row = table.row_of[i, n]
-    return int(table.code[row, j]), int(table.ends[row, j]), chance
+    return int(table.code[row, j]), int(table.ends[row, j])
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -278,7 +255,7 @@ def events(
 ) -> int:
     """Play all events; returns the number of decisions."""
     arrival, slo, kind = chance.arrival_ms, chance.slo_ms, chance.kind
-    luck, coin = chance.luck, chance.coin
+    luck = chance.luck
     n, common = arrival.size, dispatch == 0
     lines = kind.max() + 1 if common else workers
     first, last = np.full(lines, -1), np.full(lines, -1)
@@ -289,7 +266,7 @@ def events(
     ends = [(np.inf, 0, 0)]  # of the batches under way, by end and then by start
     rings, below = np.inf, np.inf  # the end of a wait, and the slack to ask with
     joined = np.arange(queued.size) - queued.size  # the last request of each queue
-    coming, started, decisions, coins = 0, 0, 0, 0
+    coming, started, decisions = 0, 0, 0
     while coming < n or len(ends) > 1 or rings < np.inf:
         arrives = arrival[coming] if coming < n else np.inf
         limit = np.inf
@@ -324,10 +301,8 @@ def events(
             line = _due_first(first, arrival, slo) if common else q
             head = first[line]
             deadline = arrival[head] + slo[head]
-            code, low, used = ask(table, queued[q], min(deadline - now, limit), idle[q],
-                                  coin[coins % coin.size])
+            code, low = ask(table, queued[q], min(deadline - now, limit), idle[q])
             limit = np.inf
-            coins += used
             if code == _WAIT:
                 if low > 0:
                     rings = max(deadline - table.edge_ms[low], now)

@@ -51,7 +51,7 @@ def as_policy(spec: FleetScheduler, fleet: Fleet, like: Policy) -> Policy:
         queue_levels=np.arange(rows + 1), slack_ms=np.array([0.0]), actions=np.array(actions),
         codes=np.tile(np.arange(rows)[None, :, None], (fleet.workers, 1, 1)),
         longer_queue=actions.index(overflow) if overflow[1] > 0 else rows - 1,
-        randomised=None, spare_idle=None)
+        spare_idle=None)
 
 
 def _models(times: ServiceTimes) -> tuple[PolicyModel, ...]:

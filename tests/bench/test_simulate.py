@@ -72,8 +72,7 @@ def compiled(fleet: Fleet, plan: Plan, times: NDArray[np.float64], load: float |
 
     assert plan.compiled is not None
     return replay(fleet, plan.compiled, DrawnRequests.drawn(
-        times, float(times[-1]), np.random.default_rng(1), draws=fleet.draws,
-        by_chance=plan.compiled.by_chance), load)
+        times, float(times[-1]), np.random.default_rng(1), draws=fleet.draws), load)
 
 
 def plain(fleet: Fleet, plan: Plan, times: NDArray[np.float64], load: float | None) -> Run:

@@ -11,7 +11,7 @@ typedef struct {
 } question;
 
 typedef struct {
-    int64_t kind, model, batch, run_as, drew;
+    int64_t kind, model, batch, run_as, passed;
     double x;
 } reply;
 
@@ -24,7 +24,7 @@ static reply of_answer(ramsis_answer answer)
     given.model = answer.model;
     given.batch = answer.batch;
     given.run_as = answer.run_as;
-    given.drew = answer.drew;
+    given.passed = 0;
     given.x = answer.wait_below_ms;
     return given;
 }
@@ -48,8 +48,8 @@ int main(int argc, char **argv)
         memset(&given, 0, sizeof given);
         switch (asked.op) {
         case 1:
-            given = of_answer(ramsis_lookup(&ramsis_policies[asked.a], asked.b, asked.x, asked.c,
-                                            asked.y));
+            given = of_answer(ramsis_lookup(&ramsis_policies[asked.a], asked.b, asked.x,
+                                            asked.c));
             break;
         case 2:
             given = of_answer(ramsis_late_answer(&ramsis_policies[asked.a], asked.b, asked.c));
@@ -59,7 +59,7 @@ int main(int argc, char **argv)
             const ramsis_choice choice = ramsis_choose(label, asked.x, asked.y);
             given.kind = choice.level == NULL ? -1 : 0;
             given.batch = choice.above_highest;
-            given.drew = ramsis_passed(&watch, choice);
+            given.passed = ramsis_passed(&watch, choice);
             if (choice.level != NULL) { /* which level it is, and what slack is divided by */
                 given.model = (int64_t)(choice.level - ramsis_processes[choice.process].levels);
                 given.x = choice.slowness;
@@ -96,7 +96,7 @@ int main(int argc, char **argv)
             break;
         case 12:
             given = of_answer(ramsis_lookup_slow(&ramsis_policies[asked.a], asked.y, asked.b,
-                                                 asked.x, asked.c, 1.0));
+                                                 asked.x, asked.c));
             break;
         case 11: /* bytes of a name of a model */
             given.kind = ramsis_model_name((int)asked.a) == NULL

@@ -18,8 +18,8 @@ type question struct {
 }
 
 type reply struct {
-	Kind, Model, Batch, RunAs, Drew int64
-	X                               float64
+	Kind, Model, Batch, RunAs, Passed int64
+	X                                 float64
 }
 
 func number(is bool) int64 {
@@ -39,7 +39,7 @@ func ofAnswer(answer ramsis.Answer) reply {
 		belowMs = answer.WaitBelowMs
 	}
 	return reply{int64(answer.Kind), int64(answer.Model), int64(answer.Batch),
-		int64(answer.RunAs), number(answer.Drew), belowMs}
+		int64(answer.RunAs), 0, belowMs}
 }
 
 // levelIndex is the place of a level in its process.
@@ -91,7 +91,7 @@ func main() {
 		var given reply
 		switch asked.Op {
 		case 1:
-			answer, err := all[asked.A].Lookup(int(asked.B), asked.X, int(asked.C), asked.Y)
+			answer, err := all[asked.A].Lookup(int(asked.B), asked.X, int(asked.C))
 			if (err != nil) != (answer.Kind == ramsis.None) {
 				panic(err)
 			}
@@ -105,7 +105,7 @@ func main() {
 			}
 			choice, err := ramsis.Choose(label, asked.X, asked.Y)
 			given = reply{Kind: ofError(err), Batch: number(choice.AboveHighest),
-				Drew: number(watch.Passed(choice))}
+				Passed: number(watch.Passed(choice))}
 			if err == nil {
 				given.Model, given.X = levelIndex(choice.Level), choice.Slowness
 			}
@@ -133,7 +133,7 @@ func main() {
 			load, err := monitor.LoadQPS(asked.X)
 			given.Kind, given.X = ofError(err), load
 		case 12:
-			answer, _ := all[asked.A].LookupSlow(asked.Y, int(asked.B), asked.X, int(asked.C), 1)
+			answer, _ := all[asked.A].LookupSlow(asked.Y, int(asked.B), asked.X, int(asked.C))
 			given = ofAnswer(answer)
 		case 11:
 			given.Kind = -1
@@ -142,7 +142,7 @@ func main() {
 			}
 		}
 		for k, value := range []int64{given.Kind, given.Model, given.Batch, given.RunAs,
-			given.Drew, int64(math.Float64bits(given.X))} {
+			given.Passed, int64(math.Float64bits(given.X))} {
 			binary.LittleEndian.PutUint64(data[8*k:], uint64(value))
 		}
 		if _, err := out.Write(data); err != nil {

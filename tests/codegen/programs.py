@@ -34,7 +34,7 @@ HERE = Path(__file__).parent
 QUESTION = np.dtype([("op", "i8"), ("a", "i8"), ("b", "i8"), ("c", "i8"), ("x", "f8"),
                      ("y", "f8")])
 REPLY = np.dtype([("kind", "i8"), ("model", "i8"), ("batch", "i8"), ("run_as", "i8"),
-                  ("drew", "i8"), ("x", "f8")])
+                  ("passed", "i8"), ("x", "f8")])
 LOOKUP, LATE, CHOOSE, ROUTE, ROUTER, IN_SYSTEM, JOIN, MONITOR, RECORD, LOAD, NAME = range(1, 12)
 SLOW = 12
 ERROR, RUN, DROP, WAIT = range(4)
@@ -128,7 +128,7 @@ def samples() -> list[Selector]:
 
 
 def random_document(random: Random) -> dict[str, Any]:
-    """A central queue with random axes, rows of any code, and often a second action."""
+    """A central queue with random axes and rows of any code."""
     idle = [0, *sorted({1, *random.sample(range(2, 40), random.randint(0, 6))})]
     queued = [0, *sorted({1, *random.sample(range(2, 60), random.randint(0, 8))})]
     slack = [0.0, *sorted(random.uniform(1e-9, 100.0) for _ in range(random.randint(0, 40)))]
@@ -148,15 +148,10 @@ def random_document(random: Random) -> dict[str, Any]:
             bins = [0, *sorted(random.sample(range(1, len(slack)),
                                              random.randint(0, len(slack) - 1)))]
             rows.append([x for j in bins for x in (j, code(longest))])
-    place = [random.randrange(len(idle) - 1), random.randrange(len(queued) - 1),
-             random.randrange(len(slack))]
-    second = {"place": place, "code": code(queued[place[1] + 1]),
-              "probability": random.uniform(0.01, 0.99)}
     return {**twin.CENTRAL, "models": models, "workers": idle[-1],
             "spare_idle": random.choice([None, 0, 3]), "table": {
                 "axes": {"idle": idle, "queued": queued, "slack_ms": slack}, "actions": actions,
-                "rows": rows, "index": index, "longer_queue": random.choice([-2, 0]),
-                "randomised": second if random.random() < 0.7 else None}}
+                "rows": rows, "index": index, "longer_queue": random.choice([-2, 0])}}
 
 
 def random_questions(
@@ -165,7 +160,6 @@ def random_questions(
     """Lookups of policies at random; slacks at, beside and between edges, and far from them."""
     asked = np.zeros(count, QUESTION)
     asked["op"], asked["a"] = LOOKUP, rng.integers(0, len(selectors), count)
-    asked["y"] = rng.random(count)
     strange = np.array([-np.inf, np.inf, np.nan, -0.0, -1e308, 1e308, 5e-324])
     for k, one in enumerate(selectors):
         here = np.flatnonzero(asked["a"] == k)
@@ -191,28 +185,19 @@ def _counts(rng: np.random.Generator, size: int, most: int) -> Array:
 
 def runtimes_replies(selectors: Sequence[Selector], questions: Array) -> Array:
     """What the runtime answers to lookups, in the form of a program's replies."""
-    drawn, number = 0, 0.0
-
-    def uniform() -> float:
-        nonlocal drawn
-        drawn += 1
-        return number
-
     models = model_numbers(selectors)
-    own = [Selector(one.table, uniform) for one in selectors]
     known: dict[int, tuple[Any, tuple[int, int, int, int, float]]] = {}
     replies = []
-    for _, policy, queued, idle, slack_ms, uniform_number in questions.tolist():
-        drawn, number = 0, uniform_number
+    for _, policy, queued, idle, slack_ms, _ in questions.tolist():
         try:
-            answer = own[policy](queued, slack_ms, None if idle == ONLY_WORKER else idle)
+            answer = selectors[policy](queued, slack_ms, None if idle == ONLY_WORKER else idle)
         except ValueError:
             replies.append((ERROR, 0, 0, 0, 0, -np.inf))
             continue
         reply = known.get(id(answer))
         if reply is None:
             reply = known[id(answer)] = (answer, _reply(answer, models))
-        replies.append((*reply[1][:4], drawn, reply[1][4]))
+        replies.append((*reply[1][:4], 0, reply[1][4]))
     return np.array(replies, REPLY)
 
 

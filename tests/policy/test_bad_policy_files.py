@@ -352,33 +352,3 @@ def test_policies_of_central_queues_are_checked(
 ) -> None:
     with pytest.raises(InputFileError, match=message):
         policy.Policy.from_document(changed(lookup.CENTRAL, path, value), "file")
-
-
-@pytest.mark.parametrize(("change", "message"), [
-    ({"probability": 0.0}, "randomised.probability: not a valid number"),
-    ({"probability": 1.0}, "randomised.probability: not a valid number"),
-    ({"place": [0, 1]}, "randomised.place: list has the wrong length"),
-    ({"place": [0, 1, 5]}, "randomised.place: outside the table"),
-    ({"place": [0, 1, -1]}, "randomised.place: outside the table"),
-    ({"place": [0, 1, 1.5]}, "randomised.place: not whole numbers"),
-    ({"code": 8}, "randomised.code: no action for this place"),
-    ({"code": 5}, "randomised.code: no action for this place"),  # a batch of 3 of a queue of 2
-    ({"code": -2}, "randomised.code: no action for this place"),
-    ({"code": [0]}, "randomised.code: no action for this place"),
-    ({"more": 1}, "randomised.more: unknown field"),
-])
-def test_a_randomised_action_that_cannot_be_is_refused(
-    change: dict[str, Any], message: str
-) -> None:
-    bad = copy.deepcopy(lookup.RANDOMISED[0])
-    bad["table"]["randomised"].update(change)
-    with pytest.raises(InputFileError, match=message):
-        runtime.selector_of(bad, "file")
-
-
-@pytest.mark.parametrize("code", [-3, 5, 3])
-def test_a_central_queue_refuses_an_action_that_its_queue_cannot_give(code: int) -> None:
-    bad = copy.deepcopy(lookup.RANDOMISED[1])  # a queue of 1; action 3 is a batch of 4
-    bad["table"]["randomised"]["code"] = code
-    with pytest.raises(InputFileError, match=r"randomised.code: no action for this place"):
-        runtime.selector_of(bad, "file")

@@ -122,27 +122,8 @@ CLASSES: Case = {
 """The same with two SLO classes, and a longer queue that is served."""
 
 
-def randomised(policy: Case, place: list[int], code: int) -> Case:
-    """A policy with a second action at one place, drawn once in four times."""
-    second = {"probability": 0.25, "place": place, "code": code}
-    return {**policy, "table": {**policy["table"], "randomised": second}}
-
-
-RANDOMISED = [
-    randomised(POLICY, [0, 1, 2], 3),
-    randomised(CENTRAL, [0, 0, 3], 1),  # a batch amid waits, above and at the place
-    randomised(CENTRAL, [1, 1, 4], 0),  # at the highest bin
-    randomised(CENTRAL, [2, 0, 1], -2),  # a drop amid waits, with a wait below
-    randomised(CENTRAL, [0, 1, 2], -1),  # a wait below a wait
-    randomised(CENTRAL, [3, 0, 0], 0),  # at the lowest bin
-    randomised(AS_LAST, [0, 2, 4], -2),  # in the row of longer queues
-]
-
-
-def decide(
-    policy: Case, idle: int | None, queued: int, slack_ms: float, uniform: float = 1.0
-) -> Case:
-    """The answer to a lookup and whether it draws ``uniform``, or :data:`ERROR`.
+def decide(policy: Case, idle: int | None, queued: int, slack_ms: float) -> Case:
+    """The answer to a lookup, or :data:`ERROR`.
 
     ``idle`` is None where it is left out.
     """
@@ -153,11 +134,11 @@ def decide(
         return ERROR
     longer = queued > axes["queued"][-1]
     if longer and table["longer_queue"] == -2:
-        return {"drop": True, "draws": False}
+        return {"drop": True}
     if idle == 0:
-        return {"wait_below_ms": None, "draws": False}
+        return {"wait_below_ms": None}
     if longer and table["longer_queue"] != -3:
-        return _answer(policy, [table["longer_queue"]], 0, None)
+        return _answer(policy, [table["longer_queue"]], 0)
     i = max(i for i, level in enumerate(axes["idle"]) if level <= idle) - 1
     n = max(n for n, level in enumerate(axes["queued"]) if level <= queued) - 1
     j = max([j for j, low in enumerate(axes["slack_ms"]) if low - TOLERANCE_MS <= slack_ms],
@@ -165,17 +146,13 @@ def decide(
     row = table["rows"][table["index"][i][n]]
     codes = [[code for start, code in zip(row[::2], row[1::2], strict=True) if start <= bin_][-1]
              for bin_ in range(len(axes["slack_ms"]))]
-    second = table.get("randomised")
-    place = second["place"][2] if second and [i, n] == second["place"][:2] else None
-    if j == place and uniform < second["probability"]:
-        codes[j] = second["code"]
-    return _answer(policy, codes, j, place)
+    return _answer(policy, codes, j)
 
 
 def decide_when_slow(
     policy: Case, idle: int | None, queued: int, slack_ms: float, slowness: float
 ) -> Case:
-    """The answer when batches take longer, with the slack as it is; nothing is drawn."""
+    """The answer when batches take longer, with the slack as it is."""
     slack_ms /= slowness
     if policy["dispatch"] == "central-queue" and queued > 0:
         many = decide(policy, idle, math.floor(queued * slowness), slack_ms)
@@ -184,21 +161,20 @@ def decide_when_slow(
     return decide(policy, idle, queued, slack_ms)
 
 
-def _answer(policy: Case, codes: list[int], j: int, place: int | None) -> Case:
-    """The answer of bin j of a row, in which ``place`` has two."""
-    draws = {"draws": j == place}
+def _answer(policy: Case, codes: list[int], j: int) -> Case:
+    """The answer of bin j of a row."""
     if codes[j] == -2:
-        return {"drop": True, **draws}
+        return {"drop": True}
     if codes[j] == -1:
         low = j
-        while low > 0 and codes[low - 1] == -1 and low - 1 != place:
+        while low > 0 and codes[low - 1] == -1:
             low -= 1
         below = policy["table"]["axes"]["slack_ms"][low] - TOLERANCE_MS
-        return {"wait_below_ms": below if low else None, **draws}
+        return {"wait_below_ms": below if low else None}
     model, batch = policy["table"]["actions"][codes[j]]
     chosen = policy["models"][model]
     sizes = dict(enumerate(chosen.get("run_as", []), 1))
-    return {"model": chosen["name"], "batch": batch, "run_as": sizes.get(batch, batch), **draws}
+    return {"model": chosen["name"], "batch": batch, "run_as": sizes.get(batch, batch)}
 
 
 def route(shares: list[float], uniform: float) -> int:
@@ -296,31 +272,14 @@ def slow_cases(policy: Case) -> list[Case]:
                 sorted({0, 1, axes["idle"][-1]}), range(0, axes["queued"][-1] + 2), slacks):
             answer = decide_when_slow(policy, idle, queued, slack, slowness)
             found.append({"slowness": slowness, "idle": idle, "queued": queued, "slack_ms": slack,
-                          **{key: value for key, value in answer.items() if key != "draws"}})
+                          **answer})
     return found[::7]  # every 7th tells as much
 
 
-def randomised_cases(policy: Case) -> list[Case]:
-    """The place's levels and others, slacks around every edge, numbers on both sides."""
-    axes = policy["table"]["axes"]
-    i, n, _ = policy["table"]["randomised"]["place"]
-    idle = sorted({0, 4, axes["idle"][i + 1]})
-    queued = sorted({3, axes["queued"][-1] + 1, axes["queued"][n + 1]})
-    slacks = [-3.0, *(f for edge in axes["slack_ms"] for f in (
-        edge, edge - TOLERANCE_MS, math.nextafter(edge - TOLERANCE_MS, -math.inf)))]
-    numbers = (0.0, math.nextafter(0.25, 0.0), 0.25, 0.9)
-    return [_case(policy, *asked) for asked in itertools.product(idle, queued, slacks, numbers)]
-
-
-def _case(
-    policy: Case, idle: int | None, queued: int, slack_ms: float, uniform: float | None = None
-) -> Case:
+def _case(policy: Case, idle: int | None, queued: int, slack_ms: float) -> Case:
     case: Case = {} if idle is None else {"idle": idle}
-    case |= {"queued": queued, "slack_ms": _written(slack_ms)}
-    answer = decide(policy, idle, queued, slack_ms, 1.0 if uniform is None else uniform)
-    if uniform is None:
-        return {**case, **{key: value for key, value in answer.items() if key != "draws"}}
-    return {**case, "uniform": uniform, **answer}
+    return {**case, "queued": queued, "slack_ms": _written(slack_ms),
+            **decide(policy, idle, queued, slack_ms)}
 
 
 def routing_cases() -> list[Case]:
@@ -439,8 +398,6 @@ def vectors() -> Case:
     plain = [POLICY, DROPPING, AS_LAST, PADDED, CENTRAL, CLASSES]
     return {"format": "ramsis.lookup-vectors/1",
             "lookups": [*({"policy": policy, "cases": lookup_cases(policy)} for policy in plain),
-                        *({"policy": policy, "cases": randomised_cases(policy)}
-                          for policy in RANDOMISED),
                         *({"policy": policy, "cases": slow_cases(policy)}
                           for policy in (DROPPING, CENTRAL))],
             "dispatch": routing_cases(), "stations": station_cases(), "sets": set_cases(),

@@ -8,7 +8,6 @@ import math
 import timeit
 from bisect import bisect_right
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import numpy as np
@@ -29,20 +28,9 @@ VECTORS_FILE = Path(__file__).parents[2] / "docs" / "conformance" / "vectors.jso
 VECTORS = json.loads(VECTORS_FILE.read_text())
 
 
-class Source:
-    """Gives one number, and counts how often it is asked."""
-
-    def __init__(self) -> None:
-        self.value, self.drawn = 0.0, 0
-
-    def __call__(self) -> float:
-        self.drawn += 1
-        return self.value
-
-
-def selector_for(document: dict[str, Any], source: Source | None = None) -> runtime.Selector:
+def selector_for(document: dict[str, Any]) -> runtime.Selector:
     """The selector of a policy document."""
-    return runtime.selector_of(document, "vectors", source)
+    return runtime.selector_of(document, "vectors")
 
 
 def answer(
@@ -68,26 +56,20 @@ def test_the_vectors_are_those_of_the_independent_twin() -> None:
 
 @pytest.mark.parametrize("k", range(len(VECTORS["lookups"])))
 def test_every_lookup_vector_holds(k: int) -> None:
-    source, one = Source(), VECTORS["lookups"][k]
-    selector, drawn = selector_for(one["policy"], source), 0
+    one = VECTORS["lookups"][k]
+    selector = selector_for(one["policy"])
     for case in one["cases"]:
         expected = dict(case)
         idle, queued = expected.pop("idle", None), expected.pop("queued")
         slack_ms = float(expected.pop("slack_ms"))
-        source.value, source.drawn = expected.pop("uniform", 1.0), 0
-        draws = expected.pop("draws", False)
         slowness = expected.pop("slowness", None)
         assert answer(selector, queued, slack_ms, idle, slowness) == expected, case
-        assert source.drawn == draws, case
-        drawn += draws
-    assert (drawn > 0) == ("randomised" in one["policy"]["table"])
 
 
 def test_the_vectors_have_every_kind_of_policy() -> None:
     policies = [one["policy"] for one in VECTORS["lookups"]]
     assert {one["dispatch"] for one in policies} == {"round-robin", "central-queue"}
     assert any("slo_classes" in one for one in policies)
-    assert any("randomised" in one["table"] for one in policies)
 
 
 def test_every_dispatch_vector_holds() -> None:
@@ -159,7 +141,6 @@ def test_any_policy_answers_as_a_linear_scan_does(
     reached = edge - twin.TOLERANCE_MS
     for slack_ms in (slack, edge, math.nextafter(reached, -1), reached):
         expected = twin.decide(document, None, queued, slack_ms)
-        expected.pop("draws", None)
         assert answer(selector, queued, slack_ms) == expected
 
 
@@ -268,28 +249,3 @@ def test_late_answers_take_only_workers_that_nobody_needs() -> None:
     always = runtime.Selector(ask.table._replace(spare_idle=0))
     assert never.late_answer(9, 0) is None
     assert (always.late_answer(0, 0), always.late_answer(1, 0)) == (None, (first, 1))
-
-
-def test_the_second_action_has_its_probability() -> None:
-    selector = runtime.selector_of(twin.RANDOMISED[0], "vectors", Random(1).random)
-    n = 20_000
-    share = sum(selector(2, 40.0) == runtime.Decision("small", 2) for _ in range(n)) / n
-    assert abs(share - 0.25) < 4 * math.sqrt(0.25 * 0.75 / n)
-
-
-def test_without_a_source_of_chance_every_run_draws_the_same() -> None:
-    first, second = (runtime.selector_of(twin.RANDOMISED[0], "vectors") for _ in range(2))
-    answers = [first(2, 40.0) for _ in range(50)]
-    assert answers == [second(2, 40.0) for _ in range(50)]
-    assert len(set(answers)) == 2
-
-
-def test_a_table_without_such_a_place_draws_nothing() -> None:
-    def never() -> float:
-        raise AssertionError
-
-    own = runtime.selector_of(twin.POLICY, "vectors", never)
-    shared = runtime.selector_of(twin.CENTRAL, "vectors", never)
-    for slack_ms in range(-10, 120, 3):
-        own(2, slack_ms)
-        shared(2, slack_ms, 2)

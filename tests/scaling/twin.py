@@ -16,7 +16,6 @@ from ramsis.runtime import LoadMonitor
 from ramsis.runtime.policy_set import set_of_selectors
 from ramsis.runtime.selector import Decision, Drop, Selector, wake_slack
 from ramsis.scaling import Observation
-from ramsis.sim.compiled import DrawnRequests
 
 
 @dataclass
@@ -42,11 +41,8 @@ class Twin:
         every = [one for levels in policies.values() for one in levels]
         self.arrival_ms, self.slo_ms = arrival_ms, slo_ms
         rng = np.random.default_rng(seed)
-        given = DrawnRequests.drawn(np.array(arrival_ms), 1000 * duration_s, rng, draws=False,
-                            by_chance=any(one.randomised for one in every))
-        self.coins, self.drawn, self.head = given.coin.tolist(), 0, 0
         self.rng = rng.spawn(1)[0]
-        self.sets = {n: set_of_selectors([Selector(one.decision_table(), self.chance)
+        self.sets = {n: set_of_selectors([Selector(one.decision_table())
                                           for one in levels]) for n, levels in policies.items()}
         self.time_of = {(model.name, b): policy.latency_ms[m, b - 1] for policy in every
                         for m, model in enumerate(policy.models)
@@ -64,10 +60,6 @@ class Twin:
         self.seen: list[Observation] = []
         self.wanted = [start]
         self.begin(start)
-
-    def chance(self) -> float:
-        """The uniform number of the next answer by chance."""
-        raise NotImplementedError
 
     def selector(self) -> Selector:
         """For the active workers and the load."""
@@ -162,10 +154,6 @@ class Central(Twin):
     def held(self) -> tuple[int, int]:
         return len(self.queue), sum(len(one[3]) for one in self.running)
 
-    def chance(self) -> float:
-        self.drawn += 1
-        return self.coins[(self.drawn - 1) % len(self.coins)]
-
     def next_event(self) -> tuple[float, Any]:
         if self.pending is not None:
             return self.pending, self.ask_again
@@ -256,9 +244,6 @@ class OwnQueues(Twin):
         return (sum(len(one.queue) for one in self.workers),
                 sum(len(one.batch) for one in self.workers))
 
-    def chance(self) -> float:
-        return self.coins[self.head]
-
     def next_event(self) -> tuple[float, Any]:
         first = min(self.workers, key=lambda one: (one.free_ms, one.slot), default=None)
         end = first.free_ms if first else math.inf
@@ -295,9 +280,9 @@ class OwnQueues(Twin):
 
     def act(self, one: Worker) -> None:
         while one.queue:
-            self.head = one.queue[0]
+            head = one.queue[0]
             answer = self.selector()(len(one.queue),
-                                     self.arrival_ms[self.head] + self.slo_ms - self.now_ms, 1)
+                                     self.arrival_ms[head] + self.slo_ms - self.now_ms, 1)
             if isinstance(answer, Decision):
                 one.batch, one.queue = one.queue[:answer.batch], one.queue[answer.batch:]
                 one.model = answer.model

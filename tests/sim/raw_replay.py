@@ -58,20 +58,16 @@ class Chance(NamedTuple):
         Rising.
     luck : ndarray, shape (n,)
         In [0, 1): which of the samples each batch takes, in the order of their starts.
-    coin : ndarray, shape (n,)
-        In [0, 1): the draws at a place with two actions, used in turn, over and over.
     """
 
     arrival_ms: FloatArray
     luck: FloatArray
-    coin: FloatArray
 
     @classmethod
     def drawn(cls, load_qps: float, queries: int, seed: int) -> Chance:
         """Poisson arrivals."""
         rng = np.random.default_rng(seed)
-        return cls(np.cumsum(rng.exponential(1000.0 / load_qps, queries)), rng.random(queries),
-                   rng.random(queries))
+        return cls(np.cumsum(rng.exponential(1000.0 / load_qps, queries)), rng.random(queries))
 
 
 def replayed(policy: Policy, samples: Samples, queries: int, seed: int) -> Replayed:
@@ -85,14 +81,7 @@ def replayed(policy: Policy, samples: Samples, queries: int, seed: int) -> Repla
 
 def through_runtime(document: Document, samples: Samples, chance: Chance) -> FloatArray:
     """What each request earns: the accuracy of its model, 0 where it is late; shape (n,)."""
-    coin, coins = chance.coin.tolist(), 0
-
-    def uniform() -> float:
-        nonlocal coins
-        coins += 1
-        return float(coin[(coins - 1) % len(coin)])
-
-    selector = runtime.selector_of(dict(document), "replay", uniform)
+    selector = runtime.selector_of(dict(document), "replay")
     arrival, luck = chance.arrival_ms.tolist(), chance.luck.tolist()
     kept = {name: {b: drawn.tolist() for b, drawn in sizes.items()}
             for name, sizes in samples.items()}
@@ -186,13 +175,13 @@ def events(
 ) -> FloatArray:
     """What each request earns; request i joins queue i modulo their number."""
     queues = 1 if central else workers
-    arrival, luck, coin = chance.arrival_ms, chance.luck, chance.coin
+    arrival, luck = chance.arrival_ms, chance.luck
     earned = np.zeros(arrival.size)
     joined, taken = np.zeros(queues, np.int64), np.zeros(queues, np.int64)
     idle = np.full(queues, workers // queues)
     end = np.full(workers, np.inf)
     rings, below, slack = np.inf, np.inf, np.inf
-    coming, started, coins = 0, 0, 0
+    coming, started = 0, 0
     while True:
         arrives = arrival[coming] if coming < arrival.size else np.inf
         worker = 0
@@ -216,10 +205,8 @@ def events(
         rings = np.inf
         while joined[q] > taken[q] and (idle[q] > 0 or central):
             deadline = arrival[q + taken[q] * queues] + slo_ms
-            code, low, used = ask(table, joined[q] - taken[q], min(deadline - now, slack),
-                                   idle[q], coin[coins % coin.size])
+            code, low = ask(table, joined[q] - taken[q], min(deadline - now, slack), idle[q])
             slack = np.inf
-            coins += used
             if code == _DROP:
                 taken[q] += 1
                 continue

@@ -35,26 +35,3 @@ def test_every_request_has_the_same_answer(dispatch: str, workers: int, load: fl
     one, other = replays(made(dispatch, workers), load)
     np.testing.assert_array_equal(one, other)
     assert len(set(one.tolist())) >= 2
-
-
-@pytest.mark.parametrize("code", [-2, -1, 0])
-def test_so_it_has_where_chance_decides(code: int) -> None:
-    """At the ends and in the middle of waits, and where they end."""
-    document = made("central-queue", 3)
-    table = document["table"]
-    last = len(table["axes"]["slack_ms"]) - 1
-    places = [[i, n, j] for i, line in enumerate(table["index"]) for n, row in enumerate(line)
-              for start, found, stop in zip(table["rows"][row][::2], table["rows"][row][1::2],
-                                            [*table["rows"][row][2::2], last], strict=True)
-              if found == -1 for j in {start - 1, start, (start + stop) // 2, stop - 1, stop}]
-    usual, matters = replays(document)[0], 0
-    for place in places:
-        second = {"place": place, "code": code, "probability": 0.5}
-        changed = {**document, "table": {**table, "randomised": second}}
-        if np.array_equal(compiled(changed, MEASURED.samples, CHANCE), usual):
-            continue
-        np.testing.assert_array_equal(*replays(changed))
-        matters += 1
-        if matters == 4:
-            return
-    assert matters

@@ -70,29 +70,16 @@ def test_a_larger_budget_buys_accuracy_up_to_the_unconstrained_policy(kind: str)
     small, large, all_of_it = (within(kind, most) for most in (0.01, 0.03, 1.0))
     accuracies = [p.expectations.effective_accuracy for p in (small, large, all_of_it)]
     assert accuracies[0] + 0.005 < accuracies[1] < accuracies[2] + 1e-12
-    assert all_of_it.randomised is None
     for name in ("actions", "codes"):
         assert np.array_equal(getattr(all_of_it, name), getattr(free, name))
 
 
 @pytest.mark.slow
 def test_the_budget_is_used_up_where_it_binds() -> None:
-    """By chance: no price has a violation rate between 1 and 10 per cent."""
+    """By states of two policies: no price has a violation rate between 1 and 10 per cent."""
     made = within("fleet", 0.03)
-    assert made.randomised is not None
     assert made.budget is not None
-    assert made.expectations.violation_rate + 2 * made.budget.violation_half_width > 0.03 / 1.2
-    without, other = _answers(made)
-    assert simulated(without, queries=QUERIES, runs=RUNS, seed=5).upper < 0.03
-    assert simulated(other, queries=QUERIES, runs=RUNS, seed=5).violation_rate > 0.03
-
-
-def _answers(made: Policy) -> tuple[Policy, Policy]:
-    """The policies that always give the one answer, and the other."""
-    assert made.randomised is not None
-    codes = made.codes.copy()
-    codes[made.randomised.place] = made.randomised.code
-    return replace(made, randomised=None), replace(made, randomised=None, codes=codes)
+    assert made.expectations.violation_rate > 0.02
 
 
 @pytest.mark.slow
@@ -102,7 +89,6 @@ def test_longer_times_are_those_of_the_table_within_the_budget(tmp_path: Path) -
         settings, headroom=0.02, max_violation=0.01))
     assert made.headroom is not None
     own = simulated(made, queries=4 * QUERIES, runs=RUNS, seed=77, slower=1.1)
-    assert made.randomised is not None
     assert made.headroom.slower_violation_rate == pytest.approx(own.violation_rate, rel=0.2)
     assert made.headroom.slower_effective_accuracy == pytest.approx(
         own.effective_accuracy, abs=0.01)
@@ -134,7 +120,7 @@ def test_files_hold_the_budget_and_verify(kind: str, tmp_path: Path) -> None:
     text = files.write(made, path)
     assert len(text) < 200_000
     found = files.validate(path)
-    assert (found.randomised, found.budget) == (made.randomised, made.budget)
+    assert found.budget == made.budget
     assert files.policy_text(found) == text
     assert [check for check in verify_policy(path) if not check.holds] == []
 

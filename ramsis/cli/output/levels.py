@@ -92,8 +92,6 @@ def _policy_row(policy: Policy, folder: Path) -> dict[str, Any]:
     """The only station of a level by its policy."""
     name = policy_file_name(policy.dispatch, policy.load_qps, policy.arrivals, policy.slowness)
     state = "OVERLOAD" if policy.expectations.overloaded else "ok"
-    if policy.randomised is not None:
-        state += ", one action by chance"
     return {**policy_row(policy), **headroom_row(policy), **budget_row(policy),
             "file": str(folder / name), "state": state}
 

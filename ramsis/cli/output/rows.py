@@ -16,7 +16,6 @@ from ramsis import __version__
 from ramsis.cli.progress import progress
 from ramsis.policy import Policy
 from ramsis.policy.records import RESPONSES
-from ramsis.runtime.table import WAIT_CODE
 from ramsis.tables import Column, in_their_terms
 
 if TYPE_CHECKING:
@@ -107,32 +106,17 @@ def budget_row(policy: Policy) -> dict[str, Any]:
         "violation_price": policy.violation_price,
         "violation_half_width": policy.budget.violation_half_width,
         "queries": policy.budget.queries,
-        "mixture_probability": policy.randomised.probability if policy.randomised else None,
     }
 
 
 def budget_words(policy: Policy) -> list[str]:
-    """Describe the budget of a policy in a line; None without a budget."""
-    budget, randomised = policy.budget, policy.randomised
-    words = []
-    if budget is not None:
-        words.append(f"within a budget of {budget.max_violation_rate:.4g}: measured "
-                     f"{budget.violation_rate:.4%} ± {budget.violation_half_width:.4%} violations "
-                     f"in {budget.queries} queries")
-    if randomised is not None:
-        i, n, j = randomised.place
-        words.append(f"one action by chance: {_action(policy, randomised.code)}, for "
-                     f"{policy.queue_levels[n + 1]} queued, slack from {policy.slack_ms[j]:g} ms "
-                     f"and {policy.idle_levels[i + 1]} idle, with probability "
-                     f"{randomised.probability:.4g}")
-    return words
-
-
-def _action(policy: Policy, code: int) -> str:
-    if code < 0:
-        return "wait" if code == WAIT_CODE else "drop"
-    model, batch = policy.actions[code].tolist()
-    return f"{policy.models[model].name} in a batch of {batch}"
+    """Describe the budget of a policy in a line; no line without a budget."""
+    budget = policy.budget
+    if budget is None:
+        return []
+    return [f"within a budget of {budget.max_violation_rate:.4g}: measured "
+            f"{budget.violation_rate:.4%} ± {budget.violation_half_width:.4%} violations "
+            f"in {budget.queries} queries"]
 
 
 def say_command(words: Sequence[str]) -> None:

@@ -21,13 +21,6 @@ from ramsis.sim.fleet import Fleet, site_of
 from ramsis.sim.slow_spells import NO_SPELLS, DrawnSpells
 from ramsis.sim.workload import ClosedLoop
 
-_BLOCK = 4096  # uniform numbers drawn at a time
-
-
-def coins(rng: np.random.Generator, count: int) -> NDArray[np.float64]:
-    """Uniform numbers for answers that are drawn, from a stream apart from the service draws'."""
-    return rng.spawn(1)[0].random(count)
-
 
 class FleetEngine(EventEngine):
     """One run on fleets.
@@ -90,15 +83,7 @@ class FleetEngine(EventEngine):
             Times.of_fleets(self.fleets), FleetRequests(arrivals, slo_ms, rng))
         self.monitor = LoadMonitor(monitor_ms) if load_qps is None else None
         self.known_qps = load_qps
-        self._rng, self._coins, self._oldest = rng, list[float](), 0
-
-    @property
-    def coins(self) -> list[float]:
-        """Uniform numbers for schedulers that draw answers; one for each arrival given."""
-        if not self._coins:
-            count = _BLOCK if self.requests.reacts else len(self.requests)
-            self._coins = coins(self._rng, count).tolist()
-        return self._coins
+        self._oldest = 0
 
     @cached_property
     def scenario(self) -> Scenario:

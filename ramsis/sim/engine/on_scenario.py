@@ -11,7 +11,6 @@ from ramsis.errors import InputFileError
 from ramsis.profiles import LatencyTable
 from ramsis.scenario import Requests, Scenario, ScenarioArrays, draw_requests
 from ramsis.sim.engine.engine import EventEngine, Setting
-from ramsis.sim.engine.on_fleets import coins
 from ramsis.sim.engine.progress import Slowdown
 from ramsis.sim.engine.requests import ClusterRequests
 from ramsis.sim.engine.times import Times
@@ -43,12 +42,6 @@ class ClusterEngine(EventEngine):
     def fleet(self) -> Fleet:
         """Return the workers as a fleet, for schedulers of equal workers that hold all models."""
         return _fleet_of(self)
-
-    @cached_property
-    def coins(self) -> list[float]:
-        """Uniform numbers for schedulers that draw answers."""
-        drawn: list[float] = coins(np.random.default_rng(self.seed), len(self.requests)).tolist()
-        return drawn
 
     def __init__(
         self, scenario: Scenario, seed: int = 0, *, requests: Requests | None = None,

@@ -86,11 +86,6 @@ class WorkerGroup(Protocol):
         ...
 
     @property
-    def coins(self) -> list[float]:
-        """Uniform numbers for schedulers that draw answers."""
-        ...
-
-    @property
     def monitored(self) -> bool:
         """Whether the load is anticipated by the monitor and so changes during the run."""
         ...

@@ -153,7 +153,7 @@ class ModelSwitching(PerType):
         workload = ConstantLoad(load_qps, 1000.0 * self.profile_s)
         given = DrawnRequests.drawn(workload.arrivals_ms(np.random.default_rng(arrivals)),
                                     workload.duration_ms, np.random.default_rng(service),
-                                    draws=fleet.draws, by_chance=False)
+                                    draws=fleet.draws)
         run = replay(fleet, plan.compiled, given, load_qps)
         response_ms = run.answered_ms - run.arrival_ms
         return {

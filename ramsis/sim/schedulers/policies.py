@@ -261,24 +261,11 @@ class _Run(Scheduler[WorkerGroup]):
         self.queues = StationQueues[int](dispatch, workers, engine.idle_workers(), self.serving,
                                          [True] * len(workers), 0.0)
         self.queues.slowness = slowness
-        self.asked, self.drawn = self.queues.queues[0], 0
-        chance = self.chance_of_head if self.queues.own else self.next_chance
         self.index = index
-        self.policies = set_of_selectors([Selector(table, chance) for table in tables()])
+        self.policies = set_of_selectors([Selector(table) for table in tables()])
         self.monitored = engine.monitored
         self.selector = self.policies.at(0.0 if self.monitored else engine.load_qps()).selector
         self.timer_of: dict[QueueState[int], object] = {}
-
-    def chance_of_head(self) -> float:
-        """The uniform number of the query that is decided about."""
-        coins = self.engine.coins
-        return coins[self.asked.waiting[0][1] % len(coins)]
-
-    def next_chance(self) -> float:
-        """The next uniform number."""
-        coins, drawn = self.engine.coins, self.drawn
-        self.drawn += 1
-        return coins[drawn % len(coins)]
 
     def on_arrival(self, query: int) -> None:
         queue = self.queues.join(self.engine.deadline_ms(query), query, query)
@@ -304,7 +291,7 @@ class _Run(Scheduler[WorkerGroup]):
 
     def act(self, queue: QueueState[int], at_most_ms: float = inf) -> None:
         """Ask about a queue; a timer's slack may be rounded up."""
-        engine, self.asked = self.engine, queue
+        engine = self.engine
         selector = (self.policies.at(engine.load_qps()).selector if self.monitored
                     else self.selector)
         self.queues.act(queue, selector, engine.now_ms, self, at_most_ms)

@@ -75,7 +75,7 @@ def _language(prefix: str) -> Language:
     def answer(answer: FlatAnswer) -> str:
         below = "-HUGE_VAL" if answer.below_ms is None else real(answer.below_ms)
         return literal(f"{upper}_{answer.kind.upper()}", answer.model, answer.batch,
-                       answer.run_as, below, 0)
+                       answer.run_as, below)
 
     return Language(lambda word: f"{prefix}_{word}", declared, False, answer,
                     lambda rule: f"{upper}_{rule.upper().replace('-', '_')}")

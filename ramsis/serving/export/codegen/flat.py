@@ -1,9 +1,9 @@
 """Flattening of a policy set to arrays of numbers and texts, constants in any language.
 
 The table of a policy is three rising axes and rows of (slack bin, answer). Everything that the
-runtime derives from a file is derived here: edges less their tolerance, the end of each wait, the
-two answers of a place that has two. The other language has to compare numbers and to follow
-indices only, so that no rounding can differ.
+runtime derives from a file is derived here: edges less their tolerance and the end of each wait.
+The other language has to compare numbers and to follow indices only, so that no rounding can
+differ.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from ramsis.runtime import DISPATCHES, DecisionTable, Level, PolicySet, Selector, Station
-from ramsis.runtime.randomised import Either
 from ramsis.runtime.selector import DROP, Wait, compiled
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
@@ -53,11 +52,6 @@ class FlatPolicy(NamedTuple):
     # and the n answers
     rows: list[int]
     longer: int  # answer to a queue longer than the last level; :data:`NONE`: as the last level
-    # usual, other, probability: answers of the place whose answer is :data:`NONE` in its row,
-    # and how likely the second is
-    usual: int
-    other: int
-    probability: float
     # late, spare_idle: answer to offer to a dropped request, :data:`NONE` for never, and with
     # how many idle
     late: int
@@ -124,9 +118,7 @@ class _Answers:
             (FlatAnswer("error"), FlatAnswer("drop"), FlatAnswer("wait")))}
 
     def number(self, answer: Any) -> int:
-        """Return the index of a selector's answer; :data:`NONE` for one that is drawn."""
-        if isinstance(answer, Either):
-            return NONE
+        """Return the index of a selector's answer."""
         if answer is DROP:
             return DROPPED
         if isinstance(answer, Wait):
@@ -143,7 +135,7 @@ def _policy(selector: Selector, answers_of: _Answers) -> FlatPolicy:
         answers_of.models.setdefault(name, len(answers_of.models))
     edges_ms = tuple(edge - SLACK_TOLERANCE_MS for edge in table.slack_ms[1:])
     by_level, longer = compiled(table)
-    start, rows, either = dict[int, int](), list[int](), None
+    start, rows = dict[int, int](), list[int]()
     for row in (row for line in by_level for row in line):
         # Levels with the same answers share a row, which is written once.
         if id(row) in start:
@@ -152,7 +144,6 @@ def _policy(selector: Selector, answers_of: _Answers) -> FlatPolicy:
         edges, answers = row
         rows += [len(answers), *(bisect_right(edges_ms, edge) for edge in edges),
                  *map(answers_of.number, answers)]
-        either = next((answer for answer in answers if isinstance(answer, Either)), either)
     spare_idle = max(table.spare_idle or 0, 1)
     late = selector.late_answer(spare_idle, 0)
     return FlatPolicy(
@@ -160,9 +151,6 @@ def _policy(selector: Selector, answers_of: _Answers) -> FlatPolicy:
         workers=table.workers, idle=table.idle[1:], queued=table.queued[1:], edges_ms=edges_ms,
         row_of=[start[id(row)] for line in by_level for row in line], rows=rows,
         longer=NONE if longer is None else answers_of.number(longer),
-        usual=NONE if either is None else answers_of.number(either.usual),
-        other=NONE if either is None else answers_of.number(either.other),
-        probability=0.0 if either is None else either.probability,
         late=NONE if late is None else answers_of.number(late), spare_idle=spare_idle)
 
 

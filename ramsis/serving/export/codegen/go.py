@@ -56,7 +56,7 @@ def _declared(
 def _answer(answer: FlatAnswer) -> str:
     below_ms = "math.Inf(-1)" if answer.below_ms is None else real(answer.below_ms)
     return literal(_KINDS[answer.kind], answer.model, answer.batch, answer.run_as,
-                   below_ms if answer.kind == "wait" else 0, "false")
+                   below_ms if answer.kind == "wait" else 0)
 
 
 def _capitals(words: str) -> str:

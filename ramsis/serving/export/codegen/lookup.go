@@ -8,7 +8,7 @@
 // loads in queries per second.
 //
 //	choice, err := @package@.Choose("", loadQPS, slowness)
-//	answer, err := choice.Level.Stations[0].Policy.Lookup(queued, slackMs, idle, uniform)
+//	answer, err := choice.Level.Stations[0].Policy.Lookup(queued, slackMs, idle)
 package @package@
 
 import (
@@ -40,8 +40,6 @@ type Answer struct {
 	Batch       int
 	RunAs       int
 	WaitBelowMs float64
-	// Drew says whether the random number was used: pass a new one the next time.
-	Drew bool
 }
 
 // Dispatch says how requests reach the workers of a station.
@@ -67,13 +65,11 @@ type Policy struct {
 	LoadQPS  float64
 	Workers  int
 
-	idle, queued         []int
-	edgesMs              []float64
-	rowOf                []uint32
-	rows                 []tableIndex
-	longer, usual, other int
-	probability          float64
-	late, spareIdle      int
+	idle, queued            []int
+	edgesMs                 []float64
+	rowOf                   []uint32
+	rows                    []tableIndex
+	longer, late, spareIdle int
 }
 
 // Station is like workers that serve by one policy, from so many queues.
@@ -150,10 +146,7 @@ func reached[T int | float64 | tableIndex](numbers []T, value T) int {
 
 // Lookup says what to do with queued requests (from 1), the earliest deadline slackMs away (any
 // number but NaN), and so many idle workers of the queue (from 0; OnlyWorker where there is one).
-//
-// uniform is a random number in [0, 1), which one place of some policies decides by. Drew of the
-// answer says whether it did; otherwise the same number may be passed again.
-func (p *Policy) Lookup(queued int, slackMs float64, idle int, uniform float64) (Answer, error) {
+func (p *Policy) Lookup(queued int, slackMs float64, idle int) (Answer, error) {
 	longest := p.queued[len(p.queued)-1]
 	if idle == OnlyWorker && p.idle[len(p.idle)-1] == 1 {
 		idle = 1
@@ -175,33 +168,23 @@ func (p *Policy) Lookup(queued int, slackMs float64, idle int, uniform float64) 
 	// How many answers, the bins from which the second and later ones hold, and the answers.
 	row := p.rows[p.rowOf[i*len(p.queued)+n]:]
 	count := int(row[0])
-	found := row[count+reached(row[1:count], j)]
-	if found != none {
-		return answers[found], nil
-	}
-	drawn := p.usual
-	if uniform < p.probability {
-		drawn = p.other
-	}
-	answer := answers[drawn]
-	answer.Drew = true
-	return answer, nil
+	return answers[row[count+reached(row[1:count], j)]], nil
 }
 
 // LookupSlow is Lookup when batches take slowness times as long as the policy counts on, as a Choice
 // says, 1 or more. slackMs is the slack divided by slowness, and so is WaitBelowMs of the answer. In
 // a central queue each request counts as so many, unless the batch is then larger than the queue.
 func (p *Policy) LookupSlow(
-	slowness float64, queued int, slackMs float64, idle int, uniform float64,
+	slowness float64, queued int, slackMs float64, idle int,
 ) (Answer, error) {
 	many := float64(queued) * slowness
 	if p.Dispatch == CentralQueue && queued > 0 && many < 9e18 {
-		answer, err := p.Lookup(int(many), slackMs, idle, uniform)
+		answer, err := p.Lookup(int(many), slackMs, idle)
 		if err != nil || answer.Batch <= queued {
 			return answer, err
 		}
 	}
-	return p.Lookup(queued, slackMs, idle, uniform)
+	return p.Lookup(queued, slackMs, idle)
 }
 
 // LateAnswer says what may serve a request that was dropped, late, with capacity that nobody else

@@ -7,7 +7,7 @@
  *
  *     ramsis_choice choice = ramsis_choose(NULL, load_qps, slowness);
  *     const ramsis_policy *policy = choice.level->stations[0].policy;
- *     ramsis_answer answer = ramsis_lookup(policy, queued, slack_ms, idle, uniform);
+ *     ramsis_answer answer = ramsis_lookup(policy, queued, slack_ms, idle);
  */
 #ifndef RAMSIS_POLICIES_H
 #define RAMSIS_POLICIES_H
@@ -39,7 +39,6 @@ typedef struct {
     int64_t batch;
     int64_t run_as;
     double wait_below_ms;
-    int drew; /* whether `uniform` was used: pass a new number the next time */
 } ramsis_answer;
 
 typedef enum { RAMSIS_ROUND_ROBIN, RAMSIS_SHORTEST_QUEUE, RAMSIS_CENTRAL_QUEUE } ramsis_dispatch;
@@ -65,9 +64,6 @@ typedef struct {
     const uint32_t *row_of;
     const ramsis_index *rows;
     size_t longer;
-    size_t usual;
-    size_t other;
-    double probability;
     size_t late;
     int64_t spare_idle;
 } ramsis_policy;
@@ -157,17 +153,13 @@ RAMSIS_REACHED(ramsis_reached_bin, ramsis_index)
  * queued    from 1
  * slack_ms  any number but NaN, infinities and negative (late) ones included
  * idle      from 0; more than there are count as all; RAMSIS_ONLY_WORKER where there is one
- * uniform   a random number in [0, 1), which one place of some policies decides by; `drew` of the
- *           answer says whether it did, and otherwise the same number may be passed again
  */
 static inline ramsis_answer ramsis_lookup(const ramsis_policy *policy, int64_t queued,
-                                          double slack_ms, int64_t idle, double uniform)
+                                          double slack_ms, int64_t idle)
 {
     const int64_t longest = policy->queued[policy->queue_levels - 1];
-    ramsis_answer answer;
     const ramsis_index *row; /* how many answers, the bins from which they hold, the answers */
-    size_t i, n, j, found;
-    int drew = 0;
+    size_t i, n, j;
 
     if (idle == RAMSIS_ONLY_WORKER && policy->idle[policy->idle_levels - 1] == 1)
         idle = 1;
@@ -183,14 +175,8 @@ static inline ramsis_answer ramsis_lookup(const ramsis_policy *policy, int64_t q
     n = ramsis_reached_count(policy->queued, policy->queue_levels, queued) - 1;
     j = ramsis_reached_ms(policy->edges_ms, policy->edges, slack_ms);
     row = policy->rows + policy->row_of[i * policy->queue_levels + n];
-    found = row[row[0] + ramsis_reached_bin(row + 1, row[0] - (size_t)1, (ramsis_index)j)];
-    if (found == RAMSIS_NONE) {
-        drew = 1;
-        found = uniform < policy->probability ? policy->other : policy->usual;
-    }
-    answer = ramsis_answers[found];
-    answer.drew = drew;
-    return answer;
+    return ramsis_answers[row[row[0] + ramsis_reached_bin(row + 1, row[0] - (size_t)1,
+                                                          (ramsis_index)j)]];
 }
 
 /* The same when batches take `slowness` times as long as the policy counts on, as a choice of level
@@ -198,18 +184,17 @@ static inline ramsis_answer ramsis_lookup(const ramsis_policy *policy, int64_t q
  * answer. In a central queue each request counts as so many, unless the batch is then larger than
  * the queue. */
 static inline ramsis_answer ramsis_lookup_slow(const ramsis_policy *policy, double slowness,
-                                               int64_t queued, double slack_ms, int64_t idle,
-                                               double uniform)
+                                               int64_t queued, double slack_ms, int64_t idle)
 {
     const double many = (double)queued * slowness;
     ramsis_answer answer;
 
     if (policy->dispatch == RAMSIS_CENTRAL_QUEUE && queued > 0 && many < 9e18) {
-        answer = ramsis_lookup(policy, (int64_t)many, slack_ms, idle, uniform);
+        answer = ramsis_lookup(policy, (int64_t)many, slack_ms, idle);
         if (answer.batch <= queued)
             return answer;
     }
-    return ramsis_lookup(policy, queued, slack_ms, idle, uniform);
+    return ramsis_lookup(policy, queued, slack_ms, idle);
 }
 
 /* What may serve a request that was dropped, late, with capacity that nobody else needs.

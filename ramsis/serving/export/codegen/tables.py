@@ -139,8 +139,7 @@ class Language(NamedTuple):
             policy.workers, *self.many(f"{prefix}_idle", policy.idle),
             *self.many(f"{prefix}_queued", policy.queued),
             *self.many(f"{prefix}_edges_ms", policy.edges_ms), self.name(f"{prefix}_row_of"),
-            self.name(f"{prefix}_rows"), policy.longer, policy.usual, policy.other,
-            real(policy.probability), policy.late, policy.spare_idle)
+            self.name(f"{prefix}_rows"), policy.longer, policy.late, policy.spare_idle)
 
     def _parts(self, level: FlatLevel, prefix: str) -> Iterator[str]:
         """Yield the stations and classes of a level, after the tables that they name."""
