@@ -62,7 +62,7 @@ CASES = [Case(profile, slo_ms, workers, load_qps)
 
 
 class Comparison:
-    """The schemes of a case on the same arrivals."""
+    """The schedulers of a case on the same arrivals."""
 
     def __init__(self, case: Case, settings: argparse.Namespace) -> None:
         self.case, self.settings = case, settings
@@ -72,7 +72,7 @@ class Comparison:
         self.bound = 0.0
 
     def run(self, spec: FleetScheduler) -> SimulationResult:
-        """The figures of a scheme."""
+        """The figures of a scheduler."""
         result = simulate_profile(
             self.profile, spec,
             ConstantLoad(self.case.load_qps, 1000.0 * self.settings.duration_s),
@@ -85,16 +85,16 @@ class Comparison:
         return result
 
     def row(self) -> dict[str, Any]:
-        """The best of each scheme, and the bound."""
+        """The best of each scheduler, and the bound."""
         found = {kind.name: self.best_of(kind) for kind in KINDS}
         for name, spec in (("greedy", Greedy()), ("central-queue", self.policies())):
             found[name] = self.figures(self.run(spec))
         return {"case": self.case.named(self.settings), "profile": self.case.profile,
                 "slo_ms": self.case.slo_ms, "workers": self.case.workers,
-                "load_qps": self.case.load_qps, "upper_bound": self.bound, "schemes": found}
+                "load_qps": self.case.load_qps, "upper_bound": self.bound, "schedulers": found}
 
     def best_of(self, kind: type[Any]) -> dict[str, Any]:
-        """The best model and objective of a scheme that runs one model."""
+        """The best model and objective of a scheduler that runs one model."""
         front = [name for name in pareto_front(self.fleet.table, 1)
                  if self.fleet.largest_batch(self.fleet.models.index(name), self.case.slo_ms)]
         return max((self.figures(self.run(kind(name, objective=objective)))
@@ -132,7 +132,7 @@ def rows(settings: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    """Print the table: the bound, and by how much each scheme is below it."""
+    """Print the table: the bound, and by how much each scheduler is below it."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--service", default="distribution", choices=("distribution", "p95"))
     parser.add_argument("--duration-s", type=float, default=5.0)
@@ -148,7 +148,7 @@ def main() -> None:
         if settings.json:
             print(json.dumps(row))
             continue
-        cells = (row["schemes"][name] for name in names)
+        cells = (row["schedulers"][name] for name in names)
         print(f"| `{row['profile']}`, SLO {row['slo_ms']:g} ms, {row['workers']} workers "
               f"| {row['load_qps']:g} | {row['upper_bound']:.4f} |",
               " | ".join(f"{row['upper_bound'] - cell['effective_accuracy']:.4f} "

@@ -107,7 +107,7 @@ def main() -> None:
                         help="by default four times the slowest model's time for one image")
     parser.add_argument("--load-shares", type=_shares, help="of the capacity, as 0.5,0.8")
     parser.add_argument("--duration-s", type=float, help="of a run")
-    parser.add_argument("--runs", type=int, help="of each scheme at each load")
+    parser.add_argument("--runs", type=int, help="of each scheduler at each load")
     parser.add_argument("--repeats", type=int,
                         help="of a run from which the host took more than 1 %% of the time")
     options = parser.parse_args()
@@ -160,7 +160,7 @@ class Case:
                         service="distribution", max_batch=BATCHES[-1])
 
     def policies(self, load_qps: float, known: Known) -> dict[str, Policy]:
-        """Of each scheme, for a load, with time left for the network."""
+        """Of each scheduler, for a load, with time left for the network."""
         def made(dispatch: str, max_queue: int) -> Policy:
             return generate_policy(known.profile, load_qps, SynthesisSettings(
                 slo_ms=self.slo_ms - known.network_ms, workers=self.workers, dispatch=dispatch,
@@ -206,7 +206,7 @@ class Case:
         return known, round(min(next_qps, load_qps), 3)
 
     def known(self, load_qps: float) -> Known:
-        """What batches and requests take through a server under a load, by whatever scheme."""
+        """What batches and requests take through a server under a load, by whatever scheduler."""
         first = self.policies(load_qps, self.alone)
         lives = [self.live(policy, load_qps, self.plan.calibration_s, 100, 0.0)
                  for policy in first.values()]
@@ -217,14 +217,14 @@ class Case:
         return Known(rescaled(self.served.profile, ratio), network_ms)
 
     def rows(self, share: float) -> Iterator[dict[str, Any]]:
-        """Every scheme at a share of the capacity, which is that of calibrated times."""
+        """Every scheduler at a share of the capacity, which is that of calibrated times."""
         known, load_qps = self.calibrated(share)
-        for scheme, policy in self.policies(load_qps, known).items():
-            say(f"{scheme} at {load_qps:.0f} queries/s")
+        for scheduler, policy in self.policies(load_qps, known).items():
+            say(f"{scheduler} at {load_qps:.0f} queries/s")
             row = self.row(policy, load_qps, known)
-            if scheme not in PROMISING:
+            if scheduler not in PROMISING:
                 row["promised_effective_accuracy"] = row["promised_violation_rate"] = None
-            yield {"load_qps": load_qps, "load_share": share, "scheme": scheme,
+            yield {"load_qps": load_qps, "load_share": share, "scheduler": scheduler,
                    "network_ms": known.network_ms,
                    "times_longer": known.profile.measurement["rescaled"], **row}
 

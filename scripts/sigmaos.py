@@ -5,7 +5,7 @@ python scripts/sigmaos.py [--json rows.json] [--seeds 200] [--scenarios FOLDER]
 Three times of t5-small are fitted to the experiment with ten requests, one after the other: an
 inference, the first load of all and any later one. Everything else is printed in the thesis, and
 the tables are the same system with other streams of requests. ``--scenarios`` writes the
-scenarios, for ``ramsis cluster``.
+scenarios, for ``ramsis simulate``.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python scripts/table2.py --profiles NAME [--quick] [--paper-size]
 
 Times are processor time of one core, the shortest of a few runs at one load; they are measured
-anew each time, so this is no sweep. Of --schemes the first policies are made, of --workers the
+anew each time, so this is no sweep. Of --schedulers the first policies are made, of --workers the
 first number is taken.
 """
 
@@ -65,7 +65,7 @@ def main() -> None:
 
 def table(case: Case, folder: Path, max_queue: int) -> None:
     """Take the times of one profile set."""
-    scheduler, workers = policies_of(case.given_schemes or (WORKER,))[0], case.fleets[0]
+    scheduler, workers = policies_of(case.given_schedulers or (WORKER,))[0], case.fleets[0]
     made = replace(fleet_scheduler(scheduler).settings(
         slo_ms=case.slo_ms, workers=workers, service="p95"), service="p95", max_queue=max_queue)
     sets = [case.profile, profiles.interpolate_front(case.profile, STEP)]

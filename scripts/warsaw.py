@@ -13,7 +13,7 @@ the minutes next to them by is given to VGG-19, whose requests would otherwise n
 All of this is 6.7 % of what the machines can do: the violations that the thesis prints come from
 overheads of its microservices, which it does not print. ``--overhead-ms`` adds a time to each
 inference, during which the machine is taken. ``bound`` is the share of the requests that no
-scheduler can exceed. ``--scenario`` writes the scenario, for ``ramsis cluster``.
+scheduler can exceed. ``--scenario`` writes the scenario, for ``ramsis simulate``.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ SCHEDULERS: Mapping[str, str] = {
     "round-robin-d": "round-robin:variant=d",
     "planned": "planned:worth=0.1,window_ms=5000",
 }
-"""Rows, and how ``ramsis cluster --scheduler`` names what they show."""
+"""Rows, and how ``ramsis simulate --scheduler`` names what they show."""
 
 
 def minutes_by_model() -> dict[str, list[int]]:
@@ -154,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--overhead-ms", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--scheduler", action="append", metavar="NAME",
-                        help="only these rows, or others that `ramsis cluster` knows")
+                        help="only these rows, or others that `ramsis simulate` knows")
     parser.add_argument("--no-bound", action="store_true")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--scenario", type=Path)

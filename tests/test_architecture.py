@@ -21,7 +21,7 @@ KINDS = {
     "ModelSwitching", "Fleet", "Fleets", "WorkerAnalysis", "CentralAnalysis", "Compiled",
 }
 """Classes of which one may stand in the place of another."""
-TELLING = {"kind", "dispatch", "scheme", "batching"}
+TELLING = {"kind", "dispatch", "batching"}
 """Attributes that say of which kind an object is."""
 KIND_WORDS = re.compile(
     r"worker|fleet|round-robin|shortest-queue|central-queue|variable|maximal|[A-Z_]*DISPATCH\w*")
@@ -40,9 +40,9 @@ KNOWN = Counter({
     "ramsis/sim/schedulers/policies.py: isinstance(policies, PolicySet)": 1,
     "ramsis/synthesis/capacity/fewest.py: isinstance(types, ProfileSet)": 1,
     "ramsis/synthesis/sets.py: isinstance(cluster, Cluster)": 1,
-    # A scheme that needs measurements of its own before it can run.
+    # A scheduler that needs measurements of its own before it can run.
     "ramsis/sweep/jobs.py: isinstance(spec, ModelSwitching)": 1,
-    # A scheme that has policies, and with them a price of violations.
+    # A scheduler that has policies, and with them a price of violations.
     "ramsis/sweep/jobs.py: isinstance(spec, Policies)": 1,
 })
 """Branches that there are. Shorten this list; do not add to it."""

@@ -28,7 +28,7 @@ SWEEP = """profiles = "digits-cpu"
 workers = 2
 slo_ms = 25
 load_qps = 100
-scheme = "greedy"
+scheduler = "greedy"
 """
 
 

@@ -55,11 +55,12 @@ _FORMATS = {
     "ramsis.placement": _kind("a placement", "`ramsis place` and --placement take it", "place",
                               "--placement", "export", "serve", "simulate", *_DOCUMENTS),
     "ramsis.value-table": _kind("a value table", "`ramsis place` takes it", "place", *_DOCUMENTS),
-    "ramsis.scenario": _kind("a scenario", "`ramsis cluster {0}` and `ramsis scenario` take it",
-                             "cluster", "scenario", "simulate", "bound", "sweep", *_DOCUMENTS),
+    "ramsis.scenario": _kind("a scenario", "`ramsis simulate {0}` and `ramsis scenario` take it",
+                             "scenario", "simulate", "bound", "sweep", *_DOCUMENTS),
     "ramsis.scaling": _kind("a scaling policy", "`ramsis serve {0}` scales workers by it", "serve",
                             "export", "--advise", *_DOCUMENTS),
-    "ramsis.agent": _kind("a trained agent", "`ramsis cluster --scheduler rl` takes it", "cluster",
+    "ramsis.agent": _kind("a trained agent", "`ramsis simulate --scheduler rl` takes it",
+                          "simulate",
                           *_DOCUMENTS),
 }
 _TABLE = _kind("a table of latencies", "`ramsis profile import {0} --out PROFILE.json` makes a "
@@ -68,8 +69,8 @@ _LOG = _kind("a request log", "`ramsis audit {0}` takes it", "audit", "profile")
 _TIMES = _kind("a trace of arrivals", "--trace {0} or `ramsis arrivals fit {0}` takes it",
                "--trace", "arrivals")
 _RATES = _kind("a trace of loads", "--trace {0} takes it", "--trace")
-_TOML = _kind("a TOML file", "`ramsis sweep` takes settings of grids, `ramsis cluster` scenarios",
-              "sweep", "cluster", "scenario", "place", "profile", "generate", *_DOCUMENTS)
+_TOML = _kind("a TOML file", "`ramsis sweep` takes settings of grids, `ramsis simulate` scenarios",
+              "sweep", "simulate", "scenario", "place", "profile", "generate", *_DOCUMENTS)
 _SIGNATURES = {
     b"\x1f\x8b": _kind("compressed with gzip", "unpack it first (gunzip)", "--trace", "arrivals"),
     b"\x28\xb5\x2f\xfd": _kind("compressed with zstd", "unpack it first (unzstd)", "--trace",

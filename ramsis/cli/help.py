@@ -28,7 +28,7 @@ def _traces() -> Iterable[tuple[str, str]]:
     yield from DESCRIPTIONS.items()
 
 
-def _schemes() -> Iterable[tuple[str, str]]:
+def _schedulers() -> Iterable[tuple[str, str]]:
     from ramsis.policy import DISPATCHES
     from ramsis.sim import FLEET_SCHEDULERS
 
@@ -84,7 +84,7 @@ def _files() -> Iterable[tuple[str, str]]:
 TOPICS: Mapping[str, tuple[str, Callable[[], Iterable[tuple[str, str]]]]] = {
     "profiles": ("formats of measurements that can be imported", _profiles),
     "traces": ("formats of traces", _traces),
-    "schemes": ("schedulers that can be simulated", _schemes),
+    "schedulers": ("schedulers that can be simulated", _schedulers),
     "processes": ("arrival processes", _processes),
     "files": ("files that ramsis writes and reads", _files),
     "exit-codes": ("what a command leaves with", _exit_codes),
@@ -103,7 +103,7 @@ def help_command(context: click.Context, topic: tuple[str, ...]) -> None:
     \b
     Examples:
       $ ramsis help
-      $ ramsis help schemes
+      $ ramsis help schedulers
       $ ramsis help profile import
     """
     root = context.find_root()

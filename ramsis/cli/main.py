@@ -50,8 +50,6 @@ _GROUPS = {
         "simulate": ("simulation.simulate:simulate_command",
                      "Simulate policies and schedulers on a workload."),
         "sweep": ("simulation.sweep:sweep_command", "Simulate a grid of cases, each kept."),
-        "cluster": ("simulation.cluster:cluster_command",
-                    "Simulate schedulers that load and unload models."),
         "report": ("report:report", "Write a page about results, to keep and hand on."),
     },
     "Serve": {

@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
@@ -117,8 +117,6 @@ class SchedulerSpec:
     kind: _Kind
     parameters: Mapping[str, Any]
     own: str | None = None  # ``file.py:Class`` or ``package.module:Class`` of the user's own
-    # the load that it is told on a scenario; by default what the load monitor anticipates
-    load_qps: float | None = None
 
     @property
     def name(self) -> str:
@@ -173,8 +171,7 @@ class SchedulerSpec:
                 engine.monitor = LoadMonitor()  # it may ask for the load
             return cast("Scheduler[Any]", self.kind(engine, **self.parameters))
         plan = self.of_fleets.prepare(engine.fleet)
-        engine.known_qps = self.load_qps
-        engine.monitor = LoadMonitor() if self.load_qps is None else None
+        engine.monitor = LoadMonitor()
         # A fleet's scheduler sees of an engine no more than a group of workers.
         return plan.start(engine)
 
@@ -203,8 +200,6 @@ def scheduler(
         What is raised.
     """
     name, _, rest = text.partition(":")
-    if name == _FORMER:
-        return _by_former_name(text, known, error)
     place = None
     if name in known:
         kind = known[name]
@@ -247,26 +242,6 @@ def read_parameters(
             raise error("parameter is missing", where=f"scheduler {name}",
                         value=f"{name}:{text}" if text else name, allowed=f"{name}:{key}=…")
     return given
-
-
-_FORMER = "scheme"
-
-
-def _by_former_name(
-    text: str, known: Mapping[str, _Kind], error: type[RamsisError]
-) -> SchedulerSpec:
-    """What ``scheme:name=…;…`` and ``scheme:policies=…`` stand for, which scenarios took."""
-    def takes(name: str = "", policies: str = "", load_qps: float | None = None) -> None:
-        """The parameters that there were."""
-
-    given = read_parameters(_FORMER, text.partition(":")[2],
-                            inspect.signature(takes).parameters, error)
-    if ("name" in given) == ("policies" in given):
-        raise error("no scheduler, or two", where=f"scheduler {_FORMER}",
-                    allowed="one of name=…, policies=…")
-    now = given["name"].replace(";", ",") if "name" in given else (
-        f"policies:files={given['policies']}")
-    return replace(scheduler(now, known, error=error), text=text, load_qps=given.get("load_qps"))
 
 
 def _is_class(kind: object) -> bool:

@@ -138,7 +138,8 @@ class ResponseJob(Job):
         """File of the response profile."""
         return self.folder / "responses" / file_of({
             "code": _CODE, **self.cluster.document, "service": self.cell.service,
-            "network_ms": self.cell.network_ms, "scheme": scheduler_document(self.scheduler),
+            "network_ms": self.cell.network_ms,
+            "scheduler": scheduler_document(self.scheduler),
         })
 
     @property
@@ -179,8 +180,8 @@ class CellJob(Job):
             "workload": {**load, "arrivals": cell.arrivals, "duration_s": cell.duration_s},
             "monitor": cell.monitor, "monitor_ms": cell.monitor_ms, "told": cell.told,
             "seed": cell.seed, "seeds": cell.seeds,
-            "scheme": self._compared.document(self._loads, slo_ms=cell.slo_ms,
-                                            workers=cell.workers, service=cell.service),
+            "scheduler": self._compared.document(self._loads, slo_ms=cell.slo_ms,
+                                               workers=cell.workers, service=cell.service),
         }
 
     @cached_property

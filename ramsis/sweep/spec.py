@@ -127,7 +127,7 @@ class ScenarioCell:
     """A scheduler on a scenario."""
 
     scenario: str  # a scenario file
-    scheduler: str  # a value of ``--scheduler``
+    scheduler: str  # as ``ramsis simulate --scheduler`` takes it
     # seed, seeds: seeds ``seed`` … ``seed + seeds - 1``
     seed: int
     seeds: int

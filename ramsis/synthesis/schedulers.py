@@ -41,7 +41,6 @@ from ramsis.synthesis.stations import ClusterProblem, set_header
 DEFAULT_LEVELS = 30
 """Load levels up to a trace's peak."""
 
-_FORMER = {"worker": "round-robin or shortest-queue", "fleet": "central-queue"}
 _PAPER = "paper"
 _KNOWN = SCHEDULERS.also(dict.fromkeys(DISPATCHES, Policies))  # by name
 _SAME = {("central-queue", "max_batch"): "max_queue"}  # the longest batch of a central queue
@@ -268,9 +267,6 @@ def fleet_scheduler(text: str) -> ComparedScheduler:
     PolicyScheduler(name='central-queue', given={'violation_price': 0.0}, levels=8)
     """
     name, _, rest = text.partition(":")
-    if name in _FORMER:
-        raise InvalidValueError("policies are called by how requests reach the workers",
-                                where="scheduler", value=name, allowed=_FORMER[name])
     if name not in DISPATCHES:
         return GivenScheduler(scheduler(text, _KNOWN, error=InvalidValueError).of_fleets)
     given: dict[str, Any] = {}

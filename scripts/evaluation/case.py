@@ -59,7 +59,7 @@ class Case:
         The same for the workers, on the trace and at constant loads.
     trace : str
         A rate trace: the name of a shipped one, or its file.
-    given_schemes : tuple of str
+    given_schedulers : tuple of str
         What is compared in the place of our policies and the baselines.
     given_grids : tuple of str
         Slack grids, in the place of those that are compared, or of that of workers' policies.
@@ -72,7 +72,7 @@ class Case:
     given_scale: float | None = None
     given_workers: tuple[int, ...] = ()
     trace: str = TRACE
-    given_schemes: tuple[str, ...] = ()
+    given_schedulers: tuple[str, ...] = ()
     given_grids: tuple[str, ...] = ()
 
     @cached_property

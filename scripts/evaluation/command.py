@@ -51,7 +51,7 @@ def parser(description: str) -> argparse.ArgumentParser:
     made.add_argument("--workers", metavar="A,B|FROM:TO:STEP", type=_workers, default=(),
                       help="numbers of workers in the place of those by the rule; constant loads "
                       "are as many for each worker as with 60")
-    made.add_argument("--schemes", nargs="+", metavar="NAME", type=_scheme, default=(),
+    made.add_argument("--schedulers", nargs="+", metavar="NAME", type=_scheduler, default=(),
                       help="what is compared, as `ramsis simulate --scheduler` names it: "
                       "round-robin:paper jellyfish-plus:headroom=1.05")
     made.add_argument("--grid", metavar="A,B,C", type=_grids, default=(),
@@ -63,7 +63,7 @@ def parser(description: str) -> argparse.ArgumentParser:
 def cases_of(given: argparse.Namespace) -> list[Case]:
     """The cases to evaluate."""
     return [Case(name, given.quick, given.slo_ms, given.loads, given.trace_scale, given.workers,
-                 given.trace, tuple(given.schemes), given.grid) for name in given.profiles]
+                 given.trace, tuple(given.schedulers), given.grid) for name in given.profiles]
 
 
 def main() -> None:
@@ -168,7 +168,7 @@ def _workers(text: str) -> tuple[int, ...]:
     return tuple(map(int, numbers))
 
 
-def _scheme(text: str) -> str:
+def _scheduler(text: str) -> str:
     """A scheduler, as it was written."""
     from ramsis.synthesis.schedulers import fleet_scheduler
 

@@ -12,7 +12,7 @@ from ramsis.errors import InvalidValueError
 from ramsis.policy import DISPATCHES
 
 __all__ = ["GREEDY", "POLICIES", "WORKER", "baselines", "batchings", "constant_loads", "grids",
-           "headline", "label", "many_models", "policies_of", "promises", "rank", "schemes",
+           "headline", "label", "many_models", "policies_of", "promises", "rank", "schedulers",
            "three_models", "trace"]
 
 CENTRAL, WORKER = "central-queue", "round-robin"
@@ -36,7 +36,7 @@ def baselines(case: Case) -> list[str]:
     return ["jellyfish-plus", f"model-switching:profile_s={seconds:g}", GREEDY]
 
 
-def schemes(case: Case, *policies: str) -> list[str]:
+def schedulers(case: Case, *policies: str) -> list[str]:
     """What is compared: by default policies of ours with the baselines.
 
     Policies of workers have the slack grid that is given.
@@ -44,7 +44,7 @@ def schemes(case: Case, *policies: str) -> list[str]:
     if len(case.given_grids) > 1:
         raise InvalidValueError("several slack grids", where="--grid",
                                 value=",".join(case.given_grids), allowed="one")
-    found = list(case.given_schemes or (*policies, *baselines(case)))
+    found = list(case.given_schedulers or (*policies, *baselines(case)))
     for grid in case.given_grids:
         found = [_with(one, f"grid={grid}") if _is_policy(one, own_queues=True)
                  and "grid=" not in one else one for one in found]
@@ -54,14 +54,14 @@ def schemes(case: Case, *policies: str) -> list[str]:
 def varied(case: Case, name: str, values: Sequence[str]) -> list[str]:
     """Policies of workers, or those that are given, with each value of a setting."""
     return [_with(one, f"{name}={value}")
-            for one in policies_of(case.given_schemes or (WORKER,)) for value in values]
+            for one in policies_of(case.given_schedulers or (WORKER,)) for value in values]
 
 
 def policies_of(schedulers: Sequence[str]) -> list[str]:
     """Those that are policies of ours."""
     own = [one for one in schedulers if _is_policy(one)]
     if not own:
-        raise InvalidValueError("none of them has policies", where="--schemes",
+        raise InvalidValueError("none of them has policies", where="--schedulers",
                                 value=" ".join(schedulers), allowed=", ".join(DISPATCHES))
     return own
 
@@ -94,7 +94,8 @@ def rank(scheduler: str) -> int:
 def base(case: Case, *, scheduler: Sequence[str] = (), **more: Any) -> Document:
     """Fields that all specifications have; service takes the p95, as in the paper."""
     return {"profiles": case.name, "models": "pareto", "service": "p95",
-            "slo_ms": list(case.slos_ms), "scheduler": list(scheduler) or schemes(case, *POLICIES),
+            "slo_ms": list(case.slos_ms),
+            "scheduler": list(scheduler) or schedulers(case, *POLICIES),
             **more}
 
 
@@ -114,7 +115,7 @@ def trace_grids(case: Case) -> list[Document]:
     """Several numbers of workers on the trace; central-queue policies for the smallest SLO."""
     at = {"workers": case.workers, "trace": case.trace, "trace_scale": case.trace_scale,
           "duration_s": case.trace_s}
-    chosen = schemes(case, *POLICIES)
+    chosen = schedulers(case, *POLICIES)
     central = [one for one in chosen if one.partition(":")[0] == CENTRAL]
     grids = [{**at, "slo_ms": case.slo_ms, "scheduler": [
         one if "levels=" in one else _with(one, f"levels={LEVELS}") for one in central]},
@@ -140,14 +141,14 @@ def headline(case: Case) -> Document:
 def promises(case: Case) -> Document:
     """Fig. 7: promise and simulation, three numbers of workers at the same loads for each."""
     grids = constant_grids(case, case.given_workers or (40, 60, 80))
-    return base(case, slo_ms=case.slo_ms, scheduler=policies_of(schemes(case, WORKER)), grid=[
+    return base(case, slo_ms=case.slo_ms, scheduler=policies_of(schedulers(case, WORKER)), grid=[
         {**one, "seeds": 3 if case.quick else 10} for one in grids])
 
 
 def many_models(case: Case) -> Document:
     """Fig. 8: the models of the front, and with models in between."""
     return constant(case, slo_ms=case.slo_ms, models=["pareto", f"interpolate:{STEP:g}"],
-                    scheduler=schemes(case, WORKER))
+                    scheduler=schedulers(case, WORKER))
 
 
 def grids(case: Case) -> Document:
@@ -161,7 +162,7 @@ def batchings(case: Case) -> Document:
     """Fig. 11: maximal and variable batching."""
     return constant(case, scheduler=[
         one for both in varied(case, "batching", ("maximal", "variable"))
-        for one in schemes(replace(case, given_schemes=(both,)))])
+        for one in schedulers(replace(case, given_schedulers=(both,)))])
 
 
 def three_models(case: Case) -> Document:
@@ -169,4 +170,4 @@ def three_models(case: Case) -> Document:
     names = [model.name for model in case.profile.models]
     chosen = [names[0], names[(len(names) - 1) // 2], names[-1]]
     return constant(case, models="three", model_sets={"three": list(dict.fromkeys(chosen))},
-                    scheduler=schemes(case, WORKER))
+                    scheduler=schedulers(case, WORKER))

@@ -16,7 +16,8 @@ def test_an_access_log_is_audited_in_one_command(
 ) -> None:
     (tmp_path / "access.log").write_text(nginx())
     ran = run("audit", tmp_path / "access.log", "--profiles", tiny_file, "--workers", 2,
-              "--slo-ms", 100, "--scheme", "round-robin:grid=fixed:10,max_queue=8", "--seeds", 1,
+              "--slo-ms", 100, "--scheduler", "round-robin:grid=fixed:10,max_queue=8", "--seeds",
+              1,
               "--json")
     assert ran.code == 0, ran.err
     (row,) = json.loads(ran.out)["rows"]

@@ -201,7 +201,8 @@ def test_bad_formats_are_refused(tmp_path: Path) -> None:
 def test_simulate_writes_a_request_log(run: Run, tiny_file: Path, tmp_path: Path) -> None:
     base = ["simulate", "--profiles", tiny_file, "--workers", 4, "--slo-ms", 100, "--load", 300,
             "--duration-s", 1, "--request-log", tmp_path / "log.csv"]
-    refused(run(*base, "--scheme", "greedy", "--scheme", "jellyfish-plus"), 2, "--request-log")
+    refused(run(*base, "--scheduler", "greedy", "--scheduler", "jellyfish-plus"), 2,
+            "--request-log")
     assert not (tmp_path / "log.csv").exists()
     ran = run(*base, "--scheduler", "greedy")
     assert ran.code == 0, ran.err

@@ -89,7 +89,7 @@ def test_the_bound(
 
 def test_a_scheme_of_simulate(benchmark: Any, ledger: Ledger, script: ModuleType) -> None:
     scenario = script.grid(2400, 1, 12, 10.0)
-    compare(benchmark, ledger, scenario, draw_requests(scenario, 0), "scheme:name=greedy", "grid")
+    compare(benchmark, ledger, scenario, draw_requests(scenario, 0), "greedy", "grid")
 
 
 def compare(

@@ -146,22 +146,22 @@ def _bare_heap(times: list[float]) -> None:
 def test_a_figure_of_constant_loads(
     benchmark: Any, ledger: Ledger, images: ProfileSet
 ) -> None:
-    """Ten loads, three schemes, five seeds, 30 s: policies made, simulated and measured."""
+    """Ten loads, three schedulers, five seeds, 30 s: policies made, simulated and measured."""
 
     def figure() -> list[float]:
         policies = tuple(generate_policy(images, load, SETTINGS) for load in LOADS_QPS)
-        schemes: list[FleetScheduler] = [Policies(policies), JellyfishPlus(1.05),
+        schedulers: list[FleetScheduler] = [Policies(policies), JellyfishPlus(1.05),
                                      ModelSwitching()]
         results = [simulate_profile(images, one, ConstantLoad(load, 30_000.0), workers=WORKERS,
                             slo_ms=SLO_MS, seeds=range(5))
-                   for load in LOADS_QPS for one in schemes]
+                   for load in LOADS_QPS for one in schedulers]
         queries = sum(one.queries for result in results for one in result.metrics)
         assert queries == pytest.approx(30 * 5 * 3 * sum(LOADS_QPS), rel=0.01)
         return [result.effective_accuracy for result in results]
 
     effective, timing = repeated(benchmark, figure, rounds=2)
     assert len(effective) == 30
-    ledger.time("10 loads, 3 schemes, 5 seeds, 30 s, policies made", timing, 30.0)
+    ledger.time("10 loads, 3 schedulers, 5 seeds, 30 s, policies made", timing, 30.0)
     single = several(lambda: generate_policy(images, 2000.0, SETTINGS), 5)
     ledger.ratio(timing, Timing(10 * single.wall_s, 10 * single.cpu_s),
                  "making the ten policies alone")

@@ -71,18 +71,3 @@ def test_overload_is_no_error(run: Run, tiny_file: Path, tmp_path: Path) -> None
               "--dispatch", "central-queue", "--max-queue", 8, "--out", tmp_path / "set")
     assert ran.code == 0
     assert "OVERLOAD" in ran.out
-
-
-@pytest.mark.parametrize("command", ["generate", "frontier"])
-@pytest.mark.parametrize(("old", "new"), [("worker", "--dispatch round-robin."),
-                                          ("fleet", "--dispatch central-queue."),
-                                          ("best", "shortest-queue or central-queue")])
-def test_the_former_word_names_the_new_one(
-    run: Run, tiny_file: Path, tmp_path: Path, command: str, old: str, new: str
-) -> None:
-    ran = run(command, "--profiles", tiny_file, *_TERMS, "--load", 400, "--scheme", old,
-              "--out", tmp_path / "out")
-    assert (ran.code, ran.out) == (2, "")
-    assert "--scheme is now --dispatch" in ran.err
-    assert new in ran.err
-    assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""``ramsis cluster``: rows, files, and what is refused."""
+"""``ramsis simulate SCENARIO``: rows, files, and what is refused."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def file(tmp_path: Path) -> str:
 def test_a_row_for_each_scheduler_with_the_same_requests(run: Run, file: str) -> None:
     names = sorted(set(SCHEDULERS) - OF_FLEETS)
     words = [word for name in names for word in ("--scheduler", name)]
-    code, out, _ = run("cluster", file, *words, "--seeds", "2", "--bound", "--json")
+    code, out, _ = run("simulate", file, *words, "--seeds", "2", "--bound", "--json")
     assert code == 0
     rows = json.loads(out)["rows"]
     assert [row["scheduler"] for row in rows] == names
@@ -71,7 +71,7 @@ def test_a_row_for_each_scheduler_with_the_same_requests(run: Run, file: str) ->
 def test_schedulers_that_state_more_than_others_have_columns_of_their_own(
     run: Run, file: str, tmp_path: Path
 ) -> None:
-    code, _, err = run("cluster", file, "--scheduler", "clockwork", "--scheduler", "planned",
+    code, _, err = run("simulate", file, "--scheduler", "clockwork", "--scheduler", "planned",
                        "--csv", str(tmp_path / "a.csv"))
     assert code == 0, err
     rows = list(csv.DictReader((tmp_path / "a.csv").read_text().splitlines()))
@@ -82,7 +82,8 @@ def test_the_same_seed_gives_the_same_rows_and_files(run: Run, file: str, tmp_pa
     outputs = []
     for name in ("a", "b"):
         made = [tmp_path / f"{name}.csv", tmp_path / f"{name}.trace"]
-        code, out, _ = run("cluster", file, "--csv", str(made[0]), "--timeline", str(made[1]))
+        code, out, _ = run("simulate", file, "--scheduler", "clockwork", "--csv", str(made[0]),
+                           "--timeline", str(made[1]))
         assert code == 0
         outputs.append((out, *(one.read_bytes() for one in made)))
     assert outputs[0] == outputs[1]
@@ -103,7 +104,7 @@ def test_the_same_seed_gives_the_same_rows_and_files(run: Run, file: str, tmp_pa
 def test_the_figure_is_drawn(run: Run, file: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     figure = tmp_path / "usage.svg"
-    code, _, _ = run("cluster", file, "--scheduler", "clockwork", "--scheduler", "lru", "--plot",
+    code, _, _ = run("simulate", file, "--scheduler", "clockwork", "--scheduler", "lru", "--plot",
                      str(figure))
     assert code == 0
     text = figure.read_text()
@@ -113,7 +114,7 @@ def test_the_figure_is_drawn(run: Run, file: str, tmp_path: Path) -> None:
 
 def test_a_scheduler_of_ones_own_with_parameters(run: Run, file: str, tmp_path: Path) -> None:
     own = str(tmp_path / "own.py")
-    code, out, _ = run("cluster", file, "--scheduler", f"{own}:Lazy:factor=2.5,keep=no", "--json")
+    code, out, _ = run("simulate", file, "--scheduler", f"{own}:Lazy:factor=2.5,keep=no", "--json")
     assert code == 0
     row, = json.loads(out)["rows"]
     assert row["in_time"] == 0
@@ -128,11 +129,12 @@ def test_options_that_say_nothing_of_what_is_simulated_are_refused(
     for words in (("--csv", tmp_path / "o.csv"), ("--plot", tmp_path / "o.png"), ("--bound",),
                   ("--timeline", tmp_path / "o.json"), ("--scheduler", "lru"),
                   ("--by", "stream")):
-        refused(run("cluster", shared, "--placement", *words), 2, words[0], "for a scenario")
+        refused(run("simulate", "--placement", shared, "--interference", "none", *words), 2,
+                words[0], "is not for a placement of models that share GPUs")
     for words in (("--interference", "none"), ("--duration-s", "3")):
-        refused(run("cluster", file, *words), 2, words[0], "for a placement")
+        refused(run("simulate", file, *words), 2, words[0], "for a scenario")
     for words in (("--csv", ""), ("--timeline", tmp_path)):
-        refused(run("cluster", file, *words), 2)
+        refused(run("simulate", file, *words), 2)
     refused(run("scenario", "placement", file, "--out", ""), 2, "--out", "no name of a file")
     assert not list(tmp_path.glob("o.*"))
 
@@ -159,7 +161,7 @@ def test_bad_schedulers_are_refused_in_a_line(
     (tmp_path / "failing.py").write_text("1 / 0")
     name = name.replace("OWN", str(tmp_path / "own.py"))
     name = name.replace("FAILING", str(tmp_path / "failing.py"))
-    code, out, err = run("cluster", file, "--scheduler", name)
+    code, out, err = run("simulate", file, "--scheduler", name)
     assert code == 3
     assert message in err
     assert err.count("\n") == 1
@@ -191,13 +193,13 @@ def test_what_a_scheduler_of_ones_own_raises_is_told_in_a_line(
     own = tmp_path / "mine.py"
     own.write_text(code_of_mine.replace(
         "BASE", "from ramsis.sim.cluster import Scheduler\nclass Mine(Scheduler):"))
-    code, out, err = run("cluster", file, "--scheduler", f"{own}:Mine")
+    code, out, err = run("simulate", file, "--scheduler", f"{own}:Mine")
     assert code == 3
     assert err.startswith(f"error: {own}, {message}".replace("OWN", str(own)))
     assert err.count("\n") == 1
     assert not out
     monkeypatch.setenv("RAMSIS_TRACEBACK", "1")
-    code, _, err = run("cluster", file, "--scheduler", f"{own}:Mine")
+    code, _, err = run("simulate", file, "--scheduler", f"{own}:Mine")
     assert code == 3
     assert "Traceback" in err
 
@@ -208,13 +210,13 @@ def test_the_engine_may_have_any_name_in_a_scheduler_of_ones_own(
     own = tmp_path / "mine.py"
     own.write_text("from ramsis.sim.cluster import Scheduler\nclass Mine(Scheduler):\n"
                    " def __init__(self, cluster, most=3):\n  super().__init__(cluster)\n")
-    assert run("cluster", file, "--scheduler", f"{own}:Mine:most=4").code == 0
+    assert run("simulate", file, "--scheduler", f"{own}:Mine:most=4").code == 0
 
 
 def test_a_scheduler_that_loads_beyond_memory_is_stopped(
     run: Run, file: str, tmp_path: Path
 ) -> None:
-    code, _, err = run("cluster", file, "--scheduler", f"{tmp_path / 'own.py'}:Greedy")
+    code, _, err = run("simulate", file, "--scheduler", f"{tmp_path / 'own.py'}:Greedy")
     assert code == 2
     assert "at 0 ms, start: load beyond the memory of a worker: got 'gpu-1 (worker 0), model " \
         "m-2'" in err
@@ -223,20 +225,17 @@ def test_a_scheduler_that_loads_beyond_memory_is_stopped(
 def test_bad_scenarios_are_refused_in_a_line(run: Run, file: str) -> None:
     path = Path(file)
     path.write_text(path.read_text().replace('"m"', '"n"', 1))
-    code, _, err = run("cluster", file)
+    code, _, err = run("simulate", file, "--scheduler", "clockwork")
     assert code == 3
     assert err.count("\n") == 1
     assert run("validate", file)[0] == 3
 
 
 @pytest.mark.slow
-def test_simulate_does_the_same_for_a_scenario(run: Run, file: str) -> None:
+def test_options_of_fleets_are_not_for_a_scenario(run: Run, file: str) -> None:
     words = ["--scheduler", "clockwork", "--scheduler", "lru:max_ongoing=2", "--seeds", "2",
              "--bound", "--json"]
-    cluster, simulate = (json.loads(run(command, file, *words).out)
-                         for command in ("cluster", "simulate"))
-    assert cluster["rows"] == simulate["rows"]
-    assert len(cluster["rows"]) == 2
+    assert len(json.loads(run("simulate", file, *words).out)["rows"]) == 2
     for given, said in (
             (["--scheduler", "clockwork", "--load", "3"], "--load is not for a scenario"),
             (["--bound"], "give --policy or --scheduler"),

@@ -36,7 +36,7 @@ def test_a_topic_says_something_of_each_word(run: Run, topic: str) -> None:
 
 def test_topics_have_every_name_that_there_is() -> None:
     for topic, names in (("profiles", FORMATS), ("traces", TRACE_FORMATS),
-                         ("schemes", FLEET_SCHEDULERS)):
+                         ("schedulers", FLEET_SCHEDULERS)):
         assert {name for name, _ in TOPICS[topic][1]()} == {"", *names}
     assert set(DESCRIPTIONS) == set(TRACE_FORMATS)
 
@@ -53,7 +53,7 @@ def test_help_alone_lists_commands_and_topics(run: Run) -> None:
 
 
 @pytest.mark.parametrize(("words", "near"), [
-    (("scheme",), "schemes"), (("genrate",), "generate"), (("profile", "imprt"), "import"),
+    (("scheduler",), "schedulers"), (("genrate",), "generate"), (("profile", "imprt"), "import"),
     (("bound", "x"), "no further word"),
 ])
 def test_a_wrong_topic_is_refused_with_near_ones(

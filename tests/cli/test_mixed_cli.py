@@ -58,7 +58,8 @@ def test_from_the_options_to_the_simulated_mix(run: Run, files: str, tmp_path: P
     refused(run("generate", *terms, "--dispatch", "central-queue", "--out", out), 2, "--overwrite")
     refused(run("simulate", "--profiles", files, "--slo-ms", "60:0.4,100:0.6", *MIX[2:],
                 "--policy", out), 3, "made for other SLO classes")
-    compared = run("simulate", *terms[:-2], "--policy", out, "--scheme", "greedy", "--scheme",
+    compared = run("simulate", *terms[:-2], "--policy", out, "--scheduler", "greedy",
+                   "--scheduler",
                    "jellyfish-plus", "--trace", "day", "--scale", 0.5, "--duration-s", 2,
                    "--network-ms", 1, "--csv", tmp_path / "rows.csv", "--timeline",
                    tmp_path / "t.json", "--json")

@@ -42,10 +42,10 @@ CASES = {
                         "--workers a=1,b=2 --load 117",
     "frontier": ["frontier", *FLEET, "--load", "317", "--points", "3", "--queries", "2000"],
     "simulate": ["simulate", *FLEET, *LOADS, "--duration-s", "1", "--policy", "set",
-                 "--scheme", "jellyfish-plus"],
+                 "--scheduler", "jellyfish-plus"],
     "placement": "simulate --placement placement.json --duration-s 1",
     "sweep": "sweep sweep.toml --out sweep --processes 1",
-    "cluster": "cluster scenario.json",
+    "cluster": "simulate scenario.json --scheduler clockwork",
     "groups": "simulate scenario.json --scheduler clockwork --scheduler lru --by stream "
               "--by tenant --by family --by model --by copy",
     "place": "place problem.json --out placed.json",

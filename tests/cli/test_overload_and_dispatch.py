@@ -68,7 +68,7 @@ def test_simulations_in_overload_end_with_0_unless_strict(
     run: Run, tiny_file: Path, tmp_path: Path, strict: tuple[str, ...], code: int
 ) -> None:
     csv = tmp_path / "rows.csv"
-    ran = run("simulate", *served(tiny_file, "117,96000.5"), "--duration-s", 1, "--scheme",
+    ran = run("simulate", *served(tiny_file, "117,96000.5"), "--duration-s", 1, "--scheduler",
               "jellyfish-plus", "--csv", csv, *strict)
     assert ran.code == code
     assert "note: jellyfish-plus, 96000.5 QPS: OVERLOAD" in ran.err
@@ -179,7 +179,7 @@ def test_an_audit_has_both_kinds_of_dispatch_and_the_next_commands(
 
 @pytest.mark.parametrize(("library", "words", "extra"), [
     ("matplotlib", ["simulate", "--profiles", "none.json", "--slo-ms", 1, "--workers", 1,
-                    "--load", 1, "--scheme", "greedy", "--plot", "a.png"], "plot"),
+                    "--load", 1, "--scheduler", "greedy", "--plot", "a.png"], "plot"),
     ("matplotlib", ["capacity", "--profiles", "none.json", "--plot", "a.png"], "plot"),
     ("matplotlib", ["profile", "plot", "none.json", "--out", "a.svg"], "plot"),
     ("ray", ["capacity", "--profiles", "digits-cpu", "--slo-ms", 25, "--load", 4,

@@ -130,21 +130,13 @@ def test_one_row_per_scheme_and_load_with_the_named_fields(
 
 
 def test_figures_are_those_of_the_python_interface(run: Run, base: list[Any]) -> None:
-    ran = run(*base, "--scheme", "jellyfish-plus", "--load", 500, "--duration-s", 1, "--seed", 5,
+    ran = run(*base, "--scheduler", "jellyfish-plus", "--load", 500, "--duration-s", 1, "--seed",
+              5,
               "--seeds", 2, "--json")
     result = simulate_profile(tiny_profile(), JellyfishPlus(), ConstantLoad(500.0, 1000.0),
                               workers=4, slo_ms=100.0, seeds=[5, 6])
     (row,) = rows(ran.out)
     assert {key: row[key] for key in result.row()} == json.loads(json.dumps(result.row()))
-
-
-def test_the_old_name_of_schedulers_is_taken_and_not_shown(run: Run, base: list[Any]) -> None:
-    asked = ["--load", 300, "--duration-s", 1, "--json"]
-    now, old = (rows(run(*base, name, "greedy", "--scheduler", "fixed:model=small", *asked).out)
-                for name in ("--scheduler", "--scheme"))
-    assert now == old
-    assert [row["scheduler"] for row in now] == ["greedy", "fixed"]
-    assert "--scheme" not in run("simulate", "--help").out
 
 
 def test_every_scheme_meets_the_same_arrivals(run: Run, base: list[Any]) -> None:
@@ -205,7 +197,8 @@ def test_constant_loads_of_several_processes(
 
 @pytest.mark.parametrize("service", ["p95", "distribution"])
 def test_service_times_fixed_or_drawn(run: Run, service: str) -> None:
-    ran = run("simulate", "--profiles", "digits-cpu", "--workers", 4, "--slo-ms", 50, "--scheme",
+    ran = run("simulate", "--profiles", "digits-cpu", "--workers", 4, "--slo-ms", 50,
+              "--scheduler",
               "greedy", "--load", 400, "--duration-s", 1, "--service", service, "--json")
     (row,) = rows(ran.out)
     assert row["service"] == service
@@ -271,7 +264,8 @@ def test_rows_figures_and_timelines_are_written(
     events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
     assert {e["args"]["name"] for e in events if e["name"] == "process_name"} == {
         "greedy", "jellyfish-plus"}
-    again = run(*base, "--scheme", "greedy", "--trace", "day", "--scale", "0.1", "--duration-s", 2,
+    again = run(*base, "--scheduler", "greedy", "--trace", "day", "--scale", "0.1",
+                "--duration-s", 2,
                 "--plot", tmp_path / "b.png")
     assert again.code == 0
     assert (tmp_path / "b.png").read_bytes()[:4] == b"\x89PNG"
@@ -285,7 +279,8 @@ def test_rows_figures_and_timelines_are_written(
         (["--scheduler", "greedy", "--load", 1, "--trace", "day"], 2, ["either"]),
         (["--scheduler", "greedy", "--load", 1, "--duration-s", 0], 2, ["duration"]),
         (["--scheduler", "greedy", "--load", 1e9], 2, ["peak load"]),
-        (["--scheme", "greedy", "--load", 1, "--arrivals", "tests.synthesis.samples:OwnPoisson"],
+        (["--scheduler", "greedy", "--load", 1, "--arrivals",
+          "tests.synthesis.samples:OwnPoisson"],
          2, ["cannot be drawn from"]),
         (["--scheduler", "greedy", "--trace", "none.txt"], 3, ["none.txt", "day"]),
         (["--scheduler", "greedy", "--trace", "day", "--scale", -1], 2, ["--scale: ", "got -1"]),
@@ -332,7 +327,8 @@ def test_policies_are_made_for_the_loads_and_compared(run: Run, base: list[Any])
 
 
 def test_made_policies_are_told_a_wrong_load(run: Run, base: list[Any]) -> None:
-    asked = ["--load", 800, "--duration-s", 3, "--scheme", "round-robin:grid=fixed:10", "--json"]
+    asked = ["--load", 800, "--duration-s", 3, "--scheduler", "round-robin:grid=fixed:10",
+             "--json"]
     (wrong,) = rows(run(*base, *asked, "--told", 0.25).out)
     (right,) = rows(run(*base, *asked).out)
     assert wrong["model_share"] != right["model_share"]  # the policy for a quarter serves

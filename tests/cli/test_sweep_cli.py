@@ -12,7 +12,7 @@ from tests.sweep.samples import WORKER
 def write_spec(path: Path, profile: Path, more: str = "", slo_ms: str = "100") -> Path:
     path.write_text(
         f"profiles = {json.dumps(str(profile))}\nworkers = 2\nslo_ms = {slo_ms}\n"
-        f"load_qps = 100\nduration_s = 0.5\nscheme = ['{WORKER}', 'greedy']\n{more}\n")
+        f"load_qps = 100\nduration_s = 0.5\nscheduler = ['{WORKER}', 'greedy']\n{more}\n")
     return path
 
 

@@ -53,7 +53,7 @@ def _generate(loads: str, *more: str) -> list[str]:
 _IMPORT = ["profile", "import", "{kit}/stats.csv", "--out", "{work}/p.json"]
 _CAPACITY = ["capacity", "--profiles", "{kit}/profile.json", "--slo-ms", "100", *SHORT,
              "--scheduler", "jellyfish-plus", "--seeds", "1", "--max-violation", "0.5"]
-_SCHEDULERS = ["cluster", "{kit}/scenario.json", "--scheduler", "clockwork", "--scheduler",
+_SCHEDULERS = ["simulate", "{kit}/scenario.json", "--scheduler", "clockwork", "--scheduler",
                "planned", "--csv", "{work}/c.csv", "--timeline", "{work}/t.json", "--plot",
                "{work}/c.png"]
 _CALIBRATE = ["serve", "{kit}/serving/policies", "--variants", "{kit}/serving/variants.toml",

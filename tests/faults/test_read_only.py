@@ -25,7 +25,8 @@ exec "$@"
 @pytest.mark.slow  # nothing that was compiled is kept
 @pytest.mark.parametrize("words", [
     ("generate", "--max-queue", "4", "--grid", "fixed:10", "--load", "100", "--out", "set"),
-    ("simulate", "--scheme", "greedy", "--load", "100", "--duration-s", "1", "--csv", "rows.csv"),
+    ("simulate", "--scheduler", "greedy", "--load", "100", "--duration-s", "1", "--csv",
+     "rows.csv"),
     ("bound", "--load", "100"),
 ])
 def test_commands_work_from_a_read_only_installation(

@@ -30,9 +30,10 @@ _GENERATE = ["generate", "--profiles", "{kit}/profile.json", *SMALL]
 _IMPORT = ["profile", "import", "{file}", "--out", "{out}"]
 _REPORT = ["report", "{file}", "--out", "{out}"]
 _SCENARIO = [
-    ["validate", "{file}"], ["cluster", "{file}"], ["cluster", "{file}", "--scheduler", "planned"],
-    ["cluster", "{file}", "--scheduler", "random", "--scheduler", "lru", "--bound"],
-    ["cluster", "{file}", "--timeline", "{out}", "--scheduler", "modified-baseline"],
+    ["validate", "{file}"], ["simulate", "{file}", "--scheduler", "clockwork"],
+    ["simulate", "{file}", "--scheduler", "planned"],
+    ["simulate", "{file}", "--scheduler", "random", "--scheduler", "lru", "--bound"],
+    ["simulate", "{file}", "--timeline", "{out}", "--scheduler", "modified-baseline"],
     ["scenario", "placement", "{file}", "--out", "{out}"]]
 
 READERS: Mapping[str, Kind] = {
@@ -86,13 +87,13 @@ READERS: Mapping[str, Kind] = {
         ["place", "{file}", "--preset", preset, "--out", "{out}"]
         for preset in ("usher", "wao-usher", "igniter", "gpu-sharing")]),
     "shared placement": Kind("shared.json", "json", [
-        ["cluster", "{file}", "--placement", "--duration-s", "0.5"],
-        ["cluster", "{file}", "--placement", "--duration-s", "0.5", "--interference", "none",
+        ["simulate", "--placement", "{file}", "--duration-s", "0.5", "--interference", "thesis"],
+        ["simulate", "--placement", "{file}", "--duration-s", "0.5", "--interference", "none",
          "--json"], _REPORT]),
     "scenario": Kind("scenario.json", "json", _SCENARIO),
     "scenario in TOML": Kind("scenario.toml", "toml", _SCENARIO),
     "rich scenario": Kind("rich.toml", "toml", [
-        ["cluster", "{file}", "--scheduler", name, "--scheduler", other] for name, other in (
+        ["simulate", "{file}", "--scheduler", name, "--scheduler", other] for name, other in (
             ("lru", "random"), ("clockwork", "planned"), ("round-robin:variant=d", "autoscale"),
             ("planned", "modified-baseline:load_when=no-idle"),
             ("sigmaos-dynamic", "sigmaos-registry"))]),
@@ -100,7 +101,7 @@ READERS: Mapping[str, Kind] = {
         ["sweep", "{file}", "--out", "{out}", "--processes", "1"]]),
     "agent": Kind("agent.json", "json", [
         ["validate", "{file}"],
-        ["cluster", "{kit}/scenario.json", "--scheduler", "rl:agent={file}"]]),
+        ["simulate", "{kit}/scenario.json", "--scheduler", "rl:agent={file}"]]),
     "value table": Kind("values.json", "json", [["validate", "{file}"]]),
     "sweep": Kind("sweep.toml", "toml", [
         ["sweep", "{file}", "--out", "{out}", "--processes", "1"]]),
@@ -170,10 +171,12 @@ COMMANDS: Mapping[str, Sequence[str]] = {
     "simulate policy": [*_SIMULATE, "--policy", "{kit}/set"],
     "simulate placement": ["simulate", "--placement", "{kit}/placement.json", "--duration-s",
                            "0.2"],
-    "cluster": ["cluster", "{kit}/scenario.json"],
-    "cluster of schedulers": ["cluster", "{kit}/scenario.toml", "--scheduler", "clockwork",
+    "cluster": ["simulate", "{kit}/scenario.json", "--scheduler", "clockwork"],
+    "cluster of schedulers": ["simulate", "{kit}/scenario.toml", "--scheduler", "clockwork",
                               "--scheduler", "lru", "--bound"],
-    "cluster placement": ["cluster", "{kit}/shared.json", "--placement", "--duration-s", "0.5"],
+    "cluster placement": ["simulate", "--placement", "{kit}/shared.json", "--interference",
+                          "thesis",
+                          "--duration-s", "0.5"],
     "scenario placement": ["scenario", "placement", "{kit}/scenario.json", "--out", "{out}"],
     "sweep": ["sweep", "{kit}/sweep.toml", "--out", "{out}", "--processes", "1"],
     "capacity": ["capacity", "--profiles", "{kit}/profile.json", "--slo-ms", "100", *SHORT,

@@ -19,8 +19,7 @@ from tests.fuzz.commands import READERS
 __all__ = ["changed", "named_cases"]
 
 _NAMES = ("evil:f", "evil.py:f")
-_SCHEMES = ("round-robin:arrivals=evil:f,service=p95,max_queue=4", "scheme:name=evil:f",
-            "evil:f:alpha=1")
+_SCHEDULERS = ("round-robin:arrivals=evil:f,service=p95,max_queue=4", "evil:f:alpha=1")
 _NUMBER = re.compile(r"(?<![\w.])-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?![\w.])")
 _TEXT = re.compile(r"\"[^\"\n]*\"|'[^'\n]*'")
 
@@ -31,7 +30,7 @@ def named_cases(kit: Path) -> Iterator[Case]:
     for kind in (READERS[name] for name in sorted(READERS)):
         content = (kit / kind.file).read_bytes()
         for text in changed(content, kind.syntax):
-            names = (*_NAMES, *_SCHEMES)
+            names = (*_NAMES, *_SCHEDULERS)
             command = kind.commands[number % len(kind.commands)]
             yield Case(tuple(command), kind.file,
                        text.replace(b"%NAMED%", names[number % len(names)].encode()))
@@ -51,7 +50,7 @@ def changed(content: bytes, syntax: str, *, numbers: bool = False) -> Iterator[b
     elif syntax == "toml":
         text = content.decode()
         for found in (_NUMBER if numbers else _TEXT).finditer(text):
-            for _ in range(1 if numbers else len(_NAMES) + len(_SCHEMES)):
+            for _ in range(1 if numbers else len(_NAMES) + len(_SCHEDULERS)):
                 mark = "%NAMED%" if numbers else '"%NAMED%"'
                 yield f"{text[:found.start()]}{mark}{text[found.end():]}".encode()
     elif syntax == "csv":

@@ -164,7 +164,7 @@ def test_the_command_prints_groups_and_refuses_what_is_none(run: Run, tmp_path: 
     path = tmp_path / "scenario.json"
     path.write_text(json.dumps(shared().to_document()))
     words = ("--scheduler", "clockwork", "--scheduler", "lru", "--by", "stream", "--by", "tenant")
-    code, out, _ = run("cluster", path, *words)
+    code, out, _ = run("simulate", path, *words)
     assert code == 0
     assert "worst stream" in out
     assert "lru: fairness" in out
@@ -174,9 +174,9 @@ def test_the_command_prints_groups_and_refuses_what_is_none(run: Run, tmp_path: 
         assert list(row["by"]) == ["stream", "tenant"]
         for grouping in row["by"].values():
             assert sum(one["requests"] for one in grouping["groups"]) == row["requests"]
-    run("cluster", path, *words, "--csv", tmp_path / "rows.csv")
+    run("simulate", path, *words, "--csv", tmp_path / "rows.csv")
     assert "{" not in (tmp_path / "rows.csv").read_text()
-    refused(run("cluster", path, "--by", "worker"), 2, "--by", "worker")
+    refused(run("simulate", path, "--by", "worker"), 2, "--by", "worker")
     refused(run("simulate", "--profiles", "digits-cpu", "--slo-ms", "25", "--workers", "2",
                 "--load", "30", "--scheduler", "greedy", "--by", "stream"), 2, "--by")
     with pytest.raises(InvalidValueError, match="by: not what requests are grouped by"):

@@ -89,7 +89,7 @@ def test_a_placement_of_another_scenario_is_refused(run: Run, tmp_path: Path) ->
                            "a worker type that the scenario does not have")):
         other.write_text(json.dumps(document(**{"models": [model(copies=3)], "start": [],
                                                 **changes})))
-        code, _, err = run("cluster", str(other), "--scheduler", f"planned:placement={path}")
+        code, _, err = run("simulate", str(other), "--scheduler", f"planned:placement={path}")
         assert code == 3
         assert what in err
         assert len(err.strip().splitlines()) == 1

@@ -80,16 +80,16 @@ def results(
     tmp_path = tmp_path_factory.mktemp("results")
     terms = ("--profiles", inputs["profile"], "--slo-ms", SLO)
     simulate = ("simulate", *terms, "--workers", 2, "--duration-s", 2, "--seeds", 2, "--policy",
-                inputs["policies"], "--scheme", "greedy")
+                inputs["policies"], "--scheduler", "greedy")
     return {
         **inputs,
         "simulation": printed(tmp_path / "simulation.json", *simulate, "--load", "20,60,100"),
         "one load": printed(tmp_path / "one.json", *simulate, "--load", "60"),
         "capacity": printed(tmp_path / "capacity.json", "capacity", *terms, "--load", "20,60",
-                            "--scheme", "greedy", "--duration-s", 2, "--max-violation", 0.5),
+                            "--scheduler", "greedy", "--duration-s", 2, "--max-violation", 0.5),
         "cheapest": printed(tmp_path / "cheapest.json", "capacity", "--profiles",
                             f"a={inputs['profile']},b={inputs['profile']}", "--cost", "a=2,b=1",
-                            "--slo-ms", SLO, "--load", "20", "--scheme",
+                            "--slo-ms", SLO, "--load", "20", "--scheduler",
                             "round-robin:grid=fixed:10,max_queue=8", "--seeds", 2,
                             "--duration-s", 2, "--max-violation", 0.5),
         "placed": printed(tmp_path / "placed.json", "simulate", "--placement",
@@ -109,11 +109,11 @@ def clusters(folder: Path) -> dict[str, Path]:
             for policy in ("usher", "mine") for rps in (100, 200) for slo_ms in (50, 100)]
     (folder / "sharing.json").write_text(json.dumps({"rows": rows, "interference": "none"}))
     return {
-        "cluster": printed(folder / "cluster.json", "cluster", folder / "scenario.json",
+        "cluster": printed(folder / "cluster.json", "simulate", folder / "scenario.json",
                            "--scheduler", "clockwork", "--scheduler", "random", "--bound",
                            "--by", "stream", "--by", "model"),
-        "played": printed(folder / "played.json", "cluster", folder / "shared.json",
-                          "--placement", "--duration-s", 1),
+        "played": printed(folder / "played.json", "simulate", "--placement",
+                          folder / "shared.json", "--interference", "thesis", "--duration-s", 1),
         "sharing": folder / "sharing.json"}
 
 

@@ -121,7 +121,7 @@ def test_a_model_has_one_colour_on_all_pages(tmp_path: Path, run: Run) -> None:
 
 def test_an_axis_of_violations_goes_up_to_the_budget(tmp_path: Path, run: Run) -> None:
     played = printed(run, tmp_path / "played.json", "simulate", *SERVED, "--load", "211,311",
-                     "--duration-s", 2, "--scheme", "jellyfish-plus")
+                     "--duration-s", 2, "--scheduler", "jellyfish-plus")
     axis = charts(page_of(played, out=tmp_path / "page.html"))["Violations"]["y"]
     assert axis["reach"] == 0.001
     row = {"scheduler": "greedy", "workers": 3, "workers_bound": 2, "slo_ms": 100, "gap": 1,
@@ -134,7 +134,7 @@ def test_an_axis_of_violations_goes_up_to_the_budget(tmp_path: Path, run: Run) -
 def test_two_runs_stand_side_by_side(tmp_path: Path, run: Run) -> None:
     def played(scheme: str) -> tuple[Path, dict[str, Any]]:
         path = printed(run, tmp_path / f"{scheme}.json", "simulate", *SERVED, "--load", "731",
-                       "--duration-s", 2, "--scheme", scheme)
+                       "--duration-s", 2, "--scheduler", scheme)
         return path, json.loads(path.read_text())["rows"][0]
 
     (first, one), (second, other) = played("greedy"), played("jellyfish-plus")
@@ -159,7 +159,7 @@ def test_a_simulated_trace_is_shown_over_time(tmp_path: Path, run: Run) -> None:
     times = [i / 317 for i in range(951)] + [3 + i / 901 for i in range(3604)]
     trace.write_text("time_s\n" + "".join(f"{time:.6f}\n" for time in times))
     played = printed(run, tmp_path / "played.json", "simulate", *SERVED, "--trace", trace,
-                     "--scheme", "greedy", "--scheme", "jellyfish-plus")
+                     "--scheduler", "greedy", "--scheduler", "jellyfish-plus")
     bins = json.loads(played.read_text())["rows"][0]["over_time"]
     assert max(bins["load_qps"]) > 2 * min(bins["load_qps"])
     drawn = charts(page_of(played, out=tmp_path / "page.html"))
@@ -189,11 +189,11 @@ def test_latencies_are_drawn_at_all_sizes_that_were_measured(tmp_path: Path) -> 
 
 def test_an_audit_is_reported_on(tmp_path: Path, run: Run) -> None:
     log = tmp_path / "log.csv"
-    made = run("simulate", *SERVED, "--load", "457", "--duration-s", 4, "--scheme", "greedy",
+    made = run("simulate", *SERVED, "--load", "457", "--duration-s", 4, "--scheduler", "greedy",
                "--request-log", log)
     assert made.code == 0, made.err
     found = printed(run, tmp_path / "audit.json", "audit", log, "--profiles", "digits-cpu",
-                    "--workers", 2, "--scheme", "central-queue:max_queue=8,grid=fixed:5")
+                    "--workers", 2, "--scheduler", "central-queue:max_queue=8,grid=fixed:5")
     row = json.loads(found.read_text())["rows"][0]
     text = page_of(found, out=tmp_path / "page.html")
     assert f"no scheduler passes {row['upper_bound']:.4f}" in text

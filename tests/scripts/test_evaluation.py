@@ -95,13 +95,14 @@ def test_schemes_and_the_slack_grid_that_are_given_are_compared(
     tiny_file: Path, name: str
 ) -> None:
     found = {cell.scheduler for cell in cells_of(
-        name, tiny_file, given_schemes=("round-robin:headroom=0", "jellyfish-plus:headroom=1.05"),
+        name, tiny_file, given_schedulers=("round-robin:headroom=0",
+                                           "jellyfish-plus:headroom=1.05"),
         given_grids=("model",))}
     assert found == {"round-robin:headroom=0,grid=model", "jellyfish-plus:headroom=1.05"}
 
 
 def test_grids_and_batchings_are_of_the_policies_that_are_given(tiny_file: Path) -> None:
-    given: dict[str, Any] = {"given_schemes": ("round-robin:headroom=0", "greedy"),
+    given: dict[str, Any] = {"given_schedulers": ("round-robin:headroom=0", "greedy"),
                              "given_grids": ("fixed:7", "model")}
     assert {cell.scheduler for cell in cells_of("fig10", tiny_file, **given)} == {
         "round-robin:headroom=0,grid=fixed:7", "round-robin:headroom=0,grid=model"}
@@ -114,8 +115,9 @@ def test_grids_and_batchings_are_of_the_policies_that_are_given(tiny_file: Path)
 
 @pytest.mark.parametrize(("name", "given", "says"), [
     ("fig6", {"given_grids": ("fixed:7", "model")}, "--grid: several slack grids"),
-    ("fig10", {"given_schemes": ("greedy",)}, "--schemes: none of them has policies: got 'greedy"),
-    ("fig7", {"given_schemes": ("greedy",)}, "--schemes: none of them has policies"),
+    ("fig10", {"given_schedulers": ("greedy",)},
+     "--schedulers: none of them has policies: got 'greedy"),
+    ("fig7", {"given_schedulers": ("greedy",)}, "--schedulers: none of them has policies"),
 ])
 def test_what_a_figure_cannot_compare_is_refused(
     tiny_file: Path, name: str, given: dict[str, Any], says: str
@@ -126,7 +128,8 @@ def test_what_a_figure_cannot_compare_is_refused(
 
 @pytest.mark.parametrize(("option", "says"), [
     (("--workers", "1.5"), "not numbers of workers: got '1.5'; allowed: whole numbers >= 1"),
-    (("--workers", "0"), "--workers: "), (("--schemes", "best"), "unknown scheduler: got 'best'"),
+    (("--workers", "0"), "--workers: "), (("--schedulers", "best"),
+                                          "unknown scheduler: got 'best'"),
     (("--grid", "fixed:0"), "--grid: "), (("--trace", "none"), "none: ")])
 def test_options_out_of_range_are_refused(
     option: tuple[str, str], says: str, tiny_file: Path, tmp_path: Path,

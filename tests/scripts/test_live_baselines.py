@@ -1,4 +1,4 @@
-"""Other schemes as tables that a server follows: they do what the schemes do."""
+"""Other schedulers as tables that a server follows: they do what the schedulers do."""
 
 from __future__ import annotations
 

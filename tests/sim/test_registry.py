@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,12 +132,3 @@ def test_a_fleets_scheduler_refuses_a_scenario_that_is_no_fleet() -> None:
     with pytest.raises(InputFileError, match="like workers cannot serve this scenario; allowed: "
                                              "all models loaded on all workers"):
         scheduler("greedy").serve(ClusterEngine(scenario(start=[]), 1))
-
-
-def test_the_name_that_scenarios_had_stands_for_the_same() -> None:
-    old, now = scheduler("scheme:name=greedy:late=drop,load_qps=31"), scheduler("greedy:late=drop")
-    assert replace(old, text=now.text, load_qps=None) == now
-    assert old.load_qps == 31.0
-    for text in ("scheme", "scheme:name=greedy,policies=a", "scheme:named=greedy"):
-        with pytest.raises(InputFileError, match="scheduler scheme: "):
-            scheduler(text)

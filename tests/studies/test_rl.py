@@ -119,7 +119,7 @@ def test_bad_files_are_refused_in_a_line(
 def test_the_command_line_plays_an_agent_and_refuses_a_bad_one(run: Run, tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text(json.dumps(document(duration_s=2)))
     write_agent(urgent_first(), tmp_path / "agent.json")
-    words = ("cluster", str(tmp_path / "s.json"), "--json", "--scheduler")
+    words = ("simulate", str(tmp_path / "s.json"), "--json", "--scheduler")
     done = run(*words, f"rl:agent={tmp_path / 'agent.json'}")
     assert done.code == 0
     assert json.loads(done.out)["rows"][0]["in_time"] == 1.0

@@ -10,7 +10,6 @@ import click
 
 from ramsis.cli.options.param_types import ARRIVALS, GRID
 from ramsis.cli.options.shared import setting_option
-from ramsis.runtime.routing import DISPATCH_NAMES
 from ramsis.settings import settings_of
 from ramsis.synthesis.settings import PAPER, SynthesisSettings, as_in_the_paper
 
@@ -23,16 +22,6 @@ _PAPER = click.option(
          + ". The grid may be another.")
 
 _Command = Callable[..., Any]
-_OLD = {"worker": "round-robin", "fleet": "central-queue"}
-
-
-def _renamed(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
-    """Name the option that took the place of ``--scheme``."""
-    if value is not None:
-        new = _OLD.get(value, DISPATCH_NAMES)
-        raise click.UsageError(f"--scheme is now --dispatch: give --dispatch {new}.", context)
-
-
 _WORDS = {"arrivals": ARRIVALS, "grid": GRID}
 _NO_OPTIONS = ("slo_ms", "workers", "slo_classes", "slowness")
 _OPTIONS = {name: setting_option(SynthesisSettings, name, _WORDS.get(name))
@@ -59,9 +48,7 @@ def policy_options(*names: str) -> Callable[[_Command], _Command]:
             settings = as_in_the_paper(settings) if paper else settings
             return command(*positional, settings=settings, **given)
 
-        made: _Command = click.option("--scheme", hidden=True, expose_value=False, is_eager=True,
-                                      callback=_renamed)(gathered)
-        made = _PAPER(made)
+        made: _Command = _PAPER(gathered)
         for name in reversed(chosen):
             made = _OPTIONS[name](made)
         return made

@@ -47,27 +47,11 @@ def setting_option(
         help=declared.help + (f"  [default: {words}]" if words else ""))
 
 
-class _Renamed(click.Option):
-    """An option that is still taken by the name that it had before, which no help shows."""
-
-    def __init__(self, *words: Any, before: str, **settings: Any) -> None:
-        super().__init__(*words, **settings)
-        self._before = before
-
-    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
-        """Both names."""
-        now = self.opts
-        self.opts = [*now, self._before]
-        super().add_to_parser(parser, ctx)
-        self.opts = now
-
-
 def scheduler_option(
     help_text: str, variable: str = "schedulers", **settings: Any
 ) -> Callable[[_Command], _Command]:
-    """``--scheduler``, as often as schedulers are compared; ``--scheme`` was its name before."""
-    return click.option("--scheduler", variable, cls=_Renamed, before="--scheme",
-                        multiple=True, help=help_text, **settings)
+    """``--scheduler``, as often as schedulers are compared."""
+    return click.option("--scheduler", variable, multiple=True, help=help_text, **settings)
 
 
 def cluster_options(command: _Command, *, required: bool = True) -> _Command:

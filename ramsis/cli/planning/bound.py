@@ -1,4 +1,4 @@
-"""``ramsis bound``: what no scheme can beat."""
+"""``ramsis bound``: what no scheduler can beat."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ _TRACE = (
               help="What a late or dropped query costs, in units of accuracy: bounds effective "
                    "accuracy - P x violation rate.")
 @click.option("--max-violation", type=float, default=None, metavar="V",
-              help="Bound schemes with at most this share of violations, such as 0.001.")
+              help="Bound schedulers with at most this share of violations, such as 0.001.")
 @overhead_option
 @table_options
 def bound(

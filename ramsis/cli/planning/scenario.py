@@ -68,7 +68,7 @@ def train_command(
 ) -> None:
     """Train an agent that schedules a scenario (extra rl).
 
-    Writes the agent that did best on runs beside the training. `ramsis cluster SCENARIO
+    Writes the agent that did best on runs beside the training. `ramsis simulate SCENARIO
     --scheduler rl:agent=FILE` plays it, on this scenario or another.
 
     \b

@@ -1,4 +1,4 @@
-"""``ramsis cluster``: what schedulers do on a cluster on which models come and go."""
+"""``ramsis simulate SCENARIO``: schedulers on a cluster on which models come and go."""
 
 from __future__ import annotations
 
@@ -9,18 +9,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from ramsis.cli.options.command import Command, refuse_options
-from ramsis.cli.options.param_types import FIGURE, OUT_FILE, complete_files
-from ramsis.cli.options.shared import scheduler_option, seed_options
-from ramsis.cli.output.overload import overloaded, strict_option, tell_overload
-from ramsis.cli.output.rows import Column, print_json, print_rows, progress, say, table_options
+from ramsis.cli.options.command import allow_options
+from ramsis.cli.output.overload import overloaded, tell_overload
+from ramsis.cli.output.rows import Column, print_json, print_rows, progress, say
 from ramsis.files import write_atomic
 from ramsis.tables import csv_text, with_values
 
 if TYPE_CHECKING:
     from ramsis.sim.registry import SchedulerSpec
 
-_DEFAULT = ("clockwork",)
 _COLUMNS = (
     Column("scheduler", "scheduler"),
     Column("in_time", "in time", ".4f"),
@@ -38,6 +35,7 @@ _COLUMNS = (
     Column("utilisation", "utilisation", ".1%"),
     Column("placement_gap", "placement gap", ".2%", wide=True),
 )
+_OF_SHARING = ("placement", "interference", "duration_s", "seed", "seeds", "as_json")
 _GROUPINGS = ("stream", "tenant", "family", "model", "copy")
 
 _PLAYED = (
@@ -51,73 +49,11 @@ _PLAYED = (
     Column("processing_p95_ms", "processing p95 (ms)", ".1f", wide=True),
     Column("response_p95_ms", "p95 response (ms)", ".1f"), Column("slo_ms", "SLO (ms)", "g"),
 )
-_SHARED_S = 8.0
-_OF_SCENARIOS = ("schedulers", "arrivals", "bound", "by", "csv_file", "plot", "timeline")
-_OF_PLACEMENTS = ("interference", "duration_s")
 
 by_option = click.option(
     "--by", multiple=True, type=click.Choice(_GROUPINGS),
     help="Also figures of each stream, tenant, family, model or copy of a model: in time, where "
     "the time to an answer went, and how fair that is; repeat for several.")
-
-
-@click.command("cluster", cls=Command, more=("--arrivals", "--interference"))
-@click.argument("scenario_file", metavar="SCENARIO", shell_complete=complete_files)
-@scheduler_option("A scheduler with its parameters, or one of your own as FILE.py:CLASS or "
-                  "MODULE:CLASS; repeat to compare.  [default: clockwork]",
-                  metavar="NAME:key=value,...")
-@seed_options(1)
-@click.option("--arrivals", metavar="MODULE:NAME",
-              help="Arrival process of your own that SCENARIO names; no other is imported.")
-@click.option("--bound", is_flag=True,
-              help="Also what no scheduler can beat, and each row's share of it; not for closed "
-              "loops, streams after others, and continuous batches.")
-@by_option
-@table_options
-@strict_option
-@click.option("--csv", "csv_file", type=OUT_FILE, metavar="FILE", help="Write the rows as CSV.")
-@click.option("--plot", type=FIGURE, metavar="FILE",
-              help="Draw machine usage, violations, response times and arrivals of the first "
-              "seed (.png, .pdf, .svg).")
-@click.option("--timeline", type=OUT_FILE, metavar="FILE",
-              help="Write batches and loads of the first seed as a trace for ui.perfetto.dev.")
-@click.option("--placement", is_flag=True,
-              help="SCENARIO is a placement of models that share GPUs, as `ramsis place` "
-              "writes it.")
-@click.option("--interference", type=click.Choice(("thesis", "none")), default="thesis",
-              show_default=True, help="How models of a placement disturb each other.")
-@click.option("--duration-s", type=click.FloatRange(min=0, min_open=True), default=_SHARED_S,
-              show_default=True, help="Of the arrivals, where a placement is played.")
-def cluster_command(
-    scenario_file: str, schedulers: tuple[str, ...], seed: int, seeds: int,
-    arrivals: str | None, bound: bool, by: tuple[str, ...], as_json: bool,
-    csv_file: Path | None, plot: Path | None, timeline: Path | None, placement: bool,
-    interference: str, duration_s: float,
-) -> None:
-    """Simulate schedulers on a cluster on which models are loaded and unloaded.
-
-    SCENARIO is a file of the format ramsis.scenario/1 (JSON or TOML): worker types, models,
-    streams of requests. Prints a row for each scheduler: what is in time, response times, loads,
-    cold starts, and how busy the workers are. With --placement a row for each family: goodput,
-    and what the segments of a request's way take.
-
-    \b
-    Examples:
-      $ ramsis cluster scenario.json --scheduler clockwork --scheduler lru --seeds 5 --bound
-      $ ramsis cluster scenario.json --scheduler own.py:Mine:alpha=2 --plot usage.png
-      $ ramsis cluster scenario.json --by stream --by tenant
-      $ ramsis cluster shared.json --placement --seeds 2
-    """
-    refuse_options(*((_OF_SCENARIOS, "is for a scenario.") if placement else
-                     (_OF_PLACEMENTS, "is for a placement.")))
-    if placement:
-        _play(scenario_file, range(seed, seed + seeds), interference, duration_s, as_json)
-        return
-    from ramsis.planning import scheduler_named  # here, as it takes long to load
-
-    named = [scheduler_named(text) for text in schedulers or _DEFAULT]
-    simulate_scenario(scenario_file, named, range(seed, seed + seeds), bound=bound, by=by,
-                      output=ScenarioOutput(as_json, csv_file, plot, timeline))
 
 
 class ScenarioOutput(NamedTuple):
@@ -183,10 +119,11 @@ def _print_groups(by: str, rows: Sequence[Mapping[str, Any]]) -> None:
                 f"{found['worst']} with {found['worst_in_time']:.4f} in time")
 
 
-def _play(
-    path: str, seeds: range, interference: str, duration_s: float, as_json: bool
+def simulate_sharing(
+    path: str, seeds: range, *, interference: str, duration_s: float, as_json: bool
 ) -> None:
-    """Play a placement, and print a row for each family."""
+    """Simulate a placement of models that share GPUs, and print a row for each family."""
+    allow_options(_OF_SHARING, "is not for a placement of models that share GPUs.")
     from ramsis.studies.sharing.gpu.interference import NO_INTERFERENCE, THESIS
     from ramsis.studies.sharing.play.placement import (
         play_placement,  # here, as it takes long to load

@@ -47,6 +47,8 @@ def require_fleet(context: click.Context) -> None:
             raise click.MissingParameter(ctx=context, param=option)
     if context.params["fixed"]:
         raise click.UsageError("--fixed is for a placement: give --placement.")
+    if context.params["interference"] is not None:
+        raise click.UsageError("--interference is for a placement: give --placement.")
 
 
 def simulate_placement_file(

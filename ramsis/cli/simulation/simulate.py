@@ -40,7 +40,12 @@ from ramsis.cli.options.shared import (
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.overload import overloaded, strict_option, tell_overload
 from ramsis.cli.output.rows import Column, print_json, print_rows, progress, say, table_options
-from ramsis.cli.simulation.cluster import ScenarioOutput, by_option, simulate_scenario
+from ramsis.cli.simulation.cluster import (
+    ScenarioOutput,
+    by_option,
+    simulate_scenario,
+    simulate_sharing,
+)
 from ramsis.cli.simulation.placement import require_fleet, simulate_placement_file
 from ramsis.cli.simulation.scaling import simulate_scaling
 from ramsis.cluster import Cluster, ServiceTimes, SloClass
@@ -109,7 +114,8 @@ class _Entry:
 
 
 _MORE = (
-    "--models", "--fixed", "--scaling", "--bound", "--by", *MORE_ARRIVALS, "--seed", "--seeds",
+    "--models", "--fixed", "--interference", "--scaling", "--bound", "--by", *MORE_ARRIVALS,
+    "--seed", "--seeds",
     "--service", "--network-ms", "--overhead-ms", "--max-violation", "--min-effective-accuracy",
     "--min-accuracy", "--burst", "--slow-spells", "--monitor",
     "--monitor-ms", "--told", "--slowness", "--told-slowness", "--from-s", "--stretch",
@@ -127,6 +133,9 @@ _MORE = (
               "--workers and all that is compared.")
 @click.option("--fixed", is_flag=True,
               help="With --placement: its batches, without policies.")
+@click.option("--interference", type=click.Choice(("thesis", "none")),
+              help="With --placement, of models that share GPUs: its batches, and how models on a "
+              "GPU disturb each other.")
 @click.option("--policy", "policies", multiple=True, metavar="DIR|FILE",
               help="Policies to replay; repeat to compare.")
 @scheduler_option("jellyfish-plus, model-switching, greedy, infaas, clipper, bentoml, symphony or "
@@ -184,6 +193,7 @@ def simulate_command(
     models: list[str] | None,
     placement: str | None,
     fixed: bool,
+    interference: str | None,
     policies: tuple[str, ...],
     scheduler_texts: tuple[str, ...],
     scaling: tuple[str, ...],
@@ -227,14 +237,17 @@ def simulate_command(
     of a DIR by its shares, to those of another scheduler, one of each type, by their capacity.
 
     With --placement the file alone says what serves whom: all families at once, each with its
-    demand and SLO, by policies made for its stations or (--fixed) by the placement's batches.
+    demand and SLO, by policies made for its stations or (--fixed) by the placement's batches. With
+    --interference models share GPUs: rows have goodput, and what the segments of a request's way
+    take.
 
     With --scaling the fleet starts and stops workers as scaling policies and rules say: rows have
     worker-seconds, those of workers that start and leave included, violations and effective
     accuracy.
 
-    With SCENARIO, a file of the format ramsis.scenario/1, that file says what serves and what is
-    asked for, and rows are those of `ramsis cluster`.
+    With SCENARIO, a file of the format ramsis.scenario/1 (JSON or TOML), that file says what serves
+    and what is asked for: worker types, models that are loaded and unloaded, streams of requests.
+    Rows have what is in time, response times, loads, cold starts, and how busy workers are.
 
     \b
     Examples:
@@ -242,9 +255,15 @@ def simulate_command(
           --policy policies_out/example --scheduler greedy
       $ ramsis simulate --profiles digits-cpu --slo-ms 25 --workers 4 --trace day \\
           --duration-s 5 --scheduler model-switching
+      $ ramsis simulate scenario.json --scheduler clockwork --scheduler lru --seeds 5 --bound
+      $ ramsis simulate scenario.json --scheduler own.py:Mine:alpha=2 --plot usage.png
       $ ramsis simulate --placement placement.json --duration-s 5
       $ ramsis simulate --scaling scaled --scaling hpa:target=0.7 --trace day --scale 0.3
     """  # noqa: E501 - an example is one line
+    if placement is not None and interference is not None:
+        simulate_sharing(placement, range(seed, seed + seeds), interference=interference,
+                         duration_s=workload.constant_s, as_json=as_json)
+        return
     if placement is not None:
         simulate_placement_file(placement, fixed=fixed, duration_s=workload.constant_s,
                                 seeds=range(seed, seed + seeds), as_json=as_json,

@@ -34,7 +34,7 @@ def sweep_command(
 ) -> int:
     """Simulate every combination of profiles, workers, SLOs, loads and schedulers that SPEC names.
 
-    SPEC is a TOML file; its cells can also be scenarios and schedulers of `ramsis cluster`. Each
+    SPEC is a TOML file; its cells can also be scenarios and schedulers of `ramsis simulate`. Each
     cell's result is kept in DIR under the fingerprint of all that it depends on: a run that is
     interrupted goes on where it stopped, and a changed SPEC computes only what changed. Worker
     policies are generated once for all cells that use them. Writes results.csv, seeds.csv,

@@ -1,4 +1,4 @@
-"""Placements of models that share GPUs are played by `ramsis cluster`."""
+"""Placements of models that share GPUs are played by `ramsis simulate`."""
 
 from __future__ import annotations
 
@@ -27,10 +27,12 @@ def test_a_placement_is_played(run: Run, tmp_path: Path) -> None:
     assert total["goodput_rps"] == pytest.approx(by_hand.goodput_rps)
     assert [row["family"] for row in rows] == ["vision", "text"]
     assert total["goodput_rps"] <= total["bound_rps"]
-    ran = run("cluster", str(path), "--placement", "--seed", "3", "--duration-s", "2", "--json")
+    ran = run("simulate", "--placement", str(path), "--interference", "thesis", "--seed", "3",
+              "--duration-s", "2", "--json")
     assert ran.code == 0
     assert json.loads(ran.out)["goodput_rps"] == pytest.approx(by_hand.goodput_rps)
-    shown = run("cluster", str(path), "--placement", "--duration-s", "1", "--interference", "none")
+    shown = run("simulate", "--placement", str(path), "--duration-s", "1", "--interference",
+                "none")
     assert "goodput" in shown.out
 
 
@@ -53,7 +55,7 @@ def test_what_cannot_be_played_is_refused(run: Run, tmp_path: Path) -> None:
     document = json.loads(path.read_text())
     document["groups"][0]["uses"][0]["mps_share"] = 0.9
     path.write_text(json.dumps(document))
-    ran = run("cluster", str(path), "--placement")
+    ran = run("simulate", "--placement", str(path), "--interference", "thesis")
     assert ran.code == 3
     assert ran.err.count("\n") == 1
     assert "shared out twice" in ran.err
