@@ -486,8 +486,7 @@ class _Tables:
             slo_ms=float(fleet.slo_ms), network_ms=float(tables.network_ms), workers=0, level=-1,
             window_ms=window_ms, shortest_ms=SHORTEST_SPAN * window_ms,
             quantiles_ms=tables.quantiles_ms, quantile_levels=tables.levels,
-            near_level=near_levels(tables.levels), uniform=given.uniform,
-            spell_ms=np.empty(0), spell_first=np.zeros(1, np.int64), spell_factor=1.0))
+            near_level=near_levels(tables.levels), uniform=given.uniform))
         for workers, compiled in tables.tables.items():
             self.known[workers] = uniform(compiled.tables), terms
 

@@ -42,10 +42,6 @@ class RunTerms(NamedTuple):
     quantile_levels: FloatArray  # shape (Q,)
     near_level: NDArray[np.int64]  # as of :func:`~ramsis.cluster.quantiles.near_levels`
     uniform: FloatArray  # shape (n,)
-    # spell_ms, spell_first, spell_factor: as of :class:`~ramsis.sim.slow_spells.DrawnSpells`
-    spell_ms: FloatArray
-    spell_first: NDArray[np.int64]
-    spell_factor: float
     # batches take so many times as long as the tables count on; as in
     # :meth:`ramsis.runtime.selector.Selector.when_slow`
     slowness: float = 1.0
@@ -96,20 +92,6 @@ def _answer(
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _slower(terms: RunTerms, worker: int, now_ms: float) -> float:
-    """By how much longer a batch takes that a worker starts now."""
-    low, high = terms.spell_first[worker], terms.spell_first[worker + 1]
-    first = low
-    while low < high:
-        middle = (low + high) // 2
-        if terms.spell_ms[middle] <= now_ms:
-            low = middle + 1
-        else:
-            high = middle
-    return terms.spell_factor if (low - first) % 2 == 1 else 1.0
-
-
-@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _first(times: FloatArray, value: float, start: int, right: bool) -> int:
     """Index, from ``start`` on, of the first time >= value (``right``: > value)."""
     step, low = 1, start
@@ -154,7 +136,7 @@ def round_robin(
     quantiles_ms, levels, uniform = terms.quantiles_ms, terms.quantile_levels, terms.uniform
     near, slowness = terms.near_level, terms.slowness
     start_ms, finish_ms, worker_of, model_of, size_of, queued_of, batch_of, drop_queued = out
-    n, workers, spells = arrival_ms.size, terms.workers, terms.spell_first.size > 1
+    n, workers = arrival_ms.size, terms.workers
     heads, waiting = np.arange(workers), np.zeros(workers, dtype=np.int64)
     free_at = np.full(workers, -np.inf)
     seen, past = np.zeros(workers, dtype=np.int64), np.zeros(workers, dtype=np.int64)
@@ -199,8 +181,6 @@ def round_robin(
                 else:
                     service_ms = quantile(quantiles_ms, levels, near, (model, batch - 1),
                                           uniform[head])
-                if spells:
-                    service_ms *= _slower(terms, worker, now_ms)
                 free_ms = now_ms + terms.network_ms + service_ms
                 row = index(count)
                 start_ms[row] = now_ms
@@ -251,7 +231,7 @@ def first_come(
     quantiles_ms, levels, uniform = terms.quantiles_ms, terms.quantile_levels, terms.uniform
     near = terms.near_level
     start_ms, finish_of, worker_of, model_of, size_of, queued_of, batch_of, drop_queued = out
-    n, workers, spells = arrival_ms.size, terms.workers, terms.spell_first.size > 1
+    n, workers = arrival_ms.size, terms.workers
     ring = _ring_size(workers)
     mask = ring - 1
     times, who = np.empty(ring), np.empty(ring, dtype=np.int64)
@@ -296,8 +276,6 @@ def first_come(
             else:
                 service_ms = quantile(quantiles_ms, levels, near, (model, batch - 1),
                                       uniform[head])
-            if spells:
-                service_ms *= _slower(terms, worker, now_ms)
             finish_ms = now_ms + terms.network_ms + service_ms
             first_idle += 1
             idles -= 1
@@ -325,7 +303,7 @@ def shortest_queue(
     quantiles_ms, levels, uniform = terms.quantiles_ms, terms.quantile_levels, terms.uniform
     near, slowness = terms.near_level, terms.slowness
     start_ms, finish_of, worker_of, model_of, size_of, queued_of, batch_of, drop_queued = out
-    n, workers, spells = arrival_ms.size, terms.workers, terms.spell_first.size > 1
+    n, workers = arrival_ms.size, terms.workers
     ring = _ring_size(workers)
     mask = ring - 1
     times, who = np.empty(ring), np.empty(ring, dtype=np.int64)
@@ -400,8 +378,6 @@ def shortest_queue(
             service_ms = quantiles_ms[model, batch - 1, 0]
         else:
             service_ms = quantile(quantiles_ms, levels, near, (model, batch - 1), uniform[query])
-        if spells:
-            service_ms *= _slower(terms, worker, now_ms)
         finish_ms = now_ms + terms.network_ms + service_ms
         _insert(times, who, first, busy, finish_ms, worker)
         busy += 1
@@ -461,7 +437,7 @@ def central_queue(
     quantiles_ms, levels, uniform = terms.quantiles_ms, terms.quantile_levels, terms.uniform
     near, slowness = terms.near_level, terms.slowness
     start_ms, finish_of, worker_of, model_of, size_of, queued_of, batch_of, drop_queued = out
-    n, workers, spells = arrival_ms.size, terms.workers, terms.spell_first.size > 1
+    n, workers = arrival_ms.size, terms.workers
     ring = _ring_size(workers)
     mask = ring - 1
     times, who = np.empty(ring), np.empty(ring, dtype=np.int64)
@@ -545,8 +521,6 @@ def central_queue(
             else:
                 service_ms = quantile(quantiles_ms, levels, near, (model, batch - 1),
                                       uniform[head])
-            if spells:
-                service_ms *= _slower(terms, worker, now_ms)
             end_ms = now_ms + terms.network_ms + service_ms
             first_idle += 1
             idles -= 1

@@ -6,7 +6,7 @@ A constant load on several stations runs each by its kernel, and has one record.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +20,6 @@ from ramsis.sim import _kernels
 from ramsis.sim.fleet import Fleet, Fleets, site_of
 from ramsis.sim.plan import StationPlan
 from ramsis.sim.run import DROPPED, NEVER_ANSWERED, Run
-from ramsis.sim.slow_spells import NO_SPELLS, DrawnSpells
 from ramsis.sim.tables import Compiled
 
 
@@ -35,7 +34,6 @@ class DrawnRequests:
     uniform: FloatArray
     # shape (n,): deadline of each query after its arrival; for central queues
     slo_ms: FloatArray | None = None
-    spells: DrawnSpells = NO_SPELLS  # when workers are slow
 
     @classmethod
     def drawn(
@@ -57,7 +55,7 @@ class DrawnRequests:
         return DrawnRequests(
             self.arrival_ms[queries], self.duration_ms,
             self.uniform[queries] if self.uniform.size else self.uniform,
-            None if self.slo_ms is None else self.slo_ms[queries], self.spells)
+            None if self.slo_ms is None else self.slo_ms[queries])
 
 
 def replay(
@@ -88,8 +86,7 @@ def replay(
         quantile_levels=fleet.service_times.levels,
         near_level=near_levels(fleet.service_times.levels),
         uniform=given.uniform if fleet.draws else np.empty(0),
-        spell_ms=given.spells.edge_ms, spell_first=given.spells.first,
-        spell_factor=given.spells.factor, slowness=scheduler.slowness,
+        slowness=scheduler.slowness,
     ))
     out = _kernels.DecisionRoom(*np.empty((2, n)), *np.empty((6, n), dtype=np.int32))
     arrival_ms = np.ascontiguousarray(given.arrival_ms)
@@ -195,7 +192,6 @@ def replay_level(
         assert compiled is not None
         mine = np.flatnonzero(route == one.number)
         part = given.part(mine)
-        part = replace(part, spells=given.spells.of_workers(one.workers))
         runs.append((one, mine, replay(one.fleet, compiled, part, load_qps * one.load_share)))
     return _joined(fleets, given, runs)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -76,7 +76,8 @@ class SimulationSettings:
         0.0, "Delay of each batch on its way.", rule=DELAY_MS._replace(wrong="not a delay"))
     slow_spells: SlowSpells | None = None  # times in which a worker takes longer; by default none
     # ``compiled`` runs need table-driven schedulers and given arrivals, and with several
-    # stations a stated load; ``auto`` takes them where they can be, ``plain`` never
+    # stations a stated load, and no slow spells; ``auto`` takes them where they can be, ``plain``
+    # never
     engine: EngineName = "auto"
     seeds: Sequence[int] = (0,)  # one or more, >= 0
 
@@ -238,19 +239,21 @@ def run_cluster(
         return _plain(engine, plan, one, None, routing)
     times = workload.arrivals_ms(arrivals)
     slos = drawn_slos(fleets.classes, len(times), classes)
-    if settings.engine != "plain" and level is not None and have_kernels(level):
+    if (settings.engine != "plain" and settings.slow_spells is None and level is not None
+            and have_kernels(level)):
         from ramsis.sim.compiled import DrawnRequests, replay, replay_level, routes
 
         given = DrawnRequests.drawn(times, workload.duration_ms, service, slos,
                                     draws=fleets.fleets[0].draws)
-        given = replace(given, spells=spells)
         if one is not None and one.plan.compiled is not None:
             return replay(one.fleet, one.plan.compiled, given, stated_qps, settings.monitor_ms)
         if stated_qps is not None:
             route = routes(level, fleets, slos, routing.random(len(times)))
             return replay_level(level, fleets, given, route, stated_qps)
     if settings.engine == "compiled":
-        raise InvalidValueError("not table-driven", where="engine", value=plan.name,
+        why = "not table-driven" if settings.slow_spells is None else (
+            "compiled loops know no slow spells")
+        raise InvalidValueError(why, where="engine", value=plan.name,
                                 allowed="engine plain or auto")
     check_amount(len(times), bytes_each=_BYTES_EACH)
     engine = FleetEngine(own, times, workload.duration_ms, service, stated_qps,

@@ -34,13 +34,6 @@ class DrawnSpells:
     first: IntArray  # where each worker's instants start, shape (K+1,)
     factor: float  # how much longer a batch takes that starts in a spell
 
-    def of_workers(self, workers: range) -> DrawnSpells:
-        """The spells of some workers in a row, who are numbered from 0 then."""
-        if len(self.first) == 1:
-            return self
-        first = self.first[workers.start : workers.stop + 1]
-        return DrawnSpells(self.edge_ms[first[0] : first[-1]], first - first[0], self.factor)
-
     def factor_at(self, worker: int, now_ms: float) -> float:
         """How much longer a batch takes that starts now."""
         if len(self.first) == 1:
