@@ -4,7 +4,7 @@ The table and its certificate are derived by solving the file's problem again, w
 same. What the table comes to is measured, again and by a simulator that shares nothing with the
 first (:mod:`ramsis.verify.replay`). The upper bound is derived without a linear
 program. A budget of violations: :mod:`ramsis.verify.budget`.
-Tolerances of the certificate: :mod:`ramsis.verify.made_again`.
+Tolerances of the certificate: :mod:`ramsis.verify.solved_again`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from ramsis.synthesis.recipes.central import (
 )
 from ramsis.verify.budget import budget_checks
 from ramsis.verify.checks import Check, close, interval_checks, least_dual_of_classes
-from ramsis.verify.made_again import certificate_checks, made_again_checks
 from ramsis.verify.replay import not_measured_checks, replay_checks
+from ramsis.verify.solved_again import certificate_checks, solved_again_checks
 
 if TYPE_CHECKING:
     from ramsis.central.problem import CentralProblem
@@ -64,7 +64,7 @@ def central_claims(
         close("spare idle workers", policy.spare_idle, solution.spare_idle, 0.0),
         *_bound_checks(policy, problem, tolerance),
         *(replay_checks(policy, own_arrivals) if policy.replay is not None
-          else made_again_checks(policy.expectations, derived, tolerance)),
+          else solved_again_checks(policy.expectations, derived, tolerance)),
         *not_measured_checks(policy, own_arrivals),
     )
     if policy.budget is not None:

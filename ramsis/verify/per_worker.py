@@ -30,7 +30,7 @@ utilisation and full queues in overload, as requests beyond the table are counte
 only. A policy within a budget of violations promises what was measured; see
 :mod:`ramsis.verify.budget`. The rest of the certificate, and what a policy within a budget says of
 the model's policy, is held against what the solver makes of the file's problem again
-(:mod:`ramsis.verify.made_again`); so is everything in overload.
+(:mod:`ramsis.verify.solved_again`); so is everything in overload.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ from ramsis.synthesis.recipes.per_worker import certificate_of
 from ramsis.synthesis.service import bounded_by
 from ramsis.verify.budget import budget_checks
 from ramsis.verify.checks import Check, close, interval_checks, least_dual
-from ramsis.verify.made_again import accuracy_check, certificate_checks, made_again_checks
 from ramsis.verify.replay import not_measured_checks, replay_checks
+from ramsis.verify.solved_again import accuracy_check, certificate_checks, solved_again_checks
 from ramsis.worker.problem import Objective, WorkerProblem
 from ramsis.worker.problem.actions import LateRule
 from ramsis.worker.solve import SOLVERS, evaluate_table, solve_worker
@@ -90,7 +90,7 @@ def worker_claims(
                 f"{where}: certificate.solver", InputFileError)
     plan = problem if policy.planned_factor == 1.0 else problem.slower(
         policy.planned_factor, problem.slack_ms)
-    made, certificate = _made_again(policy, problem, plan)
+    made, certificate = _solved_again(policy, problem, plan)
     table = _table_check(policy, plan)
     # The rest is derived from the table's choices, which the model has to allow.
     if not table.holds:
@@ -114,7 +114,7 @@ def worker_claims(
     again_checks = [close("gain, again", policy.certificate.gain, certificate.gain, tolerance),
                     *certificate_checks(policy.certificate, certificate, tolerance)]
     if policy.replay is None and derived.overloaded:
-        again_checks += made_again_checks(
+        again_checks += solved_again_checks(
             policy.expectations, made.expectations(capacity_qps=capacity, upper_bound=bound),
             tolerance)
     # From here on: figures that are made again are held to the tolerance as it is.
@@ -133,7 +133,7 @@ def worker_claims(
     )
 
 
-def _made_again(
+def _solved_again(
     policy: Policy, problem: WorkerProblem, plan: WorkerProblem
 ) -> tuple[WorkerAnalysis, CertificateRecord]:
     """Solve a file's problem again with the solver that it names.

@@ -30,7 +30,7 @@ _ROUNDS, _OF_ROUNDS, _OF_FEW_ROUNDS = 2.0, 0.1, 0.39
 _ROUNDED_MASS, _OF_MASS = 1e-14, 0.1
 
 
-def made_again_checks(
+def solved_again_checks(
     stated: Expectations, again: Expectations, tolerance: float
 ) -> list[Check]:
     """Every figure of a promise.

@@ -1,7 +1,7 @@
 """Files with one number changed so that something they state is false, and whether that is found.
 
 A *claim* is a figure of a promise, a certificate, a budget or a level. It is moved by more than
-the tolerance that :mod:`ramsis.verify.made_again` states for it. A number that the claims rest on
+the tolerance of :mod:`ramsis.verify.solved_again`. A number that the claims rest on
 (a latency, an accuracy, the load) is moved by some per cent, and counts where the promise of the
 changed problem, by the analysis, is no longer the stated one.
 
@@ -222,7 +222,7 @@ def inputs(document: Document, rng: np.random.Generator, count: int) -> Iterator
 
 
 _COSTLY = (
-    ("ramsis.verify.per_worker", "_made_again"),
+    ("ramsis.verify.per_worker", "_solved_again"),
     ("ramsis.verify.per_worker", "_dual_bound"),
     ("ramsis.verify.per_worker", "_stationary"),
     ("ramsis.verify.per_worker", "_long_run"),

@@ -24,8 +24,8 @@ from ramsis.synthesis import SynthesisSettings, analyse_policy, generate_policy
 from ramsis.synthesis.generate import modelled_policy
 from ramsis.verify import Check, verify_policy
 from ramsis.verify.checks import least_dual
-from ramsis.verify.made_again import certificate_checks
 from ramsis.verify.replay import played
+from ramsis.verify.solved_again import certificate_checks
 from tests.policy.samples import put_longer_queue, put_model
 from tests.slow import slow_after
 from tests.synthesis import samples
