@@ -36,7 +36,7 @@ MAY_ASK = (
 """Readers of files, and the front door of the command line."""
 KNOWN = Counter({
     # One profile, one table or one set of policies may be given in the place of several.
-    "ramsis/bounds/fluid.py: isinstance(one, LatencyTable)": 1,
+    "ramsis/bounds/fluid.py: isinstance(table, LatencyTable)": 1,
     "ramsis/sim/schedulers/policies.py: isinstance(policies, PolicySet)": 1,
     "ramsis/synthesis/capacity/fewest.py: isinstance(types, ProfileSet)": 1,
     "ramsis/synthesis/sets.py: isinstance(cluster, Cluster)": 1,

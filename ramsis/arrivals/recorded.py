@@ -12,6 +12,7 @@ import math
 import os
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -105,11 +106,10 @@ def _changed(file: str) -> tuple[int, int]:
 
 @lru_cache(maxsize=4)
 def _read(file: str, changed: tuple[int, int]) -> _Trace:
-    from ramsis.arrivals.reading import read_any_trace  # here, as it reads rates by processes
-    from ramsis.arrivals.trace import Recorded
-
-    trace = read_any_trace(file).workload
-    if not isinstance(trace, Recorded):
+    # Traces of rates are drawn from processes, so readers stand above processes. A recorded
+    # process is the only one that needs a reader, when its requests are asked for.
+    trace = import_module("ramsis.arrivals.reading").read_any_trace(file).workload
+    if not hasattr(trace, "times_ms"):
         raise InvalidValueError("the trace holds loads, and no times of requests",
                                 where="arrivals", value=file,
                                 allowed="a trace of requests; for loads make policies with --load")

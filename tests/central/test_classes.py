@@ -97,7 +97,7 @@ def test_promises_are_those_of_simulation(load_qps: float, workers: int) -> None
     assert abs(expected.violation_rate - found.violation_rate) < 0.02
     assert expected.upper_bound is not None
     assert found.effective_accuracy <= expected.upper_bound + half_width + 1e-9
-    assert dual_bound(problem_of(made)) == pytest.approx(expected.upper_bound, abs=1e-6)
+    assert dual_bound(problem_of(made), load_qps) == pytest.approx(expected.upper_bound, abs=1e-6)
 
 
 def test_the_file_keeps_the_classes() -> None:

@@ -222,7 +222,6 @@ def test_every_kind_of_setting_gives_finite_rows(generate: Any, changes: dict[st
         ({"workers": "1.5"}, 2, ("--workers", "'1.5'", "integer")),
         ({"workers": "1000000000"}, 2, ("workers", "got 1000000000", "to 10000000")),
         ({"grid": "fixed:0"}, 2, ("grid", "got 0", "allowed: ", "from 1")),
-        ({"burst": ""}, 2, ("--burst", "''", "integer")),
         ({"max_queue": "0"}, 2, ("--max-queue", "got 0", "allowed: ", "from 1")),
         ({"max_queue": "10000000"}, 2, ("--max-queue", "10000000", "allowed: ")),
         ({"slo_ms": "3.9"}, 4, ("--slo-ms", "got 3.9", "below every latency", "at least 4 ms")),

@@ -104,7 +104,8 @@ def test_equal_types_and_classes_print_the_bound_of_one(run: Run, tiny_file: Pat
     ({"--workers": "old=2"}, 2, ("unknown worker type", "new")),
     ({"--workers": "old=2,new=0"}, 2, ("--workers: new", "whole number from 1 to")),
     ({"--workers": "5"}, 2, ("--workers", "old=N,new=N")),
-    ({"--arrivals": "renewal:4", "--dispatch": "round-robin"}, 2, ("arrivals", "renewal:4")),
+    ({"--arrivals": "renewal:4", "--dispatch": "round-robin"}, 2,
+     ("--arrivals", "not split at random", "'Renewal'")),
 ])
 def test_contradictions_get_one_line_and_no_file(
     run: Run, files: str, tmp_path: Path, options: dict[str, str], code: int,

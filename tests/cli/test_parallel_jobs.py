@@ -90,7 +90,7 @@ def test_levels_made_in_several_processes_are_the_same_files(
 def test_levels_of_several_stations_come_back_whole(tiny: ProfileSet, tmp_path: Path) -> None:
     cluster = Cluster.of(tiny, workers=2, slo_ms=100.0)
     settings = SynthesisSettings(slo_ms=100.0, workers=2, grid="fixed:10", max_queue=8)
-    made = level_maker(cluster, 10, Engine())
+    made = level_maker(cluster, Engine())
     found = generate_set(cluster, (80.0, 40.0), settings, tmp_path, make=made, burst=10)
     assert [level.load_qps for level in found.levels] == [80.0, 40.0]
     assert found.levels[0].expected == generate_set(
@@ -101,4 +101,4 @@ def test_a_level_that_there_is_not_is_refused(tiny: ProfileSet, tmp_path: Path) 
     settings = SynthesisSettings(slo_ms=1e-3, workers=2, grid="fixed:10", max_queue=8)
     cluster = Cluster.of(tiny, workers=2, slo_ms=1e-3)
     with pytest.raises(InfeasibleError):
-        list(level_maker(cluster, 10, Engine())([Point(load, settings) for load in (40.0, 80.0)]))
+        list(level_maker(cluster, Engine())([Point(load, settings) for load in (40.0, 80.0)]))

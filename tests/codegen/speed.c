@@ -33,7 +33,7 @@ int main(void)
             /* The next question waits for this answer, as in a server. */
             const ramsis_answer answer = ramsis_lookup(
                 &ramsis_policies[(size_t)k % policies], queued[k], slack_ms[k],
-                idle[k] + (sum < 0), 0.5);
+                idle[k] + (sum < 0));
             sum += answer.batch + answer.model;
         }
         clock_gettime(CLOCK_MONOTONIC, &end);

@@ -99,7 +99,7 @@ def test_every_lookup_vector_holds(program: list[str]) -> None:
     replies = ask(program, questions).tolist()
     for (k, case), reply in zip(cases, replies, strict=True):
         assert reply == expected_reply(case, models), (k, case)
-    assert len(replies) > 5000
+    assert len(replies) > 4000
 
 
 def test_every_dispatch_vector_holds(program: list[str]) -> None:

@@ -211,8 +211,8 @@ def test_rewards_of_transitions_are_weighted_by_their_probabilities():
 @pytest.mark.parametrize(("transition", "reward", "words"), [
     (TOOLBOX_P, np.zeros((3, 2, 2)), "shapes of transition and reward do not fit"),
     (TOOLBOX_P, 3.0, "shapes of transition and reward do not fit"),
-    (TOOLBOX_P, "abc", "allowed: a number or an array of numbers"),
-    (["a", "b"], TOOLBOX_R, "allowed: a number or an array of numbers"),
+    (TOOLBOX_P, "abc", "reward is not an array of numbers.*allowed: "),
+    (["a", "b"], TOOLBOX_R, "transition is not an array of numbers.*allowed: "),
     ([np.eye(2), np.eye(3)], TOOLBOX_R, "not one square matrix per action"),
     ([], TOOLBOX_R, "not one square matrix per action"),
 ])

@@ -60,7 +60,6 @@ def test_a_trace_lasts_as_long_as_it_is_and_a_load_half_a_minute() -> None:
         ({"scheduler": "central-queue:objective=per-decision"},
          ["scheduler", "objective", "per-query"]),
         ({"scheduler": "worker"}, ["scheduler", "worker", "round-robin"]),
-        ({"scheduler": "fleet:violation_price=0"}, ["scheduler", "fleet", "central-queue"]),
         ({"scheduler": "central-queue:violation_price=-1"},
          ["violation_price", "from 0 to 1000000"]),
         ({"scheduler": "central-queue:max_violation=2"}, ["max_violation", "(0, 1]"]),

@@ -52,8 +52,7 @@ def test_all_dispatch_rules_agree() -> None:
 
 @pytest.mark.parametrize("options", [
     {"grid": "fixed:20"}, {"batching": "variable"}, {"late": "serve"},
-    {"objective": "per-decision"}, {"arrivals": "negative-binomial:2"},
-    {"solver": "value-iteration"}])
+    {"objective": "per-decision"}, {"solver": "value-iteration"}])
 def test_options_that_a_central_queue_has_not_keep_the_rule(options: dict[str, Any]) -> None:
     settings = SynthesisSettings(slo_ms=SLO_MS, workers=1, **options)
     assert settings.with_one_queue() is settings

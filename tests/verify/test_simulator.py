@@ -41,7 +41,7 @@ def chance_of(policy: Policy, seed: int) -> Chance:
     arrival_ms = np.cumsum(rng.exponential(1000.0 / policy.load_qps, REQUESTS))
     kind = rng.choice(len(policy.classes), REQUESTS, p=[one.share for one in policy.classes])
     slo_ms = np.array([one.slo_ms for one in policy.classes])[kind]
-    return Chance(arrival_ms, slo_ms, kind, rng.random(REQUESTS), rng.random(REQUESTS))
+    return Chance(arrival_ms, slo_ms, kind, rng.random(REQUESTS))
 
 
 def test_every_request_is_answered_at_the_same_instant_as_in_the_simulator(
