@@ -91,10 +91,10 @@ def test_levels_of_several_stations_come_back_whole(tiny: ProfileSet, tmp_path: 
     cluster = Cluster.of(tiny, workers=2, slo_ms=100.0)
     settings = SynthesisSettings(slo_ms=100.0, workers=2, grid="fixed:10", max_queue=8)
     made = level_maker(cluster, Engine())
-    found = generate_set(cluster, (80.0, 40.0), settings, tmp_path, make=made, burst=10)
+    found = generate_set(cluster, (80.0, 40.0), settings, tmp_path, make=made)
     assert [level.load_qps for level in found.levels] == [80.0, 40.0]
     assert found.levels[0].expected == generate_set(
-        cluster, (80.0,), settings, tmp_path / "other", burst=10).levels[0].expected
+        cluster, (80.0,), settings, tmp_path / "other").levels[0].expected
 
 
 def test_a_level_that_there_is_not_is_refused(tiny: ProfileSet, tmp_path: Path) -> None:

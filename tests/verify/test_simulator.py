@@ -50,7 +50,7 @@ def test_every_request_is_answered_at_the_same_instant_as_in_the_simulator(
     chance = chance_of(policy, 1)
     fleet, plan = prepared_policy(policy)
     given = DrawnRequests(chance.arrival_ms, float(chance.arrival_ms[-1]), np.empty(0),
-                          np.empty(0), chance.slo_ms if policy.slo_classes else None)
+                          chance.slo_ms if policy.slo_classes else None)
     run = replay(fleet, plan.compiled, given, policy.load_qps)
     played = play(policy.to_document(), chance)
     expected = np.where(np.isfinite(run.answered_ms), run.answered_ms, np.nan)
@@ -62,7 +62,7 @@ def test_figures_of_a_window_are_those_of_another_count(policy: Policy) -> None:
     chance = chance_of(policy, 2)
     until_ms = float(chance.arrival_ms[-1]) - 200.0
     fleet, plan = prepared_policy(policy)
-    given = DrawnRequests(chance.arrival_ms, until_ms, np.empty(0), np.empty(0),
+    given = DrawnRequests(chance.arrival_ms, until_ms, np.empty(0),
                           chance.slo_ms if policy.slo_classes else None)
     run = replay(fleet, plan.compiled, given, policy.load_qps)
     counted = in_steady_state(run, 500.0, until_ms, policy.max_queue)
