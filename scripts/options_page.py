@@ -39,8 +39,9 @@ def condition(limit: Limit) -> str:
 def with_tables(page: str) -> str:
     """Replace the first table below each of two headings of a page."""
     for heading, table in (("Settings", settings_table()), ("Why", limits_table())):
-        pattern = rf"(?ms)(^## {heading}\n.*?)^\|.*?(?=\n\n)"
-        page = re.sub(pattern, lambda found, table=table: found[1] + table, page, count=1)
+        match = re.search(rf"(?ms)^## {heading}\n.*?(^\|.*?)(?=\n\n)", page)
+        if match:
+            page = page[:match.start(1)] + table + page[match.end(1):]
     return page
 
 
