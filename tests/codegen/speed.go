@@ -41,7 +41,7 @@ func main() {
 			if sum < 0 {
 				more = 1
 			}
-			answer, err := policies[k%len(policies)].Lookup(queued[k], slackMs[k], idle[k]+more, 0.5)
+			answer, err := policies[k%len(policies)].Lookup(queued[k], slackMs[k], idle[k]+more)
 			if err != nil {
 				panic(err)
 			}
