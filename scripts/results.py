@@ -2,6 +2,7 @@
 
     python scripts/results.py promises     # minutes on a core: promise, simulation and bound
     python scripts/results.py speed        # `make bench`: for a quiet machine
+    python scripts/results.py solvers      # discounted solvers at 10^7 and 10^8 non-zeros, 20 GB
     python scripts/results.py --write      # the tables again, from the rows kept in docs/results
 
 No table of that page is edited by hand; a test holds the page to the rows.
@@ -18,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import solvers
 from acceptance.pages import with_part
 
 from ramsis.files import write_atomic
@@ -105,19 +107,37 @@ def render_speed(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def render_solvers(rows: Sequence[Row]) -> str:
+    """Return a Markdown table with a line for each problem and a column for each solver."""
+    problems: dict[tuple[Any, ...], dict[str, Row]] = {}
+    for row in rows:
+        key = row["kind"], row["non_zeros"], row["discount"]
+        problems.setdefault(key, {})[row["solver"]] = row
+    lines = [_line(["successors, non-zeros, discount", *solvers.SOLVERS]), "|---|---:|---:|---:|"]
+    for (kind, non_zeros, discount), by_solver in problems.items():
+        cells = (f"{by_solver[name]['seconds']:.3g} s, {by_solver[name]['peak_gb']:.3g} GB"
+                 if name in by_solver else f"over {solvers.LIMIT_S:g} s"
+                 for name in solvers.SOLVERS)
+        lines.append(_line([f"{kind}, {non_zeros:.0e}, {discount:g}", *cells]))
+    return "\n".join(lines)
+
+
 def _line(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
 PARTS = {"promises": Part(measure_promises, render_promises),
-         "speed": Part(measure_speed, render_speed)}
+         "speed": Part(measure_speed, render_speed),
+         "solvers": Part(lambda: solvers.measure(), render_solvers)}
 
 
 def page_with_tables(page: str, folder: Path = ROWS) -> str:
     """Return the page with each table made from its rows in a folder."""
     for name, part in PARTS.items():
         rows = json.loads((folder / f"{name}.json").read_text("utf-8"))
-        page = with_part(page, f"\n{part.render(rows)}\n", f"<!-- {name}:begin -->",
+        table = (part.render(rows) if rows else
+                 f"Not measured for this version; run `python scripts/results.py {name}`.")
+        page = with_part(page, f"\n{table}\n", f"<!-- {name}:begin -->",
                          f"<!-- {name}:end -->")
     return page
 
