@@ -229,7 +229,7 @@ _COSTLY = (
     ("ramsis.mdp.value_iteration", "value_iteration"),
     ("ramsis.worker.explicit", "build_explicit"),
     ("ramsis.worker.solve:WorkerModel", "evaluate"),
-    ("ramsis.verify.central", "plans_of"),
+    ("ramsis.verify.central", "solved_again"),
     ("ramsis.verify.central", "dual_bound"),
     ("ramsis.verify.budget", "simulated"),
     ("ramsis.verify.replay", "measured"),
