@@ -41,7 +41,7 @@ Row = Mapping[str, Any]
 class Part(NamedTuple):
     """A table of the page."""
 
-    measure: Callable[[], list[Row]]
+    measure: Callable[..., list[Row]]
     render: Callable[[Sequence[Row]], str]
 
 
@@ -128,7 +128,7 @@ def _line(cells: Sequence[str]) -> str:
 
 PARTS = {"promises": Part(measure_promises, render_promises),
          "speed": Part(measure_speed, render_speed),
-         "solvers": Part(lambda: solvers.measure(), render_solvers)}
+         "solvers": Part(solvers.measure, render_solvers)}
 
 
 def page_with_tables(page: str, folder: Path = ROWS) -> str:

@@ -53,11 +53,12 @@ class RecordedProcess:
 
     def __post_init__(self) -> None:
         trace = _read(self.file, _changed(self.file))
-        if self.requests is not None and trace.description(self.file) != self.describe():
+        requests = len(trace.times_ms)
+        if self.requests is not None and (self.requests, self.digest) != (requests, trace.digest):
             raise InputFileError("not the trace that is named", where=f"arrivals {self.file}",
-                                 value=f"{len(trace.times_ms)} requests, digest {trace.digest}",
+                                 value=f"{requests} requests, digest {trace.digest}",
                                  allowed=f"{self.requests} requests, digest {self.digest}")
-        object.__setattr__(self, "requests", len(trace.times_ms))
+        object.__setattr__(self, "requests", requests)
         object.__setattr__(self, "digest", trace.digest)
 
     @property
@@ -90,13 +91,9 @@ class _Trace:
     duration_ms: float
     digest: str  # of the times
 
-    def description(self, file: str) -> dict[str, Any]:
-        return {"process": PROCESS, "file": file, "requests": len(self.times_ms),
-                "digest": self.digest}
-
 
 def _changed(file: str) -> tuple[int, int]:
-    """What tells that a file is another one than when it was read."""
+    """Return modification time and size, which differ once a file has been rewritten."""
     try:
         state = os.stat(file)
     except OSError:  # a shipped trace by its name, or none: reading tells

@@ -33,7 +33,7 @@ def _words(*names: str, wrong: str = "not allowed") -> Rule:
 
 
 def _is_bins(text: Any) -> bool:
-    """``model``, or ``fixed:D`` with D from 2 to 1000."""
+    """Return whether a slack grid is ``fixed:D`` with D from 2 to 1000."""
     kind, _, count = str(text).partition(":")
     return kind == "fixed" and count.isdecimal() and 2 <= int(count) <= 1000
 

@@ -94,10 +94,7 @@ def _planned(
     return recipe.modelled(profile, load_qps, settings, problem, factor)
 
 
-def _replayed(
-    policy: Policy, settings: SynthesisSettings,
-    drawn: Drawn,
-) -> Simulated:
+def _replayed(policy: Policy, settings: SynthesisSettings, drawn: Drawn) -> Simulated:
     """Replay a table on arrivals that are the same for each factor."""
     seed = _SEEDS + zlib.crc32(repr((policy.load_qps, policy.slo_ms)).encode()) % (_SEEDS - _RUNS)
     queries = max(_QUERIES, min(bursty_queries(policy, _RUNS), _MOST_QUERIES))
