@@ -67,12 +67,19 @@ def test_the_budget_is_met_by_other_arrivals_too(kind: str, most: float) -> None
 def test_a_larger_budget_buys_accuracy_up_to_the_unconstrained_policy(kind: str) -> None:
     free = generate_policy(PROFILE, CASES[kind][0],
                            replace(CASES[kind][1], violation_price=0.0))
-    small, large, all_of_it = (within(kind, most) for most in (0.01, 0.03, 1.0))
+    small, large, all_of_it = (within(kind, most) for most in (0.01, 0.05, 1.0))
     accuracies = [p.expectations.effective_accuracy for p in (small, large, all_of_it)]
-    # The best table within a budget need not use it up, so a larger one may buy nothing.
-    assert accuracies[0] < accuracies[1] + 1e-12 < accuracies[2] + 2e-12
+    assert accuracies[0] + 0.005 < accuracies[1] < accuracies[2] + 1e-12
     for name in ("actions", "codes"):
         assert np.array_equal(getattr(all_of_it, name), getattr(free, name))
+
+
+@pytest.mark.slow
+def test_the_budget_is_used_up_where_it_binds() -> None:
+    """By states of two policies: no price has a violation rate between 1 and 10 per cent."""
+    made = within("fleet", 0.05)
+    assert made.budget is not None
+    assert made.expectations.violation_rate > 0.04
 
 
 @pytest.mark.slow

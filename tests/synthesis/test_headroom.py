@@ -132,6 +132,16 @@ def test_service_times_that_leave_no_batch_in_time_are_refused() -> None:
             slo_ms=1.05 * fastest, workers=4, service="p95", headroom=0.1))
 
 
+def test_a_policy_that_cannot_be_replayed_is_planned_as_profiled() -> None:
+    """So many requests come within the SLO that no run of them settles."""
+    fleets = 7_000
+    policy = generate_policy(PROFILE, fleets * LOAD_QPS, SynthesisSettings(
+        slo_ms=25.0, workers=4 * fleets, dispatch="shortest-queue", service="p95",
+        grid="fixed:10", max_queue=2))
+    assert policy.replay is None
+    assert policy.headroom == headroom.HeadroomRecord(1.0, None, None)
+
+
 def test_there_is_none_per_decision_unless_it_is_asked_for() -> None:
     assert SynthesisSettings(slo_ms=25, workers=4, objective="per-decision").headroom == 0.0
     asked = SynthesisSettings(slo_ms=25, workers=4, objective="per-decision", headroom=0.01)
