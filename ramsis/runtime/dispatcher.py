@@ -300,9 +300,20 @@ class Dispatcher(Generic[R]):
                         self._act(station, queue, now_ms, orders, queue.wake_slack)
         return orders
 
-    def swap(self, now_ms: float, policies: PolicySet[Selector]) -> Orders[R]:
-        """Serve by another set from now on; whatever waits or runs goes on."""
+    def swap(
+        self, now_ms: float, policies: PolicySet[Selector], slowness: float | None = None
+    ) -> Orders[R]:
+        """Serve by another set from now on; whatever waits or runs goes on.
+
+        Parameters
+        ----------
+        slowness
+            How many times as long batches take as *these* policies say: another profile has
+            another slowness. As before by default.
+        """
         now_ms = self._clock(now_ms)
+        if slowness is not None:
+            check_positive(slowness=slowness)
         if dict(policies.worker_types) != self._worker_types:
             raise InvalidValueError("policies for other workers", where="worker_types",
                                     value=dict(policies.worker_types),
@@ -311,6 +322,7 @@ class Dispatcher(Generic[R]):
         for level in policies.levels:
             self._division(level)
         self._serve_by(policies)
+        self.slowness = slowness or self.slowness
         orders: Orders[R] = Orders([], [])
         return orders if self._divided_anew(now_ms, orders) else self._all_asked(now_ms)
 

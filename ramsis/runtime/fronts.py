@@ -92,9 +92,9 @@ class Front(Generic[R]):
         """A worker that was down serves again."""
         self._event(self.dispatcher.up, worker)
 
-    def swap(self, policies: PolicySet[Selector]) -> None:
-        """Serve by another set from now on; errors as of :meth:`Dispatcher.swap`."""
-        self._event(self.dispatcher.swap, policies)
+    def swap(self, policies: PolicySet[Selector], slowness: float | None = None) -> None:
+        """Serve by another set from now on; see :meth:`Dispatcher.swap`."""
+        self._event(self.dispatcher.swap, policies, slowness)
 
     def take_overhead(self, overhead_ms: float) -> None:
         """Take another overhead from every slack; see :meth:`Dispatcher.take_overhead`."""

@@ -270,8 +270,12 @@ class Server:
     def swap(self, policies: PolicySet[Policy], where: str) -> None:
         """Serve by other policies from now on."""
         check_served(policies, self._index, self.max_batch, where)
-        self.front.swap(selectors_of(policies))
+        # The old slowness counts from the old profile: with policies for slower service it would
+        # drop all that waits. What the new one is follows from the last batches at once.
+        self.front.swap(selectors_of(policies), slowness=1.0)
         self.policies, self._expected = policies, None
+        self._take_slowness()
+        self._take_overhead()
         self._service_drift.clear()
         self.metrics.swaps.inc()
         self.log("policies", source=where,

@@ -410,6 +410,19 @@ def test_a_set_for_other_workers_is_refused_and_the_old_one_stays() -> None:
     assert dispatcher.policies is before
 
 
+def test_a_new_set_may_come_with_a_slowness_of_its_own() -> None:
+    dispatcher = one()
+    dispatcher.take_slowness(0.0, 4.0)
+    policies = dispatcher.policies
+    assert dispatcher.swap(1.0, policies).drops == []
+    assert dispatcher.slowness == 4.0
+    dispatcher.swap(1.0, policies, 1.5)
+    assert dispatcher.slowness == 1.5
+    with pytest.raises(InvalidValueError, match="slowness"):
+        dispatcher.swap(1.0, policies, 0.0)
+    assert dispatcher.slowness == 1.5
+
+
 def test_deadlines_must_be_numbers() -> None:
     with pytest.raises(InvalidValueError, match="deadline_ms"):
         one().arrive(0.0, ["a"], float("nan"))

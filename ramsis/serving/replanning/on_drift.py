@@ -189,10 +189,12 @@ class Replanning:
             lambda: self._server.log("replanning failed", reason=str(error)))
 
     def _serve(self) -> None:
-        folder, ratio = self._new_folder, self._new_ratio
+        folder, served = self._new_folder, self._ratio_served
         try:
-            self._server.swap(read_policies(folder), folder)
-            self._ratio_served = ratio
+            policies = read_policies(folder)
+            self._ratio_served = self._new_ratio  # the server asks for it while it swaps
+            self._server.swap(policies, folder)
         except RamsisError as error:
+            self._ratio_served = served
             self._server.metrics.bad_sets.inc()
             self._server.log("policies refused", source=folder, reason=str(error))
