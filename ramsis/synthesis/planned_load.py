@@ -3,8 +3,10 @@
 A table looks at the queue and its slack, and so follows a burst by itself. What a table for
 Poisson arrivals does not know is that a burst is likely to go on. Planned for a higher load, it
 keeps the queue shorter. So tables for Poisson arrivals at 1, 1.25, 1.5, 2 and 3 times the load are
-replayed under the process in turn, as long as the next one earns more: effective accuracy less the
-price of violations. Headroom and promise are measured under the process, too.
+replayed under the process, and the one that earns most is taken: effective accuracy less the price
+of violations. All of them are tried, since the gain may fall before it rises: under bursts of 500 ms
+at four times the rate a tiny profile's tables earn .669, .665, .674, .679 and .600. Headroom and
+promise are measured under the process, too.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ LOAD_FACTORS = (1.0, 1.25, 1.5, 2.0, 3.0)
 """Poisson loads that tables are planned for, over the load of the arrivals."""
 
 _QUERIES, _RUNS = 400_000, 4
-_WORTH = 3e-5  # gain that the next factor must bring
+_WORTH = 3e-5  # gain that a higher factor must bring
 _MOST_QUERIES = 2_000_000  # of all runs; factors are compared on the same arrivals
 _FEWEST_BURSTS, _PROMISED_RUNS = 5.0, 8
 _SEEDS = 1 << 27  # seeds are at least this, and less than twice this
@@ -53,9 +55,8 @@ def planned_by_replay(
         except (InfeasibleError, NotConvergedError):
             break
         other = _replayed(policy, settings, drawn)
-        if _gain(policy, other) <= _gain(best, figures) + _WORTH:
-            break
-        best, figures = policy, other
+        if _gain(policy, other) > _gain(best, figures) + _WORTH:
+            best, figures = policy, other
     if settings.headroom != 0.0:
         assert best.load_factor is not None
         best = _planned(recipe, profile, load_qps, settings, best.load_factor)

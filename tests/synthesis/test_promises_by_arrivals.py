@@ -32,10 +32,12 @@ class Case:
     word: str
     load_qps: float
 
-    def policy(self, word: str | None = None, late: str = "serve") -> Policy:
+    def policy(
+        self, word: str | None = None, late: str = "serve", price: float = 0.0
+    ) -> Policy:
         """The policy for this process, or another at the same load; by the paper's rule."""
         chosen = settings(arrivals=word or self.word, grid="fixed:50", max_queue=32,
-                          late=late, violation_price=0.0)
+                          late=late, violation_price=price)
         return generate_policy(tiny_profile(), self.load_qps, chosen)
 
     def replayed(self, policy: Policy) -> Replay:
@@ -67,7 +69,9 @@ def test_a_policy_delivers_what_it_promises_under_its_own_arrivals(case: Case) -
     policy = case.policy()
     promised, seen = policy.expectations, case.replayed(policy)
     assert policy.replay is not None
-    assert promised.violation_rate == pytest.approx(seen.violation_rate, rel=0.2, abs=3e-4)
+    noise = 2.0 * policy.replay.violation_half_width  # of the promise, and of the replay here
+    assert promised.violation_rate == pytest.approx(
+        seen.violation_rate, rel=0.2, abs=max(3e-4, noise))
     assert promised.effective_accuracy == pytest.approx(seen.effective_accuracy, abs=0.0025)
     assert seen.violation_rate <= seen.violation_rate_by_head
 
@@ -83,12 +87,17 @@ def test_policies_that_drop_in_bursts_deliver_what_they_promise(case: Case) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("price", [0.0, 1.0, 10.0])
 @pytest.mark.parametrize("case", CASES[2:], ids=lambda case: f"{case.word}@{case.load_qps:g}")
-def test_it_beats_the_policy_for_poisson_arrivals_of_the_same_load(case: Case) -> None:
-    own, other = case.policy(), case.policy("poisson")
-    mine, theirs = case.replayed(own), case.replayed(other)
-    assert mine.effective_accuracy_by_head > theirs.effective_accuracy_by_head
-    assert mine.violation_rate < theirs.violation_rate
+def test_it_earns_no_less_than_the_policy_for_poisson_arrivals(case: Case, price: float) -> None:
+    """Effective accuracy less the price of violations; runs differ by .002."""
+    own, other = case.replayed(case.policy(price=price)), case.replayed(
+        case.policy("poisson", price=price))
+    gain = (own.effective_accuracy - other.effective_accuracy
+            - price * (own.violation_rate - other.violation_rate))
+    assert gain >= -0.003
+    if case.word == "mmpp:ratio=4,burst-ms=500,share=0.2":
+        assert gain >= 0.008  # a shorter queue pays in bursts of many service times
 
 
 @pytest.mark.parametrize("word", ["negative-binomial:1", "mmpp:ratio=1,burst-ms=9,share=0.5"])
