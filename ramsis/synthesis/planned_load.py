@@ -4,9 +4,9 @@ A table looks at the queue and its slack, and so follows a burst by itself. What
 Poisson arrivals does not know is that a burst is likely to go on. Planned for a higher load, it
 keeps the queue shorter. So tables for Poisson arrivals at 1, 1.25, 1.5, 2 and 3 times the load are
 replayed under the process, and the one that earns most is taken: effective accuracy less the price
-of violations. All of them are tried, since the gain may fall before it rises: under bursts of 500 ms
-at four times the rate a tiny profile's tables earn .669, .665, .674, .679 and .600. Headroom and
-promise are measured under the process, too.
+of violations. All of them are tried, since the gain may fall before it rises: under bursts of
+500 ms at four times the rate, a tiny profile's tables earn .669, .665, .674, .679 and .600.
+Headroom and promise are measured under the process, too.
 """
 
 from __future__ import annotations
