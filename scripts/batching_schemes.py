@@ -20,6 +20,7 @@ from typing import Any
 
 from ramsis import SynthesisSettings, generate_policy, load_profile
 from ramsis.bounds import realised_bound
+from ramsis.cluster import Cluster
 from ramsis.profiles import pareto_front
 from ramsis.sim import (
     BentoML,
@@ -30,8 +31,9 @@ from ramsis.sim import (
     Greedy,
     Policies,
     SimulationResult,
+    SimulationSettings,
     Symphony,
-    simulate_profile,
+    simulate,
 )
 
 OBJECTIVES = (1.0, 0.75, 0.5)
@@ -73,11 +75,10 @@ class Comparison:
 
     def run(self, spec: FleetScheduler) -> SimulationResult:
         """The figures of a scheduler."""
-        result = simulate_profile(
-            self.profile, spec,
+        result = simulate(
+            Cluster.of(self.profile, workers=self.case.workers, slo_ms=self.case.slo_ms), spec,
             ConstantLoad(self.case.load_qps, 1000.0 * self.settings.duration_s),
-            workers=self.case.workers, slo_ms=self.case.slo_ms, service=self.settings.service,
-            seeds=range(self.settings.seeds))
+            SimulationSettings(service=self.settings.service, seeds=range(self.settings.seeds)))
         self.bound = realised_bound(
             [self.fleet.service_times], slo_ms=self.case.slo_ms, workers=[self.case.workers],
             max_batch=self.fleet.max_batch, duration_ms=result.duration_ms,

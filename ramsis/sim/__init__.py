@@ -21,9 +21,7 @@ from ramsis.sim.experiment import (
     SimulationSettings,
     check_load,
     run_cluster,
-    run_plan,
     simulate,
-    simulate_profile,
 )
 from ramsis.sim.fleet import Fleet, Fleets
 from ramsis.sim.metrics import Metrics, measure
@@ -85,10 +83,8 @@ __all__ = [
     "measure",
     "over_time",
     "run_cluster",
-    "run_plan",
     "scheduler",
     "simulate",
-    "simulate_profile",
 ]
 
 check_arguments(globals(), ["simulate"])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from ramsis.cluster import Cluster
 from ramsis.cluster.service_times import DEFAULT_SERVICE
 from ramsis.errors import POSITIVE, InvalidValueError
 from ramsis.plugins import blamed
-from ramsis.profiles import ProfileSet
 from ramsis.profiles.values import DELAY_MS
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.runtime.policy_set import Level
@@ -31,8 +30,6 @@ from ramsis.sim.metrics import Metrics, measure
 from ramsis.sim.plan import (
     ClusterPlan,
     ClusterScheduler,
-    FleetScheduler,
-    Plan,
     StationPlan,
     have_kernels,
 )
@@ -164,53 +161,6 @@ def simulate(
         duration_ms=workload.duration_ms, told_qps=stated_qps, seeds=tuple(settings.seeds),
         metrics=tuple(metrics), runs=tuple(runs),
     )
-
-
-def simulate_profile(
-    profile: ProfileSet,
-    scheduler: FleetScheduler,
-    workload: Workload | ClosedLoop,
-    *,
-    workers: int,
-    slo_ms: float,
-    keep_runs: bool = False,
-    on_run: Callable[[Run], object] | None = None,
-    **settings: Any,
-) -> SimulationResult:
-    """As :func:`simulate`, on like workers that serve queries of one SLO.
-
-    Parameters
-    ----------
-    workers, slo_ms
-        As of :meth:`ramsis.cluster.Cluster.of`.
-    **settings
-        As of :class:`SimulationSettings`.
-    """
-    return simulate(Cluster.of(profile, workers=workers, slo_ms=slo_ms), scheduler, workload,
-                    SimulationSettings(**settings), keep_runs=keep_runs, on_run=on_run)
-
-
-def run_plan(
-    fleet: Fleet,
-    plan: Plan,
-    workload: Workload | ClosedLoop,
-    *,
-    seed: int = 0,
-    monitored: bool = False,
-    **settings: Any,
-) -> Run:
-    """One run of a prepared scheduler on one fleet.
-
-    Parameters
-    ----------
-    monitored : bool
-        Whether the load is anticipated by the load monitor; also where it is not known.
-    **settings
-        As of :class:`SimulationSettings`; errors as of :func:`simulate`.
-    """
-    monitor = monitored or workload.load_qps is None
-    return run_cluster(ClusterPlan.of_one(plan, Fleets.of_one(fleet)), workload, seed,
-                       SimulationSettings(monitor=monitor, **settings))
 
 
 def streams(seed: int) -> tuple[np.random.Generator, ...]:

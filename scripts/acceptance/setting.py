@@ -19,9 +19,17 @@ from ramsis.cluster import ServiceTimes
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet, load, pareto_front
 from ramsis.profiles.importers import import_profile
-from ramsis.sim import ConstantLoad, Fleet, FleetScheduler, SlowSpells, run_plan
-from ramsis.sim.experiment import EngineName, largest_batch
+from ramsis.sim import (
+    ConstantLoad,
+    Fleet,
+    Fleets,
+    FleetScheduler,
+    SimulationSettings,
+    SlowSpells,
+)
+from ramsis.sim.experiment import EngineName, largest_batch, run_cluster
 from ramsis.sim.fleet import MAX_BATCH
+from ramsis.sim.plan import ClusterPlan
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.simulated import SETTLES
 
@@ -182,7 +190,9 @@ def measured(
     workload = ConstantLoad(setting.load_qps, until_ms + setting.slo_ms)
     found = []
     for seed in range(SEED, SEED + RUNS):
-        run = run_plan(fleet, plan, workload, seed=seed, slow_spells=spells, engine=engine)
+        run = run_cluster(
+            ClusterPlan.of_one(plan, Fleets.of_one(fleet)), workload, seed,
+            SimulationSettings(monitor=False, slow_spells=spells, engine=engine))
         first, last = np.searchsorted(run.arrival_ms, [since_ms, until_ms])
         reward, late = run.reward[first:last].mean(), 1.0 - run.in_time[first:last].mean()
         found.append([reward, late, reward - price * late])

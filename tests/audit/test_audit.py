@@ -32,9 +32,9 @@ from ramsis.sim import (
     Infaas,
     JellyfishPlus,
     RateTrace,
-    simulate_profile,
 )
 from tests.cli.command import Run, refused
+from tests.runs import simulate_profile
 from tests.synthesis.samples import tiny_profile
 
 RANDOM_LOGS = int(os.environ.get("AUDIT_LOGS", "25"))

@@ -19,8 +19,9 @@ from ramsis.audit.request_log import (
 )
 from ramsis.audit.simulated_log import requests_of_run
 from ramsis.errors import InputFileError, InvalidValueError, OutputError
-from ramsis.sim import ConstantLoad, Greedy, JellyfishPlus, simulate_profile
+from ramsis.sim import ConstantLoad, Greedy, JellyfishPlus
 from tests.cli.command import Run, refused
+from tests.runs import simulate_profile
 from tests.synthesis.samples import tiny_profile
 
 

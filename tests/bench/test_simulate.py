@@ -28,15 +28,14 @@ from ramsis.sim import (
     Plan,
     Policies,
     Run,
-    run_plan,
     simulate,
-    simulate_profile,
 )
 from ramsis.sim.engine import FleetEngine
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from tests.bench.cases import SLO_MS, WORKERS
 from tests.bench.ledger import Ledger
 from tests.bench.timing import Timing, repeated, several, timed
+from tests.runs import run_plan, simulate_profile
 
 LOAD_QPS = 1600.0
 LOADS_QPS = tuple(400.0 * i for i in range(1, 11))

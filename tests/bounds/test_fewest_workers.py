@@ -19,8 +19,9 @@ from ramsis.bounds import (
 from ramsis.cluster import SloClass
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import InfeasibleError, InvalidValueError
-from ramsis.sim import FleetScheduler, Recorded, scheduler, simulate_profile
+from ramsis.sim import FleetScheduler, Recorded, scheduler
 from tests.central.samples import drawn_profile
+from tests.runs import simulate_profile
 from tests.synthesis.samples import tiny_profile
 
 TIMES = ServiceTimes(("small", "large"), np.array([0.6, 0.9]),

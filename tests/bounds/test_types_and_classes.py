@@ -17,8 +17,9 @@ from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import ProfileSet
-from ramsis.sim import ConstantLoad, Fleet, run_plan, scheduler
+from ramsis.sim import ConstantLoad, Fleet, scheduler
 from tests.reference.fluid import of_types_and_classes
+from tests.runs import run_plan
 from tests.synthesis import samples
 
 

@@ -19,12 +19,13 @@ from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import InputFileError, NotConvergedError
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet, load
-from ramsis.sim import ConstantLoad, Fleet, Policies, run_plan, simulate_profile
+from ramsis.sim import ConstantLoad, Fleet, Policies
 from ramsis.synthesis import SynthesisSettings, analyse_policy, generate_policy, problem_of
 from ramsis.synthesis.simulated import simulated as settled
 from tests.central import samples
 from tests.central.evaluation import evaluated
 from tests.reference.fleet_queue import replay
+from tests.runs import run_plan, simulate_profile
 from tests.slow import slow_after
 from tests.synthesis.samples import linear_profile, linear_profiles, tiny_profile
 from tests.synthesis.samples import settings as worker_settings

@@ -9,9 +9,10 @@ import pytest
 
 from ramsis.policy import Policy
 from ramsis.profiles import load
-from ramsis.sim import ConstantLoad, Greedy, Policies, simulate_profile
+from ramsis.sim import ConstantLoad, Greedy, Policies
 from ramsis.sim.plan import ClusterScheduler
 from ramsis.synthesis import SynthesisSettings, generate_policy
+from tests.runs import simulate_profile
 from tests.slow import slow_after
 
 SLO_MS, PRICE = 25.0, 1.0

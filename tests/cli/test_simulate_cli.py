@@ -15,9 +15,10 @@ from ramsis import profiles
 from ramsis.arrivals import Poisson
 from ramsis.errors import OutputError
 from ramsis.report import simulations
-from ramsis.sim import ConstantLoad, JellyfishPlus, simulate_profile
+from ramsis.sim import ConstantLoad, JellyfishPlus
 from ramsis.synthesis import generate_set
 from tests.cli.command import Run, refused, snapshot
+from tests.runs import simulate_profile
 from tests.synthesis.samples import settings, tiny_profile
 
 

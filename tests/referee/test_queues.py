@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ramsis.sim import ConstantLoad, Estimate, Fixed, run_plan
+from ramsis.sim import ConstantLoad, Estimate, Fixed
+from tests.runs import run_plan
 from tests.sim.samples import fleet
 
 ciw = pytest.importorskip("ciw")

@@ -29,8 +29,9 @@ from ramsis.runtime.dispatcher import Dispatcher, DispatchSettings, Orders, Star
 from ramsis.runtime.fronts import AsyncFront, ThreadFront
 from ramsis.runtime.policy_set import Level, Station
 from ramsis.runtime.station_queues import StationQueues
-from ramsis.sim import ConstantLoad, Fleet, Policies, RateTrace, Run, run_plan
+from ramsis.sim import ConstantLoad, Fleet, Policies, RateTrace, Run
 from ramsis.sim.experiment import SimulationSettings, simulate
+from tests.runs import run_plan
 from tests.sim.samples import tiny, tiny_policy, with_table
 from tests.slow import slow_after
 from tests.synthesis.samples import settings

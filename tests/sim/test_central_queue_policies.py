@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from ramsis.errors import InputFileError
 from ramsis.policy import Policy
-from ramsis.sim import Fleet, Policies, Recorded, run_plan
+from ramsis.sim import Fleet, Policies, Recorded
 from tests.central import samples
 from tests.reference.fleet_queue import replay
+from tests.runs import run_plan
 from tests.sim.samples import lattice_arrivals, tiny
 
 

@@ -27,8 +27,8 @@ from ramsis.sim import (
     Recorded,
     Run,
     SchedulerError,
-    run_plan,
 )
+from tests.runs import run_plan
 from tests.sim.samples import lattice_arrivals, tiny, tiny_policy, with_table
 
 POLICY = tiny_policy(400.0)

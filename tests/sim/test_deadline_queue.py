@@ -11,9 +11,10 @@ import pytest
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.policy import Policy
-from ramsis.sim import ClosedLoop, ConstantLoad, Fleet, Policies, Run, run_plan
+from ramsis.sim import ClosedLoop, ConstantLoad, Fleet, Policies, Run
 from ramsis.synthesis import generate_policy
 from tests.central import samples
+from tests.runs import run_plan
 from tests.synthesis.samples import tiny_profile
 
 CLASSES = (SloClass(60.0, 0.3), SloClass(100.0, 0.7))

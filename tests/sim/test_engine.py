@@ -17,10 +17,10 @@ from ramsis.sim import (
     Run,
     Scheduler,
     SchedulerError,
-    run_plan,
 )
 from ramsis.sim.metrics import measure
 from ramsis.sim.run import DROPPED, NEVER_ANSWERED
+from tests.runs import run_plan
 from tests.sim.samples import Logged, anything, fleet, lattice_arrivals, run
 
 

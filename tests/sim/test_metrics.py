@@ -29,13 +29,12 @@ from ramsis.sim import (
     Recorded,
     Run,
     over_time,
-    run_plan,
-    simulate_profile,
 )
 from ramsis.sim.metrics import measure
 from ramsis.sim.timeline import timeline, write_timeline
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from tests.reference.metrics import figures, queue_at_arrivals
+from tests.runs import run_plan, simulate_profile
 from tests.sim.samples import Logged, anything, fleet, lattice_arrivals, run, tiny
 
 

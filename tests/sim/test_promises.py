@@ -14,8 +14,9 @@ import pytest
 
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.importers import import_profile
-from ramsis.sim import ConstantLoad, Policies, simulate_profile
+from ramsis.sim import ConstantLoad, Policies
 from ramsis.synthesis import SynthesisSettings, generate_policy
+from tests.runs import simulate_profile
 from tests.sim.samples import tiny, tiny_policy
 from tests.synthesis import samples
 from tests.synthesis.test_reference_agreement import MODELS

@@ -18,9 +18,9 @@ from ramsis.sim import (
     Plan,
     Policies,
     Run,
-    run_plan,
 )
 from ramsis.sim.metrics import measure
+from tests.runs import run_plan
 from tests.sim.samples import fleet, tiny, tiny_policy
 
 SERVICE_MS = 10.0

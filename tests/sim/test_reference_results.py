@@ -30,9 +30,9 @@ from ramsis.sim import (
     JellyfishPlus,
     ModelSwitching,
     Policies,
-    simulate_profile,
 )
 from ramsis.synthesis import SynthesisSettings, generate_policy
+from tests.runs import simulate_profile
 from tests.synthesis.test_reference_agreement import MODELS
 
 LOADS = (400, 800, 1200, 1600, 2000, 2400, 2800, 3200)

@@ -30,12 +30,11 @@ from ramsis.sim import (
     JellyfishPlus,
     ModelSwitching,
     Policies,
-    run_plan,
     scheduler,
-    simulate_profile,
 )
 from ramsis.sim.schedulers.central import batch_limit
 from tests.policy import samples
+from tests.runs import run_plan, simulate_profile
 from tests.sim.samples import fleet, run, tiny, tiny_policy
 
 

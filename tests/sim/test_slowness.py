@@ -12,7 +12,7 @@ import ramsis
 from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
 from ramsis.sim import ConstantLoad, Fleet, Greedy, Policies, Recorded, SimulationSettings
-from ramsis.sim.experiment import run_plan, simulate_profile
+from tests.runs import run_plan, simulate_profile
 from tests.sim.samples import tiny, tiny_policy, with_table
 
 PROFILE = ramsis.load_profile("digits-cpu")

@@ -10,12 +10,13 @@ from hypothesis.extra.numpy import arrays
 
 from ramsis.policy import Policy
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
-from ramsis.sim import ConstantLoad, run_plan
+from ramsis.sim import ConstantLoad
 from ramsis.sim._window import quantiles
 from ramsis.sim.run import Run
 from ramsis.sim.stationary import earned, in_steady_state, rates
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.simulated import prepared_policy
+from tests.runs import run_plan
 from tests.synthesis.samples import tiny_profile
 
 LEVELS = (0.5, 0.95, 0.99)

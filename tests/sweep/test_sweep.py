@@ -22,12 +22,12 @@ from ramsis.sim import (
     JellyfishPlus,
     Policies,
     RateTrace,
-    simulate_profile,
 )
 from ramsis.sweep import Sweep, SweepSpec, pool, run_sweep
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.schedulers import PolicyScheduler
 from tests.cli.command import Run
+from tests.runs import simulate_profile
 from tests.slow import slow_after
 from tests.sweep.samples import WORKER, document, spec, tables
 

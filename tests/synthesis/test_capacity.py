@@ -21,7 +21,6 @@ from ramsis.sim import (
     Recorded,
     SimulationResult,
     scheduler,
-    simulate_profile,
 )
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.capacity import (
@@ -35,6 +34,7 @@ from ramsis.synthesis.capacity import (
 )
 from ramsis.synthesis.capacity import fewest as module
 from ramsis.synthesis.schedulers import PolicyScheduler, fleet_scheduler
+from tests.runs import simulate_profile
 from tests.synthesis.samples import model
 
 SEEDS = range(3)

@@ -12,13 +12,14 @@ from ramsis.bounds import Targets
 from ramsis.cluster import Cluster, SloClass, WorkerType, default_service
 from ramsis.policy import read_set
 from ramsis.profiles import ProfileSet, save
-from ramsis.sim import ConstantLoad, Fleet, Fleets, Greedy, simulate_profile
+from ramsis.sim import ConstantLoad, Fleet, Fleets, Greedy
 from ramsis.sweep import SweepSpec, run_sweep
 from ramsis.synthesis import SynthesisSettings, generate_set
 from ramsis.synthesis.capacity import fewest_workers
 from ramsis.synthesis.capacity.cheapest import fluid_mixes
 from ramsis.synthesis.capacity.trials import try_workers
 from tests.cli.command import Run
+from tests.runs import simulate_profile
 from tests.synthesis.samples import tiny_profile, varying_profile
 
 PROFILES = pytest.mark.parametrize(("profile", "expected"), [

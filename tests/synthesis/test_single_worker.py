@@ -11,10 +11,11 @@ import pytest
 from ramsis.cluster import Cluster, SloClass, WorkerType
 from ramsis.policy import Policy
 from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
-from ramsis.sim import ConstantLoad, Fleet, Greedy, run_plan
+from ramsis.sim import ConstantLoad, Fleet, Greedy
 from ramsis.synthesis import SynthesisSettings
 from ramsis.synthesis.stations import ClusterProblem
 from ramsis.verify.replay import played
+from tests.runs import run_plan
 
 SLO_MS, LOAD_QPS = 200.0, 60.0
 FLOWER = ProfileSet("flower", (  # a batch takes as long as its requests one by one

@@ -19,10 +19,10 @@ from ramsis.files import canonical_json, fingerprint
 from ramsis.policy import Policy, PolicySet, read_set, validate_set
 from ramsis.serving.policies import Expected
 from ramsis.sim import ConstantLoad, Policies
-from ramsis.sim.experiment import simulate_profile
 from ramsis.synthesis import SynthesisSettings, generate_policy, generate_set
 from ramsis.synthesis.simulated import simulated
 from ramsis.verify import verify_policy
+from tests.runs import simulate_profile
 
 PROFILE = ramsis.load_profile("digits-cpu")
 SETTINGS = SynthesisSettings(slo_ms=25, workers=4, dispatch="central-queue")

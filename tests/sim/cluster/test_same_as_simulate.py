@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from ramsis.scenario import Requests, Scenario
-from ramsis.sim import ConstantLoad, run_plan, scheduler
+from ramsis.sim import ConstantLoad, scheduler
 from ramsis.sim.cluster import ClusterEngine
+from tests.runs import run_plan
 from tests.scenario.samples import scenario, stream
 
 LATENCY_MS = {"small": [5.0, 7.0, 9.0, 12.0], "large": [20.0, 26.0, 31.0, 35.0]}
