@@ -32,6 +32,9 @@ _DATES = tuple(re.compile(date + _CLOCK) for date in (
     r"(?P<month>[A-Za-z]{3,9}) (?P<day>\d{1,2}), (?P<year>\d{4}),?(?: @)? ",
     r"\[?(?P<day>\d\d)/(?P<month>[A-Za-z]{3})/(?P<year>\d{4}):"))
 _LONGEST_DATE = 60
+# Lines of such texts, in years whose nanoseconds fit into 64 bits.
+_REGULAR = re.compile(r"(?:(?:19|20|21)\d\d-\d\d-\d\d[T ]\d\d:\d\d:[0-5]\d(?:\.\d{1,9})?"
+                      r"(?:\n|\Z))++", re.ASCII)
 _YEAR_LAST = re.compile(r"\d\d/\d\d/\d{4} ")  # of which the day or the month may be first
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -184,52 +187,21 @@ class Instants:
             if not all(text.endswith(self._zone) for text in texts):
                 return None
             texts = [text[: -len(self._zone)] for text in texts]
-        since = _digits_to_ns(texts)
+        since = _since_1970_ns(texts)
         return None if since is None else (since - self._offset - self._origin) / 1e6
 
 
-def _digits_to_ns(values: list[str]) -> NDArray[np.int64] | None:
-    """Nanoseconds since 1970 of texts as ``2024-05-01 12:00:00.5``; None: not all are such."""
-    try:
-        texts = np.array(values, dtype="S")
-    except ValueError:
+def _since_1970_ns(texts: list[str]) -> NDArray[np.int64] | None:
+    """Return nanoseconds of texts as ``2024-05-01 12:00:00.5``; None: not all are such."""
+    import pandas as pd
+
+    # pandas alone would also take 2024-5-01, a second of 60 and a point without a fraction.
+    if not _REGULAR.fullmatch("\n".join(texts)):
         return None
-    width = texts.dtype.itemsize
-    if not 19 <= width <= 29:
+    instants = pd.to_datetime(pd.Series(texts, dtype=object), format="ISO8601", errors="coerce")
+    if instants.isna().any():
         return None
-    letters = texts.view(np.uint8).reshape(len(texts), width).astype(np.int64)
-    marks = letters[:, [4, 7, 13, 16]]
-    between = letters[:, 10]
-    digits = letters - ord("0")
-    whole = digits[:, [0, 1, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18]]
-    if not ((marks == [45, 45, 58, 58]).all() and ((between == 32) | (between == 84)).all()
-            and ((whole >= 0) & (whole <= 9)).all()):
-        return None
-    fraction = np.zeros(len(texts), dtype=np.int64)
-    if width > 19:
-        after = digits[:, 20:]
-        ended = letters[:, 20:] == 0
-        if not ((letters[:, 19] == 46).all() and (~ended[:, :1]).all()
-                and (ended | ((after >= 0) & (after <= 9))).all()
-                and (np.diff(ended.astype(np.int8), axis=1) >= 0).all()):
-            return None
-        fraction = np.where(ended, 0, after) @ (10 ** (8 - np.arange(width - 20)))
-    year = whole[:, :4] @ [1000, 100, 10, 1]
-    month, day, hour, minute, second = (whole[:, i] * 10 + whole[:, i + 1]
-                                        for i in range(4, 14, 2))
-    # Within these years nanoseconds fit into 64 bits; other dates are read one by one.
-    if not ((year >= 1700) & (year <= 2200) & (month >= 1) & (month <= 12) & (hour < 24)
-            & (minute < 60) & (second < 60)).all():
-        return None
-    months = (year - 1970) * 12 + month - 1
-    start, end = (some.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
-                  for some in (months, months + 1))
-    days = start + day - 1
-    if not ((days >= start) & (days < end)).all():
-        return None
-    result: NDArray[np.int64] = (
-        ((days * 24 + hour) * 60 + minute) * 60 + second) * 10**9 + fraction
-    return result
+    return instants.to_numpy().astype("datetime64[ns]").astype(np.int64)
 
 
 def _zoned(text: str) -> bool:
