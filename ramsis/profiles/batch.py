@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, get_args
 
@@ -20,6 +21,7 @@ STATISTICS: tuple[str, ...] = get_args(Statistic)
 
 _LEVELS = {"p50_ms": 0.50, "p90_ms": 0.90, "p95_ms": 0.95, "p99_ms": 0.99}
 _ASCENDING = ("min_ms", *_LEVELS, "max_ms")
+_LATENCIES = ("mean_ms", *_ASCENDING, "quantiles_ms")
 _SQUARED = 1e150  # ms: the squares of samples are added up
 _Z = 1.96
 _SLACK = 1e-3
@@ -99,7 +101,7 @@ class BatchProfile:
     def from_samples(
         cls, batch: int, samples_ms: ArrayLike, quantiles: int = 128
     ) -> BatchProfile:
-        """Every statistic of measured latencies, rounded to 1 ns, and a sketch of them.
+        """Return every statistic of measured latencies, rounded to 1 ns, and a sketch of them.
 
         The sketch has their mean and reaches the largest (:mod:`ramsis.profiles.sketch`).
 
@@ -136,28 +138,27 @@ class BatchProfile:
 
     @property
     def levels(self) -> NDArray[np.float64]:
-        """The levels of ``quantiles_ms``, which there must be; shape (q,)."""
+        """Return the levels of ``quantiles_ms``, which must be stated; shape (q,)."""
         if self.quantile_levels is not None:
             return np.array(self.quantile_levels)
         return midpoint_levels(len(self.quantiles_ms or ()))
 
     def longer(self, by_ms: float) -> BatchProfile:
-        """Return the latencies, each longer by ``by_ms`` >= 0."""
-        known = {one.name: getattr(self, one.name) for one in fields(self)
-                 if one.name.endswith("_ms") and one.name != "std_ms"}
-        longer: dict[str, Any] = {
-            name: tuple(one + by_ms for one in value) if isinstance(value, tuple)
-            else value + by_ms for name, value in known.items() if value is not None}
-        return replace(self, **longer)
+        """Return the profile with each latency longer by ``by_ms`` >= 0."""
+        return self._changed(_LATENCIES, lambda latency_ms: latency_ms + by_ms)
 
     def slower(self, factor: float) -> BatchProfile:
-        """Return the same latencies, each multiplied by a factor > 0."""
-        known = {one.name: getattr(self, one.name) for one in fields(self)
-                 if one.name.endswith("_ms")}
-        slower: dict[str, Any] = {
-            name: tuple(factor * one for one in value) if isinstance(value, tuple)
-            else factor * value for name, value in known.items() if value is not None}
-        return replace(self, **slower)
+        """Return the profile with each latency multiplied by a factor > 0."""
+        return self._changed((*_LATENCIES, "std_ms"), lambda latency_ms: factor * latency_ms)
+
+    def _changed(
+        self, names: Sequence[str], change: Callable[[float], float]
+    ) -> BatchProfile:
+        values = {name: value for name in names if (value := getattr(self, name)) is not None}
+        changed: dict[str, Any] = {
+            name: tuple(map(change, value)) if isinstance(value, tuple) else change(value)
+            for name, value in values.items()}
+        return replace(self, **changed)
 
     def _derive(self, quantiles_ms: tuple[float, ...]) -> None:
         """Fill missing statistics from the sketch, in order with the stated ones."""
@@ -173,9 +174,9 @@ class BatchProfile:
             object.__setattr__(self, "mean_ms", mean)
 
     def _check_order(self) -> None:
-        known = [(name, getattr(self, name)) for name in _ASCENDING
-                 if getattr(self, name) is not None]
-        for (lower, low), (upper, high) in pairwise(known):
+        stated = [(name, value) for name in _ASCENDING
+                  if (value := getattr(self, name)) is not None]
+        for (lower, low), (upper, high) in pairwise(stated):
             if high < low * (1 - _SLACK):
                 raise ProfileError(f"{upper} is below {lower}", upper, high,
                                    f"at least {lower} = {low!r}")
@@ -196,7 +197,7 @@ class BatchProfile:
         return tuple(name for name in STATISTICS if getattr(self, f"{name}_ms") is not None)
 
     def interval_ms(self, statistic: str) -> tuple[float, float]:
-        """What the statistic may be, with 95 % confidence: the value itself where n is not known.
+        """Return the 95 % confidence interval of a statistic; its value where n is not known.
 
         Of a percentile these are the quantiles of the sketch between which the number of samples
         below it, which is binomial, lies; without a sketch ``relative_error`` is taken where it
@@ -216,7 +217,7 @@ class BatchProfile:
         return value - error, value + error
 
     def statistic_ms(self, statistic: str) -> float:
-        """The latency statistic named ``"p95"``, ``"p99"``, ``"p90"``, ``"p50"``, ``"mean"``.
+        """Return the statistic named ``"p95"``, ``"p99"``, ``"p90"``, ``"p50"`` or ``"mean"``.
 
         Raises
         ------

@@ -33,7 +33,7 @@ _BATCH_FIELDS = tuple(item.name for item in fields(BatchProfile))
 
 
 def shipped_names() -> tuple[str, ...]:
-    """Names of the profile sets that come with the package, sorted."""
+    """Return the names of the profile sets that come with the package, sorted."""
     return tuple(sorted(_shipped_paths()))
 
 
@@ -43,7 +43,7 @@ def _shipped_paths() -> dict[str, Path]:
 
 
 def load(path_or_name: str | os.PathLike[str]) -> ProfileSet:
-    """The profile set in a file, or the shipped one of that name.
+    """Return the profile set in a file, or the shipped one of that name.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def save(profile_set: ProfileSet, path: str | os.PathLike[str]) -> None:
 
 
 def _parse(document: Mapping[str, Any], path: str) -> ProfileSet:
-    """The set in a document; ``path`` is put before the place in every message."""
+    """Return the set in a document; ``path`` stands before the place in every message."""
     if document.get("format") != FORMAT:
         raise InputFileError("unknown format or version", where=f"{path}: format",
                              value=document.get("format"), allowed=repr(FORMAT))
@@ -116,7 +116,7 @@ def _parse(document: Mapping[str, Any], path: str) -> ProfileSet:
 def _model(
     item: object, path: str, place: str, default: Mapping[str, float]
 ) -> ModelProfile:
-    """Read a model; the only one of a set counts 1 where it states no accuracy."""
+    """Return the model in an item; ``default`` holds fields that it may leave out."""
     with _at(path, place):
         values = {**default, **_object(item, _MODEL_FIELDS, tuple(
             name for name in ("name", "accuracy", "batches") if name not in default))}
@@ -130,7 +130,7 @@ def _model(
 
 
 def _at(path: str, place: str) -> AbstractContextManager[None]:
-    """Tell errors with their full place in the file."""
+    """Put the full place in the file before errors of a value."""
     return placed(lambda field: ": ".join(filter(None, (path, ".".join(
         filter(None, (place, field)))))))
 

@@ -78,10 +78,10 @@ def interpolate_front(
     table = whole.select(pareto_front(whole))
     names, accuracy = zip(*_points(table, step), strict=True)
     filled = between_models(table, accuracy, names)
-    known = {model.name: model for model in profile.models}
+    measured = {model.name: model for model in profile.models}
     note = {**profile.measurement, "interpolated": f"{len(table.models)} measured models on the "
             f"front and {len(names) - len(table.models)} in between, every {step:g} of accuracy"}
-    return ProfileSet(profile.name, tuple(_models(filled, known)), profile.hardware, note)
+    return ProfileSet(profile.name, tuple(_models(filled, measured)), profile.hardware, note)
 
 
 def between_models(
@@ -104,17 +104,18 @@ def between_models(
         When an accuracy is outside those of the table, or two of its models share one.
     """
     order = np.argsort(table.accuracy)
-    known, latency_ms = table.accuracy[order], table.latency_ms[order]
+    accuracies, latency_ms = table.accuracy[order], table.latency_ms[order]
     wanted = np.atleast_1d(np.asarray(accuracy, dtype=float))
     if wanted.ndim != 1 or (names is not None and len(names) != len(wanted)):
         raise InvalidValueError("not an accuracy for each name", where="accuracy",
                                 value=wanted.shape, allowed="one dimension")
-    if (np.diff(known) <= 0).any():
+    if (np.diff(accuracies) <= 0).any():
         raise InvalidValueError("two models of one accuracy", where="table")
-    if not ((known[0] <= wanted) & (wanted <= known[-1])).all():
+    if not ((accuracies[0] <= wanted) & (wanted <= accuracies[-1])).all():
         raise InvalidValueError("outside the accuracies of the table", where="accuracy",
-                                value=wanted.tolist(), allowed=f"{known[0]:g} … {known[-1]:g}")
-    columns = [np.interp(wanted, known, column) for column in latency_ms.T]
+                                value=wanted.tolist(),
+                                allowed=f"{accuracies[0]:g} … {accuracies[-1]:g}")
+    columns = [np.interp(wanted, accuracies, column) for column in latency_ms.T]
     chosen = names or tuple(f"front-{i}" for i in range(len(wanted)))
     return LatencyTable.measured(chosen, wanted, np.array(columns).T, table.statistic)
 
@@ -129,11 +130,13 @@ def _points(table: LatencyTable, step: float) -> Iterator[tuple[str, float]]:
     yield rows[-1][1], rows[-1][0]
 
 
-def _models(table: LatencyTable, known: dict[str, ModelProfile]) -> Iterator[ModelProfile]:
+def _models(
+    table: LatencyTable, measured: dict[str, ModelProfile]
+) -> Iterator[ModelProfile]:
     field = f"{table.statistic}_ms"
     for name, accuracy, row in zip(table.models, table.accuracy.tolist(),
                                    table.latency_ms.tolist(), strict=True):
         batches = tuple(BatchProfile(b, **cast(dict[str, float], {field: value}))  # type: ignore[arg-type]
                         for b, value in enumerate(row, 1))
-        yield (replace(known[name], batches=batches) if name in known
+        yield (replace(measured[name], batches=batches) if name in measured
                else ModelProfile(name, accuracy, batches))

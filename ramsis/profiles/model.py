@@ -28,7 +28,7 @@ from ramsis.tables import Column, html_table
 if TYPE_CHECKING:
     import pandas as pd
 
-_Found = TypeVar("_Found")
+_Result = TypeVar("_Result")
 
 FORMAT = "ramsis.profile/1"
 """The ``format`` field of the files of profile sets."""
@@ -86,7 +86,7 @@ class ModelProfile:
     def statistic_by_batch(
         self, statistic: str
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """A statistic of each batch in ms as measured, and with noise smoothed; shapes (P,).
+        """Return a statistic of each batch in ms, as measured and smoothed; shapes (P,).
 
         Raises
         ------
@@ -110,7 +110,7 @@ def _accuracy(value: object) -> float:
 
 @lru_cache(maxsize=16)
 def _received(packed: bytes) -> ProfileSet:
-    """A set from its fields, the same object each time, so that work on it is done once."""
+    """Return a set from its fields, the same object each time, so that work is done once."""
     return ProfileSet(*pickle.loads(packed))
 
 
@@ -151,7 +151,7 @@ class ProfileSet:
             seen.add(model.name)
 
     def subset(self, names: Iterable[str]) -> ProfileSet:
-        """The set with only the named models, in the order given.
+        """Return the set with only the named models, in the order of the names.
 
         Raises
         ------
@@ -209,7 +209,7 @@ class ProfileSet:
         return fingerprint(self.to_document())
 
     def to_document(self) -> dict[str, Any]:
-        """The JSON document of the set; absent values are left out."""
+        """Return the JSON document of the set; absent values are left out."""
         models = [{**_present(model), "batches": [_present(batch) for batch in model.batches]}
                   for model in self.models]
         return {"format": FORMAT, "name": self.name, "hardware": dict(self.hardware),
@@ -247,24 +247,24 @@ class ProfileSet:
         return self.once(("latency table", statistic, max_batch),
                          lambda: self._latency_table(statistic, max_batch))
 
-    def once(self, what: tuple[object, ...], work_out: Callable[[], _Found]) -> _Found:
-        """What follows from the set alone, worked out when it is first asked for."""
+    def once(self, what: tuple[object, ...], work_out: Callable[[], _Result]) -> _Result:
+        """Return what follows from the set alone, computed when it is first asked for."""
         if what not in self._worked_out:
             self._worked_out[what] = work_out()
-        found: _Found = self._worked_out[what]
-        return found
+        result: _Result = self._worked_out[what]
+        return result
 
     @cached_property
     def _worked_out(self) -> dict[tuple[object, ...], Any]:
         return {}
 
     def __reduce__(self) -> tuple[Callable[[bytes], ProfileSet], tuple[bytes]]:
-        """For other processes: one that is sent a set again goes on with the one it has."""
+        """Return how another process makes the set, or finds the one that it has."""
         return _received, (self._packed,)
 
     @cached_property
     def _packed(self) -> bytes:
-        return pickle.dumps(tuple(getattr(self, one.name) for one in fields(self)))
+        return pickle.dumps(tuple(getattr(self, item.name) for item in fields(self)))
 
     def _latency_table(self, statistic: str, max_batch: int) -> LatencyTable:
         rows = [self._row(model, statistic, max_batch) for model in self.models]
@@ -278,7 +278,7 @@ class ProfileSet:
     def _row(
         self, model: ModelProfile, statistic: str, max_batch: int
     ) -> tuple[NDArray[np.float64], NDArray[np.int8], NDArray[np.int64]]:
-        """A model's row of the latency table, dips that are noise smoothed."""
+        """Return a model's row of the latency table, dips that are noise smoothed."""
         sizes = np.array([item.batch for item in model.batches])
         values, steady = model.statistic_by_batch(statistic)
         latency_ms, origin, run_as = fill_row(sizes, steady, max_batch)
@@ -319,7 +319,7 @@ class ProfileSet:
 
 
 def _present(item: ModelProfile | BatchProfile) -> dict[str, Any]:
-    values = {one.name: getattr(item, one.name) for one in fields(item)}
+    values = {field.name: getattr(item, field.name) for field in fields(item)}
     return {name: value for name, value in values.items() if value is not None}
 
 

@@ -20,7 +20,7 @@ from ramsis.profiles.table import LatencyTable
 
 
 def prune(table: LatencyTable) -> LatencyTable:
-    """The table without dominated models, by rising batch-1 latency (lossless rule).
+    """Return the table without dominated models, by rising batch-1 latency (lossless rule).
 
     Equal batch-1 latencies stand with the more accurate model first, so that row 0 is
     :attr:`LatencyTable.fastest`.
@@ -29,7 +29,7 @@ def prune(table: LatencyTable) -> LatencyTable:
 
 
 def pareto_front(table: LatencyTable, batch: int = 1) -> tuple[str, ...]:
-    """Names on the front of accuracy against latency at one batch size, fastest first.
+    """Return the models on the front of accuracy and latency at a batch size, fastest first.
 
     Raises
     ------
@@ -44,7 +44,7 @@ def pareto_front(table: LatencyTable, batch: int = 1) -> tuple[str, ...]:
 def dominators(
     accuracy: NDArray[np.float64], latency_ms: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """For each model, the index of one undominated model that dominates it, or -1.
+    """Return for each model the index of an undominated model that dominates it, or -1.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def dominators(
         One column per batch size that counts.
     """
     count = len(accuracy)
-    found = np.full(count, -1, dtype=np.int64)
+    dominator = np.full(count, -1, dtype=np.int64)
     # Sorted by the columns in turn, a dominator always comes before what it dominates.
     order = np.lexsort((np.arange(count), -accuracy, *latency_ms.T[::-1]))
     kept = np.empty(count, dtype=np.int64)
@@ -66,12 +66,12 @@ def dominators(
             able = able[latency_ms[able, column] <= latency_ms[model, column]]
         for other in able.tolist():
             if (latency_ms[other] <= latency_ms[model]).all():
-                found[model] = other
+                dominator[model] = other
                 break
         else:
             kept[size] = model
             size += 1
-    return found
+    return dominator
 
 
 def _front(table: LatencyTable, latency_ms: NDArray[np.float64]) -> list[int]:

@@ -190,10 +190,10 @@ def _check_entries(table: LatencyTable) -> None:
         row = int(np.argmin(accurate))
         raise InvalidValueError("accuracy out of range", where=f"model {table.models[row]}",
                                 value=float(table.accuracy[row]), allowed="a fraction in [0, 1]")
-    known = (table.origin >= min(Origin)) & (table.origin <= max(Origin))
-    if not known.all():
+    valid = (table.origin >= min(Origin)) & (table.origin <= max(Origin))
+    if not valid.all():
         raise InvalidValueError("unknown origin", where="origin",
-                                value=int(table.origin[~known][0]), allowed="0, 1, 2, 3 or 4")
+                                value=int(table.origin[~valid][0]), allowed="0, 1, 2, 3 or 4")
     positive = np.isfinite(table.latency_ms) & (table.latency_ms > 0)
     _refuse_entry(table, ~positive, "latency is not positive", "a finite number > 0")
     falling = np.zeros_like(positive)
@@ -231,7 +231,7 @@ def theil_sen_slope(x: NDArray[Any], y: NDArray[Any]) -> float:
 def smoothed(
     values_ms: NDArray[np.float64], low_ms: NDArray[np.float64], high_ms: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Values by rising batch size without the dips that are noise, by the rules of this module.
+    """Return values by rising batch size without the dips that are noise.
 
     Parameters
     ----------
@@ -256,7 +256,7 @@ def smoothed(
 def _pooled(
     values: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64]
 ) -> tuple[int, float]:
-    """Length and mean of the longest stretch that pools into one value within each interval.
+    """Return length and mean of the longest stretch that pools within each interval.
 
     It starts with the first value. Its isotonic regression is constant where no part that it
     starts with has a lower mean than all of it.
@@ -275,7 +275,7 @@ def _pooled(
 def fill_row(
     batches: NDArray[np.int64], values_ms: NDArray[np.float64], max_batch: int
 ) -> tuple[NDArray[np.float64], NDArray[np.int8], NDArray[np.int64]]:
-    """One row of the latency table, by the rules of this module.
+    """Return a row of the latency table, by the rules of this module.
 
     Parameters
     ----------
@@ -296,21 +296,21 @@ def fill_row(
         The batch size to run.
     """
     sizes = np.arange(1, max_batch + 1)
-    own = np.interp(sizes, batches, values_ms)
+    filled = np.interp(sizes, batches, values_ms)
     last = int(batches[-1])
     beyond = sizes > last
     if beyond.any():
         slope = (values_ms[0] if len(batches) == 1 else
                  max(0.0, theil_sen_slope(batches, values_ms)))
-        own[beyond] = values_ms[-1] + (sizes[beyond] - last) * slope
+        filled[beyond] = values_ms[-1] + (sizes[beyond] - last) * slope
     origin = np.where(np.isin(sizes, batches), Origin.MEASURED, Origin.INTERPOLATED)
     origin[beyond] = Origin.EXTRAPOLATED
     least_above = np.minimum.accumulate(values_ms[::-1])[::-1]
     padded = np.append(least_above, np.inf)[np.searchsorted(batches, sizes)]
-    lower = padded < own
+    lower = padded < filled
     origin[lower] = Origin.PADDED
     # The maximum only mends the last bit that np.interp may lose on a falling stretch.
-    latency = np.maximum.accumulate(np.minimum(own, padded))
+    latency = np.maximum.accumulate(np.minimum(filled, padded))
     run_as = sizes.copy()
     # The first measured size with the least value from each on: the next that equals that value.
     places = np.where(values_ms == least_above, np.arange(len(batches)), len(batches))

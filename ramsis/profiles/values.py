@@ -36,12 +36,12 @@ class ProfileError(InvalidValueError):
         super().__init__(self.at(field))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Errors cross from process to process."""
-        given = {} if self.value is _ABSENT else {"value": self.value}
-        return partial(type(self), self.what, self.field, allowed=self.allowed, **given), ()
+        """Return how another process makes the error again."""
+        value = {} if self.value is _ABSENT else {"value": self.value}
+        return partial(type(self), self.what, self.field, allowed=self.allowed, **value), ()
 
     def at(self, where: str) -> str:
-        """The message with another place."""
+        """Return the message with another place."""
         if self.value is _ABSENT:
             return describe(self.what, where=where, allowed=self.allowed)
         return describe(self.what, where=where, value=self.value, allowed=self.allowed)
@@ -57,7 +57,7 @@ def placed(at: Callable[[str], str]) -> Iterator[None]:
 
 
 def number(value: object, name: str) -> float:
-    """``value`` as a finite float; booleans are no numbers."""
+    """Return ``value`` as a finite float; refuse booleans, too."""
     result = FINITE.number(value)
     if result is None:
         real = isinstance(value, Real) and not isinstance(value, bool)
@@ -66,7 +66,7 @@ def number(value: object, name: str) -> float:
 
 
 def positive(value: object, name: str, what: str) -> float:
-    """``value`` as a finite float > 0; ``what`` names the quantity in the message."""
+    """Return ``value`` as a finite float > 0; ``what`` names the quantity in the message."""
     result = number(value, name)
     if result <= 0:
         raise ProfileError(f"{what} is not positive", name, value, "a finite number > 0")
@@ -74,7 +74,7 @@ def positive(value: object, name: str, what: str) -> float:
 
 
 def latency(value: object, name: str) -> float:
-    """``value`` as a finite latency of :data:`LEAST_MS` or more."""
+    """Return ``value`` as a finite latency of :data:`LEAST_MS` or more."""
     result = positive(value, name, "latency")
     if result < LEAST_MS:
         raise ProfileError("latency is too short to be told from rounding", name, value,
@@ -83,7 +83,7 @@ def latency(value: object, name: str) -> float:
 
 
 def batch_size(value: object, name: str) -> int:
-    """``value`` as a whole number from 1 to :data:`MAX_BATCH`."""
+    """Return ``value`` as a whole number from 1 to :data:`MAX_BATCH`."""
     result = count(value, name)
     if result > MAX_BATCH:
         raise ProfileError("batch is too large", name, value, f"at most {MAX_BATCH}")
@@ -91,7 +91,7 @@ def batch_size(value: object, name: str) -> int:
 
 
 def count(value: object, name: str) -> int:
-    """``value`` as a whole number >= 1."""
+    """Return ``value`` as a whole number >= 1."""
     rule = whole(1)
     if not rule.holds(value):
         raise ProfileError("not a positive whole number", name, value, rule.allowed)
@@ -99,7 +99,7 @@ def count(value: object, name: str) -> int:
 
 
 def text(value: object, name: str) -> str:
-    """``value`` as a string that is not blank, and that a terminal shows as it is."""
+    """Return ``value`` as a string that is not blank and has no control characters."""
     if not isinstance(value, str) or not value.strip() or not value.isprintable():
         raise ProfileError("not a name", name, value,
                            "a non-empty string without control characters")
