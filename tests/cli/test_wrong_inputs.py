@@ -113,7 +113,7 @@ CASES: list[tuple[list[str], int, str]] = [
     ([*IMPORT, "half.csv"], 3, "--accuracy-unit"),
     ([*IMPORT, "noone.csv"], 3, "batch size 1"),
     ([*IMPORT, "noacc.csv"], 3, "--accuracy FILE"),
-    ([*IMPORT, "rows.csv"], 3, "allowed: one row for each"),
+    ([*IMPORT, "rows.csv"], 3, "allowed: once (the first is line 3)"),
     ([*IMPORT, "pct.csv"], 3, "[0, 100]"),
     ([*IMPORT, "list.json"], 3, "allowed: objects such as"),
     ([*IMPORT, "empty.txt"], 3, "allowed: a header and a row"),
@@ -189,7 +189,7 @@ def test_objects_of_batch_sizes_stay_rows_of_their_own(run: Run, tmp_path: Path)
     twice.write_text('[{"model": "a", "cpu": {"batch": 1, "p95_ms": 9}, '
                      '"gpu": {"batch": 1, "p95_ms": 2}}]')
     given = ("--accuracy", tmp_path / "accuracy.json", "--out", tmp_path / "profile.json")
-    refused(run("profile", "import", twice, *given), 3, "several rows for a at batch size 1")
+    refused(run("profile", "import", twice, *given), 3, "p95 of a at batch size 1 appears twice")
     assert run("profile", "import", sized, *given).code == 0
     (model,) = load(tmp_path / "profile.json").models
     assert [(one.batch, one.mean_ms) for one in model.batches] == [(1, 5.0), (2, 8.0)]

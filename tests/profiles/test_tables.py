@@ -257,7 +257,7 @@ def test_headings(column: str, field: str, unit: str, batch: int | None) -> None
     ("model,batch,mean_ms,accuracy\na,1,2,0.7\nb,1,3,71\n", ["percent or a fraction",
      "--accuracy-unit"]),
     ("model,batch,mean,accuracy\na,1,2 ms,0.7\nb,1,3,0.8\n", ["no unit", "--unit"]),
-    ("model,batch,mean_ms,accuracy\na,1,2,70\na,1,3,70\n", ["several rows for a at batch size 1"]),
+    ("model,batch,mean_ms,accuracy\na,1,2,70\na,1,3,70\n", ["line 3", "twice", "line 2"]),
     ("model,batch,precision,mean_ms,accuracy\na,1,fp16,2,70\na,1,fp32,3,70\n",
      ["keep the rows of one precision"]),
     ("model,batch,mean_ms,accuracy\na,1,fast,70\n", ["line 2, mean_ms", "'fast'"]),

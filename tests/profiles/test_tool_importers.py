@@ -172,7 +172,7 @@ def test_tables_like_these_formats_are_read_in_their_units(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (f"{LONG},n\na,1,1,3", "unknown column or unit: got 'n'"),
+        (f"{LONG},n\na,1,1,3", "header: a number of samples, though each row is one.*got 'n'"),
         (f"{LONG}", "no rows below the header"),
         (f"{LONG}\na,1", "line 2: wrong number of cells: got 2; allowed: 3"),
         (f"{LONG}\na,1,5\na,1,nan", "line 3, latency_ms: not finite"),
@@ -181,11 +181,11 @@ def test_tables_like_these_formats_are_read_in_their_units(
         (f"{LONG}\na,0,5", "line 2, batch: not a positive whole number"),
         (f"{LONG}\na,2,5", "model a, batches: no batch-1"),
         (f"{LONG},accuracy\na,1,5,0.7\na,1,5,0.8", "line 3, accuracy: differs"),
-        (f"{LONG},statistic\na,1,5,p95\na,1,5,p95", "line 3, statistic: .*twice.*'p95'"),
+        (f"{LONG},statistic\na,1,5,p95\na,1,5,p95", "line 3, latency_ms: p95 of a .*twice"),
         (f"{LONG},statistic\na,1,5,p96", "unknown statistic: got 'p96'; allowed: mean, std"),
         (f"{LONG},statistic\na,1,5,", "line 2, statistic: cell is empty"),
         (f"{LONG},statistic\na,1,5,min", "line 2, p95_ms: missing"),
-        (f"{LONG},statistic\na,1,5,p95\na,1,4,p99", "line 2, p99_ms: p99_ms is below p95_ms"),
+        (f"{LONG},statistic\na,1,5,p95\na,1,4,p99", "line 3, latency_ms: p99_ms is below p95_ms"),
         (f"{LONG},statistic,n\na,1,5,p95,9\na,1,6,p99,8", "line 3, n: differs"),
         ("Model,Batch,Request Rate,p99 Latency (ms)\na,1,16,5",
          "missing column: got 'Concurrency'"),
@@ -194,18 +194,18 @@ def test_tables_like_these_formats_are_read_in_their_units(
         ("Model,Batch,Concurrency\na,1,1", "no column of latencies; .*p95 Latency"),
         (f'{ANALYZER}\na,1,1,5\n"a,b","1,1","1,1","7, [6,8]"',
          "line 3, Model: several models were measured at once.*'a,b'; allowed: one model per row"),
-        (f"{ANALYZER}\na,1,2,5", "Concurrency: no row at concurrency 1"),
+        (f"{ANALYZER}\na,1,2,5", "no row at concurrency 1; at others, waiting"),
         (f"{ANALYZER}\na,1,1,5\na,1,1,6", "line 3, Batch: batch size 1 of a .*twice.*line 2"),
-        (f"{ANALYZER}\na,1,1,0.0", "line 2, p99_ms: latency is not positive"),
+        (f"{ANALYZER}\na,1,1,0.0", r"line 2, p99 Latency \(ms\): latency is not positive"),
         (f"{ANALYZER}\na,1,1,", "line 2, p95_ms: missing"),
         (f"{ANALYZER}\na,1,,5", "line 2, Concurrency: cell is empty"),
         (f"{ANALYZER}\na,4,1,5", r"batch size 1 was not measured: got \[4\]"),
         (f"{TIMM},infer_step_time_us\na,200,5,1,224,5", "got 'infer_step_time_us'"),
-        ("model,train_samples_per_sec,train_step_time\na,1,1", "got 'infer_samples_per_sec'"),
+        ("model,train_samples_per_sec,train_step_time\na,1,1", "got 'infer_batch_size'"),
         (f"{TIMM}\na,200,0.005,1,224", "line 2, infer_step_time: does not fit.*allowed: about 5"),
         (f"{TIMM}\na,200,nan,1,224", "line 2, infer_step_time: not finite"),
         (f"{TIMM}\na,0,5,1,224", "line 2, infer_samples_per_sec: value is not positive"),
-        (f"{TIMM}\na,200,5,1,224\na,200,5,1,224", "line 3, infer_batch_size: .*twice for a"),
+        (f"{TIMM}\na,200,5,1,224\na,200,5,1,224", "line 3, infer_batch_size: .*a@224 .*twice"),
         (f"{TIMM}\na,200,5,1", "line 2: wrong number of cells"),
     ],
 )
@@ -271,7 +271,7 @@ def test_samples_may_be_more_than_other_files_hold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The limit of other files does not hold for rows of samples, which are streamed."""
-    from ramsis.profiles.importers import long_csv
+    from ramsis.profiles.importers import formats
 
     path = written(tmp_path, "model,batch,latency_ms,accuracy\n"
                    + "".join(f"a,{1 + i % 2},{10 + i % 7}.5,0.5\n" for i in range(2000)))
@@ -280,7 +280,7 @@ def test_samples_may_be_more_than_other_files_hold(
     assert detect(path) == "long-csv"
     one, two = import_profile(path).models[0].batches
     assert (one.n, two.n) == (1000, 1000)
-    monkeypatch.setattr(long_csv, "MAX_SAMPLES_BYTES", 1000)
+    monkeypatch.setattr(formats, "MAX_SAMPLES_BYTES", 1000)
     with pytest.raises(InputFileError, match=r"too large.*at most 1000 bytes"):
         import_profile(path, "long-csv")
 

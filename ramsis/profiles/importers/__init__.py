@@ -1,11 +1,12 @@
 """Profile sets from other programs' measurements.
 
-Formats are of two kinds; :data:`FORMATS` names both. An importer of a table is a function
-``(path) -> {model: Measured}``. A tool that writes a file for each run has a module that reads
-one file (:data:`~ramsis.profiles.importers.detection.RUN_FORMATS`); what its files do not say, the
-user says. What is read is converted to ms and fractions there, and nothing is guessed: an unknown
-column or unit is an error that names it. :func:`import_profile` then adds the accuracies of a
-separate file, picks models and builds the checked profile set.
+Formats are of two kinds; :data:`FORMATS` names both. A table is read into ``{model:
+MeasuredModel}``; where its columns are fixed, a format is a map of them
+(:class:`~ramsis.profiles.importers.columns.ColumnMap`). A tool that writes a file for each run has
+a module that reads one file (:data:`~ramsis.profiles.importers.detection.RUN_FORMATS`); what its
+files do not say, the user says. What is read is converted to ms and fractions there, and nothing
+is guessed: an unknown column or unit is an error that names it. :func:`import_profile` then adds
+the accuracies of a separate file, picks models and builds the checked profile set.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ramsis.profiles.importers.detection import (
     run_files,
     table_file,
 )
-from ramsis.profiles.importers.rows import Measured, check_number
+from ramsis.profiles.importers.measured import MeasuredModel, check_number
 from ramsis.profiles.importers.runs import Given, gather
 from ramsis.profiles.model import ModelProfile, ProfileSet
 from ramsis.profiles.values import placed
@@ -39,7 +40,7 @@ FORMATS: tuple[str, ...] = tuple(_MODULES)
 
 
 def about_format(format: str) -> str:
-    """What one of :data:`FORMATS` is, in a few words."""
+    """Return what one of :data:`FORMATS` is, in a few words."""
     check_known("unknown format", format, FORMATS, "format")
     first_line = (_MODULES[format].__doc__ or "").partition("\n")[0]
     return first_line.partition(": ")[2].replace("`", "").rstrip(".")
@@ -53,7 +54,7 @@ def import_profile(
     name: str | None = None,
     given: Given | None = None,
 ) -> ProfileSet:
-    """The profile set in another program's file or folder.
+    """Return the profile set in another program's file or folder.
 
     Parameters
     ----------
@@ -79,7 +80,7 @@ def import_profile(
     InvalidValueError
         When ``format`` or a name in ``models`` is unknown, or an argument is out of range.
     """
-    paths = [Path(one) for one in (
+    paths = [Path(item) for item in (
         [source] if isinstance(source, str | os.PathLike) else source)]
     check_known("unknown format", format, ("auto", *FORMATS), "format")
     if not paths:
@@ -104,7 +105,7 @@ def _import_files(
     paths: Sequence[Path], format: str, models: Sequence[str] | None,
     accuracy: str | os.PathLike[str] | Mapping[str, float] | None, name: str | None, given: Given,
 ) -> ProfileSet:
-    """The profile set of several files of one run each."""
+    """Return the profile set of several files of one run each."""
     formats = {str(path): format if format != "auto" else
                "a folder" if path.is_dir() else detect(path) for path in paths}
     others = [f"{path} ({kind})" for path, kind in formats.items() if kind not in RUN_FORMATS]
@@ -121,19 +122,16 @@ def _import_files(
 
 
 def _profile_set(
-    measured: dict[str, Measured], path: Path, chosen: str, models: Sequence[str] | None,
+    measured: dict[str, MeasuredModel], path: Path, chosen: str, models: Sequence[str] | None,
     accuracy: str | os.PathLike[str] | Mapping[str, float] | None, name: str | None, given: Given,
 ) -> ProfileSet:
-    """The checked set of what was read of a source."""
+    """Return the checked set of the models of a source."""
     measured = _pick(measured, models, str(path))
     check_number(measured, path)
-    known = (read_accuracy(accuracy, given.accuracy_unit)
-             if isinstance(accuracy, str | os.PathLike) else accuracy)
-    _alone_counts_one(measured, known)
-    profiles = [
-        _model(key, item, known or {}, str(path))
-        for key, item in measured.items()
-    ]
+    accuracies = (read_accuracy(accuracy, given.accuracy_unit)
+                  if isinstance(accuracy, str | os.PathLike) else accuracy)
+    _alone_counts_one(measured, accuracies)
+    profiles = [_model(key, item, accuracies or {}, str(path)) for key, item in measured.items()]
     note: dict[str, object] = {"imported_from": path.resolve().name, "format": chosen}
     notes = list(dict.fromkeys(line for item in measured.values() for line in item.notes))
     if notes:
@@ -157,7 +155,7 @@ def _refuse_instances(format: str, given: Given) -> None:
                                 allowed="none of these options")
 
 
-def _read(path: Path, format: str, given: Given) -> dict[str, Measured]:
+def _read(path: Path, format: str, given: Given) -> dict[str, MeasuredModel]:
     if format == "instances":
         return instances.read(path, given)
     _refuse_instances(format, given)
@@ -180,9 +178,9 @@ def _read(path: Path, format: str, given: Given) -> dict[str, Measured]:
 
 
 def _pick(
-    measured: dict[str, Measured], models: Sequence[str] | None, path: str
-) -> dict[str, Measured]:
-    """The named models, in the order named; all of one task."""
+    measured: dict[str, MeasuredModel], models: Sequence[str] | None, path: str
+) -> dict[str, MeasuredModel]:
+    """Return the named models, in the order of the names; all of one task."""
     for key in models or ():
         if key not in measured:
             near = difflib.get_close_matches(key, measured, n=3) or list(measured)
@@ -197,10 +195,10 @@ def _pick(
 
 
 def _alone_counts_one(
-    measured: dict[str, Measured], known: Mapping[str, float] | None
+    measured: dict[str, MeasuredModel], accuracies: Mapping[str, float] | None
 ) -> None:
     """Enter accuracy 1 for the only model where nobody states one: nothing is chosen by it."""
-    if len(measured) != 1 or known is not None:
+    if len(measured) != 1 or accuracies is not None:
         return
     (item,) = measured.values()
     if item.accuracy is None:
@@ -209,15 +207,17 @@ def _alone_counts_one(
                           "requests answered in time")
 
 
-def _model(name: str, item: Measured, given: Mapping[str, float], path: str) -> ModelProfile:
-    accuracy = given.get(name, given.get(item.alias or name, item.accuracy))
+def _model(
+    name: str, item: MeasuredModel, accuracies: Mapping[str, float], path: str
+) -> ModelProfile:
+    accuracy = accuracies.get(name, accuracies.get(item.alias or name, item.accuracy))
     if accuracy is None:
-        near = difflib.get_close_matches(item.alias or name, given, n=3)
+        near = difflib.get_close_matches(item.alias or name, accuracies, n=3)
         raise InputFileError(
             "no accuracy for this model", where=f"{path}: model {name}",
             allowed="an accuracy file that names it, by --accuracy FILE"
                     + (f" (it has {', '.join(near)})" if near else
-                       "" if given else f", or --models {name} for a profile of one model, "
+                       "" if accuracies else f", or --models {name} for a profile of one model, "
                        "which needs none"))
     sizes = sorted({batch.batch for batch in item.batches})
     if item.more and 1 not in sizes:

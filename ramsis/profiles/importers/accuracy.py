@@ -26,18 +26,19 @@ _PERCENT_SLACK = 0.01
 
 
 def read_accuracy(path: str | os.PathLike[str], unit: str | None = None) -> dict[str, float]:
-    """Accuracies as fractions in [0, 1], by model; ``unit`` counts where the file states none."""
+    """Return accuracies by model, in [0, 1]; ``unit`` counts where the file states none."""
     file = Path(path)
     if read_text(file).lstrip().startswith("{"):
         return _from_json(file, unit)
     return _from_csv(file, unit)
 
 
-def _from_json(file: Path, said: str | None) -> dict[str, float]:
+def _from_json(file: Path, by_user: str | None) -> dict[str, float]:
     document = read_json(file)
     unit, values = document.get("unit"), document.get("accuracy")
-    if said is not None and not isinstance(values, Mapping):
-        return {key: _fraction(value, said, f"{file}: {key}") for key, value in document.items()}
+    if by_user is not None and not isinstance(values, Mapping):
+        return {key: _fraction(value, by_user, f"{file}: {key}")
+                for key, value in document.items()}
     if isinstance(values, Mapping):
         if not isinstance(unit, str) or unit not in _FULL or set(document) != {"unit", "accuracy"}:
             raise InputFileError(
@@ -46,9 +47,10 @@ def _from_json(file: Path, said: str | None) -> dict[str, float]:
                                 if key != "accuracy"),
                 allowed='only "unit": "percent" or "fraction" beside "accuracy"'
             )
-        found = {key: _fraction(value, unit, f"{file}: {key}") for key, value in values.items()}
-        _check_unit(found, unit, str(file))
-        return found
+        accuracies = {key: _fraction(value, unit, f"{file}: {key}")
+                      for key, value in values.items()}
+        _check_unit(accuracies, unit, str(file))
+        return accuracies
     numbers = [value for value in document.values() if isinstance(value, int | float)]
     if any(not 0 <= value <= 1 for value in numbers):
         raise InputFileError(
@@ -59,13 +61,13 @@ def _from_json(file: Path, said: str | None) -> dict[str, float]:
             for key, value in document.items()}
 
 
-def _from_csv(file: Path, said: str | None) -> dict[str, float]:
+def _from_csv(file: Path, by_user: str | None) -> dict[str, float]:
     table = read_rows(file)
     if {"model", "top1", "top1_err"} <= set(table.columns):
         return _from_timm(table)
     units = [unit for unit in _FULL if f"accuracy_{unit}" in table.columns]
-    if said is not None and not units and "accuracy" in table.columns:
-        units = [said]
+    if by_user is not None and not units and "accuracy" in table.columns:
+        units = [by_user]
     if len(units) != 1:
         raise InputFileError("unit of the accuracies is not stated once", where=f"{file}: header",
                              value=", ".join(table.columns),
@@ -73,31 +75,31 @@ def _from_csv(file: Path, said: str | None) -> dict[str, float]:
                              "model and accuracy with --accuracy-unit, or timm's model, top1, "
                              "top1_err")
     column = next(name for name in (f"accuracy_{units[0]}", "accuracy") if name in table.columns)
-    table.require(("model", column), ("model", column))
-    found: dict[str, float] = {}
+    table.require(("model", column))
+    accuracies: dict[str, float] = {}
     for row in table.rows:
         name = row.text("model")
-        if name in found:
+        if name in accuracies:
             raise InputFileError("model appears twice", where=row.at("model"), value=name)
-        found[name] = _fraction(row.number(column), units[0], row.at(column))
-    _check_unit(found, units[0], table.path)
-    return found
+        accuracies[name] = _fraction(row.number(column), units[0], row.at(column))
+    _check_unit(accuracies, units[0], table.path)
+    return accuracies
 
 
 def _from_timm(table: Rows) -> dict[str, float]:
     table.require((), _TIMM)
-    found: dict[str, float] = {}
+    accuracies: dict[str, float] = {}
     for row in table.rows:
         size = row.cells.get("img_size")
         name = f"{row.text('model')}@{size}" if size else row.text("model")
-        if name in found:
+        if name in accuracies:
             raise InputFileError("model appears twice", where=row.at("model"), value=name)
         percent = row.number("top1")
         if not abs(percent + row.number("top1_err") - 100) < _PERCENT_SLACK:
             raise InputFileError("top1 and top1_err do not add up to 100 percent",
                                  where=row.at("top1"), value=percent, allowed="percent")
-        found[name] = _fraction(percent, "percent", row.at("top1"))
-    return found
+        accuracies[name] = _fraction(percent, "percent", row.at("top1"))
+    return accuracies
 
 
 def _fraction(value: Any, unit: str, where: str) -> float:

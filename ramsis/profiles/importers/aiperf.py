@@ -127,9 +127,9 @@ def _model(config: Node) -> str | None:
     """The model, in the configuration's layout of today or of AIPerf 0.6 and GenAI-Perf."""
     names: list[Node] = []
     for keys in (("models", "items"), ("endpoint", "model_names"), ("model_names",)):
-        found = config.get(*keys)
-        if found is not None and isinstance(found.value, list):
-            names = list(found.entries())
+        stated = config.get(*keys)
+        if stated is not None and isinstance(stated.value, list):
+            names = list(stated.entries())
             break
     if len(names) > 1:
         raise InputFileError("several models in one run, so the latency of none of them is known",

@@ -16,24 +16,28 @@ from ramsis.profiles.importers import (
     aiperf,
     clockwork,
     instances,
-    long_csv,
     mlperf,
-    model_analyzer,
     onnxruntime_perf,
     perf_analyzer,
     prometheus,
-    quantiles_csv,
     ramsis_artifact,
     reports,
     request_log,
-    stats_csv,
     table,
-    timm,
     trtexec,
     vllm_embedding,
 )
+from ramsis.profiles.importers.formats import (
+    MAX_SAMPLES_BYTES,
+    LongCsv,
+    ModelAnalyzer,
+    QuantilesCsv,
+    StatsCsv,
+    Timm,
+)
+from ramsis.profiles.importers.measured import MeasuredModel
 from ramsis.profiles.importers.reports import torchserve
-from ramsis.profiles.importers.rows import Measured, open_rows
+from ramsis.profiles.importers.rows import read_columns
 from ramsis.profiles.importers.runs import Given, MeasuredRun, Source
 
 _MOST_FILES = 10_000
@@ -48,7 +52,7 @@ class TableFormat(Protocol):
         """Whether a header is of this format."""
         ...
 
-    def read(self, path: Path) -> dict[str, Measured]:
+    def read(self, path: Path) -> dict[str, MeasuredModel]:
         """The models of a file or folder, in its order."""
         ...
 
@@ -81,12 +85,12 @@ RUN_FORMATS: dict[str, RunFormat] = {
 """Formats of which a file is one run, asked in this order."""
 
 TABLE_FORMATS: dict[str, TableFormat] = {
-    "stats-csv": stats_csv,
-    "quantiles-csv": quantiles_csv,
+    "stats-csv": StatsCsv(),
+    "quantiles-csv": QuantilesCsv(),
     "ramsis-artifact": ramsis_artifact,
-    "long-csv": long_csv,
-    "model-analyzer": model_analyzer,
-    "timm": timm,
+    "long-csv": LongCsv(),
+    "model-analyzer": ModelAnalyzer(),
+    "timm": Timm(),
     "request-log": request_log,
 }
 """Formats that state all that is in them."""
@@ -106,12 +110,12 @@ def table_file(path: Path, format: str) -> Path:
     """The table of a format in a folder, which must be one; a file is that itself."""
     if not path.is_dir() or format in _OF_FOLDERS:
         return path
-    found = [file for file in _tables(path) if _table_format(file) == format]
-    if len(found) != 1:
+    fitting = [file for file in _tables(path) if _table_format(file) == format]
+    if len(fitting) != 1:
         raise InputFileError("not one table of this format in this folder", where=str(path),
-                             value=", ".join(file.name for file in found[:5]) or None,
+                             value=", ".join(file.name for file in fitting[:5]) or None,
                              allowed="one, or its file instead of the folder")
-    return found[0]
+    return fitting[0]
 
 
 def run_files(path: Path, format: str) -> tuple[list[tuple[str, Path]], list[str]]:
@@ -119,13 +123,13 @@ def run_files(path: Path, format: str) -> tuple[list[tuple[str, Path]], list[str
     if not path.is_dir():
         _refuse_another(path, format)
         return [(path.name, path)], []
-    found = [(file.relative_to(path).as_posix(), file, _run_format(file))
+    files = [(file.relative_to(path).as_posix(), file, _run_format(file))
              for file in _files(path)]
-    fitting = [(name, file) for name, file, kind in found if kind == format]
+    fitting = [(name, file) for name, file, kind in files if kind == format]
     if not fitting:
         raise InputFileError(f"no file of the format {format} in this folder", where=str(path))
     return (_without_summaries(fitting, format),
-            [name for name, _, kind in found if kind != format])
+            [name for name, _, kind in files if kind != format])
 
 
 def _refuse_another(path: Path, format: str) -> None:
@@ -150,17 +154,17 @@ def _without_summaries(
 
 
 def _of_file(path: Path) -> str:
-    if os.stat(path).st_size > MAX_FILE_BYTES and long_csv.holds_samples(path):
-        return "long-csv"
+    if os.stat(path).st_size > MAX_FILE_BYTES and (name := _table_format(path)):
+        return name
     source = Source(path)
     name = _run_format_of(source)
     if name is not None:
         return name
     if table.looks_like_json(source.text):
-        own = source.document()
-        if isinstance(own, dict) and str(own.get("format", "")).startswith("ramsis."):
+        document = source.document()
+        if isinstance(document, dict) and str(document.get("format", "")).startswith("ramsis."):
             raise InputFileError(
-                "is a file of ramsis already", where=str(path), value=own["format"],
+                "is a file of ramsis already", where=str(path), value=document["format"],
                 allowed="another program's measurements; a profile file is for --profiles FILE")
         return "table"
     return _table_format(path) or "table"
@@ -169,10 +173,10 @@ def _of_file(path: Path) -> str:
 def _table_format(path: Path) -> str | None:
     """The format of a CSV file by its header; None for another file."""
     if os.stat(path).st_size > MAX_FILE_BYTES:
-        return "long-csv" if long_csv.holds_samples(path) else None
+        columns = read_columns(path, MAX_SAMPLES_BYTES)
+        return "long-csv" if TABLE_FORMATS["long-csv"].recognises(columns) else None
     try:
-        header, rows = open_rows(path, MAX_FILE_BYTES)
-        rows.close()
+        header = read_columns(path, MAX_FILE_BYTES)
         name = next((name for name, recognises in _HEADERS.items() if recognises(header)), None)
     except InputFileError:
         name = None

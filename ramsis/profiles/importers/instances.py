@@ -27,19 +27,41 @@ import os
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from ramsis.errors import InputFileError, whole
 from ramsis.profiles.batch import BatchProfile
-from ramsis.profiles.importers.rows import CsvRow, Measured, Rows, read_rows
+from ramsis.profiles.importers.measured import MeasuredModel
+from ramsis.profiles.importers.rows import CsvRow, Rows, read_rows
 from ramsis.profiles.importers.runs import Given
 
-_PARVAGPU = ("Mig instance", "Batch size", "Workload Number", "Throughput", "Latency")
-_JOINED = ("model", "instance_slices", "batch", "processes", "throughput_per_process_rps",
-           "latency_s")
-_LONG = ("model", "instance", "batch", "processes", "throughput_rps")
-_LONG_KNOWN = (*_LONG, "latency_ms", "latency_s", "gpu_type", "memory_mb")
 _MOST = 1_000_000
 _NOTE = "latencies are means, of an instance {} with {} processes side by side"
+
+
+class _Columns(NamedTuple):
+    """Columns of one kind of file."""
+
+    instance: str
+    batch: str
+    processes: str
+    latency: str
+    rate: str
+    model: str = "model"  # empty where the model is the file's name
+    of_each_process: bool = False  # whether the rate is of one process, and not of all
+    optional: tuple[str, ...] = ()
+
+
+_OPTIONAL = ("gpu_type", "memory_mb")
+_KINDS = (
+    _Columns("Mig instance", "Batch size", "Workload Number", "Latency", "Throughput", model="",
+             of_each_process=True),
+    _Columns("instance_slices", "batch", "processes", "latency_s", "throughput_per_process_rps",
+             of_each_process=True, optional=("extra",)),
+    _Columns("instance", "batch", "processes", "latency_s", "throughput_rps", optional=_OPTIONAL),
+    _Columns("instance", "batch", "processes", "latency_ms", "throughput_rps",
+             optional=_OPTIONAL),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +81,12 @@ class InstanceRow:
 
     @property
     def kind(self) -> str:
-        """The instance, behind its GPU where the file says which: ``A100/2g.20gb``."""
+        """Return the instance, behind its GPU where the file says which: ``A100/2g.20gb``."""
         return self.instance if self.gpu_type is None else f"{self.gpu_type}/{self.instance}"
 
 
 def read_instance_profile(path: str | os.PathLike[str]) -> tuple[InstanceRow, ...]:
-    """The rows of a profile of instances.
+    """Return the rows of a profile of instances.
 
     Parameters
     ----------
@@ -79,62 +101,52 @@ def read_instance_profile(path: str | os.PathLike[str]) -> tuple[InstanceRow, ..
                                  allowed="a file MODEL.csv for each model")
         return tuple(row for file in files for row in read_instance_profile(file))
     table = read_rows(path)
+    columns = _columns_of(table)
     rows: dict[object, InstanceRow] = {}
     for row in table.rows:
-        item = _read(table, row)
+        item = _read(row, columns)
         if item is None:
             continue
         case = (item.model, item.gpu_type, item.instance, item.batch, item.processes)
         if case in rows:
             raise InputFileError("the same case stands twice", value=item.model,
-                                 where=f"{path}: line {row.line}")
+                                 where=f"{row.path}: line {row.line}")
         rows[case] = item
     if not rows:
         raise InputFileError("no batch fits any instance", where=str(path))
     return tuple(rows.values())
 
 
-def _read(table: Rows, row: CsvRow) -> InstanceRow | None:
-    """The batch of a row; ``None`` if it does not fit its instance."""
-    columns = set(table.columns)
-    if set(_PARVAGPU) <= columns:
-        table.require(_PARVAGPU, _PARVAGPU)
-        instance, batch, processes, rate, latency = _PARVAGPU
-        return _item(row, _model_of(table), instance, batch, processes, latency, rate)
-    if "instance_slices" in columns:
-        table.require(_JOINED, (*_JOINED, "extra"))
-        return _item(row, row.text("model"), *_JOINED[1:4], "latency_s", _JOINED[4])
-    table.require(_LONG, _LONG_KNOWN)
-    if ("latency_ms" in columns) == ("latency_s" in columns):
+def _columns_of(table: Rows) -> _Columns:
+    """Return the columns of the kind of a file; refuse a header that is of none."""
+    columns = max(_KINDS, key=lambda kind: [name in table.columns for name in (
+        kind.instance, kind.latency)])
+    latencies = sorted({kind.latency for kind in _KINDS if kind.instance == columns.instance})
+    table.require(filter(None, (*columns[:3], columns.rate, columns.model)),
+                  (*latencies, *columns.optional))
+    if len(set(latencies) & set(table.columns)) != 1:
         raise InputFileError("latency stands in two columns, or in none",
-                             where=f"{table.path}: header", allowed="one of latency_ms, latency_s")
-    latency = "latency_ms" if "latency_ms" in columns else "latency_s"
-    return _item(row, row.text("model"), "instance", "batch", "processes", latency,
-                 "throughput_rps")
-
-
-def _model_of(table: Rows) -> str:
-    name = Path(table.path).stem
-    if not name.isprintable():
-        raise InputFileError("not a name", where=table.path, value=name,
+                             where=f"{table.path}: header",
+                             allowed=f"one of {', '.join(latencies)}")
+    if not columns.model and not Path(table.path).stem.isprintable():
+        raise InputFileError("not a name", where=table.path, value=Path(table.path).stem,
                              allowed="a file name without control characters")
-    return name
+    return columns
 
 
-def _item(
-    row: CsvRow, model: str, instance: str, batch: str, processes: str, latency: str, rate: str
-) -> InstanceRow | None:
-    latency_ms = row.number(latency, "1" if latency == "latency_ms" else "1000")
-    count = _whole(row, processes)
-    size = _whole(row, batch)
-    if latency_ms == 0 and row.number(rate) == 0:
+def _read(row: CsvRow, columns: _Columns) -> InstanceRow | None:
+    """Return the batch of a row; ``None`` if it does not fit its instance."""
+    model = row.text(columns.model) if columns.model else Path(row.path).stem
+    factor = "1" if columns.latency.endswith("_ms") else "1000"
+    latency_ms = row.number(columns.latency, factor)
+    processes, batch = _whole(row, columns.processes), _whole(row, columns.batch)
+    if latency_ms == 0 and row.number(columns.rate) == 0:
         return None
-    for column in (latency, rate):
+    for column in (columns.latency, columns.rate):
         row.positive(column)
-    each = rate in ("Throughput", "throughput_per_process_rps")
-    rate_rps = row.number(rate, str(count) if each else "1")
+    rate_rps = row.number(columns.rate, str(processes) if columns.of_each_process else "1")
     return InstanceRow(
-        model, row.text(instance), size, count, latency_ms, rate_rps,
+        model, row.text(columns.instance), batch, processes, latency_ms, rate_rps,
         row.text("gpu_type") if row.cells.get("gpu_type") else None,
         row.positive("memory_mb") if row.cells.get("memory_mb") else None)
 
@@ -146,13 +158,13 @@ def _whole(row: CsvRow, column: str) -> int:
 
 
 def recognises(columns: Collection[str]) -> bool:
-    """Whether a table with this header is about instances."""
+    """Return whether a table with this header is about instances."""
     return ("instance_slices" in columns or {"instance", "processes"} <= set(columns)
             or {"Mig instance", "Workload Number"} <= set(columns))
 
 
-def read(path: Path, given: Given) -> dict[str, Measured]:
-    """The models that were measured on the instance that is given, in the order of the file.
+def read(path: Path, given: Given) -> dict[str, MeasuredModel]:
+    """Return the models measured on the instance that is asked for, in the order of the file.
 
     Raises
     ------
@@ -172,9 +184,9 @@ def read(path: Path, given: Given) -> dict[str, Measured]:
             else None,
             allowed=f"--instance {', '.join(kinds)} with --processes "
                     f"{', '.join(map(str, counts))}")
-    models: dict[str, Measured] = {}
+    models: dict[str, MeasuredModel] = {}
     for row in chosen:
-        item = models.setdefault(row.model, Measured(
+        item = models.setdefault(row.model, MeasuredModel(
             notes=[_NOTE.format(row.instance, processes)], more="a row of batch 1"))
         item.batches.append(BatchProfile(row.batch, mean_ms=row.latency_ms))
         if row.memory_mb is not None:

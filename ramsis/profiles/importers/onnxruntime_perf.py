@@ -138,12 +138,12 @@ def _from_console(source: Source) -> MeasuredRun:
         raise InputFileError("missing", where=f"{source.where}: {_LABELS['mean'][0]}")
     statistics: dict[str, Any] = {"mean_ms": mean}
     stated: dict[str, float] = {}
-    for found in _STATISTIC.finditer(source.text):
-        where = f"{source.where}: {found[1]} Latency"
-        _refuse_again(found[1], stated, where)
-        stated[found[1]] = _seconds(found[2], found[3], where)
-        if found[1] in _NAMES:
-            statistics[_NAMES[found[1]]] = round(stated[found[1]] * 1000, 6)
+    for match in _STATISTIC.finditer(source.text):
+        where = f"{source.where}: {match[1]} Latency"
+        _refuse_again(match[1], stated, where)
+        stated[match[1]] = _seconds(match[2], match[3], where)
+        if match[1] in _NAMES:
+            statistics[_NAMES[match[1]]] = round(stated[match[1]] * 1000, 6)
     _refuse_cut(stated, source.where)
     if not (_PEAK.search(source.text) and (stated or source.text.endswith("\n"))):
         raise InputFileError(

@@ -13,7 +13,8 @@ from pathlib import Path
 from ramsis.errors import InputFileError
 from ramsis.files import parsed
 from ramsis.profiles.batch import BatchProfile
-from ramsis.profiles.importers.rows import QUANTILES, Measured, read_text
+from ramsis.profiles.importers.measured import QUANTILES, MeasuredModel
+from ramsis.profiles.importers.rows import read_text
 from ramsis.profiles.importers.runs import Node
 from ramsis.profiles.values import placed
 
@@ -25,14 +26,14 @@ def recognises(columns: Collection[str]) -> bool:
     return False
 
 
-def read(path: Path) -> dict[str, Measured]:
+def read(path: Path) -> dict[str, MeasuredModel]:
     """The models of a folder, by name; files that are not JSON are passed over."""
-    models: dict[str, Measured] = {}
+    models: dict[str, MeasuredModel] = {}
     folders = sorted(item for item in path.glob("*") if item.is_dir())
     for folder in folders:
         files = sorted(folder.glob("*.json"))
         if files:
-            models[folder.name] = Measured([_profile(file, folder.name) for file in files])
+            models[folder.name] = MeasuredModel([_profile(file, folder.name) for file in files])
     if not models:
         raise InputFileError("no profiles in this folder", where=str(path), allowed=_LAYOUT)
     return models

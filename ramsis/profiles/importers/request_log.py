@@ -17,14 +17,13 @@ import numpy as np
 from ramsis.errors import InputFileError
 from ramsis.logs.kinds import kind_of
 from ramsis.logs.table import LogTable
-from ramsis.profiles.batch import BatchProfile
-from ramsis.profiles.importers.rows import (
-    QUANTILES,
-    CsvRow,
-    Measured,
+from ramsis.profiles.importers.measured import (
+    SAMPLE,
+    MeasuredModel,
+    Measurements,
     check_number,
-    read_rows,
 )
+from ramsis.profiles.importers.rows import CsvRow, read_rows
 from ramsis.profiles.importers.runs import (
     Given,
     MeasuredRun,
@@ -32,7 +31,6 @@ from ramsis.profiles.importers.runs import (
     Source,
     overlap_refused,
 )
-from ramsis.profiles.values import placed
 from ramsis.tables import text_of
 
 _REQUIRED = ("model", "batch", "start_s", "finish_s")
@@ -42,16 +40,16 @@ _ANSWERED = ("", "served", "late")
 
 
 def recognises(columns: Collection[str]) -> bool:
-    """Whether a header is of this format."""
+    """Return whether a header is of this format."""
     return set(_REQUIRED) <= set(columns)
 
 
-def read(path: Path) -> dict[str, Measured]:
-    """The models of a file, by name."""
+def read(path: Path) -> dict[str, MeasuredModel]:
+    """Return the models of a file, by name."""
     table = read_rows(path)
-    table.require(_REQUIRED, (*_REQUIRED, *_OTHERS))
-    samples: dict[str, dict[int, dict[tuple[str, str], CsvRow]]] = {}
-    right: dict[str, list[str]] = {}
+    table.require(_REQUIRED, _OTHERS)
+    batches: dict[tuple[str, int, str, str], CsvRow] = {}
+    correct: dict[str, list[str]] = {}
     left_out = 0
     for row in table.rows:
         if row.cells.get("outcome", "") not in _ANSWERED or not row.cells.get("start_s"):
@@ -59,30 +57,27 @@ def read(path: Path) -> dict[str, Measured]:
             continue
         model = text_of(row.text("model"))
         size = row.count("run_as" if row.cells.get("run_as") else "batch")
-        batch = (row.cells.get("worker", ""), row.cells["start_s"])
-        samples.setdefault(model, {}).setdefault(size, {})[batch] = row
-        right.setdefault(model, []).append(row.cells.get("correct", ""))
-    if not samples:
+        batches[model, size, row.cells.get("worker", ""), row.cells["start_s"]] = row
+        correct.setdefault(model, []).append(row.cells.get("correct", ""))
+    if not batches:
         raise InputFileError("no request was answered", where=str(path))
-    check_number(samples, path)
-    return {model: Measured(
-        [_profile(size, list(rows.values())) for size, rows in sorted(sizes.items())],
-        accuracy=_share(right[model]),
-        notes=[f"requests that failed or were dropped, left out: {left_out}"] if left_out else [],
-        more="requests of which one runs alone, or `ramsis serve --calibrate`")
-        for model, sizes in sorted(samples.items())}
+    measured = Measurements()
+    for (model, size, _, _), row in batches.items():
+        measured.of(row, model, size).add(
+            row, "finish_s", SAMPLE, 1000.0 * (row.number("finish_s") - row.number("start_s")))
+    models = measured.models(
+        path, "requests of which one runs alone, or `ramsis serve --calibrate`")
+    for name, item in models.items():
+        item.accuracy = _share(correct[name])
+        if left_out:
+            item.notes.append(f"requests that failed or were dropped, left out: {left_out}")
+    return dict(sorted(models.items()))
 
 
-def _profile(batch: int, rows: list[CsvRow]) -> BatchProfile:
-    took_ms = [1000.0 * (row.number("finish_s") - row.number("start_s")) for row in rows]
-    with placed(lambda field: rows[0].at("finish_s")):
-        return BatchProfile.from_samples(batch, took_ms, QUANTILES)
-
-
-def _share(right: list[str]) -> float | None:
-    """The share of right answers; None where it is not known of all."""
-    known = [one in ("1", "true", "True") for one in right if one]
-    return sum(known) / len(known) if len(known) == len(right) else None
+def _share(correct: list[str]) -> float | None:
+    """Return the share of right answers; None where it is not known of all."""
+    right = [text in ("1", "true", "True") for text in correct if text]
+    return sum(right) / len(right) if len(right) == len(correct) else None
 
 
 class _ServerLog:
@@ -92,11 +87,11 @@ class _ServerLog:
     """
 
     def recognises(self, source: Source) -> bool:
-        """Whether a file is a log that is known, or the result of a load test."""
+        """Return whether a file is a log that is known, or the result of a load test."""
         return kind_of(source.text) is not None
 
     def read(self, source: Source, given: Given) -> Sequence[MeasuredRun]:
-        """A run for each model."""
+        """Return a run for each model."""
         table = LogTable.of(source.text, source.where)
         if table.kind is not None and table.kind.lacks:
             raise NotAProfileError(f"{table.kind.title} has no times of answers",
@@ -108,12 +103,12 @@ class _ServerLog:
                 "timestamps have whole seconds, so requests that waited for others cannot be "
                 "told from those that were alone", where=source.where,
                 allowed="a log with milliseconds, of one request at a time")
-        known = np.isfinite(finish_s)
-        answered = (table.results() == "") & known
+        has_end = np.isfinite(finish_s)
+        answered = (table.results() == "") & has_end
         if not answered.any():
             raise InputFileError("no request was answered", where=source.where)
         overlap_refused(source.where, *(
-            (1e6 * np.clip(times_s[known], -_FAR_S, _FAR_S)).round().astype(np.int64)
+            (1e6 * np.clip(times_s[has_end], -_FAR_S, _FAR_S)).round().astype(np.int64)
             for times_s in (arrival_s, finish_s)))
         took_ms = 1000.0 * (finish_s - arrival_s)[answered]
         models, of_model = np.unique(table.models()[answered], return_inverse=True)

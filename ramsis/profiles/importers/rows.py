@@ -5,47 +5,21 @@ from __future__ import annotations
 import csv
 import os
 from collections import Counter
-from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
 from decimal import Decimal
+from fnmatch import fnmatchcase
+from itertools import islice
 from pathlib import Path
 from typing import TextIO, TypeVar
 
 from ramsis import files
 from ramsis.errors import InputFileError, check_known
 from ramsis.numerals import decimal_number, whole_number
-from ramsis.profiles.batch import BatchProfile
-from ramsis.profiles.values import MAX_MODELS, ProfileError, placed, positive
+from ramsis.profiles.values import ProfileError, positive
 
 _LONGEST_LINE = 1 << 20
-QUANTILES = 128
-"""Of samples, that profiles keep."""
-_Value = TypeVar("_Value", float, str)
-
-
-@dataclass
-class Measured:
-    """What a source holds of one model."""
-
-    batches: list[BatchProfile] = field(default_factory=list)
-    accuracy: float | None = None  # A fraction
-    # what the accuracy is about; accuracies of different tasks do not compare
-    task: str | None = None
-    alias: str | None = None  # another name under which a separate file may have the accuracy
-    # what a reader of the profile has to know: what was left out, what is missing
-    notes: list[str] = field(default_factory=list)
-    more: str | None = None  # how to measure a batch size that is missing
-    # memory_mb, load_ms: memory of the loaded model, and the time to load it
-    memory_mb: float | None = None
-    load_ms: float | None = None
-    padded: int | None = None  # least batch size of a model that pads smaller batches
-
-
-def check_number(models: Collection[str], path: Path | str) -> None:
-    """Refuse more models than a profile set may have, before time is spent on each."""
-    if len(models) > MAX_MODELS:
-        raise InputFileError("too many models", where=str(path), value=len(models),
-                             allowed=f"at most {MAX_MODELS}")
+_Value = TypeVar("_Value", int, float, str)
 
 
 def read_text(path: Path) -> str:
@@ -74,6 +48,10 @@ class CsvRow:
         """The place of a cell."""
         return f"{self.path}: line {self.line}, {column}"
 
+    def place(self, path: str) -> str:
+        """The place of the row, for a message about another row of a file."""
+        return f"line {self.line}" if path == self.path else f"{self.path}: line {self.line}"
+
     def text(self, column: str) -> str:
         """The cell, which must not be empty or hold control characters."""
         value = self.cells.get(column, "")
@@ -88,14 +66,10 @@ class CsvRow:
         """The cell as a number times ``factor``, exact in decimal."""
         text = self.text(column)
         try:
-            decimal_number(text)  # stricter than Decimal about what a number is
-            return float(Decimal(text) * Decimal(factor))
+            value = decimal_number(text)  # stricter than Decimal about what a number is
+            return value if factor == "1" else float(Decimal(text) * Decimal(factor))
         except (ArithmeticError, ValueError) as error:
             raise InputFileError("not a number", where=self.at(column), value=text) from error
-
-    def optional(self, column: str, factor: str = "1") -> float | None:
-        """As :meth:`number`, and None where the column is absent or the cell empty."""
-        return self.number(column, factor) if self.cells.get(column, "") else None
 
     def count(self, column: str) -> int:
         """The cell as a whole number."""
@@ -112,23 +86,13 @@ class CsvRow:
         except ProfileError as error:
             raise InputFileError(error.at(self.at(column))) from error
 
-    def same(self, column: str, before: _Value | None, value: _Value | None) -> _Value | None:
-        """What rows of one model agree on: ``before``, or ``value`` where that was None."""
-        if before is not None and value is not None and before != value:
+    def same(self, column: str, before: _Value | None, value: _Value) -> _Value:
+        """Return the value, which must be that of the rows before, where there is one."""
+        if before is not None and before != value:
             raise InputFileError(f"differs from the {column} of an earlier row of this model",
                                  where=self.at(column), value=self.text(column),
                                  allowed="one per model")
-        return value if before is None else before
-
-    def batch_profile(
-        self, values: dict[str, float | None], quantiles_ms: tuple[float, ...] | None = None,
-        column: str = "batch",
-    ) -> BatchProfile:
-        """The batch profile of this row (its batch size in ``column``; ``n`` where present)."""
-        n = self.count("n") if self.cells.get("n") else None
-        batch = self.count(column)
-        with placed(self.at):
-            return BatchProfile(batch, n, quantiles_ms=quantiles_ms, **values)  # type: ignore[arg-type]
+        return value
 
 
 @dataclass(frozen=True)
@@ -137,29 +101,39 @@ class Rows:
 
     path: str
     columns: tuple[str, ...]
-    rows: tuple[CsvRow, ...]
+    rows: Iterable[CsvRow]  # read from the file when they are asked for, where it is large
 
-    def require(self, columns: Iterable[str], known: Sequence[str]) -> None:
-        """Refuse a file that lacks one of ``columns`` or has one that is not ``known``."""
+    def require(self, columns: Iterable[str], others: Iterable[str] = ()) -> None:
+        """Refuse a header that lacks one of the columns, or has one that is not among the others.
+
+        Names of ``others`` may end in ``*``.
+        """
+        required = tuple(columns)
+        known = tuple(dict.fromkeys((*required, *others)))
         for column in self.columns:
-            check_known("unknown column or unit", column, known, f"{self.path}: header",
-                        InputFileError)
-        for column in columns:
+            if not any(fnmatchcase(column, name) for name in known):
+                check_known("unknown column or unit", column, known, f"{self.path}: header",
+                            InputFileError)
+        for column in required:
             if column not in self.columns:
                 raise InputFileError("missing column", where=f"{self.path}: header", value=column,
                                      allowed=", ".join(known))
 
 
-def open_rows(
-    path: Path, most_bytes: int
-) -> tuple[tuple[str, ...], Generator[CsvRow, None, None]]:
-    """The columns of a comma-separated file with a header line, and its rows one by one."""
+def read_columns(path: Path, most_bytes: int) -> tuple[str, ...]:
+    """Return the columns of a comma-separated file, of which only the header is read."""
     rows = _streamed(path, most_bytes)
-    try:
-        first = next(rows)
-    except StopIteration:
-        raise InputFileError("file is empty", where=str(path)) from None
-    return tuple(first.cells), rows
+    header = next(rows, None)
+    rows.close()
+    if header is None:
+        raise InputFileError("file is empty", where=str(path))
+    return tuple(header.cells)
+
+
+def open_rows(path: Path, most_bytes: int) -> Rows:
+    """Return the rows of a comma-separated file with a header, to be read one by one."""
+    columns = read_columns(path, most_bytes)
+    return Rows(str(path), columns, islice(_streamed(path, most_bytes), 1, None))
 
 
 def _streamed(path: Path, most_bytes: int) -> Generator[CsvRow, None, None]:
@@ -217,7 +191,7 @@ def _parsed(path: Path, lines: Iterable[str]) -> Generator[CsvRow, None, None]:
 
 
 def read_rows(path: Path) -> Rows:
-    """The rows of a comma-separated file with a header line and one row or more."""
+    """Return the rows of a comma-separated file with a header and one row or more."""
     header, *rows = _parsed(path, read_text(path).splitlines(keepends=True))
     if not rows:
         raise InputFileError("no rows below the header", where=str(path))

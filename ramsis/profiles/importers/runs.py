@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from ramsis.errors import InputFileError, InvalidValueError, check_known
 from ramsis.files import parsed
 from ramsis.profiles.batch import BatchProfile
-from ramsis.profiles.importers.rows import QUANTILES, Measured, read_text
+from ramsis.profiles.importers.measured import QUANTILES, MeasuredModel
+from ramsis.profiles.importers.rows import read_text
 from ramsis.profiles.values import number, placed
 
 _UNITS = ("ns", "us", "ms", "s")
@@ -101,10 +102,10 @@ class Node:
 
     def item(self, *keys: str) -> Node:
         """As :meth:`get`; absence is an error."""
-        found = self.get(*keys)
-        if found is None:
+        node = self.get(*keys)
+        if node is None:
             raise InputFileError("missing", where=f"{self.where}: {'.'.join(keys)}")
-        return found
+        return node
 
     def entries(self) -> Iterator[Node]:
         """The entries of a list."""
@@ -205,7 +206,7 @@ class MeasuredRun:
 def gather(
     files: Sequence[tuple[str, Path]], read: Callable[[Source, Given], Sequence[MeasuredRun]],
     given: Given, tool: str,
-) -> dict[str, Measured]:
+) -> dict[str, MeasuredModel]:
     """The models of some files of one tool.
 
     Parameters
@@ -216,7 +217,7 @@ def gather(
         Its name, for messages.
     """
     _refuse_unused(given, [name for name, _ in files])
-    models: dict[str, Measured] = {}
+    models: dict[str, MeasuredModel] = {}
     origin: dict[tuple[str, int], str] = {}
     left_out: list[tuple[str, NotAProfileError]] = []
     for name, path in files:
@@ -238,7 +239,7 @@ def gather(
 
 
 def _add(
-    models: dict[str, Measured], origin: dict[tuple[str, int], str], run: MeasuredRun,
+    models: dict[str, MeasuredModel], origin: dict[tuple[str, int], str], run: MeasuredRun,
     file: tuple[str, Path], given: Given, tool: str,
 ) -> None:
     name, path = file
@@ -251,7 +252,7 @@ def _add(
             "models apart)")
     origin[model, batch] = name
     item = models.setdefault(
-        model, Measured(more=f"also a run of {run.tool or tool} at batch size 1, in the same "
+        model, MeasuredModel(more=f"also a run of {run.tool or tool} at batch size 1, in the same "
                              "folder"))
     with placed(lambda field: f"{path}: {field}"):
         item.batches.append(BatchProfile(batch, **run.statistics) if run.samples_ms is None else
@@ -263,7 +264,7 @@ def _add(
     item.notes += [note for note in run.notes if note not in item.notes]
 
 
-def _pad(item: Measured) -> None:
+def _pad(item: MeasuredModel) -> None:
     """Enter batch size 1 of a model that takes no batch smaller than the least one measured."""
     least = min(item.batches, key=lambda batch: batch.batch)
     if least.batch > 1 and item.padded == least.batch:
@@ -273,12 +274,12 @@ def _pad(item: Measured) -> None:
 
 
 def _batch(run: MeasuredRun, name: str, path: Path, given: Given) -> int:
-    said = _given(given.batch, name)
-    if run.batch is not None and said is not None and run.batch != said:
+    by_user = _given(given.batch, name)
+    if run.batch is not None and by_user is not None and run.batch != by_user:
         raise InvalidValueError(f"differs from the batch size in {path}, {run.batch}",
-                                where="--batch", value=said,
+                                where="--batch", value=by_user,
                                 allowed="what the file says, or nothing")
-    batch = run.batch if said is None else said
+    batch = run.batch if by_user is None else by_user
     in_flight = _inputs_in_flight(run)
     if batch is None and in_flight is not None and (named := _IN_NAME.search(path.stem)):
         # The name alone would be a guess.
@@ -334,8 +335,8 @@ def _refuse_unused(given: Given, names: Sequence[str]) -> None:
 
 def percentiles_left_out(names: Iterable[str]) -> tuple[str, ...]:
     """A note on the percentiles that a file states and a profile does not hold."""
-    found = ", ".join(names)
-    return (f"percentiles that a profile does not hold, left out: {found}",) if found else ()
+    shown = ", ".join(names)
+    return (f"percentiles that a profile does not hold, left out: {shown}",) if shown else ()
 
 
 def in_flight_refused(where: str, rate_per_s: float, latency_ms: float) -> None:

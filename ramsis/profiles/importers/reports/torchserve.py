@@ -38,10 +38,10 @@ def read(source: Source, given: Given) -> Sequence[MeasuredRun]:
                              value=source.text[-1000:].rstrip().rpartition("\n")[2],
                              allowed="lines that end in timestamp:SECONDS")
     for number, line in enumerate(source.text.splitlines(), start=1):
-        found = _HANDLER.search(line)
-        if found is None:
+        match = _HANDLER.search(line)
+        if match is None:
             continue
-        unit, text, model, requests = found.groups()
+        unit, text, model, requests = match.groups()
         try:
             took_ms = duration_ms(f"{text} {unit}")
         except ValueError:

@@ -16,25 +16,18 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NoReturn
 
-from ramsis.errors import InputFileError, InvalidValueError, check_known
+from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.numerals import MS
-from ramsis.profiles.batch import BatchProfile
-from ramsis.profiles.importers.rows import QUANTILES, CsvRow, Measured, check_number
+from ramsis.profiles.importers.measured import LATENCY, MeasuredModel, Measurements
+from ramsis.profiles.importers.rows import CsvRow
 from ramsis.profiles.importers.runs import Given
 from ramsis.profiles.importers.table.cells import MB, DecimalMark, is_missing, split_unit
 from ramsis.profiles.importers.table.grid import Grid, looks_like_json, read_grid
-from ramsis.profiles.importers.table.headings import (
-    FIELDS,
-    STATISTICS,
-    Heading,
-    nearest,
-    read_heading,
-)
-from ramsis.profiles.values import ProfileError
+from ramsis.profiles.importers.table.headings import Heading, nearest, read_heading
+from ramsis.profiles.importers.table.layout import TIMES, Layout, layout_of, shown
 
 __all__ = ["holds_measurements", "looks_like_json", "read"]
 
-_TIMES = ("latency", *STATISTICS)
 _INSTANT = re.compile(r"time_?stamp|date|arriv|_at$")
 _FIRST_ROWS = 20
 _MOST_SHOWN = 50  # names or cells in a note: notes are kept for each model
@@ -43,7 +36,7 @@ _OF_TOOLS = {"inferences/second": ("us", "perf_analyzer"), "hd15iqr": ("s", "pyt
 
 
 def holds_measurements(path: Path) -> bool:
-    """Whether a file has a column that is known, so that it is worth being read as a table."""
+    """Return whether a file has a column that is known, so that it may be read as a table."""
     try:
         return any(_known(column) for column in read_grid(path, _known).columns)
     except InputFileError:
@@ -55,142 +48,25 @@ def _known(text: str) -> bool:
     return bool(heading.field) and not text.strip().isdecimal()
 
 
-def read(path: Path, given: Given) -> dict[str, Measured]:
-    """The models of a file, in its order.
+def read(path: Path, given: Given) -> dict[str, MeasuredModel]:
+    """Return the models of a file, in its order.
 
-    Parameters
-    ----------
-    path : Path
-    given : Given
-        ``columns`` says which column holds a field, ``unit`` and ``accuracy_unit`` what no
-        heading says; ``model`` and ``batch`` are of a table without such a column.
+    ``given`` says which columns hold a field, the units that no heading states, and model and
+    batch size of a table without such a column.
     """
     named = set(given.columns.values())
     grid = read_grid(path, lambda text: text in named or _known(text))
-    return _Reader(path, grid, given, _layout(path, grid, given)).models()
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """Which columns hold what."""
-
-    fields: dict[str, Heading]
-    times: list[Heading]  # columns of latencies
-    by_model: bool = False  # whether each of ``times`` is of the model that it is called after
-    left_out: list[str] = field(default_factory=list)
-
-
-def _layout(path: Path, grid: Grid, given: Given) -> _Layout:
-    headings = _headings(path, grid, given)
-    sizes = [heading for heading in headings if heading.batch is not None]
-    has_batch = any(heading.field == "batch" for heading in headings)
-    by_size = len(sizes) > 1 and not has_batch
-    fields: dict[str, Heading] = {}
-    times: list[Heading] = sizes if by_size else []
-    left_out: list[str] = []
-    for heading in headings:
-        if by_size and heading.batch is not None:
-            continue
-        if not heading.field or (heading.batch is not None):
-            if not heading.counts_rows:
-                left_out.append(heading.column)
-            continue
-        held = fields.get(heading.field)
-        if held is not None and held.rank == heading.rank:
-            _refuse_two(path, heading.field, held, heading)
-        if held is None or heading.rank < held.rank:
-            fields[heading.field] = heading
-        if held is not None:
-            left_out.append(max(held, heading, key=lambda one: one.rank).column)
-    if "model" not in fields and _names_rows(grid):
-        fields["model"] = Heading(grid.columns[0], "model")
-    if not times:
-        times, more = _times(fields)
-        left_out += more
-    # Batch sizes down the rows and no latencies: what is left over is called after models.
-    by_model = not times and "model" not in fields and "batch" in fields and len(left_out) > 0
-    if by_model:
-        times = [_of_model(column) for column in left_out]
-        left_out = []
-    return _Layout({name: one for name, one in fields.items() if name not in _TIMES}, times,
-                   by_model, left_out)
-
-
-def _names_rows(grid: Grid) -> bool:
-    """Whether a first column without a heading holds names, not numbers of rows."""
-    cells = [row.cells[""] for row in grid.rows] if grid.columns[0] == "" else []
-    return any(cells) and not any(cell.isdecimal() for cell in cells)
-
-
-def _of_model(column: str) -> Heading:
-    """A column that is called after a model, perhaps with a unit."""
-    unit = read_heading(f"latency {column.rpartition('_')[2]}").unit if "_" in column else (
-        read_heading(f"latency {column}").unit if column.endswith((")", "]")) else "")
-    return Heading(column, "latency", unit)
-
-
-def _times(fields: Mapping[str, Heading]) -> tuple[list[Heading], list[str]]:
-    """The columns of latencies, and those that say nothing beside others."""
-    stated = [fields[name] for name in STATISTICS if name in fields]
-    latency = fields.get("latency")
-    if latency is None:
-        return stated, []
-    if "statistic" in fields or not stated:
-        return [latency], [one.column for one in stated]
-    if "mean" in fields:
-        return stated, [latency.column]
-    return [Heading(latency.column, "mean", latency.unit), *stated], []
-
-
-def _headings(path: Path, grid: Grid, given: Given) -> list[Heading]:
-    """What each column holds, the user's word first."""
-    said: dict[str, str] = {}
-    for name, column in given.columns.items():
-        check_known("unknown field", name, FIELDS, "--column")
-        check_known("no such column", column, grid.columns, f"{path}: header", InputFileError)
-        said[column] = name
-    found = []
-    for column in grid.columns:
-        heading = read_heading(column)
-        if column in said:
-            heading = Heading(column, said[column], _unit_in(column), -1)
-        elif heading.field in said.values():
-            heading = Heading(column)
-        found.append(heading)
-    return found
-
-
-def _unit_in(column: str) -> str:
-    """The unit that a heading of any name ends in."""
-    own = read_heading(column)
-    if own.unit:
-        return own.unit
-    for name in ("latency", "accuracy", "memory"):
-        unit = read_heading(f"{name} {column.split()[-1].rpartition('_')[2]}").unit
-        if unit and ("_" in column or " " in column):
-            return unit
-    return ""
-
-
-def _refuse_two(path: Path, name: str, one: Heading, other: Heading) -> NoReturn:
-    raise InputFileError(f"two columns for {_shown(name)}", where=f"{path}: header",
-                         value=f"{one.column}, {other.column}",
-                         allowed=f"--column {name}=NAME with one")
-
-
-def _shown(name: str) -> str:
-    return {"latency": "the latency", "batch": "the batch size",
-            "n": "the number of samples"}.get(name, f"the {name}")
+    return _Reader(path, grid, given, layout_of(path, grid, given.columns)).models()
 
 
 @dataclass
 class _Reader:
-    """Rows of a known layout to models."""
+    """Reader of the rows of a table whose layout is known."""
 
     path: Path
     grid: Grid
     given: Given
-    layout: _Layout
+    layout: Layout
     notes: list[str] = field(default_factory=list)
     unknown_statistics: dict[str, None] = field(default_factory=dict)  # in the order of the rows
     other_units = 0  # cells that state another unit than their column
@@ -199,29 +75,29 @@ class _Reader:
         layout = self.layout
         if not layout.times:
             self._no_column("latency", "mean, p50, p95, p99 or latency")
-        self.model_said = self._said(self.given.model)
-        self.batch_said = self._said(self.given.batch)
-        for name, said in (("model", self.model_said), ("batch", self.batch_said)):
-            if name in layout.fields and said is not None:
+        self.model = self._of_all_rows(self.given.model)
+        self.batch = self._of_all_rows(self.given.batch)
+        for name, option, value in (("model", "--model-name", self.model),
+                                    ("batch", "--batch", self.batch)):
+            if name in layout.fields and value is not None:
                 raise InvalidValueError(
-                    f"the table has a column of it, {layout.fields[name].column}",
-                    where="--model-name" if name == "model" else "--batch", value=said,
-                    allowed="no such option here")
+                    f"the table has a column of it, {layout.fields[name].column}", where=option,
+                    value=value, allowed="no such option here")
         by_size = layout.times[0].batch is not None
-        if "batch" not in layout.fields and not by_size and self.batch_said is None:
+        if "batch" not in layout.fields and not by_size and self.batch is None:
             self._no_column("batch", "--batch N where all rows have one batch size")
-        if "model" not in layout.fields and not layout.by_model and self.model_said is None:
+        if "model" not in layout.fields and not layout.by_model and self.model is None:
             near = nearest("model", list(layout.left_out))
             if near is not None or (len(self.grid.rows) > 1 and not by_size and (
-                    self.batch_said is not None)):
+                    self.batch is not None)):
                 self._no_column("model", "a column of models, or --model-name NAME")
-            self.model_said = self.path.stem
+            self.model = self.path.stem
             self.notes.append(f"no column of models: taken as {self.path.stem}, as the file is "
                               "called (--model-name gives another)")
         if self.given.metric is not None:
             raise InvalidValueError("a table has no histograms", where="--metric",
                                     value=self.given.metric, allowed="--column")
-        self.units = [self._units_row()]
+        self.units = self._units_row()
         numeric = [layout.fields[name] for name in ("accuracy", "memory", "load")
                    if name in layout.fields]
         self.decimal = DecimalMark(
@@ -231,30 +107,30 @@ class _Reader:
                           if column.lower() in _OF_TOOLS), None)
         self.factors = [self._stated_factor(heading) for heading in layout.times]
 
-    def _said(self, patterns: Mapping[str, object]) -> str | None:
-        fitting = [str(value) for pattern, value in patterns.items()
-                   if fnmatchcase(self.path.name, pattern)]
-        return fitting[0] if fitting else None
+    def _of_all_rows(self, patterns: Mapping[str, object]) -> str | None:
+        """Return what the user says of this file, by the patterns of file names."""
+        return next((str(value) for pattern, value in patterns.items()
+                     if fnmatchcase(self.path.name, pattern)), None)
 
     def _no_column(self, name: str, wanted: str) -> NoReturn:
         """Refuse a table without a field, with the column that is called most like it."""
-        taken = {one.column for one in self.layout.fields.values()}
+        taken = {heading.column for heading in self.layout.fields.values()}
         free = [column for column in self.grid.columns
                 if column not in taken and self._may_hold(column, name)]
-        near = next((found for one in ((name,) if name != "latency" else _TIMES)
-                     if (found := nearest(one, free)) is not None), None)
-        field_name = name if name != "latency" else next(
-            (time for time in _TIMES if near is not None and nearest(time, [near])), "mean")
-        named = shlex.quote(f"{field_name}={near or 'NAME'}")
-        advice = f"--column {named}{f' ({near} is the nearest)' if near else ''}, or "
-        if name == "latency" and any("throughput" in one.lower() for one in free):
+        fields = TIMES if name == "latency" else (name,)
+        near = next(filter(None, (nearest(field, free) for field in fields)), None)
+        likely = next((field for field in fields if near is not None and nearest(field, [near])),
+                      "mean") if name == "latency" else name
+        option = shlex.quote(f"{likely}={near or 'NAME'}")
+        advice = f"--column {option}{f' ({near} is the nearest)' if near else ''}, or "
+        if name == "latency" and any("throughput" in column.lower() for column in free):
             wanted += " (of batches one after the other the mean is batch / throughput)"
-        raise InputFileError(f"cannot tell which column holds {_shown(name)}",
-                     where=f"{self.path}: header", value=", ".join(self.grid.columns),
-                     allowed=advice + wanted)
+        raise InputFileError(f"cannot tell which column holds {shown(name)}",
+                             where=f"{self.path}: header", value=", ".join(self.grid.columns),
+                             allowed=advice + wanted)
 
     def _may_hold(self, column: str, name: str) -> bool:
-        """Whether the first cells of a column fit a field, so that it is worth being named."""
+        """Return whether the first cells of a column fit a field."""
         if name == "model":
             return True
         cells = [split_unit(row.cells[column])[0] for row in self.grid.rows[:_FIRST_ROWS]
@@ -265,7 +141,7 @@ class _Reader:
                    cell[:1].isdecimal() or cell[:1] in ".," for cell in cells)
 
     def _units_row(self) -> dict[str, str]:
-        """Units that stand in a line of their own below the header, by column."""
+        """Take the units of a line of units below the header, by column."""
         first = self.grid.rows[0]
         cells = {column: text.strip("()[] ").lower() for column, text in first.cells.items()}
         named = {column: text for column, text in cells.items()
@@ -277,20 +153,20 @@ class _Reader:
         return named
 
     def _stated_factor(self, heading: Heading) -> tuple[str, str] | None:
-        """Unit and factor to ms of a column where no cell has to say it; None: each cell does."""
-        said = self.given.unit
-        own = heading.unit or self.units[0].get(heading.column, "") or self.grid.unit
-        if own and said is not None and MS[own] != MS[said]:
-            raise InvalidValueError(f"the column {heading.column} states another unit, {own}",
-                                    where="--unit", value=said, allowed=f"{own}, or no --unit")
-        if own or said is not None:
-            return own or str(said), MS[own or str(said)]
+        """Return unit and factor to ms of a column; None where each cell states its own."""
+        unit = heading.unit or self.units.get(heading.column, "") or self.grid.unit
+        by_user = self.given.unit or unit
+        if unit and MS[unit] != MS[by_user]:
+            raise InvalidValueError(f"the column {heading.column} states another unit, {unit}",
+                                    where="--unit", value=by_user, allowed=f"{unit}, or no --unit")
+        if unit or by_user:
+            return unit or by_user, MS[unit or by_user]
         if "unit" in self.layout.fields:
             return None
         statistic = self.layout.fields.get("statistic")
         if statistic is not None:  # as p95_ms
             names = [read_heading(row.cells[statistic.column]) for row in self.grid.rows]
-            units = {name.unit for name in names if name.field in _TIMES}
+            units = {name.unit for name in names if name.field in TIMES}
             if len(units) == 1 and (unit := units.pop()):
                 return f"{unit}, as {statistic.column} says", MS[unit]
         if self.tool is not None:
@@ -314,7 +190,7 @@ class _Reader:
     def _time_ms(
         self, row: CsvRow, heading: Heading, stated: tuple[str, str] | None
     ) -> float | None:
-        """A latency in ms; None where the cell says that there is none."""
+        """Return a latency in ms; None where the cell says that there is none."""
         text = row.cells[heading.column]
         if is_missing(text):
             return None
@@ -336,43 +212,40 @@ class _Reader:
                                   f"unit than the column, {stated[0]}: the cell's is taken")
         return self._number(row, heading, number, MS[unit] if unit else (stated or ("", "1"))[1])
 
-    def models(self) -> dict[str, Measured]:
-        """Profiles of all models."""
-        values: dict[tuple[str, int], dict[str, tuple[CsvRow, Heading, list[float]]]] = {}
-        kept: dict[tuple[str, int], CsvRow] = {}
+    def models(self) -> dict[str, MeasuredModel]:
+        """Return the profiles of all models."""
+        measured = Measurements(self._telling_apart)
         empty: list[CsvRow] = []
         waiting = 0
-        filled = ""
+        model = ""
         for row in self.grid.rows:
             if self._in_flight(row):
                 waiting += 1
                 continue
-            model, found = "", False
             if not self.layout.by_model:
-                model = filled = self._model(row, filled)
+                model = self._model(row, model)
+            has_latency = False
             for heading, stated in zip(self.layout.times, self.factors, strict=True):
-                took = self._time_ms(row, heading, stated)
-                if took is None:
+                time_ms = self._time_ms(row, heading, stated)
+                if time_ms is None:
                     continue
+                has_latency = True
                 name = self._name_of(heading) if self.layout.by_model else model
-                key = name, self._batch(row, heading)
-                statistic = self._statistic(row, heading)
-                kept.setdefault(key, row)
+                batch, statistic = self._batch(row, heading), self._statistic(row, heading)
                 if statistic:
-                    values.setdefault(key, {}).setdefault(
-                        statistic, (row, heading, []))[2].append(took)
-                found = True
-            if not found:
+                    measured.of(row, name, batch).add(row, heading.column, statistic, time_ms)
+            if not has_latency:
                 empty.append(row)
-        if not values:
+        if not measured.sizes:
             raise InputFileError("no latency in any row", where=str(self.path),
                                  allowed="numbers below the headings")
-        check_number({name for name, _ in values}, self.path)
-        models: dict[str, Measured] = {}
-        for (name, batch), statistics in values.items():
-            item = models.setdefault(name, Measured(
-                more="a row with batch size 1 (or --models without this model)"))
-            item.batches.append(self._profile(name, batch, statistics, kept[name, batch]))
+        sizes = [size for sizes in measured.sizes.values() for size in sizes.values()]
+        for size in sizes:
+            size.n = self._count(size.first)
+        models = measured.models(
+            self.path, "a row with batch size 1 (or --models without this model)")
+        if any(len(size.times_ms[LATENCY][0]) == 1 for size in sizes if LATENCY in size.times_ms):
+            self.notes.append("one latency for each batch size, taken as the mean")
         self._accuracies(models)
         self._sizes(models)
         if waiting:
@@ -396,7 +269,7 @@ class _Reader:
     def _model(self, row: CsvRow, above: str) -> str:
         heading = self.layout.fields.get("model")
         if heading is None:
-            return str(self.model_said)
+            return str(self.model)
         text = row.cells[heading.column].strip()
         if not text and not above:
             row.text(heading.column)
@@ -413,7 +286,7 @@ class _Reader:
         if heading.batch is not None:
             return heading.batch
         column = self.layout.fields.get("batch")
-        text = str(self.batch_said) if column is None else row.text(column.column)
+        text = str(self.batch) if column is None else row.text(column.column)
         bare = text.lower().lstrip("bachsize=_ x")
         whole, _, rest = bare.partition(".")
         if not (whole.isascii() and whole.isdecimal() and len(whole) < 10 and not rest.strip("0")):
@@ -425,55 +298,28 @@ class _Reader:
         return int(whole)
 
     def _statistic(self, row: CsvRow, heading: Heading) -> str:
-        """The statistic of a latency; empty where a profile does not hold it."""
+        """Return the statistic of a latency; empty where a profile does not hold it."""
         column = self.layout.fields.get("statistic")
         if column is None or heading.field != "latency":
             return heading.field
         text = row.text(column.column)
         digits = text.removeprefix("0.")
-        known = read_heading(f"p{digits}" if digits in ("50", "5", "90", "9", "95", "99")
+        statistic = read_heading(f"p{digits}" if digits in ("50", "5", "90", "9", "95", "99")
                              else text).field
-        if known == "" and digits in ("5", "9"):
-            known = f"p{digits}0"
-        if known in _TIMES:
-            return known
+        if not statistic and digits in ("5", "9"):
+            statistic = f"p{digits}0"
+        if statistic in TIMES:
+            return statistic
         self.unknown_statistics.setdefault(f"statistic {text}")
         return ""
 
-    def _profile(
-        self, name: str, batch: int, found: dict[str, tuple[CsvRow, Heading, list[float]]],
-        row: CsvRow,
-    ) -> BatchProfile:
-        samples = found.get("latency")
-        try:
-            if samples is not None and len(samples[2]) > 1:
-                return BatchProfile.from_samples(batch, samples[2], QUANTILES)
-            if samples is not None:
-                note = "one latency for each batch size, taken as the mean"
-                if note not in self.notes:
-                    self.notes.append(note)
-            for statistic, (_, heading, took) in found.items():
-                if len(took) > 1:
-                    raise InputFileError(
-                        f"several rows for {name} at batch size {batch}",
-                        where=row.at(heading.column), value=f"{len(took)} {statistic}",
-                        allowed="one row for each model and batch size"
-                                + self._telling_apart())
-            values = {f"{'mean' if key == 'latency' else key}_ms": took[0]
-                      for key, (_, _, took) in found.items()}
-            return BatchProfile(batch, self._count(row), **values)  # type: ignore[arg-type]
-        except ProfileError as error:
-            place = next((one.column for key, (_, one, _) in found.items()
-                          if error.field == f"{key}_ms"), error.field)
-            raise InputFileError(error.at(row.at(place))) from error
-
     def _telling_apart(self) -> str:
-        """A column that may tell rows apart which are alike otherwise."""
+        """Return advice on a column that tells apart rows of one model and batch size."""
         columns = set(self.grid.columns)
         telling = [column for column in self.layout.left_out
                    if column in columns
                    and 1 < len({row.cells[column] for row in self.grid.rows}) < 20]
-        return f" (keep the rows of one {telling[0]})" if telling else ""
+        return f"; keep the rows of one {telling[0]}" if telling else ""
 
     def _count(self, row: CsvRow) -> int | None:
         heading = self.layout.fields.get("n")
@@ -482,7 +328,7 @@ class _Reader:
             mark in "0123456789.,' " for mark in text) else None
         return int(whole) if whole is not None and whole >= 1 and whole == int(whole) else None
 
-    def _accuracies(self, models: dict[str, Measured]) -> None:
+    def _accuracies(self, models: dict[str, MeasuredModel]) -> None:
         """Enter the accuracies, as fractions."""
         heading = self.layout.fields.get("accuracy")
         self.accuracy_unit = ""
@@ -512,10 +358,10 @@ class _Reader:
     def _is_percent(
         self, heading: Heading, units: set[str], read: dict[str, tuple[CsvRow, float]]
     ) -> bool:
-        """Whether accuracies are percent: the user, heading, cells or values say it."""
-        own = {"%": "percent", "pct": "percent", "percentage": "percent", "ratio": "fraction"}
-        stated = heading.unit or self.units[0].get(heading.column, "")
-        stated = self.given.accuracy_unit or own.get(stated, stated)
+        """Return whether accuracies are percent, as the user, heading, cells or values say."""
+        words = {"%": "percent", "pct": "percent", "percentage": "percent", "ratio": "fraction"}
+        stated = heading.unit or self.units.get(heading.column, "")
+        stated = self.given.accuracy_unit or words.get(stated, stated)
         if stated or units == {"percent"}:
             self.accuracy_unit = stated or "percent"
             return self.accuracy_unit == "percent"
@@ -531,21 +377,22 @@ class _Reader:
         self.accuracy_unit = f"{'percent' if above else 'fraction'}, by the values"
         return bool(above)
 
-    def _sizes(self, models: dict[str, Measured]) -> None:
+    def _sizes(self, models: dict[str, MeasuredModel]) -> None:
         """Enter memory and load times."""
         for name, units in (("memory", MB), ("load", MS)):
             heading = self.layout.fields.get(name)
             if heading is None or heading.unit not in units:
                 continue
-            held = "memory_mb" if name == "memory" else "load_ms"
+            attribute = "memory_mb" if name == "memory" else "load_ms"
             for row, model, text in self._cells(heading, models):
                 value = self._number(row, heading, split_unit(text)[0], units[heading.unit])
-                setattr(models[model], held, max(value, getattr(models[model], held) or 0.0))
+                largest = max(value, getattr(models[model], attribute) or 0.0)
+                setattr(models[model], attribute, largest)
 
     def _cells(
-        self, heading: Heading, models: Mapping[str, Measured]
+        self, heading: Heading, models: Mapping[str, MeasuredModel]
     ) -> Iterator[tuple[CsvRow, str, str]]:
-        """The cells of a column that hold something, each with its row and model."""
+        """Yield the cells of a column that are not empty, each with its row and model."""
         model = ""
         for row in self.grid.rows:
             model = self._model(row, model)
@@ -559,9 +406,10 @@ class _Reader:
             self._bad(row, heading.column, "not a number")
 
     def _recognised(self) -> str:
-        """What was recognised, in a line."""
-        parts = [f"{name} = {one.column or 'the first column'}"
-                 for name, one in self.layout.fields.items() if name not in ("accuracy", "unit")]
+        """Return in a line how the table was understood."""
+        parts = [f"{name} = {heading.column or 'the first column'}"
+                 for name, heading in self.layout.fields.items()
+                 if name not in ("accuracy", "unit")]
         for heading, stated in zip(self.layout.times, self.factors, strict=True):
             name = (f"batch {heading.batch} ({heading.field})" if heading.batch is not None
                     else "a model" if self.layout.by_model else heading.field)

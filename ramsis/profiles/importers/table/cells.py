@@ -24,20 +24,20 @@ _LONG_POINT_GROUPS = re.compile(r"[+-]?[0-9]{1,3}((\.[0-9]{3}){2,}|(\.[0-9]{3})+
 
 
 def is_missing(text: str) -> bool:
-    """Whether a cell says that there is no value."""
+    """Return whether a cell says that there is no value."""
     return text.strip().lower() in _MISSING
 
 
 def split_unit(text: str) -> tuple[str, str]:
-    """The number of a cell as it is written, without a spread, and what stands behind it.
+    """Return the number of a cell as it is written, without a spread, and its unit.
 
     >>> split_unit("6,270.5 ms")
     ('6,270.5', 'ms')
     >>> split_unit("12.3 ± 0.4 ms")
     ('12.3', 'ms')
     """
-    found = _CELL.fullmatch(_SPREAD.sub(" ", text, count=1).strip())
-    return (found[1].strip(), found[2].lower()) if found else (text.strip(), "")
+    match = _CELL.fullmatch(_SPREAD.sub(" ", text, count=1).strip())
+    return (match[1].strip(), match[2].lower()) if match else (text.strip(), "")
 
 
 class DecimalMark:
@@ -60,7 +60,7 @@ class DecimalMark:
         self.comma = bool(decimal) or (bool(commas) and separator == ";" and not points)
 
     def number(self, text: str, factor: str) -> float:
-        """A number without its unit, times a factor, exact in decimal."""
+        """Return a number without its unit, times a factor, exact in decimal."""
         plain = _SPACES.sub("", text)
         groups = _POINT_GROUPS if self.comma else _COMMA_GROUPS
         if groups.fullmatch(plain):

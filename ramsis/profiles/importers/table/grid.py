@@ -27,7 +27,7 @@ _LEADING = 30
 """Lines among which the header is looked for."""
 _RULE = re.compile(r"[\s|:+=-]*-[\s|:+=-]*|[^|,;\t]*-{5,}\s*")
 _COMMENT = re.compile(r"\s*(#|//|Times are in )")
-_SAID_UNIT = re.compile(r"\b(?:in|units?\s*[:=]?)\s+\(?(\w+)\)?", re.IGNORECASE)
+_STATED_UNIT = re.compile(r"\b(?:in|units?\s*[:=]?)\s+\(?(\w+)\)?", re.IGNORECASE)
 _DEEPEST = 8
 _MOST_CELLS = 10_000_000  # objects times fields: some gigabytes
 
@@ -138,12 +138,12 @@ def _header(lines: list[tuple[int, str]], known: Callable[[str], bool]) -> tuple
     for place, (_, line) in enumerate(lines[:_LEADING]):
         for mark in (*_MARKS, " "):
             cells = _split(line, mark)
-            found = sum(map(known, cells))
+            names = sum(map(known, cells))
             if mark == " " and best[0] and best[3] == place:
                 continue  # names may have spaces
-            if len(cells) > 1 and (found, len(cells)) > best[:2] and (
-                    found > best[0] or place == best[3]):
-                best = (found, len(cells), mark, place)
+            if len(cells) > 1 and (names, len(cells)) > best[:2] and (
+                    names > best[0] or place == best[3]):
+                best = (names, len(cells), mark, place)
     return best[2], best[3]
 
 
@@ -176,8 +176,8 @@ def _plain_cells(line: str, mark: str) -> list[str]:
 
 def _unit_of(comments: list[str]) -> str:
     """The unit of times that comments state, if they state one."""
-    units = {found.lower() for line in comments for found in _SAID_UNIT.findall(line)
-             if found.lower() in MS}
+    units = {unit.lower() for line in comments for unit in _STATED_UNIT.findall(line)
+             if unit.lower() in MS}
     return units.pop() if len(units) == 1 else ""
 
 

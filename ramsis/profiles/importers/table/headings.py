@@ -11,9 +11,9 @@ import re
 from dataclasses import dataclass
 
 from ramsis.numerals import MS
+from ramsis.profiles.importers.measured import STATISTICS
 from ramsis.profiles.importers.table.cells import MB
 
-STATISTICS = ("mean", "std", "min", "p50", "p90", "p95", "p99", "max")
 FIELDS = ("model", "batch", "accuracy", "n", "latency", *STATISTICS, "statistic", "unit",
           "memory", "load", "concurrency")
 """What a column may hold; ``latency`` is a time whose statistic no heading names."""

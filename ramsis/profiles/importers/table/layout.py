@@ -1,0 +1,127 @@
+"""Which columns of a table hold what, by their headings and by what the user says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ramsis.errors import InputFileError, check_known
+from ramsis.profiles.importers.measured import LATENCY, STATISTICS
+from ramsis.profiles.importers.table.grid import Grid
+from ramsis.profiles.importers.table.headings import FIELDS, Heading, read_heading
+
+TIMES = (LATENCY, *STATISTICS)
+"""Fields of columns that hold latencies."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Columns of a table by what they hold."""
+
+    fields: dict[str, Heading]  # those that hold no latencies
+    times: list[Heading]  # columns of latencies
+    by_model: bool = False  # whether each of ``times`` is of the model that it is called after
+    left_out: list[str] = field(default_factory=list)
+
+
+def layout_of(path: Path, grid: Grid, columns: Mapping[str, str]) -> Layout:
+    """Recognise the columns of a table.
+
+    Parameters
+    ----------
+    columns : mapping of str to str
+        Column by field, as the user names it.
+    """
+    headings = _headings(path, grid, columns)
+    sizes = [heading for heading in headings if heading.batch is not None]
+    by_size = len(sizes) > 1 and not any(heading.field == "batch" for heading in headings)
+    fields: dict[str, Heading] = {}
+    left_out: list[str] = []
+    for heading in headings:
+        if by_size and heading.batch is not None:
+            continue
+        if not heading.field or heading.batch is not None:
+            if not heading.counts_rows:
+                left_out.append(heading.column)
+            continue
+        other = fields.setdefault(heading.field, heading)
+        if other is heading:
+            continue
+        if other.rank == heading.rank:
+            raise InputFileError(
+                f"two columns for {shown(heading.field)}", where=f"{path}: header",
+                value=f"{other.column}, {heading.column}",
+                allowed=f"--column {heading.field}=NAME with one")
+        usual, unusual = sorted((other, heading), key=lambda heading: heading.rank)
+        fields[heading.field] = usual
+        left_out.append(unusual.column)
+    if "model" not in fields and _names_rows(grid):
+        fields["model"] = Heading(grid.columns[0], "model")
+    times, needless = (sizes, []) if by_size else _times(fields)
+    left_out += needless
+    fields = {name: heading for name, heading in fields.items() if name not in TIMES}
+    # Batch sizes down the rows and no latencies: the other columns are called after models.
+    if not times and "model" not in fields and "batch" in fields and left_out:
+        return Layout(fields, [_of_model(column) for column in left_out], by_model=True)
+    return Layout(fields, times, left_out=left_out)
+
+
+def shown(name: str) -> str:
+    """Return a field in words."""
+    return {"latency": "the latency", "batch": "the batch size",
+            "n": "the number of samples"}.get(name, f"the {name}")
+
+
+def _names_rows(grid: Grid) -> bool:
+    """Return whether a first column without a heading holds names, not numbers of rows."""
+    cells = [row.cells[""] for row in grid.rows] if grid.columns[0] == "" else []
+    return any(cells) and not any(cell.isdecimal() for cell in cells)
+
+
+def _of_model(column: str) -> Heading:
+    """Return the heading of a column called after a model, perhaps with a unit."""
+    unit = read_heading(f"latency {column.rpartition('_')[2]}").unit if "_" in column else (
+        read_heading(f"latency {column}").unit if column.endswith((")", "]")) else "")
+    return Heading(column, LATENCY, unit)
+
+
+def _times(fields: Mapping[str, Heading]) -> tuple[list[Heading], list[str]]:
+    """Return the columns of latencies, and those that say nothing beside others."""
+    statistics = [fields[name] for name in STATISTICS if name in fields]
+    latency = fields.get(LATENCY)
+    if latency is None:
+        return statistics, []
+    if "statistic" in fields or not statistics:
+        return [latency], [heading.column for heading in statistics]
+    if "mean" in fields:
+        return statistics, [latency.column]
+    return [Heading(latency.column, "mean", latency.unit), *statistics], []
+
+
+def _headings(path: Path, grid: Grid, columns: Mapping[str, str]) -> list[Heading]:
+    """Return what each column holds; what the user says counts first."""
+    for name, column in columns.items():
+        check_known("unknown field", name, FIELDS, "--column")
+        check_known("no such column", column, grid.columns, f"{path}: header", InputFileError)
+    field_of = {column: name for name, column in columns.items()}
+    headings = []
+    for column in grid.columns:
+        heading = read_heading(column)
+        if column in field_of:
+            heading = Heading(column, field_of[column], _unit_in(column), -1)
+        elif heading.field in columns:
+            heading = Heading(column)
+        headings.append(heading)
+    return headings
+
+
+def _unit_in(column: str) -> str:
+    """Return the unit in which a heading of any name ends; empty where there is none."""
+    if unit := read_heading(column).unit:
+        return unit
+    for name in ("latency", "accuracy", "memory"):
+        unit = read_heading(f"{name} {column.split()[-1].rpartition('_')[2]}").unit
+        if unit and ("_" in column or " " in column):
+            return unit
+    return ""
