@@ -45,8 +45,8 @@ def arrivals() -> None:
               help="Unit of timestamps that are numbers.")
 @click.option("--trace-format", type=click.Choice(("auto", *TRACE_FORMATS)), default="auto",
               show_default=True, metavar="NAME",
-              help="Format of TRACE, where its first line does not tell it; `ramsis help traces` "
-              "lists them.")
+              help="Format of TRACE, if its first line does not tell it; `ramsis help traces` "
+                   "lists them.")
 @click.option("--plot", type=FIGURE, metavar="FILE",
               help="Draw dispersion and gaps (png, pdf or svg; needs the extra 'plot').")
 @table_options

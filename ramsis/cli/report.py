@@ -14,7 +14,7 @@ from ramsis.cli.options.param_types import OUT_FILE, complete_profiles
 @click.argument("sources", nargs=-1, required=True, metavar="DIR|FILE...",
                 shell_complete=complete_profiles)
 @click.option("--out", type=OUT_FILE, required=True, metavar="FILE",
-              help="Page to write: HTML that needs nothing else, and no network.")
+              help="Page to write: self-contained HTML.")
 @click.option("--title", metavar="TEXT", help="Heading of the page.")
 def report(sources: tuple[str, ...], out: Path, title: str | None) -> None:
     """Write one page about profiles, policies, simulations, sweeps, capacity or placements.

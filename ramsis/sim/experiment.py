@@ -53,24 +53,23 @@ class SimulationSettings:
     """How a cluster is simulated."""
 
     service: str | None = setting(
-        None, "Statistic that batches take, or drawn from the distribution.",
+        None, "Service times: a latency statistic, or drawn from the distribution.",
         default_text=DEFAULT_SERVICE)
     monitor: bool | None = setting(
-        None, "Anticipate the load by the load monitor, or be told the mean load.",
+        None, "Whether schedulers use the load monitor or the mean load.",
         default_text="on for a trace")
     monitor_ms: float = setting(
-        WINDOW_MS, "The load monitor's window: a longer one notices changes later.",
-        rule=POSITIVE)
+        WINDOW_MS, "Window of the load monitor.", rule=POSITIVE)
     stated_load: float = setting(
-        1.0, "Schedulers without the monitor are told the load times this: 0.8 is a fifth too "
-        "little.", rule=POSITIVE, metavar="FACTOR")
+        1.0, "Factor on the load that schedulers without the monitor assume: 0.8 is a fifth too "
+        "low.", rule=POSITIVE, metavar="FACTOR")
     slowness: float = setting(
         1.0, "Batches take F times as long as profiled.", rule=POSITIVE, metavar="F")
     stated_slowness: float | None = setting(
-        None, "Schedulers are told that batches take F times as long as profiled.", rule=POSITIVE,
-        default_text="what is so, --slowness", metavar="F")
+        None, "Slowness that schedulers assume.", rule=POSITIVE, default_text="--slowness",
+        metavar="F")
     network_ms: float = setting(
-        0.0, "Delay of each batch on its way.", rule=DELAY_MS._replace(wrong="not a delay"))
+        0.0, "Network delay of each batch.", rule=DELAY_MS._replace(wrong="not a delay"))
     slow_spells: SlowSpells | None = None  # times in which a worker takes longer; by default none
     # ``compiled`` runs need table-driven schedulers and given arrivals, and with several
     # stations a stated load, and no slow spells; ``auto`` takes them where they can be, ``plain``

@@ -57,13 +57,13 @@ LIMITS: tuple[Limit, ...] = (
     *_of(
         "central-queue",
         ("objective", _words("per-query"), "batches of many workers overlap, so the model counts "
-                                           "queries"),
+                                           "requests"),
         ("grid", Rule(f"{_BINS}, or model",
                       lambda text: text is None or text == "model" or _is_bins(text),
                       "not a slack grid of a central queue"),
          "slack bins are kept for each number of idle workers and each queue"),
-        ("late", _words("drop"), "a worker is not held by what cannot be in time"),
-        ("batching", _words("variable"), "a batch is any part of the queue"),
+        ("late", _words("drop"), "a worker does not serve requests that cannot be in time"),
+        ("batching", _words("variable"), "a batch may be any part of the queue"),
         ("solver", _words(SOLVERS[0]), "its system of equations has a factorisation of its own"),
     ),
     Limit({"dispatch": "central-queue", "service": "distribution"}, "grid",

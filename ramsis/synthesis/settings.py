@@ -54,20 +54,20 @@ class SynthesisSettings:
     """
 
     slo_ms: float = setting(
-        help="Deadline of a request after its arrival; of several the longest.")
+        help="Deadline of a request after its arrival; of several, the longest.")
     workers: int = setting(help="Workers that share the load.")
     arrivals: str = setting(
         "poisson", "Arrival process that the policies promise under; "
         f"{', '.join(patterns())}, or {OWN}.", metavar="PROCESS")
     service: str | None = setting(
-        None, "Latency statistic that service times are taken to be, or drawn from the "
-        "distribution.", choices=SERVICES, defaults={_PAPER: FIXED}, default_text=DEFAULT_SERVICE)
+        None, "Service times: a latency statistic, or drawn from the distribution.",
+        choices=SERVICES, defaults={_PAPER: FIXED}, default_text=DEFAULT_SERVICE)
     dispatch: str = setting(
-        "round-robin", f"How requests reach workers: {DISPATCH_NAMES}; in turn, in turn but for "
-        "workers that have many more than another one, or by one queue that all workers take "
-        "from.", choices=[*DISPATCHES], metavar="NAME")
+        "round-robin", f"How requests reach workers: {DISPATCH_NAMES}; in turn, in turn without "
+        "workers that have many more than another one, or by one queue for all workers.",
+        choices=[*DISPATCHES], metavar="NAME")
     objective: str = setting(
-        Objective.PER_QUERY.value, "Accuracy averaged over queries, or over decisions as in the "
+        Objective.PER_QUERY.value, "Accuracy averaged over requests, or over decisions as in the "
         "paper.", choices=[*Objective], defaults={_PAPER: _PER_DECISION})
     grid: str | None = setting(
         DEFAULT_GRID, "Slack grid: D equal steps, or the profiled latencies.",
@@ -75,32 +75,32 @@ class SynthesisSettings:
         default_text=f"{DEFAULT_GRID}; for a central queue the latencies, or fixed:60 where times "
         "are drawn")
     max_queue: int = setting(
-        32, "Longest queue that a worker's table tells apart; a central queue's largest batch.",
+        32, "Longest queue that a worker's table distinguishes; a central queue's largest batch.",
         rule=whole(1, MAX_QUEUE)._replace(wrong="not a number in range"))
     late: str = setting(
-        LateRule.DROP.value, "Requests that nothing can answer in time: a worker's fastest model "
+        LateRule.DROP.value, "Requests that no model can answer in time: the fastest model "
         "serves the whole queue, they are dropped, or any model may serve.",
         choices=[*LateRule], defaults={_PER_DECISION: LateRule.SERVE.value})
     batching: str = setting(
         Batching.MAXIMAL.value, "Batches of a worker: its whole queue, or any part of it.",
         choices=[*Batching], defaults={"central-queue": Batching.VARIABLE.value})
     violation_price: float = setting(
-        1.0, "What a late or dropped query costs, in units of accuracy; at 0 effective accuracy "
-        "alone counts.", defaults={_PER_DECISION: 0.0},
+        1.0, "Price of a late or dropped request, in units of accuracy; at 0 only effective "
+        "accuracy counts.", defaults={_PER_DECISION: 0.0},
         rule=Rule(f"a number from 0 to {_HIGHEST_PRICE:.0f}",
                   lambda price: 0 <= price <= _HIGHEST_PRICE, "not a price"))
     solver: SolverName = setting(
-        SOLVERS[0], "Solver of a worker's decision problem; the last two are slow and meant for "
+        SOLVERS[0], "Solver of a worker's decision problem; the last two are slow, for "
         "comparisons.", choices=SOLVERS)
     max_violation: float | None = setting(
-        None, "Budget of violations, such as 0.001; makes the most accurate policy that keeps to "
-        "it in simulation, at the price that this takes, in some ten seconds a load.",
+        None, "Budget of violations, such as 0.001: the most accurate policy that keeps it in "
+        "simulation, at the price of violations that this requires; about ten seconds a load.",
         rule=ABOVE_ZERO._replace(wrong="not a violation rate"), metavar="X")
     slo_classes: tuple[SloClass, ...] = setting(
-        (), "SLO classes where queries have several: two or more by rising SLO, the last one of "
-        "slo_ms, with shares that sum to 1.", default_text="one SLO")
+        (), "SLO classes of requests: two or more by increasing SLO, up to slo_ms, with shares "
+        "that sum to 1.", default_text="one SLO")
     overhead_ms: float = setting(
-        0.0, "What every batch takes besides the model, as to dispatch it; added to all service "
+        0.0, "Overhead of every batch besides the model, such as dispatch; added to all service "
         "times.", rule=DELAY_MS._replace(wrong="not an overhead"), metavar="MS")
     headroom: float | None = setting(
         None, "Plan for service times longer by this share; 0: as profiled.",
@@ -109,15 +109,15 @@ class SynthesisSettings:
         "accuracy; 0 with per-decision",
         rule=BELOW_ONE._replace(wrong="not a share of the service time"), metavar="X")
     prefer: str | None = setting(
-        "early", "Of policies that are equally good, to 0.0002 of effective accuracy, the one "
-        "that answers earliest, or takes the fewest worker-seconds.", choices=PREFERENCES,
+        "early", "Choice among policies within 0.0002 of effective accuracy: the earliest "
+        "answers, or the fewest worker-seconds.", choices=PREFERENCES,
         defaults={_PER_DECISION: None})
     confidence: float = setting(
-        CONFIDENCE, "Of the intervals that follow from the number of samples; a budget of "
-        "violations is met at their upper end.",
+        CONFIDENCE, "Confidence of the intervals for finite samples; a budget of violations is "
+        "met at their upper end.",
         rule=INNER._replace(wrong="not a confidence"), metavar="X")
     slowness: float = setting(
-        1.0, "How many times as long as profiled batches take.",
+        1.0, "Service time as a multiple of the profiled one.",
         rule=POSITIVE._replace(wrong="not a slowness"))
 
     def __post_init__(self) -> None:

@@ -60,8 +60,8 @@ def cluster_options(command: _Command, *, required: bool = True) -> _Command:
         click.option("--workers", type=WORKERS, required=required, metavar="N|TYPE=N,...",
                      help="Workers that share the load; of several types: gpu=4,cpu=40."),
         click.option("--slo-ms", type=SLOS, required=required, metavar="MS|MS:SHARE,...",
-                     help="Deadline after arrival, in ms; of several classes with their shares "
-                     "of the queries: 100:0.3,150:0.7."),
+                     help="Deadline after arrival, in ms; of several classes with their shares of "
+                          "the requests: 100:0.3,150:0.7."),
         click.option("--profiles", "profile_names", type=PROFILES, required=required,
                      metavar="FILE|NAME|TYPE=FILE,...",
                      help="Profile file, or the name of a shipped profile set; of several worker "
@@ -74,15 +74,14 @@ def cluster_options(command: _Command, *, required: bool = True) -> _Command:
 def load_option(*, required: bool = True) -> Callable[[_Command], _Command]:
     """``--load``: the load levels."""
     return click.option("--load", "loads", type=LOADS, required=required, metavar="QPS",
-                        help="Load levels in queries/s: 400, or 400,800, or from:to:step.")
+                        help="Load levels in requests/s: 400, or 400,800, or from:to:step.")
 
 
 def variants_options(command: _Command) -> _Command:
     """``--variants``, a TOML file, and ``--code``, the functions that it may name."""
     command = click.option(
         "--code", multiple=True, metavar="MODULE:FUNCTION", expose_value=False,
-        help="Function that the variants file names; no other is imported; repeat for "
-             "several.")(command)
+        help="Function in the variants file that may be imported; repeat for several.")(command)
     return click.option(
         "--variants", required=True, metavar="FILE",
         help="TOML file of the models to run, by the names in the policies.")(command)
@@ -93,7 +92,7 @@ def target_options(command: _Command, max_violation: float | None = 0.001) -> _C
     for option in (
         click.option("--max-violation", type=float, default=max_violation, metavar="V",
                      show_default=max_violation is not None,
-                     help="Largest share of the requests that are late or dropped."),
+                     help="Largest share of requests that are late or dropped."),
         click.option("--min-effective-accuracy", type=float, metavar="E",
                      help="Least mean accuracy over all requests; those late or dropped count 0."),
         click.option("--min-accuracy", type=float, metavar="A",
@@ -122,26 +121,25 @@ def workload_options(command: _Command) -> _Command:
                      "times, or a public data set, as text, .gz or .zst; or a shipped trace."),
         click.option("--trace-format", type=click.Choice(("auto", *TRACE_FORMATS)),
                      default="auto", show_default=True, metavar="NAME",
-                     help="Format of the trace, where its first line does not tell it; `ramsis "
-                     "help traces` lists them."),
+                     help="Format of the trace, if its first line does not tell it; `ramsis help "
+                          "traces` lists them."),
         click.option("--unit", type=click.Choice(list(UNITS)), default=None,
                      help="Unit of the times in the trace.  [default: s for loads; timestamps "
                      "need it, unless they are dates or their column's name ends in it]"),
         click.option("--time-column", metavar="NAME",
                      help="Column of the timestamps in a CSV trace, or key in JSON lines; each "
-                     "row is one request then."),
+                          "row is then one request."),
         click.option("--load-column", "load_columns", metavar="NAME", multiple=True,
                      help="Column of rates or counts in a CSV trace whose rows are intervals; "
                      "given several times, they are added up."),
         click.option("--scale", type=float, default=1.0, show_default=True,
-                     help="Multiplies the loads of the trace; timestamps are played that much "
-                     "faster."),
+                     help="Factor on the loads of the trace; timestamps are replayed that much "
+                          "faster."),
         click.option("--arrivals", type=ARRIVALS, default="poisson", show_default=True,
                      metavar="PROCESS",
                      help=f"Arrival process; {', '.join(patterns())}, or {OWN}."),
         click.option("--duration-s", type=float, metavar="SECONDS",
-                     help="Until arrivals stop; the queues then drain.  [default: 30, or the "
-                     "trace]"),
+                     help="Time of arrivals; the queues then drain.  [default: 30, or the trace]"),
     )):
         made = option(made)
     return made

@@ -64,21 +64,22 @@ _TRACE = (
 @partial(cluster_options, required=False)  # a trace has neither loads nor workers
 @workload_options
 @click.option("--rate-per-worker", type=float, metavar="QPS",
-              help="Of a trace: requests/s that a worker answers in time, in place of --profiles.")
+              help="With --trace: requests/s that a worker answers in time, in place of "
+                   "--profiles.")
 @click.option("--startup-s", type=float, metavar="X",
-              help="Of a trace: a worker costs that long before it serves.  [default: 0]")
+              help="With --trace: start-up time of a worker, which counts.  [default: 0]")
 @click.option("--min-effective-accuracy", type=float, metavar="E",
-              help="Of a trace: least mean accuracy over all requests; late ones count 0.")
+              help="With --trace: least mean accuracy over all requests; late ones count 0.")
 @click.option("--max-workers", type=click.IntRange(min=1), metavar="N",
-              help="Of a trace: workers that there are at most.  [default: any number]")
+              help="With --trace: most workers.  [default: any number]")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
-              help="Of arrivals that are drawn for the loads of a trace.")
+              help="Seed of the arrivals drawn for the loads of a trace.")
 @models_option
 @service_option
 @click.option("--max-batch", type=click.IntRange(1, MAX_QUEUE), default=32, show_default=True,
               help="Largest batch.")
 @click.option("--violation-price", type=float, default=0.0, show_default=True, metavar="P",
-              help="What a late or dropped query costs, in units of accuracy: bounds effective "
+              help="Price of a late or dropped request, in units of accuracy: bounds effective "
                    "accuracy - P x violation rate.")
 @click.option("--max-violation", type=float, default=None, metavar="V",
               help="Bound schedulers with at most this share of violations, such as 0.001.")

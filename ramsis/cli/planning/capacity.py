@@ -127,15 +127,15 @@ _MORE = (
 @click.option("--slo-ms", "classes", type=SLOS, metavar="MS",
               help="Deadline after arrival, in ms.")
 @click.option("--cost", type=COSTS, metavar="TYPE=X,...",
-              help="What one worker of each type costs: gpu=3,cpu=0.5.  [default: 1]")
+              help="Cost of one worker of each type: gpu=3,cpu=0.5.  [default: 1]")
 @click.option("--max-workers", type=LIMITS, metavar="TYPE=N,...",
-              help="How many workers of a type there are: gpu=8.  [default: any number]")
+              help="Most workers of a type: gpu=8.  [default: any number]")
 @click.option("--scenario", "scenario_file", metavar="FILE", shell_complete=complete_files,
-              help="In the place of --profiles, --slo-ms and a load: a scenario of models that "
-              "come and go, as of `cluster`.")
+              help="Scenario of models that are loaded and unloaded, in place of --profiles, "
+                   "--slo-ms and a load.")
 @click.option("--grow", metavar="TYPE[:memory]",
-              help="The worker type of the scenario that there may be more or fewer of; "
-              "gpu:memory: how much memory each has.")
+              help="Worker type of the scenario whose count varies; gpu:memory: whose memory "
+                   "varies.")
 @compared_options(SCHEDULER_TEXT, "A scheduler of `simulate`, as jellyfish-plus:headroom=1.05; or "
                   "policies by their dispatch with settings, as round-robin:grid=model; with "
                   "--scenario one of `cluster`; repeat to compare.")
@@ -146,7 +146,7 @@ _MORE = (
 @overhead_option
 @engine_options(processes=1)
 @click.option("--keep", type=OUT_PLACE, metavar="DIR|URL",
-              help="Keep answers there, and do not search again for those that are.")
+              help="Folder that keeps results, which are not searched for again.")
 @table_options
 @click.option("--plot", type=FIGURE, metavar="FILE",
               help="Draw workers over loads: .png, .pdf or .svg.")

@@ -54,9 +54,9 @@ _MORE = (
 @load_option()
 @policy_options("late", "service", "overhead_ms", "max_queue")
 @click.option("--points", type=click.IntRange(2), default=20, show_default=True,
-              help="Most corners of a frontier.")
+              help="Most vertices of a frontier.")
 @click.option("--queries", type=click.IntRange(0), default=1_000_000, show_default=True,
-              help="Queries that each corner is simulated with, from 1000; 0: none is.")
+              help="Requests to simulate for each vertex, from 1000; 0: none.")
 @click.option("--out", type=OUT_FILE, metavar="FILE",
               help="Write the rows as CSV.")
 @click.option("--plot", type=FIGURE, metavar="FILE",

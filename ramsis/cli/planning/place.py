@@ -53,7 +53,7 @@ _FRONT = (
 @click.option("--gap", type=float, default=1e-6, show_default=True,
               help="Relative gap at which a placement counts as optimal.")
 @click.option("--time-limit", type=float, metavar="SECONDS",
-              help="Stop with the best placement found by then.")
+              help="Time limit, with the best placement found by then.")
 @click.option("--preset", type=click.Choice(tuple(PRESETS)), metavar="NAME",
               help="A known scheme instead of the problem's objective: "
               + ", ".join(PRESETS) + ".")

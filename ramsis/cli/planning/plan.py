@@ -73,12 +73,12 @@ _COLUMNS = (
               help="Deadline after arrival, in ms.")
 @target_options
 @click.option("--cost-per-worker", type=float, metavar="C",
-              help="Cost of a worker, in any unit; the verdict then states the cost, too.")
+              help="Cost of a worker, in any unit; adds the cost to the result.")
 @click.option("--out", required=True, metavar="DIR", type=OUT_FOLDER,
-              help="Folder for the plan. One that was cut short there goes on.")
+              help="Folder for the plan; an interrupted one continues.")
 @workload_options
 @click.option("--dry-run", is_flag=True,
-              help="Say what would be done and about how long it takes, and do nothing.")
+              help="Only print the steps and an estimate of their time.")
 @json_option
 @click.pass_context
 def plan(

@@ -57,39 +57,39 @@ _CERTAINTY = {None: "", True: "; the target is met",
               help="Loads over time, or recorded timestamps: lines of seconds and QPS, times, or "
                    "a public data set, as text, .gz or .zst; or a shipped trace.")
 @click.option("--trace-format", default="auto", show_default=True, metavar="NAME",
-              help="Format of the trace, where its first line does not tell it; `ramsis help "
-                   "traces` lists them.")
+              help="Format of the trace, if its first line does not tell it; `ramsis help traces` "
+                   "lists them.")
 @click.option("--unit", default=None, metavar="UNIT", help="Unit of the times in the trace.")
 @click.option("--time-column", metavar="NAME",
               help="Column of the timestamps in a CSV trace, or key in JSON lines; each row is "
-                   "one request then.")
+                   "then one request.")
 @click.option("--load-column", "load_columns", metavar="NAME", multiple=True,
               help="Column of rates or counts in a CSV trace whose rows are intervals; given "
                    "several times, they are added up.")
 @click.option("--scale", "factor", type=float, default=1.0, show_default=True, metavar="F",
-              help="Multiplies the load of the trace; of recorded timestamps the load of each "
-                   "second, in which requests then come at random.")
+              help="Factor on the load of the trace; for timestamps, on the load of each second, "
+                   "in which requests then arrive at random.")
 @click.option("--stretch", type=float, default=1.0, show_default=True, metavar="F",
-              help="Multiplies the times of a trace of loads, not its loads.")
+              help="Factor on the times of a trace of loads, not on its loads.")
 @click.option("--startup-s", type=float, required=True, metavar="S",
-              help="What a worker takes to start; it costs from then on.")
+              help="Start-up time of a worker, which costs from its start.")
 @click.option("--interval-s", type=float, default=15.0, show_default=True, metavar="S",
               help="Time between decisions.")
 @click.option("--min-workers", type=click.IntRange(1, 10_000), default=1, show_default=True,
-              metavar="N", help="Workers at least.")
+              metavar="N", help="Fewest workers.")
 @click.option("--max-workers", type=click.IntRange(1, 10_000), metavar="N",
-              help="Workers at most.  [default: half more than the highest load needs]")
+              help="Most workers.  [default: half more than the highest load needs]")
 @click.option("--cost-per-worker-s", type=float, metavar="C",
-              help="What a worker costs for a second; adds what each row costs.")
+              help="Cost of a worker for a second; adds the cost of each row.")
 @click.option("--cost-per-violation", type=float, metavar="C",
-              help="Cost of a request that is late or dropped, in place of a target. The policy "
-                   "has the least cost in all.")
+              help="Cost of a late or dropped request, in place of a target; the policy minimises "
+                   "the total cost.")
 @click.option("--cost-per-accuracy-point", type=float, metavar="C",
-              help="Cost of each point (0.01) that a request's accuracy is below that of the best "
-                   "model which is fast enough, in place of a target. One that is late or "
-                   "dropped misses all points.")
+              help="Cost of each point (0.01) of accuracy that a request loses to the best model "
+                   "that is fast enough, in place of a target; a late or dropped request loses "
+                   "all.")
 @click.option("--max-violation", type=float, default=0.001, show_default=True, metavar="V",
-              help="Largest share of the requests that are late or dropped.")
+              help="Largest share of requests that are late or dropped.")
 @click.option("--min-effective-accuracy", type=float, metavar="E",
               help="Least mean accuracy over all requests; those late or dropped count 0.")
 @click.option("--dispatch", type=click.Choice(("round-robin", "central-queue")),
@@ -97,12 +97,12 @@ _CERTAINTY = {None: "", True: "; the target is met",
               help="How requests reach workers: round-robin or central-queue; in turn, or by one "
                    "queue that all workers take from.")
 @click.option("--levels", type=click.IntRange(4, 200), default=16, show_default=True, metavar="N",
-              help="Loads of a worker that decision tables are made for.")
+              help="Loads per worker for which decision tables are made.")
 @click.option("--forecast", type=click.Path(path_type=Path), metavar="FILE",
               help="Forecast of the load: CSV with the columns time_s, forecast_qps and error, a "
                    "share.")
 @click.option("--compare", is_flag=True,
-              help="Tune the rules that people run on the fitted part, and play them too.")
+              help="Also tune rules of common autoscalers on the fitted part, and simulate them.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--out", required=True, metavar="DIR", type=OUT_FOLDER,
               help="New folder for scaling.json, the decision tables and the results.")

@@ -22,8 +22,8 @@ def scenario_group() -> None:
 @click.option("--out", type=OUT_FILE, required=True, metavar="FILE",
               help="Placement problem to write.")
 @click.option("--window-s", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
-              help="Demand is the largest load of a window of this length.  [default: the mean "
-              "of the scenario]")
+              help="Length of a window, whose largest load is the demand.  [default: the mean of "
+                   "the scenario]")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 def placement_command(
     scenario_file: str, out: Path, window_s: float | None, seed: int
@@ -51,17 +51,18 @@ def placement_command(
 @click.argument("scenario_file", metavar="SCENARIO", shell_complete=complete_files)
 @click.option("--out", type=OUT_FILE, required=True, metavar="FILE", help="Agent to write.")
 @click.option("--reward", default="work", show_default=True, metavar="NAME:factor=value,...",
-              help="What the agent gets: sparse, early or work, the three of the thesis.")
+              help="Reward of the agent: sparse, early or work, as in the thesis.")
 @click.option("--steps", type=click.IntRange(min=1), default=800_000, show_default=True,
-              help="Decisions to learn from.")
+              help="Number of training decisions.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option("--imitate", type=click.IntRange(min=0), default=0, show_default=True,
-              help="Decisions of a simple rule that are imitated first, which saves most of the "
-              "time.")
+              help="Decisions of a simple rule to imitate first, which saves most of the "
+                   "training.")
 @click.option("--learning-rate", type=click.FloatRange(min=0, min_open=True), default=0.001,
-              show_default=True, help="Of PPO.")
+              show_default=True, help="Learning rate of PPO.")
 @click.option("--checkpoint", type=OUT_FILE, metavar="FILE",
-              help="Written at each evaluation; a training that was stopped goes on from it.")
+              help="File written at each evaluation, from which an interrupted training "
+                   "continues.")
 def train_command(
     scenario_file: str, out: Path, reward: str, steps: int, seed: int, imitate: int,
     learning_rate: float, checkpoint: Path | None,

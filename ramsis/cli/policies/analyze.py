@@ -44,7 +44,7 @@ _COLUMNS = (
               help="Draw accuracy, bound and violations against the load (png, pdf or svg; "
                    "needs the extra 'plot').")
 @click.option("--loadgen", type=click.Path(dir_okay=False), metavar="FILE",
-              help="Hold the promise against a measurement: the summary of MLPerf's loadgen, "
+              help="Compare the promise with a measurement: the summary of MLPerf's loadgen, "
                    "Server scenario.")
 def analyze(
     sources: tuple[str, ...], as_json: bool, plot: Path | None, loadgen: str | None

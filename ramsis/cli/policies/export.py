@@ -41,16 +41,16 @@ def export() -> None:
 @click.option("--out", type=OUT_FILE, required=True,
               metavar="FILE", help="YAML file to write.")
 @click.option("--overhead-ms", type=click.FloatRange(min=0), default=0.0, show_default=True,
-              help="Taken from every slack: what service times do not contain.")
+              help="Overhead to subtract from every slack, besides service times.")
 @click.option("--autoscale", "profile_name", metavar="FILE|NAME",
-              help="Scale the workers by capacity answers for this profile, up to those of the "
-              "policies.  [default: a fixed number]")
+              help="Scale the workers by the fewest that this profile needs, up to those of the "
+                   "policies.  [default: a fixed number]")
 @click.option("--min-accuracy", type=float, metavar="X",
-              help="With --autoscale: least mean accuracy of the queries answered in time.")
+              help="With --autoscale: least mean accuracy of the requests answered in time.")
 @click.option("--max-violation", type=float, default=0.001, show_default=True, metavar="X",
-              help="With --autoscale: largest share of the queries that are late or dropped.")
+              help="With --autoscale: largest share of requests that are late or dropped.")
 @click.option("--startup-s", type=click.FloatRange(min=0), default=30.0, show_default=True,
-              help="With --autoscale: how long a replica takes until it serves.")
+              help="With --autoscale: start-up time of a replica.")
 def export_ray_serve(
     policies: Path,
     variants: str,
@@ -99,10 +99,9 @@ def export_ray_serve(
 @click.argument("policies", type=click.Path(path_type=Path), metavar="POLICIES")
 @variants_options
 @click.option("--out", type=OUT_FOLDER, required=True, metavar="DIR",
-              help="Model repository; the model gets a folder in it, which replaces one that was "
-                   "written so before.")
+              help="Model repository; the model's folder replaces an earlier export.")
 @click.option("--overhead-ms", type=click.FloatRange(min=0),
-              help="Taken from every slack: what service times do not contain.  [default: "
+              help="Overhead to subtract from every slack, besides service times.  [default: "
                    "measured]")
 def export_triton(policies: Path, variants: str, out: Path, overhead_ms: float | None) -> None:
     """Write a model of Triton Inference Server that serves by policies.
@@ -136,7 +135,7 @@ def export_triton(policies: Path, variants: str, out: Path, overhead_ms: float |
 @click.argument("policies", type=click.Path(path_type=Path), metavar="POLICIES")
 @click.option("--out", type=OUT_FILE, required=True, metavar="FILE", help="Header to write.")
 @click.option("--prefix", default="ramsis", show_default=True, metavar="NAME",
-              help="What the names in the header begin with; one for each header of a program.")
+              help="Prefix of the names in the header, unique in a program.")
 def export_c(policies: Path, out: Path, prefix: str) -> None:
     """Write policies as a C header, for servers without Python.
 
@@ -155,7 +154,7 @@ def export_c(policies: Path, out: Path, prefix: str) -> None:
 @click.argument("policies", type=click.Path(path_type=Path), metavar="POLICIES")
 @click.option("--out", type=OUT_FILE, required=True, metavar="FILE", help="Go file to write.")
 @click.option("--package", default="ramsis", show_default=True, metavar="NAME",
-              help="Name of the package, which has this file alone.")
+              help="Name of the package.")
 def export_go(policies: Path, out: Path, package: str) -> None:
     """Write policies as a Go file, for servers without Python.
 
@@ -212,7 +211,7 @@ def _levels(
 @click.option("--kubernetes", type=OUT_FILE, metavar="FILE",
               help="Also write the resources of nodes and replicas, by Kubernetes' names.")
 @click.option("--gpus-per-node", type=click.IntRange(min=1), default=8, show_default=True,
-              help="Of GPUs whose names are not NODE:INDEX.")
+              help="GPUs per node, if names are not NODE:INDEX.")
 def export_mig(
     placement: Path, out: Path, kubernetes: Path | None, gpus_per_node: int
 ) -> None:

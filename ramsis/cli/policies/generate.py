@@ -39,11 +39,10 @@ _MORE = (
               help="Choose the fewest levels between the lowest and the highest --load whose "
                    "expected accuracies differ by at most X, such as 0.01.")
 @click.option("--slowness", type=SLOWNESS, default="1", show_default=True, metavar="F,F,…",
-              help="Batches may come to take F times as long as profiled: make the policies of "
-                   "each level for each F, such as 1,1.15,1.3,1.5, without headroom.")
+              help="Make policies of each level for each slowness F, such as 1,1.15,1.3,1.5, "
+                   "without headroom.")
 @click.option("--overwrite", is_flag=True,
-              help="Replace the set that DIR holds, whatever it was made from, once the new one "
-                   "is whole.")
+              help="Replace any set in DIR once the new one is complete.")
 @engine_options(processes=1)
 @strict_option
 @table_options

@@ -35,7 +35,7 @@ def policy_group() -> None:
 @click.argument("file", shell_complete=complete_files)
 @json_option
 @click.option("--width", type=click.IntRange(min=20), default=None,
-              help="Columns of text to fit into.  [default: the terminal's, at most 100]")
+              help="Width in columns of text.  [default: the terminal's, at most 100]")
 def show(file: str, as_json: bool, width: int | None) -> None:
     """Show the table of a policy FILE: queued requests by slack, which model answers.
 

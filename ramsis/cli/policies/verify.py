@@ -30,7 +30,7 @@ _COLUMNS = (
 @click.argument("files", nargs=-1, required=True, metavar="DIR|FILE...",
                 shell_complete=complete_files)
 @click.option("--arrivals", metavar="MODULE:NAME",
-              help="Arrival process of your own that the files name; no other is imported.")
+              help="Your own arrival process in the files that may be imported.")
 @click.option("--tolerance", type=click.FloatRange(min=0.0, min_open=True), default=TOLERANCE,
               show_default=True, help="Largest difference between stated and derived figures.")
 @click.option("--all", "show_all", is_flag=True, help="Print the claims that hold, too.")

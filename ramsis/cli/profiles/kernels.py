@@ -21,7 +21,7 @@ _AT_LEAST_1 = click.IntRange(min=1)
 @click.argument("trace", metavar="TRACE", shell_complete=complete_files)
 @click.argument("metrics", metavar="METRICS", shell_complete=complete_files)
 @click.option("--sms", type=_AT_LEAST_1, default=V100.sms, show_default=True,
-              help="Multiprocessors of the GPU; this and the next four are those of a V100.")
+              help="Multiprocessors of the GPU; this and the next four default to a V100.")
 @click.option("--threads", type=_AT_LEAST_1, default=V100.threads, show_default=True,
               help="Threads of a multiprocessor.")
 @click.option("--blocks", type=_AT_LEAST_1, default=V100.blocks, show_default=True,
@@ -31,8 +31,8 @@ _AT_LEAST_1 = click.IntRange(min=1)
 @click.option("--shared-memory", type=_AT_LEAST_1, default=V100.shared_memory_bytes,
               show_default=True, help="Shared memory of a multiprocessor, in bytes.")
 @click.option("--device", metavar="NAME",
-              help="GPU of the trace, as its column Device says; needed where there are several.")
-@click.option("--idle", is_flag=True, help="Count time in which no kernel runs, too.")
+              help="GPU of the trace, by its column Device; required if there are several.")
+@click.option("--idle", is_flag=True, help="Also count time without a running kernel.")
 @json_option
 def kernels_command(
     trace: str, metrics: str, sms: int, threads: int, blocks: int, registers: int,

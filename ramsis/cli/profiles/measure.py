@@ -45,31 +45,32 @@ _MORE = (
 @click.option("--accuracy", metavar="FILE",
               help="Accuracies by model, as for import. Needed, except for torchvision, which "
                    "publishes them.")
-@click.option("--accuracy-source", metavar="TEXT", help="Where they come from, for the record.")
+@click.option("--accuracy-source", metavar="TEXT", help="Source of the accuracies, stored in the "
+                                                        "file.")
 @click.option("--name", help="Name of the profile set; that of FILE by default.")
 @click.option("--device", type=DEVICE, default="cpu", show_default=True,
               help="Where to measure; MIG-UUID is an instance of a GPU (`nvidia-smi -L`).")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True,
               help="Threads of one run.")
 @click.option("--order", type=click.Choice(ORDERS), default=ORDERS[0], show_default=True,
-              help="All models interleaved in a random order, in one warm process; or one model "
+              help="Measure all models interleaved in random order, in one warm process; or one "
                    "after the other.")
 @click.option("--percentile", type=click.Choice(tuple(PERCENTILES)), default=_RULE.percentile,
-              show_default=True, help="Percentile that is to be stable.")
+              show_default=True, help="Percentile that must be stable.")
 @click.option("--relative-error", type=float, default=_RULE.relative_error, show_default=True,
-              help="It is stable when its stated error is at most this fraction.")
+              help="Stated error at which the percentile counts as stable, a fraction.")
 @click.option("--min-samples", type=click.IntRange(min=1), default=_RULE.min_samples,
-              show_default=True, help="Samples that every batch size gets.")
+              show_default=True, help="Fewest samples of a batch size.")
 @click.option("--max-samples", type=click.IntRange(min=1), default=_RULE.max_samples,
-              show_default=True, help="Samples at which a batch size ends.")
+              show_default=True, help="Most samples of a batch size.")
 @click.option("--max-violation", type=float, default=None, metavar="V",
               help="Take as many samples of each batch size as a budget of violations of V needs: "
                    "0.01 is 1 %, and needs 1005.")
 @click.option("--seconds-per-batch", type=float, default=_RULE.seconds_per_batch,
               show_default=True,
-              help="Running time after which a batch size that has its least samples ends.")
+              help="Running time after which a batch size ends, once it has --min-samples.")
 @click.option("--max-latency-ms", type=float, default=None,
-              help="A model's batch sizes end with the first that takes longer.")
+              help="Latency at which a model's batch sizes end.")
 @click.option("--quantiles", type=click.IntRange(2, 100_000), default=128, show_default=True,
               help="Size of the quantile sketches.")
 @click.option("--dim", "dimensions", type=DIMENSION, multiple=True, metavar="NAME=SIZE",
@@ -77,7 +78,7 @@ _MORE = (
 @click.option("--tokens", type=click.IntRange(min=1), default=128, show_default=True,
               help="Length of the texts for transformers.")
 @click.option("--inputs", metavar="MODULE:FUNCTION",
-              help="Makes a function's input of the batch size.")
+              help="Function from a batch size to a model's input.")
 @click.option("--restart", is_flag=True, help="Discard what an interrupted measurement left.")
 @json_option
 def measure_command(models: tuple[str, ...], out: str, **given: Any) -> None:

@@ -28,14 +28,14 @@ from ramsis.profiles.importers import FORMATS, Given, import_profile
 @click.command("plot", cls=Command)
 @click.argument("source", metavar="FILE|NAME", shell_complete=complete_profiles)
 @click.option("--out", type=FIGURE, required=True, metavar="FIG",
-              help="Figure to write: .png, .pdf or .svg; needs the extra 'plot'.")
+              help="Figure to write: .png, .pdf or .svg (extra 'plot').")
 @click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True,
               help="Batch size at which models are compared.")
 @click.option("--statistic", type=click.Choice(STATISTICS), default=STATISTICS[0],
               show_default=True, help="Latency statistic.")
 @click.option("--step", type=click.FloatRange(min=0, max=1, min_open=True),
-              help="Also show models made up along the front, this far apart in accuracy; "
-                   "0.005 is half a percent.")
+              help="Also show interpolated models of the front, at this step of accuracy; 0.005 "
+                   "is half a percent.")
 def plot_command(source: str, out: Path, batch: int, statistic: Statistic,
                  step: float | None) -> None:
     """Draw accuracy against latency with the Pareto front, and latency by batch size.
@@ -163,21 +163,21 @@ def show_command(source: str, statistic: Statistic, max_batch: int, as_json: boo
               help="Batch size, where files do not state it: of all files, or of those whose "
                    "path in SOURCE fits the pattern, as 'b4/*=4'. Can be repeated.")
 @click.option("--model-name", "model_names", multiple=True, metavar="NAME|PATTERN=NAME",
-              help="Name of the model, likewise.  [default: what the file says, or its name]")
+              help="Name of the model, likewise.  [default: stated in the file, or its name]")
 @click.option("--metric", metavar="NAME",
-              help="Histogram of service times, where a Prometheus file has several.")
+              help="Histogram of service times, if a Prometheus file has several.")
 @click.option("--column", "columns", multiple=True, metavar="FIELD=NAME",
               help="Column of a table that holds a field, as batch=batch_size; fields are model, "
                    "batch, accuracy, n, latency, mean, p50, p90, p95, p99, std, min, max. Can be "
                    "repeated.  [default: told by the headings]")
 @click.option("--unit", type=click.Choice(("ns", "us", "ms", "s")),
-              help="Unit of the times of a table, where no heading states it.")
+              help="Unit of the times of a table, if no heading states it.")
 @click.option("--accuracy-unit", type=click.Choice(("percent", "fraction")),
-              help="Unit of accuracies.  [default: that of the heading, or told by the values]")
+              help="Unit of accuracies.  [default: that of the heading, or by the values]")
 @click.option("--instance", metavar="NAME",
-              help="Kind of instance, where a table has several, as 2g.20gb, or its slices.")
+              help="Kind of instance, if a table has several: 2g.20gb, or its slices.")
 @click.option("--processes", type=click.IntRange(1), metavar="N",
-              help="Processes side by side on the instance.  [default: 1]")
+              help="Processes that shared the instance.  [default: 1]")
 def import_command(
     sources: tuple[str, ...], out: Path, format_name: str, models: list[str] | None,
     accuracy: str | None, name: str | None, batches: tuple[str, ...],

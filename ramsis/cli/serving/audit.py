@@ -43,22 +43,22 @@ _CAUSES = (
               help="Profile file of the models that answered, or the name of a shipped set.")
 @click.option("--workers", type=int, required=True, help="Workers that served.")
 @click.option("--slo-ms", type=float,
-              help="Deadline after arrival, where the log does not hold one.")
+              help="Deadline after arrival, if the log has none.")
 @click.option("--column", "columns", type=LOG_COLUMN, multiple=True, metavar="FIELD=NAME",
               help="Column of a log of another program: arrival, start, finish, duration, "
               "deadline (ms), outcome, status, success, error, model, batch or others; repeat.")
 @click.option("--model", metavar="NAME",
-              help="Model that answered, where the log names none.")
+              help="Model that answered, if the log names none.")
 @click.option("--unit", type=click.Choice(_UNITS),
               help="Unit of times that are numbers, but not of times since 1970.  [default: that "
               "of the column's name]")
 @click.option("--service", type=click.Choice(SERVICES),
-              help="Service times that the log is held against.  "
+              help="Service times to compare the log with.  "
               f"[default: {DEFAULT_SERVICE}]")
-@compared_options(click.STRING, "Policies among which the best is looked for, with settings, as "
-                  "round-robin:grid=model; repeat.")
+@compared_options(click.STRING, "Policies to choose the best from, with settings, as "
+                                "round-robin:grid=model; repeat.")
 @click.option("--max-violation", type=float, default=0.001, show_default=True, metavar="X",
-              help="Violations that the fewest workers may have even where there were fewer.")
+              help="Violations allowed for the fewest workers, even if there were fewer.")
 @click.option("--seeds", type=click.IntRange(1, MOST_SEEDS), default=3, show_default=True,
               help="Simulations of each policy on the arrivals.")
 @table_options

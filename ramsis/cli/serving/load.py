@@ -53,27 +53,27 @@ _MORE = (
 @click.command("load", cls=Command, more=_MORE)
 @click.argument("url", metavar="URL")
 @click.option("--model", metavar="NAME",
-              help="Model at the server, where the URL does not end in /v2/models/NAME.")
+              help="Model at the server, if the URL does not end in /v2/models/NAME.")
 @click.option("--slo-ms", "classes", type=SLOS, required=True, metavar="MS|MS:SHARE,...",
               help="Deadline after arrival, in ms; of several classes with their shares of the "
               "requests: 100:0.3,150:0.7.")
 @workload_options
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
-              help="The arrivals are those of `simulate` with this seed.")
+              help="Seed; arrivals equal those of `simulate` with this seed.")
 @click.option("--data", type=click.Path(), metavar="FILE",
-              help="What to send: an .npz with an array for each input, and the right answers "
-              "under the name of an output.  [default: random numbers]")
+              help="Samples to send: an .npz with an array for each input, and known answers "
+                   "under the name of an output.  [default: random numbers]")
 @click.option("--deadline/--no-deadline", "send_deadline", default=True,
-              help="Tell the server each request's deadline, which is the default.")
+              help="Send each request's deadline to the server (default).")
 @click.option("--tensors", type=click.Choice(TENSORS), default=TENSORS[0], show_default=True,
-              help="How tensors go: as bytes to the server and back, as JSON, or only requests as "
-              "bytes where the server takes them, which is the default.")
+              help="Encoding: bytes both ways, JSON, or requests as bytes if the server supports "
+                   "them (default).")
 @click.option("--compression", type=click.Choice(COMPRESSIONS), default=COMPRESSIONS[0],
-              show_default=True, help="Ask for answers that are compressed so.")
+              show_default=True, help="Ask for compressed answers.")
 @click.option("--timeout-s", type=float, default=30.0, show_default=True,
-              help="A request without an answer for so long has failed.")
+              help="Time after which a request without an answer has failed.")
 @click.option("--request-log", type=OUT_FILE, metavar="FILE",
-              help="Write what became of each request, as `audit` reads it.")
+              help="Write the outcome of each request, for `audit`.")
 @table_options
 def load_command(
     url: str,

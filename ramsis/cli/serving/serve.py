@@ -36,67 +36,64 @@ _MORE = (
 @variants_options
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True,
-              help="0 takes any that is free.")
+              help="Port; 0 selects a free one.")
 @click.option("--process", metavar="LABEL",
-              help="Arrival process whose policies serve, where there are several.")
+              help="Arrival process of the policies to use, if there are several.")
 @click.option("--load", "load_qps", type=float, metavar="QPS",
-              help="Load in queries per second, where it is known; anticipated by default.")
+              help="Load in requests per second, if known; monitored by default.")
 @click.option("--overhead-ms", type=float,
-              help="Taken from every slack: what service times do not contain.  [default: "
+              help="Overhead to subtract from every slack, besides service times.  [default: "
                    "measured by the server]")
 @click.option("--retry", is_flag=True,
-              help="Run the batch of a worker that is lost once more, instead of an error.")
+              help="Run the batch of a failed worker once more, instead of an error.")
 @click.option("--request-log", type=OUT_FILE, metavar="FILE",
-              help="CSV file for what becomes of each query; one that is there is kept under "
-                   "another name.")
+              help="CSV file for the outcome of each request; an existing one is renamed.")
 @click.option("--slots", type=click.IntRange(min=1), default=2048, show_default=True,
-              help="Queries that wait or run at once; for more there is room only where others "
-                   "that wait are due later.")
+              help="Most samples that wait or run; beyond it, waiting ones with later deadlines "
+                   "make room.")
 @click.option("--max-wait-s", type=float, default=600.0, show_default=True,
-              help="Longest deadline, and longest time after it for a late answer, that a request "
-                   "may state.")
+              help="Longest deadline of a request, and longest time after it for a late answer.")
 @click.option("--batch-timeout-s", type=float, default=10.0, show_default=True,
-              help="A batch that takes longer is given up, and its worker started anew.")
+              help="Time limit of a batch, after which its worker is restarted.")
 @click.option("--max-body-mb", type=float, default=16.0, show_default=True,
               help="Largest body of a request.")
 @click.option("--max-json-mb", type=float, default=4.0, show_default=True,
-              help="Largest part of it that is JSON; tensors can follow as bytes.")
+              help="Largest JSON part of a body; tensors can follow as bytes.")
 @click.option("--max-header-kb", type=float, default=32.0, show_default=True,
               help="Largest head of a request: its first line and headers.")
 @click.option("--header-timeout-s", type=float, default=10.0, show_default=True,
-              help="Time for the head of a request.")
+              help="Time limit for the first line and headers of a request.")
 @click.option("--request-timeout-s", type=float, default=30.0, show_default=True,
-              help="Time for a whole request, and for a client to read its answer.")
+              help="Time limit for a whole request, and for a client to read its answer.")
 @click.option("--max-connections", type=click.IntRange(min=1), default=2048, show_default=True,
-              help="Connections at once, or fewer where the system allows fewer files. Of more, "
-                   "those that have owed a request longest are closed.")
+              help="Most connections, or fewer if the system allows fewer files; beyond it, those "
+                   "that have owed a request longest are closed.")
 @click.option("--max-pending-mb", type=float, default=64.0, show_default=True,
-              help="Requests that are not whole, all together. Of more, those that take longest "
+              help="Size of all incomplete requests together; beyond it, the longest in progress "
                    "are closed.")
 @click.option("--drain-s", type=float, default=10.0, show_default=True,
-              help="How long stopping waits for what is under way.")
+              help="Time to answer requests under way when stopping.")
 @click.option("--worker-memory-mb", type=float, help="Limit on a worker's address space.")
 @click.option("--no-pin", is_flag=True,
-              help="Leave workers and front end to the system, though there are cores enough for "
-                   "one each.")
+              help="Do not pin workers and front end to cores.")
 @click.option("--max-workers", type=click.IntRange(min=1), metavar="N",
-              help="With a scaling policy: no more workers than these.  [default: those of the "
-                   "scaling policy]")
+              help="With a scaling policy: most workers.  [default: those of the scaling policy]")
 @click.option("--advise", metavar="FILE",
-              help="Scaling policy by which the metric ramsis_wanted_workers says how many "
-                   "workers others should run; this server's stay as they are.")
+              help="Scaling policy behind the metric ramsis_wanted_workers, for an external "
+                   "autoscaler; this server's own workers stay.")
 @click.option("--peers", metavar="HOST",
-              help="With --advise: name whose addresses are all servers of this kind, such as a "
-                   "headless Service.  [default: only this one]")
+              help="With --advise: host name that resolves to all such servers, as a headless "
+                   "Service.  [default: only this one]")
 @click.option("--replan", metavar="OPTIONS",
-              help="Make policies anew on drift; what ramsis generate made them with, without "
-                   "--load and --out; or auto: what their manifest says.")
+              help="Recompute policies on drift with these options of `generate` (without --load "
+                   "and --out), or auto: those of the manifest.")
 @click.option("--calibrate", type=OUT_FILE, metavar="FILE",
-              help="Measure service times and overhead through the server, write a profile, end.")
+              help="Measure service times and overhead through the server, write a profile, and "
+                   "exit.")
 @click.option("--calibrate-seconds", type=float, default=60.0, show_default=True,
               help="Time for the measurement of service times.")
 @click.option("--check", is_flag=True,
-              help="Load and run each variant, say whether all fits, and end.")
+              help="Load and run each variant, report errors, and exit.")
 def serve_command(policies: str, variants: str, **given: Any) -> None:
     """Serve models over HTTP, by the policies of a folder or file.
 

@@ -52,8 +52,8 @@ _PLAYED = (
 
 by_option = click.option(
     "--by", multiple=True, type=click.Choice(_GROUPINGS),
-    help="Also figures of each stream, tenant, family, model or copy of a model: in time, where "
-    "the time to an answer went, and how fair that is; repeat for several.")
+    help="Add results by stream, tenant, family, model or copy of a model: requests in time, "
+         "stages of the response time, fairness; repeat for several.")
 
 
 class ScenarioOutput(NamedTuple):

@@ -129,33 +129,33 @@ _MORE = (
 @partial(cluster_options, required=False)  # a placement says what serves
 @models_option
 @click.option("--placement", type=click.Path(dir_okay=False), metavar="FILE",
-              help="Simulate a placement that `place` wrote, in place of --profiles, --slo-ms, "
-              "--workers and all that is compared.")
+              help="Simulate a placement of `place`, in place of profiles, SLO, workers and "
+                   "schedulers.")
 @click.option("--fixed", is_flag=True,
-              help="With --placement: its batches, without policies.")
+              help="With --placement: its fixed batches, without policies.")
 @click.option("--interference", type=click.Choice(("thesis", "none")),
-              help="With --placement, of models that share GPUs: its batches, and how models on a "
-              "GPU disturb each other.")
+              help="With --placement of models that share GPUs: its fixed batches, and the "
+                   "interference of models on a GPU.")
 @click.option("--policy", "policies", multiple=True, metavar="DIR|FILE",
-              help="Policies to replay; repeat to compare.")
+              help="Policies to simulate; repeat to compare.")
 @scheduler_option("jellyfish-plus, model-switching, greedy, infaas, clipper, bentoml, symphony or "
                   "fixed, with parameters as jellyfish-plus:headroom=1.05; or policies, made for "
                   f"the loads, by their dispatch: {DISPATCH_NAMES}, "
                   "with settings as central-queue:violation_price=0; repeat to compare.",
                   variable="scheduler_texts", type=SCHEDULER_TEXT, metavar="NAME")
 @click.option("--scaling", multiple=True, metavar="DIR|FILE|RULE",
-              help="In place of what serves and all that is compared: a scaling policy that "
-              "`scale` wrote; and rules that play its decision tables: static, hpa, keda, "
-              "ray-serve, wva or dynamo, with parameters as hpa:target=0.7; repeat to compare.")
+              help="Scaling policy of `scale`, in place of workers and schedulers; and rules that "
+                   "use its decision tables: static, hpa, keda, ray-serve, wva or dynamo, with "
+                   "parameters as hpa:target=0.7; repeat to compare.")
 @click.option("--from-s", type=float, default=0.0, show_default=True, metavar="S",
-              help="With --scaling: rows are of the time from S on; what comes before is played "
-              "first.")
+              help="With --scaling: measure from S on; the time before is simulated first.")
 @click.option("--stretch", type=float, default=1.0, show_default=True, metavar="F",
-              help="With --scaling: multiplies the times of a trace of loads, not its loads.")
+              help="With --scaling: factor on the times of a trace of loads, not on its loads.")
 @click.option("--forecast", type=click.Path(path_type=Path), metavar="FILE",
-              help="With --scaling: forecast of the load, as of `scale`.")
+              help="With --scaling: forecast of the load, as for `scale`.")
 @click.option("--bound", is_flag=True,
-              help="Of SCENARIO also what no scheduler can beat, and each row's share of it.")
+              help="For SCENARIO, add an upper bound for every scheduler, and each row's share of "
+                   "it.")
 @by_option
 @workload_options
 @seed_options(1)
@@ -166,11 +166,11 @@ _MORE = (
 @overhead_option
 @partial(target_options, max_violation=None)
 @click.option("--burst", type=click.IntRange(1, MOST_REQUESTS), metavar="N",
-              help="In the middle of a run N more requests arrive at once; print how long it "
-              "takes until no more requests are in the system than on average before.")
+              help="Add N simultaneous requests in the middle of each run, and print the time "
+                   "until the system has recovered.")
 @click.option("--slow-spells", type=SLOW_SPELLS, metavar="share=S,factor=F,length-ms=L|profile",
-              help="Each worker takes F times as long for a share S of the time, in spells of L "
-              "ms on average; or the spells that the profile recorded.")
+              help="Each worker is F times slower for a share S of the time, in spells of L ms on "
+                   "average; or the spells recorded in the profile.")
 @setting_option(SimulationSettings, "monitor", click.Choice(["on", "off"]))
 @setting_option(SimulationSettings, "monitor_ms")
 @setting_option(SimulationSettings, "stated_load", option="--told")
@@ -179,14 +179,14 @@ _MORE = (
 @table_options
 @strict_option
 @click.option("--csv", "csv_file", type=OUT_FILE,
-              metavar="FILE", help="Also write the rows there.")
+              metavar="FILE", help="Also write the rows to this file.")
 @click.option("--plot", type=FIGURE, metavar="FILE",
               help="Draw the comparison: .png, .pdf or .svg.")
 @click.option("--timeline", type=OUT_FILE, metavar="FILE",
               help="Write the batches of the first seed at the first load for Perfetto.")
 @click.option("--request-log", type=OUT_FILE, metavar="FILE",
-              help="Write what became of each request of the first seed at the first load, of "
-              "the only scheduler, as `audit` reads it.")
+              help="Write the outcome of each request, for `audit`: first seed, first load, one "
+                   "scheduler.")
 def simulate_command(
     scenario_file: str | None,
     profile_names: ByType[str],

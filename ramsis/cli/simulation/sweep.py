@@ -19,14 +19,14 @@ _SHOWN = 10
 @click.command("sweep", cls=Command)
 @click.argument("spec", metavar="SPEC", type=click.Path(path_type=Path))
 @click.option("--out", required=True, metavar="DIR|URL", type=OUT_PLACE,
-              help="Folder for results and tables, or a URL that fsspec opens; results that are "
-              "there are reused.")
+              help="Folder for results and tables, or a URL that fsspec opens; existing results "
+                   "are reused.")
 @engine_options()
 @click.option("--arrivals", metavar="MODULE:NAME", expose_value=False,
-              help="Arrival process of your own that SPEC names; no other is imported.")
+              help="Your own arrival process in SPEC that may be imported.")
 @click.option("--scheduler", multiple=True, metavar="FILE.py:CLASS", expose_value=False,
-              help="Scheduler of your own (or MODULE:CLASS) that SPEC names; no other is "
-              "imported; repeat for several.")
+              help="Your own scheduler in SPEC (or MODULE:CLASS) that may be imported; repeat for "
+                   "several.")
 @json_option
 @strict_option
 def sweep_command(
