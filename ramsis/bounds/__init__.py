@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ramsis.bounds.fluid import FluidBound, certified_gap, fluid_bound, realised_bound
+from ramsis.bounds.search import smallest
 from ramsis.bounds.targets import Targets
 from ramsis.bounds.workers import (
     CheapestWorkers,
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 __all__ = ["CheapestWorkers", "FluidBound", "GoodputBound", "ReleasedRequests", "Servers",
            "Targets", "WorkerSecondsBound", "WorkerSecondsTerms", "certified_gap",
            "fewest_worker_seconds", "fewest_workers_bound", "fewest_workers_bound_over_time",
-           "fluid_bound", "goodput_bound", "least_cost", "realised_bound", "scenario_bound"]
+           "fluid_bound", "goodput_bound", "least_cost", "realised_bound", "scenario_bound",
+           "smallest"]
 
 _LATER = {
     **dict.fromkeys(("GoodputBound", "ReleasedRequests", "Servers", "goodput_bound"),

@@ -1,4 +1,4 @@
-"""How many workers of a type, or how much memory on each, a scenario needs.
+"""The fewest workers of a type, or the least memory on each, that a scenario needs.
 
 A scheduler has enough workers where its violations are at most so many, as the mean over the
 seeds. The bound on requests in time (:func:`ramsis.bounds.scenario_bound`) says which numbers no
@@ -14,13 +14,13 @@ The same seeds give every scheduler and number of workers the same requests.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import ceil, inf
 from typing import Any
 
-from ramsis.bounds import scenario_bound
+from ramsis.bounds import scenario_bound, smallest
 from ramsis.errors import (
     BELOW_ONE,
     InfeasibleError,
@@ -32,7 +32,7 @@ from ramsis.errors import (
 from ramsis.planning.comparison import compare
 from ramsis.planning.planned import scheduler_named
 from ramsis.scenario import Scenario, draw_requests
-from ramsis.sim.cluster import SchedulerError
+from ramsis.sim import SchedulerError
 
 __all__ = ["fewest_by_scenario_bound", "fewest_in_scenario", "with_memory", "with_workers"]
 
@@ -50,13 +50,13 @@ def with_workers(scenario: Scenario, grow: str, count: int) -> Scenario:
     _check_type(scenario, grow)
     whole(1).check("too few workers", count=count)
     types = tuple(
-        one if one.name != grow else replace(
-            one, count=count, active=None if one.active is None else min(one.active, count))
-        for one in scenario.worker_types)
+        kind if kind.name != grow else replace(
+            kind, count=count, active=None if kind.active is None else min(kind.active, count))
+        for kind in scenario.worker_types)
     gone = {worker for worker_type in scenario.worker_types if worker_type.name == grow
             for worker in worker_type.worker_names()[count:]}
     return replace(scenario, worker_types=types, start=tuple(
-        one for one in scenario.start if one.worker not in gone))
+        state for state in scenario.start if state.worker not in gone))
 
 
 def with_memory(scenario: Scenario, grow: str, memory_mb: float) -> Scenario:
@@ -74,21 +74,21 @@ def with_memory(scenario: Scenario, grow: str, memory_mb: float) -> Scenario:
     def fits(names: Sequence[str]) -> tuple[str, ...]:
         kept: list[str] = []
         for model in (copy for name in names for copy in copies.get(name, (name,))):
-            if sum(size_mb[one] for one in (*kept, model)) <= memory_mb * (1.0 + _ROUNDING):
+            if sum(size_mb[held] for held in (*kept, model)) <= memory_mb * (1.0 + _ROUNDING):
                 kept.append(model)
         return tuple(kept)
 
     return replace(
         scenario,
-        worker_types=tuple(replace(one, memory_mb=memory_mb) if one.name == grow else one
-                           for one in scenario.worker_types),
-        start=tuple(replace(one, models=fits(one.models)) if one.worker in workers else one
-                    for one in scenario.start))
+        worker_types=tuple(replace(kind, memory_mb=memory_mb) if kind.name == grow else kind
+                           for kind in scenario.worker_types),
+        start=tuple(replace(state, models=fits(state.models)) if state.worker in workers else state
+                    for state in scenario.start))
 
 
 @dataclass(frozen=True)
 class _Growth:
-    """What there can be more of, in whole steps: workers, or memory on each."""
+    """A resource that can grow in whole steps: workers, or memory on each."""
 
     scenario: Scenario
     worker_type: str
@@ -99,7 +99,7 @@ class _Growth:
 
     @classmethod
     def of(cls, scenario: Scenario, grow: str, most: int | None) -> _Growth:
-        """What TYPE or TYPE:memory stands for."""
+        """Read TYPE or TYPE:memory."""
         name, _, what = grow.partition(":")
         _check_type(scenario, name)
         if what not in ("", "memory"):
@@ -117,7 +117,8 @@ class _Growth:
                                     value=grow, allowed=name)
         step_mb = float(sizes_mb[sizes_mb > 0.0].min())
         elsewhere_mb = {
-            one.name: one.memory_mb or inf for one in scenario.worker_types if one.name != name}
+            other.name: other.memory_mb or inf for other in scenario.worker_types
+            if other.name != name}
         alone_mb = max((
             model.memory_mb for model in scenario.models if model.memory_mb > max(
                 (elsewhere_mb.get(row.worker_type, 0.0) for row in model.latency), default=0.0)),
@@ -127,17 +128,17 @@ class _Growth:
         return cls(scenario, name, step_mb, *steps)
 
     def at(self, count: int) -> Scenario:
-        """The scenario with so many steps."""
+        """Return the scenario with a number of steps."""
         if self.step_mb is None:
             return with_workers(self.scenario, self.worker_type, count)
         return with_memory(self.scenario, self.worker_type, self.amount(count))
 
     def amount(self, count: int) -> float:
-        """Workers, or MB."""
+        """Return workers, or MB."""
         return count if self.step_mb is None else count * self.step_mb
 
     def words(self, count: int) -> str:
-        """So many steps in words."""
+        """Return a number of steps in words."""
         if self.step_mb is None:
             return f"{count} workers of the type {self.worker_type}"
         return f"{self.amount(count):g} MB on each worker of the type {self.worker_type}"
@@ -147,7 +148,7 @@ def fewest_by_scenario_bound(
     scenario: Scenario, grow: str, *, max_violation: float = 0.001,
     seeds: Sequence[int] = range(5), most: int | None = None,
 ) -> float | None:
-    """Workers of a type, or memory on each, without which no scheduler meets the target.
+    """Bound from below the workers of a type, or memory on each, that meet the target.
 
     Parameters
     ----------
@@ -168,9 +169,10 @@ def fewest_by_scenario_bound(
     _check(max_violation, seeds, most)
     growth = _Growth.of(scenario, grow, most)
     drawn = [draw_requests(scenario, seed) for seed in seeds]
-    drawn = [one for one in drawn if len(one)]
+    drawn = [requests for requests in drawn if len(requests)]
 
-    def lost(count: int) -> float | None:
+    @cache
+    def violations(count: int) -> float | None:
         grown, shares = growth.at(count), []
         for requests in drawn:
             bound = scenario_bound(grown, requests)
@@ -179,19 +181,16 @@ def fewest_by_scenario_bound(
             shares.append(bound.share)
         return 1.0 - sum(shares) / len(shares) if shares else 0.0
 
-    highest, count, short = growth.most, growth.first, growth.first - 1
-    while (violations := lost(count)) is not None and violations > max_violation + _ROUNDING:
-        if count == highest:
-            raise InfeasibleError(f"no scheduler reaches this on {growth.words(highest)}",
-                                  where="max_violation", value=max_violation,
-                                  allowed=f"at least {violations:.6g}")
-        short, count = count, min(2 * count, highest)
-    if violations is None:
+    if violations(growth.first) is None:
         return None
-    # More never makes the bound lower, so halving finds the first number that is enough.
-    return growth.amount(bisect_left(
-        range(count), True, short + 1,
-        key=lambda steps: (lost(steps) or 0.0) <= max_violation + _ROUNDING))
+    # More never makes the bound lower.
+    fewest = smallest(lambda count: (violations(count) or 0.0) <= max_violation + _ROUNDING,
+                      growth.first, growth.most)
+    if fewest is None:
+        raise InfeasibleError(f"no scheduler reaches this on {growth.words(growth.most)}",
+                              where="max_violation", value=max_violation,
+                              allowed=f"at least {violations(growth.most):.6g}")
+    return growth.amount(fewest)
 
 
 def fewest_in_scenario(

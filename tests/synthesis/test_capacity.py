@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ramsis.bounds import smallest
 from ramsis.cluster import Cluster
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import ProfileSet
@@ -32,7 +33,6 @@ from ramsis.synthesis.capacity import (
     fewest_workers,
     try_workers,
 )
-from ramsis.synthesis.capacity import fewest as module
 from ramsis.synthesis.schedulers import PolicyScheduler, fleet_scheduler
 from tests.runs import simulate_profile
 from tests.synthesis.samples import model
@@ -82,7 +82,7 @@ def test_doubling_finds_where_a_rising_predicate_begins_to_hold(
         asked.append(k)
         return k >= first
 
-    answer = module.doubling(met, lowest, highest)
+    answer = smallest(met, lowest, highest)
     assert answer == (first if first <= highest else None)
     assert len(asked) <= 2 * (more + 1).bit_length() + 2
     assert all(lowest <= k <= highest for k in asked)
@@ -93,7 +93,7 @@ def test_one_by_one_finds_the_first_of_any_predicate_in_fleets_below_100(
     lowest: int, holds: list[bool]
 ) -> None:
     highest = lowest + len(holds) - 1
-    answer = module._one_by_one(lambda k: holds[k - lowest], lowest, highest)
+    answer = smallest(lambda k: holds[k - lowest], lowest, highest, rising=False)
     assert answer == (lowest + holds.index(True) if holds[-1] else None)
 
 

@@ -1,7 +1,7 @@
 """The fewest or the cheapest workers that are enough."""
 
 from ramsis.bounds import Targets
-from ramsis.synthesis.capacity.cheapest import MOST_WORKERS, doubling, fluid_mixes
+from ramsis.synthesis.capacity.cheapest import MOST_WORKERS, fluid_mixes
 from ramsis.synthesis.capacity.fewest import (
     SPAN,
     Capacity,
@@ -13,5 +13,5 @@ from ramsis.synthesis.capacity.steady_rates import MeasuredRates
 from ramsis.synthesis.capacity.trials import FIGURES, Trial, try_workers
 
 __all__ = ["FIGURES", "MOST_WORKERS", "SPAN", "Capacity", "MeasuredRates", "Targets", "Trial",
-           "doubling", "fewest_by_bound", "fewest_workers", "fluid_mixes", "offered_types",
+           "fewest_by_bound", "fewest_workers", "fluid_mixes", "offered_types",
            "try_workers"]

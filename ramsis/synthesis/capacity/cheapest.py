@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from ramsis.bounds import CheapestWorkers, Targets
+from ramsis.bounds import CheapestWorkers, Targets, smallest
 from ramsis.cluster.service_times import default_service
 from ramsis.cluster.slo_class import SloClass
 from ramsis.cluster.worker_type import WorkerType, check_names
@@ -32,8 +32,7 @@ from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.sim.fleet import MAX_BATCH
 from ramsis.synthesis.capacity.trials import Trial
 
-__all__ = ["MISSES", "MOST_WORKERS", "CombinationSearch", "Counts", "doubling",
-           "fluid_mixes"]
+__all__ = ["MISSES", "MOST_WORKERS", "CombinationSearch", "Counts", "fluid_mixes"]
 
 MISSES = 8
 """Combinations in a row, cheaper than the answer, that may miss the targets before it stops."""
@@ -60,14 +59,16 @@ def fluid_mixes(
         No mix meets the targets, or none of the workers that there are.
     """
     check_names(types, "types")
-    for one in types:
-        if one.count is not None and one.count < 1:
-            raise InvalidValueError("not a number of workers", where="max_workers",
-                                    value=f"{one.name}={one.count}", allowed=">= 1")
-    chosen = service or default_service(*(one.profile for one in types))
-    laws = [one.service_times(chosen, max_batch) for one in types]
-    fluid = CheapestWorkers(laws, [one.cost for one in types], targets, slo_ms=slo_ms,
-                       load_qps=load_qps, most=[one.count for one in types])
+    for worker_type in types:
+        if worker_type.count is not None and worker_type.count < 1:
+            raise InvalidValueError(
+                "not a number of workers", where="max_workers",
+                value=f"{worker_type.name}={worker_type.count}", allowed=">= 1")
+    chosen = service or default_service(*(worker_type.profile for worker_type in types))
+    laws = [worker_type.service_times(chosen, max_batch) for worker_type in types]
+    fluid = CheapestWorkers(
+        laws, [worker_type.cost for worker_type in types], targets, slo_ms=slo_ms,
+        load_qps=load_qps, most=[worker_type.count for worker_type in types])
     workers = sum(fluid.cheapest()[1])
     if workers > MOST_WORKERS:
         raise InfeasibleError("more workers than are searched for", where="workers",
@@ -76,7 +77,7 @@ def fluid_mixes(
 
 
 class CombinationSearch:
-    """The state of a search: what was tried, and the cheapest workers that met the targets.
+    """Search for the cheapest workers of several types that meet the targets.
 
     Parameters
     ----------
@@ -117,13 +118,13 @@ class CombinationSearch:
         return self.fluid.cost(self.answer)
 
     def _top(self) -> float:
-        """Costs up to which mixes are of interest."""
+        """Return the cost up to which mixes are tried."""
         if self.answer is not None:
             return self._cost * _CHEAPER
         return self.span * self.fluid.cost(self.bound)
 
     def _alone(self, t: int) -> None:
-        """The fewest workers of one type, if they are cheaper than the answer."""
+        """Find the fewest workers of one type, if they are cheaper than the answer."""
         lowest = self.fluid.fewest_alone(t)
         if lowest is None:
             return
@@ -133,10 +134,10 @@ class CombinationSearch:
         highest = int(min(highest, self.fluid.most[t]))
         if lowest <= highest:
             types = range(len(self.bound))
-            doubling(lambda k: self._met(tuple(k * (i == t) for i in types)), lowest, highest)
+            smallest(lambda k: self._met(tuple(k * (i == t) for i in types)), lowest, highest)
 
     def _climb(self, step: float) -> float:
-        """Costs in steps that double until one is enough; the last that is not."""
+        """Raise the cost in steps that double until it is enough; return the last that is not."""
         missed, budget = self.fluid.cost(self.bound) - step, self.fluid.cost(self.bound)
         while budget <= self._top():
             if self._improve(budget):
@@ -145,7 +146,7 @@ class CombinationSearch:
         return missed
 
     def _improve(self, cost: float, *, last: bool = False) -> bool:
-        """Try the likeliest mix up to a cost; whether it meets the targets."""
+        """Try the likeliest mix up to a cost, and return whether it meets the targets."""
         counts = self.fluid.best(cost, self._failed)
         if counts is None:
             self.complete = self.complete or last
@@ -153,10 +154,10 @@ class CombinationSearch:
         return self._met(counts)
 
     def _met(self, counts: Counts) -> bool:
-        """Whether a mix meets the targets; the cheapest that does is the answer."""
+        """Return whether a mix meets the targets; the cheapest such mix is the answer."""
         merged = self.fluid.merged(counts)
-        if any(all(own <= most for own, most in zip(merged, one, strict=True))
-               for one in self._failed):
+        if any(all(count <= most for count, most in zip(merged, failed, strict=True))
+               for failed in self._failed):
             return False
         trial = self.tried(merged)
         self.trials.append((counts, trial))
@@ -165,16 +166,3 @@ class CombinationSearch:
         elif self.answer is None or self.fluid.cost(counts) < self._cost:
             self.answer = counts
         return trial.met
-
-
-def doubling(met: Callable[[int], bool], lowest: int, highest: int) -> int | None:
-    """By doubling steps and bisection; None if not even the highest meets the targets."""
-    missed, tried, step = lowest - 1, lowest, 1
-    while not met(tried):
-        if tried == highest:
-            return None
-        missed, tried, step = tried, min(tried + step, highest), 2 * step
-    while tried - missed > 1:
-        middle = (missed + tried) // 2
-        missed, tried = (missed, middle) if met(middle) else (middle, tried)
-    return tried

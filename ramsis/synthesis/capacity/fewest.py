@@ -31,7 +31,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from ramsis.arrays import FloatArray
-from ramsis.bounds import Targets, fewest_workers_bound, fewest_workers_bound_over_time
+from ramsis.bounds import (
+    Targets,
+    fewest_workers_bound,
+    fewest_workers_bound_over_time,
+    smallest,
+)
 from ramsis.checks import check_arguments
 from ramsis.cluster import Cluster, ServiceTimes, SloClass, WorkerType, default_service
 from ramsis.cluster.slo_class import classes_of
@@ -46,7 +51,6 @@ from ramsis.synthesis.capacity.cheapest import (
     MOST_WORKERS,
     CombinationSearch,
     Counts,
-    doubling,
     fluid_mixes,
 )
 from ramsis.synthesis.capacity.trials import Trial, try_workers
@@ -60,7 +64,6 @@ __all__ = ["SPAN", "Capacity", "fewest_by_bound", "fewest_workers", "offered_typ
 
 SPAN = 10
 """Largest number of workers tried, as a multiple of the bound's (and of 10 at least)."""
-_STRIDES = 50
 _WINDOWS = 256
 _SHORTEST_WINDOW = 10.0  # in units of the SLO
 
@@ -135,7 +138,7 @@ class Capacity:
 
     @property
     def cost(self) -> float:
-        """Of the answer."""
+        """Cost of the answer."""
         return self._cost(self.counts)
 
     @property
@@ -152,16 +155,16 @@ class Capacity:
         """
         if self.at_ticks is not None and not self.at_ticks.met:
             return False
-        cheaper = [one.clear for one in self.trials
-                   if not one.met and self._cost(one.counts) < self.cost]
-        found = [self.answer.clear, *cheaper]
-        return None if None in found else all(found)
+        cheaper = [trial.clear for trial in self.trials
+                   if not trial.met and self._cost(trial.counts) < self.cost]
+        clear = [self.answer.clear, *cheaper]
+        return None if None in clear else all(clear)
 
     def trial_rows(self) -> list[dict[str, Any]]:
-        """What was tried, a row for each; ``workers`` and what was simulated and promised."""
-        return [{"workers": one.workers, "worker_types": self._named(one.counts),
-                 **(one.figures() if one.rates is not None else {})}
-                for one in self.trials]
+        """Return a row for each trial: its workers, and the simulated and promised figures."""
+        return [{"workers": trial.workers, "worker_types": self._named(trial.counts),
+                 **(trial.figures() if trial.rates is not None else {})}
+                for trial in self.trials]
 
     def to_frame(self) -> pd.DataFrame:
         """The rows of :meth:`trial_rows`."""
@@ -193,7 +196,7 @@ class Capacity:
                 "workers_bound": self.workers_bound, "gap": self.workers - self.workers_bound,
                 "bound_workers": self.bound_workers}),
             "slo_ms": self.slo_ms, **({} if len(self.classes) == 1 else {
-                "slo_classes": [asdict(one) for one in self.classes]}),
+                "slo_classes": [asdict(slo_class) for slo_class in self.classes]}),
             "service": self.service,
             "min_accuracy": targets.min_accuracy,
             "min_effective_accuracy": targets.min_effective_accuracy,
@@ -202,7 +205,8 @@ class Capacity:
             "seeds": rates.runs, "clear": self.clear,
             **({} if self.at_ticks is None else {
                 "violation_rate_at_ticks": self.at_ticks.violation_rate}),
-            "tried": [self._named(one.counts) if several else one.workers for one in self.trials],
+            "tried": [self._named(trial.counts) if several else trial.workers
+                      for trial in self.trials],
             **({"complete": self.complete} if several else {}),
         }
 
@@ -214,11 +218,13 @@ class Capacity:
         }
 
     def _cost(self, counts: Counts) -> float:
-        total = sum(one.cost * count for one, count in zip(self.types, counts, strict=True))
+        total = sum(worker_type.cost * count
+                    for worker_type, count in zip(self.types, counts, strict=True))
         return float(f"{total:.12g}")
 
     def _named(self, counts: Counts) -> dict[str, int]:
-        return {one.name: count for one, count in zip(self.types, counts, strict=True)}
+        return {worker_type.name: count
+                for worker_type, count in zip(self.types, counts, strict=True)}
 
 
 def fewest_by_bound(
@@ -261,7 +267,7 @@ def fewest_workers(
     seeds: Sequence[int] = range(5),
     on_trial: Callable[[Trial], object] | None = None,
 ) -> Capacity:
-    """The fewest workers with which a scheduler meets the targets; of several types the cheapest.
+    """Find the fewest workers with which a scheduler meets the targets; of types the cheapest.
 
     Parameters
     ----------
@@ -300,11 +306,11 @@ def fewest_workers(
     """
     offered = offered_types(types)
     classes = classes_of(slo_ms)
-    chosen = service or default_service(*(one.profile for one in offered))
+    chosen = service or default_service(*(worker_type.profile for worker_type in offered))
 
     def played(counts: Counts, workload: Workload) -> Trial:
-        used = tuple(replace(one, count=count)
-                     for one, count in zip(offered, counts, strict=True) if count)
+        used = tuple(replace(worker_type, count=count)
+                     for worker_type, count in zip(offered, counts, strict=True) if count)
         if len(used) == 1:
             used = (replace(used[0], name=ALL_WORKERS),)
         trial = try_workers(Cluster(used, classes), workload, targets, scheduler=scheduler,
@@ -318,20 +324,20 @@ def fewest_workers(
         return trial
 
     search = _of_several_types if _are_named(offered) else _of_one_type
-    found = search(offered, cache(try_counts), workload, targets, classes=classes,
+    capacity = search(offered, cache(try_counts), workload, targets, classes=classes,
                    scheduler=scheduler, service=chosen)
-    if not found.answer.met:
-        not_reached(scheduler, workload, found.answer)
+    if not capacity.answer.met:
+        not_reached(scheduler, workload, capacity.answer)
     if isinstance(workload, Recorded) and workload.at_ticks is not None:
-        return replace(found, at_ticks=played(found.counts, workload.at_ticks))
-    return found
+        return replace(capacity, at_ticks=played(capacity.counts, workload.at_ticks))
+    return capacity
 
 
 def _of_one_type(
     types: tuple[WorkerType, ...], tried: Callable[[Counts], Trial], workload: Workload,
     targets: Targets, *, classes: tuple[SloClass, ...], scheduler: str, service: str,
 ) -> Capacity:
-    """By numbers of workers from the bound on; where nothing meets the targets the last trial."""
+    """Search numbers of workers from the bound on; the last trial if none meets the targets."""
     spec = fleet_scheduler(scheduler)
     bound = fewest_by_bound(types[0].profile, workload, targets, slo_ms=classes, service=service,
                             max_batch=max(MAX_BATCH, spec.largest_batch))
@@ -345,8 +351,7 @@ def _of_one_type(
         trials[workers] = tried((workers,))
         return trials[workers].met
 
-    search = doubling if spec.makes_policies else _one_by_one
-    answer = search(met, lowest, SPAN * max(lowest, 10))
+    answer = smallest(met, lowest, SPAN * max(lowest, 10), rising=spec.makes_policies)
     return Capacity(scheduler, workload.load_qps, types, classes, service,
                     trials[max(trials) if answer is None else answer], bound, (lowest,),
                     tuple(trials[k] for k in sorted(trials)))
@@ -356,7 +361,7 @@ def _of_several_types(
     types: tuple[WorkerType, ...], tried: Callable[[Counts], Trial], workload: Workload,
     targets: Targets, *, classes: tuple[SloClass, ...], scheduler: str, service: str,
 ) -> Capacity:
-    """By combinations of workers; where nothing meets the targets the trial with the most."""
+    """Search combinations of worker types; the largest trial if none meets the targets."""
     spec = fleet_scheduler(scheduler)
     if not spec.makes_policies:
         raise InvalidValueError(
@@ -390,26 +395,17 @@ def _of_several_types(
 
 
 def offered_types(types: ProfileSet | Sequence[WorkerType]) -> tuple[WorkerType, ...]:
-    """The worker types of which there are as many as are wanted; a profile stands for one."""
+    """Return the worker types on offer; a profile stands for one of unlimited number."""
     return (WorkerType(ALL_WORKERS, types),) if isinstance(types, ProfileSet) else tuple(types)
 
 
 def _are_named(types: Sequence[WorkerType]) -> bool:
-    """Whether worker types were named, of which the cheapest are looked for."""
-    return [one.name for one in types] != [ALL_WORKERS]
-
-
-def _one_by_one(met: Callable[[int], bool], lowest: int, highest: int) -> int | None:
-    """The first from the lowest on, by strides; None if the highest does not meet the targets."""
-    if not met(highest):
-        return None
-    stride = max(1, lowest // _STRIDES)
-    reached = next((k for k in range(lowest, highest, stride) if met(k)), highest)
-    return next((k for k in range(max(lowest, reached - stride + 1), reached) if met(k)), reached)
+    """Return whether worker types were named, so that the cheapest mix is wanted."""
+    return [worker_type.name for worker_type in types] != [ALL_WORKERS]
 
 
 def _windows(trace: RateTrace | Recorded, slo_ms: float) -> tuple[FloatArray, float]:
-    """Mean arrivals in equal windows, and how long these are in ms."""
+    """Return mean arrivals in equal windows, and the length of a window in ms."""
     longest = math.log2(max(1.0, trace.duration_ms / (_SHORTEST_WINDOW * slo_ms)))
     number = min(_WINDOWS, 2 ** int(longest))
     edges = np.linspace(0.0, trace.duration_ms, number + 1)
@@ -423,19 +419,20 @@ def _windows(trace: RateTrace | Recorded, slo_ms: float) -> tuple[FloatArray, fl
 
 
 def not_reached(scheduler: str, workload: Workload, last: Trial) -> NoReturn:
-    """Refuse a scheduler that misses the targets on ever so many workers."""
+    """Refuse a scheduler that misses the targets on every number of workers tried."""
     targets, late = last.targets, last.violation_rate
     where_at = f"{scheduler} at {workload.load_qps or 0.0:g} QPS"
     if last.rates is None:
         raise InfeasibleError(
             f"{where_at}: no policies on {last.workers} workers: {last.refusal}")
-    for where, wanted, found, allowed in (
+    for where, wanted, reached, allowed in (
         ("max_violation", targets.max_violation, late, f"at least {late:.6g}"),
         ("min_accuracy", targets.min_accuracy, last.accuracy, f"at most {last.accuracy:.6g}"),
         ("min_effective_accuracy", targets.min_effective_accuracy, last.effective_accuracy,
          f"at most {last.effective_accuracy:.6g}"),
     ):
-        missed = found > (wanted or 0.0) if where == "max_violation" else found < (wanted or 0.0)
+        limit = wanted or 0.0
+        missed = reached > limit if where == "max_violation" else reached < limit
         if missed:
             raise InfeasibleError(f"{where_at} does not reach this on {last.workers} workers",
                                   where=where, value=wanted, allowed=allowed)

@@ -109,7 +109,7 @@ class MeasuredRates:
                    for name in ("violation_rate", "effective_accuracy", "accuracy")}
         if math.isnan(figures["accuracy"].mean):  # nothing was in time
             figures["accuracy"] = replace(figures["violation_rate"], mean=0.0)
-        return cls(**figures, requests=sum(one.queries for one in result.metrics),
+        return cls(**figures, requests=sum(metrics.queries for metrics in result.metrics),
                    runs=len(result.metrics))
 
     @classmethod
@@ -144,7 +144,7 @@ class MeasuredRates:
         """By how much each target is met, and half of the interval."""
         late = self.violation_rate
         return [(targets.max_violation - late.mean, late.half_width)] + [
-            (found.mean - least, found.half_width) for found, least in (
+            (estimate.mean - least, estimate.half_width) for estimate, least in (
                 (self.accuracy, targets.min_accuracy),
                 (self.effective_accuracy, targets.min_effective_accuracy)) if least is not None]
 

@@ -1,4 +1,4 @@
-"""What a scheduler does on some workers, against targets."""
+"""Trials of a scheduler on a number of workers, held against targets."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Trial:
 
     @property
     def violation_rate(self) -> float:
-        """Share of the queries not in time; 1 without policies."""
+        """Share of the requests not in time; 1 without policies."""
         return 1.0 if self.rates is None else self.rates.violation_rate.mean
 
     @property
@@ -73,7 +73,7 @@ class Trial:
 
     @property
     def accuracy(self) -> float:
-        """Mean accuracy of the queries in time; 0 without any."""
+        """Mean accuracy of the requests in time; 0 without any."""
         return 0.0 if self.rates is None else self.rates.accuracy.mean
 
     @property
@@ -94,7 +94,7 @@ class Trial:
         return half
 
     def figures(self) -> dict[str, Any]:
-        """The promise, and what decides, under the names that every command uses."""
+        """Return promised and measured figures under the names that every command uses."""
         promise = self.promise or {}
         row: dict[str, Any] = {f"expected_{name}": promise.get(f"expected_{name}")
                                for name in FIGURES}
@@ -134,54 +134,54 @@ def try_workers(
     named = fleet_scheduler(scheduler)
     service = service or cluster.default_service
     try:
-        spec, made = named.ready(cluster, named.loads_for(workload), service=service,
+        spec, policies = named.ready(cluster, named.loads_for(workload), service=service,
                                  source=scheduler)
     except InfeasibleError as error:
         return Trial(cluster.workers, None, None, targets, str(error))
     settings = SimulationSettings(service=service, seeds=seeds)
     if not isinstance(workload, ConstantLoad):
         return Trial(cluster.workers, None, _played(cluster, spec, workload, settings), targets)
-    promise = known = None
-    if made is not None:
-        level = made.levels.levels[0]
+    promise = promised = None
+    if policies is not None:
+        level = policies.levels.levels[0]
         if _is_promise(level, workload, service):
-            promise, known = level.expected, _promised(level)
-        if known is not None and known.clear(targets):
-            return Trial(cluster.workers, promise, known, targets)
+            promise, promised = level.expected, _promised(level)
+        if promised is not None and promised.clear(targets):
+            return Trial(cluster.workers, promise, promised, targets)
     fleets = Fleets.of(cluster, service=service, max_batch=largest_batch([spec]))
     check_load(fleets, workload)
-    rates = steady_rates(spec.on_cluster(fleets), workload, settings, targets, known=known)
+    rates = steady_rates(spec.on_cluster(fleets), workload, settings, targets, known=promised)
     return Trial(cluster.workers, promise, rates, targets)
 
 
 def _played(
     cluster: Cluster, spec: FleetScheduler, workload: Workload, settings: SimulationSettings
 ) -> MeasuredRates:
-    """The rates on a trace; one that goes alike with two seeds is not played with more."""
+    """Return the rates on a trace; if two seeds give the same run, no more are played."""
     first = simulate(cluster, spec, workload, replace(settings, seeds=settings.seeds[:2]))
     if len(settings.seeds) > 2 and first.metrics[0] != first.metrics[1]:
-        rest = simulate(cluster, spec, workload, replace(settings, seeds=settings.seeds[2:]))
-        first = replace(first, metrics=first.metrics + rest.metrics,
-                        seeds=first.seeds + rest.seeds)
+        more = simulate(cluster, spec, workload, replace(settings, seeds=settings.seeds[2:]))
+        first = replace(first, metrics=first.metrics + more.metrics,
+                        seeds=first.seeds + more.seeds)
     return MeasuredRates.of_runs(first)
 
 
 def _is_promise(level: Level[Policy], workload: ConstantLoad, service: str) -> bool:
     """Whether policies were made for the arrivals and the service times of a simulation."""
     return all(
-        one.policy.service == service and one.policy.overhead_ms == 0.0
-        and one.policy.arrivals["process"] == arrivals_of(workload.arrivals).name
-        and Arrivals.of(one.policy.arrivals) == arrivals_of(workload.arrivals)
-        for one in level.stations)
+        station.policy.service == service and station.policy.overhead_ms == 0.0
+        and station.policy.arrivals["process"] == arrivals_of(workload.arrivals).name
+        and Arrivals.of(station.policy.arrivals) == arrivals_of(workload.arrivals)
+        for station in level.stations)
 
 
 def _promised(level: Level[Policy]) -> MeasuredRates | None:
     """Return the promise of policies, where it was measured."""
-    stations = [one.policy for one in level.stations]
-    replays = [one.replay for one in stations if one.replay is not None]
+    stations = [station.policy for station in level.stations]
+    replays = [policy.replay for policy in stations if policy.replay is not None]
     if len(replays) < len(stations):
         return None
-    shares = np.array([one.load_qps for one in stations])
+    shares = np.array([policy.load_qps for policy in stations])
     shares /= shares.sum()
 
     def half(of_each: Sequence[float]) -> float:
@@ -189,8 +189,10 @@ def _promised(level: Level[Policy]) -> MeasuredRates | None:
 
     expected = rates_of(zip(shares.tolist(), stations, strict=True))
     return MeasuredRates(
-        Estimate(expected.violation_rate, half([one.violation_half_width for one in replays])),
-        Estimate(expected.effective_accuracy, half([one.effective_half_width for one in replays])),
+        Estimate(expected.violation_rate,
+                 half([replay.violation_half_width for replay in replays])),
+        Estimate(expected.effective_accuracy,
+                 half([replay.effective_half_width for replay in replays])),
         Estimate(expected.accuracy or 0.0,
-                 half([one.half_widths.get("accuracy", 0.0) for one in replays])),
-        sum(one.queries for one in replays), sum(one.runs for one in replays))
+                 half([replay.half_widths.get("accuracy", 0.0) for replay in replays])),
+        sum(replay.queries for replay in replays), sum(replay.runs for replay in replays))
