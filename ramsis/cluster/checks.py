@@ -24,9 +24,9 @@ def check_reachable(
 ) -> None:
     """Refuse a class that no worker type can ever answer in time."""
     lowest = min(time.lowest_ms for time in times)
-    for one in classes:
-        if one.slo_ms < lowest:
-            raise below_every_latency(one.slo_ms, lowest, fastest=fastest,
+    for slo_class in classes:
+        if slo_class.slo_ms < lowest:
+            raise below_every_latency(slo_class.slo_ms, lowest, fastest=fastest,
                                       whose="SLO" if len(classes) == 1 else "SLO of a class")
 
 
@@ -37,9 +37,9 @@ def numbered_alike(times: Sequence[ServiceTimes]) -> list[int]:
     """
     distinct: list[ServiceTimes] = []
     numbers = []
-    for one in times:
-        same = (k for k, other in enumerate(distinct) if one.same_as(other))
+    for service_times in times:
+        same = (k for k, other in enumerate(distinct) if service_times.same_as(other))
         numbers.append(next(same, len(distinct)))
         if numbers[-1] == len(distinct):
-            distinct.append(one)
+            distinct.append(service_times)
     return numbers

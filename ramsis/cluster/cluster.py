@@ -40,9 +40,10 @@ class Cluster:
 
     def __post_init__(self) -> None:
         check_names(self.worker_types, "workers")
-        for one in self.worker_types:
-            where = "workers" if one.name == ALL_WORKERS else f"workers: {one.name}"
-            check_number_of("workers", one.count, where=where, most=MAX_WORKERS)
+        for worker_type in self.worker_types:
+            name = worker_type.name
+            where = "workers" if name == ALL_WORKERS else f"workers: {name}"
+            check_number_of("workers", worker_type.count, where=where, most=MAX_WORKERS)
         object.__setattr__(self, "classes", merged_classes(self.classes))
 
     @classmethod
@@ -62,7 +63,8 @@ class Cluster:
     @property
     def simple(self) -> bool:
         """Whether there are one worker type, not named, and one SLO."""
-        return [one.name for one in self.worker_types] == [ALL_WORKERS] and len(self.classes) == 1
+        names = [worker_type.name for worker_type in self.worker_types]
+        return names == [ALL_WORKERS] and len(self.classes) == 1
 
     @property
     def default_service(self) -> str:

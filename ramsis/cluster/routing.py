@@ -61,8 +61,8 @@ def split(
         raise InvalidValueError("several stations have several queues",
                                 where="dispatch", value=dispatch,
                                 allowed=", ".join(
-                                    name for name, one in DISPATCHES.items()
-                                    if one.own_queues))
+                                    name for name, dispatch in DISPATCHES.items()
+                                    if dispatch.own_queues))
     return StationArrivals(_thinned(process, share), stations,
                            exact=rule.in_turn or stations == 1)
 

@@ -217,11 +217,11 @@ def service_quantiles(
     """
     levels, measured = _measured_quantiles(profile)
     result = np.empty((*table.latency_ms.shape, len(levels)))
-    for m, (model, own) in enumerate(zip(profile.models, measured, strict=True)):
+    for m, (model, quantiles) in enumerate(zip(profile.models, measured, strict=True)):
         sizes = np.array([item.batch for item in model.batches])
         last_ms = model.statistic_by_batch("p95")[1][-1]
         for column in range(table.max_batch):
-            result[m, column] = _row(int(table.run_as[m, column]), sizes, own,
+            result[m, column] = _row(int(table.run_as[m, column]), sizes, quantiles,
                                      float(table.latency_ms[m, column] / last_ms))
     return levels, result
 
@@ -267,8 +267,8 @@ def _at_levels(item: BatchProfile, levels: FloatArray) -> FloatArray:
     """The quantiles of a batch at some levels."""
     if _is_whole(item) and np.isin(item.levels, levels).all():
         return np.asarray(np.interp(levels, item.levels, np.array(item.quantiles_ms)))
-    known, values = _knots(item)
-    points, mass = with_tail(known, values, mean=item.mean_ms, largest=item.max_ms,
+    levels_of_knots, values = _knots(item)
+    points, mass = with_tail(levels_of_knots, values, mean=item.mean_ms, largest=item.max_ms,
                              samples=item.n)
     return averaged(points, mass, levels)
 
@@ -277,9 +277,9 @@ def _knots(item: BatchProfile) -> tuple[FloatArray, FloatArray]:
     """Levels and values of a batch's quantile function."""
     if item.quantiles_ms is not None:
         return item.levels, np.array(item.quantiles_ms)
-    known = ((0.0, item.min_ms), (0.5, item.p50_ms), (0.9, item.p90_ms), (0.95, item.p95_ms),
+    quantiles = ((0.0, item.min_ms), (0.5, item.p50_ms), (0.9, item.p90_ms), (0.95, item.p95_ms),
              (0.99, item.p99_ms))
-    level, value = zip(*((at, ms) for at, ms in known if ms is not None), strict=True)
+    level, value = zip(*((at, ms) for at, ms in quantiles if ms is not None), strict=True)
     return np.array(level), np.maximum.accumulate(np.array(value))
 
 
@@ -305,10 +305,10 @@ def _tails(profile: ProfileSet) -> Tails | None:
     weights = hat_weights(levels)
     deviations = dict[str, list[Deviations]]()
     for model, quantiles_ms in zip(profile.models, measured, strict=True):
-        for item, own in zip(model.batches, quantiles_ms, strict=True):
+        for item, quantiles in zip(model.batches, quantiles_ms, strict=True):
             if item.n:
                 deviations.setdefault(model.name, []).append(
-                    Deviations.of(own, weights, item.n))
+                    Deviations.of(quantiles, weights, item.n))
     return tails_of(deviations)
 
 

@@ -74,6 +74,7 @@ def merged_classes(classes: Sequence[SloClass]) -> tuple[SloClass, ...]:
     levels = sorted({float(slo_class.slo_ms) for slo_class in classes})
     if len(levels) == 1:
         return (SloClass(levels[0]),)
-    shares = [math.fsum(one.share for one in classes if one.slo_ms == slo) for slo in levels]
+    shares = [math.fsum(slo_class.share for slo_class in classes if slo_class.slo_ms == slo)
+              for slo in levels]
     return tuple(SloClass(slo, min(share, 1.0))
                  for slo, share in zip(levels, shares, strict=True))

@@ -76,16 +76,16 @@ def simulate_scenario(
     as_json, csv_file, plot, timeline = output
     scenario = read_scenario(scenario_file)
     with progress("runs", len(schedulers) * len(seeds)) as advance:
-        found = compare(scenario, schedulers, seeds, bound=bound, by=by, on_run=advance)
-    rows = [one.row() for one in found]
-    first = {one.scheduler: one.first for one in found}
+        compared = compare(scenario, schedulers, seeds, bound=bound, by=by, on_run=advance)
+    rows = [result.row() for result in compared]
+    first = {result.scheduler: result.first for result in compared}
     if as_json:
         print_json(rows, scenario=scenario_file, name=scenario.name,
                    duration_s=scenario.duration_s)
     else:
         exact = all(row["accuracy"] in (None, 1.0) for row in rows)  # as where none is stated
-        print_rows([one for one in with_values(_COLUMNS, rows)
-                    if not (exact and one.key == "accuracy")], rows)
+        print_rows([column for column in with_values(_COLUMNS, rows)
+                    if not (exact and column.key == "accuracy")], rows)
         for grouping in dict.fromkeys(by):
             _print_groups(grouping, rows)
     if csv_file is not None:
@@ -113,10 +113,10 @@ def _print_groups(by: str, rows: Sequence[Mapping[str, Any]]) -> None:
                 if group.key != "scheduler" or len(rows) > 1], groups)
     click.echo()
     for row in rows:
-        found = row["by"][by]
-        if found["worst"] is not None:
-            say(f"{row['scheduler']}: fairness {found['fairness']:.4f}, worst {by} "
-                f"{found['worst']} with {found['worst_in_time']:.4f} in time")
+        grouped = row["by"][by]
+        if grouped["worst"] is not None:
+            say(f"{row['scheduler']}: fairness {grouped['fairness']:.4f}, worst {by} "
+                f"{grouped['worst']} with {grouped['worst_in_time']:.4f} in time")
 
 
 def simulate_sharing(

@@ -61,17 +61,18 @@ def simulate_placement_file(
 
     allow_options(_ALLOWED, "is not for a placement: the file says what serves whom, and how "
                   "much.")
-    found = placement_milp.read_placement(path)
-    steps = len(placed_stations(found.problem, found.groups)) + len(seeds)
+    placed = placement_milp.read_placement(path)
+    steps = len(placed_stations(placed.problem, placed.groups)) + len(seeds)
     with progress("policies and runs", steps) as advance:
-        outcome = simulate_placement(found.problem, found.groups, duration_ms=1000.0 * duration_s,
-                                     seeds=seeds, fixed=fixed, on_step=advance)
+        outcome = simulate_placement(
+            placed.problem, placed.groups, duration_ms=1000.0 * duration_s, seeds=seeds,
+            fixed=fixed, on_step=advance)
     terms = {"duration_s": duration_s, "seeds": len(seeds)}
     rows = [_family_row(family, outcome, terms) for family in outcome.families]
     if as_json:
-        print_json(rows, placement=path, name=found.problem.name, fixed=fixed)
+        print_json(rows, placement=path, name=placed.problem.name, fixed=fixed)
     else:
-        _print(rows, found.problem.rules.in_time_quantile)
+        _print(rows, placed.problem.rules.in_time_quantile)
     if csv_file is not None:
         write_atomic(csv_file, _csv_text(rows))
     if plot is not None:
@@ -81,7 +82,7 @@ def simulate_placement_file(
     if timeline is not None:
         from ramsis.sim.timeline import write_timeline
 
-        write_timeline({found.problem.name: outcome.first}, timeline)
+        write_timeline({placed.problem.name: outcome.first}, timeline)
     tell_overload(overloaded(rows, "family"))
 
 
@@ -130,8 +131,8 @@ def _simulated(seeds: Sequence[Figures]) -> dict[str, Any]:
         item.name: sum(getattr(seed, item.name) for seed in seeds) for item in fields(seeds[0])
         if item.name not in _RATES}
     for name in _RATES:
-        known = any(getattr(seed, name) is not None for seed in seeds)
-        row[name] = estimate(seeds, name).mean if known else None
+        measured = any(getattr(seed, name) is not None for seed in seeds)
+        row[name] = estimate(seeds, name).mean if measured else None
     for name in _WITH_INTERVAL:
         row[f"{name}_half_width"] = estimate(seeds, name).half_width
     return row

@@ -43,17 +43,17 @@ def simulate_scaling(
     if not saved:
         raise click.UsageError("--scaling: rules play the decision tables of a scaling policy; "
                                "give its folder, too.")
-    told = None if forecast is None else read_forecast(forecast)
+    forecasts = None if forecast is None else read_forecast(forecast)
     arrival_ms = workload.arrivals_ms(np.random.default_rng(seed))
 
     def comparison(one: SavedScaling) -> Comparison:
         before, rest = (
-            Part.of(arrival_ms, *times, one.known["rate_per_worker_qps"], one.fleet, told)
+            Part.of(arrival_ms, *times, one.known["rate_per_worker_qps"], one.fleet, forecasts)
             if times[1] else None for times in ((0.0, from_s), (from_s, duration_s)))
         assert rest is not None
         return Comparison(one.played, one.target, one.fleet, before, rest, one.known, seed)
 
-    on = {name: comparison(one) for name, one in saved.items()}
+    on = {name: comparison(policy) for name, policy in saved.items()}
     by_first = next(iter(on.values()))  # whose decision tables the rules play
     rows: list[dict[str, Any]] = []
     with progress("runs", len(names)) as advance:

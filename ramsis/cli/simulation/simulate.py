@@ -310,20 +310,21 @@ def simulate_command(
         stated_slowness=told_slowness, network_ms=network_ms,
         slow_spells=_spells(slow_spells, cluster),
         seeds=range(seed, seed + seeds))
-    largest = max([largest_batch(sets), *(one.spec.largest_batch for one in schedulers)])
+    largest = max([largest_batch(sets),
+                   *(scheduler.spec.largest_batch for scheduler in schedulers)])
     fleets = Fleets.of(cluster, service=service, network_ms=network_ms, max_batch=largest,
                        slowness=slowness, told_slowness=told_slowness)
     workloads = workload.workloads(fleets)
-    for one in workloads:
-        check_load(fleets, one)
+    for offered in workloads:
+        check_load(fleets, offered)
     if burst is not None:
-        workloads = [Burst(one, burst) for one in workloads]
+        workloads = [Burst(offered, burst) for offered in workloads]
     compared = [*(Ready(spec, spec) for spec in sets),
                 *_ready(schedulers, cluster, workloads, service, told)]
     labels = [*(f"{spec.name} {path}" for spec, path in zip(sets, policies, strict=True)),
               *(scheduler.text for scheduler in schedulers)]
-    entries = [_Entry(label, one.spec.on_cluster(fleets), one.policies, path)
-               for label, one, path in zip_longest(labels, compared, policies)]
+    entries = [_Entry(label, ready.spec.on_cluster(fleets), ready.policies, path)
+               for label, ready, path in zip_longest(labels, compared, policies)]
     traced = workload.trace is not None
     results, first, recovered = _simulated(
         cluster, entries, workloads, settings,
@@ -331,8 +332,8 @@ def simulate_command(
     # The schedulers of a comparison have the same arrivals.
     bound_on = cache(partial(bound_on_arrivals, fleets))
     rows = [{**_row(entry, result, bound_on, settings), **cluster_terms_if_several(cluster),
-             **gap_in_simulation(result, entry.policies, fleets, one)}
-            for (one, entry), (_, result) in zip(product(workloads, entries), results,
+             **gap_in_simulation(result, entry.policies, fleets, offered)}
+            for (offered, entry), (_, result) in zip(product(workloads, entries), results,
                                                  strict=True)]
     rows = [{**row, **_met(row, target)} for row in rows]
     if burst is not None:
@@ -376,7 +377,7 @@ def _of_scenario(policies: Sequence[str], texts: Sequence[str]) -> list[Schedule
 
 def _service_of(sets: Sequence[Policies], cluster: Cluster) -> str:
     """The service times that all policies were made for; else the default of the cluster."""
-    made_for = {policy.service for one in sets for policy in one.policies}
+    made_for = {policy.service for policies in sets for policy in policies.policies}
     return made_for.pop() if len(made_for) == 1 else cluster.default_service
 
 
@@ -397,9 +398,11 @@ def _ready(
                        for load in spec.loads_for(workload)
                        for factor in ({1.0} if workload.varies else {1.0, stated_load})})
 
-    with progress("policies", sum(len(levels(one.spec)) for one in schedulers)) as advance:
-        return [one.spec.ready(cluster, levels(one.spec), service=service, source=one.text,
-                               on_level=advance) for one in schedulers]
+    total = sum(len(levels(scheduler.spec)) for scheduler in schedulers)
+    with progress("policies", total) as advance:
+        return [scheduler.spec.ready(cluster, levels(scheduler.spec), service=service,
+                                     source=scheduler.text, on_level=advance)
+                for scheduler in schedulers]
 
 
 _Results = list[tuple[_Entry, SimulationResult]]
@@ -503,14 +506,14 @@ def _warn_of_burst(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _warn_above_highest(results: _Results, slowness: float) -> None:
-    told: set[str] = set()
+    warned: set[str] = set()
     for entry, result in results:
         load_qps = result.load_qps if result.told_qps is None else result.told_qps
-        if entry.policies is None or load_qps is None or entry.label in told:
+        if entry.policies is None or load_qps is None or entry.label in warned:
             continue
         used = entry.policies.at(load_qps, slowness)
         if used.above_highest:
-            told.add(entry.label)
+            warned.add(entry.label)
             click.echo(f"note: {entry.label}: a load of {load_qps:g} QPS is above the "
                        f"highest level, {used.level_qps:g}, which is used", err=True)
 
@@ -542,15 +545,15 @@ def _warn_of_times(entries: Sequence[_Entry], cluster: Cluster, service: str) ->
 def _factor(station: Station[Policy], cluster: Cluster) -> float:
     """The largest factor between the mean times of a policy's batches and the profile's."""
     policy = station.policy
-    kind = next((one for one in cluster.worker_types if one.name in station.worker_types),
-                cluster.worker_types[0])
+    worker_type = next((offered for offered in cluster.worker_types
+                        if offered.name in station.worker_types), cluster.worker_types[0])
     stated = ServiceTimes(tuple(model.name for model in policy.models), policy.accuracy,
                           policy.service_ms, policy.service, policy.levels)
-    own = ServiceTimes.of_all(kind.profile.slower(policy.slowness), policy.service,
+    profiled = ServiceTimes.of_all(worker_type.profile.slower(policy.slowness), policy.service,
                               policy.latency_ms.shape[1])
     model, batch = policy.actions.T
-    row = np.array([own.models.index(name) for name in stated.models])
-    ratio = stated.mean_ms[model, batch - 1] / own.mean_ms[row[model], batch - 1]
+    row = np.array([profiled.models.index(name) for name in stated.models])
+    ratio = stated.mean_ms[model, batch - 1] / profiled.mean_ms[row[model], batch - 1]
     return float(np.maximum(ratio, 1.0 / ratio).max())
 
 
