@@ -23,8 +23,15 @@ from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
 from ramsis.profiles.importers import import_profile
 from ramsis.profiles.importers.runs import Given
 from ramsis.scenario import Scenario, scenario_from_document
-from ramsis.sim import Recorded, Run, SchedulerSpec, SimulationSettings, scheduler, simulate
-from ramsis.sim.cluster import ClusterEngine
+from ramsis.sim import (
+    Engine,
+    Recorded,
+    Run,
+    SchedulerSpec,
+    SimulationSettings,
+    scheduler,
+    simulate,
+)
 
 __all__ = ["check_importer", "check_reader", "check_run", "check_scheduler", "sample_profile",
            "sample_scenario"]
@@ -91,7 +98,8 @@ def check_scheduler(name: str | SchedulerSpec, *, serves_all: bool = True) -> No
     _check_same(whole, _on_fleet(spec, times_ms[:180]), times_ms[180] - times_ms[0])
     if spec.of_fleets is spec:
         for seed in _SEEDS:
-            run, again = (spec.serve(ClusterEngine(sample_scenario(), seed)) for _ in range(2))
+            run, again = (spec.serve(Engine.of_scenario(sample_scenario(), seed))
+                          for _ in range(2))
             check_run(run, serves_all=serves_all)
             _check_same(run, again, np.inf)
 

@@ -45,7 +45,7 @@ from ramsis.scenario import (
     draw_requests,
     scenario_from_document,
 )
-from ramsis.sim.cluster import ClusterEngine, scheduler
+from ramsis.sim import Engine, scheduler
 from ramsis.sim.schedulers.loading.planned import Planned
 
 COMPARED = ("planned", "clockwork", "lru", "round-robin", "random")
@@ -57,7 +57,7 @@ FAR_BELOW = 0.03
 class Pinned(Planned):
     """Holds what it holds at the start, and drops requests for all else."""
 
-    def __init__(self, engine: ClusterEngine) -> None:
+    def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self.fixed = True
 
@@ -178,7 +178,7 @@ def shares_of(
     for name in schedulers:
         begin = time.process_time()
         try:
-            run = ClusterEngine(scenario, seed, requests=requests).serve(scheduler(name))
+            run = Engine.of_scenario(scenario, seed, requests=requests).serve(scheduler(name))
         except RamsisError as error:  # such as plain round-robin's loads without end
             row[name] = None
             row[f"{name}_failed"] = str(error)
@@ -214,7 +214,7 @@ def pinned_share(scenario: Scenario, requests: Requests, seed: int) -> float:
             StartState(f"{kind.name}-{w + 1}" if workers > 1 else kind.name,
                        tuple(names[m] for m in models))
             for w, models in enumerate(held) if models))
-        run = ClusterEngine(there, seed, requests=requests).serve(Pinned)
+        run = Engine.of_scenario(there, seed, requests=requests).serve(Pinned)
         best = max(best, float(run.in_time.mean()))
     return best
 

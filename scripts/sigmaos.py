@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ramsis.files import write_atomic
 from ramsis.scenario import Scenario, scenario_from_document, write_scenario
-from ramsis.sim.cluster import ClusterEngine, Run, scheduler
+from ramsis.sim import Engine, Run, scheduler
 
 Row = dict[str, Any]
 
@@ -96,7 +96,7 @@ TABLES = {
 
 def served(scenario: Scenario, name: str, seed: int) -> Run:
     """One run of a scheduler."""
-    return ClusterEngine(scenario, seed).serve(scheduler(NAMES[name]))
+    return Engine.of_scenario(scenario, seed).serve(scheduler(NAMES[name]))
 
 
 def totals(scenario: Scenario, name: str, seeds: int) -> tuple[NDArray[Any], NDArray[Any]]:

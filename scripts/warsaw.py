@@ -32,7 +32,7 @@ from ramsis.bounds import scenario_bound
 from ramsis.errors import RamsisError
 from ramsis.files import write_atomic
 from ramsis.scenario import Scenario, draw_requests, scenario_from_document, write_scenario
-from ramsis.sim.cluster import ClusterEngine, Run, measure, scheduler
+from ramsis.sim import Engine, Run, measure, scheduler
 
 MINUTES = (
     1767, 2082, 1812, 1708, 1798, 1920, 1839, 1785, 1668, 1758, 3606, 1726, 1740, 1726, 1704,
@@ -130,7 +130,7 @@ def rows(
     found = []
     for name, spec in names.items():
         begun_s = time.process_time()
-        run = ClusterEngine(scenario, seed, requests=requests).serve(scheduler(spec))
+        run = Engine.of_scenario(scenario, seed, requests=requests).serve(scheduler(spec))
         took_s = time.process_time() - begun_s
         metrics = measure(run)
         violations, loading_s = PRINTED.get(name, (None, None))

@@ -15,8 +15,7 @@ from ramsis import memory
 from ramsis.arrivals import Arrivals
 from ramsis.arrivals.sampling import check_amount
 from ramsis.errors import InvalidValueError
-from ramsis.scenario.requests import draw_requests
-from ramsis.sim.engine.requests import ClusterRequests
+from ramsis.sim import Engine
 from tests.cli.command import Run
 from tests.scenario.samples import scenario as scenario_of
 from tests.scenario.samples import stream
@@ -99,7 +98,7 @@ def test_requests_that_a_run_makes_are_counted(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(memory, "available_bytes", lambda: 0.02 * GB)
     scenario = scenario_of(streams=[stream(workload={"users": 1_000_000})])
     with pytest.raises(InvalidValueError, match="streams: too many arrivals"):
-        ClusterRequests(scenario, draw_requests(scenario, 0), 0)
+        Engine.of_scenario(scenario)
 
 
 @pytest.mark.parametrize("words", [

@@ -25,7 +25,7 @@ from ramsis.cluster import Cluster, SloClass, WorkerType
 from ramsis.errors import InvalidTypeError, RamsisError
 from ramsis.mdp.sparse import SparseMDP
 from ramsis.profiles import LatencyTable
-from ramsis.sim.cluster import ClusterEngine, scheduler
+from ramsis.sim import Engine, scheduler
 from ramsis.studies.sharing.gpu.kernels import V100, Launch
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.solve.policy_iteration import solve_on_nodes
@@ -85,7 +85,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "classes": (SloClass(100.0, 1.0),), "worker_types": (WorkerType("a", tiny, 2),),
         "WorkerProblem": worker, "StructuredMDP": structured,
         "created_by": "test", "seeds": (0,), "chain": [[1.0]], "scenario": scenario(),
-        "seed": 0, "specs": [scheduler("lru")], "url": "http://x", "run": ClusterEngine(
+        "seed": 0, "specs": [scheduler("lru")], "url": "http://x", "run": Engine.of_scenario(
             scenario(), seed=0).serve(scheduler("lru")), "launch": Launch((1, 1, 1), (1, 1, 1)),
         "gpu": V100, "model": "a", "gpu_type": "gpu", "mps_share": 0.5, "models_of": tiny.models,
     }

@@ -10,8 +10,7 @@ from ramsis.bounds import scenario_bound
 from ramsis.errors import InvalidValueError
 from ramsis.planning.groups import Grouping, grouping_named, stage_means
 from ramsis.scenario import Scenario, draw_requests
-from ramsis.sim import Estimate, Metrics, measure
-from ramsis.sim.cluster import ClusterEngine, Run, SchedulerSpec, Slowdown
+from ramsis.sim import Engine, Estimate, Metrics, Run, SchedulerSpec, Slowdown, measure
 from ramsis.sim.metrics.groups import GroupFigures
 
 _SUMS = ("late", "dropped", "never_answered", "batches", "loads", "cold_starts")
@@ -46,7 +45,8 @@ class Compared:
         Where groups were asked for, there are means of the stages of a request's time, and ``by``
         has the :meth:`~ramsis.planning.groups.Grouping.row` of each grouping.
         """
-        shares = [one.in_time_share for one in self.metrics if one.in_time_share is not None]
+        shares = [metrics.in_time_share for metrics in self.metrics
+                  if metrics.in_time_share is not None]
         share = Estimate.of(shares)
         row: dict[str, Any] = {
             "scheduler": self.scheduler, "seeds": len(self.seeds),
@@ -58,8 +58,9 @@ class Compared:
             row["share_of_bound"] = share.mean / bound if shares and bound else None
         for name, key in zip(FIGURES, KEYS, strict=True):
             # A share of no requests is none.
-            counted = [one for one in self.metrics if one.queries or name != "violation_rate"]
-            values = [getattr(one, name) for one in counted]
+            counted = [metrics for metrics in self.metrics
+                       if metrics.queries or name != "violation_rate"]
+            values = [getattr(metrics, name) for metrics in counted]
             numbers = [value for value in values if value is not None]
             if name == "queries" or name in _SUMS:
                 row[key] = sum(numbers)
@@ -70,7 +71,7 @@ class Compared:
             row[name] = sum(values) / len(values)
         if self.groups:
             row |= stage_means(self.groups[0][1])
-            row["by"] = {grouping.by: grouping.row(found) for grouping, found in self.groups}
+            row["by"] = {grouping.by: grouping.row(figures) for grouping, figures in self.groups}
         return row
 
 
@@ -94,10 +95,10 @@ def compare(
     on_run : callable
         Called after each run.
     """
-    for name, given in (("schedulers", schedulers), ("seeds", seeds)):
-        if not len(given):
+    for name, values in (("schedulers", schedulers), ("seeds", seeds)):
+        if not len(values):
             raise InvalidValueError("none", where=name, allowed="one or more")
-    groupings = [grouping_named(one, scenario) for one in dict.fromkeys(by)]
+    groupings = [grouping_named(name, scenario) for name in dict.fromkeys(by)]
     grouped: list[list[list[GroupFigures]]] = [[[] for _ in groupings] for _ in schedulers]
     metrics: list[list[Metrics]] = [[] for _ in schedulers]
     bounds: list[float] = []
@@ -109,7 +110,8 @@ def compare(
         if bound_in_time is not None and len(requests):
             bounds.append(bound_in_time.share)
         for i, spec in enumerate(schedulers):
-            run = spec.serve(ClusterEngine(scenario, seed, requests=requests, slowdown=slowdown))
+            run = spec.serve(Engine.of_scenario(scenario, seed, requests=requests,
+                                                slowdown=slowdown))
             metrics[i].append(measure(run))
             figures[i].append(run.figures)
             for kept, grouping in zip(grouped[i], groupings, strict=True):

@@ -40,11 +40,11 @@ class Grouping:
         Counts are sums over the runs. Shares and means are of the requests of all runs, quantiles
         are means over the runs; all are ``None`` without a request or an answer.
         """
-        counts = {name: sum(getattr(one, name) for one in found)
+        counts = {name: sum(getattr(figures, name) for figures in found)
                   for name in (*_COUNTS, "in_time")}
-        stages = np.sum([one.stage_ms for one in found], axis=0)
+        stages = np.sum([figures.stage_ms for figures in found], axis=0)
         answered = counts["in_time"] + counts["late"]
-        quantiles = {name: [getattr(one, name) for one in found] for name in _QUANTILES}
+        quantiles = {name: [getattr(figures, name) for figures in found] for name in _QUANTILES}
         groups: list[dict[str, Any]] = []
         for i, name in enumerate(self.names):
             entry: dict[str, Any] = {"name": name}
@@ -57,7 +57,7 @@ class Grouping:
             groups.append(entry)
         asking = [group for group in groups if group["requests"]]
         worst = min(asking, key=lambda one: one["in_time"], default=None)
-        return {"fairness": jain_index([one["in_time"] for one in asking]) if asking else None,
+        return {"fairness": jain_index([group["in_time"] for group in asking]) if asking else None,
                 "worst": worst and worst["name"], "worst_in_time": worst and worst["in_time"],
                 "groups": groups}
 
@@ -82,8 +82,8 @@ def grouping_named(by: str, scenario: Scenario) -> Grouping:
 
 def stage_means(found: Sequence[GroupFigures]) -> dict[str, float | None]:
     """Mean time of each stage, over the answers to all groups in all runs."""
-    return _means(np.sum([one.stage_ms.sum(axis=1) for one in found], axis=0),
-                  int(sum(one.in_time.sum() + one.late.sum() for one in found)))
+    return _means(np.sum([figures.stage_ms.sum(axis=1) for figures in found], axis=0),
+                  int(sum(figures.in_time.sum() + figures.late.sum() for figures in found)))
 
 
 def _means(stages_ms: FloatArray, answered: int) -> dict[str, float | None]:

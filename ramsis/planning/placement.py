@@ -47,8 +47,9 @@ def placement_problem(
                        for f in asked),
         # A problem wants a number: memory without a limit is what all models take.
         worker_types=tuple(
-            WorkerType(one.name, one.count * one.lanes, one.memory_mb or max(all_mb, _LEAST_MB))
-            for one in scenario.worker_types),
+            WorkerType(kind.name, kind.count * kind.lanes,
+                       kind.memory_mb or max(all_mb, _LEAST_MB))
+            for kind in scenario.worker_types),
         variants=tuple(_variant(scenario, model) for model in held),
     )
 

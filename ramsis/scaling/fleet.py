@@ -42,7 +42,6 @@ from ramsis.scaling import _kernels as kernels
 from ramsis.scaling.forecast import Forecast
 from ramsis.scaling.rule import Observation, ScalingRule
 from ramsis.sim._kernels import RunTerms
-from ramsis.sim.compiled import DrawnRequests
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.schedulers import Policies
 from ramsis.sim.tables import CentralTables, Compiled, Tables, level_of, stack, stack_central
@@ -322,8 +321,8 @@ def play(
         raise out_of_range("arrival_ms", f"{arrivals[0]:g} to {arrivals[-1]:g}",
                            f"0 to {duration_ms:g}, the duration")
     rng = np.random.default_rng(fleet.seed)
-    given = DrawnRequests.drawn(arrivals, duration_ms, rng, draws=tables.draws)
-    station = _STATIONS[tables.dispatch](_Tables(tables, given, fleet), fleet.start)
+    draws = rng.random(len(arrivals) if tables.draws else 0)
+    station = _STATIONS[tables.dispatch](_Tables(tables, arrivals, draws, fleet), fleet.start)
     workers = _Workers(station, fleet, rng.spawn(1)[0])
     decisions = np.zeros((len(edge_ms) - 1, 3), np.int64)  # wanted, active, starting
     decisions[0] = fleet.start, fleet.start, 0
@@ -479,14 +478,16 @@ class _Workers:
 class _Tables:
     """Tables and terms by the number of active workers, ready for a loop."""
 
-    def __init__(self, tables: DecisionTables, given: DrawnRequests, fleet: FleetTerms) -> None:
+    def __init__(
+        self, tables: DecisionTables, arrival_ms: FloatArray, draws: FloatArray, fleet: FleetTerms
+    ) -> None:
         self.tables, self.known = tables, dict[int, tuple[Any, RunTerms]]()
-        self.arrival_ms, window_ms = given.arrival_ms, float(fleet.window_ms)
+        self.arrival_ms, window_ms = arrival_ms, float(fleet.window_ms)
         terms = uniform(RunTerms(
             slo_ms=float(fleet.slo_ms), network_ms=float(tables.network_ms), workers=0, level=-1,
             window_ms=window_ms, shortest_ms=SHORTEST_SPAN * window_ms,
             quantiles_ms=tables.quantiles_ms, quantile_levels=tables.levels,
-            near_level=near_levels(tables.levels), uniform=given.uniform))
+            near_level=near_levels(tables.levels), uniform=draws))
         for workers, compiled in tables.tables.items():
             self.known[workers] = uniform(compiled.tables), terms
 

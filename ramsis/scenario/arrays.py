@@ -59,8 +59,8 @@ class ScenarioArrays:
         copies = np.array([model.copies for model in models])
         kind = np.repeat(np.arange(len(models)), copies)
         counts = [worker_type.count for worker_type in types]
-        load = np.array([[_load_ms(kind, one, False) for kind in models] for one in types])
-        first = np.array([[_load_ms(kind, one, True) for kind in models] for one in types])
+        load, first = (np.array([[_load_ms(model, worker_type, is_first) for model in models]
+                                 for worker_type in types]) for is_first in (False, True))
         places = _places(models)
         chosen = [places[stream.model] for stream in streams]
         return cls(
@@ -71,8 +71,8 @@ class ScenarioArrays:
             streams=tuple(stream.name for stream in streams),
             worker_type=np.repeat(np.arange(len(types)), counts),
             active=np.concatenate([
-                np.arange(one.count) < (one.count if one.active is None else one.active)
-                for one in types]),
+                np.arange(count) < (count if worker_type.active is None else worker_type.active)
+                for worker_type, count in zip(types, counts, strict=True)]),
             type_memory_mb=np.array([worker_type.memory_mb or np.inf for worker_type in types]),
             type_max_models=np.array([worker_type.max_models or np.inf for worker_type in types]),
             kind=kind, family=_families(models),
@@ -82,9 +82,9 @@ class ScenarioArrays:
             batch_sizes=tuple(tuple(tuple(sorted(_listed(model, worker_type))) for model in models)
                               for worker_type in types),
             quantiles_ms=_quantiles_ms(types, models),
-            stream_models=tuple(np.arange(one.start, one.stop) for one in chosen),
-            stream_shares=tuple(_shares(one.shares, len(place))
-                                for one, place in zip(streams, chosen, strict=True)),
+            stream_models=tuple(np.arange(place.start, place.stop) for place in chosen),
+            stream_shares=tuple(_shares(stream.shares, len(place))
+                                for stream, place in zip(streams, chosen, strict=True)),
             start=_start(types, places, start),
         )
 
@@ -102,10 +102,10 @@ class ScenarioArrays:
 def _places(models: Sequence[ScenarioModel]) -> dict[str, range]:
     """The models of each name of a kind or a copy."""
     firsts = [0, *accumulate(model.copies for model in models)]
-    places = {one.name: range(first, first + one.copies)
-              for one, first in zip(models, firsts, strict=False)}
-    for one, first in zip(models, firsts, strict=False):
-        for i, name in enumerate(one.instance_names()):
+    places = {model.name: range(first, first + model.copies)
+              for model, first in zip(models, firsts, strict=False)}
+    for model, first in zip(models, firsts, strict=False):
+        for i, name in enumerate(model.instance_names()):
             places.setdefault(name, range(first + i, first + i + 1))
     return places
 
@@ -114,17 +114,18 @@ def _families(models: Sequence[ScenarioModel]) -> IntArray:
     """A number for each model; the same for all of a family."""
     numbers: dict[str, int] = {}
     families: list[int] = []
-    for one in models:
-        for _ in range(one.copies):
-            own = len(families)
-            families.append(own if one.family is None else numbers.setdefault(one.family, own))
+    for model in models:
+        for _ in range(model.copies):
+            number = len(families)
+            families.append(number if model.family is None
+                            else numbers.setdefault(model.family, number))
     return np.array(families)
 
 
 def _listed(model: ScenarioModel, kind: ScenarioWorkerType) -> dict[int, tuple[float, ...]]:
     """Quantiles by batch size of a model on a worker type."""
-    return {one.batch: one.quantiles_ms or (one.latency_ms or 0.0,) for one in model.latency
-            if one.worker_type == kind.name}
+    return {entry.batch: entry.quantiles_ms or (entry.latency_ms or 0.0,)
+            for entry in model.latency if entry.worker_type == kind.name}
 
 
 def _quantiles_ms(
@@ -147,15 +148,15 @@ def _finer(values: FloatArray, width: int) -> FloatArray:
     """Quantiles at the midpoints of more parts."""
     if len(values) in (1, width):
         return np.broadcast_to(values, (width,))
-    own = (np.arange(len(values)) + 0.5) / len(values)
-    return np.asarray(np.interp((np.arange(width) + 0.5) / width, own, values))
+    levels = (np.arange(len(values)) + 0.5) / len(values)
+    return np.asarray(np.interp((np.arange(width) + 0.5) / width, levels, values))
 
 
 def _load_ms(model: ScenarioModel, kind: ScenarioWorkerType, first: bool) -> float:
     """Time to load a model onto a worker type."""
-    for one in model.load:
-        if one.worker_type == kind.name:
-            return one.first_load_ms if first and one.first_load_ms is not None else one.load_ms
+    for load in model.load:
+        if load.worker_type == kind.name:
+            return load.first_load_ms if first and load.first_load_ms is not None else load.load_ms
     if first and model.first_load_ms is not None:
         return model.first_load_ms
     if model.load_ms is not None:

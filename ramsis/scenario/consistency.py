@@ -114,13 +114,13 @@ def _check_streams(check: _Check, scenario: Scenario) -> None:
                                 value=stream.cores, allowed=f"at most {most_cores}")
         if stream.after is not None:
             check.known(f"streams[{i}].after", "stream", stream.after, streams)
-        chain, one = [stream.name], stream.after
-        while one is not None and one in streams:
-            chain.append(one)
-            if one in chain[:-1]:
+        chain, before = [stream.name], stream.after
+        while before is not None and before in streams:
+            chain.append(before)
+            if before in chain[:-1]:
                 raise check.refusal(f"streams[{i}].after", "streams wait for each other",
                                     value=" after ".join(chain), allowed="no cycle")
-            one = streams[one].after
+            before = streams[before].after
 
 
 def _check_start(check: _Check, scenario: Scenario) -> None:

@@ -34,8 +34,8 @@ _MODELS = {"type": "array", "items": {"type": "string", "minLength": 1}, "minIte
 
 def _one_or_more(item: Fields, key: str) -> tuple[float, ...]:
     """A number, or a list of them."""
-    one = not isinstance(item.value(key), list)
-    return (item.number(key, POSITIVE),) if one else tuple(item.numbers(key, POSITIVE))
+    alone = not isinstance(item.value(key), list)
+    return (item.number(key, POSITIVE),) if alone else tuple(item.numbers(key, POSITIVE))
 
 
 def _check_rising(values: tuple[float, ...], item: Fields, key: str) -> None:

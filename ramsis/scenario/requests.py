@@ -1,4 +1,4 @@
-"""The requests of a scenario's streams, drawn with a seed.
+"""Requests, and how those of a scenario's streams are drawn with a seed.
 
 Each stream has random numbers of its own, so what it sends does not depend on the others, nor on
 who serves. Requests of closed loops, and of streams that begin after another has ended, depend on
@@ -7,14 +7,16 @@ the answers: the engine makes them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.errors import whole
+from ramsis.scenario.records import Stream
 from ramsis.scenario.scenario import Scenario
+
+_NONE = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,63 +24,82 @@ class Requests:
     """Requests in the order of their arrival, arrays of shape (n,)."""
 
     arrival_ms: FloatArray  # rising or equal
-    # model, stream: as numbered in :class:`~ramsis.scenario.arrays.ScenarioArrays`
-    model: IntArray
-    stream: IntArray
-    # earliest_ms, deadline_ms: an answer is in time from the one to the other; times of the
-    # clock, not lengths
-    earliest_ms: FloatArray
-    deadline_ms: FloatArray
+    slo_ms: FloatArray  # deadline after arrival, of each request or of all, shape (n,) or (1,)
+    # model, stream: as numbered in :class:`~ramsis.scenario.arrays.ScenarioArrays`; empty where
+    # nothing depends on them
+    model: IntArray = field(default_factory=_NONE.copy)
+    stream: IntArray = field(default_factory=_NONE.copy)
+    # an answer before is too early; empty where none is
+    earliest_ms: FloatArray = field(default_factory=lambda: np.empty(0))
+    # the number that draws the service time of a batch whose first request it is; empty where
+    # service times are fixed, or the numbers are drawn as a run needs them
+    uniform: FloatArray = field(default_factory=lambda: np.empty(0))
 
     def __len__(self) -> int:
         return len(self.arrival_ms)
 
+    def part(self, chosen: IntArray) -> Requests:
+        """Return some of the requests, without what they ask for."""
+        return Requests(
+            self.arrival_ms[chosen],
+            self.slo_ms[chosen] if len(self.slo_ms) == len(self) else self.slo_ms,
+            uniform=self.uniform[chosen] if len(self.uniform) else self.uniform)
+
+    @property
+    def deadline_ms(self) -> FloatArray:
+        """When the answer to each request is due, shape (n,)."""
+        return self.arrival_ms + self.slo_ms
+
 
 def stream_generator(stream: int, seed: int) -> np.random.Generator:
-    """The random numbers of a stream; a seed below 0 is refused."""
+    """Return the random numbers of a stream; a seed below 0 is refused."""
     whole(0).check("not a seed", seed=seed)
     return np.random.default_rng(np.random.SeedSequence((seed, stream)))
 
 
 def draw_requests(scenario: Scenario, seed: int) -> Requests:
-    """The requests of all streams that come by themselves.
+    """Draw the requests of all streams that come by themselves.
 
     Parameters
     ----------
     seed : int
         >= 0.
     """
-    drawn = [draw_stream(scenario, i, stream_generator(i, seed))
-             for i, stream in enumerate(scenario.streams)
-             if stream.after is None and stream.workload.loop is None]
-    return _together(drawn)
+    arrays = scenario.arrays
+    parts = [(np.empty(0), _NONE, _NONE)]
+    for i, stream in enumerate(scenario.streams):
+        if stream.after is None and stream.workload.loop is None:
+            arrival_ms, model = draw_stream(stream, arrays.stream_models[i],
+                                            arrays.stream_shares[i], scenario.duration_ms,
+                                            stream_generator(i, seed))
+            parts.append((arrival_ms, model, np.full(len(model), i)))
+    arrival_ms, model, number = map(np.concatenate, zip(*parts, strict=True))
+    order = np.argsort(arrival_ms, kind="stable")
+    arrival_ms, model, number = arrival_ms[order], model[order], number[order]
+    slo_ms, earliest_ms = np.array(
+        [(stream.slo_ms, stream.earliest_ms) for stream in scenario.streams])[number].T
+    return Requests(arrival_ms, slo_ms, model, number, arrival_ms + earliest_ms)
 
 
 def draw_stream(
-    scenario: Scenario, index: int, rng: np.random.Generator, begin_ms: float = 0.0
-) -> Requests:
-    """The requests of a stream whose time 0 is ``begin_ms``."""
-    stream, arrays = scenario.streams[index], scenario.arrays
-    models, shares = arrays.stream_models[index], arrays.stream_shares[index]
+    stream: Stream, models: IntArray, shares: FloatArray, duration_ms: float,
+    rng: np.random.Generator,
+) -> tuple[FloatArray, IntArray]:
+    """Draw the requests of a stream: when each arrives, and the model that it asks for.
+
+    Parameters
+    ----------
+    models, shares : ndarrays
+        The models that requests go to, and the probability of each.
+    duration_ms : float
+        How long requests arrive, from the beginning of the stream on.
+    """
     arrivals, choice = rng.spawn(2)
-    found = stream.workload.draw(scenario.duration_ms - begin_ms, len(models), arrivals)
-    arrival_ms = begin_ms + found.times_ms
-    if found.copy is not None:
-        model = models[found.copy]
-    elif len(models) == 1:
-        model = np.full(len(arrival_ms), models[0])
-    else:
-        upto = np.cumsum(shares)
-        place = np.searchsorted(upto, choice.random(len(arrival_ms)) * upto[-1], side="right")
-        model = models[np.minimum(place, len(models) - 1)]
-    return Requests(arrival_ms, model, np.full(len(arrival_ms), index, dtype=np.int64),
-                    arrival_ms + stream.earliest_ms, arrival_ms + stream.slo_ms)
-
-
-def _together(parts: Sequence[Requests]) -> Requests:
-    names = ("arrival_ms", "model", "stream", "earliest_ms", "deadline_ms")
-    kinds = (np.float64, np.int64, np.int64, np.float64, np.float64)
-    joined = [np.concatenate([np.empty(0, dtype=kind), *(getattr(part, name) for part in parts)])
-              for name, kind in zip(names, kinds, strict=True)]
-    order = np.argsort(joined[0], kind="stable")
-    return Requests(*(one[order] for one in joined))
+    drawn = stream.workload.draw(duration_ms, len(models), arrivals)
+    if drawn.copy is not None:
+        return drawn.times_ms, models[drawn.copy]
+    if len(models) == 1:
+        return drawn.times_ms, np.full(len(drawn.times_ms), models[0])
+    upto = np.cumsum(shares)
+    place = np.searchsorted(upto, choice.random(len(drawn.times_ms)) * upto[-1], side="right")
+    return drawn.times_ms, models[np.minimum(place, len(models) - 1)]

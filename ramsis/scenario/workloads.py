@@ -234,9 +234,9 @@ class FunctionTrace(_InFile):
         counts = counts[self.first_function::self.every]
         counts = self.scale * counts[:, self.first_minute:self.last_minute]
         check_amount(float(counts.sum()))
-        found = [_in_minutes(row, self.within, rng) for row in counts]
-        copy = np.repeat(np.arange(len(found)) % copies, [len(one) for one in found])
-        times = np.concatenate([np.empty(0), *found])
+        times_ms = [_in_minutes(row, self.within, rng) for row in counts]
+        copy = np.repeat(np.arange(len(times_ms)) % copies, [len(times) for times in times_ms])
+        times = np.concatenate([np.empty(0), *times_ms])
         order = np.argsort(times, kind="stable")
         kept = order[times[order] < self.length_ms(duration_ms)]
         return Drawn(self.start_ms + times[kept], copy[kept])

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from ramsis.arrivals.trace import RateTrace, Recorded
 from ramsis.checks import check_arguments
-from ramsis.sim.engine import FleetEngine, Scheduler, SchedulerError
+from ramsis.scenario import Requests
+from ramsis.sim.engine import Engine, Running, Scheduler, SchedulerError, Slowdown, World
 from ramsis.sim.experiment import (
     SimulationSettings,
     check_load,
@@ -53,10 +54,10 @@ __all__ = [
     "ClosedLoop",
     "ClusterPlan",
     "ConstantLoad",
+    "Engine",
     "Estimate",
     "Fixed",
     "Fleet",
-    "FleetEngine",
     "FleetScheduler",
     "Fleets",
     "Greedy",
@@ -69,16 +70,20 @@ __all__ = [
     "Policies",
     "RateTrace",
     "Recorded",
+    "Requests",
     "Run",
+    "Running",
     "Scheduler",
     "SchedulerError",
     "SchedulerSpec",
     "SimulationResult",
     "SimulationSettings",
     "SlowSpells",
+    "Slowdown",
     "Symphony",
     "TimeSeries",
     "Workload",
+    "World",
     "check_load",
     "measure",
     "over_time",

@@ -22,7 +22,7 @@ MOST_REQUESTS = 1_000_000  # of a burst, as many as fit into memory with their t
 
 @dataclass(frozen=True)
 class Burst:
-    """A workload with a burst in the middle, of which schedulers are not told."""
+    """A workload with a burst in the middle that schedulers do not know of."""
 
     workload: Workload
     requests: int  # that arrive at one moment, from 1 to MOST_REQUESTS

@@ -23,9 +23,10 @@ from ramsis.plugins import blamed
 from ramsis.profiles.values import DELAY_MS
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.runtime.policy_set import Level
+from ramsis.scenario import Requests
 from ramsis.settings import documented, setting, settings_of
-from ramsis.sim.engine import FleetEngine
-from ramsis.sim.fleet import MAX_BATCH, Fleet, Fleets, drawn_slos
+from ramsis.sim.engine import Engine
+from ramsis.sim.fleet import MAX_BATCH, Fleet, Fleets
 from ramsis.sim.metrics import Metrics, measure
 from ramsis.sim.plan import (
     ClusterPlan,
@@ -87,7 +88,7 @@ class SimulationSettings:
 
     @property
     def told_slowness(self) -> float:
-        """The slowness that schedulers are told."""
+        """Factor on service times that schedulers count on."""
         return self.slowness if self.stated_slowness is None else self.stated_slowness
 
     def stated_qps(self, workload: Workload | ClosedLoop) -> float | None:
@@ -163,62 +164,59 @@ def simulate(
 
 
 def streams(seed: int) -> tuple[np.random.Generator, ...]:
-    """The random numbers of a run: arrivals, service draws, SLO classes, routing."""
+    """Return the random generators of a run: arrivals, service draws, SLO classes, routing."""
     return tuple(np.random.default_rng(part) for part in np.random.SeedSequence(seed).spawn(4))
 
 
 def run_cluster(
     plan: ClusterPlan, workload: Workload | ClosedLoop, seed: int, settings: SimulationSettings
 ) -> Run:
-    """One run of a scheduler that was prepared for a cluster; errors as of :func:`simulate`."""
+    """Run a scheduler that was prepared for a cluster once; errors are those of :func:`simulate`.
+
+    The compiled kernels serve where they can: every station has one, arrivals are known
+    beforehand, and the load is stated or there is one station. Else the plain engine does.
+    """
     arrivals, service, classes, routing = streams(seed)
     stated_qps, fleets = settings.stated_qps(workload), plan.fleets
+    duration_ms, monitor_ms = workload.duration_ms, settings.monitor_ms
     level = _level(plan, stated_qps)
-    one = None if level is None else _only_station(level, fleets)
-    own = fleets.fleets if one is None else (one.fleet,)
+    alone = None if level is None else _only_station(level, fleets)
+    requests: Requests | ClosedLoop
+    if isinstance(workload, ClosedLoop):
+        _check_closed(workload, plan, settings)
+        requests = workload
+    else:
+        compiled = (level is not None and have_kernels(level) and settings.slow_spells is None
+                    and settings.engine != "plain"
+                    and (alone is not None or stated_qps is not None))
+        requests = fleets.draw(workload, arrivals, classes, service if compiled else None)
+        if compiled:
+            from ramsis.sim.compiled import replay, replay_level, routes
+
+            assert level is not None
+            if alone is not None and alone.plan.compiled is not None:
+                return replay(alone.fleet, alone.plan.compiled, requests, duration_ms, stated_qps,
+                              monitor_ms)
+            assert stated_qps is not None
+            route = routes(level, fleets, requests, routing.random(len(requests)))
+            return replay_level(level, fleets, requests, duration_ms, route, stated_qps)
+        if settings.engine == "compiled":
+            why = "not table-driven" if settings.slow_spells is None else (
+                "compiled loops know no slow spells")
+            raise InvalidValueError(why, where="engine", value=plan.name,
+                                    allowed="engine plain or auto")
+        check_amount(len(requests), bytes_each=_BYTES_EACH)
     spells = NO_SPELLS
     if settings.slow_spells is not None:  # of a stream of their own, after those of all runs
         slow = np.random.default_rng(np.random.SeedSequence(seed).spawn(5)[4])
-        spells = settings.slow_spells.drawn(fleets.workers, workload.duration_ms, slow)
-    if isinstance(workload, ClosedLoop):
-        _check_closed(workload, plan, settings)
-        engine = FleetEngine(own, workload, workload.duration_ms, service, stated_qps,
-                             settings.monitor_ms, spells=spells)
-        engine.seed = seed
-        return _plain(engine, plan, one, None, routing)
-    times = workload.arrivals_ms(arrivals)
-    slos = drawn_slos(fleets.classes, len(times), classes)
-    if (settings.engine != "plain" and settings.slow_spells is None and level is not None
-            and have_kernels(level)):
-        from ramsis.sim.compiled import DrawnRequests, replay, replay_level, routes
-
-        given = DrawnRequests.drawn(times, workload.duration_ms, service, slos,
-                                    draws=fleets.fleets[0].draws)
-        if one is not None and one.plan.compiled is not None:
-            return replay(one.fleet, one.plan.compiled, given, stated_qps, settings.monitor_ms)
-        if stated_qps is not None:
-            route = routes(level, fleets, slos, routing.random(len(times)))
-            return replay_level(level, fleets, given, route, stated_qps)
-    if settings.engine == "compiled":
-        why = "not table-driven" if settings.slow_spells is None else (
-            "compiled loops know no slow spells")
-        raise InvalidValueError(why, where="engine", value=plan.name,
-                                allowed="engine plain or auto")
-    check_amount(len(times), bytes_each=_BYTES_EACH)
-    engine = FleetEngine(own, times, workload.duration_ms, service, stated_qps,
-                         settings.monitor_ms, slos, spells)
-    engine.seed = seed
-    return _plain(engine, plan, one, None if slos is None else slos.tolist(), routing)
-
-
-def _plain(
-    engine: FleetEngine, plan: ClusterPlan, one: StationPlan | None,
-    request_slo_ms: Sequence[float] | None, routing: np.random.Generator,
-) -> Run:
-    """The plain engine, for the only station ``one`` or for several."""
-    if one is not None:
-        with blamed(f"scheduler {one.plan.own} failed") if one.plan.own else nullcontext():
-            return engine.serve(one.plan.start)
+        spells = settings.slow_spells.drawn(fleets.workers, duration_ms, slow)
+    engine = Engine.of_fleets(
+        fleets.fleets if alone is None else (alone.fleet,), requests, duration_ms, service,
+        stated_qps, monitor_ms=monitor_ms, seed=seed, spells=spells)
+    if alone is not None:
+        source = alone.plan.own
+        with blamed(f"scheduler {source} failed") if source else nullcontext():
+            return engine.serve(alone.plan.start)
     drawn: list[float] = []
 
     def uniform(place: int) -> float:
@@ -226,21 +224,21 @@ def _plain(
             drawn.extend(routing.random(_BLOCK).tolist())
         return drawn[place]
 
-    return engine.serve(lambda whole: RoutedByLevel(whole, plan, request_slo_ms, uniform))
+    return engine.serve(lambda whole: RoutedByLevel(whole, plan, uniform))
 
 
 def _level(plan: ClusterPlan, stated_qps: float | None) -> Level[StationPlan] | None:
-    """The level that serves all the time; None where it changes with the load."""
+    """Return the level that serves all the time; None where it changes with the load."""
     if stated_qps is not None:
         return plan.levels.at(stated_qps).level
     return plan.levels.levels[0] if len(plan.levels.levels) == 1 else None
 
 
 def _only_station(level: Level[StationPlan], fleets: Fleets) -> StationPlan | None:
-    """The station that has all workers, if there is one."""
-    one = level.stations[0].policy
+    """Return the station that has all workers, if there is one."""
+    station = level.stations[0].policy
     alone = len(level.stations) == len(fleets.fleets) == 1
-    return one if alone and len(one.workers) == fleets.workers else None
+    return station if alone and len(station.workers) == fleets.workers else None
 
 
 def _check_closed(
@@ -257,7 +255,7 @@ def _check_closed(
 
 
 def largest_batch(schedulers: Sequence[ClusterScheduler]) -> int:
-    """Largest batch that the workers of a comparison run."""
+    """Return the largest batch that the workers of a comparison run."""
     return max([MAX_BATCH, *(scheduler.max_batch for scheduler in schedulers)])
 
 

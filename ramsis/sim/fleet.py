@@ -1,8 +1,7 @@
-"""The workers of a cluster, made ready for simulation: those that run alike are one fleet.
+"""The workers of a cluster for simulation: workers with the same service times are one fleet.
 
-How long batches take, fixed at a statistic or drawn, is said in
-:mod:`ramsis.cluster.service_times`. What schedulers see of it is the latency table, at p95 where
-times are drawn.
+Batches take the times of :mod:`ramsis.cluster.service_times`, fixed at a statistic or drawn.
+Schedulers see the latency table, at p95 where times are drawn.
 """
 
 from __future__ import annotations
@@ -22,7 +21,9 @@ from ramsis.errors import check_positive
 from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.profiles.values import DELAY_MS
 from ramsis.runtime.policy_set import ALL_WORKERS
+from ramsis.scenario import Requests
 from ramsis.sim.run import Site
+from ramsis.sim.workload import Workload
 
 SERVICES = ("p95", "distribution", "p99", "p90", "p50", "mean")
 """What service times can be."""
@@ -56,7 +57,7 @@ class Fleet:
         network_ms: float = 0.0,
         max_batch: int = MAX_BATCH,
     ) -> Fleet:
-        """The fleet that serves with a profile's models.
+        """Return a fleet that serves with the models of a profile.
 
         Parameters
         ----------
@@ -73,25 +74,27 @@ class Fleet:
         return fleet
 
     @classmethod
-    def of_type(cls, one: WorkerType, cluster: Cluster, service: str, max_batch: int) -> Fleet:
-        """The workers of a type of a cluster."""
-        table = seen_table(one.profile, service, max_batch)
-        times = ServiceTimes.of_all(one.profile, service, max_batch)
-        if one.speed != 1.0:
-            table = replace(table, latency_ms=table.latency_ms / one.speed)
-            times = times.scaled(1.0 / one.speed)
-        return cls(table, times, one.count or 0, float(cluster.slo_ms),
+    def from_worker_type(
+        cls, worker_type: WorkerType, cluster: Cluster, service: str, max_batch: int
+    ) -> Fleet:
+        """Return the workers of one type of a cluster."""
+        table = seen_table(worker_type.profile, service, max_batch)
+        times = ServiceTimes.of_all(worker_type.profile, service, max_batch)
+        if worker_type.speed != 1.0:
+            table = replace(table, latency_ms=table.latency_ms / worker_type.speed)
+            times = times.scaled(1.0 / worker_type.speed)
+        return cls(table, times, worker_type.count or 0, float(cluster.slo_ms),
                    classes=cluster.classes if len(cluster.classes) > 1 else ())
 
     def slower(self, slowness: float, told: float) -> Fleet:
-        """The same workers when batches take so many times as long.
+        """Return a copy whose batches take longer by a factor.
 
         Parameters
         ----------
         slowness : float
-            > 0.
+            The factor, > 0.
         told : float
-            The slowness that schedulers are told, > 0.
+            The factor that schedulers count on, > 0.
         """
         return replace(
             self, slowness=told,
@@ -112,6 +115,24 @@ class Fleet:
     def draws(self) -> bool:
         """Whether service times are drawn."""
         return self.service_times.distributed
+
+    def requests(
+        self, arrival_ms: FloatArray, *, slo_ms: FloatArray | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> Requests:
+        """Return requests that arrive at some times.
+
+        Parameters
+        ----------
+        slo_ms : ndarray, shape (n,), optional
+            Deadline of each after its arrival; by default that of the fleet.
+        rng : Generator, optional
+            Of the numbers that draw service times, where they are drawn.
+        """
+        count = len(arrival_ms) if rng is not None and self.draws else 0
+        return Requests(
+            arrival_ms, np.array([self.slo_ms]) if slo_ms is None else slo_ms,
+            uniform=np.empty(0) if rng is None else rng.random(count))
 
     @cached_property
     def site(self) -> Site:
@@ -167,29 +188,48 @@ class Fleets:
             The slowness that schedulers are told, > 0; by default the true one.
         """
         DELAY_MS.check("not a delay", network_ms=network_ms)
-        told = slowness if told_slowness is None else told_slowness
-        check_positive(slowness=slowness, told_slowness=told)
+        told_factor = slowness if told_slowness is None else told_slowness
+        check_positive(slowness=slowness, told_slowness=told_factor)
         types, classes = cluster.worker_types, cluster.classes
         service = service or cluster.default_service
-        made = [replace(Fleet.of_type(one, cluster, service, max_batch).slower(slowness, told),
-                        network_ms=float(network_ms)) for one in types]
-        lowest = min(float(one.table.latency_ms[:, 0].min()) for one in made)
+        by_type = [replace(Fleet.from_worker_type(worker_type, cluster, service, max_batch)
+                           .slower(slowness, told_factor), network_ms=float(network_ms))
+                   for worker_type in types]
+        lowest = min(float(fleet.table.latency_ms[:, 0].min()) for fleet in by_type)
         if lowest > classes[0].slo_ms:
             raise below_every_latency(classes[0].slo_ms, lowest,
                                       whose="SLO of a class" if len(classes) > 1 else "SLO")
-        alike = numbered_alike([one.service_times for one in made])
+        alike = numbered_alike([fleet.service_times for fleet in by_type])
         fleets = tuple(
-            replace(made[alike.index(kind)], workers=sum(
-                one.workers for one, own in zip(made, alike, strict=True) if own == kind))
+            replace(by_type[alike.index(kind)], workers=sum(
+                fleet.workers for fleet, number in zip(by_type, alike, strict=True)
+                if number == kind))
             for kind in range(max(alike) + 1))
-        return cls(fleets, {one.name: own.workers for one, own in zip(types, made, strict=True)},
-                   {one.name: kind for one, kind in zip(types, alike, strict=True)}, classes)
+        names = [worker_type.name for worker_type in types]
+        workers = [fleet.workers for fleet in by_type]
+        return cls(fleets, dict(zip(names, workers, strict=True)),
+                   dict(zip(names, alike, strict=True)), classes)
 
     @classmethod
     def of_one(cls, fleet: Fleet) -> Fleets:
-        """A single fleet."""
+        """Return a cluster that is a single fleet."""
         return cls((fleet,), {ALL_WORKERS: fleet.workers}, {ALL_WORKERS: 0},
                    fleet.classes or (SloClass(fleet.slo_ms),))
+
+    def draw(
+        self, workload: Workload, arrivals: np.random.Generator, classes: np.random.Generator,
+        service: np.random.Generator | None = None,
+    ) -> Requests:
+        """Draw the requests of a workload.
+
+        Parameters
+        ----------
+        arrivals, classes, service : Generator
+            Of arrival times, of SLO classes, and of the numbers that draw service times.
+        """
+        arrival_ms = workload.arrivals_ms(arrivals)
+        return self.fleets[0].requests(
+            arrival_ms, slo_ms=drawn_slos(self.classes, len(arrival_ms), classes), rng=service)
 
     @property
     def workers(self) -> int:
@@ -224,12 +264,12 @@ def site_of(fleets: Sequence[Fleet]) -> Site:
 
 
 def drawn_slos(
-    classes: Sequence[SloClass], queries: int, rng: np.random.Generator
+    classes: Sequence[SloClass], requests: int, rng: np.random.Generator
 ) -> FloatArray | None:
-    """The SLO of each of some queries, (n,), by the classes' shares; None with one SLO for all."""
+    """Draw the SLO of each request by the shares of the classes, (n,); None with one class."""
     if len(classes) == 1:
         return None
     upto = np.cumsum([slo_class.share for slo_class in classes])
-    place = np.searchsorted(upto[:-1], rng.random(queries), side="right")
+    place = np.searchsorted(upto[:-1], rng.random(requests), side="right")
     slos: FloatArray = np.array([slo_class.slo_ms for slo_class in classes])[place]
     return slos

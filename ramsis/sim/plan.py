@@ -149,8 +149,8 @@ def _one_level(
         Station(str(plan.number), (ALL_WORKERS,), len(plan.workers), inf,
                 {slo_class.slo_ms: share for slo_class in fleets.classes}, plan)
         for share, plan in stations), {})
-    return ClusterPlan(name, fleets, PolicySet(
-        [level], fleets.worker_types, {one.slo_ms: one.share for one in fleets.classes}))
+    shares = {slo_class.slo_ms: slo_class.share for slo_class in fleets.classes}
+    return ClusterPlan(name, fleets, PolicySet([level], fleets.worker_types, shares))
 
 
 def have_kernels(level: Level[StationPlan]) -> bool:

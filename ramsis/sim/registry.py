@@ -22,7 +22,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, cast
 
@@ -30,7 +30,7 @@ from ramsis.errors import InputFileError, InvalidValueError, RamsisError
 from ramsis.plugins import blamed, own, source_of
 from ramsis.runtime import LoadMonitor
 from ramsis.settings import parse
-from ramsis.sim.engine import ClusterEngine, FleetEngine, Scheduler
+from ramsis.sim.engine import Engine, Scheduler
 from ramsis.sim.fleet import Fleet, Fleets
 from ramsis.sim.plan import ClusterPlan, FleetScheduler, Plan
 from ramsis.sim.run import Run
@@ -58,15 +58,15 @@ class Schedulers(Mapping[str, _Kind]):
 
     def __getitem__(self, name: str) -> _Kind:
         """A scheduler by its name."""
-        found = self._own.get(name) or _offered()[name]
-        if not isinstance(found, EntryPoint):
-            return found
+        kind = self._own.get(name) or _offered()[name]
+        if not isinstance(kind, EntryPoint):
+            return kind
         try:
-            loaded = found.load()
+            loaded = kind.load()
         except Exception as error:  # of a package of others
             raise InputFileError(f"cannot be imported ({error})", where=f"scheduler {name}",
-                                 value=found.value) from error
-        return _is_scheduler(loaded, found.value)
+                                 value=kind.value) from error
+        return _is_scheduler(loaded, kind.value)
 
     def __contains__(self, name: object) -> bool:
         return name in self._own or name in _offered()
@@ -80,7 +80,7 @@ class Schedulers(Mapping[str, _Kind]):
 
 @cache
 def _offered() -> Mapping[str, EntryPoint]:
-    return {one.name: one for one in entry_points(group=GROUP)}
+    return {entry.name: entry for entry in entry_points(group=GROUP)}
 
 
 def _policies(files: str) -> Policies:
@@ -108,8 +108,7 @@ class SchedulerSpec:
     """A scheduler and its parameters, for any fleet and scenario that it can serve.
 
     Called with an engine, it makes the scheduler of a run. On a fleet, one that is made for each
-    run decides about all workers, of one type; requests ask for the model that
-    :attr:`~ramsis.sim.engine.FleetEngine.asked` says.
+    run decides about all workers, of one type.
     """
 
     text: str  # as it was named
@@ -128,8 +127,8 @@ class SchedulerSpec:
         """Return the object that is prepared for fleets."""
         if _is_class(self.kind):
             return self
-        made: FleetScheduler = self.kind(**self.parameters)
-        return made
+        fleet_scheduler: FleetScheduler = self.kind(**self.parameters)
+        return fleet_scheduler
 
     @property
     def max_batch(self) -> int:
@@ -151,12 +150,7 @@ class SchedulerSpec:
         """Compute what all runs on a fleet share; errors are those of the scheduler."""
         if self.of_fleets is not self:
             return self.of_fleets.prepare(fleet)
-        return Plan(self.name, self._start, own=self.own)
-
-    def _start(self, engine: Any) -> Scheduler[Any]:
-        assert isinstance(engine, FleetEngine)
-        engine.requests.ask_for(engine.asked)
-        return cast("Scheduler[Any]", self.kind(engine, **self.parameters))
+        return Plan(self.name, partial(self.kind, **self.parameters), own=self.own)
 
     def document(self) -> dict[str, Any]:
         """Return all that results depend on, including the source file of a user's scheduler."""
@@ -164,10 +158,10 @@ class SchedulerSpec:
         code = None if source is None else hashlib.sha256(source.read_bytes()).hexdigest()
         return {"name": self.name, **self.parameters, "code": code}
 
-    def __call__(self, engine: ClusterEngine) -> Scheduler[Any]:
+    def __call__(self, engine: Engine) -> Scheduler[Any]:
         """The scheduler of a run on a scenario."""
         if _is_class(self.kind):
-            if not _declared(self.kind, ClusterEngine):
+            if not _declared(self.kind, Engine):
                 engine.monitor = LoadMonitor()  # it may ask for the load
             return cast("Scheduler[Any]", self.kind(engine, **self.parameters))
         plan = self.of_fleets.prepare(engine.fleet)
@@ -175,7 +169,7 @@ class SchedulerSpec:
         # A fleet's scheduler sees of an engine no more than a group of workers.
         return plan.start(engine)
 
-    def serve(self, engine: ClusterEngine) -> Run:
+    def serve(self, engine: Engine) -> Run:
         """Serve the requests of an engine."""
         if self.own is None:
             return engine.serve(self)
@@ -199,12 +193,12 @@ def scheduler(
     error : type of RamsisError
         What is raised.
     """
-    name, _, rest = text.partition(":")
+    name, _, parameters = text.partition(":")
     place = None
     if name in known:
         kind = known[name]
-    elif rest:
-        attribute, _, rest = rest.partition(":")
+    elif parameters:
+        attribute, _, parameters = parameters.partition(":")
         place = name = f"{name}:{attribute}"
         kind = _is_scheduler(own(name, "scheduler", option="--scheduler", error=error), name)
     else:
@@ -214,7 +208,7 @@ def scheduler(
     takes = dict(inspect.signature(kind).parameters)
     if _is_class(kind):
         takes.pop(next(iter(takes)))  # the engine
-    spec = SchedulerSpec(text, kind, read_parameters(name, rest, takes, error), place)
+    spec = SchedulerSpec(text, kind, read_parameters(name, parameters, takes, error), place)
     if not _is_class(kind):
         _ = spec.of_fleets  # what is out of range is refused now
     return spec
@@ -224,24 +218,24 @@ def read_parameters(
     name: str, text: str, takes: Mapping[str, inspect.Parameter], error: type[RamsisError]
 ) -> dict[str, Any]:
     """The values in ``key=value,…``; arguments as of :func:`scheduler`."""
-    takes = {key: one for key, one in takes.items()
-             if one.kind in (one.KEYWORD_ONLY, one.POSITIONAL_OR_KEYWORD)}
-    given: dict[str, Any] = {}
+    takes = {key: parameter for key, parameter in takes.items()
+             if parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)}
+    values: dict[str, Any] = {}
     for part in filter(None, text.split(",")):
         key, equals, value = part.partition("=")
         key = key.strip().replace("-", "_")
-        if key not in takes or not equals or key in given:
+        if key not in takes or not equals or key in values:
             near = get_close_matches(key, takes, _NEAR) or list(takes)
             raise error("not a parameter of the scheduler", where=f"scheduler {name}",
                         value=part,
-                        allowed=", ".join(f"{one}={_word(takes[one])}" for one in near)
+                        allowed=", ".join(f"{known}={_word(takes[known])}" for known in near)
                         or "none")
-        given[key] = _value(takes[key], value, f"scheduler {name}: {key}", error)
-    for key, one in takes.items():
-        if one.default is one.empty and key not in given:
+        values[key] = _value(takes[key], value, f"scheduler {name}: {key}", error)
+    for key, parameter in takes.items():
+        if parameter.default is parameter.empty and key not in values:
             raise error("parameter is missing", where=f"scheduler {name}",
                         value=f"{name}:{text}" if text else name, allowed=f"{name}:{key}=…")
-    return given
+    return values
 
 
 def _is_class(kind: object) -> bool:
@@ -251,8 +245,8 @@ def _is_class(kind: object) -> bool:
 
 def _declared(kind: _Kind, engine: type) -> bool:
     """Whether a class says that it is a ``Scheduler[…]`` of an engine."""
-    bases = (base for one in cast("type", kind).__mro__
-             for base in vars(one).get("__orig_bases__", ()))
+    bases = (base for parent in cast("type", kind).__mro__
+             for base in vars(parent).get("__orig_bases__", ()))
     return any(engine in getattr(base, "__args__", ()) for base in bases)
 
 

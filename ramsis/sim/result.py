@@ -89,12 +89,12 @@ class SimulationResult:
         """
         check_known("unknown figure", figure, FIGURES, "figure")
         seen = [metrics for metrics in self.metrics if metrics.queries] or self.metrics
-        values = [getattr(one, figure)
-                  for one in (seen if figure in _OF_REQUESTS else self.metrics)]
-        found = Estimate.of([float(v) for v in values if v is not None], confidence)
-        if figure not in _WITH_VIOLATIONS or found.half_width is None:
-            return found
-        return replace(found, half_width=max(found.half_width, self._unseen(confidence)))
+        values = [getattr(metrics, figure)
+                  for metrics in (seen if figure in _OF_REQUESTS else self.metrics)]
+        estimate = Estimate.of([float(v) for v in values if v is not None], confidence)
+        if figure not in _WITH_VIOLATIONS or estimate.half_width is None:
+            return estimate
+        return replace(estimate, half_width=max(estimate.half_width, self._unseen(confidence)))
 
     def _unseen(self, confidence: float) -> float:
         """Half-width of the violation rate where there are few violations, else 0."""
@@ -111,24 +111,24 @@ class SimulationResult:
 
     @property
     def accuracy(self) -> float:
-        """Mean accuracy of the queries in time; NaN without any."""
+        """Mean accuracy of the requests in time; NaN without any."""
         return self.estimate("accuracy").mean
 
     @property
     def violation_rate(self) -> float:
-        """Mean share of the queries not in time."""
+        """Mean share of the requests not in time."""
         return self.estimate("violation_rate").mean
 
     @property
     def effective_accuracy(self) -> float:
-        """Mean over all queries of the accuracy if in time, else 0."""
+        """Mean over all requests of the accuracy if in time, else 0."""
         return self.estimate("effective_accuracy").mean
 
     def model_share(self) -> dict[str, float]:
-        """Mean share of each model in the answered queries, the most used first."""
+        """Mean share of each model in the answered requests, the most used first."""
         names = {name for metrics in self.metrics for name in metrics.model_share}
-        share = {name: float(np.mean([one.model_share.get(name, 0.0) for one in self.metrics]))
-                 for name in names}
+        share = {name: float(np.mean([metrics.model_share.get(name, 0.0)
+                                      for metrics in self.metrics])) for name in names}
         return dict(sorted(share.items(), key=lambda item: (-item[1], item[0])))
 
     def row(self) -> dict[str, Any]:
@@ -156,8 +156,10 @@ class SimulationResult:
         """Means and intervals as a table, for notebooks."""
         return html_table((Column("figure", ""), Column("mean", "mean", ".5g"),
                            Column("half_width", "±", ".2g")), [
-            {"figure": name.replace("_", " "), "mean": one.mean, "half_width": one.half_width}
-            for name in _SHOWN for one in (self.estimate(name),) if not math.isnan(one.mean)],
+            {"figure": name.replace("_", " "), "mean": estimate.mean,
+             "half_width": estimate.half_width}
+            for name in _SHOWN for estimate in (self.estimate(name),)
+            if not math.isnan(estimate.mean)],
             caption=f"{self.scheduler}, {self.workers} workers, SLO {self.slo_ms:g} ms, "
                     f"{len(self.seeds)} seeds")
 
@@ -173,8 +175,8 @@ class SimulationResult:
                     "workers": self.workers, "slo_ms": self.slo_ms, "service": self.service,
                     "monitor": self.monitored, "duration_s": self.duration_ms / 1000.0}
         return pd.DataFrame([
-            {**settings, "seed": seed, **{name: getattr(one, name) for name in FIGURES}}
-            for seed, one in zip(self.seeds, self.metrics, strict=True)
+            {**settings, "seed": seed, **{name: getattr(metrics, name) for name in FIGURES}}
+            for seed, metrics in zip(self.seeds, self.metrics, strict=True)
         ])
 
 

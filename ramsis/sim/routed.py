@@ -17,11 +17,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ramsis.runtime.policy_set import Level
-from ramsis.sim.engine import FleetEngine, Scheduler, WorkerGroup
+from ramsis.sim.engine import Engine, Scheduler, WorkerGroup
 from ramsis.sim.plan import ClusterPlan, StationPlan
 
 
-class Routed(Scheduler[FleetEngine]):
+class Routed(Scheduler[Engine]):
     """Routes each request to a station when it arrives; the station's scheduler decides the rest.
 
     Parameters
@@ -33,7 +33,7 @@ class Routed(Scheduler[FleetEngine]):
     """
 
     def __init__(
-        self, engine: FleetEngine, stations: Sequence[StationPlan], route: Callable[[int], int]
+        self, engine: Engine, stations: Sequence[StationPlan], route: Callable[[int], int]
     ) -> None:
         super().__init__(engine)
         self.whole, self.route = engine, route
@@ -47,11 +47,11 @@ class Routed(Scheduler[FleetEngine]):
         self.opened += 1
         self.station_of = [-1] * len(self.whole.workers)
         self.first, self.schedulers = list[int](), list[Scheduler[WorkerGroup]]()
-        for one in stations:
-            self.first.append(one.workers.start)
-            for worker in one.workers:
-                self.station_of[worker] = one.number
-            self.schedulers.append(one.plan.start(StationView(self, one)))
+        for station in stations:
+            self.first.append(station.workers.start)
+            for worker in station.workers:
+                self.station_of[worker] = station.number
+            self.schedulers.append(station.plan.start(StationView(self, station)))
 
     def on_arrival(self, request: int) -> None:
         """Route the request."""
@@ -80,27 +80,25 @@ class RoutedByLevel(Routed):
 
     Parameters
     ----------
-    engine : FleetEngine
+    engine : Engine
         With the fleets of the plan.
-    request_slo_ms : sequence of float, or None
-        Of each request, where there are several classes.
     uniform : callable
         A number of each request, by which it is routed.
     """
 
     def __init__(
-        self, engine: FleetEngine, plan: ClusterPlan, request_slo_ms: Sequence[float] | None,
-        uniform: Callable[[int], float],
+        self, engine: Engine, plan: ClusterPlan, uniform: Callable[[int], float]
     ) -> None:
-        self.levels, self.slos, self.uniform = plan.levels, request_slo_ms, uniform
-        self.slo_ms = plan.fleets.classes[0].slo_ms
+        self.levels, self.uniform = plan.levels, uniform
+        self.slos_ms = [stream.slo_ms for stream in engine.world.streams]
+        self.stream = engine.requests.stream
         self.changes = engine.monitored and len(plan.levels.levels) > 1
         self.level = self.levels.at(engine.load_qps()).level
         super().__init__(engine, _stations(self.level), self.station)
 
     def station(self, request: int) -> int:
         """The station of a request, by the runtime's own routing."""
-        slo_ms = self.slo_ms if self.slos is None else self.slos[request]
+        slo_ms = self.slos_ms[self.stream[request]]
         return self.level.route(slo_ms, self.uniform(request)).policy.number
 
     def on_arrival(self, request: int) -> None:
@@ -177,7 +175,7 @@ class StationView:
 
     @property
     def monitored(self) -> bool:
-        """As of the engine."""
+        """Whether the load is anticipated by the monitor and so changes during the run."""
         return self._engine.monitored
 
     def load_qps(self) -> float:
@@ -190,8 +188,8 @@ class StationView:
 
     def idle_workers(self) -> list[int]:
         """The idle workers, the one that has been idle longest first."""
-        own = [worker for worker in range(self.fleet.workers) if self.is_idle(worker)]
-        return sorted(own, key=lambda worker: self._routed.idle_since[self._first + worker])
+        idle = [worker for worker in range(self.fleet.workers) if self.is_idle(worker)]
+        return sorted(idle, key=lambda worker: self._routed.idle_since[self._first + worker])
 
     def in_service(self) -> list[int]:
         """Requests in each worker's batch."""
@@ -203,8 +201,8 @@ class StationView:
 
     def run(self, worker: int, model: int, requests: Sequence[int]) -> int:
         """Start a batch on an idle worker of the station; errors as of the engine."""
-        known = 0 <= worker < self.fleet.workers
-        return self._engine.run(self._first + worker if known else -1, self._first_model + model,
+        exists = 0 <= worker < self.fleet.workers
+        return self._engine.run(self._first + worker if exists else -1, self._first_model + model,
                                 requests)
 
     def drop(self, request: int) -> None:

@@ -133,10 +133,10 @@ class Run:
     @cached_property
     def answered_ms(self) -> FloatArray:
         """When each request was answered, shape (n,); infinite if it was not."""
-        found = _of_batch(self.finish_ms, self.batch_of, np.inf)
+        answered_ms = _of_batch(self.finish_ms, self.batch_of, np.inf)
         if len(self.processed_ms):
-            found = np.where(np.isnan(self.processed_ms), found, self.processed_ms)
-        return found
+            answered_ms = np.where(np.isnan(self.processed_ms), answered_ms, self.processed_ms)
+        return answered_ms
 
     @cached_property
     def response_ms(self) -> FloatArray:
@@ -185,10 +185,10 @@ class Run:
 
         That is, its model was loaded onto the worker that ran it after the request had arrived.
         """
-        found = np.zeros(self.requests, dtype=bool)
+        cold = np.zeros(self.requests, dtype=bool)
         ran = np.flatnonzero(self.batch_of >= 0)
         if not len(ran) or not len(self.load_model):
-            return found
+            return cold
         models = len(self.models)
         load_key = self.load_worker.astype(np.int64) * models + self.load_model
         batch = self.batch_of[ran]
@@ -199,9 +199,9 @@ class Run:
         order = np.argsort(loads)
         at = key * stretch_ms + self.start_ms[batch] + _ROUNDING_MS
         last = order[np.maximum(np.searchsorted(loads[order], at, side="right") - 1, 0)]
-        found[ran] = ((load_key[last] == key) & (loads[last] <= at)
+        cold[ran] = ((load_key[last] == key) & (loads[last] <= at)
                       & (self.load_end_ms[last] > self.arrival_ms[ran]))
-        return found
+        return cold
 
     def active_ms(self, until_ms: float | None = None) -> FloatArray:
         """For how long each worker was active or starting, shape (W,).

@@ -38,8 +38,8 @@ class DrawnSpells:
         """How much longer a batch takes that starts now."""
         if len(self.first) == 1:
             return 1.0
-        own = self.edge_ms[self.first[worker] : self.first[worker + 1]]
-        return self.factor if np.searchsorted(own, now_ms, side="right") % 2 else 1.0
+        edges_ms = self.edge_ms[self.first[worker] : self.first[worker + 1]]
+        return self.factor if np.searchsorted(edges_ms, now_ms, side="right") % 2 else 1.0
 
 
 NO_SPELLS = DrawnSpells(np.empty(0), np.zeros(1, dtype=np.int64), 1.0)
@@ -66,11 +66,11 @@ class SlowSpells:
         >>> SlowSpells.parse("share=0.05,factor=3,length-ms=100")
         SlowSpells(share=0.05, factor=3.0, length_ms=100.0)
         """
-        names = [one.name for one in fields(cls)]
+        names = [item.name for item in fields(cls)]
         pairs = [part.partition("=") for part in text.split(",")]
-        given = {name.strip().replace("-", "_"): value for name, _, value in pairs}
+        texts = {name.strip().replace("-", "_"): value for name, _, value in pairs}
         try:
-            numbers = {name: float(value) for name, value in given.items()}
+            numbers = {name: float(value) for name, value in texts.items()}
         except ValueError:
             numbers = {}
         if sorted(numbers) != sorted(names) or len(pairs) != len(names):
@@ -81,13 +81,13 @@ class SlowSpells:
     @classmethod
     def recorded(cls, measurement: Mapping[str, Any], where: str = "slow_spells") -> SlowSpells:
         """Return the slow spells that a profile's measurement recorded (``slow_spells``)."""
-        found = measurement.get("slow_spells")
-        names = [one.name for one in fields(cls)]
-        if not (isinstance(found, Mapping) and all(name in found for name in names)):
+        recorded = measurement.get("slow_spells")
+        names = [item.name for item in fields(cls)]
+        if not (isinstance(recorded, Mapping) and all(name in recorded for name in names)):
             raise InvalidValueError(
                 "the profile records no slow spells", where=where, value="profile",
                 allowed="share=S,factor=F,length-ms=L, or a profile that `profile measure` made")
-        return cls(**{name: float(found[name]) for name in names})
+        return cls(**{name: float(recorded[name]) for name in names})
 
     def drawn(self, workers: int, duration_ms: float, rng: np.random.Generator) -> DrawnSpells:
         """The spells of a run in which requests arrive for so long."""
@@ -97,12 +97,12 @@ class SlowSpells:
         edges: list[FloatArray] = []
         for _ in range(workers):
             slow = bool(rng.random() < self.share)
-            own = np.zeros(1 if slow else 0)  # a spell that began before the run
+            edges_ms = np.zeros(1 if slow else 0)  # a spell that began before the run
             at = 0.0
             while at < horizon_ms:
                 lengths = rng.exponential(means[::-1] if slow else means, size=(cycles, 2))
                 more = at + np.cumsum(lengths)
-                own, at = np.append(own, more), float(more[-1])
-            edges.append(own[own < horizon_ms])
-        first = np.cumsum([0, *(len(own) for own in edges)])
+                edges_ms, at = np.append(edges_ms, more), float(more[-1])
+            edges.append(edges_ms[edges_ms < horizon_ms])
+        first = np.cumsum([0, *(len(edges_ms) for edges_ms in edges)])
         return DrawnSpells(np.concatenate(edges), first, self.factor)

@@ -17,7 +17,8 @@ from typing import Protocol
 import numpy as np
 
 from ramsis.arrays import BoolArray, FloatArray, IntArray
-from ramsis.sim.engine import FleetEngine, Scheduler, WorkerGroup
+from ramsis.scenario import Requests
+from ramsis.sim.engine import Engine, Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import Plan, StationPlan
 from ramsis.sim.routed import Routed
@@ -30,7 +31,7 @@ NOT_SENT = -1
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where requests of a stream go: to a use of a station, with a share of all."""
+    """Destination of a share of a stream's requests: a use of a station."""
 
     station: int
     use: int
@@ -90,7 +91,7 @@ def requests_of(streams: Sequence[QueryStream], duration_ms: float, seed: int) -
     """Draw the requests of a run and where each is routed."""
     drawn = [_drawn(stream, i, duration_ms, np.random.SeedSequence((seed, i)))
              for i, stream in enumerate(streams)]
-    together = RoutedRequests(*(np.concatenate([getattr(one, name) for one in drawn])
+    together = RoutedRequests(*(np.concatenate([getattr(requests, name) for requests in drawn])
                                 for name in ("arrival_ms", "slo_ms", "stream", "station", "use")))
     return together.only(np.argsort(together.arrival_ms, kind="stable"))
 
@@ -118,17 +119,20 @@ def run_streams(
     Service times have to be fixed; where they were drawn, what a station draws would depend on
     the others.
     """
-    station, use = requests.station.tolist(), requests.use.tolist()
+    route, use = requests.station.tolist(), requests.use.tolist()
+    requests_sent = len(route)
     counts = np.bincount(requests.station, minlength=len(stations))
     firsts = accumulate((station.fleet.workers for station in stations), initial=0)
-    plans = [StationPlan(i, one.fleet, range(first, first + one.fleet.workers),
-                         Plan(str(i), partial(one.start, use_of=use.__getitem__)),
-                         float(count) / max(len(station), 1))
-             for i, (one, first, count) in enumerate(zip(stations, firsts, counts, strict=False))]
-    load_qps = 1000.0 * len(station) / duration_ms
-    engine = FleetEngine([station.fleet for station in stations], requests.arrival_ms, duration_ms,
-                    np.random.default_rng(0), load_qps, request_slo_ms=requests.slo_ms)
-    return engine.serve(lambda whole: Routed(whole, plans, station.__getitem__))
+    plans = [StationPlan(i, station.fleet, range(first, first + station.fleet.workers),
+                         Plan(str(i), partial(station.start, use_of=use.__getitem__)),
+                         float(count) / max(requests_sent, 1))
+             for i, (station, first, count) in enumerate(
+                 zip(stations, firsts, counts, strict=False))]
+    load_qps = 1000.0 * requests_sent / duration_ms
+    engine = Engine.of_fleets(
+        [station.fleet for station in stations], Requests(requests.arrival_ms, requests.slo_ms),
+        duration_ms, np.random.default_rng(0), load_qps)
+    return engine.serve(lambda whole: Routed(whole, plans, route.__getitem__))
 
 
 @dataclass(frozen=True, slots=True)

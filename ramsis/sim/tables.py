@@ -135,10 +135,11 @@ def stack(levels: Sequence[TableOfLevel]) -> Tables:
             # One bucket back, so that rounding can never start above the right bin.
             low_ms = (np.arange(buckets) - 1) / per_ms[i]
             first_bin[i] = np.maximum(np.searchsorted(edges, low_ms, side="right") - 1, 0)
-    own = np.array([shape[0] for shape in shapes])
+    rows_of_level = np.array([shape[0] for shape in shapes])
     return Tables(
         load_qps=np.array([level.load_qps for level in ordered], dtype=float),
-        rows=own, last=own - np.array([level.overflow[1] == 0 for level in ordered]),
+        rows=rows_of_level,
+        last=rows_of_level - np.array([level.overflow[1] == 0 for level in ordered]),
         slack_ms=slack, per_ms=per_ms, first_bin=first_bin, model=model, batch=batch,
     )
 

@@ -30,11 +30,11 @@ def write_timeline(runs: Mapping[str, Run], path: str | os.PathLike[str]) -> Non
 
 def timeline(runs: Mapping[str, Run]) -> dict[str, Any]:
     """The trace of some runs, each under its name."""
-    found: list[Event] = []
+    events: list[Event] = []
     for process, (name, run) in enumerate(runs.items(), start=1):
-        found.append(_named(process, 0, name, "process_name"))
-        found.extend(_events(process, run))
-    return {"displayTimeUnit": "ms", "traceEvents": found}
+        events.append(_named(process, 0, name, "process_name"))
+        events.extend(_events(process, run))
+    return {"displayTimeUnit": "ms", "traceEvents": events}
 
 
 def lanes_of(run: Run) -> np.ndarray[Any, np.dtype[np.int64]]:

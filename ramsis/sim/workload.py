@@ -1,4 +1,4 @@
-"""Workloads: when queries arrive.
+"""Workloads: when requests arrive.
 
 A workload is any object with
 
@@ -7,8 +7,8 @@ A workload is any object with
 - ``varies``: whether the load changes over time, so that schedulers anticipate it by the monitor,
 - ``arrivals_ms(rng)``: sorted arrival times in [0, duration_ms).
 
-A closed loop is the exception: when its queries arrive depends on when they are answered, so the
-plain engine makes its arrivals.
+A closed loop is the exception: its requests arrive after others have been answered, so the plain
+engine makes its arrivals.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ramsis.errors import check_not_negative, check_number_of, check_positive
 
 @runtime_checkable
 class Workload(Protocol):
-    """See the module's description."""
+    """A source of requests whose arrival times are known beforehand."""
 
     @property
     def duration_ms(self) -> float:
@@ -37,7 +37,7 @@ class Workload(Protocol):
 
     @property
     def load_qps(self) -> float | None:
-        """Mean load in queries per second, where it is known."""
+        """Mean load in requests per second, where it is known."""
         ...
 
     @property
@@ -81,7 +81,7 @@ class ConstantLoad:
 
     @property
     def varies(self) -> bool:
-        """A constant load does not."""
+        """Whether the load changes over time: it does not."""
         return False
 
     def arrivals_ms(self, rng: np.random.Generator) -> FloatArray:
@@ -94,7 +94,7 @@ class ConstantLoad:
 class ClosedLoop:
     """Users who each wait for an answer, think, and ask again, until ``duration_ms``.
 
-    All ask at time 0; a user whose query is dropped thinks and asks again, one who is never
+    All ask at time 0; a user whose request is dropped thinks and asks again, one who is never
     answered is lost.
     """
 
@@ -109,9 +109,9 @@ class ClosedLoop:
 
     @property
     def load_qps(self) -> None:
-        """Depends on the answers."""
+        """Mean load: not known beforehand, as it depends on the answers."""
 
     @property
     def varies(self) -> bool:
-        """With the answers."""
+        """Whether the load changes over time: it does, with the answers."""
         return True

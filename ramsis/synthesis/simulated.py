@@ -46,8 +46,8 @@ from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
 from ramsis.policy.records import RESPONSES, Replay, Simulated
 from ramsis.profiles import LatencyTable
-from ramsis.sim import ConstantLoad, Fleet, Policies
-from ramsis.sim.compiled import DrawnRequests, replay
+from ramsis.sim import ConstantLoad, Fleet, Policies, Requests
+from ramsis.sim.compiled import replay
 from ramsis.sim.experiment import streams
 from ramsis.sim.fleet import drawn_slos
 from ramsis.sim.plan import Plan
@@ -60,7 +60,7 @@ from ramsis.worker.problem.actions import LateRule
 __all__ = ["MOST_BURSTY", "SETTLES", "Drawn", "Simulated", "bursty_queries", "can_be_replayed",
            "measured", "one_worker", "prepared_policy", "settles", "simulated", "tolerance_of"]
 
-Drawn = dict[tuple[float, float, int], DrawnRequests]
+Drawn = dict[tuple[float, float, int], Requests]
 """Arrivals and service draws of runs, kept for further policies, by load, duration and seed."""
 
 _FOR_EVER_MS = 1e9
@@ -282,18 +282,19 @@ def _windows(
                             Arrivals.of(policy.arrivals, own=own_arrivals))
     for seed, starts_full in zip(seeds, full, strict=False):
         key = policy.load_qps, workload.duration_ms, seed
-        given = None if drawn is None else drawn.get(key)
-        if given is None:
-            given = _given(policy, fleet, workload, seed, starts_full)
+        requests = None if drawn is None else drawn.get(key)
+        if requests is None:
+            requests = _requests(policy, fleet, workload, seed, starts_full)
             if drawn is not None:
-                drawn[key] = given
-        yield replay(fleet, plan.compiled, given, policy.load_qps), since_ms, until_ms
+                drawn[key] = requests
+        yield (replay(fleet, plan.compiled, requests, workload.duration_ms, policy.load_qps),
+               since_ms, until_ms)
 
 
-def _given(
+def _requests(
     policy: Policy, fleet: Fleet, workload: ConstantLoad, seed: int, full: bool
-) -> DrawnRequests:
-    """What a run is given: the same as any run of the workload with that seed.
+) -> Requests:
+    """Draw the requests of a run, the same as for any run of the workload with that seed.
 
     Where the queue is ``full`` at first, as many requests as arrive within the SLO come before.
     """
@@ -302,8 +303,8 @@ def _given(
     if full:
         waiting = math.ceil(policy.load_qps / 1000.0 * policy.slo_ms)
         times = np.concatenate([np.zeros(waiting), times])
-    return DrawnRequests.drawn(times, workload.duration_ms, service,
-                               drawn_slos(policy.classes, len(times), classes), draws=fleet.draws)
+    return fleet.requests(times, slo_ms=drawn_slos(policy.classes, len(times), classes),
+                          rng=service)
 
 
 def _at_load(excess: FloatArray, values: FloatArray) -> Estimate:

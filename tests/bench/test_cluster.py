@@ -18,7 +18,7 @@ import pytest
 
 from ramsis.bounds import scenario_bound
 from ramsis.scenario import Requests, Scenario, draw_requests
-from ramsis.sim.cluster import ClusterEngine, Run, scheduler
+from ramsis.sim import Engine, Run, scheduler
 from ramsis.sim.registry import SCHEDULERS
 from ramsis.sim.schedulers import FLEET_SCHEDULERS
 from tests.bench.ledger import Ledger
@@ -40,7 +40,7 @@ def script() -> ModuleType:
 
 
 def served(scenario: Scenario, requests: Requests, name: str) -> Run:
-    return ClusterEngine(scenario, requests=requests).serve(scheduler(name))
+    return Engine.of_scenario(scenario, requests=requests).serve(scheduler(name))
 
 
 LEAST_IN_TIME = {

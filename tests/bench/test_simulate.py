@@ -30,7 +30,7 @@ from ramsis.sim import (
     Run,
     simulate,
 )
-from ramsis.sim.engine import FleetEngine
+from ramsis.sim.engine import Engine
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from tests.bench.cases import SLO_MS, WORKERS
 from tests.bench.ledger import Ledger
@@ -67,15 +67,16 @@ def arrivals(queries: int) -> NDArray[np.float64]:
 
 
 def compiled(fleet: Fleet, plan: Plan, times: NDArray[np.float64], load: float | None) -> Run:
-    from ramsis.sim.compiled import DrawnRequests, replay
+    from ramsis.sim.compiled import replay
 
     assert plan.compiled is not None
-    return replay(fleet, plan.compiled, DrawnRequests.drawn(
-        times, float(times[-1]), np.random.default_rng(1), draws=fleet.draws), load)
+    return replay(fleet, plan.compiled, fleet.requests(times, rng=np.random.default_rng(1)),
+                  float(times[-1]), load)
 
 
 def plain(fleet: Fleet, plan: Plan, times: NDArray[np.float64], load: float | None) -> Run:
-    engine = FleetEngine((fleet,), times, float(times[-1]), np.random.default_rng(1), load)
+    engine = Engine.of_fleets((fleet,), fleet.requests(times), float(times[-1]),
+                              np.random.default_rng(1), load)
     return engine.serve(plan.start)
 
 

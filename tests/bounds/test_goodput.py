@@ -15,7 +15,7 @@ from ramsis.bounds import _kernels as kernels
 from ramsis.bounds.goodput import _Priced
 from ramsis.errors import InvalidValueError
 from ramsis.scenario import Scenario, draw_requests, scenario_from_document
-from ramsis.sim.cluster import ClusterEngine, measure, scheduler
+from ramsis.sim import Engine, measure, scheduler
 from tests.reference.goodput import best_batches, most_in_time, most_with_loads
 
 _STATED_GAP = 0.06  # of the requests, on average over the tiny instances
@@ -223,7 +223,7 @@ def cluster(seed: int, **changes: Any) -> Scenario:
 def test_no_simulated_schedule_is_above(name: str, seed: int) -> None:
     scenario = cluster(seed)
     found = scenario_bound(scenario, draw_requests(scenario, seed))
-    run = ClusterEngine(scenario, seed).serve(scheduler(name))
+    run = Engine.of_scenario(scenario, seed).serve(scheduler(name))
     figures = measure(run)
     assert found is not None
     assert figures.in_time <= found.in_time

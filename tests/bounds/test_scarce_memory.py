@@ -12,7 +12,7 @@ import pytest
 from ramsis.bounds import GoodputBound, ReleasedRequests, Servers, goodput_bound, scenario_bound
 from ramsis.planning import SCHEDULERS, scheduler_named
 from ramsis.scenario import Scenario, draw_requests, scenario_from_document
-from ramsis.sim.cluster import ClusterEngine, SchedulerError, measure, scheduler
+from ramsis.sim import Engine, SchedulerError, measure, scheduler
 from ramsis.sim.schedulers import FLEET_SCHEDULERS
 from tests.reference.cluster_program import SmallCluster, most_with_memory
 from tests.slow import slow_after
@@ -110,7 +110,7 @@ def test_cores_limit_what_is_in_time(cores: int, of_each: int, places: int) -> N
     in_time = places * (10_700.0 / 140.0)
     assert found.in_time <= in_time + 1
     assert found.in_time >= min(0.9 * in_time, len(requests))
-    run = ClusterEngine(scenario, 3, requests=requests).serve(scheduler("sigmaos"))
+    run = Engine.of_scenario(scenario, 3, requests=requests).serve(scheduler("sigmaos"))
     assert measure(run).in_time <= found.in_time
 
 
@@ -151,7 +151,8 @@ def above(seed: int) -> list[str]:
     higher = []
     for name in names:
         with suppress(SchedulerError):  # round-robin may load without end
-            run = scheduler_named(name).serve(ClusterEngine(scenario, seed, requests=requests))
+            run = scheduler_named(name).serve(
+                Engine.of_scenario(scenario, seed, requests=requests))
             if measure(run).in_time > found.in_time:
                 higher.append(name)
     return higher

@@ -296,7 +296,7 @@ def test_a_scenario_out_of_reach_says_what_is_reached(
     refused(run("capacity", *words, "--max-workers", "gpu=1"), 4, "no scheduler reaches this on 1",
             "allowed: at least 0.")
     own = tmp_path / "own.py"
-    own.write_text("from ramsis.sim.cluster import Scheduler\n\n"
+    own.write_text("from ramsis.sim import Scheduler\n\n"
                    "class Idle(Scheduler):\n    pass\n")
     ran = run("capacity", *words, "--scheduler", f"{own}:Idle", "--scheduler", "clockwork",
               "--max-workers", "gpu=6", "--max-violation", "0.2")

@@ -19,7 +19,7 @@ from tests.scenario.samples import document, model, stream
 
 OF_FLEETS = {*FLEET_SCHEDULERS, "policies"}  # which load nothing
 OWN = '''
-from ramsis.sim.cluster import Scheduler
+from ramsis.sim import Scheduler
 
 class Lazy(Scheduler):
     def __init__(self, engine, factor: float, keep: bool = True):
@@ -192,7 +192,7 @@ def test_what_a_scheduler_of_ones_own_raises_is_told_in_a_line(
 ) -> None:
     own = tmp_path / "mine.py"
     own.write_text(code_of_mine.replace(
-        "BASE", "from ramsis.sim.cluster import Scheduler\nclass Mine(Scheduler):"))
+        "BASE", "from ramsis.sim import Scheduler\nclass Mine(Scheduler):"))
     code, out, err = run("simulate", file, "--scheduler", f"{own}:Mine")
     assert code == 3
     assert err.startswith(f"error: {own}, {message}".replace("OWN", str(own)))
@@ -208,7 +208,7 @@ def test_the_engine_may_have_any_name_in_a_scheduler_of_ones_own(
     run: Run, file: str, tmp_path: Path
 ) -> None:
     own = tmp_path / "mine.py"
-    own.write_text("from ramsis.sim.cluster import Scheduler\nclass Mine(Scheduler):\n"
+    own.write_text("from ramsis.sim import Scheduler\nclass Mine(Scheduler):\n"
                    " def __init__(self, cluster, most=3):\n  super().__init__(cluster)\n")
     assert run("simulate", file, "--scheduler", f"{own}:Mine:most=4").code == 0
 

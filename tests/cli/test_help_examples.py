@@ -84,7 +84,7 @@ def workplace(tmp_path: Path, example_set: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "ncu.csv").write_text(LONG)
     (tmp_path / "scenario.json").write_text(json.dumps(document()))
     (tmp_path / "own.py").write_text(
-        "from ramsis.sim.cluster import Scheduler\n\n\nclass Mine(Scheduler):\n"
+        "from ramsis.sim import Scheduler\n\n\nclass Mine(Scheduler):\n"
         "    def __init__(self, engine, alpha: float):\n        super().__init__(engine)\n")
     (tmp_path / "answering.py").write_text("def zero(x):\n    return x[:, 0]\n")
     names = [model.name for model in profiles.load("digits-cpu").models]

@@ -14,8 +14,8 @@ from ramsis.errors import InvalidValueError
 from ramsis.planning import compare, scheduler_named
 from ramsis.planning.groups import GROUPINGS, grouping_named, stage_means
 from ramsis.scenario import Scenario, scenario_from_document
+from ramsis.sim import Engine, measure
 from ramsis.sim import Run as SimulatedRun
-from ramsis.sim.cluster import ClusterEngine, measure
 from ramsis.sim.metrics.groups import jain_index
 from tests.cli.command import Run, refused
 from tests.scenario.samples import document, model, stream
@@ -103,7 +103,7 @@ def agree(run: SimulatedRun, scenario: Scenario, by: str) -> dict[str, Any]:
 @pytest.mark.parametrize("seed", slow_after(10, range(40)))
 def test_groups_agree_with_events_of_random_runs(seed: int) -> None:
     made = random_scenario(np.random.default_rng([17, seed]))
-    run = ClusterEngine(made, seed).serve(Chance)
+    run = Engine.of_scenario(made, seed).serve(Chance)
     for by in GROUPINGS:
         agree(run, made, by)
 
@@ -124,7 +124,7 @@ def shared() -> Scenario:
 @pytest.mark.parametrize("scheduler", ["clockwork", "planned", "lru", "round-robin"])
 def test_groups_agree_with_events_of_schedulers(scheduler: str) -> None:
     made = shared()
-    run = scheduler_named(scheduler).serve(ClusterEngine(made, 3))
+    run = scheduler_named(scheduler).serve(Engine.of_scenario(made, 3))
     rows = {by: agree(run, made, by) for by in GROUPINGS}
     assert sum(one["loading_mean_ms"] or 0.0 for one in rows["model"]["groups"]) > 1.0
     assert [one["name"] for one in rows["tenant"]["groups"]] == ["x", "y", "(none)"]

@@ -14,7 +14,7 @@ from ramsis.planning import compare, scheduler_named
 from ramsis.planning.placement import placement_problem
 from ramsis.planning.planned import held_of_placement
 from ramsis.scenario import Scenario
-from ramsis.sim.cluster import ClusterEngine
+from ramsis.sim import Engine, World
 from tests.cli.command import Run
 from tests.scenario.samples import document, model, scenario, stream
 
@@ -62,10 +62,10 @@ def placed_scenario(tmp_path: Path, **changes: Any) -> tuple[Scenario, Path]:
 
 def test_the_planned_scheduler_holds_what_a_placement_says(tmp_path: Path) -> None:
     made, path = placed_scenario(tmp_path)
-    held = held_of_placement(str(path), made)
+    held = held_of_placement(str(path), World.of_scenario(made))
     wanted = {(worker, model) for worker, models in held.items() for model in models}
     assert len(wanted) == 2
-    run = ClusterEngine(made, 0).serve(scheduler_named(f"planned:placement={path}"))
+    run = Engine.of_scenario(made, 0).serve(scheduler_named(f"planned:placement={path}"))
     begun = {(int(w), int(m)) for w, m, at in zip(run.load_worker, run.load_model,
                                                   run.load_start_ms, strict=True) if at == 0.0}
     assert begun == wanted

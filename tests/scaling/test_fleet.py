@@ -15,7 +15,7 @@ from ramsis.scaling.fleet import DROPPED, LOST, NEVER_ANSWERED
 from ramsis.scaling.forecast import Forecast
 from ramsis.scaling.rules import Hpa
 from ramsis.sim import Fleet, Policies
-from ramsis.sim.compiled import DrawnRequests, replay
+from ramsis.sim.compiled import replay
 from tests.central import samples as central
 from tests.scaling.twin import Central, OwnQueues
 from tests.sim.samples import tiny_policy, with_table
@@ -95,8 +95,8 @@ def test_a_fixed_fleet_is_that_of_the_simulation_bit_for_bit(dispatch: str, serv
     times = np.cumsum(rng.exponential(0.4, 20_000))
     compiled = Policies(levels).prepare(fleet).compiled
     assert compiled is not None
-    drawn = DrawnRequests.drawn(times, 1e5, np.random.default_rng(3))
-    plain = replay(fleet, compiled, drawn, None)
+    requests = fleet.requests(times, rng=np.random.default_rng(3))
+    plain = replay(fleet, compiled, requests, 1e5, None)
     run = play(
         times, DecisionTables.of({4: levels}, fleet), Script([4]),
         FleetTerms(seed=3, **{**SETTING, "start": 4, "duration_s": None}))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ramsis.cluster import ServiceTimes
 from ramsis.policy import Policy
 from ramsis.profiles import LatencyTable, ProfileSet
-from ramsis.sim import Fleet, FleetEngine, Plan, Run, Scheduler
+from ramsis.sim import Engine, Fleet, Plan, Run, Scheduler
 from ramsis.sim.engine import WorkerGroup
 from ramsis.synthesis import generate_policy
 from tests.policy import samples
@@ -67,12 +67,13 @@ def tiny() -> ProfileSet:
 
 
 def run(
-    fleet: Fleet, start: Callable[[FleetEngine], Scheduler], arrivals_ms: list[float],
+    fleet: Fleet, start: Callable[[Engine], Scheduler], arrivals_ms: list[float],
     duration_ms: float = 1000.0, load_qps: float | None = 10.0,
 ) -> Run:
     """One run of the plain engine."""
-    return FleetEngine((fleet,), np.array(arrivals_ms, dtype=float), duration_ms,
-                       np.random.default_rng(0), load_qps).serve(start)
+    requests = fleet.requests(np.array(arrivals_ms, dtype=float))
+    return Engine.of_fleets((fleet,), requests, duration_ms, np.random.default_rng(0),
+                            load_qps).serve(start)
 
 
 class Logged(Scheduler):

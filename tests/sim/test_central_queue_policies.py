@@ -59,14 +59,14 @@ def test_engines_agree_with_any_tables(
 
 
 def _run(fleet, plan, workload, load, engine):  # type: ignore[no-untyped-def]
-    from ramsis.sim.compiled import DrawnRequests
     from ramsis.sim.compiled import replay as compiled
-    from ramsis.sim.engine import FleetEngine
+    from ramsis.sim.engine import Engine
 
     arrivals, rng = workload.arrivals_ms(np.random.default_rng(0)), np.random.default_rng(1)
     if engine == "plain":
-        return FleetEngine((fleet,), arrivals, 1e6, rng, load).serve(plan.start)
-    return compiled(fleet, plan.compiled, DrawnRequests.drawn(arrivals, 1e6, rng), load)
+        return Engine.of_fleets((fleet,), fleet.requests(arrivals), 1e6, rng, load).serve(
+            plan.start)
+    return compiled(fleet, plan.compiled, fleet.requests(arrivals, rng=rng), 1e6, load)
 
 
 @pytest.mark.parametrize(("load_qps", "workers"), [(300.0, 1), (900.0, 4), (2500.0, 4)])

@@ -88,14 +88,15 @@ def test_worker_policies_with_any_tables(
 
 
 def _both(fleet: Fleet, plan: Plan, workload: Recorded, load: float | None) -> tuple[Run, Run]:
-    from ramsis.sim import FleetEngine
-    from ramsis.sim.compiled import DrawnRequests, replay
+    from ramsis.sim import Engine
+    from ramsis.sim.compiled import replay
 
     assert plan.compiled is not None
     times = workload.times_ms
-    plain = FleetEngine((fleet,), times, 1e6, np.random.default_rng(0), load).serve(plan.start)
-    return plain, replay(fleet, plan.compiled, DrawnRequests.drawn(
-        times, 1e6, np.random.default_rng(0)), load)
+    plain = Engine.of_fleets((fleet,), fleet.requests(times), 1e6, np.random.default_rng(0),
+                             load).serve(plan.start)
+    return plain, replay(fleet, plan.compiled,
+                         fleet.requests(times, rng=np.random.default_rng(0)), 1e6, load)
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ramsis.sim.engine import FleetEngine, Scheduler, WorkerGroup
+from ramsis.sim.engine import Engine, Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.run import Run
 from ramsis.sim.schedulers.duty_cycle import DutyCycle
@@ -39,8 +39,9 @@ def served(
     drop: bool = False,
 ) -> Run:
     start = starts(batches, drop=drop)
-    engine = FleetEngine((one,), arrivals, float(arrivals[-1]) + 1.0 if len(arrivals) else 1.0,
-                    np.random.default_rng(0), 1.0)
+    until_ms = float(arrivals[-1]) + 1.0 if len(arrivals) else 1.0
+    engine = Engine.of_fleets((one,), one.requests(arrivals), until_ms, np.random.default_rng(0),
+                              1.0)
     return engine.serve(lambda whole: start(whole, uses.tolist().__getitem__))
 
 

@@ -13,7 +13,7 @@ from ramsis.errors import RamsisError
 from ramsis.sim import (
     ClosedLoop,
     ConstantLoad,
-    FleetEngine,
+    Engine,
     Run,
     Scheduler,
     SchedulerError,
@@ -164,7 +164,8 @@ def test_users_who_do_not_think_and_are_always_dropped_are_stopped() -> None:
 
     loop = ClosedLoop(1, 0.0, 10.0)
     with pytest.raises(SchedulerError, match="dropped without end"):
-        FleetEngine((fleet([[1.0]]),), loop, 10.0, np.random.default_rng(0), None).serve(Refusing)
+        Engine.of_fleets((fleet([[1.0]]),), loop, 10.0, np.random.default_rng(0), None).serve(
+            Refusing)
 
 
 def test_timers_alone_do_not_keep_a_run_going_when_no_query_waits() -> None:
@@ -224,15 +225,15 @@ def test_every_query_of_a_closed_loop_is_accounted_for(
 
 
 def test_a_closed_loop_of_one_user_cycles_through_service_and_thinking() -> None:
-    done = FleetEngine((fleet([[10.0]]),), ClosedLoop(1, 5.0, 60.0), 60.0,
-                       np.random.default_rng(0), None).serve(partial(Logged, log=[]))
+    done = Engine.of_fleets((fleet([[10.0]]),), ClosedLoop(1, 5.0, 60.0), 60.0,
+                            np.random.default_rng(0), None).serve(partial(Logged, log=[]))
     assert done.arrival_ms.tolist() == [0.0, 15.0, 30.0, 45.0]
 
 
 def test_a_closed_loop_keeps_its_users_busy() -> None:
     """Six users, two workers, 10 ms each: throughput 200/s, response 30 ms."""
-    done = FleetEngine((fleet([[10.0]], workers=2),), ClosedLoop(6, 0.0, 1000.0), 1000.0,
-                       np.random.default_rng(0), None).serve(partial(Logged, log=[]))
+    done = Engine.of_fleets((fleet([[10.0]], workers=2),), ClosedLoop(6, 0.0, 1000.0), 1000.0,
+                            np.random.default_rng(0), None).serve(partial(Logged, log=[]))
     assert done.requests == 6 + 2 * 99
     assert (done.answered_ms - done.arrival_ms)[6:].tolist() == [30.0] * 198
 

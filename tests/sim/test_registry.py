@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +12,18 @@ import pytest
 from ramsis.cluster import Cluster, SloClass, WorkerType
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.plugins import trusting
-from ramsis.scenario import Requests
 from ramsis.sim import (
     SCHEDULERS,
     ClosedLoop,
     ConstantLoad,
+    Engine,
     Fleet,
-    FleetEngine,
     SimulationSettings,
     scheduler,
     simulate,
 )
-from ramsis.sim.cluster import ClusterEngine
 from ramsis.sim.schedulers import FLEET_SCHEDULERS
-from tests.scenario.samples import scenario
+from tests.scenario.samples import scenario, stream
 from tests.synthesis.samples import tiny_profile
 
 OWN = '''
@@ -78,9 +77,7 @@ def test_schedulers_of_clusters_serve_a_fleet(name: str) -> None:
     assert found.queries > 150
     assert found.queries == found.in_time + found.late + found.dropped + found.never_answered
     assert found.in_time > 0
-    assert set(run.model.tolist()) == {FleetEngine(
-        [Fleet.of(tiny_profile(), workers=3, slo_ms=100.0)], run.arrival_ms, 2000.0,
-        np.random.default_rng(0), None).asked}
+    assert set(run.model.tolist()) == {run.asked[0]}
 
 
 @pytest.mark.parametrize("name", ["clockwork", "planned", "clockwork-adjusted"])
@@ -88,10 +85,17 @@ def test_on_a_fleet_every_batch_is_that_of_the_scenario(name: str) -> None:
     fleet = Fleet.of(tiny_profile(), workers=3, slo_ms=100.0, service="p95")
     run, = simulate(cluster(), scheduler(name), LOAD, SimulationSettings(service="p95"),
                     keep_runs=True).runs
-    told = FleetEngine([fleet], run.arrival_ms, 2000.0, np.random.default_rng(0), None)
-    model = np.full(run.requests, told.asked)
-    other = scheduler(name).serve(ClusterEngine(told.scenario, requests=Requests(
-        run.arrival_ms, model, np.zeros_like(model), run.arrival_ms, run.deadline_ms)))
+    same = scenario(
+        duration_s=2, worker_types=[{"name": "cpu", "count": 3}],
+        models=[{"name": model, "family": "fleet", "accuracy": accuracy, "latency": [
+            {"worker_type": "cpu", "batch": batch + 1, "latency_ms": ms}
+            for batch, ms in enumerate(rows)]} for model, accuracy, rows in zip(
+                fleet.models, fleet.table.accuracy.tolist(),
+                fleet.table.latency_ms.tolist(), strict=True)],
+        streams=[stream(model=fleet.models[run.asked[0]])],
+        start=[{"worker": "cpu", "models": list(fleet.models)}])
+    other = scheduler(name).serve(Engine.of_scenario(same, requests=replace(
+        fleet.requests(run.arrival_ms), model=run.asked, stream=run.stream)))
     assert len(run.size) > 20
     for mine, its in ((run.start_ms, other.start_ms), (run.finish_ms, other.finish_ms),
                       (run.worker, other.worker), (run.model, other.model),
@@ -121,7 +125,7 @@ def test_workers_of_several_types_are_refused_in_a_line() -> None:
 def test_one_of_your_own_runs_on_fleets_and_scenarios(own: Path) -> None:
     named = scheduler(f"{own}:Oldest")
     assert simulate(cluster(), named, LOAD).metrics[0].in_time > 150
-    assert named.serve(ClusterEngine(scenario(), 1)).in_time.all()
+    assert named.serve(Engine.of_scenario(scenario(), 1)).in_time.all()
     one_less = simulate(cluster(), scheduler(f"{own}:Oldest:last=2"), LOAD, keep_runs=True)
     assert set(one_less.runs[0].worker.tolist()) == {2}
     with pytest.raises(InputFileError, match=r"mine.py, line .*Broken failed .KeyError: 'lost'"):
@@ -131,4 +135,4 @@ def test_one_of_your_own_runs_on_fleets_and_scenarios(own: Path) -> None:
 def test_a_fleets_scheduler_refuses_a_scenario_that_is_no_fleet() -> None:
     with pytest.raises(InputFileError, match="like workers cannot serve this scenario; allowed: "
                                              "all models loaded on all workers"):
-        scheduler("greedy").serve(ClusterEngine(scenario(start=[]), 1))
+        scheduler("greedy").serve(Engine.of_scenario(scenario(start=[]), 1))

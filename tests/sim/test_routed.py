@@ -29,7 +29,7 @@ from ramsis.sim import (
     simulate,
 )
 from ramsis.sim.compiled import routes
-from ramsis.sim.engine import FleetEngine, Scheduler, SchedulerError, WorkerGroup
+from ramsis.sim.engine import Engine, Scheduler, SchedulerError, WorkerGroup
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.metrics import measure
 from ramsis.sim.plan import Plan, StationPlan
@@ -55,11 +55,11 @@ SLOW = fleet([[8.0, 10.0], [15.0, 18.0]], workers=3, slo_ms=20.0)
 
 
 def side_by_side(
-    engine: FleetEngine, *starts: tuple[Callable[[WorkerGroup], Scheduler], float]
+    engine: Engine, *starts: tuple[Callable[[WorkerGroup], Scheduler], float]
 ) -> list[StationPlan]:
     """One on each fleet of the engine."""
     found, first = [], 0
-    for i, (own, (start, share)) in enumerate(zip(engine.fleets, starts, strict=True)):
+    for i, (own, (start, share)) in enumerate(zip(engine.world.fleets, starts, strict=True)):
         workers = range(first, first + own.workers)
         found.append(StationPlan(i, own, workers, Plan(str(i), start), share))
         first = workers.stop
@@ -67,12 +67,13 @@ def side_by_side(
 
 
 def routed(arrivals: NDArray[np.float64], station: NDArray[np.int64], fleets: list[Fleet]) -> Run:
-    def start(engine: FleetEngine) -> Scheduler:
+    def start(engine: Engine) -> Scheduler:
         each = central, 1.0 / len(fleets)
         return Routed(engine, side_by_side(engine, *[each] * len(fleets)),
                       lambda query: int(station[query]))
 
-    return FleetEngine(fleets, arrivals, 1e4, np.random.default_rng(0), 100.0).serve(start)
+    return Engine.of_fleets(fleets, fleets[0].requests(arrivals), 1e4, np.random.default_rng(0),
+                            100.0).serve(start)
 
 
 @given(lattice_arrivals(), st.integers(0, 2**20))
@@ -82,8 +83,8 @@ def test_each_station_does_what_it_does_alone(arrivals: NDArray[np.float64], see
     first_worker, first_model = 0, 0
     for i, own in enumerate((FAST, SLOW)):
         mine = np.flatnonzero(stations == i)
-        alone = FleetEngine((own,), arrivals[mine], 1e4, np.random.default_rng(0),
-                            100.0).serve(central)
+        alone = Engine.of_fleets((own,), own.requests(arrivals[mine]), 1e4,
+                                 np.random.default_rng(0), 100.0).serve(central)
         np.testing.assert_array_equal(together.answered_ms[mine], alone.answered_ms)
         np.testing.assert_array_equal(together.model_of[mine], np.where(
             alone.model_of >= 0, alone.model_of + first_model, -1))
@@ -95,7 +96,8 @@ def test_each_station_does_what_it_does_alone(arrivals: NDArray[np.float64], see
 def test_one_station_is_the_engine_itself() -> None:
     arrivals = np.cumsum(np.random.default_rng(3).exponential(4.0, 500))
     one = routed(arrivals, np.zeros(500, dtype=np.int64), [FAST])
-    bare = FleetEngine((FAST,), arrivals, 1e4, np.random.default_rng(0), 100.0).serve(central)
+    bare = Engine.of_fleets((FAST,), FAST.requests(arrivals), 1e4, np.random.default_rng(0),
+                            100.0).serve(central)
     for name in ("batch_of", "start_ms", "finish_ms", "worker", "model", "size"):
         np.testing.assert_array_equal(getattr(one, name), getattr(bare, name))
 
@@ -122,12 +124,12 @@ def test_a_station_sees_its_part_of_the_load_and_of_the_workers() -> None:
                          len(self.engine.idle_workers())))
             self.engine.run(0, 0, [query])
 
-    def start(engine: FleetEngine) -> Scheduler:
+    def start(engine: Engine) -> Scheduler:
         return Routed(engine, side_by_side(engine, (Looks, 0.25), (Looks, 0.75)),
                       lambda query: query)
 
-    FleetEngine([FAST, SLOW], np.array([0.0, 1.0]), 10.0, np.random.default_rng(0),
-                100.0).serve(start)
+    Engine.of_fleets([FAST, SLOW], FAST.requests(np.array([0.0, 1.0])), 10.0,
+                     np.random.default_rng(0), 100.0).serve(start)
     assert seen == [(25.0, 2, 2), (75.0, 3, 3)]
 
 
@@ -136,12 +138,12 @@ def test_a_station_cannot_use_a_worker_of_another() -> None:
         def on_arrival(self, query: int) -> None:
             self.engine.run(2, 0, [query])
 
-    def start(engine: FleetEngine) -> Scheduler:
+    def start(engine: Engine) -> Scheduler:
         return Routed(engine, side_by_side(engine, (Greedy, 1.0), (Greedy, 0.0)), lambda query: 0)
 
     with pytest.raises(SchedulerError, match="a batch on a worker that cannot start one"):
-        FleetEngine([FAST, SLOW], np.array([0.0]), 10.0, np.random.default_rng(0),
-                    100.0).serve(start)
+        Engine.of_fleets([FAST, SLOW], FAST.requests(np.array([0.0])), 10.0,
+                         np.random.default_rng(0), 100.0).serve(start)
 
 
 @given(lattice_arrivals(), st.integers(0, 2**20))
@@ -149,12 +151,13 @@ def test_every_request_is_accounted_for(arrivals: NDArray[np.float64], seed: int
     rng = np.random.default_rng(seed)
     station = rng.integers(0, 2, len(arrivals))
 
-    def start(engine: FleetEngine) -> Scheduler:
+    def start(engine: Engine) -> Scheduler:
         return Routed(engine, side_by_side(engine, (partial(Anything, seed=seed), 0.5),
                                            (partial(Anything, seed=seed + 1), 0.5)),
                       lambda query: int(station[query]))
 
-    run = FleetEngine([FAST, SLOW], arrivals, 1e4, np.random.default_rng(0), 100.0).serve(start)
+    run = Engine.of_fleets([FAST, SLOW], FAST.requests(arrivals), 1e4, np.random.default_rng(0),
+                           100.0).serve(start)
     assert int(run.size.sum()) == int(run.answered.sum())
     assert int((run.batch_of == -2).sum()) == len(run.drop_request)
     for worker in range(run.workers):
@@ -201,8 +204,9 @@ def test_stations_of_types_serve_alone_what_is_routed_to_them() -> None:
     station = run.worker[run.batch_of] >= 4
     for kind, own in enumerate(Fleets.of(cluster).fleets):
         mine = np.flatnonzero(station == bool(kind))
-        alone = FleetEngine((own,), run.arrival_ms[mine], 3000.0, np.random.default_rng(0),
-                            700.0).serve(Greedy().prepare(own).start)
+        alone = Engine.of_fleets((own,), own.requests(run.arrival_ms[mine]), 3000.0,
+                                 np.random.default_rng(0), 700.0).serve(
+                                     Greedy().prepare(own).start)
         np.testing.assert_array_equal(run.answered_ms[mine], alone.answered_ms)
         assert run.answered.all()
 

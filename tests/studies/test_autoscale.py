@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ramsis.scenario import Scenario, scenario_from_document
-from ramsis.sim.cluster import ClusterEngine, Run, scheduler
+from ramsis.sim import Engine, Run, scheduler
 from ramsis.studies.warsaw.autoscale import Demand
 
 NAMES = tuple(f"autoscale:of={of},down_after_ms=2000" for of in ("modified-baseline",
@@ -36,7 +36,7 @@ def fleet(active: int = 1, small: int = 6) -> Scenario:
 
 
 def served(made: Scenario, name: str, seed: int = 0) -> Run:
-    return ClusterEngine(made, seed).serve(scheduler(name))
+    return Engine.of_scenario(made, seed).serve(scheduler(name))
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -8,8 +8,7 @@ import pytest
 
 from ramsis.errors import InputFileError
 from ramsis.planning import SCHEDULERS as PLANNED
-from ramsis.sim import registry
-from ramsis.sim.cluster import SCHEDULERS, scheduler
+from ramsis.sim import SCHEDULERS, registry, scheduler
 from ramsis.sim.schedulers.loading.clockwork import Clockwork
 
 
@@ -18,8 +17,8 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> None:
     """A package with three schedulers, of which one is none and one cannot be imported."""
     found = {name: EntryPoint(name, value, registry.GROUP) for name, value in {
         "theirs": "ramsis.sim.schedulers.loading.clockwork:Clockwork",
-        "broken": "ramsis.sim.cluster.no_such_module:Any", "none": "json:dumps",
-        "clockwork": "ramsis.sim.cluster.no_such_module:Any"}.items()}
+        "broken": "ramsis.sim.no_such_module:Any", "none": "json:dumps",
+        "clockwork": "ramsis.sim.no_such_module:Any"}.items()}
     monkeypatch.setattr(registry, "_offered", lambda: found)
 
 

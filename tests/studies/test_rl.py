@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from ramsis.errors import InputFileError
+from ramsis.sim import Engine, scheduler
 from ramsis.sim import Run as SimulatedRun
-from ramsis.sim.cluster import ClusterEngine, scheduler
 from ramsis.studies.clockwork_rl.agent import Agent, Layer, read_agent, shipped_agent, write_agent
 from tests.cli.command import Run
 from tests.scenario.samples import document, model, scenario, stream
@@ -25,7 +25,7 @@ def play(tmp_path: Path, agent: Agent, **changes: Any) -> SimulatedRun:
     path = tmp_path / "agent.json"
     write_agent(agent, path)
     made = scenario(**{"models": [model(copies=2, latency=SIZES)], **changes})
-    return ClusterEngine(made, 0).serve(scheduler(f"rl:agent={path}"))
+    return Engine.of_scenario(made, 0).serve(scheduler(f"rl:agent={path}"))
 
 
 def test_a_hand_made_agent_does_what_its_weights_say(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_the_shipped_agent_is_sound_and_small() -> None:
     made = scenario(worker_types=[{"name": "gpu", "count": 2}], duration_s=2,
                     models=[model(copies=8, latency=SIZES)],
                     streams=[stream(slo_ms=24, workload={"load_qps": 500})])
-    run = ClusterEngine(made, 0).serve(scheduler("rl"))
+    run = Engine.of_scenario(made, 0).serve(scheduler("rl"))
     assert run.in_time.mean() > 0.9
     assert run.answered.sum() + len(run.drop_request) == run.requests
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ramsis.scenario import Scenario
-from ramsis.sim.cluster import ClusterEngine, Run, scheduler
+from ramsis.sim import Engine, Run, scheduler
 from tests.scenario.samples import model, scenario, stream
 from tests.slow import slow_after
 
@@ -19,7 +19,7 @@ NAMES = ("baseline", "modified-baseline", "modified-baseline:load_when=no-idle",
 
 
 def served(made: Scenario, name: str, seed: int = 0) -> Run:
-    return ClusterEngine(made, seed).serve(scheduler(name))
+    return Engine.of_scenario(made, seed).serve(scheduler(name))
 
 
 def cluster(count: int, names: str, streams: list[dict[str, Any]], **more: Any) -> Scenario:

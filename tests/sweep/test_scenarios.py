@@ -18,7 +18,7 @@ from tests.cli.command import Run
 from tests.scenario.samples import document, model, stream
 from tests.sweep.samples import spec, tables
 
-OWN = """from ramsis.sim.cluster import Scheduler
+OWN = """from ramsis.sim import Scheduler
 
 class Idle(Scheduler):
     pass

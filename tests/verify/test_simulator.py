@@ -7,7 +7,7 @@ import pytest
 
 from ramsis.cluster import SloClass
 from ramsis.policy import Policy
-from ramsis.sim.compiled import DrawnRequests, replay
+from ramsis.sim.compiled import replay
 from ramsis.sim.stationary import in_steady_state
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.simulated import prepared_policy
@@ -49,9 +49,9 @@ def test_every_request_is_answered_at_the_same_instant_as_in_the_simulator(
 ) -> None:
     chance = chance_of(policy, 1)
     fleet, plan = prepared_policy(policy)
-    given = DrawnRequests(chance.arrival_ms, float(chance.arrival_ms[-1]), np.empty(0),
-                          chance.slo_ms if policy.slo_classes else None)
-    run = replay(fleet, plan.compiled, given, policy.load_qps)
+    requests = fleet.requests(chance.arrival_ms,
+                              slo_ms=chance.slo_ms if policy.slo_classes else None)
+    run = replay(fleet, plan.compiled, requests, float(chance.arrival_ms[-1]), policy.load_qps)
     played = play(policy.to_document(), chance)
     expected = np.where(np.isfinite(run.answered_ms), run.answered_ms, np.nan)
     np.testing.assert_allclose(played.answer_ms, expected, rtol=0, atol=1e-6)
@@ -62,9 +62,9 @@ def test_figures_of_a_window_are_those_of_another_count(policy: Policy) -> None:
     chance = chance_of(policy, 2)
     until_ms = float(chance.arrival_ms[-1]) - 200.0
     fleet, plan = prepared_policy(policy)
-    given = DrawnRequests(chance.arrival_ms, until_ms, np.empty(0),
-                          chance.slo_ms if policy.slo_classes else None)
-    run = replay(fleet, plan.compiled, given, policy.load_qps)
+    requests = fleet.requests(chance.arrival_ms,
+                              slo_ms=chance.slo_ms if policy.slo_classes else None)
+    run = replay(fleet, plan.compiled, requests, until_ms, policy.load_qps)
     counted = in_steady_state(run, 500.0, until_ms, policy.max_queue)
     by_player = figures(policy.to_document(), chance, 500.0, until_ms)
     assert set(counted) == set(by_player)

@@ -1,14 +1,14 @@
-"""The engine: one event after the other.
+"""Discrete-event engine of a simulation run.
 
 Events happen in the order of their times. At one instant batches end first, in the order in which
 they were started; then machines are done with requests, models have been loaded, workers have
 been started; then requests arrive, in the order of their numbers; then timers ring, in the order
-in which they were set. After each event the scheduler is told, before the next one happens; what
-it does takes no time. So a run is a function of arrivals, draws and scheduler alone.
+in which they were set. After each event the scheduler decides, which takes no time, before the
+next one happens. So a run is a function of arrivals, draws and scheduler alone.
 
 A request waits, is run in a batch on a worker that holds its model (or another of its family),
 and is answered when the batch ends. A request of a stream that needs a machine is first
-*processed* there (:meth:`EventEngine.process`): it holds cores of the machine from then on,
+*processed* there (:meth:`Engine.process`): it holds cores of the machine from then on,
 waits for inference once it is prepared and has reached the worker, and is answered when the
 machine is done with the answer. Workers that hold all models are the plain case: nothing comes,
 goes or is processed.
@@ -25,61 +25,61 @@ then is counted as never answered.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from heapq import heappop, heappush
 from math import inf
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 
+import numpy as np
+
+from ramsis.arrivals.sampling import check_amount
 from ramsis.cluster.quantiles import quantile
 from ramsis.garbage_collection import without_collection
 from ramsis.runtime import LoadMonitor
-from ramsis.scenario import ScenarioWorkerType, Stream
+from ramsis.runtime.monitor import WINDOW_MS
+from ramsis.scenario import Requests, Scenario, draw_requests
 from ramsis.sim.engine.progress import Running, Slowdown, WorkInProgress
 from ramsis.sim.engine.recorder import Recorder
-from ramsis.sim.engine.requests import AT_MACHINE, TO_PROCESS, WAITING, RequestState
+from ramsis.sim.engine.requests import (
+    AT_MACHINE,
+    BYTES_EACH,
+    NOT_COME,
+    TO_PROCESS,
+    WAITING,
+    RequestState,
+)
 from ramsis.sim.engine.scheduler import Scheduler, SchedulerError
-from ramsis.sim.engine.times import Times
 from ramsis.sim.engine.workers import ACTIVE, OFF, STARTING, Workers
-from ramsis.sim.run import DROPPED, Run, Site
+from ramsis.sim.engine.world import World
+from ramsis.sim.fleet import Fleet
+from ramsis.sim.run import DROPPED, Run
 from ramsis.sim.slow_spells import NO_SPELLS, DrawnSpells
+from ramsis.sim.workload import ClosedLoop
 
 _MOST = 200_000  # timers in a row, drops at one instant, or loads while nothing is served
 _END, _PROCESSED, _LOADED, _SCALED = range(4)  # kinds of events, in their order at one instant
 _READY, _ANSWERED = range(2)  # what a machine is done with
 
-Self = TypeVar("Self", bound="EventEngine")
-
-
-@dataclass(frozen=True, eq=False)
-class Setting:
-    """What stands where a run happens."""
-
-    site: Site  # workers and models
-    types: Sequence[ScenarioWorkerType]  # by the site's ``worker_type``
-    # of each model; models with the same number answer each other's requests
-    family: Sequence[int]
-    memory_mb: Sequence[float]  # of each model
-    streams: Sequence[Stream]  # of requests that say theirs
-    duration_ms: float  # when arrivals stop
-    network_ms: float = 0.0  # added to each batch before it runs; the worker counts as busy
-    # how batches that run on one worker slow each other down; by default not at all
-    slowdown: Slowdown | None = None
-    spells: DrawnSpells = NO_SPELLS  # when workers are slow; by default never
-
-
-class EventEngine:
-    """Event engine of one run; subclasses build it for fleets and for scenarios.
+class Engine:
+    """Event engine of one run.
 
     Parameters
     ----------
-    setting : Setting
-    times : Times
+    world : World
     requests : RequestState
+    seed : int
+        For schedulers that draw numbers of their own.
+    slowdown : Slowdown, optional
+        How batches that run on one worker slow each other down; by default not at all.
+    spells : DrawnSpells
+        When workers are slow; by default never.
 
     Attributes
     ----------
     now_ms : float
         The present time.
+    site : Site
+        Names and numbers of workers and models.
     workers : Workers
         State of the workers: what each holds, loads and runs.
     requests : RequestState
@@ -95,16 +95,19 @@ class EventEngine:
     monitor: LoadMonitor | None = None  # told of arrivals, where somebody anticipates the load
     known_qps: float | None = None  # the load, where schedulers are told it
 
-    def __init__(self, setting: Setting, times: Times, requests: RequestState) -> None:
-        self.now_ms = 0.0
-        self.times, self.requests = times, requests
+    def __init__(
+        self, world: World, requests: RequestState, *, seed: int = 0,
+        slowdown: Slowdown | None = None, spells: DrawnSpells = NO_SPELLS,
+    ) -> None:
+        self.now_ms, self.seed = 0.0, seed
+        self.world, self.site, self.times, self.requests = world, world.site, world.times, requests
         self.deadline_ms: Callable[[int], float] = requests.deadline_ms.__getitem__
-        self.workers = Workers(setting.site, setting.types, setting.memory_mb)
-        self._setting, self._site = setting, setting.site
-        self._network_ms, self._spells = setting.network_ms, setting.spells
+        self.workers = Workers(world.site, world.types, world.memory_mb)
+        self._streams, self._family = world.streams, world.family
+        self._network_ms, self._spells = world.network_ms, spells
         self._come = len(requests) - len(requests.coming)
-        self._family = setting.family
-        self._any_model = not requests.model or len(set(setting.family)) == 1
+        self._any_model = len(set(world.family)) == 1
+        self._oldest = 0  # all requests before have been served or dropped
         self._events: list[tuple[float, int, int, int, int]] = []
         self._timers: list[tuple[float, int, object]] = []
         self._set = 0  # events and timers set so far
@@ -113,32 +116,97 @@ class EventEngine:
         self._pausing = False
         self._event: tuple[object, ...] = ("start",)
         self._record = Recorder()
-        kinds = self.workers.type
+        kinds, times = self.workers.type, world.times
         self._rows = [times.rows[kind] for kind in kinds]
         self._quantiles = [times.quantiles[kind] for kind in kinds]
         self._levels = [times.levels[kind] for kind in kinds]
         self._by_tokens = any(times.tokens)
-        self._plain = times.plain and setting.spells is NO_SPELLS
+        self._plain = times.plain and spells is NO_SPELLS
         self._members: dict[int, Sequence[int]] = {}
         self._at_machine: dict[int, tuple[int, int]] = {}
-        self._loaded_once: set[int] = {m for held in setting.site.start for m in held}
+        self._loaded_once: set[int] = {m for held in world.site.start for m in held}
         self.progress = (
-            WorkInProgress(setting.slowdown, self._events, self._record.finish_ms)
-            if setting.slowdown is not None or times.any_continuous else None)
+            WorkInProgress(slowdown, self._events, self._record.finish_ms)
+            if slowdown is not None or times.any_continuous else None)
+
+    @classmethod
+    def of_scenario(
+        cls, scenario: Scenario, seed: int = 0, *, requests: Requests | None = None,
+        slowdown: Slowdown | None = None,
+    ) -> Engine:
+        """Return the engine of one run on a scenario.
+
+        Parameters
+        ----------
+        seed : int
+            Of arrivals and draws.
+        requests : Requests, optional
+            Those that come by themselves; by default drawn with the seed.
+        slowdown : Slowdown, optional
+            How batches that run on one worker slow each other down; by default not at all.
+        """
+        requests = draw_requests(scenario, seed) if requests is None else requests
+        check_amount(len(requests), where="streams", bytes_each=BYTES_EACH)
+        world = World.of_scenario(scenario)
+        draws = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(0,)))
+        return cls(world, RequestState(requests, world, seed, draws), seed=seed,
+                   slowdown=slowdown)
+
+    @classmethod
+    def of_fleets(
+        cls, fleets: Sequence[Fleet], requests: Requests | ClosedLoop, duration_ms: float,
+        rng: np.random.Generator, load_qps: float | None, *, monitor_ms: float = WINDOW_MS,
+        seed: int = 0, spells: DrawnSpells = NO_SPELLS,
+    ) -> Engine:
+        """Return the engine of one run on fleets.
+
+        One scheduler may decide about all workers, or each fleet may have a scheduler of its own
+        (:mod:`ramsis.sim.routed`).
+
+        Parameters
+        ----------
+        fleets : sequence of Fleet
+            One for each type of workers. The network delay is that of the first.
+        requests : Requests or ClosedLoop
+            Users of a closed loop have the SLO of the first fleet.
+        duration_ms : float
+            When arrivals stop.
+        rng : Generator
+            For service draws.
+        load_qps : float or None
+            The load that schedulers are told; ``None``: what the load monitor anticipates.
+        monitor_ms : float
+            The monitor's window.
+        seed : int
+            For schedulers that draw numbers of their own.
+        spells : DrawnSpells
+            When workers are slow; by default never.
+        """
+        loop = requests if isinstance(requests, ClosedLoop) else None
+        came = fleets[0].requests(np.empty(0)) if isinstance(requests, ClosedLoop) else requests
+        slos_ms, stream = np.unique(came.slo_ms if len(came.slo_ms) else fleets[0].slo_ms,
+                                    return_inverse=True)
+        world = World.of_fleets(fleets, slos_ms.tolist(), duration_ms, loop)
+        came = replace(came, model=np.full(len(came), world.stream_models[0]),
+                       stream=np.broadcast_to(stream, len(came)))
+        engine = cls(world, RequestState(came, world, seed, rng), seed=seed, spells=spells)
+        engine.monitor = LoadMonitor(monitor_ms) if load_qps is None else None
+        engine.known_qps = load_qps
+        return engine
 
     # What schedulers ask.
 
     def load_ms(self, worker: int, model: int) -> float:
-        """How long it would take to load a model onto a worker now."""
+        """Return how long it would take to load a model onto a worker now."""
         first = model not in self._loaded_once
         return self.times.load_ms(self.workers.type[worker], model, first)
 
     def members(self, batch: int) -> Sequence[int]:
-        """The requests of a batch that runs, or has just ended."""
+        """Return the requests of a batch that runs, or has just ended."""
         return self._members[batch]
 
     def runs_now(self, worker: int, model: int) -> bool:
-        """Whether a batch of a model runs on a worker."""
+        """Return whether a batch of a model runs on a worker."""
         models = self._record.models
         return any(models[batch] == model for batch in self.workers.running[worker])
 
@@ -148,15 +216,32 @@ class EventEngine:
         return self.monitor is not None
 
     def load_qps(self) -> float:
-        """The anticipated load: known, or the monitor's moving average."""
+        """Return the anticipated load: the stated one, or the monitor's moving average."""
         if self.known_qps is not None:
             return self.known_qps
         if self.monitor is None:
             self._refuse("a load that nobody knows", None, "a scheduler that is told it")
         return self.monitor.load_qps(self.now_ms)
 
+    @property
+    def fleet(self) -> Fleet:
+        """The workers as a fleet, for schedulers of equal workers that hold all models."""
+        return self.world.fleet
+
+    def waiting(self) -> list[int]:
+        """Return the requests that wait for inference, in the order of arrival."""
+        state, waiting = self.requests.batch, list[int]()
+        while self._oldest < len(state) and state[self._oldest] not in (WAITING, NOT_COME):
+            self._oldest += 1
+        for request in range(self._oldest, len(state)):
+            if state[request] == NOT_COME:  # and so have not those behind it
+                break
+            if state[request] == WAITING:
+                waiting.append(request)
+        return waiting
+
     def is_idle(self, worker: int) -> bool:
-        """Whether a worker can start a batch now."""
+        """Return whether a worker can start a batch now."""
         return self.workers.free_lanes[worker] > 0
 
     def idle_workers(self) -> list[int]:
@@ -164,7 +249,7 @@ class EventEngine:
         return [worker for worker, free in enumerate(self.workers.free_lanes) if free > 0]
 
     def in_service(self) -> list[int]:
-        """Requests in each worker's batches."""
+        """Return how many requests each worker's batches hold."""
         return [sum(len(self._members[batch]) for batch in running)
                 for running in self.workers.running]
 
@@ -228,9 +313,9 @@ class EventEngine:
         if self._any_model and not self._at_machine:
             states = self.requests.batch
             self._waiting -= size
-            known = len(states)
+            count = len(states)
             for request in requests:
-                if request < 0 or request >= known or states[request] != WAITING:
+                if request < 0 or request >= count or states[request] != WAITING:
                     self._refuse_to_run(request)
                 states[request] = batch
         else:
@@ -286,7 +371,7 @@ class EventEngine:
             state.answered(request, self.now_ms)
 
     def load(self, worker: int, model: int) -> float:
-        """Begin to load a model; the time when it will be there is returned.
+        """Begin to load a model, and return when it will be loaded.
 
         Raises
         ------
@@ -357,7 +442,7 @@ class EventEngine:
             self._refuse("processing of a request that does not wait for a machine", request,
                          "requests of streams with cores, once each")
         where = machine if inference_on is None else inference_on
-        stream = self._setting.streams[state.stream[request]]
+        stream = self._streams[state.stream[request]]
         if not (0 <= machine < len(workers) and 0 <= where < len(workers)
                 and workers.status[machine] == ACTIVE
                 and workers.free_cores[machine] >= stream.cores):
@@ -395,7 +480,7 @@ class EventEngine:
         for worker, status in enumerate(workers.status):
             if status == OFF and workers.type[worker] == worker_type:
                 workers.status[worker] = STARTING
-                spec = self._setting.types[worker_type]
+                spec = self.world.types[worker_type]
                 self._record.scaling.append((worker, True, self.now_ms))
                 self._push(self.now_ms + spec.scale_up_ms, _SCALED, worker, 0)
                 return worker
@@ -410,8 +495,8 @@ class EventEngine:
             The worker is not active, or runs, loads or processes something.
         """
         workers = self.workers
-        known = 0 <= worker < len(workers)
-        if not (known and workers.status[worker] == ACTIVE and not workers.running[worker]
+        exists = 0 <= worker < len(workers)
+        if not (exists and workers.status[worker] == ACTIVE and not workers.running[worker]
                 and not workers.loading[worker]
                 and not any(worker in places for places in self._at_machine.values())):
             self._refuse("stop of a worker that is not idle", self._worker(worker),
@@ -421,7 +506,7 @@ class EventEngine:
 
     # The run.
 
-    def serve(self: Self, start: Callable[[Self], Scheduler[Any]]) -> Run:
+    def serve(self, start: Callable[[Engine], Scheduler[Any]]) -> Run:
         """Let a scheduler serve the requests to the end.
 
         Events leave nothing that refers to itself, so Python does not look for that meanwhile.
@@ -436,7 +521,7 @@ class EventEngine:
                 return run
 
     def play(self, scheduler: Scheduler[Any]) -> Generator[None, None, Run]:
-        """The run in pieces, for who decides outside of the scheduler.
+        """Play the run in pieces, for decisions that are made outside of the scheduler.
 
         It pauses after each timer at which the scheduler has called :meth:`pause`, and returns
         the record of the run.
@@ -449,8 +534,8 @@ class EventEngine:
         machines = any(processed)
         simple = self.progress is None and not state.reacts and not machines
         record = None if self.monitor is None else self.monitor.record
-        place, known, in_a_row = 0, self._come, 0
-        own_ms = arrivals[0] if known else inf  # when the next comes that comes by itself
+        place, count, in_a_row = 0, self._come, 0
+        own_ms = arrivals[0] if count else inf  # when the next comes that comes by itself
         scheduler.on_start()
         while True:
             next_ms = own_ms
@@ -491,7 +576,7 @@ class EventEngine:
                 if own_ms == next_ms:
                     request = place
                     place += 1
-                    own_ms = arrivals[place] if place < known else inf
+                    own_ms = arrivals[place] if place < count else inf
                 else:
                     request = heappop(coming)[1]
                 states[request] = (
@@ -501,7 +586,7 @@ class EventEngine:
                 if record is not None:
                     record(next_ms)
                 on_arrival(request)
-        return self._record.run(self._site, state, self._setting.duration_ms, self.now_ms,
+        return self._record.run(self.site, state, self.world.duration_ms, self.now_ms,
                                 scheduler.figures())
 
     def _ring(self, scheduler: Scheduler[Any], in_a_row: int) -> None:
@@ -512,7 +597,7 @@ class EventEngine:
         scheduler.on_timer(token)
 
     def _happen(self, scheduler: Scheduler[Any], event: tuple[float, int, int, int, int]) -> None:
-        """Events other than the end of a batch."""
+        """Handle an event other than the end of a batch."""
         _, kind, _, first, second = event
         if kind == _LOADED:
             self.workers.arrived(first, second)
@@ -536,7 +621,7 @@ class EventEngine:
             scheduler.on_processed(second)
 
     def _end(self, worker: int, batch: int, version: int) -> bool:
-        """The end of a batch, unless it has been set anew since."""
+        """End a batch; return False if its end has been set anew since."""
         free = True
         if self.progress is not None:
             if self.progress.is_stale(batch, version):
@@ -548,7 +633,7 @@ class EventEngine:
         state = self.requests
         for request in self._members[batch]:
             if request in self._at_machine:
-                stream = self._setting.streams[state.stream[request]]
+                stream = self._streams[state.stream[request]]
                 far = self._at_machine[request][0] != worker
                 back_ms = stream.network_back_ms if far else 0.0
                 self._push(self.now_ms + back_ms + stream.post_ms, _PROCESSED, _ANSWERED, request)
@@ -568,7 +653,7 @@ class EventEngine:
             if not anything and models[request] != model and (
                     self._family[models[request]] != self._family[model]):
                 self._refuse("run of a request for another model", request,
-                             f"requests for {self._site.models[model]}, or its family")
+                             f"requests for {self.site.models[model]}, or its family")
             state[request] = batch
         if self._at_machine:
             for request in requests:
@@ -582,7 +667,7 @@ class EventEngine:
         if 0 <= request < len(state) and state.batch[request] == TO_PROCESS:
             self._refuse("run of a request that needs cores and has none",
                          f"request {request} of the stream "
-                         f"{self._setting.streams[state.stream[request]].name}",
+                         f"{self._streams[state.stream[request]].name}",
                          "after process() on a machine; the schedulers sigmaos… do that, "
                          "others serve streams without cores")
         self._refuse("run of a request that does not wait", request,
@@ -657,7 +742,7 @@ class EventEngine:
 
     def _free_cores(self, request: int) -> None:
         machine, _ = self._at_machine.pop(request)
-        stream = self._setting.streams[self.requests.stream[request]]
+        stream = self._streams[self.requests.stream[request]]
         self.workers.free_cores[machine] += stream.cores
 
     def _push(self, at_ms: float, kind: int, first: int, second: int) -> None:
@@ -665,15 +750,15 @@ class EventEngine:
         heappush(self._events, (at_ms, kind, self._set, first, second))
 
     def _worker(self, worker: int) -> str:
-        known = 0 <= worker < len(self.workers)
-        return f"{self._site.workers[worker]} (worker {worker})" if known else f"worker {worker}"
+        exists = 0 <= worker < len(self.workers)
+        return f"{self.site.workers[worker]} (worker {worker})" if exists else f"worker {worker}"
 
     def _pair(self, worker: int, model: int) -> str:
-        name = self._site.models[model] if 0 <= model < len(self._site.models) else model
+        name = self.site.models[model] if 0 <= model < len(self.site.models) else model
         return f"{self._worker(worker)}, model {name}"
 
     def _names(self, models: set[int]) -> str:
-        names = [self._site.models[model] for model in sorted(models)[:10]]
+        names = [self.site.models[model] for model in sorted(models)[:10]]
         return ", ".join(names) + (", …" if len(models) > 10 else "") if names else "nothing"
 
     def _check_progress(self) -> None:
@@ -688,7 +773,7 @@ class EventEngine:
                          if batch in (WAITING, TO_PROCESS))
             self._refuse(
                 f"models are loaded without end while {self._waiting} requests wait, the first "
-                f"for {self._site.models[state.model[first]]}", self._in_vain,
+                f"for {self.site.models[state.model[first]]}", self._in_vain,
                 f"{_MOST} loads since a request was served")
 
     def _refuse(self, what: str, value: object, allowed: str) -> NoReturn:

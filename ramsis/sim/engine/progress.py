@@ -82,52 +82,52 @@ class WorkInProgress:
         worker = new[0].worker
         self._advance(worker, now_ms)
         running = self._on.setdefault(worker, [])
-        for one in new:
-            running.append(one)
-            self.of[one.batch] = one
-            self.groups[one.group] = self.groups.get(one.group, 0) + 1
-            self.held_by[one.group] = one
+        for batch in new:
+            running.append(batch)
+            self.of[batch.batch] = batch
+            self.groups[batch.group] = self.groups.get(batch.group, 0) + 1
+            self.held_by[batch.group] = batch
         self._set_speeds(worker, now_ms)
 
     def is_stale(self, batch: int, version: int) -> bool:
         """Whether an end has been set anew since."""
-        one = self.of.get(batch)
-        return one is None or one.version != version
+        running = self.of.get(batch)
+        return running is None or running.version != version
 
     def end(self, batch: int, now_ms: float) -> bool:
         """A batch ends; whether its lane is free now."""
-        one = self.of.pop(batch)
-        self._advance(one.worker, now_ms)
-        self._on[one.worker].remove(one)
-        self._set_speeds(one.worker, now_ms)
-        self.groups[one.group] -= 1
-        if self.groups[one.group]:
+        ended = self.of.pop(batch)
+        self._advance(ended.worker, now_ms)
+        self._on[ended.worker].remove(ended)
+        self._set_speeds(ended.worker, now_ms)
+        self.groups[ended.group] -= 1
+        if self.groups[ended.group]:
             return False
-        del self.groups[one.group], self.held_by[one.group]
+        del self.groups[ended.group], self.held_by[ended.group]
         return True
 
     def _advance(self, worker: int, now_ms: float) -> None:
-        for one in self._on.get(worker, ()):
-            one.left_ms = max(one.left_ms - one.speed * (now_ms - one.at_ms), 0.0)
-            one.at_ms = now_ms
+        for batch in self._on.get(worker, ()):
+            batch.left_ms = max(batch.left_ms - batch.speed * (now_ms - batch.at_ms), 0.0)
+            batch.at_ms = now_ms
 
     def _set_speeds(self, worker: int, now_ms: float) -> None:
         running = self._on[worker]
         speeds = ([1.0] * len(running) if self._slowdown is None or not running
                   else self._slowdown(worker, running))
         together: dict[int, int] = {}
-        for one in running:
-            together[one.group] = together.get(one.group, 0) + 1
-        for one, given in zip(running, speeds, strict=True):
-            speed = given
-            if one.steps_ms is not None:
-                speed *= one.steps_ms[0] / one.steps_ms[together[one.group] - 1]
+        for batch in running:
+            together[batch.group] = together.get(batch.group, 0) + 1
+        for batch, speed_alone in zip(running, speeds, strict=True):
+            speed = speed_alone
+            if batch.steps_ms is not None:
+                speed *= batch.steps_ms[0] / batch.steps_ms[together[batch.group] - 1]
             if not 0 < speed < inf:
                 raise InvalidValueError("not a speed", where="slow-down", value=speed,
                                         allowed="a finite number > 0")
-            if speed != one.speed:
-                one.speed = speed
-                one.version += 1
-                finish_ms = now_ms + one.left_ms / speed
-                self._finish_ms[one.batch] = finish_ms
-                heappush(self._ends, (finish_ms, 0, one.batch, one.version, worker))
+            if speed != batch.speed:
+                batch.speed = speed
+                batch.version += 1
+                finish_ms = now_ms + batch.left_ms / speed
+                self._finish_ms[batch.batch] = finish_ms
+                heappush(self._ends, (finish_ms, 0, batch.batch, batch.version, worker))

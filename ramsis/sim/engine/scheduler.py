@@ -2,7 +2,7 @@
 
 A scheduler is a class. The engine makes one for each run and tells it what happens; it acts
 through ``self.engine``. What it does takes no time. One that serves a whole cluster sees the
-:class:`~ramsis.sim.engine.ClusterEngine`; one that serves like workers, which hold all models,
+:class:`~ramsis.sim.engine.Engine`; one that serves like workers, which hold all models,
 sees no more than a :class:`WorkerGroup`. Parameters of the constructor after ``engine``, with
 ``int``, ``float``, ``bool`` or ``str`` as their type, can be given on the command line
 (``NAME:key=value``).
@@ -36,33 +36,33 @@ class Scheduler(Generic[E]):
         self.engine = engine
 
     def on_start(self) -> None:
-        """The run begins."""
+        """Handle the start of the run."""
 
     def on_arrival(self, request: int) -> None:
-        """A request has arrived."""
+        """Handle the arrival of a request."""
 
     def on_arrivals(self, requests: Sequence[int]) -> None:
-        """Requests have come that waited elsewhere; by default they come one by one."""
+        """Take over requests that waited elsewhere; by default one by one, as arrivals."""
         for request in requests:
             self.on_arrival(request)
 
     def on_end(self, worker: int, batch: int) -> None:
-        """A batch has ended; of a continuous batch, one request has left it."""
+        """Handle the end of a batch; of a continuous batch, that of one request."""
 
     def on_loaded(self, worker: int, model: int) -> None:
-        """A model has been loaded."""
+        """Handle the end of a load."""
 
     def on_ready(self, request: int) -> None:
-        """A request that a machine has prepared waits for inference now."""
+        """Handle a request that a machine has prepared: it waits for inference now."""
 
     def on_processed(self, request: int) -> None:
-        """A request has left its machine, answered."""
+        """Handle a request that has left its machine, answered."""
 
     def on_scaled(self, worker: int) -> None:
-        """A worker that was started is active."""
+        """Handle the start of a worker: it is active now."""
 
     def on_timer(self, token: object) -> None:
-        """A time asked for has come."""
+        """Handle a timer set by ``wake_at``."""
 
     def figures(self) -> dict[str, float]:
         """Return further figures at the end of the run; they become columns of its row."""
@@ -70,7 +70,7 @@ class Scheduler(Generic[E]):
 
 
 class WorkerGroup(Protocol):
-    """Like workers that hold all models: a :class:`FleetEngine`, or a part of one.
+    """Like workers that hold all models: a :class:`Engine`, or a part of one.
 
     Workers and models are numbered from 0.
     """

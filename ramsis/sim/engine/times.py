@@ -1,4 +1,4 @@
-"""What batches and loads take, as lists that are quick to look up."""
+"""Times of batches and loads, as lists that are quick to look up."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Workers:
         self, site: Site, types: Sequence[ScenarioWorkerType], memory_mb: Sequence[float]
     ) -> None:
         self.type: list[int] = site.worker_type.tolist()
-        self.status = [ACTIVE if one else OFF for one in site.active.tolist()]
+        self.status = [ACTIVE if active else OFF for active in site.active.tolist()]
         self.lanes = [types[t].lanes for t in self.type]
         self.free_lanes = [lanes if status == ACTIVE else 0
                            for lanes, status in zip(self.lanes, self.status, strict=True)]
@@ -98,9 +98,9 @@ class Workers:
         """
         free_mb, places = self.free_mb[worker], self.places(worker)
         gone: list[int] = []
-        rest = iter(others)
+        candidates = iter(others)
         while not self.has_room(model, free_mb, places):
-            other = next(rest, None)
+            other = next(candidates, None)
             if other is None:
                 return None
             gone.append(other)
@@ -119,7 +119,7 @@ class Workers:
         free_mb = self.free_mb[worker]
         places = self.max_models[worker] - len(self.loaded[worker]) - len(self.loading[worker])
         if without:
-            free_mb += sum(self.model_mb[one] for one in without)
+            free_mb += sum(self.model_mb[other] for other in without)
             places += len(without)
         return self.has_room(model, free_mb, places)
 

@@ -36,7 +36,7 @@ _BINS, _SLOS = 8192, 4.0  # of response times; so many SLOs have bins of their o
 
 @dataclass(frozen=True)
 class Metrics:
-    """Figures of one run; rates are fractions, a figure without any query is ``None``."""
+    """Figures of one run; rates are fractions, a figure without any request is ``None``."""
 
     # queries, in_time, late, dropped, never_answered: the last four add up to the first
     queries: int
@@ -74,7 +74,7 @@ class Metrics:
 
     @property
     def in_time_share(self) -> float | None:
-        """Share of the queries that were answered in time; ``None`` without any."""
+        """Share of the requests that were answered in time; ``None`` without any."""
         return self.in_time / self.queries if self.queries else None
 
 
@@ -89,12 +89,12 @@ def measure(run: Run, chosen: BoolArray | None = None) -> Metrics:
     """
     if chosen is None and run.site.one_at_a_time:
         return _figures(run, _Tally(run), run.requests)
-    mine = np.ones(run.requests, dtype=bool) if chosen is None else np.asarray(chosen)
-    if mine.dtype != bool or mine.shape != (run.requests,):
+    members = np.ones(run.requests, dtype=bool) if chosen is None else np.asarray(chosen)
+    if members.dtype != bool or members.shape != (run.requests,):
         raise InvalidValueError("not a mask of the requests", where="chosen",
-                                value=f"{mine.dtype}, shape {mine.shape}",
+                                value=f"{members.dtype}, shape {members.shape}",
                                 allowed=f"bool, shape ({run.requests},)")
-    return _figures(run, _Sums(run, mine), int(mine.sum()))
+    return _figures(run, _Sums(run, members), int(members.sum()))
 
 
 def _figures(run: Run, found: _Tally | _Sums, n: int) -> Metrics:
@@ -138,7 +138,7 @@ def _figures(run: Run, found: _Tally | _Sums, n: int) -> Metrics:
 
 
 class _Tally:
-    """What became of the queries and batches of a run, each counted in one pass.
+    """Outcomes of the requests and batches of a run, each counted in one pass.
 
     Attributes
     ----------
@@ -246,19 +246,19 @@ def _busy_ms(run: Run, until_ms: float) -> float:
     """Time in which workers run at least one batch, added up: the unions of intervals."""
     order = np.lexsort((run.start_ms, run.worker))
     total, worker, begin, end = 0.0, -1, 0.0, 0.0
-    for one, start_ms, finish_ms in zip(
+    for of_worker, start_ms, finish_ms in zip(
             run.worker[order].tolist(), np.minimum(run.start_ms[order], until_ms).tolist(),
             np.minimum(run.finish_ms[order], until_ms).tolist(), strict=True):
-        if one != worker or start_ms > end:
+        if of_worker != worker or start_ms > end:
             total += end - begin
-            worker, begin, end = one, start_ms, finish_ms
+            worker, begin, end = of_worker, start_ms, finish_ms
         elif finish_ms > end:
             end = finish_ms
     return total + end - begin
 
 
 def _shares(models: tuple[str, ...], counts: IntArray, answered: int) -> dict[str, float]:
-    """Share of each model in the answered queries, over all types of workers that hold it."""
+    """Share of each model in the answered requests, over all types of workers that hold it."""
     total: dict[str, int] = {}
     for name, count in zip(models, counts.tolist(), strict=True):
         if count:

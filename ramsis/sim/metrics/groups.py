@@ -54,18 +54,18 @@ def by_group(run: Run, group: IntArray, groups: int) -> GroupFigures:
         return np.bincount(group[chosen], minlength=groups)
 
     answered = np.flatnonzero(run.answered)
-    mine = group[answered]
+    group_of = group[answered]
     stages = _stages_ms(run, answered)
     response_ms = run.response_ms[answered]
-    order = np.lexsort((response_ms, mine))
-    parts = np.split(response_ms[order], np.cumsum(np.bincount(mine, minlength=groups))[:-1])
+    order = np.lexsort((response_ms, group_of))
+    parts = np.split(response_ms[order], np.cumsum(np.bincount(group_of, minlength=groups))[:-1])
     p50, p99 = (np.array([np.quantile(part, level) if len(part) else np.nan for part in parts])
                 for level in (0.5, 0.99))
     requests, in_time = np.bincount(group, minlength=groups), count(run.in_time)
     dropped, late = count(run.batch_of == DROPPED), count(run.answered & ~run.in_time)
     return GroupFigures(
         requests, in_time, late, dropped, requests - in_time - late - dropped,
-        np.array([np.bincount(mine, stage, minlength=groups) for stage in stages]), p50, p99)
+        np.array([np.bincount(group_of, stage, minlength=groups) for stage in stages]), p50, p99)
 
 
 def jain_index(shares: Sequence[float] | FloatArray) -> float:
@@ -92,21 +92,23 @@ def _stages_ms(run: Run, answered: IntArray) -> tuple[FloatArray, ...]:
 
 def _loading_ms(run: Run, answered: IntArray) -> FloatArray:
     """How long before its batch the model of each answered request was being loaded."""
-    found = np.zeros(len(answered))
+    loading_ms = np.zeros(len(answered))
     if not len(run.load_model):
-        return found
+        return loading_ms
     batch, models = run.batch_of[answered], len(run.models)
     came_ms, start_ms = run.arrival_ms[answered], run.start_ms[batch]
     key = run.worker[batch].astype(np.int64) * models + run.model[batch]
     load_key = run.load_worker.astype(np.int64) * models + run.load_model
     order, loads = np.argsort(key, kind="stable"), np.lexsort((run.load_start_ms, load_key))
-    known, first = np.unique(load_key[loads], return_index=True)
-    low, high = (np.atleast_1d(np.searchsorted(key[order], known, side=side))
+    keys, first = np.unique(load_key[loads], return_index=True)
+    low, high = (np.atleast_1d(np.searchsorted(key[order], keys, side=side))
                  for side in ("left", "right"))
-    for i, own in enumerate(np.split(loads, first[1:])):
-        mine, times = order[low[i]:high[i]], (run.load_start_ms[own], run.load_end_ms[own])
-        found[mine] = _within_ms(*times, start_ms[mine]) - _within_ms(*times, came_ms[mine])
-    return found
+    for i, loads_of_key in enumerate(np.split(loads, first[1:])):
+        requests = order[low[i]:high[i]]
+        times = run.load_start_ms[loads_of_key], run.load_end_ms[loads_of_key]
+        loading_ms[requests] = (_within_ms(*times, start_ms[requests])
+                                - _within_ms(*times, came_ms[requests]))
+    return loading_ms
 
 
 def _within_ms(begin_ms: FloatArray, end_ms: FloatArray, at_ms: FloatArray) -> FloatArray:

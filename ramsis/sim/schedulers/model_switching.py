@@ -146,15 +146,14 @@ class ModelSwitching(PerType):
 
     def _trial(self, fleet: Fleet, plan: Plan, load_qps: float) -> Row:
         """One model under a load: share in time, and the response time of the wanted share."""
-        from ramsis.sim.compiled import DrawnRequests, replay
+        from ramsis.sim.compiled import replay
 
         assert plan.compiled
         arrivals, service = np.random.SeedSequence(self.seed).spawn(2)
         workload = ConstantLoad(load_qps, 1000.0 * self.profile_s)
-        given = DrawnRequests.drawn(workload.arrivals_ms(np.random.default_rng(arrivals)),
-                                    workload.duration_ms, np.random.default_rng(service),
-                                    draws=fleet.draws)
-        run = replay(fleet, plan.compiled, given, load_qps)
+        requests = fleet.requests(workload.arrivals_ms(np.random.default_rng(arrivals)),
+                                  rng=np.random.default_rng(service))
+        run = replay(fleet, plan.compiled, requests, workload.duration_ms, load_qps)
         response_ms = run.answered_ms - run.arrival_ms
         return {
             "load_qps": load_qps,

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ramsis.errors import whole
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.scenario import Scenario
-from ramsis.sim.cluster import ClusterEngine, Run
+from ramsis.sim import Engine, Run
 from ramsis.studies.clockwork_rl.agent import Mask, Vector
 from ramsis.studies.clockwork_rl.rewards import REWARDS, Reward
 from ramsis.studies.clockwork_rl.scheduler import EMPTY_LAXITY_MS, MOST_COUNT, MOST_MS, AgentView
@@ -74,7 +74,7 @@ class ClusterEnv(gymnasium.Env[Vector, Action]):
         self.steps = 0
         self.limit = min(self.first_steps << (self.episode // 2), self.most_steps)
         self.episode += 1
-        self.engine = ClusterEngine(self.scenario, int(self.np_random.integers(2 ** 31)))
+        self.engine = Engine.of_scenario(self.scenario, int(self.np_random.integers(2 ** 31)))
         self.learner = _Learner(self.engine, self.slots, self.reward, self._outcomes)
         self._playing: Generator[None, None, Run] = self.engine.play(self.learner)
         self._turn: Iterator[int] = iter(())
@@ -129,7 +129,7 @@ class _Learner(AgentView):
     """Scheduler that pauses the run for each decision and adds up the reward."""
 
     def __init__(
-        self, engine: ClusterEngine, slots: int, reward: Reward, outcomes: list[int]
+        self, engine: Engine, slots: int, reward: Reward, outcomes: list[int]
     ) -> None:
         super().__init__(engine, EVERY_MS, slots, BATCH_SIZES)
         self.reward, self.earned, self.in_turn = reward, 0.0, False

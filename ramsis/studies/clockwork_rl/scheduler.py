@@ -27,7 +27,7 @@ from heapq import nsmallest
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.sim.engine import ClusterEngine
+from ramsis.sim.engine import Engine
 from ramsis.sim.schedulers.loading.invoked import Invoked
 from ramsis.studies.clockwork_rl.agent import Agent, Mask, Vector, read_agent, shipped_agent
 
@@ -45,7 +45,7 @@ class AgentView(Invoked):
     """
 
     def __init__(
-        self, engine: ClusterEngine, every_ms: float, slots: int, batch_sizes: tuple[int, ...]
+        self, engine: Engine, every_ms: float, slots: int, batch_sizes: tuple[int, ...]
     ) -> None:
         super().__init__(engine, "rl", every_ms, slots)
         self.batch_sizes = batch_sizes
@@ -110,7 +110,7 @@ class AgentView(Invoked):
 class AgentScheduler(AgentView):
     """Scheduler that plays an agent."""
 
-    def __init__(self, engine: ClusterEngine, agent: Agent) -> None:
+    def __init__(self, engine: Engine, agent: Agent) -> None:
         super().__init__(engine, agent.every_ms, agent.slots, agent.batch_sizes)
         self.agent = agent
         self.draws = np.random.default_rng(engine.seed) if agent.chance else None
@@ -131,5 +131,5 @@ class RLScheduler(AgentScheduler):
         File of the agent; by default the one that is part of the package.
     """
 
-    def __init__(self, engine: ClusterEngine, agent: str = "") -> None:
+    def __init__(self, engine: Engine, agent: str = "") -> None:
         super().__init__(engine, read_agent(agent) if agent else shipped_agent())

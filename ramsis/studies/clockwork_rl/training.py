@@ -38,7 +38,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from ramsis.errors import InputFileError, whole
 from ramsis.files import read_bytes, write_atomic
 from ramsis.scenario import Scenario
-from ramsis.sim.cluster import ClusterEngine, measure
+from ramsis.sim import Engine, measure
 from ramsis.studies.clockwork_rl.agent import Agent, Layer, Scaling, agent_from_document
 from ramsis.studies.clockwork_rl.environment import BATCH_SIZES, EVERY_MS, SLOTS, ClusterEnv
 from ramsis.studies.clockwork_rl.policy import Scaled, SlotPolicy
@@ -134,7 +134,7 @@ def evaluate(agent: Agent, scenario: Scenario, seeds: range) -> tuple[float, flo
     """Return share in time and mean batch size of an agent, over runs with these seeds."""
     shares, batches = [], []
     for seed in seeds:
-        figures = measure(ClusterEngine(scenario, seed).serve(
+        figures = measure(Engine.of_scenario(scenario, seed).serve(
             lambda engine: AgentScheduler(engine, agent)))
         shares.append(figures.in_time_share or 0.0)
         batches.append(figures.batch_mean or 0.0)

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from heapq import heapify, heapreplace
 from math import inf
 
-from ramsis.sim.engine import ClusterEngine
+from ramsis.sim.engine import Engine
 from ramsis.sim.engine.workers import ACTIVE
 from ramsis.studies.sigmaos.scheduler import Place, SigmaOS
 
@@ -37,11 +37,11 @@ _ANOTHER = -1  # any machine but the copy's
 class SigmaOSDynamic(SigmaOS):
     """Scheduler that takes the fastest option of each request; see the module."""
 
-    def __init__(self, engine: ClusterEngine) -> None:
+    def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self.processing_ms = [stream.pre_ms + stream.post_ms for stream in self.streams]
         self.far_ms = [stream.network_ms + stream.network_back_ms for stream in self.streams]
-        models, types = range(len(engine.arrays.models)), engine.workers.type
+        models, types = range(len(engine.site.models)), engine.workers.type
         self.inference_ms = [[engine.times.rows[kind][model][0] for kind in types]
                              for model in models]
         self.least_cold_ms = [

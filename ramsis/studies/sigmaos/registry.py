@@ -12,7 +12,7 @@ there each runs one replica.
 
 from __future__ import annotations
 
-from ramsis.sim.engine import ClusterEngine, check_at_least
+from ramsis.sim.engine import Engine, check_at_least
 from ramsis.studies.sigmaos.scheduler import Place, SigmaOS
 
 
@@ -25,7 +25,7 @@ class SigmaOSRegistry(SigmaOS):
         Fewer ongoing requests than this make a copy take one more (``targetOngoingRequests``).
     """
 
-    def __init__(self, engine: ClusterEngine, target: int = 3) -> None:
+    def __init__(self, engine: Engine, target: int = 3) -> None:
         super().__init__(engine)
         check_at_least(1, "sigmaos-registry", target=target)
         self.target = target

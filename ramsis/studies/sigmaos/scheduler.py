@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from random import Random
 
-from ramsis.sim.engine import ClusterEngine, Scheduler
+from ramsis.sim.engine import Engine, Scheduler
 from ramsis.sim.engine.workers import ACTIVE
 
 Place = tuple[int, int]  # a machine, and the worker whose proxy does the inference
@@ -50,16 +50,16 @@ class Copy:
     waiting: deque[int] = field(default_factory=deque)  # those of them that are there and wait
 
 
-class SigmaOS(Scheduler[ClusterEngine]):
+class SigmaOS(Scheduler[Engine]):
     """The default scheduler: any machine with enough free cores and room for the model.
 
     Subclasses override :meth:`place` or :meth:`choose`.
     """
 
-    def __init__(self, engine: ClusterEngine) -> None:
+    def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self.rng = Random(engine.seed)
-        self.streams = engine.scenario.streams
+        self.streams = engine.world.streams
         self.processed = engine.requests.processed
         tenants = list(dict.fromkeys(stream.tenant for stream in self.streams))
         self.tenant = [tenants.index(stream.tenant) for stream in self.streams]

@@ -29,14 +29,14 @@ import numpy as np
 
 from ramsis.arrays import FloatArray
 from ramsis.errors import check_known
-from ramsis.sim.engine import ClusterEngine, Scheduler
+from ramsis.sim.engine import Engine, Scheduler
 from ramsis.sim.engine.workers import OFF
 from ramsis.sim.schedulers.loading.planned import Planned
 from ramsis.studies.warsaw.modified_baseline import ModifiedBaseline
 from ramsis.studies.warsaw.phases import PhasedScheduler
 from ramsis.studies.warsaw.round_robin import RoundRobin
 
-_OF: Mapping[str, Callable[[ClusterEngine], PhasedScheduler | Planned]] = {
+_OF: Mapping[str, Callable[[Engine], PhasedScheduler | Planned]] = {
     "modified-baseline": partial(ModifiedBaseline, load_when="no-idle"),
     "planned": Planned,
     "round-robin": partial(RoundRobin, variant="d"),
@@ -80,7 +80,7 @@ class Demand:
         return np.bincount(np.asarray(latest), minlength=self._models).astype(float)
 
 
-class Autoscale(Scheduler[ClusterEngine]):
+class Autoscale(Scheduler[Engine]):
     """Autoscaler over another scheduler; see the module.
 
     Parameters
@@ -96,18 +96,18 @@ class Autoscale(Scheduler[ClusterEngine]):
     """
 
     def __init__(
-        self, engine: ClusterEngine, of: str = "modified-baseline", target: float = 0.5,
+        self, engine: Engine, of: str = "modified-baseline", target: float = 0.5,
         every_ms: float = 1000.0, down_after_ms: float = 30_000.0,
     ) -> None:
         super().__init__(engine)
         check_known("unknown scheduler", of, _OF, "of")
         self.inner = _OF[of](engine)
         self.target, self.every_ms, self.down_after_ms = target, every_ms, down_after_ms
-        self.demand = Demand(len(engine.arrays.models))
-        types = range(len(engine.arrays.types))
+        self.demand = Demand(len(engine.site.models))
+        types = range(len(engine.world.types))
         self.many_since_ms = [inf] * len(types)
         self.each_ms = [[engine.times.rows[kind][m][0] for kind in types]
-                        for m in range(len(engine.arrays.models))]
+                        for m in range(len(engine.site.models))]
         # The types that can run each model, the fastest first.
         self.able = [sorted((kind for kind in types if each_ms[kind] < inf),
                             key=each_ms.__getitem__) for each_ms in self.each_ms]

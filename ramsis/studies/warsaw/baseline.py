@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 
-from ramsis.sim.engine import ClusterEngine
+from ramsis.sim.engine import Engine
 from ramsis.studies.warsaw.phases import PhasedScheduler
 
 
@@ -26,7 +26,7 @@ class Baseline(PhasedScheduler):
         Share of the time to its deadline after which a request starves.
     """
 
-    def __init__(self, engine: ClusterEngine, starved: float = 0.6) -> None:
+    def __init__(self, engine: Engine, starved: float = 0.6) -> None:
         super().__init__(engine, starved)
         self.load_turn = -1
 

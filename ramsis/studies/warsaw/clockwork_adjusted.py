@@ -28,10 +28,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import inf
 
-from ramsis.sim.engine import ClusterEngine, Scheduler
+import numpy as np
+
+from ramsis.sim.engine import Engine, Scheduler
 
 
-class ClockworkAdjusted(Scheduler[ClusterEngine]):
+class ClockworkAdjusted(Scheduler[Engine]):
     """Clockwork's scheduler, adjusted; see the module.
 
     Parameters
@@ -43,16 +45,16 @@ class ClockworkAdjusted(Scheduler[ClusterEngine]):
     """
 
     def __init__(
-        self, engine: ClusterEngine, horizon_ms: float = 500.0, every_ms: float = 100.0
+        self, engine: Engine, horizon_ms: float = 500.0, every_ms: float = 100.0
     ) -> None:
         super().__init__(engine)
         self.horizon_ms, self.every_ms = horizon_ms, every_ms
-        models = len(engine.arrays.models)
+        models = len(engine.site.models)
         self.queues: list[deque[int]] = [deque() for _ in range(models)]
         self.late: list[deque[int]] = [deque() for _ in range(models)]
         self.busy_with: dict[int, None] = {}  # models with requests that wait
-        mean_ms = engine.arrays.latency_ms[:, :, 0]
-        self.each_ms: list[float] = [min(row) for row in mean_ms[:, engine.arrays.kind].T.tolist()]
+        self.each_ms = [min(float(np.mean(of_type[kind][0])) for of_type in engine.times.quantiles)
+                        for kind in engine.times.kind]  # a request alone, of each model
         # By worker type and model: sizes and times of batches, the largest first.
         self.batches = [
             [[(size, row[size - 1]) for size in reversed(sizes)] or [(1, inf)]

@@ -17,7 +17,7 @@ from __future__ import annotations
 from math import inf
 
 from ramsis.errors import check_known
-from ramsis.sim.engine import ClusterEngine
+from ramsis.sim.engine import Engine
 from ramsis.studies.warsaw.baseline import Baseline
 
 _WHEN = ("nowhere", "no-idle")
@@ -37,7 +37,7 @@ class ModifiedBaseline(Baseline):
     """
 
     def __init__(
-        self, engine: ClusterEngine, load_when: str = "nowhere", idle_ms: float = 1000.0,
+        self, engine: Engine, load_when: str = "nowhere", idle_ms: float = 1000.0,
         starved: float = 0.6,
     ) -> None:
         super().__init__(engine, starved)

@@ -24,11 +24,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from ramsis.sim.engine import ClusterEngine, Scheduler
+from ramsis.sim.engine import Engine, Scheduler
 from ramsis.sim.engine.requests import WAITING
 
 
-class PhasedScheduler(Scheduler[ClusterEngine]):
+class PhasedScheduler(Scheduler[Engine]):
     """Scheduler with inference in phases; subclasses decide which models are loaded.
 
     Parameters
@@ -47,15 +47,15 @@ class PhasedScheduler(Scheduler[ClusterEngine]):
     """
 
     def __init__(
-        self, engine: ClusterEngine, starved: float = 0.6, by_deadline: bool = False
+        self, engine: Engine, starved: float = 0.6, by_deadline: bool = False
     ) -> None:
         super().__init__(engine)
         state, workers = engine.requests, engine.workers
         self.starved_share = starved
         self.order = state.deadline_ms if by_deadline else state.arrival_ms
         # With equal SLOs the requests that starve come first in any order.
-        self._alike = len({stream.slo_ms for stream in engine.scenario.streams}) == 1
-        self.waiting: list[dict[int, None]] = [{} for _ in engine.arrays.models]
+        self._alike = len({stream.slo_ms for stream in engine.world.streams}) == 1
+        self.waiting: list[dict[int, None]] = [{} for _ in engine.site.models]
         self.busy: set[int] = set()
         self.turn = -1  # the worker that served last
         self._joins = [engine.times.continuous[kind] for kind in engine.times.kind]
@@ -64,7 +64,7 @@ class PhasedScheduler(Scheduler[ClusterEngine]):
         for queue in self._queues:
             queue.workers += 1
         self._group: list[dict[int, int]] = [{} for _ in workers.type]
-        self._holders: list[dict[int, None]] = [{} for _ in engine.arrays.models]
+        self._holders: list[dict[int, None]] = [{} for _ in engine.site.models]
         for worker, held in enumerate(workers.loaded):
             for model in sorted(held):
                 self._holders[model][worker] = None

@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.errors import check_known
-from ramsis.sim.engine import ClusterEngine
+from ramsis.sim.engine import Engine
 from ramsis.studies.warsaw.phases import PhasedScheduler
 
 _VARIANTS = ("plain", "a", "b", "c", "d")
@@ -57,7 +57,7 @@ class RoundRobin(PhasedScheduler):
     """
 
     def __init__(
-        self, engine: ClusterEngine, variant: str = "plain", quantum_ms: float = 60_000.0,
+        self, engine: Engine, variant: str = "plain", quantum_ms: float = 60_000.0,
         use: float = 0.05, step: float = 1.5, starved: float = 0.6,
     ) -> None:
         check_known("unknown variant", variant, _VARIANTS, "variant")
@@ -71,7 +71,7 @@ class RoundRobin(PhasedScheduler):
         self.model_mb = np.array(engine.workers.model_mb)
         self.least_mb = min(engine.workers.model_mb)
         # By worker: the models that it does not hold and can run, and how many they are.
-        able = [self._runnable(kind) for kind in range(len(engine.scenario.worker_types))]
+        able = [self._runnable(kind) for kind in range(len(engine.world.types))]
         self.absent = [able[kind].copy() for kind in engine.workers.type]
         self.absences = [int(away.sum()) for away in self.absent]
         self.copies = np.zeros(len(self.waiting), dtype=int)  # with those that are being loaded
@@ -90,7 +90,7 @@ class RoundRobin(PhasedScheduler):
 
     def _quanta(self, mean_ms: float) -> list[float]:
         """Return the quantum of each model."""
-        load_ms = self.engine.arrays.load_ms.mean(axis=0)
+        load_ms = np.array(self.engine.times.loads).mean(axis=0)
         if not self.own_quanta or not load_ms.sum():
             return [mean_ms] * len(load_ms)
         return list((mean_ms * (1.0 + load_ms / np.mean(load_ms)) / 2.0).tolist())

@@ -13,7 +13,7 @@ import numpy as np
 
 from ramsis.bounds import scenario_bound
 from ramsis.scenario import Scenario, draw_requests, scenario_from_document
-from ramsis.sim.cluster import ClusterEngine, Run, Scheduler, measure
+from ramsis.sim import Engine, Run, Scheduler, measure
 from ramsis.sim.engine.requests import DROPPED
 
 
@@ -78,7 +78,7 @@ def _stream(
 class Chance(Scheduler):
     """Does at each event some of what can be done, at random, and keeps books of its own."""
 
-    def __init__(self, engine: ClusterEngine) -> None:
+    def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self.rng = np.random.default_rng(engine.seed)
         self.come: list[int] = []
@@ -90,7 +90,7 @@ class Chance(Scheduler):
         self.act()
 
     def on_arrival(self, request: int) -> None:
-        stream = self.engine.scenario.streams[self.engine.requests.stream[request]]
+        stream = self.engine.world.streams[self.engine.requests.stream[request]]
         (self.come if stream.cores else self.to_run).append(request)
         self.act()
 
@@ -123,7 +123,7 @@ class Chance(Scheduler):
             assert len(held) + len(workers.loading[worker]) <= workers.max_models[worker]
             assert 0 <= workers.free_cores[worker] <= workers.cores[worker]
         worker = int(rng.integers(len(workers)))
-        model = int(rng.integers(len(engine.arrays.models)))
+        model = int(rng.integers(len(engine.site.models)))
         if model in workers.loaded[worker]:
             if rng.random() < 0.1 and not engine.runs_now(worker, model):
                 engine.unload(worker, model)
@@ -132,7 +132,7 @@ class Chance(Scheduler):
                 and model not in workers.loading[worker]):
             engine.load(worker, model)
         if rng.random() < 0.05:
-            engine.scale_up(int(rng.integers(len(engine.arrays.types))))
+            engine.scale_up(int(rng.integers(len(engine.world.types))))
         idle = not (workers.running[worker] or workers.loading[worker]
                     or workers.free_cores[worker] < workers.cores[worker])
         if rng.random() < 0.02 and idle and workers.status[worker] == "active" and not (
@@ -149,7 +149,7 @@ class Chance(Scheduler):
     def process(self) -> None:
         engine, workers = self.engine, self.engine.workers
         for request in list(self.come):
-            stream = engine.scenario.streams[engine.requests.stream[request]]
+            stream = engine.world.streams[engine.requests.stream[request]]
             machine = int(self.rng.integers(len(workers)))
             if (workers.status[machine] == "active"
                     and workers.free_cores[machine] >= stream.cores):
@@ -205,7 +205,7 @@ def check(seed: int) -> Run:
     rng = np.random.default_rng(seed)
     made = random_scenario(rng)
     slowdown = slower if rng.random() < 0.4 else None
-    run = ClusterEngine(made, seed, slowdown=slowdown).serve(Chance)
+    run = Engine.of_scenario(made, seed, slowdown=slowdown).serve(Chance)
     found = measure(run)
     assert found.queries == (
         found.in_time + found.late + found.dropped + found.never_answered)

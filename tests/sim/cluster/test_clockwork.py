@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ramsis.scenario import Scenario
-from ramsis.sim.cluster import ClusterEngine, Run, scheduler
+from ramsis.sim import Engine, Run, scheduler
 from tests.scenario.samples import model, scenario, stream
 
 SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "clockwork.py"
@@ -31,7 +31,7 @@ def script() -> ModuleType:
 
 
 def batches(made: Scenario, text: str = "clockwork") -> Run:
-    return ClusterEngine(made, 0).serve(scheduler(text))
+    return Engine.of_scenario(made, 0).serve(scheduler(text))
 
 
 def sized(name: str = "m", **more: Any) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def test_the_share_in_time_in_cells_of_the_grid(
     script: ModuleType, rate: int, instances: int, slo_ms: float, low: float, high: float
 ) -> None:
     """The thesis has all in time in the first three; a prototype 0.900 and 0.778 in the others."""
-    shares = [ClusterEngine(script.grid(rate, instances, slo_ms, 4.0), seed).serve(
+    shares = [Engine.of_scenario(script.grid(rate, instances, slo_ms, 4.0), seed).serve(
         scheduler("clockwork")).in_time.mean() for seed in range(2)]
     assert low <= np.mean(shares) <= high
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ramsis.scenario import Scenario
-from ramsis.sim.cluster import (
-    ClusterEngine,
+from ramsis.sim import (
+    Engine,
     Run,
     Scheduler,
     SchedulerError,
@@ -22,7 +22,7 @@ from tests.scenario.samples import model, scenario, stream
 class Scripted(Scheduler):
     """Calls a function at each event, with its name and arguments."""
 
-    def __init__(self, engine: ClusterEngine, script: Callable[..., None]) -> None:
+    def __init__(self, engine: Engine, script: Callable[..., None]) -> None:
         super().__init__(engine)
         self.script = script
         for name in ("on_start", "on_arrival", "on_end", "on_loaded", "on_ready", "on_processed",
@@ -31,7 +31,7 @@ class Scripted(Scheduler):
 
 
 def played(made: Scenario, script: Callable[..., None], **more: Any) -> Run:
-    return ClusterEngine(made, **more).serve(lambda engine: Scripted(engine, script))
+    return Engine.of_scenario(made, **more).serve(lambda engine: Scripted(engine, script))
 
 
 def times(*at_ms: float, **more: Any) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def times(*at_ms: float, **more: Any) -> dict[str, Any]:
 def test_events_of_an_instant_come_in_the_documented_order() -> None:
     seen = []
 
-    def script(engine: ClusterEngine, name: str, *args: Any) -> None:
+    def script(engine: Engine, name: str, *args: Any) -> None:
         seen.append((engine.now_ms, name))
         if name == "on_start":
             engine.load(0, 1)
@@ -61,7 +61,7 @@ def test_events_of_an_instant_come_in_the_documented_order() -> None:
 def test_the_first_load_in_the_cluster_takes_its_own_time() -> None:
     loaded = []
 
-    def script(engine: ClusterEngine, name: str, *args: Any) -> None:
+    def script(engine: Engine, name: str, *args: Any) -> None:
         if name == "on_start":
             assert engine.load_ms(0, 0) == 80
             engine.load(0, 0)
@@ -78,7 +78,7 @@ def test_the_first_load_in_the_cluster_takes_its_own_time() -> None:
 
 
 def test_a_cold_start_is_a_load_after_the_arrival() -> None:
-    def script(engine: ClusterEngine, name: str, *args: Any) -> None:
+    def script(engine: Engine, name: str, *args: Any) -> None:
         if name == "on_arrival" and args[0] == 0:
             engine.load(0, 0)
         if name == "on_loaded":
@@ -97,7 +97,7 @@ def test_a_cold_start_is_a_load_after_the_arrival() -> None:
 def test_processing_holds_cores_and_crosses_the_network() -> None:
     cores = []
 
-    def script(engine: ClusterEngine, name: str, *args: Any) -> None:
+    def script(engine: Engine, name: str, *args: Any) -> None:
         cores.append(engine.workers.free_cores[0])
         if name == "on_arrival":
             engine.process(args[0], 0, inference_on=1)
@@ -115,7 +115,7 @@ def test_processing_holds_cores_and_crosses_the_network() -> None:
 
 
 def test_streams_after_others_and_closed_loops() -> None:
-    def script(engine: ClusterEngine, name: str, *args: Any) -> None:
+    def script(engine: Engine, name: str, *args: Any) -> None:
         if name == "on_arrival":
             engine.run(0, 0, [args[0]])
 
@@ -132,7 +132,7 @@ def test_batches_slow_each_other_down_and_no_work_is_lost() -> None:
     def halves(worker: int, running: Any) -> list[float]:
         return [1.0 / len(running)] * len(running)
 
-    def script(engine: ClusterEngine, name: str, *args: Any) -> None:
+    def script(engine: Engine, name: str, *args: Any) -> None:
         if name == "on_arrival":
             engine.run(0, 0, [args[0]])
 
@@ -145,7 +145,7 @@ def test_requests_join_and_leave_a_continuous_batch() -> None:
     steps = [{"worker_type": "gpu", "batch": 1, "latency_ms": 1},
              {"worker_type": "gpu", "batch": 2, "latency_ms": 2}]
 
-    def script(engine: ClusterEngine, name: str, *args: Any) -> None:
+    def script(engine: Engine, name: str, *args: Any) -> None:
         if name == "on_arrival" and args[0] == 0:
             assert engine.run(0, 0, [0]) == 0
         if name == "on_arrival" and args[0] == 1:
@@ -162,7 +162,7 @@ def test_requests_join_and_leave_a_continuous_batch() -> None:
 
 
 def test_static_batches_of_tokens_end_with_the_longest() -> None:
-    def script(engine: ClusterEngine, name: str, *args: Any) -> None:
+    def script(engine: Engine, name: str, *args: Any) -> None:
         if name == "on_arrival":
             engine.run(0, 0, [args[0]])
 
@@ -172,7 +172,7 @@ def test_static_batches_of_tokens_end_with_the_longest() -> None:
 
 
 def test_workers_are_scaled() -> None:
-    def script(engine: ClusterEngine, name: str, *args: Any) -> None:
+    def script(engine: Engine, name: str, *args: Any) -> None:
         if name == "on_start":
             assert engine.scale_up(0) == 1
             assert engine.scale_up(0) is None
@@ -190,7 +190,7 @@ def test_workers_are_scaled() -> None:
     assert run.drop_request.tolist() == [0]
 
 
-REFUSALS: list[tuple[str, Callable[[ClusterEngine, int], Any]]] = [
+REFUSALS: list[tuple[str, Callable[[Engine, int], Any]]] = [
     ("a batch on a worker that cannot start one: got 'gpu-1 \\(worker 0\\)'",
      lambda e, r: (e.run(0, 0, [r]), e.run(0, 0, [r]))),
     ("a batch of a model that is not loaded: got 'gpu-1 \\(worker 0\\), model n'",
@@ -215,9 +215,9 @@ REFUSALS: list[tuple[str, Callable[[ClusterEngine, int], Any]]] = [
 
 @pytest.mark.parametrize(("message", "act"), REFUSALS)
 def test_what_cannot_be_done_stops_the_run_naming_the_event(
-    message: str, act: Callable[[ClusterEngine, int], Any]
+    message: str, act: Callable[[Engine, int], Any]
 ) -> None:
-    def script(engine: ClusterEngine, name: str, *args: Any) -> None:
+    def script(engine: Engine, name: str, *args: Any) -> None:
         if name == "on_arrival":
             act(engine, args[0])
 
@@ -232,7 +232,7 @@ def test_what_cannot_be_done_stops_the_run_naming_the_event(
 
 
 def test_timers_without_end_are_stopped() -> None:
-    def script(engine: ClusterEngine, name: str, *args: Any) -> None:
+    def script(engine: Engine, name: str, *args: Any) -> None:
         if name in ("on_arrival", "on_timer"):
             engine.wake_at(engine.now_ms + 1.0)
 
@@ -244,7 +244,7 @@ def test_loads_without_end_that_serve_nobody_are_stopped(monkeypatch: pytest.Mon
     """As of round robin, where no two models are given up for a large one at a time."""
     monkeypatch.setattr(engine_module, "_MOST", 50)
 
-    def script(engine: ClusterEngine, name: str, *args: Any) -> None:
+    def script(engine: Engine, name: str, *args: Any) -> None:
         if name == "on_start":
             engine.load(0, 0)
         elif name == "on_loaded":
@@ -261,7 +261,7 @@ def test_loads_without_end_that_serve_nobody_are_stopped(monkeypatch: pytest.Mon
 def test_loads_while_nobody_waits_may_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_module, "_MOST", 50)
 
-    def script(engine: ClusterEngine, name: str, *args: Any) -> None:
+    def script(engine: Engine, name: str, *args: Any) -> None:
         if name == "on_start":
             engine.load(0, 0)
         elif name == "on_loaded" and len(engine.workers.loaded[0]) == 1 and engine.now_ms < 1e5:
@@ -276,7 +276,7 @@ def test_loads_while_nobody_waits_may_go_on(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_requests_of_a_family_may_be_answered_by_another_model() -> None:
-    def script(engine: ClusterEngine, name: str, *args: Any) -> None:
+    def script(engine: Engine, name: str, *args: Any) -> None:
         if name == "on_arrival":
             engine.run(0, 1, [args[0]])
 

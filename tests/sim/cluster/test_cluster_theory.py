@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from ramsis.scenario import Scenario
-from ramsis.sim import Estimate
-from ramsis.sim.cluster import ClusterEngine, Run, Scheduler
+from ramsis.sim import Engine, Estimate, Run, Scheduler
 from tests.scenario.samples import model, scenario, stream
 
 CONFIDENCE = 0.9999
@@ -23,7 +22,7 @@ class FirstCome(Scheduler):
 
     waits: bool = True
 
-    def __init__(self, engine: ClusterEngine) -> None:
+    def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self.queue: deque[int] = deque()
 
@@ -50,8 +49,8 @@ class Lost(FirstCome):
 
 
 def estimate(made: Scenario, kind: type[Scheduler], figure: Any) -> Estimate:
-    return Estimate.of([float(figure(ClusterEngine(made, seed).serve(kind))) for seed in SEEDS],
-                       CONFIDENCE)
+    return Estimate.of([float(figure(Engine.of_scenario(made, seed).serve(kind)))
+                        for seed in SEEDS], CONFIDENCE)
 
 
 def holds(found: Estimate, expected: float) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from ramsis.bounds import scenario_bound
 from ramsis.scenario import Requests, Scenario, draw_requests, scenario_from_document
-from ramsis.sim.cluster import ClusterEngine, Run, measure, scheduler
+from ramsis.sim import Engine, Run, measure, scheduler
 
 BATCH_MS = {1: 2.7, 2: 4.3, 4: 6.1, 8: 10.1, 16: 17.7}
 
@@ -30,11 +30,10 @@ def serve(one: Scenario, rows: list[tuple[float, int, float]] | None = None, see
           name: str = "planned") -> Run:
     """With requests (arrival, model, SLO), or those of the scenario."""
     if rows is None:
-        return ClusterEngine(one, seed).serve(scheduler(name))
+        return Engine.of_scenario(one, seed).serve(scheduler(name))
     arrival, model, slo = (np.array(column) for column in zip(*rows, strict=True))
-    requests = Requests(arrival.astype(float), model, np.zeros(len(rows), dtype=np.int64),
-                        arrival.astype(float), arrival + slo)
-    return ClusterEngine(one, seed, requests=requests).serve(scheduler(name))
+    requests = Requests(arrival.astype(float), slo, model, np.zeros(len(rows), dtype=np.int64))
+    return Engine.of_scenario(one, seed, requests=requests).serve(scheduler(name))
 
 
 def test_what_comes_while_workers_are_busy_shares_a_batch() -> None:
@@ -139,7 +138,7 @@ def test_the_last_free_place_does_not_change_hands_all_the_time() -> None:
         "streams": [{"name": "s", "model": "m", "slo_ms": 300,
                      "shares": [8, 6, 4, 2, 1, 1, 1, 1],
                      "workload": {"load_qps": 60}}]})
-    run = ClusterEngine(busy, 0).serve(scheduler("planned"))
+    run = Engine.of_scenario(busy, 0).serve(scheduler("planned"))
     assert len(run.load_model) < 40
     share = measure(run).in_time_share
     assert share is not None
@@ -155,7 +154,7 @@ def test_no_copy_of_a_calm_model_makes_requests_late_while_it_blocks() -> None:
             {"worker_type": "gpu", "batch": 1, "latency_ms": 6},
             {"worker_type": "gpu", "batch": 4, "latency_ms": 15}]}],
         "streams": [{"name": "s", "model": "m", "slo_ms": 160, "workload": {"load_qps": 240}}]})
-    run = ClusterEngine(calm, 0).serve(scheduler("planned"))
+    run = Engine.of_scenario(calm, 0).serve(scheduler("planned"))
     assert 12 <= len(run.load_model) <= 28
     assert run.in_time[run.arrival_ms > 3000.0].mean() > 0.98
 
@@ -169,7 +168,7 @@ def test_loads_at_the_start_leave_time_for_what_they_were_made_for() -> None:
             {"worker_type": "gpu", "batch": 1, "latency_ms": 12},
             {"worker_type": "gpu", "batch": 8, "latency_ms": 40}]}],
         "streams": [{"name": "s", "model": "m", "slo_ms": 770, "workload": {"load_qps": 300}}]})
-    share = {name: ClusterEngine(ample, 0).serve(scheduler(name)).in_time.mean()
+    share = {name: Engine.of_scenario(ample, 0).serve(scheduler(name)).in_time.mean()
              for name in ("planned", "clockwork")}
     assert share["planned"] > share["clockwork"] - 0.01
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from ramsis.scenario import Requests, Scenario
-from ramsis.sim import ConstantLoad, scheduler
-from ramsis.sim.cluster import ClusterEngine
+from ramsis.sim import ConstantLoad, Engine, scheduler
 from tests.runs import run_plan
 from tests.scenario.samples import scenario, stream
 
@@ -29,16 +28,15 @@ def cluster(slo_ms: float) -> Scenario:
                                   "fixed:model=large,batch=4", "model-switching:profile_s=2"])
 def test_every_batch_is_the_same(name: str) -> None:
     made = cluster(60.0)
-    engine = ClusterEngine(made, 3)
+    engine = Engine.of_scenario(made, 3)
     fleet, chosen = engine.fleet, scheduler(name)
     plan = chosen.prepare(fleet)
     load = ConstantLoad(250.0, made.duration_ms)
     plain = run_plan(fleet, plan, load, seed=3, monitored=True, engine="plain")
-    given = Requests(plain.arrival_ms, np.zeros(plain.requests, dtype=np.int64),
-                     np.zeros(plain.requests, dtype=np.int64), plain.arrival_ms,
-                     plain.arrival_ms + 60.0)
+    nothing = np.zeros(plain.requests, dtype=np.int64)
+    given = Requests(plain.arrival_ms, np.array([60.0]), nothing, nothing)
 
-    run = ClusterEngine(made, 3, requests=given).serve(chosen)
+    run = Engine.of_scenario(made, 3, requests=given).serve(chosen)
     assert plain.requests > 4000
     order, other = np.lexsort((run.worker, run.start_ms)), np.lexsort((plain.worker,
                                                                        plain.start_ms))

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ramsis.errors import InputFileError
-from ramsis.sim.cluster import Running
+from ramsis.sim import Running
 from ramsis.studies.sharing.gpu.interference import NO_INTERFERENCE, THESIS, Interference, Load
 from ramsis.studies.sharing.gpu.profile import SharedBatch, SharingProfile, read_sharing_profile
 from ramsis.studies.sharing.gpu.shared_gpu import (

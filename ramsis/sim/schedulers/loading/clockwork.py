@@ -27,7 +27,7 @@ from collections import deque
 from heapq import heapify, heappop, heappush
 from math import inf, nextafter
 
-from ramsis.sim.engine import ClusterEngine, Scheduler, check_at_least
+from ramsis.sim.engine import Engine, Scheduler, check_at_least
 
 _EPSILON_MS = 1e-9
 
@@ -40,7 +40,7 @@ def _just_after(at_ms: float) -> float:
     return max(at_ms + _EPSILON_MS, nextafter(at_ms, inf))
 
 
-class Clockwork(Scheduler[ClusterEngine]):
+class Clockwork(Scheduler[Engine]):
     """See the module.
 
     Parameters
@@ -56,7 +56,7 @@ class Clockwork(Scheduler[ClusterEngine]):
     """
 
     def __init__(
-        self, engine: ClusterEngine, ahead_ms: float = 5.0, margin_ms: float = 0.0,
+        self, engine: Engine, ahead_ms: float = 5.0, margin_ms: float = 0.0,
         capacity_ms: float = 100.0, every_ms: float = 20.0,
     ) -> None:
         super().__init__(engine)
@@ -64,7 +64,7 @@ class Clockwork(Scheduler[ClusterEngine]):
         check_at_least(1e-3, "clockwork", capacity_ms=capacity_ms, every_ms=every_ms)
         self.ahead_ms, self.margin_ms, self.capacity_ms = ahead_ms, margin_ms, capacity_ms
         self.every_ms = every_ms
-        workers, models = engine.workers, len(engine.arrays.models)
+        workers, models = engine.workers, len(engine.site.models)
         count = len(workers)
         self.queues: list[deque[int]] = [deque() for _ in range(models)]
         self.deadline_ms = engine.requests.deadline_ms

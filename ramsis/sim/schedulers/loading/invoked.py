@@ -13,10 +13,10 @@ from collections import deque
 from collections.abc import Iterator
 from random import Random
 
-from ramsis.sim.engine import ClusterEngine, Scheduler, check_at_least
+from ramsis.sim.engine import Engine, Scheduler, check_at_least
 
 
-class Invoked(Scheduler[ClusterEngine]):
+class Invoked(Scheduler[Engine]):
     """See the module.
 
     Parameters
@@ -29,7 +29,7 @@ class Invoked(Scheduler[ClusterEngine]):
         Models that are looked at in a decision.
     """
 
-    def __init__(self, engine: ClusterEngine, name: str, every_ms: float, slots: int) -> None:
+    def __init__(self, engine: Engine, name: str, every_ms: float, slots: int) -> None:
         super().__init__(engine)
         check_at_least(1e-3, name, every_ms=every_ms)
         check_at_least(1, name, slots=slots)

@@ -17,10 +17,10 @@ from collections import deque
 from collections.abc import Sequence
 from random import Random
 
-from ramsis.sim.engine import ClusterEngine, Scheduler, check_at_least
+from ramsis.sim.engine import Engine, Scheduler, check_at_least
 
 
-class LeastRecentlyUsed(Scheduler[ClusterEngine]):
+class LeastRecentlyUsed(Scheduler[Engine]):
     """See the module.
 
     Parameters
@@ -29,12 +29,12 @@ class LeastRecentlyUsed(Scheduler[ClusterEngine]):
         Most requests that a worker has, queued and running.
     """
 
-    def __init__(self, engine: ClusterEngine, max_ongoing: int = 5) -> None:
+    def __init__(self, engine: Engine, max_ongoing: int = 5) -> None:
         super().__init__(engine)
         check_at_least(1, "lru", max_ongoing=max_ongoing)
         self.max_ongoing = max_ongoing
         self.rng = Random(engine.seed)
-        workers, kinds = engine.workers, range(len(engine.arrays.models))
+        workers, kinds = engine.workers, range(len(engine.site.models))
         self.able = [[worker for worker in range(len(workers))
                       if engine.times.runs(workers.type[worker], model)
                       and workers.model_mb[model] <= workers.memory_mb[worker]]

@@ -38,7 +38,7 @@ import numpy as np
 
 from ramsis.arrays import BoolArray, FloatArray
 from ramsis.compiling import of_types
-from ramsis.sim.engine import ClusterEngine, Scheduler, check_at_least
+from ramsis.sim.engine import Engine, Scheduler, check_at_least
 from ramsis.sim.engine.workers import ACTIVE
 from ramsis.sim.schedulers.loading._load_kernels import (
     AskedFor,
@@ -61,7 +61,7 @@ _CALM = 0.95  # share of a worker's time up to which its models need no further 
 _FIRST = 0.25  # of a window, until the first plan
 
 
-class LoadsByPlan(Scheduler[ClusterEngine]):
+class LoadsByPlan(Scheduler[Engine]):
     """Scheduler that plans which models are loaded where; subclasses decide about batches.
 
     Parameters
@@ -77,13 +77,13 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
     """
 
     def __init__(
-        self, engine: ClusterEngine, every_ms: float, window_ms: float, windows: int,
+        self, engine: Engine, every_ms: float, window_ms: float, windows: int,
         worth: float, load_weight: float,
     ) -> None:
         super().__init__(engine)
         check_at_least(1e-3, "planned", every_ms=every_ms, window_ms=window_ms, windows=windows)
         check_at_least(0, "planned", worth=worth, load_weight=load_weight)
-        workers, models = engine.workers, len(engine.arrays.models)
+        workers, models = engine.workers, len(engine.site.models)
         count = len(workers)
         self.every_ms, self.window_ms, self.worth = every_ms, float(window_ms), worth
         self.waiting: list[deque[int]] = [deque() for _ in range(models)]
@@ -98,7 +98,8 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         self.queued: set[int] = set()  # models that requests wait for
         self.length = np.zeros(models, dtype=np.int64)
         self.due_ms, self.last_ms = np.zeros(models), np.zeros(models)
-        self.slack_ms = engine.arrays.load_ms.min(axis=0)  # until a request has come
+        load_ms = np.array(engine.times.loads)  # by worker type and model
+        self.slack_ms = load_ms.min(axis=0)  # until a request has come
         self.slack_ms[~np.isfinite(self.slack_ms)] = 0.0
         self.seen: list[int] = []  # models of the arrivals of this window
         self.look_ms, self.looked_ms = 0.0, 0.0
@@ -118,7 +119,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         self.target: BoolArray = self.now_held()
         self.places = Places(
             self.now_held(), self.cluster.runs, self.cluster.memory_mb,
-            engine.arrays.load_ms[workers.type], np.array(workers.blocking),
+            load_ms[workers.type], np.array(workers.blocking),
             np.array(workers.lanes, dtype=float))
         self.demand = AskedFor(self.rate, self.slack_ms, self.cost_ms, self.copies, self.length,
                                self.due_ms, self.last_ms, self.coming, self.taken, self.least_ms,
@@ -133,13 +134,13 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         self.gaps: list[float] = []
         self.plan_ms = _FIRST * window_ms
         self.at_start = np.zeros(models)  # requests
-        self.at_start[[model for held in engine.arrays.start for model in held]] = _AT_START
+        self.at_start[[model for held in engine.site.start for model in held]] = _AT_START
         self.mean_lanes = float(self.places.lanes.mean())
         self.blocks = any(workers.blocking)
         self.soonest_ms = np.full(models, inf)  # until a batch of one has run after a load
         for kind in set(workers.type):
             runs = self.cluster.runs[workers.type.index(kind)]
-            ready_ms = engine.arrays.load_ms[kind] + [row[0] for row in engine.times.rows[kind]]
+            ready_ms = load_ms[kind] + [row[0] for row in engine.times.rows[kind]]
             np.minimum(self.soonest_ms, ready_ms, out=self.soonest_ms, where=runs)
 
     def now_held(self) -> BoolArray:
@@ -422,7 +423,7 @@ class LoadsByPlan(Scheduler[ClusterEngine]):
         self.held_changed(worker, model)
 
 
-def _batches(engine: ClusterEngine) -> tuple[FloatArray, FloatArray]:
+def _batches(engine: Engine) -> tuple[FloatArray, FloatArray]:
     """Return the shortest batch time, and the mean time per request over workers, (M, B)."""
     rows = [engine.times.rows[kind] for kind in engine.workers.type]
     most = max(len(row) for one in rows for row in one)
@@ -433,12 +434,12 @@ def _batches(engine: ClusterEngine) -> tuple[FloatArray, FloatArray]:
     return took_ms.min(axis=0), each_ms
 
 
-def _cluster(engine: ClusterEngine, load_weight: float) -> CopyProblem:
+def _cluster(engine: Engine, load_weight: float) -> CopyProblem:
     """What copies are chosen for, by worker."""
-    workers, models = engine.workers, len(engine.arrays.models)
+    workers, models = engine.workers, len(engine.site.models)
     runs = {kind: np.array([engine.times.runs(kind, model) for model in range(models)])
             for kind in sorted(set(workers.type))}
-    load_ms = engine.arrays.load_ms[sorted(runs)].min(axis=0)
+    load_ms = np.array(engine.times.loads)[sorted(runs)].min(axis=0)
     memory_mb = np.maximum(np.array(workers.model_mb), 1e-9)
     return CopyProblem(
         memory_mb, np.minimum(np.array(workers.memory_mb), float(memory_mb.sum())),

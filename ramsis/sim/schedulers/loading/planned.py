@@ -41,7 +41,7 @@ from math import inf
 import numpy as np
 
 from ramsis.compiling import of_types
-from ramsis.sim.engine import ClusterEngine, check_at_least
+from ramsis.sim.engine import Engine, check_at_least
 from ramsis.sim.schedulers.loading._planned_kernels import (
     EPSILON_MS,
     Waiting,
@@ -74,14 +74,14 @@ class Planned(LoadsByPlan):
     """
 
     def __init__(
-        self, engine: ClusterEngine, look_ahead: int = 12, every_ms: float = 20.0,
+        self, engine: Engine, look_ahead: int = 12, every_ms: float = 20.0,
         window_ms: float = 1000.0, windows: int = 8, worth: float = 0.005,
         load_weight: float = 1.0,
     ) -> None:
         super().__init__(engine, every_ms, window_ms, windows, worth, load_weight)
         check_at_least(1, "planned", look_ahead=look_ahead)
         self.look_ahead = look_ahead
-        workers, models = engine.workers, len(engine.arrays.models)
+        workers, models = engine.workers, len(engine.site.models)
         count = len(workers)
         self.model_of = engine.requests.model
         times = {kind: _times(engine, kind) for kind in set(workers.type)}
@@ -275,7 +275,7 @@ class Planned(LoadsByPlan):
         return min((self.rows[worker][model][0] for worker in places), default=inf)
 
 
-def _times(engine: ClusterEngine, worker_type: int) -> WorkerTimes:
+def _times(engine: Engine, worker_type: int) -> WorkerTimes:
     """Return the batch times of a worker type."""
     kinds = engine.times.kind
     of_kind = dict(zip(kinds, engine.times.rows[worker_type], strict=True))

@@ -16,7 +16,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from math import inf
 
-from ramsis.sim.engine import ClusterEngine, check_at_least
+from ramsis.sim.engine import Engine, check_at_least
 from ramsis.sim.schedulers.loading.invoked import Invoked
 
 
@@ -34,7 +34,7 @@ class RandomScheduler(Invoked):
     """
 
     def __init__(
-        self, engine: ClusterEngine, every_ms: float = 1.0, slots: int = 12,
+        self, engine: Engine, every_ms: float = 1.0, slots: int = 12,
         ahead_ms: float | None = None,
     ) -> None:
         super().__init__(engine, "random", every_ms, slots)

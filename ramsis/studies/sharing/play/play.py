@@ -19,7 +19,7 @@ from ramsis.scenario import (
     Stream,
     TimesOf,
 )
-from ramsis.sim.engine import ClusterEngine
+from ramsis.sim.engine import Engine
 from ramsis.sim.engine.progress import Running, Slowdown
 from ramsis.sim.run import Run
 from ramsis.studies.sharing.gpu.interference import THESIS, Interference, Load
@@ -95,12 +95,12 @@ def play(
                    for rows in model.batches.values()), default=1)
     placed = [_placed(cluster, replica) for replica in replicas]
     later = [(at_ms, [_placed(cluster, replica) for replica in plan]) for at_ms, plan in changes]
-    engine = ClusterEngine(scenario, seed, requests=requests,
+    engine = Engine.of_scenario(scenario, seed, requests=requests,
                            slowdown=cluster.slowdown or _slowdown(cluster, largest))
     # The engine creates the router, whose batches are needed afterwards.
     routers: list[Router] = []
 
-    def start(of: ClusterEngine) -> Router:
+    def start(of: Engine) -> Router:
         routers.append(Router(of, cluster.router, placed, later))
         return routers[0]
 

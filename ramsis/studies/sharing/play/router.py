@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ramsis.sim.engine import ClusterEngine, Scheduler
+from ramsis.sim.engine import Engine, Scheduler
 from ramsis.studies.sharing.gpu.shared_gpu import RouterSettings
 
 
@@ -59,7 +59,7 @@ class _Replica:
         self.copied_ms = 0.0
 
 
-class Router(Scheduler[ClusterEngine]):
+class Router(Scheduler[Engine]):
     """Router of a cluster; see the module.
 
     Parameters
@@ -74,7 +74,7 @@ class Router(Scheduler[ClusterEngine]):
     """
 
     def __init__(
-        self, engine: ClusterEngine, settings: RouterSettings, replicas: Sequence[Placed],
+        self, engine: Engine, settings: RouterSettings, replicas: Sequence[Placed],
         changes: Sequence[tuple[float, Sequence[Placed]]] = (),
     ) -> None:
         super().__init__(engine)
@@ -83,7 +83,7 @@ class Router(Scheduler[ClusterEngine]):
                                for part in plan), default=0))
         self.copy_ms = [settings.copies_ms(size) for size in sizes]
         self.network_ms = [[settings.network_of(name).ms(size) for size in sizes]
-                           for name in engine.arrays.models]
+                           for name in engine.site.models]
         self.sent: list[SentBatch] = []
         self.open: dict[int, list[int]] = {}
         self.due_ms: dict[int, float] = {}

@@ -1,0 +1,119 @@
+"""The world of a run: workers, models and streams, and the times of batches and loads.
+
+A fleet is the plain case: all models are loaded on all workers, nothing is loaded or unloaded, and
+any model may answer any request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from ramsis.arrays import FloatArray, IntArray
+from ramsis.cluster import ServiceTimes
+from ramsis.errors import InputFileError
+from ramsis.profiles import LatencyTable
+from ramsis.scenario import ClosedLoopOf, Scenario, ScenarioWorkerType, Stream, TimesOf
+from ramsis.sim.engine.times import Times
+from ramsis.sim.fleet import Fleet, site_of
+from ramsis.sim.run import Site
+from ramsis.sim.workload import ClosedLoop
+
+
+@dataclass(frozen=True, eq=False)
+class World:
+    """Workers, models and streams, numbered through."""
+
+    name: str
+    site: Site  # workers and models
+    types: Sequence[ScenarioWorkerType]  # by the site's ``worker_type``
+    # of each model; models with the same number answer each other's requests
+    family: Sequence[int]
+    memory_mb: Sequence[float]  # of each model
+    streams: Sequence[Stream]
+    stream_models: Sequence[IntArray]  # the models that each stream's requests go to
+    stream_shares: Sequence[FloatArray]  # the probability of each of them
+    times: Times
+    duration_ms: float  # when arrivals stop
+    network_ms: float = 0.0  # added to each batch before it runs; the worker counts as busy
+    fleets: tuple[Fleet, ...] = ()  # that the world was made of, if it was
+
+    @classmethod
+    def of_scenario(cls, scenario: Scenario) -> World:
+        """Return the world that a scenario describes."""
+        arrays = scenario.arrays
+        site = Site(arrays.workers, arrays.worker_type, arrays.active, arrays.models,
+                    arrays.accuracy, arrays.start, arrays.kinds, arrays.kind)
+        return cls(scenario.name, site, scenario.worker_types, arrays.family.tolist(),
+                   arrays.memory_mb.tolist(), scenario.streams, arrays.stream_models,
+                   arrays.stream_shares, Times.of_scenario(scenario), scenario.duration_ms)
+
+    @classmethod
+    def of_fleets(
+        cls, fleets: Sequence[Fleet], slos_ms: Sequence[float], duration_ms: float,
+        loop: ClosedLoop | None = None,
+    ) -> World:
+        """Return the world of fleets, one for each type of workers.
+
+        Each SLO has a stream, whose requests ask for the most accurate model of the first fleet
+        that answers alone within the shortest SLO; any other may answer them all the same.
+
+        Parameters
+        ----------
+        slos_ms : sequence of float
+            Deadlines after arrival, rising.
+        loop : ClosedLoop, optional
+            Users who make the requests of the only stream.
+        """
+        first, site = fleets[0], site_of(fleets)
+        asked = next((model for model in first.by_accuracy
+                      if first.table.latency_ms[model, 0] <= slos_ms[0]), first.by_accuracy[0])
+        workload = TimesOf(()) if loop is None else ClosedLoopOf(loop.users, loop.think_ms)
+        count = len(site.models)
+        return cls(
+            "fleet", site, [ScenarioWorkerType(f"type-{i + 1}", fleet.workers)
+                            for i, fleet in enumerate(fleets)],
+            [0] * count, [0.0] * count,
+            [Stream(f"class-{i + 1}", first.models[asked], workload, slo_ms)
+             for i, slo_ms in enumerate(slos_ms)],
+            [np.array([asked])] * len(slos_ms), [np.ones(1)] * len(slos_ms),
+            Times.of_fleets(fleets), duration_ms, first.network_ms, tuple(fleets))
+
+    @cached_property
+    def fleet(self) -> Fleet:
+        """The workers as a fleet, for schedulers of equal workers that hold all models.
+
+        Raises
+        ------
+        InputFileError
+            The workers are no fleet.
+        """
+        return self.fleets[0] if self.fleets else self._as_fleet()
+
+    def _as_fleet(self) -> Fleet:
+        site, times = self.site, self.times
+        everything = set(range(len(site.models)))
+        conditions = {
+            "workers of one type": len(self.types) == 1,
+            "workers with one lane": {kind.lanes for kind in self.types} == {1},
+            "all models loaded on all workers at the start": all(
+                set(loaded) == everything for loaded in site.start),
+            "models of one family": len(set(self.family)) == 1,
+            "one-shot inference in static batches": not (
+                times.any_continuous or any(times.tokens)),
+        }
+        for condition, holds in conditions.items():
+            if not holds:
+                raise InputFileError("a scheduler of like workers cannot serve this scenario",
+                                     where=f"scenario {self.name}", allowed=condition)
+        largest = min(int(np.isfinite(times.rows[0][model]).sum()) for model in everything)
+        quantiles = np.array([times.quantiles[0][kind][:largest] for kind in times.kind])
+        # Latencies of a table do not fall with the batch, as measured means may.
+        latency = np.maximum.accumulate(quantiles.mean(axis=2), axis=1)
+        table = LatencyTable.measured(site.models, site.accuracy, latency, "mean")
+        service = "mean" if quantiles.shape[2] == 1 else "distribution"
+        return Fleet(table, ServiceTimes(site.models, site.accuracy, quantiles, service),
+                     len(site.workers), max(stream.slo_ms for stream in self.streams))
