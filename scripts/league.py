@@ -8,9 +8,8 @@ times measured anew, through `ramsis serve --calibrate`. Then each server gets t
 arrivals from the same `ramsis load`: Poisson arrivals at shares of the capacity, bursts, and loads
 that change. All servers are up, and are asked one at a time, in turns of a few seconds, so that
 slow spells of the machine fall on all of them. Ours runs with default options, by policies of a
-central queue, which prefer early answers by default or less work, and of queues of single workers.
-The others run one model each: models that can carry the load by their profile are tried, and the
-best one *in hindsight* is what the table has.
+central queue and of queues of single workers. The others run one model each: models that can
+carry the load by their profile are tried, and the best one *in hindsight* is what the table has.
 The capacity is that of the fastest model, or what client and front end can take if that is less.
 
 --triton-python names an interpreter that has nvidia-pytriton (of the same version of Python as
@@ -49,9 +48,8 @@ from ramsis.synthesis import SynthesisSettings, generate_policy
 OURS: Mapping[str, Mapping[str, Any]] = {
     "central queue": {"dispatch": "central-queue"},
     "round robin": {"dispatch": "round-robin"},
-    "--prefer less-work": {"dispatch": "central-queue", "prefer": "less-work"},
 }
-"""Ways of `ramsis serve`, and what policies are made with; `--prefer early` is the default."""
+"""Ways of `ramsis serve`, and what policies are made with."""
 FIGURES = ("effective_accuracy", "violation_rate", "response_p50_ms", "response_p99_ms",
            "cpu_ms", "promised_effective_accuracy", "stolen_share")
 """Of a row; the means of its runs."""

@@ -65,7 +65,7 @@ def test_the_steps_of_the_command_line_in_python(tmp_path: Path) -> None:
     assert policy.expectations.upper_bound == pytest.approx(bound.effective_accuracy)
     problem = ramsis.WorkerProblem.create(
         profile.latency_table("p95", 5), slo_ms=100.0, workers=4, arrivals=ramsis.Poisson(50.0),
-        grid="fixed:10", max_queue=4, prefer="early")
+        grid="fixed:10", max_queue=4, delay_price=2e-4)
     assert ramsis.solve_worker(problem).gain == pytest.approx(policy.certificate.gain, abs=1e-6)
     again = ramsis.analyse_policy(policy)
     promised = policy.expectations.effective_accuracy

@@ -110,12 +110,12 @@ class WorkerAnalysis:
 
     @property
     def gain(self) -> float:
-        """Return the gain of the objective: reward less violation price and preference."""
+        """Return the gain of the objective: reward less the costs of violations and delays."""
         price = self.problem.violation_price
         if self.problem.objective is Objective.PER_QUERY:
-            preferred = float((self.decisions * self.problem.preference(self._outcome)).sum())
+            delay_cost = float((self.decisions * self.problem.delay_cost(self._outcome)).sum())
             return (self.effective_accuracy - price * self.violation_rate
-                    - preferred / self.queries_per_decision)
+                    - delay_cost / self.queries_per_decision)
         found = self.per_decision
         earned = (found.accuracy or 0.0) * (1.0 - found.violation_rate)
         return earned - price * found.violation_rate

@@ -76,7 +76,7 @@ def central_model(problem: CentralProblem, restart: float) -> CentralArrays:
         slack_probability=problem.slack_distribution,
         in_time=in_time,
         earned=(problem.accuracy[:, None] * in_time
-                - problem.price * (batch[:, None] - in_time) - problem.preference),
+                - problem.price * (batch[:, None] - in_time) - problem.delay_cost),
         lowest=lowest, highest=highest, edge_ms=problem.slack_ms,
         slack_ms=(problem.slack_ms + np.append(problem.slack_ms[1:], problem.slo_ms)) / 2,
         age_ms=problem.mean_age_ms, left_age=left_age, parts=PARTS,

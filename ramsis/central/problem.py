@@ -64,7 +64,6 @@ from ramsis.central.levels import (
     worthwhile_batches,
 )
 from ramsis.cluster.checks import below_every_latency
-from ramsis.cluster.preference import check_preference, preference_cost
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import (
@@ -114,8 +113,8 @@ class CentralProblem:
     queue: IntArray
     # whether batches are taken to end at random instants, one independent of the other
     random_ends: bool = False
-    # what decides between policies that are equally good; see :mod:`ramsis.cluster.preference`
-    prefer: str | None = None
+    # what a request costs that takes the SLO or longer, in units of accuracy; less in proportion
+    delay_price: float = 0.0
 
     _OF_THE_QUEUE: ClassVar[tuple[str, ...]] = (
         "slack_distribution", "mean_age_ms", "slack_in_queue_ms", "after_drop", "left_age")
@@ -130,7 +129,7 @@ class CentralProblem:
         load_qps: float,
         price: float = 1.0,
         steps: int | None = None,
-        prefer: str | None = None,
+        delay_price: float = 0.0,
     ) -> CentralProblem:
         """The problem, checked.
 
@@ -141,7 +140,6 @@ class CentralProblem:
             distinct latencies.
         """
         _check(slo_ms, workers, load_qps, price, steps)
-        check_preference(prefer)
         largest = int((times.quantiles_ms[:, :, 0] <= slo_ms).any(axis=0).sum())
         # There are at least this many levels, so too large a problem is refused before it is
         # built.
@@ -161,7 +159,7 @@ class CentralProblem:
         arrivals = per_ms * float(times.mean_ms[model, batch - 1].max()) / workers
         _check_size(max(len(model) * arrivals, len(queue) ** 2 * len(slack_ms)), largest, load_qps)
         return cls(times, float(slo_ms), workers, float(load_qps), float(price), model, batch,
-                   slack_ms, idle_levels(workers), queue, prefer=prefer)
+                   slack_ms, idle_levels(workers), queue, delay_price=delay_price)
 
     @property
     def classes(self) -> tuple[SloClass, ...]:
@@ -259,15 +257,12 @@ class CentralProblem:
         return self.slo_ms - age[:, :, None] * younger[:, None, :]
 
     @cached_property
-    def preference(self) -> FloatArray:
-        """Return the penalty of the preference for each started batch, shape (N, A, J)."""
-        if self.prefer is None:
-            return np.zeros((1, 1, 1))
+    def delay_cost(self) -> FloatArray:
+        """Return the cost of the response times of each started batch, shape (N, A, J)."""
         behind = np.arange(1.0, self.slack_in_queue_ms.shape[2] + 1.0)
         age_ms = np.cumsum(self.slo_ms - self.slack_in_queue_ms, axis=2) / behind  # means
         response_ms = age_ms[:, :, self.action_batch - 1] + self.mean_ms
-        each = preference_cost(self.prefer, response_ms, self.mean_ms / self.action_batch,
-                               self.slo_ms)
+        each = self.delay_price * np.clip(response_ms / self.slo_ms, 0.0, 1.0)
         return np.ascontiguousarray((self.action_batch * each).swapaxes(1, 2))
 
     @cached_property

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ramsis.arrays import FloatArray, IntArray
-from ramsis.cluster.preference import PREFERENCES
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import NON_NEGATIVE, POSITIVE
 from ramsis.figures import figure_of
@@ -80,9 +79,6 @@ class Policy:
         Program and version.
     violation_price
         What a query that is late or dropped was taken to cost, in units of accuracy.
-    prefer
-        What decided between policies that are equally good, one of
-        :data:`ramsis.cluster.preference.PREFERENCES`; None: nothing.
     slo_classes
         Two or more by rising SLO where queries have several, ``slo_ms`` being the longest; the
         queue then stands by deadline. Else none.
@@ -133,7 +129,6 @@ class Policy:
     inputs: Inputs
     created_by: str
     violation_price: float = 0.0
-    prefer: str | None = None
     slo_classes: tuple[SloClass, ...] = ()
     spare_idle: int | None = None
     budget: BudgetRecord | None = None
@@ -357,8 +352,6 @@ class Policy:
     def _extras(self) -> dict[str, Any]:
         """The fields that stand only in the files that need them."""
         found: dict[str, Any] = {}
-        if self.prefer is not None:
-            found["prefer"] = self.prefer
         if self.slo_classes:
             found["slo_classes"] = [asdict(slo_class) for slo_class in self.slo_classes]
         if self.budget is not None:
@@ -423,7 +416,6 @@ class Policy:
             inputs=Inputs.from_fields(fields.child("inputs")),
             created_by=fields.text("created_by"),
             violation_price=0.0 if price is None else price,
-            prefer=fields.text("prefer", PREFERENCES) if "prefer" in fields else None,
             slo_classes=classes_in(fields, table),
             spare_idle=table.spare_idle,
             budget=optional(BudgetRecord, fields, "budget"),

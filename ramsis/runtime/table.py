@@ -31,9 +31,9 @@ AS_LAST_CODE = -3
 """Where each worker has a queue of its own: a longer one is treated as one of the last level."""
 BATCHINGS = ("maximal", "variable")
 """``maximal``: a batch is the whole queue; ``variable``: any part of it."""
-LATE_RULES = ("serve", "drop", "free")
+LATE_RULES = ("serve", "drop")
 """What the policy was made for: requests that nothing can answer in time are all served by the
-fastest model, or may be dropped, or served by any model. Only with ``drop`` may a table drop."""
+fastest model, or may be dropped. Only with ``drop`` may a table drop."""
 
 
 class DecisionTable(NamedTuple):

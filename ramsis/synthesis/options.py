@@ -72,8 +72,6 @@ LIMITS: tuple[Limit, ...] = (
           "drawn times have no distinct latencies"),
     Limit({"batching": "variable"}, "solver", _ALL_BUT_VALUE_ITERATION,
           "sparse rows are solved by policy iteration"),
-    Limit({"objective": "per-decision"}, "prefer", _only("none", lambda _: False),
-          "a preference is a cost of each request"),
 )
 
 

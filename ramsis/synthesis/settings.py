@@ -12,7 +12,6 @@ import numpy as np
 from ramsis.analysis.sampled import CONFIDENCE
 from ramsis.arrivals import Arrivals, Sampler, patterns
 from ramsis.arrivals.registry import OWN
-from ramsis.cluster.preference import PREFERENCES
 from ramsis.cluster.service_times import DEFAULT_SERVICE, FIXED, default_service
 from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.errors import ABOVE_ZERO, BELOW_ONE, INNER, POSITIVE, InvalidValueError, Rule, whole
@@ -79,7 +78,7 @@ class SynthesisSettings:
         rule=whole(1, MAX_QUEUE)._replace(wrong="not a number in range"))
     late: str = setting(
         LateRule.DROP.value, "Requests that no model can answer in time: the fastest model "
-        "serves the whole queue, they are dropped, or any model may serve.",
+        "serves the whole queue, or they are dropped.",
         choices=[*LateRule], defaults={_PER_DECISION: LateRule.SERVE.value})
     batching: str = setting(
         Batching.MAXIMAL.value, "Batches of a worker: its whole queue, or any part of it.",
@@ -108,10 +107,6 @@ class SynthesisSettings:
         default_text="0.1, 0.05 or 0, the largest that gives up at most 0.003 of effective "
         "accuracy; 0 with per-decision",
         rule=BELOW_ONE._replace(wrong="not a share of the service time"), metavar="X")
-    prefer: str | None = setting(
-        "early", "Choice among policies within 0.0002 of effective accuracy: the earliest "
-        "answers, or the fewest worker-seconds.", choices=PREFERENCES,
-        defaults={_PER_DECISION: None})
     confidence: float = setting(
         CONFIDENCE, "Confidence of the intervals for finite samples; a budget of violations is "
         "met at their upper end.",

@@ -64,7 +64,7 @@ def _inputs_checks(policy: Policy) -> tuple[Check, ...]:
     stated = {
         "slo_ms": policy.slo_ms, "workers": policy.workers, "dispatch": policy.dispatch,
         "batching": policy.batching, "late": policy.late, "objective": policy.objective,
-        "prefer": policy.prefer, "overhead_ms": policy.overhead_ms,
+        "overhead_ms": policy.overhead_ms,
         "max_violation": budget.max_violation_rate if budget is not None else None,
     }
     if budget is None:  # else the price was looked for

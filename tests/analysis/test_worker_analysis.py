@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from ramsis.analysis import WorkerAnalysis, analyse_worker
 from ramsis.arrivals import Poisson
-from ramsis.cluster.preference import WEIGHT
 from ramsis.policy import read, write
 from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.synthesis import analyse_policy, generate_policy
 from ramsis.synthesis.generate import modelled_policy
+from ramsis.synthesis.recipes.recipe import DELAY_PRICE
 from ramsis.worker.explicit import build_explicit
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.solve import solve_worker
@@ -151,7 +151,7 @@ def test_distributions_and_rates_fit_together(
     gain = ((of.accuracy or 0.0) * (1 - of.violation_rate)
             - chosen.violation_price * of.violation_rate)
     given_up = gain - policy.certificate.gain  # for early answers
-    assert -1e-8 <= given_up <= (WEIGHT if objective == "per-query" else 0.0) + 1e-8
+    assert -1e-8 <= given_up <= (DELAY_PRICE if objective == "per-query" else 0.0) + 1e-8
     assert expected.upper_bound is not None
     assert expected.effective_accuracy <= expected.upper_bound + 1e-9
     assert 0 < expected.utilisation <= 1

@@ -14,13 +14,13 @@ from ramsis.bounds import fluid_bound
 from ramsis.central import _kernels
 from ramsis.central.chain import Chain
 from ramsis.central.solve import DROP, WAIT, solve_central
-from ramsis.cluster.preference import WEIGHT
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import InputFileError, NotConvergedError
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet, load
 from ramsis.sim import ConstantLoad, Fleet, Policies
 from ramsis.synthesis import SynthesisSettings, analyse_policy, generate_policy, problem_of
+from ramsis.synthesis.recipes.recipe import DELAY_PRICE
 from ramsis.synthesis.simulated import simulated as settled
 from tests.central import samples
 from tests.central.evaluation import evaluated
@@ -96,8 +96,8 @@ def test_every_query_is_served_or_dropped(load_qps: float) -> None:
     assert found.queue.sum() == pytest.approx(1)
     assert found.slack.sum() == pytest.approx(1)
     value = found.in_time @ problem.accuracy - problem.price * (1 - found.in_time.sum())
-    assert -1e-6 <= value - found.gain <= WEIGHT + 1e-6  # for early answers
-    plain = replace(problem, prefer=None)
+    assert -1e-6 <= value - found.gain <= DELAY_PRICE + 1e-6
+    plain = replace(problem, delay_price=0.0)
     found = evaluated(plain, solve_central(plain).table)
     value = found.in_time @ problem.accuracy - problem.price * (1 - found.in_time.sum())
     assert found.gain == pytest.approx(value, abs=1e-6)

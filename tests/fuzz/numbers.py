@@ -74,11 +74,9 @@ def setting_of(seed: int, *, quick: bool = False) -> Setting:
         options += ["--headroom", rng.choice(["0", "0.02", "0.1"])]
     if rng.random() < 0.3:
         options += ["--violation-price", rng.choice(["0", "0.37", "3"])]
-    if rng.random() < 0.3:
-        options += ["--prefer", rng.choice(["early", "less-work"])]
     if dispatch != "central-queue":
         if rng.random() < 0.3:
-            options += ["--late", rng.choice(["serve", "drop", "free"])]
+            options += ["--late", rng.choice(["serve", "drop"])]
         if rng.random() < 0.2:
             options += ["--arrivals", rng.choice(
                 ["negative-binomial:2.7", "mmpp:ratio=3,burst-ms=330,share=0.2"]),

@@ -22,7 +22,7 @@ from tests.synthesis.samples import tiny_profile
 BAD: dict[str, Any] = {
     "service": "distribution", "objective": "per-decision",
     "grid": "fixed:1", "late": "serve", "batching": "maximal",
-    "solver": "value-iteration", "prefer": "early",
+    "solver": "value-iteration",
     "slo_classes": (SloClass(60.0, 0.5), SloClass(100.0, 0.5)),
 }
 

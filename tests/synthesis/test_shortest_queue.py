@@ -114,7 +114,7 @@ def test_the_table_is_that_of_round_robin() -> None:
     "changes",
     slow_after(4, [{"arrivals": "negative-binomial:4"}, {"arrivals": f"{__name__}:Drawn"},
      {"arrivals": "mmpp:ratio=4,burst-ms=500,share=0.2", "max_queue": 3, "grid": "fixed:6"},
-     {"late": "serve"}, {"late": "free"}, {"batching": "variable"}, {"violation_price": 0.5},
+     {"late": "serve"}, {"batching": "variable"}, {"violation_price": 0.5},
      {"objective": "per-decision"}, {"headroom": 0.01}, {"max_queue": 70, "grid": "fixed:4"},
      {"solver": "value-iteration"}]),
     ids=str)

@@ -24,7 +24,6 @@ def document() -> dict[str, Any]:
 CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "a factor": (lambda d: d["headroom"].update(factor=1.075), "settings: headroom"),
     "no headroom": (lambda d: d.pop("headroom"), "settings: headroom"),
-    "a preference": (lambda d: d.update(prefer="less-work"), "settings: prefer"),
     "a budget among the settings": (lambda d: d["inputs"]["options"].update(max_violation=0.1),
                                     "settings have their fingerprint"),
     "no settings": (lambda d: d["inputs"].pop("options"), "settings have their fingerprint"),

@@ -67,7 +67,6 @@ def changed(made: dict[str, Any], tmp_path: Path) -> Callable[[Change], Path]:
      (700.0, {"solver": "value-iteration"}), (700.0, {"solver": "linear-program"}),
      (300.0, {"workers": 1}), (5000.0, {"workers": 60}), (300.0, {"grid": "fixed:1"}),
      (1000.0, {"max_queue": 1}), (1600.0, {"late": "drop"}), (5000.0, {"late": "drop"}),
-     (1600.0, {"late": "free"}), (2500.0, {"late": "free", "objective": "per-decision"}),
      (1000.0, {"late": "drop", "solver": "linear-program", "objective": "per-decision"}),
      (900.0, {"late": "drop", "arrivals": "negative-binomial:4"}),
      (1600.0, {"violation_price": 0.5}), (1600.0, {"late": "serve"}),
@@ -90,7 +89,7 @@ def test_every_claim_of_a_generated_file_holds(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("load_qps", "changes"),
-    [(300.0, {}), (1600.0, {}), (2500.0, {"late": "drop"}), (1600.0, {"late": "free"}),
+    [(300.0, {}), (1600.0, {}), (2500.0, {"late": "drop"}),
      (900.0, {"arrivals": "negative-binomial:4"}), (1600.0, {"violation_price": 1.0}),
      (500.0, {"arrivals": "mmpp:ratio=4,burst-ms=500,share=0.2", "max_queue": 3,
               "grid": "fixed:6"})],

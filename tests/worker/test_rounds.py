@@ -34,7 +34,7 @@ def test_what_first_rounds_lead_to_is_what_exact_rounds_lead_to(problem: WorkerP
     assert solution.certificate.converged
 
 
-@pytest.mark.parametrize("late", ["serve", "drop", "free"])
+@pytest.mark.parametrize("late", ["serve", "drop"])
 @pytest.mark.parametrize("load_qps", [20.0, 150.0, 600.0])
 def test_one_exact_round_is_enough(load_qps: float, late: str) -> None:
     """The table is the one of exact rounds, and the first of these finds nothing better."""

@@ -38,7 +38,7 @@ DRAWN = RandomTimes(TWO_MODELS.latency_ms[:, :, None] * np.linspace(0.7, 1.2, 6)
 """Drawn service times: the fixed ones, from 0.7 to 1.2 times as long."""
 OUTLIERS = RandomTimes(TWO_MODELS.latency_ms[:, :, None] * np.array([0.9, 1.0, 1.1, 1.2, 4.0]))
 """One service in five takes four times as long: heads may be overdue when it ends."""
-KINDS = [("serve", None), ("drop", None), ("free", None), ("serve", DRAWN), ("drop", OUTLIERS)]
+KINDS = [("serve", None), ("drop", None), ("serve", DRAWN), ("drop", OUTLIERS)]
 
 
 def variable_problem(load_qps: float = 150.0, **changes: Any) -> WorkerProblem:

@@ -33,7 +33,7 @@ _GROUPS = {
     "Target": "min-accuracy min-effective-accuracy max-violation violation-price "
               "cost-per-worker",
     "Schedulers and policies": "policy scheduler dispatch headroom grid objective late "
-                               "batching prefer confidence max-queue max-accuracy-step "
+                               "batching confidence max-queue max-accuracy-step "
                                "paper solver monitor monitor-ms told bound interference max-batch",
     "Service times": "service overhead-ms network-ms slow-spells",
     "Measuring": "backend batches accuracy accuracy-source device threads order percentile "

@@ -19,7 +19,7 @@ from ramsis.policy.records import NOTHING
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.table import DROP_CODE
 from ramsis.synthesis.headroom import replay_at, with_headroom
-from ramsis.synthesis.recipes.recipe import Recipe, stated_arrivals
+from ramsis.synthesis.recipes.recipe import DELAY_PRICE, Recipe, stated_arrivals
 from ramsis.synthesis.service import as_stated, sizes_stated, without_overhead
 from ramsis.synthesis.settings import SynthesisSettings, inputs_of
 
@@ -100,7 +100,7 @@ class Central(Recipe["CentralProblem"]):
             action_model=policy.actions[:, 0].copy(), action_batch=policy.actions[:, 1].copy(),
             slack_ms=policy.slack_ms.copy(),
             idle=policy.idle_levels.copy(), queue=policy.queue_levels.copy(),
-            random_ends=policy.random_ends, prefer=policy.prefer,
+            random_ends=policy.random_ends, delay_price=DELAY_PRICE,
         )
         return ClassesProblem.of(problem, policy.slo_classes) if policy.slo_classes else problem
 
@@ -198,7 +198,7 @@ def _problem_at(
     grid = settings.grid
     problem = CentralProblem.create(
         times, slo_ms=settings.slo_ms, workers=settings.workers, load_qps=load_qps,
-        price=settings.violation_price, prefer=settings.prefer,
+        price=settings.violation_price, delay_price=DELAY_PRICE,
         steps=int(grid.partition(":")[2]) if grid and grid != "model" else None)
     return ClassesProblem.of(problem, settings.slo_classes) if settings.slo_classes else problem
 
@@ -239,7 +239,6 @@ def _unpromised(
         inputs=inputs,
         created_by=f"ramsis {__version__}",
         violation_price=plan.price,
-        prefer=plan.prefer,
         slo_classes=plan.classes,
         spare_idle=solution.spare_idle,
         random_ends=plan.random_ends,

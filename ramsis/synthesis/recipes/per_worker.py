@@ -26,7 +26,7 @@ from ramsis.policy.records import NOTHING, ORIGINS
 from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.runtime.table import AS_LAST_CODE
 from ramsis.synthesis.headroom import with_headroom
-from ramsis.synthesis.recipes.recipe import Recipe, stated_arrivals
+from ramsis.synthesis.recipes.recipe import DELAY_PRICE, Recipe, stated_arrivals
 from ramsis.synthesis.service import bounded_by, service_times, sizes_stated, without_overhead
 from ramsis.synthesis.settings import SynthesisSettings, inputs_of
 from ramsis.worker.problem import Objective, WorkerProblem
@@ -74,7 +74,7 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
             late=settings.late,
             batching=settings.batching,
             violation_price=settings.violation_price,
-            prefer=settings.prefer,
+            delay_price=_delay_price(settings.objective),
             times=None if law is None else RandomTimes(
                 law.quantiles_ms, law.levels, law.samples, law.tails),
         )
@@ -153,7 +153,6 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
             inputs=inputs_of(profile, settings),
             created_by=f"ramsis {__version__}",
             violation_price=problem.violation_price,
-            prefer=problem.prefer,
             quantile_levels=None if problem.quantiles_ms is None else problem.quantile_levels,
             overhead_ms=settings.overhead_ms,
             slowness=settings.slowness,
@@ -183,7 +182,7 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
                 late=policy.late,
                 batching=policy.batching,
                 violation_price=policy.violation_price,
-                prefer=policy.prefer,
+                delay_price=_delay_price(policy.objective),
                 times=None if policy.quantiles_ms is None else RandomTimes(
                     policy.quantiles_ms, policy.levels, policy.samples, policy.tails),
             )
@@ -210,6 +209,11 @@ class ShortestQueueRecipe(RoundRobinRecipe):
         """See :meth:`Recipe.problem`; also refused are arrivals that cannot be drawn."""
         Arrivals.parse(settings.arrivals).drawn(load_qps)
         return super().problem(profile, load_qps, settings, load_factor)
+
+
+def _delay_price(objective: str) -> float:
+    """Return the delay price of an objective; decisions have no response time to charge."""
+    return DELAY_PRICE if objective == Objective.PER_QUERY.value else 0.0
 
 
 def _models(problem: WorkerProblem, overhead_ms: float) -> tuple[PolicyModel, ...]:

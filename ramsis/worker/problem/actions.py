@@ -8,9 +8,8 @@ policy's table it is one whole number,
 
 An action in slack bin j is described by the distribution of its service time, the probability that
 the head is in time, and the expected number of its requests that are in time. Where service times
-are fixed, a batch that is in time for the head is in time for all. A batch that is late for the
-head may be in time for requests behind it: under the rule ``serve`` with fixed times all of its
-requests count as late; otherwise they are counted one by one
+are fixed, a batch that is in time for the head is in time for all, and all requests of one that is
+late for the head count as late. Where they are drawn, requests are counted one by one
 (:mod:`ramsis.worker.problem.waiting_slack`).
 """
 
@@ -37,8 +36,6 @@ class LateRule(StrEnum):
     """The fastest model serves the whole queue (EuroSys '24, §4.3.1)."""
     DROP = "drop"
     """It is dropped; any other request may be dropped as well, for those behind it."""
-    FREE = "free"
-    """Any model may serve it."""
 
 
 class Batching(StrEnum):

@@ -9,8 +9,8 @@ late actions only.
 
 The expected number of requests in time, of a batch of b with P(L <= T_j) = F(j), is
 
-    b·F(j)                            fixed times, rule ``serve``: all or none;
-    F(j) + Σ_j' waiting(j')·F(j')     otherwise: waiting(j') of the b − 1 others have slack T_j',
+    b·F(j)                            fixed times: all or none;
+    F(j) + Σ_j' waiting(j')·F(j')     random ones: waiting(j') of the b − 1 others have slack T_j',
 
 with ``waiting`` as in :mod:`ramsis.worker.problem.waiting_slack` for the whole queue and as in
 :mod:`ramsis.worker.problem.partial_batch` for its first requests.
@@ -50,7 +50,7 @@ class _Maker:
     batching: Batching
 
     def actions(self, queued: int) -> tuple[Action, ...]:
-        """The late actions, or the drop, and the batches that may be in time."""
+        """The late action, or the drop, and the batches that may be in time."""
         full = queued > self.queue.max_queue
         chances = {m: self.queue.in_time_probability(m, queued) for m in self._models(queued)}
         whole = () if full else tuple(self._whole(queued, chances))
@@ -60,8 +60,12 @@ class _Maker:
             none = np.zeros(top)
             return (*whole, *partial, Action(DROP, -1, 1, -1, 0, top, none, none))
         first_in_time = min((action.first_bin for action in whole), default=top)
-        late = self._late(queued, chances, first_in_time) if first_in_time else ()
-        return (*late, *whole, *partial)
+        if not first_in_time:
+            return (*whole, *partial)
+        fastest = self.queue.latency.fastest
+        late = self._batch(queued, (fastest, queued), (0, first_in_time),
+                           chances.get(fastest, np.zeros(top)))
+        return (late, *whole, *partial)
 
     def _models(self, batch: int) -> list[int]:
         """Models that may be in time for some slack, the fastest first."""
@@ -77,32 +81,15 @@ class _Maker:
             if first < top:
                 yield self._batch(queued, (m, queued), (first, top), probability)
 
-    def _late(
-        self, queued: int, chances: dict[int, FloatArray], first_in_time: int
-    ) -> tuple[Action, ...]:
-        """What may be done below the first bin at which the whole queue may be in time."""
-        fastest, never = self.queue.latency.fastest, np.zeros(len(self.queue.slack_ms))
-        models = [fastest]
-        if self.late is LateRule.FREE and queued <= self.queue.max_queue:
-            models += [m for m in chances if m != fastest]
-        return tuple(
-            self._batch(queued, (m, queued), (0, first_in_time), chances.get(m, never))
-            for m in models
-        )
-
     def _partial(self, queued: int) -> Iterator[Action]:
-        """Batches of less than the queue that may be in time, fastest first for each size.
-
-        Where any model may serve late requests, such a batch may be late for its head too.
-        """
+        """Batches of less than the queue that may be in time, fastest first for each size."""
         top, latency = len(self.queue.slack_ms), self.queue.latency.latency_ms
         for batch in self.batching.parts(queued):
             for m in sorted(self.queue.possible_models[batch], key=latency[:, batch - 1].item):
                 probability = self.queue.in_time_probability(m, batch)
                 first = self.queue.first_bin(m, batch)
                 if first < top:
-                    start = 0 if self.late is LateRule.FREE else first
-                    yield self._batch(queued, (m, batch), (start, top), probability)
+                    yield self._batch(queued, (m, batch), (first, top), probability)
 
     def _batch(
         self, queued: int, run: tuple[int, int], bins: tuple[int, int], probability: FloatArray
@@ -137,7 +124,7 @@ class _Maker:
     def _waiting(self) -> FloatArray | None:
         """Expected numbers behind the head by slack; None where all or none are in time."""
         queue = self.queue
-        if queue.quantiles_ms is None and self.late is not LateRule.FREE:
+        if queue.quantiles_ms is None:
             return None
         return queue.once("waiting by slack", queue.max_queue,
                           lambda: waiting_by_slack(queue, queue.max_queue))

@@ -34,7 +34,6 @@ import numpy as np
 from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.arrivals import ArrivalProcess
 from ramsis.checks import check_arguments
-from ramsis.cluster.preference import check_preference, preference_cost
 from ramsis.errors import InvalidValueError, check_not_negative, check_positive, whole
 from ramsis.profiles import LatencyTable
 from ramsis.worker.problem import checks
@@ -64,7 +63,7 @@ class DecisionRules(TypedDict, total=False):
     late: LateRule | str
     batching: Batching | str
     violation_price: float
-    prefer: str | None
+    delay_price: float
 
 
 _NAMED_RULES = {"objective": Objective, "late": LateRule, "batching": Batching}
@@ -84,15 +83,16 @@ class WorkerProblem(WorkerQueue):
     batching : Batching
     violation_price : float
         What a query (or decision) that is late or dropped costs, in units of accuracy.
-    prefer : str, optional
-        What decides between tables that are equally good; see :mod:`ramsis.cluster.preference`.
+    delay_price : float
+        What a query costs that takes the SLO or longer, in units of accuracy; one that takes a
+        part of it costs that part.
     """
 
     objective: Objective = Objective.PER_QUERY
     late: LateRule = LateRule.SERVE
     batching: Batching = Batching.MAXIMAL
     violation_price: float = 0.0
-    prefer: str | None = None
+    delay_price: float = 0.0
 
     @classmethod
     def create(
@@ -120,7 +120,7 @@ class WorkerProblem(WorkerQueue):
             ``latency.fastest`` is finite.
         **rules
             ``objective`` (``per-query``), ``late`` (``serve``), ``batching`` (``maximal``),
-            ``violation_price`` (0) and ``prefer`` (None); the defaults in brackets.
+            ``violation_price`` (0) and ``delay_price`` (0); the defaults in brackets.
         """
         whole(1).check("not a number in range", workers=workers)
         whole(1, MAX_QUEUE).check("not a number in range", max_queue=max_queue)
@@ -174,7 +174,7 @@ class WorkerProblem(WorkerQueue):
         per_query = self.objective is Objective.PER_QUERY
         good = action.in_time if per_query else action.head_in_time
         earned = accuracy * good - self.violation_price * (self.cost(action.batch) - good)
-        return earned - self._preference(
+        return earned - self._delay_cost(
             self.slack_ms[action.bins], np.array(action.batch), np.array(action.service))
 
     def rewards_and_costs(self, outcome: Outcome) -> tuple[FloatArray, FloatArray]:
@@ -183,24 +183,23 @@ class WorkerProblem(WorkerQueue):
         good = outcome.in_time if per_query else outcome.head_in_time
         cost = outcome.batch.astype(float) if per_query else np.ones_like(good)
         reward = self.latency.accuracy[outcome.model] * good
-        return (reward - self.violation_price * (cost - good) - self.preference(outcome)), cost
+        return (reward - self.violation_price * (cost - good) - self.delay_cost(outcome)), cost
 
-    def preference(self, outcome: Outcome) -> FloatArray:
-        """Return the penalty of the preference in each state; shaped as the outcome."""
-        return self._preference(self.slack_ms, outcome.batch, outcome.service)
+    def delay_cost(self, outcome: Outcome) -> FloatArray:
+        """Return the cost of response times in each state; shaped as the outcome."""
+        return self._delay_cost(self.slack_ms, outcome.batch, outcome.service)
 
-    def _preference(
+    def _delay_cost(
         self, slack_ms: FloatArray, batch: IntArray, service: IntArray
     ) -> FloatArray:
-        """Return the penalty at slacks of the head, by batch and row of the service distributions.
+        """Return the cost at slacks of the head, by batch and row of the service distributions.
 
         The requests of a batch of b are taken to be spread evenly over the head's age.
         """
         mean_ms = np.append(self.services.mean_ms, 0.0)[service]  # the last of drops
         waited_ms = (self.slo_ms - slack_ms) * (batch + 1.0) / (2.0 * np.maximum(batch, 1))
-        return batch * preference_cost(self.prefer, np.where(
-            service >= 0, waited_ms + mean_ms, self.slo_ms), mean_ms / np.maximum(batch, 1),
-            self.slo_ms)
+        response_ms = np.where(service >= 0, waited_ms + mean_ms, self.slo_ms)
+        return batch * (self.delay_price * np.clip(response_ms / self.slo_ms, 0.0, 1.0))
 
     def fastest_policy(self) -> IntArray:
         """The admissible policy of lowest latency; where none is, the first late action."""
@@ -261,14 +260,13 @@ class WorkerProblem(WorkerQueue):
 
 
 def _checked(rules: DecisionRules) -> dict[str, Any]:
-    """The rules as members of their enumerations, and the price as a float."""
-    check_not_negative("not a price", violation_price=rules.get("violation_price", 0.0))
-    checked: dict[str, Any] = dict(rules)
+    """The rules as members of their enumerations, and the prices as floats."""
+    violation_price, delay_price = rules.get("violation_price", 0.0), rules.get("delay_price", 0.0)
+    check_not_negative("not a price", violation_price=violation_price, delay_price=delay_price)
+    checked: dict[str, Any] = {**rules, "violation_price": float(violation_price),
+                               "delay_price": float(delay_price)}
     for name in _NAMED_RULES.keys() & rules.keys():
         checked[name] = checks.one_of(_NAMED_RULES[name], name, checked[name])
-    if "violation_price" in checked:
-        checked["violation_price"] = float(checked["violation_price"])
-    check_preference(checked.get("prefer"))
     return checked
 
 
