@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 
 from ramsis.sim.schedulers.loading.copies import (
+    CopyLoad,
     CopyProblem,
     bound_on_served,
     choose_copies,
@@ -24,6 +25,12 @@ def cluster(rng: np.random.Generator, workers: int, models: int) -> CopyProblem:
     return CopyProblem(rng.uniform(1.0, 5.0, models), rng.uniform(4.0, 9.0, workers),
                    np.full(workers, float(models)), np.ones((workers, models), dtype=bool),
                    rng.uniform(5.0, 20.0, models), 1.0)
+
+
+def calm(rate: NDArray[np.float64], work: NDArray[np.float64]) -> CopyLoad:
+    """Load of which no copy is short."""
+    nothing = np.zeros(len(rate))
+    return CopyLoad(rate, work, nothing, nothing + 1e9, nothing + 1.0)
 
 
 def most_served(
@@ -58,7 +65,7 @@ def test_no_placement_beats_the_bound_and_the_stated_gap_is_no_smaller_than_the_
     assert best <= bound * (1 + 1e-9)
     work = counts.max(axis=0) * cost_ms / WINDOW_MS
     none = np.zeros((2, 3), dtype=bool)
-    copies = choose_copies(one, counts.mean(axis=0) / WINDOW_MS, work, none, 0.005)
+    copies = choose_copies(one, calm(counts.mean(axis=0) / WINDOW_MS, work), none, 0.005)
     target = place_copies(one, copies, work, none)
     true_gap = 1.0 - most_served(target, counts, cost_ms) / best
     assert true_gap <= gap_of(one, target, counts, cost_ms, WINDOW_MS) + 1e-9
@@ -70,7 +77,7 @@ def test_memory_and_places_hold_and_what_is_there_stays() -> None:
     work = rng.uniform(0.1, 0.9, 6)
     held = np.zeros((4, 6), dtype=bool)
     held[np.arange(4), np.arange(4)] = one.memory_mb[:4] <= one.room_mb
-    copies = choose_copies(one, work / 2.0, work, held, 0.005)
+    copies = choose_copies(one, calm(work / 2.0, work), held, 0.005)
     target = place_copies(one, copies, work, held)
     assert (target @ one.memory_mb <= one.room_mb + 1e-9).all()
     assert (target.sum(axis=0) <= copies).all()
@@ -83,7 +90,7 @@ def test_what_is_asked_most_gets_more_copies_and_the_gap_is_nothing_where_all_fi
                   np.full(3, 10.0), 1.0)
     work = np.array([2.0, 0.4, 0.0])
     none = np.zeros((3, 3), dtype=bool)
-    copies = choose_copies(one, work / 2.0, work, none, 0.1)
+    copies = choose_copies(one, calm(work / 2.0, work), none, 0.1)
     assert copies.tolist() == [3, 2, 0]
     target = place_copies(one, copies, work, none)
     counts = work[None, :] * WINDOW_MS / 2.0

@@ -27,27 +27,20 @@ feasible one, so the gap that is stated is no smaller than the true one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from ramsis.arrays import BoolArray, FloatArray, IntArray
-from ramsis.sim.schedulers.loading._planned_kernels import (
-    CopyWorth,
-    count_copies,
-    most_served,
-    put_copies,
-    served,
-)
+from ramsis.compiling import njit
 
 _SPARE = 0.015  # share of the memory that whole models do not fill
+_HELD = 1.5  # worth of a copy that is held, beside another
+_FULL = 0.85  # of a worker's time that a copy serves
 
 
-@dataclass(frozen=True, eq=False)
-class CopyProblem:
-    """What copies are chosen for."""
+class CopyProblem(NamedTuple):
+    """Cluster that copies are chosen for: W workers, M models."""
 
     memory_mb: FloatArray  # of each model, > 0, shape (M,)
     room_mb: FloatArray  # shape (W,)
@@ -56,80 +49,55 @@ class CopyProblem:
     load_ms: FloatArray  # time of a load, shape (M,)
     load_weight: float  # what a ms of loading is worth in ms of work
 
-    @cached_property
-    def all_mb(self) -> float:
-        """Room of all workers."""
-        return float(self.room_mb.sum())
-
-    @cached_property
-    def all_places(self) -> float:
-        """Most models that all workers hold, each copy counted."""
-        return float(self.places.sum())
-
-    @cached_property
-    def able(self) -> int:
-        """Workers that have any room."""
-        return int(np.count_nonzero(self.room_mb))
-
     def of(self, there: BoolArray) -> CopyProblem:
         """Return the cluster with nothing on workers that are not ``there``, (W,)."""
-        return replace(self, room_mb=np.where(there, self.room_mb, 0.0),
-                       places=np.where(there, self.places, 0.0),
-                       runs=self.runs & there[:, None])
+        return self._replace(room_mb=np.where(there, self.room_mb, 0.0),
+                             places=np.where(there, self.places, 0.0),
+                             runs=self.runs & there[:, None])
 
 
-class Overload(NamedTuple):
-    """Load that a further copy could not serve, by model, (M,)."""
+class CopyLoad(NamedTuple):
+    """Load that copies are chosen for, by model, (M,)."""
 
-    # largest work of a window in the largest batches that can be in time, in workers
+    rate: FloatArray  # requests per ms
+    work: FloatArray  # largest work of a window, in workers
+    # the same in the largest batches that can be in time; what exceeds the copies is lost
     crowd: FloatArray
     wait_ms: FloatArray  # how long a request can wait
     each_ms: FloatArray  # what it takes of a worker in such batches, > 0
 
 
 def choose_copies(
-    cluster: CopyProblem, rate: FloatArray, work: FloatArray, held: BoolArray, least: float,
-    overload: Overload | None = None,
+    cluster: CopyProblem, load: CopyLoad, held: BoolArray, least: float
 ) -> IntArray:
     """Choose the number of copies of each model, (M,).
 
     Parameters
     ----------
-    rate : ndarray, shape (M,)
-        Requests per ms.
-    work : ndarray, shape (M,)
-        Largest work of a window, in workers.
     held : ndarray of bool, shape (W, M)
         What the workers hold.
     least : float
         A further copy takes at least this off each other, in workers.
-    overload : Overload, optional
-        By default copies are short of nothing.
     """
-    crowd, wait_ms, each_ms = overload or Overload(
-        np.zeros(len(rate)), cluster.load_ms, np.ones(len(rate)))
-    found = np.zeros(len(rate), dtype=np.int64)
-    count_copies(
-        CopyWorth(rate, work, crowd, wait_ms, each_ms, cluster.load_ms, cluster.memory_mb,
-                  float(cluster.load_weight)),
-        held, cluster.runs, least, (1.0 - _SPARE) * cluster.all_mb, cluster.all_places, found)
-    return found
+    copies = np.zeros(len(load.rate), dtype=np.int64)
+    count_copies(cluster, load, held, least, (1.0 - _SPARE) * float(cluster.room_mb.sum()),
+                  float(cluster.places.sum()), copies)
+    return copies
 
 
 def place_copies(
     cluster: CopyProblem, copies: IntArray, work: FloatArray, held: BoolArray
 ) -> BoolArray:
     """Place copies on workers, (W, M): existing copies stay, work is balanced."""
-    target = np.empty_like(held)
-    put_copies(copies, work, cluster.memory_mb, cluster.room_mb, cluster.places, cluster.runs,
-               held, target)
+    target = np.zeros_like(held)
+    put_copies(cluster, copies, work, held, target)
     return target
 
 
 def bound_on_served(
     cluster: CopyProblem, counts: FloatArray, cost_ms: FloatArray, window_ms: float
 ) -> float:
-    """No placement serves more requests; see the module.
+    """Return an upper bound on the requests that any placement serves; see the module.
 
     Parameters
     ----------
@@ -138,16 +106,203 @@ def bound_on_served(
     cost_ms : ndarray, shape (M,)
         Time that a request takes, > 0.
     """
-    return most_served(cluster.memory_mb, cluster.all_mb, counts, cost_ms,
-                       cluster.able * window_ms)
+    able = np.count_nonzero(cluster.room_mb)  # workers that have any room
+    return most_served(cluster.memory_mb, float(cluster.room_mb.sum()), counts, cost_ms,
+                        able * window_ms)
 
 
 def gap_of(
     cluster: CopyProblem, target: BoolArray, counts: FloatArray, cost_ms: FloatArray,
     window_ms: float,
 ) -> float:
-    """Largest share by which any placement could serve more requests than this one."""
+    """Return the largest share by which any placement could serve more requests than this one."""
     most = bound_on_served(cluster, counts, cost_ms, window_ms)
     if most <= 0.0:
         return 0.0
     return max(1.0 - served(target, counts, cost_ms, window_ms) / most, 0.0)
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def count_copies(
+    cluster: CopyProblem, load: CopyLoad, held: BoolArray, least: float, room_mb: float,
+    places: float, copies: IntArray,
+) -> None:
+    """Take copies by falling worth per MB, as long as there is room, and count them in ``copies``.
+
+    The h-th copy of a model comes before its next one where both are worth the same.
+    """
+    memory_mb, _, _, runs, load_ms, load_weight = cluster
+    rate, work, crowd, wait_ms, each_ms = load
+    workers, models = held.shape
+    asked = rate > 0.0
+    mean_wait_ms = wait_ms[asked].mean() if asked.any() else 0.0
+    model = np.empty(models * workers, np.int64)
+    worth = np.empty(models * workers)
+    count = 0
+    have, able = np.zeros(models, np.int64), np.zeros(models, np.int64)
+    for w in range(workers):
+        for m in range(models):
+            have[m] += held[w, m]
+            able[m] += runs[w, m]
+    for h in range(1, workers + 1):
+        before = count
+        for m in range(models):
+            if h == 1:
+                if rate[m] <= 0.0:
+                    continue
+                share = min(1.0, _FULL / max(crowd[m], 1e-12))  # that one copy serves
+                gain = load_weight * rate[m] * (min(load_ms[m], wait_ms[m]) * share) + work[m]
+            else:
+                unserved = min(max(crowd[m] - _FULL * (h - 1), 0.0), _FULL)
+                gain = work[m] / (h * (h - 1)) + mean_wait_ms / each_ms[m] * unserved
+                if gain <= least or able[m] < h:
+                    continue
+            model[count] = m
+            worth[count] = -gain / memory_mb[m] * (_HELD if have[m] >= h else 1.0)
+            count += 1
+        # Each further copy gains less than the one before, so no model has one from here on.
+        if h > 1 and count == before:
+            break
+    used = 0.0
+    best = np.argsort(worth[:count], kind="mergesort")  # stable: by number where alike
+    for taken, i in enumerate(best):
+        used += memory_mb[model[i]]
+        if used > room_mb or taken >= places:
+            break
+        copies[model[i]] += 1
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _priced(order: IntArray, spent: FloatArray, most: float) -> int:
+    """The first in an order at which ``most`` is spent, -1 where it never is."""
+    total = 0.0
+    for i in order:
+        total += spent[i]
+        if total >= most:
+            return int(i)
+    return -1
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def most_served(
+    memory_mb: FloatArray, room_mb: float, counts: FloatArray, cost_ms: FloatArray, time_ms: float
+) -> float:
+    """Return the bound at prices of time and memory; all workers have ``time_ms`` in a window."""
+    windows, models = counts.shape
+    order = np.argsort(cost_ms, kind="mergesort")
+    total = 0.0
+    earned = np.zeros(models)
+    for k in range(windows):
+        last = _priced(order, counts[k] * cost_ms, time_ms)
+        price = 0.0 if last < 0 else 1.0 / cost_ms[last]
+        total += price * time_ms
+        earned += np.maximum(1.0 - price * cost_ms, 0.0) * counts[k]
+    by_mb = earned / memory_mb
+    last = _priced(np.argsort(-by_mb, kind="mergesort"), memory_mb, room_mb)
+    price = 0.0 if last < 0 else by_mb[last]
+    return float(total + price * room_mb + np.maximum(earned - price * memory_mb, 0.0).sum())
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def served(
+    held: BoolArray, counts: FloatArray, cost_ms: FloatArray, window_ms: float
+) -> float:
+    """Requests that a placement serves, holders with most time left first.
+
+    Models go by their number of copies, or by time per request: what serves more counts.
+    """
+    workers, models = held.shape
+    by_cost = np.argsort(cost_ms)
+    order = np.argsort(held.sum(axis=0), kind="mergesort")
+    total = 0.0
+    left = np.empty(workers)
+    for k in range(counts.shape[0]):
+        most = 0.0
+        for way in range(2):
+            left[:] = window_ms
+            found = 0.0
+            for i in range(models):
+                m = order[i] if way == 0 else by_cost[i]
+                work = counts[k, m] * cost_ms[m]
+                while work > 0.0:
+                    best = -1
+                    for w in range(workers):
+                        if held[w, m] and left[w] > 0.0 and (best < 0 or left[w] > left[best]):
+                            best = w
+                    if best < 0:
+                        break
+                    taken = min(work, left[best])
+                    left[best] -= taken
+                    work -= taken
+                    found += taken / cost_ms[m]
+            most = max(most, found)
+        total += most
+    return total
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _moved(
+    m: int, cluster: CopyProblem, target: BoolArray, busy: FloatArray, each: FloatArray,
+    room_mb: FloatArray, places: FloatArray,
+) -> int:
+    """A worker that has room for a model once one of its copies is moved; -1 if there is none.
+
+    The copy of least work that makes room goes to the worker of least work that has room.
+    """
+    memory_mb, runs = cluster.memory_mb, cluster.runs
+    workers, models = target.shape
+    least, giver, taker, moved = np.inf, -1, -1, -1
+    for w in range(workers):
+        if not runs[w, m] or target[w, m] or places[w] < 0.0:
+            continue
+        for e in range(models):
+            if (not target[w, e] or each[e] >= min(each[m], least)
+                    or room_mb[w] + memory_mb[e] < memory_mb[m]):
+                continue
+            best = -1
+            for v in range(workers):
+                if (v != w and runs[v, e] and not target[v, e] and room_mb[v] >= memory_mb[e]
+                        and places[v] >= 1.0 and (best < 0 or busy[v] < busy[best])):
+                    best = v
+            if best >= 0:
+                least, giver, taker, moved = each[e], w, best, e
+    if giver < 0:
+        return -1
+    for w, sign in ((giver, -1.0), (taker, 1.0)):
+        target[w, moved] = sign > 0.0
+        room_mb[w] -= sign * memory_mb[moved]
+        places[w] -= sign
+        busy[w] += sign * each[moved]
+    return giver
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def put_copies(
+    cluster: CopyProblem, copies: IntArray, work: FloatArray, held: BoolArray, target: BoolArray
+) -> None:
+    """Fill ``target`` (W, M): models of most work a copy first, held copies where they are."""
+    memory_mb, runs = cluster.memory_mb, cluster.runs
+    room_mb, places = cluster.room_mb.copy(), cluster.places.copy()
+    workers = len(room_mb)
+    busy = np.zeros(workers)
+    left = copies.copy()
+    each = work / np.maximum(copies, 1)
+    order = np.argsort(-each, kind="mergesort")  # stable: by number where alike
+    for stays in (True, False):
+        for m in order:
+            while left[m] > 0:
+                best = -1
+                for w in range(workers):
+                    if (runs[w, m] and not target[w, m] and (held[w, m] or not stays)
+                            and room_mb[w] >= memory_mb[m] and places[w] >= 1.0
+                            and (best < 0 or busy[w] < busy[best])):
+                        best = w
+                if best < 0 and not stays:
+                    best = _moved(m, cluster, target, busy, each, room_mb, places)
+                if best < 0:
+                    break
+                target[best, m] = True
+                room_mb[best] -= memory_mb[m]
+                places[best] -= 1.0
+                busy[best] += each[m]
+                left[m] -= 1

@@ -49,8 +49,8 @@ from ramsis.sim.schedulers.loading._load_kernels import (
     set_shares,
 )
 from ramsis.sim.schedulers.loading.copies import (
+    CopyLoad,
     CopyProblem,
-    Overload,
     choose_copies,
     gap_of,
     place_copies,
@@ -235,8 +235,8 @@ class LoadsByPlan(Scheduler[Engine]):
         cluster = self.active()
         least_ms, lanes = self.least_each(), self.mean_lanes
         crowd = most * least_ms / (self.window_ms * lanes)
-        copies = choose_copies(cluster, rate, work, held, self.worth, Overload(
-            crowd, self.slack_ms, least_ms / lanes))
+        copies = choose_copies(cluster, CopyLoad(
+            rate, work, crowd, self.slack_ms, least_ms / lanes), held, self.worth)
         self.target = place_copies(cluster, copies, work, held)
         self.gaps.append(gap_of(cluster, self.target, counts, self.cost_ms, self.window_ms))
         self.note_missing(work / np.maximum(copies, 1))
