@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ramsis.arrays import FloatArray, IntArray
+from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import NON_NEGATIVE, POSITIVE
 from ramsis.figures import figure_of
@@ -234,6 +235,13 @@ class Policy:
             known = model.samples or ()
             row[: len(known)] = known
         return result
+
+    @property
+    def service_times(self) -> ServiceTimes:
+        """The service times that it promises under; infinite for batches that are not run."""
+        return ServiceTimes(tuple(model.name for model in self.models), self.accuracy,
+                            self.service_ms, self.service, self.levels, self.samples,
+                            tails=self.tails)
 
     def model_and_batch(self) -> tuple[IntArray, IntArray]:
         """The table's models and batches, shape (I-1, N-1, J); batch 0 to drop, -1 to wait."""

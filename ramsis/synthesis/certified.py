@@ -9,7 +9,6 @@ from ramsis.arrivals.registry import arrivals_of
 from ramsis.bounds import certified_gap, fluid_bound, realised_bound
 from ramsis.cluster import ServiceTimes
 from ramsis.policy import Policy
-from ramsis.runtime.routing import DISPATCHES
 from ramsis.sim import ConstantLoad, Fleets, Policies, SimulationResult, Workload
 
 
@@ -92,8 +91,6 @@ def _served(fleets: Fleets) -> dict[str, Any]:
 
 
 def service_times_of(policy: Policy) -> ServiceTimes:
-    """Without the batch that only answers a queue longer than the table's."""
-    names = tuple(model.name for model in policy.models)
-    most = policy.max_queue if DISPATCHES[policy.dispatch].own_queues else None
-    return ServiceTimes(names, policy.accuracy, policy.service_ms[:, :most], policy.service,
-                        policy.levels, policy.samples[:, :most])
+    """Return the times without the batch that only answers a queue longer than the table's."""
+    times = policy.service_times
+    return times.up_to(policy.max_queue) if policy.rule.own_queues else times

@@ -41,7 +41,6 @@ from scipy.special import stdtrit
 
 from ramsis.arrays import BoolArray, FloatArray
 from ramsis.arrivals import Arrivals
-from ramsis.cluster import ServiceTimes
 from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
 from ramsis.policy.records import RESPONSES, Replay, Simulated
@@ -351,12 +350,10 @@ def prepared_policy(policy: Policy, slower: float = 1.0) -> tuple[Fleet, Plan]:
     slower : float
         Factor on all service times, > 0.
     """
-    names = tuple(model.name for model in policy.models)
-    quantiles = policy.service_ms * slower
-    times = ServiceTimes(names, policy.accuracy,
-                         np.where(np.isfinite(quantiles), quantiles, _FOR_EVER_MS),
-                         policy.service, policy.levels)
-    table = LatencyTable.measured(names, policy.accuracy.tolist(),
+    times = policy.service_times.scaled(slower)
+    times = replace(times, quantiles_ms=np.where(
+        np.isfinite(times.quantiles_ms), times.quantiles_ms, _FOR_EVER_MS))
+    table = LatencyTable.measured(times.models, times.accuracy.tolist(),
                                   np.maximum.accumulate(times.mean_ms, axis=1))
     fleet = Fleet(table, times, policy.workers, policy.slo_ms, classes=policy.slo_classes,
                   slowness=policy.slowness)

@@ -547,8 +547,7 @@ def _factor(station: Station[Policy], cluster: Cluster) -> float:
     policy = station.policy
     worker_type = next((offered for offered in cluster.worker_types
                         if offered.name in station.worker_types), cluster.worker_types[0])
-    stated = ServiceTimes(tuple(model.name for model in policy.models), policy.accuracy,
-                          policy.service_ms, policy.service, policy.levels)
+    stated = policy.service_times
     profiled = ServiceTimes.of_all(worker_type.profile.slower(policy.slowness), policy.service,
                               policy.latency_ms.shape[1])
     model, batch = policy.actions.T

@@ -91,11 +91,8 @@ class Central(Recipe["CentralProblem"]):
             raise InputFileError("no load_factor, though a central queue is planned for Poisson "
                                  "arrivals", where=f"{where}: arrivals",
                                  value=policy.arrivals_label, allowed="poisson")
-        times = ServiceTimes(tuple(model.name for model in policy.models), policy.accuracy,
-                         policy.service_ms, policy.service, policy.levels,
-                         policy.samples, tails=policy.tails)
         problem = CentralProblem(
-            times=times, slo_ms=policy.slo_ms, workers=policy.workers,
+            times=policy.service_times, slo_ms=policy.slo_ms, workers=policy.workers,
             load_qps=policy.planned_qps, price=policy.violation_price,
             action_model=policy.actions[:, 0].copy(), action_batch=policy.actions[:, 1].copy(),
             slack_ms=policy.slack_ms.copy(),
