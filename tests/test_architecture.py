@@ -17,7 +17,7 @@ from tests.test_imports import ROOT, SOURCES, tree
 KINDS = {
     "Policy", "PolicySet", "DecisionTable", "Selector", "SynthesisSettings", "Cluster", "Station",
     "ServiceTimes", "LatencyTable", "ProfileSet", "WorkerProblem", "CentralProblem", "Recipe",
-    "InTurn", "ShortestQueue", "Central", "Policies", "PolicyScheduler", "PerType", "Plan",
+    "InTurn", "ShortestQueue", "Central", "Policies", "PerType", "Plan",
     "ModelSwitching", "Fleet", "Fleets", "WorkerAnalysis", "CentralAnalysis", "Compiled",
 }
 """Classes of which one may stand in the place of another."""

@@ -1,11 +1,9 @@
 """Schedulers as texts name them; policies are made for each cluster.
 
-Policies are called by how requests reach the workers.
-
-The settings of ``ramsis generate`` follow a colon, as in
-``round-robin:grid=fixed:10,max_queue=16``, ``central-queue:violation_price=0`` and
-``round-robin:paper``, which is what the EuroSys '24 paper does. Everything else
-is a scheduler of :mod:`ramsis.sim`, as ``ramsis simulate --scheduler`` takes it.
+Policies are called by how requests reach the workers. The settings of ``ramsis generate`` follow a
+colon, as in ``round-robin:grid=fixed:10,max_queue=16``, ``central-queue:violation_price=0`` and
+``round-robin:paper``, which is what the EuroSys '24 paper does. Everything else is a scheduler of
+:mod:`ramsis.sim`, as ``ramsis simulate --scheduler`` takes it.
 """
 
 from __future__ import annotations
@@ -14,8 +12,8 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, Protocol
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
 
 from ramsis.arrivals import Arrivals
 from ramsis.cluster import Cluster
@@ -56,46 +54,73 @@ class Ready(NamedTuple):
     policies: Policies | None
 
 
-class ComparedScheduler(Protocol):
-    """A scheduler as a text names it; :class:`PolicyScheduler` has policies made first."""
+@dataclass(frozen=True)
+class ComparedScheduler:
+    """Scheduler as a text names it: one of :mod:`ramsis.sim`, or policies to be made."""
 
-    @property
-    def name(self) -> str:
-        """As in results."""
-        ...
+    name: str  # as in results; of policies one of :data:`ramsis.policy.DISPATCHES`
+    spec: FleetScheduler | None = None  # the scheduler to simulate; None where policies are made
+    given: Mapping[str, Any] = field(default_factory=dict)  # settings of the policies
+    levels: int = setting(DEFAULT_LEVELS, "Load levels for a trace.",
+                          rule=whole(2)._replace(wrong="not a number of levels"))
 
     @property
     def makes_policies(self) -> bool:
         """Whether policies are made, which promise something and improve with more workers."""
-        ...
+        return self.spec is None
 
-    @property
-    def spec(self) -> FleetScheduler | None:
-        """Return the scheduler to simulate; None where policies are made first."""
-        ...
+    def settings(self, *, slo_ms: float, workers: int, service: str) -> SynthesisSettings:
+        """Return the settings that policies for some workers are made with.
+
+        By default policies are made from the service times of the simulation; where they cannot
+        be made from these, from their p95.
+        """
+        if self.spec is not None:
+            return SynthesisSettings(slo_ms, workers)
+        own = service if service in SERVICES else FIXED
+        return SynthesisSettings(**{"slo_ms": slo_ms, "workers": workers, "service": own,
+                                    "dispatch": self.name, **self.given})
 
     @property
     def largest_batch(self) -> int:
-        """Return the largest batch that it may run."""
-        ...
-
-    def settings(self, *, slo_ms: float, workers: int, service: str) -> SynthesisSettings:
-        """The settings that policies for some workers are made with."""
-        ...
+        """Largest batch that it may run; of policies 1 where no setting limits their batches."""
+        if self.spec is not None:
+            return self.spec.max_batch
+        if "max_queue" not in self.given:
+            return 1
+        return self.settings(slo_ms=1.0, workers=1, service=FIXED).largest_batch
 
     def loads(self, trace: RateTrace) -> tuple[float, ...]:
-        """Loads in queries per second that policies are made for on a trace; none without."""
-        ...
+        """Return equally spaced loads that cover the readings of the load monitor on a trace.
+
+        Over its window of half a second a Poisson load λ is read with a standard deviation of
+        √(2λ); levels go four of these below the lowest and above the highest rate. There are
+        ``levels`` of them from 0 to the top, of which those below the range are left out.
+        Without policies there are none.
+        """
+        if self.spec is not None:
+            return ()
+        busy = trace.rate_qps[trace.rate_qps > 0]
+        return self._levels_between(float(busy.min()), float(busy.max()))
 
     def loads_for(self, workload: Workload) -> tuple[float, ...]:
-        """Return the loads of a workload."""
-        ...
+        """Return the load of a constant workload, else levels that cover it."""
+        if self.spec is not None:
+            return ()
+        if isinstance(workload, RateTrace) and workload.varies:
+            return self.loads(workload)
+        if isinstance(workload, Recorded):
+            return self._levels_between(0.0, workload.peak_qps)
+        if workload.load_qps is None:
+            raise InvalidValueError("no policies can be made: the load is not known",
+                                    where="workload", value=workload)
+        return (workload.load_qps,)
 
     def ready(
         self, cluster: Cluster, loads_qps: Sequence[float], *, service: str, source: str,
         on_level: Callable[[], object] | None = None,
     ) -> Ready:
-        """The scheduler, ready to be simulated on a cluster.
+        """Return the scheduler ready to be simulated on a cluster, its policies made.
 
         Parameters
         ----------
@@ -108,111 +133,8 @@ class ComparedScheduler(Protocol):
         on_level : callable, optional
             Called as each level is finished.
         """
-        ...
-
-    def document(
-        self, loads_qps: Sequence[float], *, slo_ms: float, workers: int, service: str
-    ) -> dict[str, Any]:
-        """All that results depend on, as plain JSON values."""
-        ...
-
-
-@dataclass(frozen=True)
-class GivenScheduler:
-    """One of :mod:`ramsis.sim`, which nothing is made for; see :class:`ComparedScheduler`."""
-
-    spec: FleetScheduler
-    makes_policies = False
-
-    @property
-    def name(self) -> str:
-        """As in results."""
-        return self.spec.name
-
-    @property
-    def largest_batch(self) -> int:
-        """The scheduler's own."""
-        return self.spec.max_batch
-
-    def settings(self, *, slo_ms: float, workers: int, service: str) -> SynthesisSettings:
-        """The usual ones; nothing is made with them."""
-        return SynthesisSettings(slo_ms, workers)
-
-    def loads(self, trace: RateTrace) -> tuple[float, ...]:
-        """None."""
-        return ()
-
-    def loads_for(self, workload: Workload) -> tuple[float, ...]:
-        """None."""
-        return ()
-
-    def ready(
-        self, cluster: Cluster, loads_qps: Sequence[float], *, service: str, source: str,
-        on_level: Callable[[], object] | None = None,
-    ) -> Ready:
-        """The scheduler as it is."""
-        return Ready(self.spec, None)
-
-    def document(
-        self, loads_qps: Sequence[float], *, slo_ms: float, workers: int, service: str
-    ) -> dict[str, Any]:
-        """Name and parameters."""
-        return scheduler_document(self.spec)
-
-
-@dataclass(frozen=True)
-class PolicyScheduler:
-    """Policies to generate; see :class:`ComparedScheduler`."""
-
-    name: str  # how requests reach the workers: one of :data:`ramsis.policy.DISPATCHES`
-    given: Mapping[str, Any]  # settings that were given
-    levels: int = setting(DEFAULT_LEVELS, "Load levels for a trace.",
-                          rule=whole(2)._replace(wrong="not a number of levels"))
-    makes_policies = True
-    spec = None
-
-    def settings(self, *, slo_ms: float, workers: int, service: str) -> SynthesisSettings:
-        """The settings for some workers: by default made from their own service times.
-
-        Where policies cannot be made from these, from their p95.
-        """
-        own = service if service in SERVICES else FIXED
-        return SynthesisSettings(**{"slo_ms": slo_ms, "workers": workers, "service": own,
-                                    "dispatch": self.name, **self.given})
-
-    @property
-    def largest_batch(self) -> int:
-        """What policies may run, where the settings given say so; else 1."""
-        if "max_queue" not in self.given:
-            return 1
-        return self.settings(slo_ms=1.0, workers=1, service=FIXED).largest_batch
-
-    def loads(self, trace: RateTrace) -> tuple[float, ...]:
-        """Return equally spaced loads that cover the readings of the load monitor on a trace.
-
-        Over its window of half a second a Poisson load λ is read with a standard deviation of
-        √(2λ); levels go four of these below the lowest and above the highest rate. There are
-        ``levels`` of them from 0 to the top, of which those below the range are left out.
-        """
-        busy = trace.rate_qps[trace.rate_qps > 0]
-        return self.levels_between(float(busy.min()), float(busy.max()))
-
-    def loads_for(self, workload: Workload) -> tuple[float, ...]:
-        """The load of a constant workload, else levels that cover it."""
-        if isinstance(workload, RateTrace) and workload.varies:
-            return self.loads(workload)
-        if isinstance(workload, Recorded):
-            return self.levels_between(0.0, workload.peak_qps)
-        if workload.load_qps is None:
-            raise InvalidValueError("no policies can be made: the load is not known",
-                                    where="workload", value=workload)
-        return (workload.load_qps,)
-
-    def ready(
-        self, cluster: Cluster, loads_qps: Sequence[float], *, service: str, source: str,
-        on_level: Callable[[], object] | None = None,
-    ) -> Ready:
-        """Make the policies."""
+        if self.spec is not None:
+            return Ready(self.spec, None)
         problem = ClusterProblem(cluster, self.settings(
             slo_ms=cluster.slo_ms, workers=cluster.workers, service=service))
         levels = []
@@ -226,12 +148,14 @@ class PolicyScheduler:
     def document(
         self, loads_qps: Sequence[float], *, slo_ms: float, workers: int, service: str
     ) -> dict[str, Any]:
-        """Name, settings and loads."""
+        """Return all that results depend on, as plain JSON values."""
+        if self.spec is not None:
+            return scheduler_document(self.spec)
         settings = self.settings(slo_ms=slo_ms, workers=workers, service=service)
         return {"name": self.name, "settings": settings_document(settings),
                 "loads": list(loads_qps)}
 
-    def levels_between(self, low_qps: float, high_qps: float) -> tuple[float, ...]:
+    def _levels_between(self, low_qps: float, high_qps: float) -> tuple[float, ...]:
         """Return equally spaced loads between two ends."""
         top = high_qps + _SPREAD * math.sqrt(high_qps / _WINDOW_S)
         bottom = low_qps - _SPREAD * math.sqrt(low_qps / _WINDOW_S)
@@ -264,14 +188,15 @@ def fleet_scheduler(text: str) -> ComparedScheduler:
     >>> fleet_scheduler("round-robin:grid=fixed:10").given
     {'grid': 'fixed:10'}
     >>> fleet_scheduler("central-queue:violation_price=0,levels=8")
-    PolicyScheduler(name='central-queue', given={'violation_price': 0.0}, levels=8)
+    ComparedScheduler(name='central-queue', spec=None, given={'violation_price': 0.0}, levels=8)
     """
     name, _, rest = text.partition(":")
     if name not in DISPATCHES:
-        return GivenScheduler(scheduler(text, _KNOWN, error=InvalidValueError).of_fleets)
+        spec = scheduler(text, _KNOWN, error=InvalidValueError).of_fleets
+        return ComparedScheduler(spec.name, spec)
     given: dict[str, Any] = {}
     paper = False
-    known = {**settings_of(PolicyScheduler), **dict(sorted(
+    known = {**settings_of(ComparedScheduler), **dict(sorted(
         (key, declared) for key, declared in settings_of(SynthesisSettings).items()
         if key not in _NOT_OF_SCHEDULERS))}
     # The commas before a parameter; others belong to a value, such as that of ``arrivals``.
@@ -289,7 +214,7 @@ def fleet_scheduler(text: str) -> ComparedScheduler:
     levels = given.pop("levels", DEFAULT_LEVELS)
     if paper:
         given = as_in_the_paper(given)
-    made = PolicyScheduler(name, given, levels)
+    made = ComparedScheduler(name, given=given, levels=levels)
     made.settings(slo_ms=1.0, workers=1, service=FIXED)  # refuses unknown words
     if "arrivals" in given:
         Arrivals.parse(given["arrivals"])  # and code that the user has not named

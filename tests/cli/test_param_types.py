@@ -15,8 +15,8 @@ from ramsis.cli.options.param_types import ByType, NamedScheduler, TraceName, Wo
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InvalidValueError
 from ramsis.plugins import trusting
-from ramsis.sim import JellyfishPlus
-from ramsis.synthesis.schedulers import GivenScheduler, PolicyScheduler
+from ramsis.sim import FleetScheduler, JellyfishPlus
+from ramsis.synthesis.schedulers import ComparedScheduler
 
 OPTION = click.Option(["--that"])
 
@@ -58,8 +58,8 @@ def test_a_word_stands_for_an_object(word: Any, text: str, meant: object) -> Non
     ("jellyfish-plus:headroom=1.1", JellyfishPlus(headroom=1.1)),
     ("jellyfish-plus", JellyfishPlus()),
 ])
-def test_a_scheduler_is_what_its_text_stands_for(text: str, meant: object) -> None:
-    assert NamedScheduler.of(text) == NamedScheduler(text, GivenScheduler(meant))
+def test_a_scheduler_is_what_its_text_stands_for(text: str, meant: FleetScheduler) -> None:
+    assert NamedScheduler.of(text) == NamedScheduler(text, ComparedScheduler(meant.name, meant))
 
 
 @pytest.mark.parametrize(("text", "says"), [
@@ -75,7 +75,7 @@ def test_a_bad_scheduler_is_refused_in_one_line(text: str, says: tuple[str, ...]
 
 def test_policies_are_read_with_their_settings() -> None:
     found = NamedScheduler.of("round-robin:grid=fixed:10")
-    assert isinstance(found.spec, PolicyScheduler)
+    assert found.spec.makes_policies
     assert found.spec.given == {"grid": "fixed:10"}
 
 

@@ -25,7 +25,7 @@ from ramsis.sim import (
 )
 from ramsis.sweep import Sweep, SweepSpec, pool, run_sweep
 from ramsis.synthesis import SynthesisSettings, generate_policy
-from ramsis.synthesis.schedulers import PolicyScheduler
+from ramsis.synthesis.schedulers import ComparedScheduler
 from tests.cli.command import Run
 from tests.runs import simulate_profile
 from tests.slow import slow_after
@@ -317,7 +317,8 @@ def test_on_a_trace_the_levels_cover_what_the_monitor_reads(
     result = run_sweep(SweepSpec.of(given), tmp_path / "out")
     assert len(result.rows) == 1
     assert result.rows[0]["expected_accuracy"] is None
-    loads = PolicyScheduler("round-robin", {}, 6).loads(RateTrace([0.0, 1000.0], [100.0, 400.0]))
+    loads = ComparedScheduler("round-robin", levels=6).loads(
+        RateTrace([0.0, 1000.0], [100.0, 400.0]))
     assert len(list((tmp_path / "out" / "policies").iterdir())) == len(loads)
     assert loads[-1] == pytest.approx(400 + 4 * 800**0.5, rel=1e-5)
     assert loads[0] <= 100

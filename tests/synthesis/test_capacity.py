@@ -33,7 +33,7 @@ from ramsis.synthesis.capacity import (
     fewest_workers,
     try_workers,
 )
-from ramsis.synthesis.schedulers import PolicyScheduler, fleet_scheduler
+from ramsis.synthesis.schedulers import fleet_scheduler
 from tests.runs import simulate_profile
 from tests.synthesis.samples import model
 
@@ -299,12 +299,12 @@ def test_unknown_schemes_and_settings_are_refused(text: str, word: str) -> None:
 
 def test_schemes_name_policies_with_their_settings() -> None:
     made = fleet_scheduler("central-queue:violation_price=0.5,levels=7,max_queue=4")
-    assert isinstance(made, PolicyScheduler)
+    assert made.makes_policies
     assert (made.name, made.levels) == ("central-queue", 7)
     assert made.settings(slo_ms=1.0, workers=2, service="distribution") == SynthesisSettings(
         dispatch="central-queue", slo_ms=1.0, workers=2, service="distribution",
         violation_price=0.5, max_queue=4)
     worker = fleet_scheduler("round-robin:arrivals=mmpp:ratio=3,burst-ms=5,share=0.2,grid=model")
-    assert isinstance(worker, PolicyScheduler)
+    assert worker.makes_policies
     assert worker.given == {"arrivals": "mmpp:ratio=3,burst-ms=5,share=0.2", "grid": "model"}
     assert fleet_scheduler("greedy").spec == scheduler("greedy").of_fleets
