@@ -12,6 +12,7 @@ from functools import partial
 from ramsis.analysis.sampled import Evidence, at_confidence
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet
+from ramsis.synthesis.headroom import Replays
 from ramsis.synthesis.planned_load import check_measurable, planned_by_replay
 from ramsis.synthesis.recipes import RECIPES
 from ramsis.synthesis.replayed import replayed
@@ -44,7 +45,8 @@ def modelled_policy(
     does not know the arrival process they are those of the short replays that chose the planned
     load.
     """
-    return _at_confidence(_modelled(profile, load_qps, settings)(), settings.confidence)
+    return _at_confidence(_modelled(profile, load_qps, settings)(Replays(settings.arrivals)),
+                          settings.confidence)
 
 
 def prepared(
@@ -55,13 +57,19 @@ def prepared(
         prepared(profile, load_qps, priced(settings, 1.0))
         return partial(_within_budget, profile, load_qps, settings)
     modelled = _modelled(profile, load_qps, settings)
-    return lambda: _at_confidence(replayed(modelled(), own_arrivals=settings.arrivals),
-                                  settings.confidence)
+
+    def promised() -> Policy:
+        replays = Replays(settings.arrivals)
+        return _at_confidence(
+            replayed(modelled(replays), own_arrivals=settings.arrivals, replays=replays),
+            settings.confidence)
+
+    return promised
 
 
 def _modelled(
     profile: ProfileSet, load_qps: float, settings: SynthesisSettings
-) -> Callable[[], Policy]:
+) -> Callable[[Replays], Policy]:
     """The synthesis of the best table, its input checked; what it promises is not measured yet."""
     recipe = RECIPES[settings.dispatch]
     if not recipe.knows(settings):

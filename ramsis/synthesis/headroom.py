@@ -39,8 +39,37 @@ SLOWER = 1.1
 _QUERIES, _RUNS, _SEED = 100_000, 4, 1 << 28
 
 
+class Replays:
+    """Replays of policies for one load, on the same arrivals; each table is replayed once.
+
+    Parameters
+    ----------
+    own_arrivals : str, optional
+        ``package.module:name`` of an arrival process of one's own.
+    """
+
+    def __init__(self, own_arrivals: str | None = None) -> None:
+        self.own_arrivals = own_arrivals
+        self._drawn = Drawn()
+        self._figures: dict[tuple[bytes, float], Simulated] = {}
+
+    def at(self, policy: Policy, slower: float) -> Simulated | None:
+        """Replay a policy with service times a factor longer; None where it cannot be replayed."""
+        if not can_be_replayed(policy, self.own_arrivals):
+            return None
+        table = b"".join(values.tobytes() for values in (
+            policy.queue_levels, policy.slack_ms, policy.actions, policy.codes))
+        key = table, slower
+        if key not in self._figures:
+            self._figures[key] = simulated(
+                one_worker(policy) or policy, queries=max(_QUERIES, bursty_queries(policy, _RUNS)),
+                runs=_RUNS, seed=_SEED, own_arrivals=self.own_arrivals, slower=slower,
+                drawn=self._drawn)
+        return self._figures[key]
+
+
 def with_headroom(
-    planned: Callable[[float], Policy], headroom: float | None, own_arrivals: str | None = None
+    planned: Callable[[float], Policy], headroom: float | None, replays: Replays
 ) -> Policy:
     """Return the policy with headroom, by the rule of this module.
 
@@ -51,30 +80,28 @@ def with_headroom(
     headroom : float, optional
         Share by which service times are taken to be longer, in place of the rule; 0 for a policy
         planned as profiled.
-    own_arrivals : str, optional
-        ``package.module:name`` of an arrival process of one's own.
     """
     if headroom == 0.0:
         return planned(1.0)
     if headroom is not None:
         return _planned_for(planned(1.0 + headroom), 1.0 + headroom)
-    as_profiled, drawn = planned(1.0), Drawn()
-    best = replay_at(as_profiled, 1.0, own_arrivals, drawn)
+    as_profiled = planned(1.0)
+    best = replays.at(as_profiled, 1.0)
     for share in HEADROOM if best is not None else ():
         try:
             policy = planned(1.0 + share)
         except (InvalidValueError, InfeasibleError, NotConvergedError):
             continue  # the SLO may be below every latency
-        figures = replay_at(policy, 1.0, own_arrivals, drawn)
+        figures = replays.at(policy, 1.0)
         if best and figures and (
                 best.effective_accuracy - figures.effective_accuracy <= ALLOWED_LOSS):
             return _planned_for(policy, 1.0 + share)
     return _planned_for(as_profiled, 1.0)
 
 
-def with_slower_figures(policy: Policy, own_arrivals: str | None = None) -> Policy:
+def with_slower_figures(policy: Policy, replays: Replays) -> Policy:
     """Return the policy with its figures at longer service times, if it has headroom."""
-    figures = None if policy.headroom is None else replay_at(policy, SLOWER, own_arrivals)
+    figures = None if policy.headroom is None else replays.at(policy, SLOWER)
     if policy.headroom is None or figures is None:
         return policy
     return replace(policy, headroom=replace(
@@ -84,17 +111,3 @@ def with_slower_figures(policy: Policy, own_arrivals: str | None = None) -> Poli
 
 def _planned_for(policy: Policy, factor: float) -> Policy:
     return replace(policy, headroom=HeadroomRecord(factor, None, None))
-
-
-def replay_at(
-    policy: Policy, slower: float, own_arrivals: str | None = None, drawn: Drawn | None = None
-) -> Simulated | None:
-    """Replay a policy with service times a factor longer; None where it cannot be replayed.
-
-    What is drawn is the same for all policies at a load, and can be kept for the next.
-    """
-    if not can_be_replayed(policy, own_arrivals):
-        return None
-    queries = max(_QUERIES, bursty_queries(policy, _RUNS))
-    return simulated(one_worker(policy) or policy, queries=queries, runs=_RUNS, seed=_SEED,
-                     own_arrivals=own_arrivals, slower=slower, drawn=drawn)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ramsis.arrays import ratio
@@ -20,6 +21,7 @@ from ramsis.arrivals import Arrivals
 from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet
+from ramsis.synthesis.headroom import Replays
 from ramsis.synthesis.recipes.recipe import Recipe
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.synthesis.simulated import (
@@ -42,16 +44,18 @@ _SEEDS = 1 << 27  # seeds are at least this, and less than twice this
 
 
 def planned_by_replay(
-    recipe: Recipe[Any], profile: ProfileSet, load_qps: float, settings: SynthesisSettings
+    recipe: Recipe[Any], profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
+    replays: Replays,
 ) -> Policy:
     """Return the policy planned for the factor on the load whose table earns most in replay."""
     without = replace(settings, headroom=0.0)
     drawn = Drawn()
-    best = _planned(recipe, profile, load_qps, without, LOAD_FACTORS[0])
+    planned = partial(_planned, recipe, profile, load_qps, replays)
+    best = planned(without, LOAD_FACTORS[0])
     figures = _replayed(best, settings, drawn)
     for factor in LOAD_FACTORS[1:]:
         try:
-            policy = _planned(recipe, profile, load_qps, without, factor)
+            policy = planned(without, factor)
         except (InfeasibleError, NotConvergedError):
             break
         other = _replayed(policy, settings, drawn)
@@ -59,7 +63,7 @@ def planned_by_replay(
             best, figures = policy, other
     if settings.headroom != 0.0:
         assert best.load_factor is not None
-        best = _planned(recipe, profile, load_qps, settings, best.load_factor)
+        best = planned(settings, best.load_factor)
     late, effective = figures.violation_rate, figures.effective_accuracy
     return replace(best, expectations=replace(
         best.expectations, violation_rate=late, effective_accuracy=effective,
@@ -88,11 +92,11 @@ def check_measurable(settings: SynthesisSettings, load_qps: float) -> None:
 
 
 def _planned(
-    recipe: Recipe[Any], profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
-    factor: float,
+    recipe: Recipe[Any], profile: ProfileSet, load_qps: float, replays: Replays,
+    settings: SynthesisSettings, factor: float,
 ) -> Policy:
     problem = recipe.problem(profile, load_qps, settings, factor)
-    return recipe.modelled(profile, load_qps, settings, problem, factor)
+    return recipe.modelled(profile, load_qps, settings, problem, replays, factor)
 
 
 def _replayed(policy: Policy, settings: SynthesisSettings, drawn: Drawn) -> Simulated:

@@ -41,7 +41,7 @@ from functools import partial
 from ramsis.analysis.measured import as_measured
 from ramsis.policy import Policy
 from ramsis.policy.records import Replay
-from ramsis.synthesis.headroom import with_slower_figures
+from ramsis.synthesis.headroom import Replays, with_slower_figures
 from ramsis.synthesis.simulated import (
     SETTLES,
     bursty_queries,
@@ -69,7 +69,7 @@ _SEEDS = 1 << 30  # seeds of promises are at least this, and less than twice thi
 
 def replayed(
     policy: Policy, *, own_arrivals: str | None = None, queries: int | None = None,
-    runs: int = RUNS,
+    runs: int = RUNS, replays: Replays | None = None,
 ) -> Policy:
     """Return the policy with a promise measured by replaying its table.
 
@@ -82,6 +82,8 @@ def replayed(
         ``package.module:name`` of an arrival process of one's own.
     queries, runs : int
         To begin with; 200,000 queries by default, half as many of one worker with fixed times.
+    replays : Replays, optional
+        Replays that its headroom was chosen by; one of these may be at longer service times.
     """
     alone = one_worker(policy)
     workers = None if alone is None else alone.workers
@@ -117,7 +119,8 @@ def replayed(
             runs, precise = runs * _MORE_RUNS, True
         else:
             break
-    return with_slower_figures(as_stated_by(policy, figures, found), own_arrivals)
+    return with_slower_figures(as_stated_by(policy, figures, found),
+                               replays or Replays(own_arrivals))
 
 
 def as_stated_by(policy: Policy, figures: Mapping[str, float], found: Replay) -> Policy:

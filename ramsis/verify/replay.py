@@ -85,9 +85,9 @@ def _again_checks(
     policy: Policy, stated: Replay, own_arrivals: str | None
 ) -> Iterator[Check]:
     """Check the warm-up after which starts make no difference, and figures with headroom."""
-    like = {} if policy.budget is None else {"queries": policy.budget.queries,
-                                             "runs": policy.budget.runs}
-    again = replayed(policy, own_arrivals=own_arrivals, **like)
+    budget = policy.budget
+    again = replayed(policy, own_arrivals=own_arrivals) if budget is None else replayed(
+        policy, own_arrivals=own_arrivals, queries=budget.queries, runs=budget.runs)
     slos = None if again.replay is None else again.replay.warm_up_slos
     yield Check("warm-up of the replay (SLOs)", stated.warm_up_slos, slos,
                 stated.warm_up_slos == slos)

@@ -13,10 +13,10 @@ from ramsis import profiles
 from ramsis.cluster import Cluster
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.policy import Policy, read, write
-from ramsis.policy.records import Simulated
+from ramsis.policy.records import HeadroomRecord, Simulated
 from ramsis.sim import ConstantLoad, Policies, SimulationSettings, SlowSpells, simulate
-from ramsis.synthesis import SynthesisSettings, generate_policy, headroom
-from ramsis.synthesis.headroom import ALLOWED_LOSS, with_headroom
+from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.synthesis.headroom import ALLOWED_LOSS, Replays, with_headroom
 from ramsis.synthesis.simulated import simulated
 from ramsis.verify import verify_policy
 
@@ -84,9 +84,7 @@ def test_the_file_verifies_and_each_of_its_numbers_is_checked(
         assert not all(check.holds for check in verify_policy(path)), change
 
 
-def _choice(
-    monkeypatch: pytest.MonkeyPatch, losses: dict[float, float | None]
-) -> tuple[float, list[float]]:
+def _choice(losses: dict[float, float | None]) -> tuple[float, list[float]]:
     """Return the factor that is chosen by losses, and those that were planned for."""
     factors = list[float]()
     policy = made(0.0)
@@ -97,23 +95,22 @@ def _choice(
             raise InfeasibleError("no batch is in time")
         return replace(policy, load_qps=factor)
 
-    def replay(policy: Policy, *_: Any) -> Simulated:
-        loss = losses[policy.load_qps]
-        assert loss is not None
-        return Simulated(0.0, 0.0, 0.9 - loss, 0.0, queries=1, runs=2, seed=0)
+    class Losses(Replays):
+        def at(self, policy: Policy, slower: float) -> Simulated:
+            loss = losses[policy.load_qps]
+            assert loss is not None
+            return Simulated(0.0, 0.0, 0.9 - loss, 0.0, queries=1, runs=2, seed=0)
 
-    monkeypatch.setattr(headroom, "replay_at", replay)
-    return with_headroom(planned, None).planned_factor, factors
+    return with_headroom(planned, None, Losses()).planned_factor, factors
 
 
 @pytest.mark.parametrize(("losses", "factor", "solutions"), [
     ((0.0029, 0.0), 1.1, 2), ((0.0031, 0.0029), 1.05, 3), ((0.0031, 0.0031), 1.0, 3),
     ((None, 0.001), 1.05, 3), ((None, None), 1.0, 3), ((-0.01, 0.0), 1.1, 2)])
 def test_the_first_share_that_gives_up_little_is_taken(
-    monkeypatch: pytest.MonkeyPatch, losses: tuple[float | None, float | None], factor: float,
-    solutions: int,
+    losses: tuple[float | None, float | None], factor: float, solutions: int
 ) -> None:
-    chosen, factors = _choice(monkeypatch, {1.0: 0.0, 1.1: losses[0], 1.05: losses[1]})
+    chosen, factors = _choice({1.0: 0.0, 1.1: losses[0], 1.05: losses[1]})
     assert chosen == factor
     assert len(factors) == solutions
 
@@ -139,7 +136,7 @@ def test_a_policy_that_cannot_be_replayed_is_planned_as_profiled() -> None:
         slo_ms=25.0, workers=4 * fleets, dispatch="shortest-queue", service="p95",
         grid="fixed:10", max_queue=2))
     assert policy.replay is None
-    assert policy.headroom == headroom.HeadroomRecord(1.0, None, None)
+    assert policy.headroom == HeadroomRecord(1.0, None, None)
 
 
 def test_there_is_none_per_decision_unless_it_is_asked_for() -> None:

@@ -18,7 +18,7 @@ from ramsis.policy import CertificateRecord, Inputs, Policy, PolicyModel
 from ramsis.policy.records import NOTHING
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.table import DROP_CODE
-from ramsis.synthesis.headroom import replay_at, with_headroom
+from ramsis.synthesis.headroom import Replays, with_headroom
 from ramsis.synthesis.recipes.recipe import DELAY_PRICE, Recipe, stated_arrivals
 from ramsis.synthesis.service import as_stated, sizes_stated, without_overhead
 from ramsis.synthesis.settings import SynthesisSettings, inputs_of
@@ -56,7 +56,7 @@ class Central(Recipe["CentralProblem"]):
 
     def modelled(
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
-        problem: CentralProblem, load_factor: float | None = None,
+        problem: CentralProblem, replays: Replays, load_factor: float | None = None,
     ) -> Policy:
         """See :meth:`Recipe.modelled`."""
         inputs = inputs_of(profile, settings)
@@ -71,10 +71,10 @@ class Central(Recipe["CentralProblem"]):
         def planned(factor: float) -> Policy:
             plan = problem if factor == 1.0 else _problem_at(
                 problem.times.scaled(factor), problem.load_qps, settings)
-            solutions[factor] = _best_ends(plan, factor, unpromised, settings.arrivals)
+            solutions[factor] = _best_ends(plan, factor, unpromised, replays)
             return unpromised(solutions[factor])
 
-        policy = with_headroom(planned, settings.headroom, settings.arrivals)
+        policy = with_headroom(planned, settings.headroom, replays)
         solution = solutions[policy.planned_factor]
         analysis = analysis_of(solution.problem.varied(times=problem.times), solution)
         return replace(policy, expectations=analysis.expectations(
@@ -116,7 +116,7 @@ class Central(Recipe["CentralProblem"]):
 
 def _best_ends(
     plan: CentralProblem, factor: float, policy_of: Callable[[CentralSolution], Policy],
-    own_arrivals: str,
+    replays: Replays,
 ) -> CentralSolution:
     """Return the optimum for batches that end evenly, or the better one for random ends.
 
@@ -128,7 +128,7 @@ def _best_ends(
     from ramsis.central.solve import solve_central
 
     even = solve_central(plan)
-    figures = replay_at(policy_of(even), factor, own_arrivals) if plan.workers > 1 else None
+    figures = replays.at(policy_of(even), factor) if plan.workers > 1 else None
     if figures is None:
         return even
     gain = figures.effective_accuracy - plan.price * figures.violation_rate
@@ -138,7 +138,7 @@ def _best_ends(
         random = solve_central(plan.varied(random_ends=True))
     except NotConvergedError:
         return even
-    figures = replay_at(policy_of(random), factor, own_arrivals)
+    figures = replays.at(policy_of(random), factor)
     better = figures is not None and (
         figures.effective_accuracy - plan.price * figures.violation_rate > gain)
     return random if better else even

@@ -25,7 +25,7 @@ from ramsis.policy import CertificateRecord, Policy, PolicyModel, encoded
 from ramsis.policy.records import NOTHING, ORIGINS
 from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.runtime.table import AS_LAST_CODE
-from ramsis.synthesis.headroom import with_headroom
+from ramsis.synthesis.headroom import Replays, with_headroom
 from ramsis.synthesis.recipes.recipe import DELAY_PRICE, Recipe, stated_arrivals
 from ramsis.synthesis.service import bounded_by, service_times, sizes_stated, without_overhead
 from ramsis.synthesis.settings import SynthesisSettings, inputs_of
@@ -81,7 +81,7 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
 
     def modelled(
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
-        problem: WorkerProblem, load_factor: float | None = None,
+        problem: WorkerProblem, replays: Replays, load_factor: float | None = None,
     ) -> Policy:
         """See :meth:`Recipe.modelled`."""
         bound = fluid_bound(
@@ -104,7 +104,7 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
             return replace(self._unpromised(profile, load_qps, settings, problem, solution),
                            load_factor=load_factor)
 
-        policy = with_headroom(planned, settings.headroom, settings.arrivals)
+        policy = with_headroom(planned, settings.headroom, replays)
         solution, as_profiled = solutions[policy.planned_factor], models.get(1.0)
         if as_profiled is None or not np.array_equal(
                 policy.slack_ms, as_profiled.problem.slack_ms):

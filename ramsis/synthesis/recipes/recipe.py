@@ -9,6 +9,7 @@ from ramsis.arrays import FloatArray
 from ramsis.arrivals import Arrivals, describe_process
 from ramsis.policy import Expectations, Policy
 from ramsis.profiles import ProfileSet
+from ramsis.synthesis.headroom import Replays
 from ramsis.synthesis.settings import SynthesisSettings
 
 Problem = TypeVar("Problem")
@@ -69,12 +70,14 @@ class Recipe(ABC, Generic[Problem]):
     @abstractmethod
     def modelled(
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings, problem: Problem,
-        load_factor: float | None = None,
+        replays: Replays, load_factor: float | None = None,
     ) -> Policy:
         """Return the best policy of a problem, with its certificate and the model's promise.
 
         Parameters
         ----------
+        replays : Replays
+            Replays of the tables that it chooses from.
         load_factor : float, optional
             As of :meth:`problem`.
 
