@@ -5,8 +5,8 @@ runtime, sim, worker.
 """
 
 from ramsis.checks import check_arguments
-from ramsis.synthesis.analyse import analyse_policy, problem_of
 from ramsis.synthesis.generate import generate_policy
+from ramsis.synthesis.recipes import analyse_policy, problem_of
 from ramsis.synthesis.sets import choose_loads, generate_set
 from ramsis.synthesis.settings import SynthesisSettings
 

@@ -17,7 +17,7 @@ from ramsis.arrays import FloatArray
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
-from ramsis.synthesis.analyse import problem_of
+from ramsis.synthesis.recipes import problem_of
 from ramsis.synthesis.recipes.central import (
     analysis_of,
     bounds_of,

@@ -48,7 +48,7 @@ from ramsis.mdp.result import Certificate
 from ramsis.mdp.stationary import power_iteration, stationary_distribution
 from ramsis.policy import CertificateRecord, Expectations, Policy, Spread
 from ramsis.runtime.table import AS_LAST_CODE, DROP_CODE
-from ramsis.synthesis.analyse import problem_of
+from ramsis.synthesis.recipes import problem_of
 from ramsis.synthesis.recipes.per_worker import certificate_of
 from ramsis.synthesis.service import bounded_by
 from ramsis.verify.budget import budget_checks
