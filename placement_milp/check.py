@@ -45,8 +45,8 @@ def check_groups(
     check.doable()
 
 
-def _differ(one: float, other: float) -> bool:
-    return not math.isclose(one, other, rel_tol=_RELATIVE, abs_tol=_RELATIVE)
+def _differ(value: float, other: float) -> bool:
+    return not math.isclose(value, other, rel_tol=_RELATIVE, abs_tol=_RELATIVE)
 
 
 class _Check:
@@ -284,22 +284,23 @@ class _Check:
         if len(group.uses) < 2:
             return 1.0
         names = [name for use in group.uses for name in use.variants]
-        return max((self._pair(one, two) for one, two in itertools.combinations(names, 2)),
+        return max((self._pair(first, second)
+                    for first, second in itertools.combinations(names, 2)),
                    default=1.0)
 
-    def _pair(self, one: str, two: str) -> float:
+    def _pair(self, first: str, second: str) -> float:
         factor = self.problem.rules.interference
         for rule in self.problem.colocation:
-            if rule.kind == "slow-down" and self._names_both(rule.members, one, two):
+            if rule.kind == "slow-down" and self._names_both(rule.members, first, second):
                 factor = rule.factor
         return factor
 
-    def _names_both(self, members: tuple[str, ...], one: str, two: str) -> bool:
+    def _names_both(self, members: tuple[str, ...], first: str, second: str) -> bool:
         """Return whether two variants belong to two different members of a rule."""
         listed = [{m for m in members if m in (name, self.variants[name].family)}
-                  for name in (one, two)]
-        same_family = self.variants[one].family == self.variants[two].family
-        return all(listed) and not (same_family and self.variants[one].family in members)
+                  for name in (first, second)]
+        same_family = self.variants[first].family == self.variants[second].family
+        return all(listed) and not (same_family and self.variants[first].family in members)
 
     def together(self, group: Group) -> None:
         """Check rules about sharing a worker, and where a variant runs."""
@@ -316,9 +317,10 @@ class _Check:
                 if named and rule.kind == "alone":
                     self.require(len(group.uses) == 1, "a variant is not alone", names, name)
             if rule.kind == "apart" and group.cycle_ms is not None:
-                for one, two in itertools.combinations(names, 2):
-                    self.require(not self._names_both(rule.members, one, two),
-                                 "variants are not apart", (one, two), ", ".join(rule.members))
+                for first, second in itertools.combinations(names, 2):
+                    self.require(not self._names_both(rule.members, first, second),
+                                 "variants are not apart", (first, second),
+                                 ", ".join(rule.members))
 
     def _uses(self, family: Family) -> list[tuple[int, Use]]:
         return [(len(group.workers) // group.together, use) for group in self.placement.groups

@@ -61,9 +61,9 @@ def pairs(
         if batches:
             families.setdefault(batches[0].family.name, []).append(_Batches.of(batches))
     ordered = sorted(families)
-    for one, two in itertools.combinations_with_replacement(ordered, 2):
-        both = (itertools.combinations(families[one], 2) if one == two
-                else itertools.product(families[one], families[two]))
+    for left, right in itertools.combinations_with_replacement(ordered, 2):
+        both = (itertools.combinations(families[left], 2) if left == right
+                else itertools.product(families[left], families[right]))
         result: list[Pair] = []
         merits: list[_Floats] = []
         for first, second in both:
@@ -101,16 +101,16 @@ def _cycles(
     """Return indices and rates, shape (pairs, 2), of pairs of batches that none dominates."""
     cycle = factor * np.add.outer(first.latency_ms, second.latency_ms)
     share = 2.0 * problem.rules.latency_share_of_slo
-    one, two = first.feasible[0].family, second.feasible[0].family
+    family, other = first.feasible[0].family, second.feasible[0].family
     fits = (
-        (cycle + factor * first.latency_ms[:, None] <= share * one.slo_ms)
-        & (cycle + factor * second.latency_ms <= share * two.slo_ms)
+        (cycle + factor * first.latency_ms[:, None] <= share * family.slo_ms)
+        & (cycle + factor * second.latency_ms <= share * other.slo_ms)
         & (np.add.outer(first.memory_mb, second.memory_mb) <= worker_type.memory_mb)
     )
     i, j = fits.nonzero()
     length = cycle[i, j]
-    rates = np.column_stack([np.minimum(1000.0 * first.batch[i] / length, one.demand_qps),
-                             np.minimum(1000.0 * second.batch[j] / length, two.demand_qps)])
+    rates = np.column_stack([np.minimum(1000.0 * first.batch[i] / length, family.demand_qps),
+                             np.minimum(1000.0 * second.batch[j] / length, other.demand_qps)])
     order = np.lexsort((-rates[:, 1], -rates[:, 0]))
     best = np.maximum.accumulate(rates[order, 1])
     keep = order[np.concatenate([[True], rates[order[1:], 1] > best[:-1]])] if len(i) else order

@@ -237,35 +237,36 @@ def _beside(
     lanes = {name: _lanes(batches) for name, batches in feasible.items()}
     little = [name for name, batches in feasible.items() if batches[0].family.demand_qps <= (
         _LITTLE * max(item.rate_qps for item in batches))]
-    for one, two in itertools.product(little, feasible):
-        first, second = feasible[one][0].family, feasible[two][0].family
-        factor = slow_down(problem, feasible[one][0].variant, feasible[two][0].variant)
+    for small, partner in itertools.product(little, feasible):
+        first, second = feasible[small][0].family, feasible[partner][0].family
+        factor = slow_down(problem, feasible[small][0].variant, feasible[partner][0].variant)
         if first.name == second.name or factor is None:
             continue
         best: tuple[float, FeasibleBatch, FeasibleBatch] | None = None
         longer = factor * (1.0 + headroom) - 1.0
         mine_in_turns, others = ([item for item in feasible[name] if item.processes == 1]
-                                 for name in (one, two))
+                                 for name in (small, partner))
         tried = sorted(mine_in_turns, key=lambda item: item.latency_ms)[:_TRIED]
         # The spare time of the worker bounds the rate. The most promising pairs come first, so
         # that the search can stop at a pair whose bound is no better.
-        for mine, other in sorted(itertools.product(tried, others), key=lambda both: -most_beside(
-                lanes[one][1, both[0].batch], first.demand_qps, lanes[two][1, both[1].batch],
+        for candidate, other in sorted(itertools.product(tried, others),
+                                       key=lambda both: -most_beside(
+                lanes[small][1, both[0].batch], first.demand_qps, lanes[partner][1, both[1].batch],
                 longer)):
-            if mine.memory_mb + other.memory_mb > worker_type.memory_mb:
+            if candidate.memory_mb + other.memory_mb > worker_type.memory_mb:
                 continue
-            both = lanes[one][1, mine.batch], lanes[two][1, other.batch]
+            both = lanes[small][1, candidate.batch], lanes[partner][1, other.batch]
             least = best[0] if best else 0.0
             if most_beside(both[0], first.demand_qps, both[1], longer) <= least:
                 break
             rate = rate_beside(both[0], first.demand_qps, first.slo_ms, both[1], second.slo_ms,
                                quantile, longer, least)
             if rate > least:
-                best = rate, mine, other
+                best = rate, candidate, other
         if best is not None:
-            rate, mine, other = best
-            cycle_ms = factor * (mine.latency_ms + other.latency_ms)
-            yield in_turns(worker_type, (mine, other), cycle_ms, factor,
+            rate, candidate, other = best
+            cycle_ms = factor * (candidate.latency_ms + other.latency_ms)
+            yield in_turns(worker_type, (candidate, other), cycle_ms, factor,
                            (first.demand_qps, rate), quantile)
 
 

@@ -72,9 +72,9 @@ def _checked(function: Callable[..., Any], owner: type | None = None) -> Callabl
         return function
     refuse = _Signature(function, owner).refuse
 
-    def at_once(*args: Any, **given: Any) -> Any:
-        refuse(args, given)
-        return function(*args, **given)
+    def at_once(*args: Any, **kwargs: Any) -> Any:
+        refuse(args, kwargs)
+        return function(*args, **kwargs)
 
     # With the function's own globals: what looks for a module's functions (doctest) finds it.
     checked = types.FunctionType(at_once.__code__, function.__globals__, function.__name__, None,
@@ -95,7 +95,7 @@ class _Signature:
         self._named = code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]
         self._kinds: dict[str, _Kind] | None = None
 
-    def refuse(self, args: tuple[Any, ...], given: Mapping[str, Any]) -> None:
+    def refuse(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Refuse the first argument of a wrong type."""
         kinds = self._kinds
         if kinds is None:
@@ -103,7 +103,7 @@ class _Signature:
         for name, value in zip(self._positional, args, strict=False):
             if name in kinds and not kinds[name].holds(value):
                 raise self._refusal(name, value, kinds[name])
-        for name, value in given.items():
+        for name, value in kwargs.items():
             if name in kinds and not kinds[name].holds(value):
                 raise self._refusal(name, value, kinds[name])
 
@@ -123,8 +123,9 @@ class _Signature:
         """The parameters that are None by default."""
         defaults = self._function.__defaults__ or ()
         last = self._positional[len(self._positional) - len(defaults):]
-        found = dict(zip(last, defaults, strict=True)) | (self._function.__kwdefaults__ or {})
-        return {name for name, value in found.items() if value is None}
+        defaults_by_name = dict(zip(last, defaults, strict=True)) | (self._function.__kwdefaults__
+                                                                     or {})
+        return {name for name, value in defaults_by_name.items() if value is None}
 
     def _evaluated(self, annotation: Any) -> Any:
         if isinstance(annotation, typing.ForwardRef):
@@ -133,7 +134,7 @@ class _Signature:
             return annotation
         spaces = [self._function.__globals__]
         if self._owner is not None:  # of generated constructors, such as those of data classes
-            spaces += [vars(sys.modules[one.__module__]) for one in self._owner.__mro__]
+            spaces += [vars(sys.modules[base.__module__]) for base in self._owner.__mro__]
         for space in spaces:
             try:
                 return eval(annotation, dict(space))
@@ -183,11 +184,11 @@ def _meant(hint: Any) -> Any:
 
 def _union(parts: tuple[Any, ...]) -> _Kind | None:
     kinds = [part if isinstance(part, _Kind) else _kind_of(part) for part in parts]
-    known = [kind for kind in kinds if kind is not None]
-    if len(known) < len(kinds):
+    not_none = [kind for kind in kinds if kind is not None]
+    if len(not_none) < len(kinds):
         return None
-    words = list(dict.fromkeys(word for kind in known for word in kind.words.split(" or ")))
-    return _Kind(lambda value: any(kind.holds(value) for kind in known), " or ".join(words))
+    words = list(dict.fromkeys(word for kind in not_none for word in kind.words.split(" or ")))
+    return _Kind(lambda value: any(kind.holds(value) for kind in not_none), " or ".join(words))
 
 
 def _of_class(cls: type, inner: tuple[Any, ...]) -> _Kind | None:

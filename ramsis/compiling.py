@@ -64,8 +64,8 @@ class _Kernel(CPUDispatcher):  # type: ignore[misc,unused-ignore]
 
     def add_overload(self, compiled: Any) -> None:
         super().add_overload(compiled)
-        self.gives_numbers = all(_is_of_numbers(one.return_type)
-                                 for one in self.nopython_signatures)
+        self.gives_numbers = all(_is_of_numbers(signature.return_type)
+                                 for signature in self.nopython_signatures)
 
     def compile(self, signature: Any) -> Any:
         kept, target = cast(Any, self)._cache, self.targetctx
@@ -200,11 +200,11 @@ def njit(**options: Any) -> Callable[[F], F]:
 
 
 @njit(cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator,unused-ignore]
-def dot(one: NDArray[np.float64], other: NDArray[np.float64], first: int, stop: int) -> float:
+def dot(vector: NDArray[np.float64], other: NDArray[np.float64], first: int, stop: int) -> float:
     """Σ one(i)·other(i) over 0 <= first <= i < stop, in any order."""
     total = 0.0
     for i in range(index(first), index(stop)):
-        total += one[i] * other[i]
+        total += vector[i] * other[i]
     return total
 
 
@@ -227,10 +227,10 @@ def of_types(kernel: F, *arguments: Any) -> F:
     """
     if isinstance(kernel, _InnerKernel):
         raise TypeError("a kernel that begins with an underscore is called by kernels alone")
-    found: F = cast(Any, kernel).compile(tuple(map(numba.typeof, arguments)))
+    compiled: F = cast(Any, kernel).compile(tuple(map(numba.typeof, arguments)))
     if not cast(Any, kernel).gives_numbers:
         raise TypeError("a kernel that gives more than numbers has to put interrupts off")
-    return found
+    return compiled
 
 
 def uniform(arguments: T) -> T:

@@ -44,8 +44,9 @@ def printable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode()
-                   for one in text)
+    return "".join(character if character.isprintable()
+                   else character.encode("unicode_escape").decode()
+                   for character in text)
 
 
 def install(extra: str) -> str:
@@ -69,8 +70,8 @@ class _Shown(reprlib.Repr):
     def repr_dict(self, x: dict[Any, Any], level: int) -> str:
         """In its own order."""
         pairs = islice(x.items(), self.maxdict) if level > 0 else ()
-        return "{" + ", ".join(f"{self.repr1(key, level - 1)}: {self.repr1(one, level - 1)}"
-                               for key, one in pairs) + "}"
+        return "{" + ", ".join(f"{self.repr1(key, level - 1)}: {self.repr1(value, level - 1)}"
+                               for key, value in pairs) + "}"
 
 
 _SHOWN = _Shown()

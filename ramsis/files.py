@@ -64,12 +64,12 @@ def _within_floats(value: Any) -> Any:
 
 def keys_once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     """An object, refused where a key stands twice: programs differ in which value they take."""
-    found: dict[str, Any] = {}
+    document: dict[str, Any] = {}
     for key, value in pairs:
-        if key in found:
+        if key in document:
             raise ValueError(f"key {key!r} appears twice in an object")
-        found[key] = value
-    return found
+        document[key] = value
+    return document
 
 
 def read_bytes(path: str | os.PathLike[str], *, limit: int | None = None) -> bytes:
@@ -119,13 +119,13 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     if deep is not None:
         raise InputFileError("key has too many parts", where=str(path), value=deep.group(),
                              allowed="at most 64")
-    parts = sum(found.group().count(".") for found in _LONG_KEY.finditer(text))
+    parts = sum(key.group().count(".") for key in _LONG_KEY.finditer(text))
     if parts > _MOST_PARTS:
         raise InputFileError("keys have too many parts", where=str(path), value=parts,
                              allowed=f"at most {_MOST_PARTS} in all")
     try:
-        found: dict[str, Any] = _within_floats(tomllib.loads(text))
-        return found
+        document: dict[str, Any] = _within_floats(tomllib.loads(text))
+        return document
     except (ValueError, RecursionError) as error:
         raise InputFileError(f"not valid TOML ({error})", where=str(path),
                              allowed="lines of key = value") from error
@@ -322,9 +322,9 @@ def remove(path: str | os.PathLike[str]) -> None:
 def check_within(folder: str | os.PathLike[str], name: str) -> None:
     """Refuse a path that a link leads out of a folder."""
     path = os.path.join(folder, name)
-    found = os.path.realpath(path)
-    if not found.startswith(os.path.join(os.path.realpath(folder), "")):
-        raise OutputError("a link leads out of the folder", where=path, value=found,
+    target = os.path.realpath(path)
+    if not target.startswith(os.path.join(os.path.realpath(folder), "")):
+        raise OutputError("a link leads out of the folder", where=path, value=target,
                           allowed="what lies in its folder")
 
 

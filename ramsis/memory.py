@@ -80,8 +80,8 @@ def _of_group() -> float:
             if kind not in _FILES:
                 continue
             below, limit, used = _FILES[kind]
-            own = Path(place.lstrip("/"))
-            for group in (own, *own.parents):
+            group_path = Path(place.lstrip("/"))
+            for group in (group_path, *group_path.parents):
                 left = min(left, _of_folder(_GROUPS / below / group, limit, used))
     return left
 

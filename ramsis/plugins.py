@@ -171,15 +171,15 @@ def blamed(failed: str, error: type[RamsisError] = InputFileError) -> Iterator[N
 
 def _place(traceback: TracebackType | None) -> str | None:
     """File, line and function of the innermost frame of the user's code."""
-    found = None
+    place = None
     while traceback is not None:
         code = traceback.tb_frame.f_code
         file = os.path.abspath(code.co_filename)
         if os.path.isfile(file) and not file.startswith((_PROJECT, _BESIDE, *_LIBRARIES)):
             inside = "" if code.co_name == "<module>" else f", in {code.co_name}"
-            found = f"{code.co_filename}, line {traceback.tb_lineno}{inside}"
+            place = f"{code.co_filename}, line {traceback.tb_lineno}{inside}"
         traceback = traceback.tb_next
-    return found
+    return place
 
 
 def _module(place: str) -> ModuleType:
@@ -204,5 +204,5 @@ def _see_here() -> None:
 
 def _defined(module: ModuleType) -> list[str]:
     """Classes and functions that a module defines."""
-    return sorted(name for name, one in vars(module).items()
-                  if callable(one) and getattr(one, "__module__", None) == module.__name__)
+    return sorted(name for name, value in vars(module).items()
+                  if callable(value) and getattr(value, "__module__", None) == module.__name__)

@@ -33,9 +33,10 @@ def _validator(package: str, name: str) -> Any:
     each = Draft202012Validator.VALIDATORS["items"]
 
     def items(validator: Any, rule: Any, values: Any, within: Any) -> Iterator[Any]:
-        one = schema["$defs"][rule["$ref"].removeprefix("#/$defs/")] \
+        definition = schema["$defs"][rule["$ref"].removeprefix("#/$defs/")] \
             if rule.keys() == {"$ref"} else rule
-        extremes = _extremes(values, str(one.get("type"))) if one.keys() <= _RANGE else ()
+        extremes = _extremes(values,
+                             str(definition.get("type"))) if definition.keys() <= _RANGE else ()
         if not extremes or any(not validator.evolve(schema=rule).is_valid(value)
                                for value in extremes):
             yield from each(validator, rule, values, within)

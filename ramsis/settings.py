@@ -91,7 +91,7 @@ def setting(
 def settings_of(cls: type) -> Mapping[str, Setting]:
     """The settings that a dataclass declares, by name and in the order of its fields."""
     hints = typing.get_type_hints(cls)
-    found = {}
+    settings = {}
     for item in fields(cls):
         if _METADATA in item.metadata:
             declared = dict(item.metadata[_METADATA])
@@ -99,8 +99,8 @@ def settings_of(cls: type) -> Mapping[str, Setting]:
                 choices = declared["choices"]
                 declared["rule"] = Rule(", ".join(choices), choices.__contains__,
                                         f"unknown {item.name}")
-            found[item.name] = Setting(item.name, _kind(hints[item.name]), **declared)
-    return found
+            settings[item.name] = Setting(item.name, _kind(hints[item.name]), **declared)
+    return settings
 
 
 def parse(kind: Any, text: str) -> Any:

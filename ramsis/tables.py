@@ -18,7 +18,7 @@ from ramsis.errors import printable
 
 _SHOWN = 60
 _FORMULA = ("=", "+", "-", "@")
-_ESCAPED = tuple(f"'{one}" for one in _FORMULA)
+_ESCAPED = tuple(f"'{sign}" for sign in _FORMULA)
 _WIDE = 40  # letters of a text that is broken into lines
 
 
@@ -113,7 +113,7 @@ def with_values(
     columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]
 ) -> list[Column]:
     """The columns of which some row has a value."""
-    return [one for one in columns if any(row.get(one.key) is not None for row in rows)]
+    return [column for column in columns if any(row.get(column.key) is not None for row in rows)]
 
 
 _ACCURACIES = ("accuracy", "expected_accuracy")
@@ -154,8 +154,8 @@ def html_table(
     1
     """
     if len(rows) > most:
-        rest = f"the first {most} of {len(rows)} rows"
-        caption = f"{caption}: {rest}" if caption else rest
+        note = f"the first {most} of {len(rows)} rows"
+        caption = f"{caption}: {note}" if caption else note
     title = f"<caption>{escape(caption)}</caption>" if caption else ""
     columns = in_their_terms(columns, rows)
     head = "".join(f'<th scope="col"{_class(column)}>{escape(column.title)}</th>'

@@ -59,10 +59,10 @@ class Remote:
         """The files below it; an empty name where it is a file itself."""
         try:
             self._system.invalidate_cache()
-            found = self._system.find(self._root)
+            names = self._system.find(self._root)
         except Exception as error:
             raise self._unread(error) from None
-        return sorted(str(one)[len(self._root):].lstrip("/") for one in found)
+        return sorted(str(name)[len(self._root):].lstrip("/") for name in names)
 
     def fetch(self, names: Iterable[str], folder: Path) -> None:
         """Write those of the files that there are below a folder.
@@ -75,11 +75,11 @@ class Remote:
         for i in range(0, len(wanted), _AT_ONCE):
             some = dict(wanted[i:i + _AT_ONCE])
             try:
-                found = self._system.cat(list(some), on_error="return")
+                contents = self._system.cat(list(some), on_error="return")
             except Exception as error:
                 raise self._unread(error) from None
             for remote, path in some.items():
-                content = found.get(remote)
+                content = contents.get(remote)
                 if isinstance(content, bytes):
                     path.parent.mkdir(parents=True, exist_ok=True)
                     path.write_bytes(content)

@@ -223,11 +223,11 @@ def read_load_table(
         if not math.isfinite(time_ms) or (start_ms and not time_ms > start_ms[-1]):
             raise InputFileError("not a time after that of the line before", where=place,
                                  value=when, allowed="times that rise, all of one kind")
-        known = [cells[i] for i in columns.loads if cells[i] not in _EMPTY]
-        if not known and not columns.counts:
+        filled = [cells[i] for i in columns.loads if cells[i] not in _EMPTY]
+        if not filled and not columns.counts:
             continue  # the load before holds
         load = 0.0
-        for text in known:
+        for text in filled:
             cell = _number(text)
             if cell is None:
                 raise InputFileError("not a load", where=place, value=text,

@@ -201,12 +201,13 @@ class MarkovModulated(ShippedProcess):
         factor = factor * np.exp(-((np.sqrt(begin * quiet) - np.sqrt(end * burst)) ** 2))
         zero = factor * i0e(2.0 * s)
         # I₁(2s)/s is 1 in the limit of s = 0.
-        one = factor * np.where(s > 1e-8, i1e(2.0 * s) / np.maximum(s, 1e-8), 1.0) * begin * end
+        first_order = factor * np.where(s > 1e-8, i1e(2.0 * s) / np.maximum(s, 1e-8),
+                                        1.0) * begin * end
         rows = np.zeros((len(lengths), 4, points + 2))
-        rows[:, 0, :-2], rows[:, 0, -2] = one * quiet, np.exp(-begin * lengths)
+        rows[:, 0, :-2], rows[:, 0, -2] = first_order * quiet, np.exp(-begin * lengths)
         rows[:, 1, :-2] = begin * zero
         rows[:, 2, :-2] = end * zero
-        rows[:, 3, :-2], rows[:, 3, -1] = one * burst, np.exp(-end * lengths)
+        rows[:, 3, :-2], rows[:, 3, -1] = first_order * burst, np.exp(-end * lengths)
         ends = lengths[:, None] * self.rates
         mean = np.hstack([self.rates[0] * quiet + self.rates[1] * burst, ends])
         return mean, rows

@@ -145,8 +145,8 @@ def is_orderly(process: ArrivalProcess) -> bool:
     True
     """
     instant = np.array([1e-6 / process.rate_per_ms])
-    one, two = process.log_pf(np.array([1, 2]), instant)
-    return bool(two - one < math.log(_BATCHED))
+    single, two = process.log_pf(np.array([1, 2]), instant)
+    return bool(two - single < math.log(_BATCHED))
 
 
 def poisson_rate(process: ArrivalProcess) -> float | None:

@@ -104,7 +104,7 @@ class Arrivals:
         return cls(text)
 
     @classmethod
-    def of(cls, description: Mapping[str, Any], *, own: str | None = None) -> Arrivals:
+    def of(cls, description: Mapping[str, Any], *, own_arrivals: str | None = None) -> Arrivals:
         """The arrivals that a policy file names.
 
         Parameters
@@ -120,24 +120,25 @@ class Arrivals:
             When the process cannot be made from the file's entry alone.
         """
         name = str(description.get("process"))
-        given = {key: value for key, value in description.items() if key != "process"}
+        parameters = {key: value for key, value in description.items() if key != "process"}
         if name in SHIPPED:
             kind = SHIPPED[name]
-            if set(given) != {parameter.name for parameter in kind.parameters}:
-                raise _wrong_parameters(name, sorted(given), kind)
-            return _shipped(kind, {k: _number(k, v, name, kind) for k, v in given.items()})
+            if set(parameters) != {parameter.name for parameter in kind.parameters}:
+                raise _wrong_parameters(name, sorted(parameters), kind)
+            return _shipped(kind, {k: _number(k, v, name, kind) for k, v in parameters.items()})
         if name == TRACE:
-            if set(given) != {"file", "requests", "digest"} or not isinstance(given["file"], str):
+            if set(parameters) != {"file", "requests",
+                                   "digest"} or not isinstance(parameters["file"], str):
                 raise InvalidValueError(
                     "wrong parameters of an arrival process", where=f"arrivals {name!r}",
-                    value=", ".join(sorted(given)), allowed="file (a path), requests, digest")
-            return _of_trace(RecordedProcess(1.0, **given))
+                    value=", ".join(sorted(parameters)), allowed="file (a path), requests, digest")
+            return _of_trace(RecordedProcess(1.0, **parameters))
         if ":" not in name:
             raise InvalidValueError("unknown arrival process", where="arrivals", value=name,
                                     allowed=", ".join([*SHIPPED, "package.module:name"]))
-        if own is not None and own != name:
+        if own_arrivals is not None and own_arrivals != name:
             raise InvalidValueError(untrusted(name, "arrival process", "arrivals", "--arrivals"))
-        return cls(name, tuple(given.items()))
+        return cls(name, tuple(parameters.items()))
 
     @property
     def text(self) -> str:
@@ -191,14 +192,14 @@ AnyArrivals = Arrivals | str | Callable[[float], ProcessWithRate]
 """What workloads take: arrivals, their text, or a callable that makes the process of a load."""
 
 
-def arrivals_of(given: AnyArrivals) -> Arrivals:
+def arrivals_of(description: AnyArrivals) -> Arrivals:
     """Return the arrival process that a name, text or object stands for."""
-    if isinstance(given, Arrivals):
-        return given
-    if isinstance(given, str):
-        return Arrivals.parse(given)
-    name = getattr(given, "__qualname__", type(given).__qualname__)
-    return Arrivals(f"{given.__module__}:{name}", (), given)
+    if isinstance(description, Arrivals):
+        return description
+    if isinstance(description, str):
+        return Arrivals.parse(description)
+    name = getattr(description, "__qualname__", type(description).__qualname__)
+    return Arrivals(f"{description.__module__}:{name}", (), description)
 
 
 def describe_process(process: ProcessWithRate) -> dict[str, Any]:
@@ -244,11 +245,11 @@ def _shipped(kind: type[ShippedProcess], parameters: Mapping[str, float]) -> Arr
 
 
 def _text(
-    kind: type[ShippedProcess], given: Mapping[str, float], shown: Callable[[float], str]
+    kind: type[ShippedProcess], parameters: Mapping[str, float], shown: Callable[[float], str]
 ) -> str:
     if len(kind.parameters) == 1:
-        return f"{kind.name}:{shown(given[kind.parameters[0].name])}"
-    words = ",".join(f"{parameter.word}={shown(given[parameter.name])}"
+        return f"{kind.name}:{shown(parameters[kind.parameters[0].name])}"
+    words = ",".join(f"{parameter.word}={shown(parameters[parameter.name])}"
                      for parameter in kind.parameters)
     return f"{kind.name}:{words}" if words else kind.name
 
@@ -270,11 +271,11 @@ def _parameters(text: str, words: str, kind: type[ShippedProcess]) -> dict[str, 
 
 
 def _wrong_parameters(
-    text: str, given: list[str], kind: type[ShippedProcess]
+    text: str, words: list[str], kind: type[ShippedProcess]
 ) -> InvalidValueError:
     wanted = ", ".join(parameter.word for parameter in kind.parameters) or "none"
     return InvalidValueError("wrong parameters of an arrival process", where=f"arrivals {text!r}",
-                             value=", ".join(given), allowed=wanted)
+                             value=", ".join(words), allowed=wanted)
 
 
 def _number(key: str, value: object, text: str, kind: type[ShippedProcess]) -> float:

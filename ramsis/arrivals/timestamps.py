@@ -195,9 +195,9 @@ def _time_column(
                     "--time-column where each line is one request")
     likely = called_times([stem(name) for name in clean])
     dated = [i for i, text in enumerate(below[:len(clean)]) if is_iso(text.strip())]
-    for found in (likely, dated):
-        if len(found) == 1:
-            return found[0]
+    for candidates in (likely, dated):
+        if len(candidates) == 1:
+            return candidates[0]
     raise InputFileError("cannot tell which column holds the time", where=where,
                          value=", ".join(clean), allowed="--time-column with one of these")
 

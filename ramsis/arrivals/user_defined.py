@@ -19,8 +19,8 @@ def maker_of(text: str) -> Callable[..., Any]:
     if not callable(maker):
         raise InvalidValueError("arrival process is not callable", where="arrivals", value=text,
                                 allowed="a callable that takes load_qps")
-    found: Callable[..., Any] = maker
-    return found
+    checked_maker: Callable[..., Any] = maker
+    return checked_maker
 
 
 def made_by(

@@ -137,9 +137,9 @@ def _fill(
             if j > low[k] and held[i - 1] > before:
                 held[i], held_how[i], held_requests[i] = held[i - 1], _SKIPPED, j - 1
             for size in range(1, min(gain.shape[1], j - low[k]) + 1):
-                found = held[i - size] + gain[j - 1, size - 1]
-                if found > held[i]:
-                    held[i], held_how[i], held_requests[i] = found, _RAN, j - size
+                candidate = held[i - size] + gain[j - 1, size - 1]
+                if candidate > held[i]:
+                    held[i], held_how[i], held_requests[i] = candidate, _RAN, j - size
             if held[i] > before or held_how[i] >= _LOADED:
                 changed = j
             if held[i] > away[i]:

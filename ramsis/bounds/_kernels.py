@@ -79,7 +79,7 @@ def _cheapest(
         return best, start
     bins = price.size
     whole = int(length / width)
-    rest = length - whole * width
+    remainder = length - whole * width
     first, past = int(low / width) + 1, min(int(high / width) + 1, bins)
     turn = coin % max(past - first, 1)  # a start for each coin, to spread what is free
     for step in range(past - first):
@@ -87,7 +87,7 @@ def _cheapest(
         if k >= past:
             k -= past - first
         last = k + whole
-        end = total[last] + price[last] * rest if last < bins else total[bins]
+        end = total[last] + price[last] * remainder if last < bins else total[bins]
         cost = end - total[k]
         if cost < best - _EVEN:
             best, start = cost, k * width
@@ -96,7 +96,7 @@ def _cheapest(
     # Starts that are at an edge are done; these are those whose end is at one.
     first, past = int((low + length) / width) + 1, min(int((high + length) / width) + 1, bins)
     for k in range(max(first, whole + 1), past):
-        cost = total[k] - total[k - whole - 1] - price[k - whole - 1] * (width - rest)
+        cost = total[k] - total[k - whole - 1] - price[k - whole - 1] * (width - remainder)
         if cost < best - _EVEN:
             best, start = cost, k * width - length
     return best, min(max(start, low), high)
@@ -143,13 +143,13 @@ def cell_costs(
     for u in range(lengths.size):
         t = types[u]
         whole = int(lengths[u] / width)
-        rest = lengths[u] - whole * width
+        remainder = lengths[u] - whole * width
         for k in range(bins):
             last = k + whole
-            end = total[t, last] + price[t, last] * rest if last < bins else total[t, bins]
+            end = total[t, last] + price[t, last] * remainder if last < bins else total[t, bins]
             bends[u, k, 0] = end - total[t, k]
             bends[u, k, 1] = (total[t, min(last + 1, bins)] - total[t, k]
-                              - price[t, k] * (width - rest))
+                              - price[t, k] * (width - remainder))
             least[u, 0, k] = min(bends[u, k, 0], bends[u, k, 1])
         # A table of spans of 2^level bins gives the least of any span by two look-ups.
         for level in range(1, levels):
@@ -399,7 +399,7 @@ def best_nested(
     least, most = _gaps(duration[:, model])
     widest = int(span.max())
     within = np.zeros((count + 1, widest + 1))
-    one = np.full((count + 1, widest + 1), -np.inf)
+    single = np.full((count + 1, widest + 1), -np.inf)
     chosen = np.zeros((widest + 1, sizes + 1))  # [k, n]: n taken of the first k, k-th among them
     best = np.zeros(count + 1)
     for i in range(count - 1, -1, -1):
@@ -419,17 +419,17 @@ def best_nested(
                 if n < min(k, sizes) and (
                         duration[:, model, n] == duration[:, model, n - 1]).all():
                     continue  # the next size costs the same
-                if top > max(one[i, k], within[i + 1, k - 1]):
+                if top > max(single[i, k], within[i + 1, k - 1]):
                     cost = _place(release[i + k - 1], deadline[i], model, n, duration, price,
                                   total, width)
-                    one[i, k] = max(one[i, k], top - cost)
+                    single[i, k] = max(single[i, k], top - cost)
                 top = -np.inf
         for k in range(1, min(widest, count - i) + 1):
             top = within[i + 1, k - 1]
             for j in range(1, min(k, reach) + 1):
-                top = max(top, one[i, j] + within[i + j, k - j])
+                top = max(top, single[i, j] + within[i + j, k - j])
             within[i, k] = top
         best[i] = best[i + 1]
         for j in range(1, reach + 1):
-            best[i] = max(best[i], one[i, j] + best[i + j])
+            best[i] = max(best[i], single[i, j] + best[i + j])
     return best[0], within[:-1]

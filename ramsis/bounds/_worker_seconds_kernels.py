@@ -57,7 +57,7 @@ def gathered(arrival: FloatArray, sizes: IntArray, window: FloatArray) -> IntArr
         What a batch of that many can gather in; below 0 where it cannot be run.
     """
     count = arrival.size
-    found = np.zeros((window.shape[0], count), dtype=np.int64)
+    rounds = np.zeros((window.shape[0], count), dtype=np.int64)
     for m in range(window.shape[0]):
         for g in range(sizes.size):
             size, reach = sizes[g], 0
@@ -68,9 +68,9 @@ def gathered(arrival: FloatArray, sizes: IntArray, window: FloatArray) -> IntArr
                     # Each request is set once for a size, however many such batches it could be
                     # in.
                     for i in range(max(k, reach), k + size):
-                        found[m, i] = max(found[m, i], g + 1)
+                        rounds[m, i] = max(rounds[m, i], g + 1)
                     reach = max(reach, k + size)
-    return found
+    return rounds
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -155,8 +155,8 @@ def bin_losses(
             before[k * each + d] = min(max(k + d - NEAR, 0), count - 1)
     paths = Paths(np.zeros(size), np.zeros(size), np.zeros(size))
     ended = Paths(np.zeros(size), np.zeros(size), np.zeros(size))
-    own = Paths(np.zeros(count), np.zeros(count), np.zeros(count))
-    steady, level, fresh = own.backlog, np.zeros(size), np.zeros(count)
+    base = Paths(np.zeros(count), np.zeros(count), np.zeros(count))
+    steady, level, fresh = base.backlog, np.zeros(size), np.zeros(count)
     work_of = np.zeros(arrival.size)
     for c in range(weight.size):
         for i in range(arrival.size):
@@ -173,15 +173,15 @@ def bin_losses(
                     paths.backlog[to] = steady[before[to]] if d < sides else 0.0
                     if d < sides:
                         missing[j, k, d] += weight[c] * max(steady[k] - fresh[before[to]], 0.0)
-            for one in (own.lost, own.late, paths.lost, paths.late):
-                one[:] = 0.0
+            for column in (base.lost, base.late, paths.lost, paths.late):
+                column[:] = 0.0
             apart = count
             for i in range(first[j], first[j + 1]):
                 if (i - first[j]) % _LOOK == 0:
                     apart = _still_apart(apart, place, level, paths, ended)
                 passed, in_zone = arrival[i] - at, 1.0 if arrival[i] >= end - slo else 0.0
                 at = arrival[i]
-                _take(count, levels, own, passed, work_of[i], slo, in_zone)
+                _take(count, levels, base, passed, work_of[i], slo, in_zone)
                 _take(apart * each, level, paths, passed, work_of[i], slo, in_zone)
             for b in range(apart):
                 for d in range(each):
@@ -194,8 +194,8 @@ def bin_losses(
                 most = 0.0
                 for d in range(each):
                     to = k * each + d
-                    most = max(most, own.late[k] + (ended.late[to] - ended.late[middle]))
-                    lost = own.lost[k] + (ended.lost[to] - ended.lost[middle])
+                    most = max(most, base.late[k] + (ended.late[to] - ended.late[middle]))
+                    lost = base.lost[k] + (ended.lost[to] - ended.lost[middle])
                     backlog = (steady[k] if ended.backlog[to] < 0.0
                                else max(ended.backlog[to] - left, 0.0))
                     if d < sides:

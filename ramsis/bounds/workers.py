@@ -258,16 +258,16 @@ class CheapestWorkers:
         lower = np.append(np.zeros(shares + types), [scale[0], *np.zeros(binaries)])
         upper = np.concatenate([np.full(shares, np.inf), self.most if most is None else most,
                                 [scale[1]], np.ones(binaries)])
-        found: Any = milp(
+        result: Any = milp(
             np.concatenate([np.zeros(shares), objective, np.zeros(binaries)]),
             integrality=np.concatenate([np.zeros(shares), np.full(types, float(whole)), [0.0],
                                         np.ones(binaries)]),
             bounds=Bounds(lower, upper), constraints=limits, options={"mip_rel_gap": 0.0})
-        if found.status == _INFEASIBLE:
+        if result.status == _INFEASIBLE:
             return None
-        if not found.success:
-            raise NotConvergedError(describe(f"cheapest workers not found ({found.message})"))
-        solution: FloatArray = np.array(found.x[shares : shares + types + 1])
+        if not result.success:
+            raise NotConvergedError(describe(f"cheapest workers not found ({result.message})"))
+        solution: FloatArray = np.array(result.x[shares : shares + types + 1])
         if whole:
             solution[:types] = np.rint(solution[:types])
         return solution
@@ -282,9 +282,9 @@ class CheapestWorkers:
         for i, counts in enumerate(failed):
             rows = np.zeros((kinds + 1, size + binaries))
             rows[np.array(self.kinds), size - types - 1 + np.arange(types)] = 1.0
-            own = size + kinds * i + np.arange(kinds)
-            rows[np.arange(kinds), own] = -(np.array(counts) + 1.0)
-            rows[kinds, own] = 1.0
+            columns = size + kinds * i + np.arange(kinds)
+            rows[np.arange(kinds), columns] = -(np.array(counts) + 1.0)
+            rows[kinds, columns] = 1.0
             limits.append(LinearConstraint(rows, lb=np.append(np.zeros(kinds), 1.0)))
         return limits
 

@@ -60,10 +60,10 @@ class ClassesProblem(CentralProblem):
     @classmethod
     def of(cls, problem: CentralProblem, classes: tuple[SloClass, ...]) -> ClassesProblem:
         """A problem for the longest SLO with the classes that share it, a bin from each SLO on."""
-        own = {item.name: getattr(problem, item.name) for item in fields(CentralProblem)}
-        slos = [one.slo_ms for one in classes[:-1]]
-        own["slack_ms"] = np.unique(np.append(problem.slack_ms, slos))
-        return cls(**own, classes=classes)
+        values = {item.name: getattr(problem, item.name) for item in fields(CentralProblem)}
+        slos = [slo_class.slo_ms for slo_class in classes[:-1]]
+        values["slack_ms"] = np.unique(np.append(problem.slack_ms, slos))
+        return cls(**values, classes=classes)
 
     @property
     def carries_age(self) -> bool:
@@ -74,7 +74,8 @@ class ClassesProblem(CentralProblem):
     def slack_distribution(self) -> FloatArray:
         """P(slack bin | n) just after an arrival and at an end of a batch, shape (2, N, J)."""
         result = np.zeros((2, len(self.queue), len(self.slack_ms)))
-        fresh = sum((one.share * (one.slo_ms >= self.slack_ms) for one in self.classes),
+        fresh = sum((slo_class.share * (slo_class.slo_ms >= self.slack_ms)
+                     for slo_class in self.classes),
                     np.zeros(len(self.slack_ms)))
         for n, queued in enumerate(self.queue.tolist()):
             if queued == 0:
@@ -121,17 +122,18 @@ class ClassesProblem(CentralProblem):
 
     def _visible(self, slack_ms: FloatArray) -> FloatArray:
         """Λ: deadlines expected at a slack of at least this."""
-        return sum((self.load * one.share * np.maximum(one.slo_ms - slack_ms, 0.0)
-                    for one in self.classes), np.zeros(np.shape(slack_ms)))
+        return sum((self.load * slo_class.share * np.maximum(slo_class.slo_ms - slack_ms, 0.0)
+                    for slo_class in self.classes), np.zeros(np.shape(slack_ms)))
 
     def _later(self, queued: int, slack_ms: FloatArray) -> FloatArray:
         """P(S >= slack | τ) with ``queued`` >= 1 queries, shape (Q, slack)."""
         span = self._span_ms(queued)[:, None]
         since = min(queued, self._newest)
         oldest = other = np.zeros((len(span), len(slack_ms)))
-        for one in self.classes:
-            oldest = oldest + one.share * (one.slo_ms - span >= slack_ms)
-            other = other + one.share * np.clip((one.slo_ms - slack_ms) / span, 0.0, 1.0)
+        for slo_class in self.classes:
+            oldest = oldest + slo_class.share * (slo_class.slo_ms - span >= slack_ms)
+            other = other + slo_class.share * np.clip((slo_class.slo_ms - slack_ms) / span, 0.0,
+                                                      1.0)
         result = oldest * other ** (since - 1)
         if queued > since:
             result = result * gammainc(queued - since, self._visible(slack_ms + span))
@@ -156,10 +158,10 @@ class ClassesProblem(CentralProblem):
             beyond = np.append(upto[:, 1:], np.zeros((len(upto), 1)), axis=1)
             probability = np.maximum(upto - beyond, 0)
             mass = (probability @ place).sum(axis=0)
-            found = mass > _UNLIKELY * _NODES
-            safe = np.where(found, mass, 1.0)
-            slack[n] = np.where(found, (probability * middle).sum(axis=0) @ place / safe, centre)
-            span[n] = np.where(found, nodes @ (probability @ place) / safe, nodes.mean())
+            reached = mass > _UNLIKELY * _NODES
+            safe = np.where(reached, mass, 1.0)
+            slack[n] = np.where(reached, (probability * middle).sum(axis=0) @ place / safe, centre)
+            span[n] = np.where(reached, nodes @ (probability @ place) / safe, nodes.mean())
         return slack, span
 
     def _behind(self, head_ms: FloatArray, behind: IntArray) -> FloatArray:
@@ -168,8 +170,8 @@ class ClassesProblem(CentralProblem):
         left = np.maximum(self.queue - self._newest, 0)[:, None, None].astype(float)
         step = np.linspace(0.0, 1.0, _POINTS)
         x = head_ms[:, :, None] + (self.slo_ms - head_ms)[:, :, None] * step
-        since = sum((self.load * one.share * np.clip(one.slo_ms - x, 0.0, span)
-                     for one in self.classes), np.zeros(x.shape))
+        since = sum((self.load * slo_class.share * np.clip(slo_class.slo_ms - x, 0.0, span)
+                     for slo_class in self.classes), np.zeros(x.shape))
         # Where a query this old is left of a long SLO, what has come since may stand before all
         # that were left over; else the head is one of them.
         old = head_ms[:, :, None] + span < self.classes[0].slo_ms

@@ -94,9 +94,9 @@ class CentralSolution:
 def solve_central(problem: CentralProblem) -> CentralSolution:
     """Find the optimal policy of the model by policy iteration."""
     for restart in _RESTARTS:
-        found = _solved(problem, restart * problem.load / problem.workers)
-        if found is not None:
-            return found
+        solution = _solved(problem, restart * problem.load / problem.workers)
+        if solution is not None:
+            return solution
     raise _not_computed()
 
 
@@ -110,9 +110,9 @@ def evaluate_central(problem: CentralProblem, plan: CentralSolution) -> SteadySt
     """
     for restart in _RESTARTS:
         model = central_model(problem, restart * problem.load / problem.workers)
-        found = Chain(model, plan.to, plan.action, plan.chain).steady_state()
-        if found is not None:
-            return found
+        steady_state = Chain(model, plan.to, plan.action, plan.chain).steady_state()
+        if steady_state is not None:
+            return steady_state
     raise _not_computed()
 
 
@@ -124,13 +124,14 @@ def _solved(problem: CentralProblem, restart: float) -> CentralSolution | None:
     """The solution; None where the values of a policy on the way could not be computed."""
     model = central_model(problem, restart)
     first = _from_few_levels(model)  # with many workers quicker than rounds with all levels
-    found = None if first is None else _iterated(model, first.to, first.action, first.chain)
-    steady_state = None if found is None else found.chain.steady_state()
-    if found is None or steady_state is None:
+    iterated = None if first is None else _iterated(model, first.to, first.action, first.chain)
+    steady_state = None if iterated is None else iterated.chain.steady_state()
+    if iterated is None or steady_state is None:
         return None
-    return CentralSolution(problem, steady_state, found.rounds, found.residual,
-                           _spare_idle(model, found.values.wait[:, 0]), found.to, found.action,
-                           found.values, found.chain)
+    return CentralSolution(problem, steady_state, iterated.rounds, iterated.residual,
+                           _spare_idle(model, iterated.values.wait[:, 0]), iterated.to,
+                           iterated.action,
+                           iterated.values, iterated.chain)
 
 
 def _from_few_levels(model: CentralArrays) -> _Policy | None:

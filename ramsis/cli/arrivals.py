@@ -78,86 +78,86 @@ def fit(
     times = read.workload.times_ms
     motion = moving_mean(times)
     try:
-        found = fit_trace(times if motion is None else motion.steady_ms)
+        fitted = fit_trace(times if motion is None else motion.steady_ms)
     except InvalidValueError as error:
         raise InputFileError(str(error), where=trace) from error
     say_how_read(Path(trace), read)
-    rows = [_row(one, found) for one in found.fits]
-    answer, policies = _answer(found, motion)
+    rows = [_row(fit, fitted) for fit in fitted.fits]
+    answer, policies = _answer(fitted, motion)
     if as_json:
-        print_json(rows, answer=answer, policies=policies, best=found.best.word,
-                   **_summary(found), **_motion(motion, found))
+        print_json(rows, answer=answer, policies=policies, best=fitted.best.word,
+                   **_summary(fitted), **_motion(motion, fitted))
     else:
         say(answer)
         say(f"policies: {policies}")
         say_command(_next_command(context))
         click.echo()
-        _print(found, rows)
+        _print(fitted, rows)
         _print_motion(motion)
     if plot is not None:
         from ramsis.report.arrivals import plot_fit
 
-        plot_fit(found, plot)
+        plot_fit(fitted, plot)
         click.echo(f"figure in {plot}", err=True)
 
 
-def _answer(found: TraceFit, motion: MovingMean | None) -> tuple[str, str]:
+def _answer(fitted: TraceFit, motion: MovingMean | None) -> tuple[str, str]:
     """What the trace is in one line, and the options of policies for it."""
     moves = motion is not None and motion.moves
-    levels = motion.levels_qps if motion is not None else (found.rate_qps,)
-    rate = f"{found.rate_qps:.4g} requests/s"
+    levels = motion.levels_qps if motion is not None else (fitted.rate_qps,)
+    rate = f"{fitted.rate_qps:.4g} requests/s"
     if motion is not None and moves:
         rate = (f"{motion.rate_qps.min():.4g} to {motion.rate_qps.max():.4g} requests/s; the load "
                 "moves, use these levels")
     policies = f"--load {','.join(f'{qps:.4g}' for qps in levels)}"
-    word = found.best.word
-    if _is_even(found):
-        what = "constant rate" if found.dispersion[-1] < _CONSTANT else (
-            f"more even than Poisson (coefficient of variation of the gaps {found.gap_cv:.2g})")
+    word = fitted.best.word
+    if _is_even(fitted):
+        what = "constant rate" if fitted.dispersion[-1] < _CONSTANT else (
+            f"more even than Poisson (coefficient of variation of the gaps {fitted.gap_cv:.2g})")
         return f"{what}: {rate}", f"{policies} (those for Poisson arrivals are on the safe side)"
-    process = found.best.process
+    process = fitted.best.process
     if word == "poisson" or (isinstance(process, NegativeBinomial)
                              and process.dispersion < _NEARLY):
         return f"Poisson: {rate}", policies
     return f"bursts, {word}: {rate}", f"{policies} --arrivals {word}"
 
 
-def _is_even(found: TraceFit) -> bool:
+def _is_even(fitted: TraceFit) -> bool:
     """Whether requests come more evenly than those of all processes that are fitted."""
-    return found.gap_cv < _EVEN and float(np.median(found.dispersion)) < _EVEN
+    return fitted.gap_cv < _EVEN and float(np.median(fitted.dispersion)) < _EVEN
 
 
 def _next_command(context: click.Context) -> list[str]:
     """The command that plans workers for the trace, as it was read here."""
-    given = context.params
+    params = context.params
     words = ["ramsis", "plan", "--profiles", "PROFILE.json", "--slo-ms", "MS",
-             "--trace", given["trace"]]
+             "--trace", params["trace"]]
     for option in given_options(context):
         if option.name in ("time_column", "unit", "trace_format"):
-            words += [option.opts[0], str(given[option.name])]
+            words += [option.opts[0], str(params[option.name])]
     return [*words, "--out", "plan"]
 
 
-def _row(one: ProcessFit, found: TraceFit) -> dict[str, Any]:
+def _row(fit: ProcessFit, fitted: TraceFit) -> dict[str, Any]:
     return {
-        "arrivals": one.word, "log_likelihood": one.log_likelihood, "bic": one.bic,
-        "bic_difference": one.bic - found.best.bic, "distance": one.distance,
-        "p_value": one.p_value, "dispersion": one.dispersion.tolist(),
+        "arrivals": fit.word, "log_likelihood": fit.log_likelihood, "bic": fit.bic,
+        "bic_difference": fit.bic - fitted.best.bic, "distance": fit.distance,
+        "p_value": fit.p_value, "dispersion": fit.dispersion.tolist(),
     }
 
 
-def _summary(found: TraceFit) -> dict[str, Any]:
+def _summary(fitted: TraceFit) -> dict[str, Any]:
     return {
-        "requests": found.requests, "duration_s": found.duration_ms / 1000.0,
-        "rate_qps": found.rate_qps, "gap_cv": found.gap_cv,
-        "window_ms": found.window_ms.tolist(), "dispersion": found.dispersion.tolist(),
+        "requests": fitted.requests, "duration_s": fitted.duration_ms / 1000.0,
+        "rate_qps": fitted.rate_qps, "gap_cv": fitted.gap_cv,
+        "window_ms": fitted.window_ms.tolist(), "dispersion": fitted.dispersion.tolist(),
     }
 
 
-def _motion(motion: MovingMean | None, found: TraceFit) -> dict[str, Any]:
+def _motion(motion: MovingMean | None, fitted: TraceFit) -> dict[str, Any]:
     """Whether the mean moves, and the loads for policies."""
     if motion is None:
-        return {"moving_mean": None, "bursts": None, "load_levels_qps": [found.rate_qps]}
+        return {"moving_mean": None, "bursts": None, "load_levels_qps": [fitted.rate_qps]}
     return {"moving_mean": motion.moves, "bursts": motion.bursts,
             "window_of_counts_ms": motion.window_ms, "stretch_ms": motion.stretch_ms,
             "dispersion_of_counts": motion.dispersion,
@@ -185,23 +185,23 @@ def _print_motion(motion: MovingMean | None) -> None:
         say(f"{len(motion.levels_qps)} levels are {LEVEL_STEP:.0%} apart, for 1 % of accuracy")
 
 
-def _print(found: TraceFit, rows: list[dict[str, Any]]) -> None:
-    say(f"{found.requests} requests in {found.duration_ms / 1000.0:.6g} s: "
-               f"{found.rate_qps:.6g} queries/s, coefficient of variation of the gaps "
-               f"{found.gap_cv:.3f}")
+def _print(fitted: TraceFit, rows: list[dict[str, Any]]) -> None:
+    say(f"{fitted.requests} requests in {fitted.duration_ms / 1000.0:.6g} s: "
+               f"{fitted.rate_qps:.6g} queries/s, coefficient of variation of the gaps "
+               f"{fitted.gap_cv:.3f}")
     click.echo()
     windows = [
         {"window": window / 1000.0, "trace": seen,
-         **{str(i): float(one.dispersion[w]) for i, one in enumerate(found.fits)}}
+         **{str(i): float(fit.dispersion[w]) for i, fit in enumerate(fitted.fits)}}
         for w, (window, seen) in enumerate(
-            zip(found.window_ms.tolist(), found.dispersion.tolist(), strict=True))
+            zip(fitted.window_ms.tolist(), fitted.dispersion.tolist(), strict=True))
     ]
-    names = [one.word.partition(":")[0] for one in found.fits]
+    names = [fit.word.partition(":")[0] for fit in fitted.fits]
     print_rows([Column("window", "window (s)", ".4g"), Column("trace", "dispersion", ".2f"),
                 *(Column(str(i), name, ".2f") for i, name in enumerate(names))], windows)
     click.echo()
     print_rows(_COLUMNS, rows)
-    click.echo(f"\nbest: --arrivals {found.best.word}")
-    if found.best.p_value < _REJECTED and not _is_even(found):
+    click.echo(f"\nbest: --arrivals {fitted.best.word}")
+    if fitted.best.p_value < _REJECTED and not _is_even(fitted):
         click.echo("note: the trace departs from every process here (p-value below "
                    f"{_REJECTED:g}); this one is the nearest", err=True)

@@ -21,8 +21,8 @@ def completion_command(context: click.Context, shell: str) -> None:
     Examples:
       $ ramsis completion zsh
     """
-    found = get_completion_class(shell)
-    assert found is not None
-    made = found(context.find_root().command, {}, "ramsis", "_RAMSIS_COMPLETE")
+    shell_class = get_completion_class(shell)
+    assert shell_class is not None
+    completion = shell_class(context.find_root().command, {}, "ramsis", "_RAMSIS_COMPLETE")
     # The script alone: `source` would also start the shell, to look at its version.
-    click.echo(made.source_template % made.source_vars())
+    click.echo(completion.source_template % completion.source_vars())

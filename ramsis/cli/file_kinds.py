@@ -102,8 +102,8 @@ def next_step(message: str, arguments: Sequence[str]) -> str:
         if asked.startswith("--out"):
             path = ""
         kind = _kind_of(path) if path and path in message else None
-        own = {asked} if asked.startswith("--") else commands | {asked}
-        if kind is not None and not own & kind.taken_by:
+        options = {asked} if asked.startswith("--") else commands | {asked}
+        if kind is not None and not options & kind.taken_by:
             return f"; this is {kind.what}: {kind.step.format(path)}"
         before = word if word.startswith("--") and "=" not in word else ""
     return ""
@@ -125,9 +125,9 @@ def _kind_of(path: str) -> _Kind | None:
         if begin.startswith(mark):
             return kind
     text = begin.decode("utf-8-sig", "replace").lstrip()
-    found = re.search(r'"?format"?\s*[:=]\s*"(ramsis\.[a-z-]+)/', text)
-    if found:
-        return _FORMATS.get(found[1])
+    match = re.search(r'"?format"?\s*[:=]\s*"(ramsis\.[a-z-]+)/', text)
+    if match:
+        return _FORMATS.get(match[1])
     if re.match(r'\{\s*"created_by":\s*"ramsis ', text):
         return _RESULTS
     log = kind_of(text)
@@ -177,13 +177,13 @@ def _of_lines(lines: list[str]) -> _Kind | None:
 
 def _of_names(names: list[str]) -> _Kind | None:
     """The kind of a table with these columns, or of objects with these keys."""
-    known = {_UNIT.sub("", name.strip().lower()) for name in names}
-    if {"arrival", "finish"} <= known or {"outcome", "deadline"} <= known:
+    columns = {_UNIT.sub("", name.strip().lower()) for name in names}
+    if {"arrival", "finish"} <= columns or {"outcome", "deadline"} <= columns:
         return _LOG
-    timed = any(re.search(r"latency|mean|p\d\d|median|avg", name) for name in known)
-    sized = {"batch", "batch_size", "batch size", "batchsize", "bs"} & known
-    if timed and (sized or {"model", "model_name", "model name"} & known):
+    timed = any(re.search(r"latency|mean|p\d\d|median|avg", name) for name in columns)
+    sized = {"batch", "batch_size", "batch size", "batchsize", "bs"} & columns
+    if timed and (sized or {"model", "model_name", "model name"} & columns):
         return _TABLE
-    if {"timestamp", "time", "arrival", "ts", "arrived_at", "@timestamp"} & known:
+    if {"timestamp", "time", "arrival", "ts", "arrived_at", "@timestamp"} & columns:
         return _TIMES
     return None

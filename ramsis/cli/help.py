@@ -36,11 +36,12 @@ def _schedulers() -> Iterable[tuple[str, str]]:
                + ", ".join(DISPATCHES) + "), or a scheduler with its parameters as "
                "NAME:parameter=value,...")
     for name, kind in FLEET_SCHEDULERS.items():
-        given = ",".join(one.name if one.default is MISSING else f"{one.name}={one.default}"
-                         for one in fields(kind) if one.default != "")
+        parameters = ",".join(field.name if field.default is MISSING
+                              else f"{field.name}={field.default}"
+                              for field in fields(kind) if field.default != "")
         doc = (sys.modules[kind.__module__].__doc__ or "").partition("\n")[0]
         about = doc.partition(": ")[2].rstrip(".;:")
-        yield name, f"{about}. Parameters: {given or 'none'}"
+        yield name, f"{about}. Parameters: {parameters or 'none'}"
 
 
 _ARRIVALS = {
@@ -133,12 +134,12 @@ def _command_help(root: click.Context, words: tuple[str, ...]) -> str:
     for word in words:
         group = context.command
         names = group.list_commands(context) if isinstance(group, click.Group) else []
-        found = (group.get_command(context, word) if isinstance(group, click.Group)
-                 and word in names else None)
-        if found is None:
-            known = [*names, *(TOPICS if context is root else ())]
-            near = difflib.get_close_matches(word, known, n=3) or known
+        subcommand = (group.get_command(context, word) if isinstance(group, click.Group)
+                      and word in names else None)
+        if subcommand is None:
+            choices = [*names, *(TOPICS if context is root else ())]
+            near = difflib.get_close_matches(word, choices, n=3) or choices
             raise click.UsageError(f"No such topic or command: {' '.join(words)!r}; allowed: "
                                    + (", ".join(near) or "no further word"), root)
-        context = click.Context(found, info_name=word, parent=context)
+        context = click.Context(subcommand, info_name=word, parent=context)
     return context.get_help()

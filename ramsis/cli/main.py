@@ -191,8 +191,8 @@ def _usage(error: click.ClickException) -> str:
     more = f" See '{context.command_path} --help'." if context else ""
     if isinstance(error, click.NoSuchOption):
         near = nearest(error.option_name, error.possibilities or ())
-        said = f" Did you mean {near!r}?" if near else ""
-        return f"No such option {error.option_name!r}.{said}{more}"
+        suggestion = f" Did you mean {near!r}?" if near else ""
+        return f"No such option {error.option_name!r}.{suggestion}{more}"
     return error.format_message() + more
 
 

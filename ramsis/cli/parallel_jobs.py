@@ -43,8 +43,9 @@ def capacity_question(
     return Question(
         partial(_capacity_row, models, workload, scheduler, terms),
         {"asked": "capacity", "scheduler": scheduler, "workload": _plain(workload),
-         "types": [{"name": one.name, "profile": one.profile.fingerprint, "count": one.count,
-                    "cost": one.cost} for one in offered_types(models)],
+         "types": [{"name": worker_type.name, "profile": worker_type.profile.fingerprint,
+                    "count": worker_type.count,
+                    "cost": worker_type.cost} for worker_type in offered_types(models)],
          **{key: _plain(value) for key, value in terms.items()}})
 
 
@@ -93,14 +94,14 @@ def rows_of(
     on_answer: Callable[[], object],
 ) -> tuple[list[dict[str, Any]], list[InfeasibleError]]:
     """The rows, in the order of the questions, and what has no answer."""
-    found: dict[int, JobOutcome] = {}
+    outcomes: dict[int, JobOutcome] = {}
     for index, outcome in answers(questions, engine, place):
-        found[index] = outcome
+        outcomes[index] = outcome
         on_answer()
     rows, missed = [], []
     for i in range(len(questions)):
         try:
-            rows.append(value_of(found[i]))
+            rows.append(value_of(outcomes[i]))
         except InfeasibleError as error:
             missed.append(error)
     return rows, missed
@@ -133,15 +134,16 @@ def _level_document(
 ) -> dict[str, Any]:
     level = made_level(cluster, load_qps, settings)
     return {**level._asdict(), "expected": dict(level.expected), "stations": [
-        {**one._asdict(), "share": list(one.share.items()), "policy": one.policy.to_document()}
-        for one in level.stations]}
+        {**station._asdict(), "share": list(station.share.items()),
+         "policy": station.policy.to_document()}
+        for station in level.stations]}
 
 
 def _level(document: Mapping[str, Any]) -> Level[Policy]:
     stations = tuple(Station(
-        one["name"], tuple(one["worker_types"]), one["workers"], one["load_qps"],
-        dict(one["share"]), Policy.from_document(one["policy"], one["name"]))
-        for one in document["stations"])
+        station["name"], tuple(station["worker_types"]), station["workers"], station["load_qps"],
+        dict(station["share"]), Policy.from_document(station["policy"], station["name"]))
+        for station in document["stations"])
     return Level(document["load_qps"], document["arrivals"], stations, document["expected"],
                  document["slowness"])
 

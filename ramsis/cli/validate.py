@@ -52,10 +52,11 @@ def _validate(file: str) -> str:
         check_schema(document, "ramsis.cli.output", "results-1", file)
         command = document["command"].partition(" -")[0]
         return f"results of `{command}`, {_count(len(document['rows']), 'row')}"
-    found = document.get("format")
-    check = _CHECKS.get(found) if isinstance(found, str) else None
+    file_format = document.get("format")
+    check = _CHECKS.get(file_format) if isinstance(file_format, str) else None
     if check is None:
-        raise InputFileError("unknown format or version", where=f"{file}: format", value=found,
+        raise InputFileError("unknown format or version", where=f"{file}: format",
+                             value=file_format,
                              allowed=", ".join(_CHECKS))
     return check(Path(file))
 

@@ -423,8 +423,8 @@ def own_column(name: str, columns: list[str]) -> str | None:
     """The column of a field under our own names."""
     if name not in FIELDS:
         return None
-    own = (COLUMNS[FIELDS.index(name)], name, f"{name}_ms")
-    return next((column for column in own if column in columns), None)
+    names = (COLUMNS[FIELDS.index(name)], name, f"{name}_ms")
+    return next((column for column in names if column in columns), None)
 
 
 def outcome_of_status(status: Any) -> TextArray:
@@ -459,12 +459,12 @@ def _seconds(text: str, unit: str) -> float:
 
 def _since_1970(numbers: Any) -> str:
     """The unit in which all numbers are times of this century; empty where none is."""
-    known = numbers[np.isfinite(numbers)]
-    return next((unit for least, unit in EPOCHS if len(known) and (known >= least).all()
-                 and (known < 4 * least).all()), "")
+    finite = numbers[np.isfinite(numbers)]
+    return next((unit for least, unit in EPOCHS if len(finite) and (finite >= least).all()
+                 and (finite < 4 * least).all()), "")
 
 
 def _is_date(texts: Any) -> bool:
     """Whether the first entry that there is looks like a date."""
-    given = texts[texts != ""]
-    return bool(len(given)) and _DATE.match(given.iloc[0]) is not None
+    filled = texts[texts != ""]
+    return bool(len(filled)) and _DATE.match(filled.iloc[0]) is not None

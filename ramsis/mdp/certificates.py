@@ -156,13 +156,13 @@ def average_solution(
     if (upper - lower > allowed).any():
         below, above = _state_bounds(mdp, evaluation.value, rows)
         lower, upper = np.maximum(lower, below), np.minimum(upper, above)
-    known = (upper - lower <= allowed) & (lower - gain <= allowed) & (gain - upper <= allowed)
+    converged = (upper - lower <= allowed) & (lower - gain <= allowed) & (gain - upper <= allowed)
     notes = evaluation.notes
     if evaluation.gain is None:
         notes = (*notes, "the gain depends on the starting state; the bounds span all of them")
     certificate = Certificate(
         criterion=Criterion.AVERAGE,
-        status=Status.OPTIMAL if known.all() else otherwise,
+        status=Status.OPTIMAL if converged.all() else otherwise,
         iterations=iterations,
         bellman_residual=_residual(mdp, evaluation),
         lower_bound=float(lower.min()),
@@ -183,10 +183,10 @@ def _residual(mdp: SparseMDP, evaluation: Evaluation) -> float:
     assert gain is not None
     if evaluation.gain is not None:
         gain = np.full(mdp.n_states, evaluation.gain)
-    own = gain[mdp.state]
-    drift = mdp.transition @ gain - own
-    charged = mdp.reward - own * mdp.costs + mdp.transition @ value
-    charged[drift < -_KEEPS_GAIN * np.abs(own)] = -np.inf
+    gain_here = gain[mdp.state]
+    drift = mdp.transition @ gain - gain_here
+    charged = mdp.reward - gain_here * mdp.costs + mdp.transition @ value
+    charged[drift < -_KEEPS_GAIN * np.abs(gain_here)] = -np.inf
     residual = np.abs(mdp.best(charged)[0] - value).max()
     return float(max(residual, drift.max()))
 

@@ -108,14 +108,14 @@ class Ends:
     rows: IntArray
 
 
-def best_ends(mdp: SparseMDP, found: EndComponents, worth: FloatArray) -> Ends:
+def best_ends(mdp: SparseMDP, components: EndComponents, worth: FloatArray) -> Ends:
     """Maximise the expected worth of where the process stays, by policy iteration.
 
     A ``worth`` of ``-inf`` says that a component has to be left.
     """
-    node = np.where(found.label >= 0, found.label,
-                    found.count + np.cumsum(found.label < 0) - 1)
-    moves = np.flatnonzero(~found.inside)
+    node = np.where(components.label >= 0, components.label,
+                    components.count + np.cumsum(components.label < 0) - 1)
+    moves = np.flatnonzero(~components.inside)
     size = int(node.max()) + 1
     # A node's pairs: to stay, where that is possible, then those that leave it.
     owner = np.concatenate([np.flatnonzero(np.isfinite(worth)), node[mdp.state[moves]]])
@@ -148,7 +148,7 @@ def best_ends(mdp: SparseMDP, found: EndComponents, worth: FloatArray) -> Ends:
     taken = pair[rows]
     state_rows = np.full(mdp.n_states, -1, dtype=np.int64)
     state_rows[mdp.state[taken[taken >= 0]]] = taken[taken >= 0]
-    return Ends(common + value[node], rounding[node], taken[: found.count] < 0, state_rows)
+    return Ends(common + value[node], rounding[node], taken[: components.count] < 0, state_rows)
 
 
 def _onward(mdp: SparseMDP, node: IntArray, pair: IntArray, size: int) -> sparse.csr_array:
@@ -175,7 +175,7 @@ def _refuse_traps(mdp: SparseMDP, node: IntArray, owner: IntArray, size: int) ->
 
 
 def solve_components(
-    mdp: SparseMDP, found: EndComponents, solve: Callable[[SparseMDP], Solution]
+    mdp: SparseMDP, components: EndComponents, solve: Callable[[SparseMDP], Solution]
 ) -> tuple[IntArray, list[Solution]]:
     """A policy that is best from every state, by a solver for problems with one gain.
 
@@ -193,13 +193,14 @@ def solve_components(
         Of the components of several states.
     """
     rows = np.full(mdp.n_states, -1, dtype=np.int64)
-    worth, solutions = np.full(found.count, -np.inf), []
-    order = np.argsort(found.label, kind="stable")
-    bounds = np.searchsorted(found.label[order], np.arange(found.count + 1))
-    own_pairs = np.flatnonzero(found.inside)
-    own_pairs = own_pairs[np.argsort(found.label[mdp.state[own_pairs]], kind="stable")]
-    pair_bounds = np.searchsorted(found.label[mdp.state[own_pairs]], np.arange(found.count + 1))
-    for number in range(found.count):
+    worth, solutions = np.full(components.count, -np.inf), []
+    order = np.argsort(components.label, kind="stable")
+    bounds = np.searchsorted(components.label[order], np.arange(components.count + 1))
+    own_pairs = np.flatnonzero(components.inside)
+    own_pairs = own_pairs[np.argsort(components.label[mdp.state[own_pairs]], kind="stable")]
+    pair_bounds = np.searchsorted(components.label[mdp.state[own_pairs]],
+                                  np.arange(components.count + 1))
+    for number in range(components.count):
         states = order[bounds[number] : bounds[number + 1]]
         pairs = own_pairs[pair_bounds[number] : pair_bounds[number + 1]]
         part = SparseMDP(
@@ -215,9 +216,9 @@ def solve_components(
         way = pairs_toward(part, gain == gain.max(), np.ones(part.n_pairs, dtype=bool))
         rows[states] = pairs[np.where(way >= 0, way, part.pairs_of(solution.policy))]
         solutions.append(solution)
-    ends = best_ends(mdp, found, worth)
+    ends = best_ends(mdp, components, worth)
     chosen = ends.rows >= 0
     # A component that is left is crossed on the way to the state from which it is.
-    left = np.append(~ends.stays, False)[found.label] & ~chosen
-    way = pairs_toward(mdp, chosen, found.inside)
+    left = np.append(~ends.stays, False)[components.label] & ~chosen
+    way = pairs_toward(mdp, chosen, components.inside)
     return np.where(chosen, ends.rows, np.where(left, way, rows)), solutions

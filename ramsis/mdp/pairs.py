@@ -101,12 +101,12 @@ def _integers(name: str, values: ArrayLike) -> NDArray[np.int64]:
 
 def _as_csr(transition: Any) -> sparse.csr_array:
     """``transition`` as CSR of floats, without touching the caller's arrays."""
-    given: Any = transition if sparse.issparse(transition) else np.asarray(transition)
-    if given.ndim != 2 or 0 in given.shape or given.dtype.kind not in "biuf":
+    matrix: Any = transition if sparse.issparse(transition) else np.asarray(transition)
+    if matrix.ndim != 2 or 0 in matrix.shape or matrix.dtype.kind not in "biuf":
         raise InvalidValueError("transition is not a matrix of numbers",
-                                value=(given.shape, str(given.dtype)),
+                                value=(matrix.shape, str(matrix.dtype)),
                                 allowed="shape (pairs, states), neither of them 0")
-    return sparse.csr_array(given, dtype=np.float64)
+    return sparse.csr_array(matrix, dtype=np.float64)
 
 
 def _check_pairs(

@@ -117,10 +117,10 @@ def solve_discounted(
                      discount=required_discount(discount), tolerance=tolerance)
 
 
-def check_solver(solver: str, known: Sequence[str] | None = None) -> None:
+def check_solver(solver: str, solvers: Sequence[str] | None = None) -> None:
     """Refuse an unknown name; allowed are ``known``, by default :data:`SOLVERS`."""
-    known = SOLVERS if known is None else known
-    check_known("unknown solver", solver, known, "solver")
+    solvers = SOLVERS if solvers is None else solvers
+    check_known("unknown solver", solver, solvers, "solver")
 
 
 def _solution(solver: _Solver, mdp: SparseMDP, **settings: Any) -> Solution:

@@ -258,14 +258,14 @@ def best_pairs(
     return largest, hits[np.searchsorted(state[hits], np.arange(first.size - 1))]
 
 
-def _matrices(given: Any, name: str) -> list[sparse.csr_array]:
+def _matrices(values: Any, name: str) -> list[sparse.csr_array]:
     """Return one sparse matrix (S, S) per action."""
     try:
-        matrices = [sparse.csr_array(_dense_or_sparse(one)) for one in given]
+        matrices = [sparse.csr_array(_dense_or_sparse(matrix)) for matrix in values]
     except (TypeError, ValueError) as error:
         raise InvalidValueError(f"{name} is not an array of numbers ({error})",
                                 allowed="(A, S, S), or a matrix (S, S) per action") from error
-    shapes = {one.shape for one in matrices}
+    shapes = {matrix.shape for matrix in matrices}
     if len(shapes) != 1 or any(len(shape) != 2 or shape[0] != shape[1] for shape in shapes):
         raise InvalidValueError(f"{name} has not one square matrix per action",
                                 value=sorted(shapes), allowed="(A, S, S)")
@@ -276,20 +276,20 @@ def _dense_or_sparse(matrix: Any) -> Any:
     return matrix if sparse.issparse(matrix) else np.asarray(matrix, dtype=float)
 
 
-def _rewards(given: Any, chances: Sequence[sparse.csr_array]) -> NDArray[np.float64]:
+def _rewards(values: Any, chances: Sequence[sparse.csr_array]) -> NDArray[np.float64]:
     """Return the expected reward of each state and action, (S, A)."""
     states, actions = chances[0].shape[0], len(chances)
-    listed = isinstance(given, list | tuple) or (
-        isinstance(given, np.ndarray) and given.dtype.hasobject)
-    if (listed and any(map(sparse.issparse, given))) or np.ndim(given) == 3:
-        rewards = _matrices(given, "reward")
+    listed = isinstance(values, list | tuple) or (
+        isinstance(values, np.ndarray) and values.dtype.hasobject)
+    if (listed and any(map(sparse.issparse, values))) or np.ndim(values) == 3:
+        rewards = _matrices(values, "reward")
         if len(rewards) == actions and rewards[0].shape == chances[0].shape:
             return np.column_stack([(chance * reward).sum(axis=1)
                                     for chance, reward in zip(chances, rewards, strict=True)])
         shape: tuple[int, ...] = (len(rewards), *rewards[0].shape)
     else:
         try:
-            dense = np.asarray(getattr(given, "toarray", lambda: given)(), dtype=float)
+            dense = np.asarray(getattr(values, "toarray", lambda: values)(), dtype=float)
         except (TypeError, ValueError) as error:
             raise InvalidValueError(f"reward is not an array of numbers ({error})",
                                     allowed="(S, A), (S,) or (A, S, S)") from error

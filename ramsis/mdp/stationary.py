@@ -151,11 +151,11 @@ def _chain(transition: Any) -> sparse.csr_array:
 
 
 def _start(start: ArrayLike, size: int) -> FloatArray:
-    given = np.asarray(start, dtype=np.float64)
-    if given.shape != (size,) or not (given >= 0.0).all() or abs(given.sum() - 1.0) > 1e-9:
+    chances = np.asarray(start, dtype=np.float64)
+    if chances.shape != (size,) or not (chances >= 0.0).all() or abs(chances.sum() - 1.0) > 1e-9:
         raise InvalidValueError("start is not a distribution over the states",
                                 allowed=f"{size} probabilities that add up to 1")
-    return np.asarray(given / given.sum(), dtype=np.float64)
+    return np.asarray(chances / chances.sum(), dtype=np.float64)
 
 
 def _class_weights(

@@ -165,10 +165,10 @@ def value_iteration(
     if iterated.status is None:
         solution = policy_iteration(
             mdp, initial=mdp.action[rows], tolerance=tolerance, max_iterations=max_iterations)
-        own = solution.certificate
+        exact = solution.certificate
         return replace(solution, settings=settings, certificate=replace(
-            own, iterations=iterated.iterations + own.iterations,
-            notes=(*own.notes, "sweeps made little progress: ended by policy iteration")))
+            exact, iterations=iterated.iterations + exact.iterations,
+            notes=(*exact.notes, "sweeps made little progress: ended by policy iteration")))
     gain = 0.5 * (iterated.lower + iterated.upper)
     return average_solution(
         mdp, rows, Evaluation(value, gain, np.full(mdp.n_states, gain)),

@@ -149,8 +149,8 @@ class Dispatcher(Generic[R]):
 
     def load_qps(self, now_ms: float) -> float:
         """The load in queries per second, as known or as anticipated."""
-        known = self.settings.load_qps
-        return self.monitor.load_qps(self._clock(now_ms)) if known is None else known
+        stated_qps = self.settings.load_qps
+        return self.monitor.load_qps(self._clock(now_ms)) if stated_qps is None else stated_qps
 
     def slo_class(self, slo_ms: float) -> float:
         """The longest SLO of a class that does not pass a request's own; else the shortest."""
@@ -282,7 +282,8 @@ class Dispatcher(Generic[R]):
         for station in self._stations:
             if worker in station.queue_of:
                 station.queue_of[worker].up += 1
-                stranded += [one for queue in station.queues for one in station.left_alone(queue)]
+                stranded += [request for queue in station.queues
+                             for request in station.left_alone(queue)]
         orders = self.finished(now_ms, worker)
         self._join(stranded)
         self._ask(self._now_ms, orders)
@@ -356,7 +357,8 @@ class Dispatcher(Generic[R]):
     def leave(self, now_ms: float, requests: Iterable[R]) -> Orders[R]:
         """Drop those of these requests that still wait, since no client wants their answers."""
         gone = set(map(id, requests))
-        return self._given_up(now_ms, [one for one in self._waiting() if id(one.request) in gone])
+        return self._given_up(now_ms, [entry for entry in self._waiting()
+                                       if id(entry.request) in gone])
 
     def make_room(self, now_ms: float, count: int, deadline_ms: float) -> Orders[R]:
         """Drop some waiting requests to make room for requests with an earlier deadline.
@@ -376,12 +378,12 @@ class Dispatcher(Generic[R]):
             waiting = [entry[2] for queue in self._queues for entry in queue.waiting]
             waiting.sort(key=attrgetter("deadline_ms"))
             self._due_last_ms = waiting[-1].deadline_ms if waiting else -inf
-            late += [one for one in reversed(waiting) if one.deadline_ms > deadline_ms]
+            late += [entry for entry in reversed(waiting) if entry.deadline_ms > deadline_ms]
         return self._given_up(now_ms, late[:count] if len(late) >= count else [])
 
     def abandon(self) -> list[Ticket[R]]:
         """Empty the queues, and return what waited in them."""
-        found = self._waiting()
+        abandoned = self._waiting()
         for queue in self._queues:
             queue.waiting.clear()
             queue.late.clear()
@@ -389,7 +391,7 @@ class Dispatcher(Generic[R]):
         for station in self._stations:
             station.in_system = [sum(self._serving[w] for w in station.workers
                                      if station.queue_of[w] is queue) for queue in station.queues]
-        return found
+        return abandoned
 
     def _clock(self, now_ms: float) -> float:
         """The time, which does not go back though two readings may be out of order."""
@@ -398,9 +400,9 @@ class Dispatcher(Generic[R]):
 
     def _waiting(self) -> list[Ticket[R]]:
         """All that wait, in the order in which they came."""
-        found = [entry[2] for queue in self._queues for heap in (queue.waiting, queue.late)
-                 for entry in heap]
-        return sorted(found, key=attrgetter("number"))
+        entries = [entry[2] for queue in self._queues for heap in (queue.waiting, queue.late)
+                   for entry in heap]
+        return sorted(entries, key=attrgetter("number"))
 
     def _given_up(self, now_ms: float, tickets: Sequence[Ticket[R]]) -> Orders[R]:
         now_ms, numbers = self._clock(now_ms), {ticket.number for ticket in tickets}
@@ -422,8 +424,9 @@ class Dispatcher(Generic[R]):
         self, now_ms: float, orders: Orders[R], newcomers: Sequence[Ticket[R]] = ()
     ) -> bool:
         """Take the level of the load; whether it divides the workers otherwise than the last."""
-        known = self.settings.load_qps
-        choice = self.policies.at(self.monitor.load_qps(now_ms) if known is None else known,
+        stated_qps = self.settings.load_qps
+        choice = self.policies.at(self.monitor.load_qps(now_ms) if stated_qps is None
+                                  else stated_qps,
                                   self.settings.process, self.slowness)
         before, self._choice = self._choice, choice
         if choice.slowness != before.slowness:
@@ -462,8 +465,9 @@ class Dispatcher(Generic[R]):
         if len(self._stations) == 1:
             return self._stations[0]
         chosen = self.level.route(self.slo_class(ticket.slo_ms), ticket.uniform)
-        return next(station for station, one in zip(self._stations, self.level.stations,
-                                                    strict=True) if one is chosen)
+        return next(station for station, station_level in zip(self._stations, self.level.stations,
+                                                              strict=True)
+                    if station_level is chosen)
 
     def _join(self, tickets: Sequence[Ticket[R]]) -> None:
         """Route requests to queues, which are to be asked about."""

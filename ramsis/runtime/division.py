@@ -29,7 +29,7 @@ def division(level: Level[Selector], worker_types: Mapping[str, int]) -> list[St
     for name, count in worker_types.items():
         free[name] = list(range(first, first + count))
         first += count
-    found = []
+    stations = []
     for station in level.stations:
         here: list[int] = []
         for name in station.worker_types:
@@ -39,5 +39,5 @@ def division(level: Level[Selector], worker_types: Mapping[str, int]) -> list[St
             raise InvalidValueError("more workers than there are", value=station.workers,
                                     where=f"station {station.name} at {level.load_qps:g} QPS",
                                     allowed=str(len(here)))
-        found.append(StationWorkers(station.policy.table.dispatch, here, sorted(station.share)))
-    return found
+        stations.append(StationWorkers(station.policy.table.dispatch, here, sorted(station.share)))
+    return stations

@@ -68,16 +68,16 @@ allowed: a fraction in [0, 1]
             if key not in keys:
                 raise self.refusal(key, "unknown field", allowed=", ".join(sorted(keys)))
 
-    def of_format(self, known: str) -> None:
+    def of_format(self, expected: str) -> None:
         """Refuse an object whose field ``format`` is not ``known``, a name and a version."""
-        found = self.value("format")
-        if found == known:
+        stated = self.value("format")
+        if stated == expected:
             return
-        family = known.rpartition("/")[0]
+        family = expected.rpartition("/")[0]
         what = f"not a {family} file"
-        if isinstance(found, str) and found.startswith(f"{family}/"):
+        if isinstance(stated, str) and stated.startswith(f"{family}/"):
             what = f"this version of {family} is not known here"
-        raise self.refusal("format", what, value=found, allowed=known)
+        raise self.refusal("format", what, value=stated, allowed=expected)
 
     def value(self, key: str) -> Any:
         """Whatever stands in a field that must be there."""
@@ -98,10 +98,10 @@ allowed: a fraction in [0, 1]
     def numbers(self, key: str, rule: Rule = FINITE, length: int | None = None) -> list[float]:
         """A list of numbers that satisfy ``rule``, of a given length or any but zero."""
         values = self.items(key, length)
-        found = [number for value in values if (number := rule.number(value)) is not None]
-        if len(found) < len(values):  # once more, for the place of the first that is none
+        numbers = [number for value in values if (number := rule.number(value)) is not None]
+        if len(numbers) < len(values):  # once more, for the place of the first that is none
             return [self._number(f"{key}[{i}]", value, rule) for i, value in enumerate(values)]
-        return found
+        return numbers
 
     def whole(self, key: str, low: int, high: int | None = None) -> int:
         """A whole number from ``low`` to ``high``, both included."""
@@ -151,7 +151,7 @@ allowed: a fraction in [0, 1]
 
     def entries(self, key: str, length: int | None = None) -> Fields:
         """The entries of a list as fields ``key[0]``, …; of a given length or any but zero."""
-        return Fields({f"{key}[{i}]": one for i, one in enumerate(self.items(key, length))},
+        return Fields({f"{key}[{i}]": entry for i, entry in enumerate(self.items(key, length))},
                       self.file, self.path)
 
     def child(self, key: str) -> Fields:

@@ -104,7 +104,7 @@ class Front(Generic[R]):
         """Batches take so many times as long; see :meth:`Dispatcher.take_slowness`."""
         self._event(self.dispatcher.take_slowness, slowness)
 
-    def _event(self, event: Callable[..., Orders[R]], *told: object) -> None:
+    def _event(self, event: Callable[..., Orders[R]], *arguments: object) -> None:
         """Pass an event to the dispatcher, with the time first, and obey."""
         raise NotImplementedError
 
@@ -132,9 +132,9 @@ class AsyncFront(Front[R]):
     _handle: asyncio.TimerHandle | None = None
     _rings_ms = inf
 
-    def _event(self, event: Callable[..., Orders[R]], *told: object) -> None:
+    def _event(self, event: Callable[..., Orders[R]], *arguments: object) -> None:
         now_ms = self.now_ms()
-        self._obey(event(now_ms, *told))
+        self._obey(event(now_ms, *arguments))
         if self.dispatcher.unasked:
             if self._noted_ms is None:
                 self._noted_ms = now_ms
@@ -200,9 +200,9 @@ class ThreadFront(Front[R]):
             self._changed.notify_all()
         self._thread.join()
 
-    def _event(self, event: Callable[..., Orders[R]], *told: object) -> None:
+    def _event(self, event: Callable[..., Orders[R]], *arguments: object) -> None:
         with self._changed:
-            self._obey(event(self.now_ms(), *told))
+            self._obey(event(self.now_ms(), *arguments))
             self._changed.notify_all()
 
     def _ring(self) -> None:

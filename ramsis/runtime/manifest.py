@@ -54,10 +54,10 @@ class PolicyFile(NamedTuple):
         if not self.path.is_file():
             raise self.entry.refusal("file", "file is missing from the folder", value=self.file)
         document = read_json(self.path)
-        found = fingerprint(self.path.read_bytes().decode())
-        if found != self.fingerprint:
+        digest = fingerprint(self.path.read_bytes().decode())
+        if digest != self.fingerprint:
             raise self.entry.refusal("fingerprint", f"{self.file} has changed since the manifest",
-                                     value=found, allowed=self.fingerprint)
+                                     value=digest, allowed=self.fingerprint)
         return document
 
 
@@ -102,23 +102,23 @@ def read_manifest(folder: str | Path, path: Path | None = None) -> PolicySet[Pol
 
 def _worker_types(fields: Fields) -> dict[str, int]:
     types: dict[str, int] = {}
-    for one in fields.children("worker_types"):
-        one.only(("name", "workers"))
-        name = one.text("name")
+    for entry in fields.children("worker_types"):
+        entry.only(("name", "workers"))
+        name = entry.text("name")
         if name in types:
-            raise one.refusal("name", "worker type appears twice", value=name)
-        types[name] = one.whole("workers", 1, MAX_WORKERS)
+            raise entry.refusal("name", "worker type appears twice", value=name)
+        types[name] = entry.whole("workers", 1, MAX_WORKERS)
     return types
 
 
 def _slo_classes(fields: Fields) -> dict[float, float]:
     classes: dict[float, float] = {}
-    for one in fields.children("slo_classes"):
-        one.only(("slo_ms", "share"))
-        slo_ms = one.number("slo_ms", POSITIVE)
+    for entry in fields.children("slo_classes"):
+        entry.only(("slo_ms", "share"))
+        slo_ms = entry.number("slo_ms", POSITIVE)
         if slo_ms in classes:
-            raise one.refusal("slo_ms", "SLO class appears twice", value=slo_ms)
-        classes[slo_ms] = one.number("share", FRACTION)
+            raise entry.refusal("slo_ms", "SLO class appears twice", value=slo_ms)
+        classes[slo_ms] = entry.number("share", FRACTION)
     if abs(math.fsum(classes.values()) - 1.0) > _ROUNDING:
         raise fields.refusal("slo_classes", "shares do not sum to 1",
                              value=math.fsum(classes.values()), allowed="1")
@@ -128,7 +128,8 @@ def _slo_classes(fields: Fields) -> dict[float, float]:
 def _level(
     entry: Fields, folder: Path, types: Mapping[str, int], classes: Mapping[float, float]
 ) -> Level[PolicyFile]:
-    stations = tuple(_station(one, folder, types, classes) for one in entry.children("stations"))
+    stations = tuple(_station(station, folder, types, classes)
+                     for station in entry.children("stations"))
     for slo_ms in classes:
         total = math.fsum(station.share.get(slo_ms, 0.0) for station in stations)
         if abs(total - 1.0) > _ROUNDING:
@@ -150,13 +151,13 @@ def _station(
             raise entry.refusal(f"worker_types[{i}]", "unknown worker type", value=name,
                                 allowed=", ".join(types))
     share: dict[float, float] = {}
-    for one in entry.children("share"):
-        one.only(("slo_ms", "share"))
-        slo_ms = one.number("slo_ms", POSITIVE)
+    for share_entry in entry.children("share"):
+        share_entry.only(("slo_ms", "share"))
+        slo_ms = share_entry.number("slo_ms", POSITIVE)
         if slo_ms not in classes:
-            raise one.refusal("slo_ms", "unknown SLO class", value=slo_ms,
-                              allowed=", ".join(f"{slo:g}" for slo in classes))
-        share[slo_ms] = one.number("share", FRACTION)
+            raise share_entry.refusal("slo_ms", "unknown SLO class", value=slo_ms,
+                                      allowed=", ".join(f"{slo:g}" for slo in classes))
+        share[slo_ms] = share_entry.number("share", FRACTION)
     file = entry.text("file")
     parts = PurePosixPath(file).parts
     if "\\" in file or file != "/".join(parts) or set(parts) & {"/", ".."} or not parts \

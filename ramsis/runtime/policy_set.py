@@ -140,9 +140,9 @@ class Level(NamedTuple, Generic[P]):
         """
         stations = [station for station in self.stations if slo_ms in station.share]
         if not stations:
-            known = sorted({slo for station in self.stations for slo in station.share})
+            slos = sorted({slo for station in self.stations for slo in station.share})
             raise InvalidValueError("no class of this SLO", where="slo_ms", value=slo_ms,
-                                    allowed=", ".join(f"{slo:g}" for slo in known))
+                                    allowed=", ".join(f"{slo:g}" for slo in slos))
         return stations[by_shares([station.share[slo_ms] for station in stations], uniform)]
 
 

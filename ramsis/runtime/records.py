@@ -108,17 +108,17 @@ class WrittenRecord(Record):
 RecordType = TypeVar("RecordType", bound=Record)
 
 
-def record_of(record: type[RecordType], item: Fields, **known: Any) -> RecordType:
+def record_of(record: type[RecordType], item: Fields, **extra: Any) -> RecordType:
     """A record in an object; ``known`` are values of fields that are not read here."""
     readers = _readers(cast(Hashable, record))
     if record.FORMAT:
         item.of_format(record.FORMAT)
     item.only(("format", *readers) if record.FORMAT else readers)
-    found = {name: field.read(item, name) for name, field in readers.items()
-             if name not in known and (field.needed or name in item)}
-    made = record(**found, **known)
-    made.check(item)
-    return made
+    values = {name: field.read(item, name) for name, field in readers.items()
+              if name not in extra and (field.needed or name in item)}
+    result = record(**values, **extra)
+    result.check(item)
+    return result
 
 
 def optional(record: type[RecordType], item: Fields, key: str) -> RecordType | None:
@@ -146,7 +146,7 @@ def _readers(record: Hashable) -> dict[str, _Field]:
     assert isinstance(record, type)
     kinds = get_type_hints(record, include_extras=True)
     written = issubclass(record, WrittenRecord)
-    found = {}
+    readers = {}
     for item in fields(record):
         if not item.compare:
             continue
@@ -159,8 +159,8 @@ def _readers(record: Hashable) -> dict[str, _Field]:
             schema = {"anyOf": [schema, {"type": "null"}]}
         elif isinstance(item.default, bool | int | float | str) and item.default != "":
             schema["default"] = item.default
-        found[item.name] = _Field(read, needed, schema)
-    return found
+        readers[item.name] = _Field(read, needed, schema)
+    return readers
 
 
 def schema_of(record: type[Record]) -> dict[str, Any]:
@@ -259,13 +259,13 @@ def _or_none(read: Callable[[Fields, str], Any]) -> Callable[[Fields, str], Any]
 
 def texts(item: Fields, key: str) -> tuple[str, ...]:
     """A non-empty list of distinct, non-empty strings."""
-    found: dict[str, None] = {}
+    distinct: dict[str, None] = {}
     for i, value in enumerate(item.items(key)):
-        if not isinstance(value, str) or not value or value in found:
+        if not isinstance(value, str) or not value or value in distinct:
             raise item.refusal(f"{key}[{i}]", "not a new name", value=value,
                                allowed="distinct, non-empty strings")
-        found[value] = None
-    return tuple(found)
+        distinct[value] = None
+    return tuple(distinct)
 
 
 def stated(record: Any) -> dict[str, Any]:
@@ -273,14 +273,14 @@ def stated(record: Any) -> dict[str, Any]:
 
     Fields that are left out of comparisons are left out here, too.
     """
-    found = {}
+    values = {}
     for item in fields(record):
         value = getattr(record, item.name)
-        known = item.default if item.default_factory is MISSING else item.default_factory()
+        default = item.default if item.default_factory is MISSING else item.default_factory()
         # An empty list of latencies or variants has to be written, although it is a default.
-        if item.compare and (value != known or item.name in ("latency", "variants")):
-            found[item.name] = _plain(value)
-    return found
+        if item.compare and (value != default or item.name in ("latency", "variants")):
+            values[item.name] = _plain(value)
+    return values
 
 
 def _plain(value: Any) -> Any:

@@ -100,7 +100,7 @@ class ScalingTable:
         forecast_thresholds: Sequence[Sequence[int]] | None = None,
     ) -> None:
         self.levels_qps, self.trends = tuple(levels_qps), tuple(trends)
-        self.thresholds = tuple(tuple(tuple(one) for one in row) for row in thresholds)
+        self.thresholds = tuple(tuple(tuple(cell) for cell in row) for row in thresholds)
         self.smoothing, self.forecast_error, self.window, self.steering = anticipation
         self.interval_s, self.startup_s = interval_s, startup_s
         self.least, self.most = workers
@@ -118,19 +118,19 @@ class ScalingTable:
                                          "fall")
         stages, _ = stages_of(startup_s, interval_s)
         if len(self.thresholds) != len(self.levels_qps) or any(
-                len(row) != len(self.trends) or any(len(one) != stages + 1 for one in row)
+                len(row) != len(self.trends) or any(len(cell) != stages + 1 for cell in row)
                 for row in self.thresholds):
             raise _unfit("thresholds", f"not {len(self.levels_qps)} levels of {len(self.trends)} "
                                        f"trends of {stages + 1} thresholds")
-        if any(list(one) != sorted(one) for row in self.thresholds for one in row):
+        if any(list(cell) != sorted(cell) for row in self.thresholds for cell in row):
             raise _unfit("thresholds", "thresholds that fall")
         middle = _nearest(self.trends, 0.0)
         self.forecast_thresholds = (
             tuple(row[middle] for row in self.thresholds) if forecast_thresholds is None
             else tuple(map(tuple, forecast_thresholds)))
         if len(self.forecast_thresholds) != len(self.levels_qps) or any(
-                len(one) != stages + 1 or list(one) != sorted(one)
-                for one in self.forecast_thresholds):
+                len(row) != stages + 1 or list(row) != sorted(row)
+                for row in self.forecast_thresholds):
             raise _unfit("forecast_thresholds", f"not {len(self.levels_qps)} levels of "
                                                 f"{stages + 1} thresholds that do not fall")
         if not 1 <= self.least <= self.most:
@@ -342,7 +342,7 @@ def _between(value: float, places: Sequence[float], values: Sequence[float]) -> 
 
 
 def _rising(values: Sequence[float]) -> bool:
-    return all(one < other for one, other in pairwise(values))
+    return all(value < other for value, other in pairwise(values))
 
 
 def _unfit(where: str, what: str) -> InvalidValueError:

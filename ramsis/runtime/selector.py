@@ -46,9 +46,9 @@ class Decision(_ModelAndBatch):
 
     def __new__(cls, model: str, batch: int, run_as: int | None = None) -> Decision:
         """``run_as`` is the batch itself where it is None."""
-        made = super().__new__(cls, model, batch)
-        made.run_as = batch if run_as is None else run_as
-        return made
+        decision = super().__new__(cls, model, batch)
+        decision.run_as = batch if run_as is None else run_as
+        return decision
 
     def __getnewargs__(self) -> tuple[str, int, int]:
         return (self.model, self.batch, self.run_as)

@@ -214,8 +214,8 @@ class StationQueues(Generic[T]):
         chosen = self.route(self.in_system)
         queue = self.queues[chosen]
         if not queue.up and any(queue.up for queue in self.queues):
-            lengths = [n if one.up else inf
-                       for n, one in zip(self.in_system, self.queues, strict=True)]
+            lengths = [n if queue.up else inf
+                       for n, queue in zip(self.in_system, self.queues, strict=True)]
             while not queue.up:
                 chosen = self.route(lengths)
                 queue = self.queues[chosen]
@@ -227,21 +227,21 @@ class StationQueues(Generic[T]):
         """Take out what waits in a queue without a worker, where other queues have one."""
         if queue.up or not any(queue.up for queue in self.queues):
             return []
-        found = [entry[2] for entry in sorted(queue.waiting)]
+        requests = [entry[2] for entry in sorted(queue.waiting)]
         queue.waiting.clear()
-        self.in_system[queue.number] -= len(found)
-        return found
+        self.in_system[queue.number] -= len(requests)
+        return requests
 
     def leave(self, numbers: Container[int]) -> dict[QueueState[T], list[T]]:
         """Remove waiting requests by number; return them by queue."""
-        found: dict[QueueState[T], list[T]] = {}
+        by_queue: dict[QueueState[T], list[T]] = {}
         for queue in self.queues:
             gone = _taken(queue.waiting, numbers)
             self.in_system[queue.number] -= len(gone)
             gone += _taken(queue.late, numbers)
             if gone:
-                found[queue] = gone
-        return found
+                by_queue[queue] = gone
+        return by_queue
 
     def ended(self, worker: int, requests: int) -> QueueState[T]:
         """A worker no longer serves so many requests."""

@@ -142,8 +142,8 @@ def _model_names(fields: Fields) -> tuple[str, ...]:
 
 def _run_as(fields: Fields) -> tuple[tuple[int, ...], ...]:
     """For each model the sizes to run; none where no model names any."""
-    found = [sizes_to_run(model) for model in fields.children("models")]
-    return tuple(found) if any(found) else ()
+    sizes = [sizes_to_run(model) for model in fields.children("models")]
+    return tuple(sizes) if any(sizes) else ()
 
 
 def sizes_to_run(model: Fields, batches: int | None = None) -> tuple[int, ...]:
@@ -218,7 +218,7 @@ def _row_of(
 ) -> list[list[int]]:
     """For each idle and queue level a row whose batches the queue has."""
     batches = [{actions[code][1] for code in set(row[1::2]) if code >= 0} for row in rows]
-    ends = [(min(found), max(found)) if found else None for found in batches]
+    ends = [(min(sizes), max(sizes)) if sizes else None for sizes in batches]
     lines = table.items("index", idle)
     for i, line in enumerate(lines):
         if not isinstance(line, list) or len(line) != len(queued) - 1:

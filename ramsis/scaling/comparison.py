@@ -90,7 +90,7 @@ class Comparison:
         fit = self._first
         terms = FleetTerms(**asdict(self.fleet), start=fit.start, duration_s=fit.duration_s,
                            seed=self.seed)
-        tuned = tune(name, fit.arrival_ms, self.tables, self.target, terms, known=self.known)
+        tuned = tune(name, fit.arrival_ms, self.tables, self.target, terms, defaults=self.known)
         # A static fleet has no default: that for the highest load is what people would take.
         usual = {"workers": self.fleet.most} if name == "static" else {}
         return [self.rule_row(name, usual, tuned=False), self.rule_row(name, tuned, tuned=True)]

@@ -118,10 +118,10 @@ def solve_workers(
     low, high = np.full(workers, -np.inf), np.full(workers, np.inf)
     left = np.arange(workers)  # those whose span is not yet small
     for sweep in range(1, _MOST_SWEEPS + 1):
-        known = value[left]
-        expected = known @ transition.T
+        values = value[left]
+        expected = values @ transition.T
         stay = on[left] + expected[:, follower]
-        change = np.maximum(stay, expected[:, :1]) - known
+        change = np.maximum(stay, expected[:, :1]) - values
         low[left], high[left] = change.min(axis=(1, 2)), change.max(axis=(1, 2))
         # No less than what the values themselves are rounded by.
         rounding = 1e-13 * np.abs(expected).max(axis=(1, 2))
@@ -130,8 +130,8 @@ def solve_workers(
             small[:] = True
         if small.any():
             kept[left[small]] = (stay > expected[:, :1])[small]
-        known += _DAMPING * change
-        value[left] = known - known[:, :1, :1]
+        values += _DAMPING * change
+        value[left] = values - values[:, :1, :1]
         left = left[~small]
         if not len(left):
             thresholds = np.maximum.accumulate(kept.sum(axis=0).T, axis=1)

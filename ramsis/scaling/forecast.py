@@ -59,10 +59,10 @@ def read_forecast(path: str | os.PathLike[str]) -> Forecast:
                                  allowed=",".join(_COLUMNS) + " and lines below")
     numbers = np.array([[_number(path, at, name, line[name]) for name in _COLUMNS]
                         for at, line in enumerate(lines, 2)])
-    for at, (one, other) in enumerate(pairwise(numbers[:, 0].tolist()), 3):
-        if other <= one:
+    for at, (time_s, other) in enumerate(pairwise(numbers[:, 0].tolist()), 3):
+        if other <= time_s:
             raise InputFileError("times do not rise", where=f"{path}, line {at}: time_s",
-                                 value=other, allowed=f"more than {one:g}")
+                                 value=other, allowed=f"more than {time_s:g}")
     return Forecast(numbers[:, 0], numbers[:, 1], float(numbers[:, 2].max()))
 
 

@@ -157,20 +157,20 @@ def fit_loads(
             for shift in shifts]
     mean = float(np.mean(logs[0]))
     smoothing, carried, reverting, errors, met_at = _fitted(
-        [one for one in logs if len(one) >= _LEAST_INTERVALS - 1], mean, trends > 1)
+        [log for log in logs if len(log) >= _LEAST_INTERVALS - 1], mean, trends > 1)
     low, high = float(min(map(np.min, logs))), float(max(map(np.max, logs)))
     grid = np.linspace(low - _MARGIN, high + _MARGIN, levels)
-    steps = np.concatenate([_trends_of(one, smoothing) for one in logs])
+    steps = np.concatenate([_trends_of(log, smoothing) for log in logs])
     widest = max(float(np.quantile(np.abs(steps), 0.98)), 1e-3)
     slopes = np.linspace(-widest, widest, trends) if trends > 1 else np.zeros(1)
-    found = LoadDynamics(interval_s, np.exp(grid), slopes, smoothing, carried, reverting, mean,
-                         errors, met_at, np.empty((0, 0)))
-    x, b = found._grid()
-    following = np.clip(found._mean(x, b)[:, None] + errors, grid[0], grid[-1])
+    fitted = LoadDynamics(interval_s, np.exp(grid), slopes, smoothing, carried, reverting, mean,
+                          errors, met_at, np.empty((0, 0)))
+    x, b = fitted._grid()
+    following = np.clip(fitted._mean(x, b)[:, None] + errors, grid[0], grid[-1])
     turned = (1.0 - smoothing) * b[:, None] + smoothing * (following - x[:, None])
-    matrix = _spread(following, turned, found._likely(x), grid, slopes)
-    object.__setattr__(found, "transition", matrix)
-    return found
+    matrix = _spread(following, turned, fitted._likely(x), grid, slopes)
+    object.__setattr__(fitted, "transition", matrix)
+    return fitted
 
 
 def _fitted(logs: list[FloatArray], mean: float, trended: bool
@@ -178,9 +178,9 @@ def _fitted(logs: list[FloatArray], mean: float, trended: bool
     """Smoothing, carried trend, return to the mean, the errors that stay, and where."""
     best: tuple[float, float, float, float, FloatArray, FloatArray] | None = None
     for smoothing in _SMOOTHINGS if trended else (0.5,):
-        x = np.concatenate([one[1:-1] for one in logs])
-        change = np.concatenate([np.diff(one)[1:] for one in logs])
-        trend = np.concatenate([_trends_of(one, smoothing)[:-1] for one in logs])
+        x = np.concatenate([log[1:-1] for log in logs])
+        change = np.concatenate([np.diff(log)[1:] for log in logs])
+        trend = np.concatenate([_trends_of(log, smoothing)[:-1] for log in logs])
         columns = np.stack([trend if trended else np.zeros_like(trend), mean - x], axis=1)
         # A ridge keeps a hundred intervals from claiming a trend that was luck.
         scale = 1e-9 + 2.0 * float(np.var(change)) * np.eye(2)

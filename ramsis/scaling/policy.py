@@ -190,12 +190,12 @@ class _ByPrice:
         """The best decisions at prices."""
         reward = -self.fleet.interval_s * (prices.violation * self.late
                                            + prices.accuracy * self.missed)
-        found = solve_workers(concave_gains(reward), self.dynamics.transition,
-                              cost=self.fleet.interval_s, stages=self.stages,
-                              partial=self.partial, tolerance=tolerance, initial=self.values,
-                              sweeps=sweeps)
-        self.values = found.values
-        return found
+        decisions = solve_workers(concave_gains(reward), self.dynamics.transition,
+                                  cost=self.fleet.interval_s, stages=self.stages,
+                                  partial=self.partial, tolerance=tolerance, initial=self.values,
+                                  sweeps=sweeps)
+        self.values = decisions.values
+        return decisions
 
     def at(self, level: float) -> _Table:
         """At a price of accuracy, or of a violation where accuracy is no target."""
@@ -210,11 +210,12 @@ class _ByPrice:
         return self._table(decisions), decisions, prices
 
     def _table(self, decisions: WorkerDecisions) -> ScalingTable:
-        known, levels = self.dynamics.levels_qps, _levels(self.dynamics, self.tables, self.fleet)
-        thresholds = decisions.thresholds.reshape(len(known), -1, self.stages + 1)
+        loads_qps, levels = self.dynamics.levels_qps, _levels(self.dynamics, self.tables,
+                                                              self.fleet)
+        thresholds = decisions.thresholds.reshape(len(loads_qps), -1, self.stages + 1)
         # Beyond the loads of the dynamics a worker gets no more than at the last of these.
-        near = np.clip(np.searchsorted(known, levels), 0, len(known) - 1)
-        share = (levels / known[near])[:, None, None]
+        near = np.clip(np.searchsorted(loads_qps, levels), 0, len(loads_qps) - 1)
+        share = (levels / loads_qps[near])[:, None, None]
         limits = np.minimum(np.ceil(share * thresholds[near] - 1e-9), self.fleet.most)
         return _table_of(levels, limits.astype(np.int64), self.dynamics, self.fleet)
 
@@ -254,23 +255,23 @@ _Ranked = tuple[tuple[bool, float], Candidate, _Made]
 
 def _levels(dynamics: LoadDynamics, tables: FleetTables, fleet: ScaledFleet) -> FloatArray:
     """Those of the dynamics, and of loads that were never met, as far as workers can follow."""
-    known = dynamics.levels_qps
-    step = max(float(known[1] / known[0]), _BEYOND_STEP)
+    loads_qps = dynamics.levels_qps
+    step = max(float(loads_qps[1] / loads_qps[0]), _BEYOND_STEP)
     most = math.floor(math.log(_BEYOND) / math.log(step))
     beyond = step ** np.arange(1, most + 1)
-    below, above = known[0] / beyond[::-1], known[-1] * beyond
-    return np.concatenate([below[below > _ONE_IS_ENOUGH * tables.largest_qps], known,
+    below, above = loads_qps[0] / beyond[::-1], loads_qps[-1] * beyond
+    return np.concatenate([below[below > _ONE_IS_ENOUGH * tables.largest_qps], loads_qps,
                            above[above < fleet.most * tables.largest_qps]])
 
 
 def _table_of(
-    levels: FloatArray, thresholds: NDArray[np.int64], known: LoadDynamics, fleet: ScaledFleet,
+    levels: FloatArray, thresholds: NDArray[np.int64], dynamics: LoadDynamics, fleet: ScaledFleet,
     window: int = 1,
 ) -> ScalingTable:
     """The scaling table of thresholds, shape (L, B, d+1)."""
     return ScalingTable(
-        levels.tolist(), known.trends.tolist(), thresholds.tolist(),
-        Anticipation(known.smoothing, known.forecast_error(), window),
+        levels.tolist(), dynamics.trends.tolist(), thresholds.tolist(),
+        Anticipation(dynamics.smoothing, dynamics.forecast_error(), window),
         interval_s=fleet.interval_s, startup_s=fleet.startup_s,
         workers=(fleet.least, fleet.most))
 
@@ -319,17 +320,18 @@ def choose_policy(
     times = np.asarray(arrival_ms, dtype=float)
     fitted = _Fitted(times, interval_loads(times, fleet.interval_s, duration_s), tables,
                      tables.for_fleet(), target, fleet, duration_s, seed, on_play)
-    found = fitted.cheapest(_ways(times, fitted.loads, tables, target, fleet, duration_s))
+    candidate = fitted.cheapest(_ways(times, fitted.loads, tables, target, fleet, duration_s))
     if forecast is None:
-        return found
+        return candidate
     # What it costs to know more is compared with what the monitor alone is enough for.
-    ways = [_InProportion(found.dynamics, tables, fleet, float(fitted.loads.max()), 0.0, keep, 1)
+    ways = [_InProportion(candidate.dynamics, tables, fleet, float(fitted.loads.max()), 0.0, keep,
+                          1)
             for keep in (1.0, 1.3)]
     try:
-        knowing = replace(fitted, base=found.table, forecast=forecast).cheapest(ways)
+        knowing = replace(fitted, base=candidate.table, forecast=forecast).cheapest(ways)
     except InfeasibleError:
-        return found
-    return replace(found, table=knowing.table, delivered=knowing.delivered)
+        return candidate
+    return replace(candidate, table=knowing.table, delivered=knowing.delivered)
 
 
 @dataclass(frozen=True, eq=False)
@@ -365,34 +367,35 @@ class _Fitted:
             try:
                 table, decisions, solved_at = (
                     make.finally_at(prices) if isinstance(make, _ByPrice) else
-                    min(map(make.at, _MULTIPLES.tolist()), key=lambda made: prices.total(
-                        self.expected(made[0]), best_accuracy)))
+                    min(map(make.at, _MULTIPLES.tolist()), key=lambda way: prices.total(
+                        self.expected(way[0]), best_accuracy)))
             except NotConvergedError:  # a load that hardly moves: other ways are left
                 continue
             real, _ = self.delivered(table)
             tried.append((prices.total(real, best_accuracy) * self.caution(table), Candidate(
                 self.whole(table), solved_at, make.dynamics, decisions, real)))
-        return min(tried, key=lambda one: one[0])[1]
+        return min(tried, key=lambda priced: priced[0])[1]
 
     def _cheapest_that_meets(self, target: Targets, ways: Iterable[_Made]) -> Candidate:
         best: _Ranked | None = None
         nearest: Delivered | None = None
         for make in ways:
-            own: _Ranked | None = None
+            cheapest: _Ranked | None = None
             search = _Search(make, self, target)
             for expected, (table, decisions, prices) in search.rounds():
                 real, cautious = self.delivered(table)
                 if meets(real, target):
                     rank = not meets(cautious, target), real.worker_s * self.caution(table)
-                    if own is None or rank < own[0]:
-                        own = rank, Candidate(self.whole(table), prices, make.dynamics, decisions,
-                                              real), make
+                    if cheapest is None or rank < cheapest[0]:
+                        cheapest = rank, Candidate(self.whole(table), prices, make.dynamics,
+                                                   decisions,
+                                                   real), make
                 elif nearest is None or _short(target, real) < _short(target, nearest):
                     nearest = real
                 search.learn(expected, cautious)
-            if own is not None:
-                best = min((one for one in (best, own, self.steered(target, own))
-                            if one is not None), key=lambda one: one[0])
+            if cheapest is not None:
+                best = min((ranked for ranked in (best, cheapest, self.steered(target, cheapest))
+                            if ranked is not None), key=lambda ranked: ranked[0])
         if best is None:
             assert nearest is not None
             raise InfeasibleError(
@@ -402,24 +405,24 @@ class _Fitted:
                 f"{target.min_effective_accuracy or 0:g} effective accuracy",
                 value=f"{nearest.violation_rate:.4g} violations, effective accuracy "
                 f"{nearest.effective_accuracy:.4f}")
-        rank, found, make = best
-        if isinstance(make, _InProportion) or found.prices is None:
-            return found
+        rank, candidate, make = best
+        if isinstance(make, _InProportion) or candidate.prices is None:
+            return candidate
         # The values were made roughly; what they become is kept where it is as good.
-        table, decisions, prices = make.finally_at(found.prices)
-        if found.table.steering is not None:
-            table = table.anticipating(steering=found.table.steering)
-        real = found.delivered
-        if table.thresholds != found.table.thresholds:
+        table, decisions, prices = make.finally_at(candidate.prices)
+        if candidate.table.steering is not None:
+            table = table.anticipating(steering=candidate.table.steering)
+        real = candidate.delivered
+        if table.thresholds != candidate.table.thresholds:
             real, cautious = self.delivered(table)
             if not meets(cautious if not rank[0] else real, target) or (
-                    real.worker_s > (1 + _AS_GOOD) * found.delivered.worker_s):
-                return found
+                    real.worker_s > (1 + _AS_GOOD) * candidate.delivered.worker_s):
+                return candidate
         return Candidate(table, prices, make.dynamics, decisions, real)
 
-    def steered(self, target: Targets, found: _Ranked) -> _Ranked | None:
+    def steered(self, target: Targets, ranked: _Ranked) -> _Ranked | None:
         """The same, steered at the accuracy with which the target is met."""
-        _, candidate, make = found
+        _, candidate, make = ranked
         aim = target.min_effective_accuracy
         # Workers that come after more than half of that time come too late to make up for it.
         late = make.stages > _STEERED / 2
@@ -427,11 +430,11 @@ class _Fitted:
             return None
         accuracy, best = aim, None
         for _ in range(_STEERED_TRIES):
-            known = self.tables.steering(min(max(accuracy, 0.0), 1.0),
-                                         _STEERED * self.fleet.interval_s * self.loads.mean())
-            if known is None:
+            steering = self.tables.steering(min(max(accuracy, 0.0), 1.0),
+                                            _STEERED * self.fleet.interval_s * self.loads.mean())
+            if steering is None:
                 return None
-            table = candidate.table.anticipating(steering=known)
+            table = candidate.table.anticipating(steering=steering)
             real, cautious = self.delivered(table)
             over = cautious.effective_accuracy - aim
             if meets(cautious, target):
@@ -525,21 +528,21 @@ class _Search:
     def _cheapest(self) -> tuple[Delivered, _Table]:
         """By bisection of the level, whose logarithm is halved."""
         low, high = self.between
-        found = self._at(high)
+        best = self._at(high)
         while high > low * _STEP:
             middle = math.sqrt(low * high)
             tried = self._at(middle)
             if meets(tried[0], self.aim):
-                high, found = middle, tried
+                high, best = middle, tried
             else:
                 low = middle
         lowest, highest = self.make.between
         self.between = max(high / _NEAR, lowest), min(high * _NEAR, highest)
-        return found
+        return best
 
     def _at(self, level: float) -> tuple[Delivered, _Table]:
-        made = self.make.at(level)
-        return self.fitted.expected(made[0]), made
+        candidate = self.make.at(level)
+        return self.fitted.expected(candidate[0]), candidate
 
 
 def _short(target: Targets, real: Delivered) -> float:

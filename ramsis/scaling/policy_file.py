@@ -31,7 +31,7 @@ def scaling_document(
     fleet: ScaledFleet,
 ) -> dict[str, Any]:
     """A scaling policy as plain JSON values."""
-    table, known = chosen.table, chosen.dynamics
+    table, dynamics = chosen.table, chosen.dynamics
     prices = target if isinstance(target, Prices) else chosen.prices
     figures = ("workers", "violation_rate", "effective_accuracy",
                *(() if promised.cost is None else ("cost",)))
@@ -49,8 +49,8 @@ def scaling_document(
         "trends": list(table.trends),
         "smoothing": table.smoothing,
         "forecast_error": table.forecast_error,
-        "thresholds": [[list(one) for one in row] for row in table.thresholds],
-        "forecast_thresholds": [list(one) for one in table.forecast_thresholds],
+        "thresholds": [[list(cell) for cell in row] for row in table.thresholds],
+        "forecast_thresholds": [list(row) for row in table.forecast_thresholds],
         "window": table.window,
         "steering": None if table.steering is None else asdict(table.steering),
         "tables": [{"workers": workers, "made_for": tables.size(workers),
@@ -61,9 +61,9 @@ def scaling_document(
             "min_effective_accuracy": target.min_effective_accuracy},
         "prices": None if prices is None else {
             "violation_worker_s": prices.violation, "accuracy_worker_s": prices.accuracy},
-        "dynamics": {"carried": known.carried, "reverting": known.reverting,
-                     "mean_log_qps": known.mean_log_qps, "errors": known.errors.tolist(),
-                     "met_at": known.met_at.tolist()},
+        "dynamics": {"carried": dynamics.carried, "reverting": dynamics.reverting,
+                     "mean_log_qps": dynamics.mean_log_qps, "errors": dynamics.errors.tolist(),
+                     "met_at": dynamics.met_at.tolist()},
         "promise": {
             **{name: asdict(getattr(promised, name)) for name in figures},
             "confidence": CONFIDENCE, "runs": promised.runs, "run_s": promised.run_s},

@@ -197,20 +197,21 @@ def promise(
     runs = _Runs(chosen.table, chosen.dynamics, tables, fleet, intervals,
                  prices or Prices(0.0, 0.0))
     first, second = np.random.SeedSequence(seed).spawn(2)
-    expected = np.array([[runs.expected(np.random.default_rng(one), mirrored)
-                          for mirrored in (False, True)] for one in first.spawn(_EXPECTED_PAIRS)])
+    expected = np.array([[runs.expected(np.random.default_rng(seed), mirrored)
+                          for mirrored in (False, True)] for seed in first.spawn(_EXPECTED_PAIRS)])
     others = np.random.default_rng(second)
     off: list[FloatArray] = []
-    found = None
-    while found is None or (
-            len(off) < _MORE_RUNS and isinstance(target, Targets) and not found.clear(target)
+    result = None
+    while result is None or (
+            len(off) < _MORE_RUNS and isinstance(target, Targets) and not result.clear(target)
             and _MORE_RUNS * runs.requests <= _MOST_REQUESTS):
         for rng in others.spawn(max(_RUNS, len(off))):
             off.append(runs.off(played, rng))
             if on_play is not None:
                 on_play()
-        workers, violation, accuracy, cost = (PromisedFigure.of(one, other) for one, other in zip(
+        workers, violation, accuracy, cost = (PromisedFigure.of(estimates, other)
+                                              for estimates, other in zip(
             np.moveaxis(expected, -1, 0), np.array(off).T, strict=True))
-        found = Promise(workers, violation, accuracy, len(off), runs.run_s,
-                        None if prices is None else cost)
-    return found
+        result = Promise(workers, violation, accuracy, len(off), runs.run_s,
+                         None if prices is None else cost)
+    return result

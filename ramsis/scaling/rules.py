@@ -488,7 +488,7 @@ def tunable(name: str) -> list[dict[str, Any]]:
             for grid in _GRIDS[name] for values in product(*grid.values())]
 
 
-def made(name: str, parameters: Mapping[str, Any], **known: float) -> ScalingRule:
+def made(name: str, parameters: Mapping[str, Any], **defaults: float) -> ScalingRule:
     """A rule for one run.
 
     Parameters
@@ -501,9 +501,9 @@ def made(name: str, parameters: Mapping[str, Any], **known: float) -> ScalingRul
     """
     kind = _kind(name, InputFileError)
     takes = inspect.signature(kind).parameters
-    every = {**{key: value for key, value in known.items() if key in takes}, **parameters}
-    for key, one in takes.items():
-        if one.default is one.empty and key not in every:
+    every = {**{key: value for key, value in defaults.items() if key in takes}, **parameters}
+    for key, parameter in takes.items():
+        if parameter.default is parameter.empty and key not in every:
             raise InputFileError("parameter is missing", where=f"rule {name}", value=key,
                                  allowed=f"{name}:{key}=…")
     with blamed(f"rule {name} failed"):
@@ -521,13 +521,13 @@ def rule_of(
     >>> rule_of("hpa:target=0.7,scale-down-s=60")
     ('hpa', {'target': 0.7, 'scale_down_s': 60.0})
     """
-    name, _, rest = text.partition(":")
-    if name not in RULES and rest:
-        attribute, _, rest = rest.partition(":")
+    name, _, parameters = text.partition(":")
+    if name not in RULES and parameters:
+        attribute, _, parameters = parameters.partition(":")
         name = f"{name}:{attribute}"
-    takes = {key: one.replace(default=None) if key in _FILLED_IN else one
-             for key, one in inspect.signature(_kind(name, error)).parameters.items()}
-    return name, read_parameters(name, rest, takes, error)
+    takes = {key: parameter.replace(default=None) if key in _FILLED_IN else parameter
+             for key, parameter in inspect.signature(_kind(name, error)).parameters.items()}
+    return name, read_parameters(name, parameters, takes, error)
 
 
 def _kind(name: str, error: type[RamsisError]) -> type[Any]:

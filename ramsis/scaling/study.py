@@ -82,13 +82,13 @@ class Study:
         """Make the decision tables; they are kept."""
         loads = interval_loads(self.arrival_ms, self.interval_s, self.duration_s)
         least_qps = max(float(loads.min()), _LEAST_LOAD * float(loads.mean()))
-        made = fleet_tables(
+        tables = fleet_tables(
             self.profile, SynthesisSettings(slo_ms=self.slo_ms, workers=1, dispatch=self.dispatch,
                                             headroom=0.0),
             self.target, FleetLoads(least_qps, _ROOM * float(loads.max()), self.levels, self.least,
                                     self.most), on_policy=on_policy)
-        self.__dict__["tables"] = made  # where a cached property is kept
-        return made
+        self.__dict__["tables"] = tables  # where a cached property is kept
+        return tables
 
     @cached_property
     def tables(self) -> FleetTables:
@@ -112,8 +112,8 @@ class Study:
     def comparison(self, startup_s: float) -> Comparison:
         """What all are compared on."""
         fleet = self.fleet(startup_s)
-        fit, rest = (self._half(at, startup_s) for at in (0.0, self.half_s))
-        return Comparison(self.played, self.target, fleet, fit, rest,
+        fit, held_out = (self._half(at, startup_s) for at in (0.0, self.half_s))
+        return Comparison(self.played, self.target, fleet, fit, held_out,
                           {**self.known, "slo_ms": self.slo_ms}, self.seed)
 
     def _half(self, from_s: float, startup_s: float) -> Part:
@@ -152,12 +152,12 @@ class Study:
                 if best is None:
                     raise
                 break
-            found = self.promised(chosen, startup_s, on_play)
-            if aim is None or isinstance(target, Prices) or found.meets(target):
-                return chosen, found
-            if best is None or found.violation_rate.mean < best.violation_rate.mean:
-                best = found
-            aim = _stricter(aim, target, found)
+            result = self.promised(chosen, startup_s, on_play)
+            if aim is None or isinstance(target, Prices) or result.meets(target):
+                return chosen, result
+            if best is None or result.violation_rate.mean < best.violation_rate.mean:
+                best = result
+            aim = _stricter(aim, target, result)
         assert best is not None
         assert isinstance(target, Targets)
         late, accuracy = best.violation_rate, best.effective_accuracy
@@ -197,14 +197,14 @@ class Study:
                                   least=self.least, duration_s=self.half_s)
 
 
-def _stricter(aim: Targets, target: Targets, found: Promise) -> Targets:
+def _stricter(aim: Targets, target: Targets, result: Promise) -> Targets:
     """An aim that makes up for what a promise misses of the target."""
-    late, least = found.violation_rate.mean, target.min_effective_accuracy
+    late, least = result.violation_rate.mean, target.min_effective_accuracy
     if late > target.max_violation:
         share = max(min(target.max_violation / late, _STRICTER), _STRICTEST)
         aim = replace(aim, max_violation=share * aim.max_violation)
-    if least is not None and found.effective_accuracy.mean < least:
+    if least is not None and result.effective_accuracy.mean < least:
         assert aim.min_effective_accuracy is not None
-        more = least - found.effective_accuracy.mean
+        more = least - result.effective_accuracy.mean
         aim = replace(aim, min_effective_accuracy=min(aim.min_effective_accuracy + more, 1.0))
     return aim

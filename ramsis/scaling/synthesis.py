@@ -59,7 +59,7 @@ class FleetTables:
 
     def size(self, workers: int) -> int:
         """The number whose policies so many workers play."""
-        return max((one for one in self.sizes if one <= workers), default=self.sizes[0])
+        return max((size for size in self.sizes if size <= workers), default=self.sizes[0])
 
     def batch_rate_qps(self, slo_ms: float, target: Targets | Prices) -> float:
         """Return the rate of a worker with full batches within the SLO at the target accuracy.
@@ -113,10 +113,11 @@ class FleetTables:
         """
         if workers == 0:
             return np.zeros_like(load_qps), np.ones_like(load_qps)
-        known = [policy.expectations for policy in self.policies[self.size(workers)]]
+        expectations = [policy.expectations for policy in self.policies[self.size(workers)]]
         each = load_qps / workers
-        accuracy = np.interp(each, self.load_qps, [one.effective_accuracy for one in known])
-        violation = np.interp(each, self.load_qps, [one.violation_rate for one in known])
+        accuracy = np.interp(each, self.load_qps,
+                             [item.effective_accuracy for item in expectations])
+        violation = np.interp(each, self.load_qps, [item.violation_rate for item in expectations])
         in_time = np.minimum(1.0, (self.load_qps[-1] / np.maximum(each, 1e-12)) ** _OVERLOAD_POWER)
         return accuracy * in_time, 1.0 - (1.0 - violation) * in_time
 
@@ -175,11 +176,11 @@ def fleet_tables(
         largest, capacity = _cheapest_load(profile, replace(
             settings, workers=trial, violation_price=price), target)
     else:
-        for one in _PRICES:
+        for trial_price in _PRICES:
             tried, capacity = _largest_load(profile, replace(
-                settings, workers=trial, violation_price=one), target)
+                settings, workers=trial, violation_price=trial_price), target)
             if tried > largest * (1.0 + _PRECISION):
-                largest, price = tried, one
+                largest, price = tried, trial_price
     if most is None:
         most = max(math.ceil(loads.peak_qps / largest), loads.least)
     lowest = min(loads.least_qps / most, largest / 3.0)
@@ -211,13 +212,14 @@ def _cheapest_load(
 
     def cost(log_qps: float) -> float:
         load_qps = math.exp(log_qps)
-        known = generate_policy(profile, load_qps * settings.workers, settings).expectations
-        return 1.0 / load_qps + prices.of_request(known.violation_rate,
-                                                  best - known.effective_accuracy)
+        expectations = generate_policy(profile, load_qps * settings.workers, settings).expectations
+        return 1.0 / load_qps + prices.of_request(expectations.violation_rate,
+                                                  best - expectations.effective_accuracy)
 
-    found = minimize_scalar(cost, method="bounded", options={"xatol": _PRECISION},
-                            bounds=(math.log(capacity / 2048.0), math.log(_NEARLY_ALL * capacity)))
-    return math.exp(float(found.x)), capacity
+    minimum = minimize_scalar(cost, method="bounded", options={"xatol": _PRECISION},
+                              bounds=(math.log(capacity / 2048.0),
+                                      math.log(_NEARLY_ALL * capacity)))
+    return math.exp(float(minimum.x)), capacity
 
 
 def _largest_load(
@@ -233,13 +235,13 @@ def _largest_load(
     low, high = capacity / 2048.0, _NEARLY_ALL * capacity
     met, policy = promised(low)
     if not met:
-        known = policy.expectations
+        expectations = policy.expectations
         raise InfeasibleError(
             "not met however few requests there are for a worker",
             where=f"target of at most {target.max_violation:g} violations and at least "
             f"{target.min_effective_accuracy or 0:g} effective accuracy",
-            value=f"{known.violation_rate:.4g} violations, effective accuracy "
-            f"{known.effective_accuracy:.4f}")
+            value=f"{expectations.violation_rate:.4g} violations, effective accuracy "
+            f"{expectations.effective_accuracy:.4f}")
     if promised(high)[0]:
         return high, capacity
     while high > low * (1.0 + _PRECISION):

@@ -22,7 +22,7 @@ def tune(
     target: Targets | Prices,
     fleet: FleetTerms,
     *,
-    known: Mapping[str, float] | None = None,
+    defaults: Mapping[str, float] | None = None,
     grid: Iterable[Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """The cheapest parameters of a rule on a trace: that meet a target, or at prices.
@@ -51,7 +51,7 @@ def tune(
         Without what was filled in.
     """
     def run(parameters: Mapping[str, Any]) -> ScaledRun:
-        rule = made(name, parameters, **{"slo_ms": fleet.slo_ms, **(known or {})})
+        rule = made(name, parameters, **{"slo_ms": fleet.slo_ms, **(defaults or {})})
         return play(arrival_ms, tables, rule, fleet)
 
     def rank(run: ScaledRun) -> tuple[float, ...]:

@@ -259,7 +259,7 @@ def settles(load_qps: float, slo_ms: float, slos: float = SETTLES) -> bool:
 def can_be_replayed(policy: Policy, own_arrivals: str | None = None) -> bool:
     """Return whether a policy's arrivals can be drawn, in runs that are not too long."""
     try:
-        Arrivals.of(policy.arrivals, own=own_arrivals).drawn(policy.load_qps)
+        Arrivals.of(policy.arrivals, own_arrivals=own_arrivals).drawn(policy.load_qps)
     except InvalidValueError:
         return False
     return settles(policy.load_qps, policy.slo_ms)
@@ -278,7 +278,7 @@ def _windows(
     since_ms = warm_up_slos * policy.slo_ms
     until_ms = since_ms + 1000.0 * queries / policy.load_qps
     workload = ConstantLoad(policy.load_qps, until_ms + _DRAINS * policy.slo_ms,
-                            Arrivals.of(policy.arrivals, own=own_arrivals))
+                            Arrivals.of(policy.arrivals, own_arrivals=own_arrivals))
     for seed, starts_full in zip(seeds, full, strict=False):
         key = policy.load_qps, workload.duration_ms, seed
         requests = None if drawn is None else drawn.get(key)

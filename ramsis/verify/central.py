@@ -94,8 +94,8 @@ def _bound_checks(
 def dual_bound(problem: CentralProblem, load_qps: float) -> float:
     """The fluid bound by its dual, one number found by bisection."""
     classes = problem.classes or (SloClass(problem.slo_ms),)
-    return least_dual_of_classes([(one.share, *_columns(problem, one.slo_ms, load_qps))
-                                  for one in classes])
+    return least_dual_of_classes([(slo_class.share, *_columns(problem, slo_class.slo_ms, load_qps))
+                                  for slo_class in classes])
 
 
 def _columns(

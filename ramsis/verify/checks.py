@@ -51,21 +51,24 @@ def interval_checks(
     The effective number of samples, as it was derived, rests on rare late queries and is held to a
     thousandth. The errors are the half-widths of the simulation that the rates are from, if any.
     """
-    mine = stated.interval
-    if mine is None or derived is None:
-        return (Check("interval", None, None, mine is derived),)
-    other = at_confidence(stated, Evidence.behind(mine), mine.confidence).interval
+    interval = stated.interval
+    if interval is None or derived is None:
+        return (Check("interval", None, None, interval is derived),)
+    other = at_confidence(stated, Evidence.behind(interval), interval.confidence).interval
     assert other is not None
     return (
-        close("effective samples", mine.samples, derived.samples, _OF_SAMPLES * derived.samples),
-        close("unseen violations", mine.unseen, derived.unseen, _OF_SAMPLES * derived.unseen),
-        close("deviation of unseen violations", mine.unseen_deviation, derived.unseen_deviation,
+        close("effective samples", interval.samples, derived.samples,
+              _OF_SAMPLES * derived.samples),
+        close("unseen violations", interval.unseen, derived.unseen, _OF_SAMPLES * derived.unseen),
+        close("deviation of unseen violations", interval.unseen_deviation,
+              derived.unseen_deviation,
               _OF_SAMPLES * derived.unseen_deviation),
-        close("error of the violation rate", mine.violation_error,
+        close("error of the violation rate", interval.violation_error,
               0.0 if simulated is None else simulated.violation_half_width, _SAME_RUNS),
-        close("error of effective accuracy", mine.effective_error,
+        close("error of effective accuracy", interval.effective_error,
               0.0 if simulated is None else simulated.effective_half_width, _SAME_RUNS),
-        *(close(f"{what}, {end} end", getattr(mine, name)[i], getattr(other, name)[i], tolerance)
+        *(close(f"{what}, {end} end", getattr(interval, name)[i], getattr(other, name)[i],
+                tolerance)
           for name, what in (("violation_rate", "violation rate"),
                              ("effective_accuracy", "effective accuracy"))
           for i, end in enumerate(("lower", "upper"))),

@@ -90,7 +90,7 @@ def worker_claims(
                 f"{where}: certificate.solver", InputFileError)
     plan = problem if policy.planned_factor == 1.0 else problem.slower(
         policy.planned_factor, problem.slack_ms)
-    made, certificate = _solved_again(policy, problem, plan)
+    again, certificate = _solved_again(policy, problem, plan)
     table = _table_check(policy, plan)
     # The rest is derived from the table's choices, which the model has to allow.
     if not table.holds:
@@ -104,7 +104,7 @@ def worker_claims(
     )
     if policy.budget is not None:
         return (table, _overflow_check(policy, problem),
-                *budget_checks(policy, made.expectations().interval, own_arrivals),
+                *budget_checks(policy, again.expectations().interval, own_arrivals),
                 *replay_checks(policy, own_arrivals),
                 *bounds,
                 close("gain", policy.certificate.gain, certificate.gain, tolerance),
@@ -115,7 +115,7 @@ def worker_claims(
                     *certificate_checks(policy.certificate, certificate, tolerance)]
     if policy.replay is None and derived.overloaded:
         again_checks += solved_again_checks(
-            policy.expectations, made.expectations(capacity_qps=capacity, upper_bound=bound),
+            policy.expectations, again.expectations(capacity_qps=capacity, upper_bound=bound),
             tolerance)
     # From here on: figures that are made again are held to the tolerance as it is.
     if derived.overloaded:
@@ -263,10 +263,10 @@ def _stationary(
 
 def _long_run(chain: csr_array, start: FloatArray) -> FloatArray:
     """Stationary law by power iteration; directly where the chain hardly mixes."""
-    found = power_iteration(chain, max_iterations=_POWER_STEPS, start=start)
-    if not found.converged:
-        found = stationary_distribution(chain, start=start)
-    return found.distribution
+    solution = power_iteration(chain, max_iterations=_POWER_STEPS, start=start)
+    if not solution.converged:
+        solution = stationary_distribution(chain, start=start)
+    return solution.distribution
 
 
 def _rate_checks(
@@ -287,15 +287,15 @@ def _rate_checks(
 def _expectation_checks(
     stated: Expectations, derived: Expectations, tolerance: float
 ) -> list[Check]:
-    mine, other = stated.per_decision, derived.per_decision
+    per_decision, other = stated.per_decision, derived.per_decision
     loose = _LOOSER * tolerance
     if derived.overloaded:
         loose = max(loose, _BEYOND_THE_TABLE)
     models = sorted({*stated.model_share, *derived.model_share})
     return [
-        accuracy_check("accuracy per decision", mine.accuracy, other.accuracy,
+        accuracy_check("accuracy per decision", per_decision.accuracy, other.accuracy,
                         1.0 - other.violation_rate, tolerance),
-        close("violation rate per decision", mine.violation_rate, other.violation_rate,
+        close("violation rate per decision", per_decision.violation_rate, other.violation_rate,
                tolerance),
         close("utilisation", stated.utilisation, derived.utilisation, loose),
         close("full queue rate", stated.full_queue_rate, derived.full_queue_rate, loose),
@@ -324,9 +324,9 @@ def _spread_checks(
         for level, value in ((0.5, claimed.p50), (0.99, claimed.p99)):
             below = float(probabilities[values < value].sum())
             within = float(probabilities[values <= value].sum())
-            found = float(values[min(int(np.searchsorted(upto, level)), len(values) - 1)])
+            quantile = float(values[min(int(np.searchsorted(upto, level)), len(values) - 1)])
             checks.append(
-                Check(f"{what} p{100 * level:.0f}", value, found,
+                Check(f"{what} p{100 * level:.0f}", value, quantile,
                       level - within <= tolerance and below - level <= tolerance)
             )
     return checks

@@ -46,10 +46,10 @@ def replay_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Chec
     warm_up_slos = stated.warm_up_slos or SETTLES
     if not settles(policy.load_qps, policy.slo_ms, warm_up_slos):
         return (Check("warm-up of the replay (SLOs)", warm_up_slos, None, False),)
-    found, replay = measured(policy, queries=stated.queries, runs=stated.runs,
-                             seed=stated.seed, own_arrivals=own_arrivals,
-                             workers=stated.workers, warm_up_slos=stated.warm_up_slos)
-    same = as_stated_by(policy, found, replay)
+    replayed, replay = measured(policy, queries=stated.queries, runs=stated.runs,
+                                seed=stated.seed, own_arrivals=own_arrivals,
+                                workers=stated.workers, warm_up_slos=stated.warm_up_slos)
+    same = as_stated_by(policy, replayed, replay)
     replay = same.replay or replay
     # As long as the replay, which may have to see bursts.
     other = played(policy, queries=max(_QUERIES, stated.queries), own_arrivals=own_arrivals,
@@ -71,7 +71,7 @@ def replay_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Chec
         reasons, other = _limit(policy, other["violation_rate"])
         checks += reasons
     for name in sorted({*stated.half_widths, *replay.half_widths}):
-        figure, derived = (figure_of(one.expectations, name) for one in (policy, same))
+        figure, derived = (figure_of(source.expectations, name) for source in (policy, same))
         checks += [_exactly(f"expected {_words(name)}", figure, derived),
                    _exactly(f"replay: half-width of {_words(name)}",
                             stated.half_widths.get(name), replay.half_widths.get(name))]
@@ -159,12 +159,12 @@ def played(
     Parameters are those of :func:`ramsis.synthesis.simulated.measured`.
     """
     document = policy.to_document()
-    process = Arrivals.of(policy.arrivals, own=own_arrivals).drawn(policy.load_qps)
+    process = Arrivals.of(policy.arrivals, own_arrivals=own_arrivals).drawn(policy.load_qps)
     since_ms = warm_up_slos * policy.slo_ms
     waiting = math.ceil(policy.load_qps / 1000.0 * policy.slo_ms) * (policy.late == "drop")
     until_ms = since_ms + 1000.0 * queries / runs / policy.load_qps
-    share = np.array([one.share for one in policy.classes])
-    slo_ms = np.array([one.slo_ms for one in policy.classes])
+    share = np.array([slo_class.share for slo_class in policy.classes])
+    slo_ms = np.array([slo_class.slo_ms for slo_class in policy.classes])
     seen: dict[str, list[float]] = {}
     for run in range(runs):
         rng = np.random.default_rng(seed + run)

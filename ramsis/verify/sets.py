@@ -53,12 +53,14 @@ def _checks(level: Level[Policy], policies: PolicySet[Policy], tolerance: float)
     if len(level.stations) == 1:  # the rest is what its policy says
         return checks + _way_checks(level, at)
     checks += [close(f"share of the class of {slo_ms:g} ms {at}", 1.0, math.fsum(
-        one.share.get(slo_ms, 0.0) for one in level.stations), _ROUNDING) for slo_ms in classes]
-    checks += [close(f"load of {one.name} {at}", one.load_qps, level.load_qps * math.fsum(
-        share * classes[slo_ms] for slo_ms, share in one.share.items()),
-        _ROUNDING * level.load_qps) for one in level.stations]
-    derived = rates_of((one.load_qps / level.load_qps, one.policy) for one in level.stations)
-    overloaded = any(one.policy.expectations.overloaded for one in level.stations)
+        station.share.get(slo_ms, 0.0) for station in level.stations), _ROUNDING)
+               for slo_ms in classes]
+    checks += [close(f"load of {station.name} {at}", station.load_qps, level.load_qps * math.fsum(
+        share * classes[slo_ms] for slo_ms, share in station.share.items()),
+        _ROUNDING * level.load_qps) for station in level.stations]
+    derived = rates_of((station.load_qps / level.load_qps, station.policy)
+                       for station in level.stations)
+    overloaded = any(station.policy.expectations.overloaded for station in level.stations)
     stated = level.expected
     return [
         *checks,
@@ -76,9 +78,10 @@ def _worker_checks(
     level: Level[Policy], worker_types: Mapping[str, int], at: str
 ) -> list[Check]:
     """Whether the stations of types that serve at all have all their workers."""
-    stations = [(one.worker_types, one.workers) for one in level.stations]
+    stations = [(station.worker_types, station.workers) for station in level.stations]
     return [close(f"workers of {'+'.join(types)} {at}", sum(worker_types[name] for name in types),
-                  sum(workers for own, workers in stations if own == types), 0.0)
+                  sum(workers for station_types, workers in stations if station_types == types),
+                  0.0)
             for types in dict.fromkeys(types for types, _ in stations)]
 
 
@@ -87,11 +90,11 @@ def _bound_check(level: Level[Policy], policies: PolicySet[Policy], at: str) -> 
     claim, stated = f"upper bound {at}", level.expected.get("upper_bound")
     longest_ms = max(policies.slo_classes)
     times: dict[tuple[str, ...], ServiceTimes] = {}
-    for one in level.stations:
-        if one.policy.slo_ms == longest_ms:
-            times[one.worker_types] = service_times_of(one.policy)
-    known = {name for types in times for name in types}
-    if stated is None or known != set(policies.worker_types):
+    for station in level.stations:
+        if station.policy.slo_ms == longest_ms:
+            times[station.worker_types] = service_times_of(station.policy)
+    type_names = {name for types in times for name in types}
+    if stated is None or type_names != set(policies.worker_types):
         promised = level.expected["expected_effective_accuracy"]
         return Check(claim, stated, promised, stated is None or stated >= promised - _ROUNDING)
     bound = fluid_bound(
@@ -106,23 +109,25 @@ def _way_checks(level: Level[Policy], at: str) -> list[Check]:
     stated = level.expected
     if stated.get("shared_effective_accuracy") is None:
         return []
-    several = [one for one in level.stations if len(one.policy.classes) > 1]
-    of_one = [one.worker_types for one in level.stations if len(one.policy.classes) == 1]
+    several = [station for station in level.stations if len(station.policy.classes) > 1]
+    of_one = [station.worker_types
+              for station in level.stations if len(station.policy.classes) == 1]
     divided = {types for types in of_one if of_one.count(types) > 1}
     if several and divided:  # some types do this, some that
         return []
     chosen, other = ("shared", "apart") if several else ("apart", "shared")
     # As the choice between the two ways was made.
-    found = [(one.load_qps / level.load_qps,
-              simulated(one.policy, queries=QUERIES, runs=RUNS, seed=SEED))
-             for one in level.stations]
+    replays = [(station.load_qps / level.load_qps,
+                simulated(station.policy, queries=QUERIES, runs=RUNS, seed=SEED))
+               for station in level.stations]
     derived = {
-        "effective_accuracy": math.fsum(share * one.effective_accuracy for share, one in found),
-        "violation_rate": math.fsum(share * one.violation_rate for share, one in found)}
+        "effective_accuracy": math.fsum(share * result.effective_accuracy
+                                        for share, result in replays),
+        "violation_rate": math.fsum(share * result.violation_rate for share, result in replays)}
     price = level.stations[0].policy.violation_price
     gains = {way: stated[f"{way}_effective_accuracy"] - price * stated[f"{way}_violation_rate"]
              for way in (chosen, other)}
-    budget = any(one.policy.budget for one in level.stations)
+    budget = any(station.policy.budget for station in level.stations)
     return [
         *([] if budget else [
             close(f"{chosen} {name.replace('_', ' ')} {at}", stated[f"{chosen}_{name}"], value,

@@ -105,7 +105,7 @@ def _batches_of(document: Document) -> _Batches:
         size.append(batch)
         accuracy.append(model["accuracy"])
         times = model["quantiles_ms"][batch - 1] if drawn else [model["latency_ms"][batch - 1]]
-        time_ms.append([one + extra_ms for one in times])
+        time_ms.append([time + extra_ms for time in times])
     count = len(time_ms[0])
     levels = document.get("quantile_levels") or ((np.arange(count) + 0.5) / count).tolist()
     return _Batches(np.array(size), np.array(accuracy), np.array(time_ms),
@@ -168,54 +168,56 @@ def figures(document: Document, chance: Chance, since_ms: float, until_ms: float
     played = play(document, chance)
     arrived = (chance.arrival_ms >= since_ms) & (chance.arrival_ms < until_ms)
     in_time = played.earned[arrived] > 0.0
-    found = {"violation_rate": 1.0 - float(in_time.mean()),
-             "effective_accuracy": float(played.earned[arrived].mean())}
+    summary = {"violation_rate": 1.0 - float(in_time.mean()),
+               "effective_accuracy": float(played.earned[arrived].mean())}
     if in_time.any():
-        found["accuracy"] = found["effective_accuracy"] / float(in_time.mean())
+        summary["accuracy"] = summary["effective_accuracy"] / float(in_time.mean())
     took_ms = (played.answer_ms - chance.arrival_ms)[arrived]
     took_ms = took_ms[np.isfinite(took_ms)]
     if len(took_ms):
-        found["response_mean_ms"] = float(took_ms.mean())
-        found |= {f"response_p{level}_ms": float(np.percentile(took_ms, level))
-                  for level in (50, 95, 99)}
+        summary["response_mean_ms"] = float(took_ms.mean())
+        summary |= {f"response_p{level}_ms": float(np.percentile(took_ms, level))
+                    for level in (50, 95, 99)}
     began = (played.at_ms >= since_ms) & (played.at_ms < until_ms)
     batch = np.isfinite(played.end_ms)
     busy_ms = (np.minimum(played.end_ms[batch], until_ms)
                - np.maximum(played.at_ms[batch], since_ms)).clip(min=0.0)
-    found["utilisation"] = float(busy_ms.sum()) / (until_ms - since_ms) / document["workers"]
-    found |= _of_decisions(document, played, began)
-    return found
+    summary["utilisation"] = float(busy_ms.sum()) / (until_ms - since_ms) / document["workers"]
+    summary |= _of_decisions(document, played, began)
+    return summary
 
 
 def _of_decisions(
     document: Document, played: Replayed, began: BoolArray
 ) -> dict[str, float]:
     """Means over the decisions, and over the requests served."""
-    found: dict[str, float] = {}
+    values_by_name: dict[str, float] = {}
     queued, slack_ms, code = played.queued[began], played.slack_ms[began], played.code[began]
     if not len(queued):
-        return found
+        return values_by_name
     longest = document["table"]["axes"]["queued"][-1]
     for name, values in (("queue_length", queued), ("slack_ms", slack_ms)):
-        found[f"{name}.mean"] = float(values.mean())
-        found |= {f"{name}.p{level}": float(np.percentile(values, level)) for level in (50, 99)}
-    found["full_queue_rate"] = float((queued > longest).mean())
+        values_by_name[f"{name}.mean"] = float(values.mean())
+        values_by_name |= {f"{name}.p{level}": float(np.percentile(values, level))
+                           for level in (50, 99)}
+    values_by_name["full_queue_rate"] = float((queued > longest).mean())
     took_ms = (played.end_ms - played.at_ms)[began]
     met = took_ms <= slack_ms + 2.0 * _TOLERANCE_MS  # never for a drop
-    found["per_decision.violation_rate"] = 1.0 - float(met.mean())
+    values_by_name["per_decision.violation_rate"] = 1.0 - float(met.mean())
     actions = np.array(document["table"]["actions"])
     accuracy = np.array([model["accuracy"] for model in document["models"]])
     if met.any():
-        found["per_decision.accuracy"] = float(accuracy[actions[code[met], 0]].mean())
+        values_by_name["per_decision.accuracy"] = float(accuracy[actions[code[met], 0]].mean())
     ran = actions[code[code >= 0]]
     if len(ran):
         size = np.repeat(ran[:, 1], ran[:, 1])  # of each request's batch
-        found["batch_size.mean"] = float(size.mean())
-        found |= {f"batch_size.p{level}": float(np.percentile(size, level)) for level in (50, 99)}
+        values_by_name["batch_size.mean"] = float(size.mean())
+        values_by_name |= {f"batch_size.p{level}": float(np.percentile(size, level))
+                           for level in (50, 99)}
         for m, model in enumerate(document["models"]):
-            found[f"model_share.{model['name']}"] = float(
+            values_by_name[f"model_share.{model['name']}"] = float(
                 ran[ran[:, 0] == m, 1].sum() / len(size))
-    return found
+    return values_by_name
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

@@ -51,13 +51,13 @@ def solved_again_checks(
         Check("overloaded", float(stated.overloaded), float(again.overloaded),
               stated.overloaded == again.overloaded),
     ]
-    mine, other = stated.per_decision, again.per_decision
+    per_decision, other = stated.per_decision, again.per_decision
     models = sorted({*stated.model_share, *again.model_share})
     checks = [
         *rates,
-        accuracy_check("accuracy per decision", mine.accuracy, other.accuracy,
+        accuracy_check("accuracy per decision", per_decision.accuracy, other.accuracy,
                        1.0 - other.violation_rate, tolerance),
-        close("violation rate per decision", mine.violation_rate, other.violation_rate,
+        close("violation rate per decision", per_decision.violation_rate, other.violation_rate,
               tolerance),
         close("utilisation", stated.utilisation, again.utilisation, tolerance),
         close("full queue rate", stated.full_queue_rate, again.full_queue_rate, tolerance),

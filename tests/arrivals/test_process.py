@@ -112,7 +112,7 @@ def test_a_callable_that_makes_no_process_is_refused_when_it_is_used(name: str) 
 def test_a_process_can_be_made_again_from_its_description(process: ArrivalProcess) -> None:
     description = describe_process(process)
     own = description["process"] if ":" in description["process"] else None
-    assert Arrivals.of(description, own=own)(80.0) == process
+    assert Arrivals.of(description, own_arrivals=own)(80.0) == process
 
 
 def test_a_description_without_a_process_is_refused() -> None:
@@ -166,16 +166,16 @@ def test_a_module_is_not_imported_on_a_files_word(tmp_path: Path,
     monkeypatch.syspath_prepend(tmp_path)
     for own in (None, f"{HERE}:Wrapped"):
         with pytest.raises(InvalidValueError, match=r"not imported.*--arrivals planted:X"):
-            Arrivals.of({"process": "planted:X"}, own=own)(80.0)
+            Arrivals.of({"process": "planted:X"}, own_arrivals=own)(80.0)
     assert "planted" not in sys.modules
 
 
 def test_parameters_reach_a_factory_of_ones_own_or_are_refused() -> None:
     name = f"{HERE}:Described"
-    made = Arrivals.of({"process": name, "depth": 3.0}, own=name)(80.0)
+    made = Arrivals.of({"process": name, "depth": 3.0}, own_arrivals=name)(80.0)
     assert made == Described(80.0, 3.0)
     with pytest.raises(InvalidValueError, match=r"takes load_qps, width"):
-        Arrivals.of({"process": name, "width": 3.0}, own=name)(80.0)
+        Arrivals.of({"process": name, "width": 3.0}, own_arrivals=name)(80.0)
 
 
 def test_a_process_of_another_rate_than_its_load_is_refused() -> None:

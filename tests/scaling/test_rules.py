@@ -324,13 +324,13 @@ def test_the_cheapest_that_meets_the_target(
             if run.violation_rate <= 0.02}
     assert 0 < len(good) < len(runs)
     found = tune(
-        "hpa", times, tables, target, FleetTerms(**FLEET), known={"rate_per_worker_qps": 250.0},
+        "hpa", times, tables, target, FleetTerms(**FLEET), defaults={"rate_per_worker_qps": 250.0},
         grid=grid)
     assert found["target"] == min(good, key=good.__getitem__)
     # If none does, the one with the fewest violations.
     none = tune(
         "hpa", times, tables, Targets(max_violation=0.0, min_accuracy=1.0), FleetTerms(**FLEET),
-        known={"rate_per_worker_qps": 250.0}, grid=grid)
+        defaults={"rate_per_worker_qps": 250.0}, grid=grid)
     fewest = min(run.violation_rate for run in runs.values())
     assert runs[none["target"]].violation_rate == fewest
 
@@ -351,7 +351,7 @@ def test_tuning_ends_no_worse_than_the_defaults(
         return not met, run.worker_s if met else run.violation_rate
 
     monkeypatch.setattr(tuning, "tunable", lambda name: tunable(name)[:2])
-    assert rank(tune(name, times, tables, target, FleetTerms(**FLEET), known=known)) <= rank({})
+    assert rank(tune(name, times, tables, target, FleetTerms(**FLEET), defaults=known)) <= rank({})
 
 
 def test_the_smallest_static_fleet(tables: DecisionTables, times: np.ndarray) -> None:

@@ -61,10 +61,10 @@ class Trace:
     spread_ms: FloatArray | None = None
 
     @classmethod
-    def of_arrivals(cls, format: str, found: Arrived, *notes: str) -> Trace:
+    def of_arrivals(cls, format: str, arrived: Arrived, *notes: str) -> Trace:
         """Return the trace of arrivals in a file."""
-        return cls(format, found.times_ms, notes=notes, clock=found.clock,
-                   spread_ms=found.spread_ms)
+        return cls(format, arrived.times_ms, notes=notes, clock=arrived.clock,
+                   spread_ms=arrived.spread_ms)
 
 
 @dataclass(frozen=True)
@@ -219,10 +219,10 @@ def _table(path: Path, format: str, unit: str | None) -> Trace:
                               ",", in_any_order=True), str(path))
             first += 1
         reader.add(first, text)
-    found = None if reader is None else reader.arrivals()
-    if reader is None or found is None or not len(found.times_ms):
+    arrived = None if reader is None else reader.arrivals()
+    if reader is None or arrived is None or not len(arrived.times_ms):
         raise InputFileError("no requests", where=str(path), allowed="lines below the header")
-    return Trace.of_arrivals(format, found, *_sorted(reader.went_back))
+    return Trace.of_arrivals(format, arrived, *_sorted(reader.went_back))
 
 
 def _require(names: Sequence[str], wanted: Sequence[str], where: str) -> None:

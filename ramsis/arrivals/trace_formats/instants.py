@@ -64,17 +64,17 @@ def iso_text(text: str) -> str:
     """
     if len(text) > _LONGEST_DATE or _ISO.fullmatch(text):
         return text
-    found = next((found for form in _DATES if (found := form.fullmatch(text))), None)
-    if found is None:
+    match = next((match for form in _DATES if (match := form.fullmatch(text))), None)
+    if match is None:
         return text
-    month = found["month"].lower()[:3]
+    month = match["month"].lower()[:3]
     if month.isalpha():
         if month not in _MONTHS:
             return text
         month = f"{_MONTHS.index(month) + 1:02d}"
-    clock = found["clock"] if found["clock"].count(":") == 2 else found["clock"] + ":00"
-    zone = "Z" if found["zone"] in ("UTC", "GMT") else found["zone"] or ""
-    return f"{found['year']}-{month}-{int(found['day']):02d}T{clock}{zone}"
+    clock = match["clock"] if match["clock"].count(":") == 2 else match["clock"] + ":00"
+    zone = "Z" if match["zone"] in ("UTC", "GMT") else match["zone"] or ""
+    return f"{match['year']}-{month}-{int(match['day']):02d}T{clock}{zone}"
 
 
 def is_iso(text: str) -> bool:

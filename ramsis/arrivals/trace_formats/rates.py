@@ -81,7 +81,7 @@ def _sums(
 
 def read_function_minutes(path: Path) -> NDArray[np.float64]:
     """Invocations of each function in each minute, shape (functions, minutes)."""
-    found: list[list[float]] = []
+    minutes: list[list[float]] = []
     columns: list[int] = []
     for first, text in blocks(path):
         for line, content in lines_of(text, first):
@@ -98,10 +98,10 @@ def read_function_minutes(path: Path) -> NDArray[np.float64]:
                     raise InputFileError("not a count",
                                          where=f"{path}: line {line}, minute {minute}",
                                          value=count, allowed="a finite number >= 0")
-            found.append(counts)
-    if not found:
+            minutes.append(counts)
+    if not minutes:
         raise InputFileError("empty trace", where=str(path), allowed="a function with invocations")
-    return np.array(found)
+    return np.array(minutes)
 
 
 def read_second_rates(path: Path, column: str | None) -> NDArray[np.float64]:

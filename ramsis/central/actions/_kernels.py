@@ -137,7 +137,7 @@ def _after_last_kept(
             if left < 0:
                 continue
             # All bins of a queue together, so that one pass over the arrivals serves them.
-            found = 0
+            count = 0
             for j in range(from_bin[n], upto[n] + 1):
                 if model.in_time[n, a, j] == 0.0:
                     continue
@@ -145,15 +145,15 @@ def _after_last_kept(
                     result[n, a, j] = anew[a]
                     continue
                 for part in range(parts.size):
-                    head_ms[found * parts.size + part] = (
+                    head_ms[count * parts.size + part] = (
                         model.slo_ms - model.age_ms[n, j] * model.left_age[n, a, part])
-                where[found] = j
-                found += 1
-            if found == 0:
+                where[count] = j
+                count += 1
+            if count == 0:
                 continue
             worth = _expected(after[left:], arrivals[a, :most], model.spacing_ms[a],
-                              head_ms[: found * parts.size], model.slack_ms, per_ms, even)
-            for i in range(found):
+                              head_ms[: count * parts.size], model.slack_ms, per_ms, even)
+            for i in range(count):
                 value = -cost[a]
                 for part in range(parts.size):
                     value += parts[part] * worth[i * parts.size + part]
@@ -366,13 +366,13 @@ def _improve_level(
                     q = best[d, jj] - price * (queue[n] - queue[d])
                     if q > top + _ROUNDING:
                         top, level, at = q, d, jj
-            known, kept = to[n, j], action[n, j]
+            n_after, kept = to[n, j], action[n, j]
             if kept < 0:
-                stays = wait[known]
+                stays = wait[n_after]
             else:
-                jj = after_drop[n, known, j]
-                stays = earned[known, kept, jj] + after[known, kept, jj if kept_age else 0]
-            stays -= price * (queue[n] - queue[known])
+                jj = after_drop[n, n_after, j]
+                stays = earned[n_after, kept, jj] + after[n_after, kept, jj if kept_age else 0]
+            stays -= price * (queue[n] - queue[n_after])
             if stays == -np.inf or top > stays + _TIE * (1.0 + abs(stays)):
                 to[n, j], action[n, j] = level, -1 if waits[level, at] else _first_best(
                     earned, after, level, at, best[level, at])

@@ -127,16 +127,16 @@ class Chain:
         if visits is None:
             return None
         model, (parts, last) = self.model, self._parts(np.maximum(visits, 0.0))
-        found = _kernels.rates(model, self.to, self.action, parts, last)
-        started = max(float(found.batches.sum()), 1e-300)
+        rates = _kernels.rates(model, self.to, self.action, parts, last)
+        started = max(float(rates.batches.sum()), 1e-300)
         return SteadyState(
             gain=float(visits @ self._system.constant) / model.load,
-            started=found.batches / model.load,
-            in_time=found.in_time / model.load,
-            dropped=found.dropped / model.load,
-            overflow=found.overflow / model.load,
-            queue=found.queue / started,
-            late_share=found.mean_late / started,
+            started=rates.batches / model.load,
+            in_time=rates.in_time / model.load,
+            dropped=rates.dropped / model.load,
+            overflow=rates.overflow / model.load,
+            queue=rates.queue / started,
+            late_share=rates.mean_late / started,
             restart=model.restart / model.load,
         )
 
@@ -144,24 +144,25 @@ class Chain:
         """The values, with the gain in place of that of home, or the visits of the rows."""
         system, model = self._system, self.model
         if self._sparse is not None:
-            found = self._sparse.solved(turned=turned, exact=exact)
+            solution = self._sparse.solved(turned=turned, exact=exact)
         else:
             try:
                 if self._levels is None:
                     self._levels = eliminated(
                         system, len(model.idle), *model.slack_probability.shape[1:])
-                found = (_by_levels.visits if turned else _by_levels.values)(system, self._levels)
+                solution = (_by_levels.visits if turned else _by_levels.values)(system,
+                                                                                self._levels)
             except np.linalg.LinAlgError:  # exactly singular
                 return None
-        if found is None or not np.isfinite(found).all():
+        if solution is None or not np.isfinite(solution).all():
             return None
         if self._sparse is None or self._sparse.direct:
             scale = 2.0 if turned else 1.0 + float(np.abs(system.constant).max())
-            if _kernels.off(system, found, self._home, turned) > _RESIDUAL * scale:
+            if _kernels.off(system, solution, self._home, turned) > _RESIDUAL * scale:
                 return None
         if self._sparse is not None:
-            self._sparse.found[turned] = found.copy()
-        return found
+            self._sparse.found[turned] = solution.copy()
+        return solution
 
     def _parts(self, solution: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Of waiting and both kinds of deciding (3, I, N); of deciding, one worker idle (N, J)."""
@@ -210,9 +211,9 @@ class _Sparse:
             right[self._home] = 1.0
         factors = self._factors
         if factors is not None and not self.direct and factors.large:
-            found = _by_steps(matrix, right, factors, turned, exact, self.found.get(turned))
-            if found is not None:
-                return found
+            solution = _by_steps(matrix, right, factors, turned, exact, self.found.get(turned))
+            if solution is not None:
+                return solution
         if not self.direct:
             try:
                 self._factors, self.direct = _Factors(self._matrix), True
@@ -249,8 +250,8 @@ def _by_steps(
         return None
     product = LinearOperator(matrix.shape, dtype=float,
                              matvec=lambda x: factors.solve(matrix @ x, turned))
-    found, _ = gmres(product, first, x0=first if near is None else near, rtol=exact,
-                     restart=_STEPS, maxiter=1)
-    off = factors.solve(right - matrix @ found, turned)
-    far = float(np.abs(off).max()) > _SPARE * exact * float(np.abs(found).max())
-    return None if far else np.asarray(found + off)
+    solution, _ = gmres(product, first, x0=first if near is None else near, rtol=exact,
+                        restart=_STEPS, maxiter=1)
+    off = factors.solve(right - matrix @ solution, turned)
+    far = float(np.abs(off).max()) > _SPARE * exact * float(np.abs(solution).max())
+    return None if far else np.asarray(solution + off)

@@ -23,19 +23,20 @@ def values(system: System, levels: Levels) -> FloatArray:
     size, top = idle * lengths, idle - 1
     home = top * lengths
     result = np.zeros(system.constant.size)
-    found = np.linalg.solve(last, right)
-    put(found[:lengths], result[size + lengths :])
-    found = found[lengths:]
+    solution = np.linalg.solve(last, right)
+    put(solution[:lengths], result[size + lengths :])
+    solution = solution[lengths:]
     for i in range(1, idle):
         if i > 1:
-            known = np.ones(sizes[i - 1, 1] + 1)
+            values_below = np.ones(sizes[i - 1, 1] + 1)
             for n in range(lengths):
                 if needed[i - 1, n] >= 0:
-                    known[needed[i - 1, n]] = result[size + (i - 1) * lengths + n]
-            found = numbers[place[i, 2] : place[i, 3]].reshape((sizes[i, 0], known.size)) @ known
+                    values_below[needed[i - 1, n]] = result[size + (i - 1) * lengths + n]
+            matrix = numbers[place[i, 2] : place[i, 3]].reshape((sizes[i, 0], values_below.size))
+            solution = matrix @ values_below
         for n in range(lengths):
             if waits[i, n] >= 0:
-                result[i * lengths + n] = found[waits[i, n]]
+                result[i * lengths + n] = solution[waits[i, n]]
         # At the top level the place of home, whose value is 0, holds the gain.
         gain, result[home] = result[home], 0.0
         if i > 1:
@@ -76,10 +77,10 @@ def visits(system: System, levels: Levels) -> FloatArray:
         unit[lengths] = 1.0
     else:
         put(gain[:lengths], unit)
-    found = np.linalg.solve(last.T.copy(), unit)
-    left = 1.0 - (found * cost).sum()  # of the unit of time
-    put(found[:lengths], result[size + lengths :])
-    found = found[lengths:]
+    frequency = np.linalg.solve(last.T.copy(), unit)
+    left = 1.0 - (frequency * cost).sum()  # of the unit of time
+    put(frequency[:lengths], result[size + lengths :])
+    frequency = frequency[lengths:]
     for i in range(1, idle):
         if i > 1:
             w, d = sizes[i]
@@ -97,9 +98,9 @@ def visits(system: System, levels: Levels) -> FloatArray:
                 waiting[0] = left
             matrix = numbers[place[i, 0] : place[i, 1]].reshape((w, w))
             taken = numbers[place[i, 1] : place[i, 2]].reshape((w, d))
-            found = np.linalg.solve(matrix.T.copy(), waiting)
-            left -= found.sum()
-            more = taken.T.copy() @ found
+            frequency = np.linalg.solve(matrix.T.copy(), waiting)
+            left -= frequency.sum()
+            more = taken.T.copy() @ frequency
             for n in range(lengths):
                 if needed[i, n] >= 0:
                     come[n] += more[needed[i, n]]
@@ -107,7 +108,7 @@ def visits(system: System, levels: Levels) -> FloatArray:
             put(come, result[size + i * lengths :])
         for n in range(lengths):
             if waits[i, n] >= 0:
-                result[i * lengths + n] = found[waits[i, n]]
+                result[i * lengths + n] = frequency[waits[i, n]]
     for s in range(lengths, size):
         for x in range(start[s] + 1, end[s]):
             if column[x] >= 2 * size:

@@ -122,7 +122,7 @@ def _waiting_rows(model: CentralArrays, system: System, e: int) -> int:
     lengths = queue.size
     size = idle.size * lengths
     for s in range(size):
-        i, n, own = s // lengths, s % lengths, e
+        i, n, entry = s // lengths, s % lengths, e
         e = _start_row(start, column, weight, s, e)
         if i > 0:
             cost[s] = 1.0
@@ -141,7 +141,7 @@ def _waiting_rows(model: CentralArrays, system: System, e: int) -> int:
                 rate = model.leave * busy / (idle[i + 1] - idle[i])
                 e = _write(column, weight, e, size + s + lengths, -rate)
                 total += rate
-            weight[own] = total
+            weight[entry] = total
         end[s] = e
     return e
 
@@ -335,21 +335,21 @@ def _anew_row(model: CentralArrays, a: int, system: System, e: int) -> int:
 def off(system: System, solution: FloatArray, home: int, turned: bool) -> float:
     """How far a solution of the system, or of the transposed one, is off at most."""
     start, end, column, weight, constant, cost = system
-    rest = np.zeros(constant.size)
+    residual = np.zeros(constant.size)
     if turned:
-        rest[home] = 1.0
+        residual[home] = 1.0
         for r in range(constant.size):
-            rest[home] -= cost[r] * solution[r]
+            residual[home] -= cost[r] * solution[r]
             for x in range(start[r], end[r]):
                 if column[x] != home:
-                    rest[column[x]] -= weight[x] * solution[r]
+                    residual[column[x]] -= weight[x] * solution[r]
     else:
         for r in range(constant.size):
-            rest[r] = constant[r] - cost[r] * solution[home]
+            residual[r] = constant[r] - cost[r] * solution[home]
             for x in range(start[r], end[r]):
                 if column[x] != home:
-                    rest[r] -= weight[x] * solution[column[x]]
-    return float(np.abs(rest).max())
+                    residual[r] -= weight[x] * solution[column[x]]
+    return float(np.abs(residual).max())
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

@@ -112,20 +112,20 @@ def _deciding(
         for x in range(start[r] + 1, end[r]):
             m = column[x] - size - i * lengths
             if m >= 0:
-                known, share = needed[i, m], weight[x]
+                row, share = needed[i, m], weight[x]
                 for c in range(wait_end):
-                    by[k, c] -= share * by[known, c]
+                    by[k, c] -= share * by[row, c]
                 for c in range(w, below_end):
-                    by[k, c] -= share * by[known, c]
-                by[k, width - 1] -= share * by[known, width - 1]
+                    by[k, c] -= share * by[row, c]
+                by[k, width - 1] -= share * by[row, width - 1]
             elif m >= -lengths:
                 by[k, w + needed[i - 1, m + lengths]] -= weight[x]
             # Home's value is 0, so it has no column.
             elif not (i == idle - 1 and m == -size):
                 by[k, waits[i, m + size]] -= weight[x]
-        own = weight[start[r]]
+        pivot = weight[start[r]]
         for c in range(width):
-            by[k, c] /= own
+            by[k, c] /= pivot
     return by[:, :w].copy(), by[:, w:].copy()
 
 
@@ -189,7 +189,7 @@ def _wait(
     start, end, column, weight, constant, _ = system
     (top, lengths), (ends, gain), (matrix, taken, right) = shape, above, row
     size, s = (top + 1) * lengths, i * lengths + n
-    own, d = waits[i, n], taken.size
+    row_here, d = waits[i, n], taken.size
     right[-1] += constant[s]
     if i == top:
         matrix[0] += 1.0
@@ -197,7 +197,7 @@ def _wait(
         taken -= gain[:d]
         right[-1] -= gain[d]
     if not (i == top and n == 0):
-        matrix[own] += weight[start[s]]
+        matrix[row_here] += weight[start[s]]
     for x in range(start[s] + 1, end[s]):
         c = column[x]
         # Deciding after an arrival is no unknown: its row is put in.
@@ -216,8 +216,8 @@ def _wait(
         elif c // lengths == top + 1 + i:
             taken[needed[i, n]] -= weight[x]
         else:
-            taken -= weight[x] * ends[own, :d]
-            right[-1] -= weight[x] * ends[own, d]
+            taken -= weight[x] * ends[row_here, :d]
+            right[-1] -= weight[x] * ends[row_here, d]
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

@@ -24,30 +24,31 @@ def profiles_of(
     models : sequence of str, optional
         Models to keep; of several profiles each keeps those that it has. All by default.
     """
-    found = {file: profiles.load(file) for file in profile_names.values.values()}
+    sets = {file: profiles.load(file) for file in profile_names.values.values()}
     return {file: profile.with_overhead(overhead_ms)
-            for file, profile in _kept(found, models).items()}
+            for file, profile in _kept(sets, models).items()}
 
 
 def _kept(
-    found: Mapping[str, ProfileSet], models: Sequence[str] | None
+    sets: Mapping[str, ProfileSet], models: Sequence[str] | None
 ) -> Mapping[str, ProfileSet]:
     if models is None:
-        return found
-    known = list(dict.fromkeys(one.name for profile in found.values() for one in profile.models))
+        return sets
+    model_names = list(dict.fromkeys(model.name for profile in sets.values()
+                                     for model in profile.models))
     for name in models:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=3) or known
+        if name not in model_names:
+            near = difflib.get_close_matches(name, model_names, n=3) or model_names
             raise InvalidValueError("no such model in the profile", where="--models", value=name,
                                     allowed=", ".join(near))
     kept = {file: [model.name for model in profile.models if model.name in models]
-            for file, profile in found.items()}
+            for file, profile in sets.items()}
     for file, names in kept.items():
         if not names:
             raise InvalidValueError(f"the profile {file} has none of these models",
                                     where="--models", value=", ".join(models),
-                                    allowed=", ".join(model.name for model in found[file].models))
-    return {file: profile.subset(kept[file]) for file, profile in found.items()}
+                                    allowed=", ".join(model.name for model in sets[file].models))
+    return {file: profile.subset(kept[file]) for file, profile in sets.items()}
 
 
 def cluster_of(
@@ -67,8 +68,10 @@ def cluster_terms(cluster: Cluster) -> dict[str, Any]:
     """What rows say of a cluster."""
     return {
         "workers": cluster.workers, "slo_ms": cluster.slo_ms,
-        "worker_types": {one.name: one.count for one in cluster.worker_types},
-        "slo_classes": [{"slo_ms": one.slo_ms, "share": one.share} for one in cluster.classes],
+        "worker_types": {worker_type.name: worker_type.count
+                         for worker_type in cluster.worker_types},
+        "slo_classes": [{"slo_ms": slo_class.slo_ms, "share": slo_class.share}
+                        for slo_class in cluster.classes],
     }
 
 

@@ -54,7 +54,7 @@ _EXAMPLES = "Examples:\n"
 _BRIEF_EXAMPLES = 2
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
+def nearest(word: str, words: Iterable[str]) -> str | None:
     """The known word that a wrong one most likely stands for; None where none is near.
 
     >>> nearest("genrate", ["generate", "verify"])
@@ -62,10 +62,10 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     >>> nearest("cap", ["capacity", "generate"])
     'capacity'
     """
-    names = list(known)
-    found = difflib.get_close_matches(word, names, n=1)
+    names = list(words)
+    matches = difflib.get_close_matches(word, names, n=1)
     begins = [name for name in names if len(word) > 1 and name.startswith(word)]
-    return next(iter(found or begins), None)
+    return next(iter(matches or begins), None)
 
 
 def given_options(context: click.Context) -> list[click.Parameter]:
@@ -87,8 +87,8 @@ def refuse_options(names: Collection[str], why: str) -> None:
 
 def allow_options(names: Collection[str], why: str) -> None:
     """As :func:`refuse_options`, of all but these."""
-    known = {param.name or "" for param in click.get_current_context().command.params}
-    refuse_options(known.difference(names), why)
+    allowed = {param.name or "" for param in click.get_current_context().command.params}
+    refuse_options(allowed.difference(names), why)
 
 
 def by_option(message: str, options: Collection[str]) -> str:
@@ -99,11 +99,11 @@ def by_option(message: str, options: Collection[str]) -> str:
     >>> by_option("load_qps: not positive", ["--load"])
     '--load: not positive'
     """
-    name, colon, rest = message.partition(": ")
+    name, colon, text = message.partition(": ")
     named = f"--{name.replace('_', '-')}"
     for option in (named, re.sub("-(qps|ms|s)$", "", named)):
         if option in options:
-            return f"{option}{colon}{rest}"
+            return f"{option}{colon}{text}"
     return message
 
 
@@ -128,8 +128,8 @@ class Command(click.Command):
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """The options, with ``--settings`` and ``--help-all`` where there are more than a few."""
-        found = super().get_params(ctx)
-        return [*found[:-1], _SETTINGS, found[-1], _HELP_ALL] if self.more else found
+        params = super().get_params(ctx)
+        return [*params[:-1], _SETTINGS, params[-1], _HELP_ALL] if self.more else params
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the command line; what is refused is named as the option that said it."""
@@ -146,7 +146,7 @@ class Command(click.Command):
         try:
             yield
         except RamsisError as error:
-            options = {said for param in self.params for said in param.opts}
+            options = {name for param in self.params for name in param.opts}
             error.args = (by_option(str(error), options),)
             raise
 
@@ -168,14 +168,14 @@ class Command(click.Command):
         groups: dict[str, list[tuple[str, str]]] = {heading: [] for heading in _GROUPS}
         groups["Options"] = []
         left = 0
-        for one in self.get_params(ctx):
-            record = one.get_help_record(ctx)
-            if record is None or isinstance(one, click.Argument):  # those stand in the usage
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is None or isinstance(param, click.Argument):  # those stand in the usage
                 continue
-            if brief and one.opts[0] in self.more:
+            if brief and param.opts[0] in self.more:
                 left += 1
                 continue
-            heading = _HEADING.get(one.opts[0], "Options")
+            heading = _HEADING.get(param.opts[0], "Options")
             groups[heading].append((record[0], _first_clause(record[1]) if brief else record[1]))
         if sum(map(len, groups.values())) <= _FEW:
             groups = {"Options": [row for rows in groups.values() for row in rows]}
@@ -215,16 +215,17 @@ class CommandGroup(click.Group):
         for name in names:
             group = self.get_command(ctx, name)
             if isinstance(group, click.Group):
-                below |= {one: f"{name} {one}" for one in group.list_commands(ctx)}
-        found = nearest(word, below)
-        return None if found is None else below[found]
+                below |= {subcommand: f"{name} {subcommand}"
+                          for subcommand in group.list_commands(ctx)}
+        match = nearest(word, below)
+        return None if match is None else below[match]
 
 
 def _first_clause(text: str) -> str:
     """A help text up to its first semicolon or full stop, with the default behind it."""
-    said, bracket, rest = text.partition("  [")
-    clause = re.split(r"; |\. ", said, maxsplit=1)[0].rstrip(".")
-    return f"{clause}.{bracket}{rest}"
+    description, bracket, defaults_text = text.partition("  [")
+    clause = re.split(r"; |\. ", description, maxsplit=1)[0].rstrip(".")
+    return f"{clause}.{bracket}{defaults_text}"
 
 
 def _show_all(ctx: click.Context, option: click.Parameter, value: bool) -> None:
@@ -237,16 +238,17 @@ def _show_all(ctx: click.Context, option: click.Parameter, value: bool) -> None:
 def _read_settings(ctx: click.Context, option: click.Parameter, path: str | None) -> None:
     """Take options from a file as defaults, so that the command line wins."""
     if path is not None and not ctx.resilient_parsing:
-        found = dict(_defaults(ctx.command, read_toml(path), path))
-        ctx.default_map = {**(ctx.default_map or {}), **found}
+        defaults = dict(_defaults(ctx.command, read_toml(path), path))
+        ctx.default_map = {**(ctx.default_map or {}), **defaults}
 
 
 def _defaults(
     command: click.Command, document: Mapping[str, Any], path: str
 ) -> Iterator[tuple[str, Any]]:
     """Value of each option that a file sets, by the name of its parameter."""
-    options = {name.lstrip("-"): one for one in command.params if isinstance(one, click.Option)
-               and not one.hidden for name in one.opts if name.startswith("--")}
+    options = {name.lstrip("-"): option
+               for option in command.params if isinstance(option, click.Option)
+               and not option.hidden for name in option.opts if name.startswith("--")}
     for key, value in document.items():
         name = key.replace("_", "-")
         if name not in options:
@@ -254,11 +256,11 @@ def _defaults(
             raise InputFileError(
                 f"no such option of `ramsis {command.name}`", where=path, value=key,
                 allowed=f"{near}, which is the nearest" if near else ", ".join(sorted(options)))
-        one = options[name]
-        given = _value(one, value, f"{path}: {key}")
-        if given is not None:
-            assert one.name is not None
-            yield one.name, given
+        param = options[name]
+        converted = _value(param, value, f"{path}: {key}")
+        if converted is not None:
+            assert param.name is not None
+            yield param.name, converted
 
 
 def _value(option: click.Option, value: Any, where: str) -> Any:
@@ -274,8 +276,9 @@ def _value(option: click.Option, value: Any, where: str) -> Any:
                              for value in values):
         raise InputFileError("not the value of an option", where=where, value=value,
                              allowed="a text, a number, or a list of these")
-    texts = [one if isinstance(one, str) else format(one, "g") if float(format(one, "g")) == one
-             else repr(one) for one in values]
+    texts = [number if isinstance(number, str) else format(number, "g")
+             if float(format(number, "g")) == number
+             else repr(number) for number in values]
     return texts if option.multiple else ",".join(texts)
 
 

@@ -36,14 +36,14 @@ def compared_options(type_: click.ParamType[Any], help_: str) -> Callable[[_Comm
         @functools.wraps(command)
         def gathered(
             *positional: Any, dispatches: tuple[str, ...], schedulers: tuple[Any, ...],
-            **given: Any,
+            **options: Any,
         ) -> Any:
             read = functools.partial(type_.convert, param=None, ctx=None)
             named = (*map(read, dispatches), *schedulers)
             return command(*positional, schedulers=named or tuple(map(read, BOTH)),
-                           named=bool(named), **given)
+                           named=bool(named), **options)
 
-        made: _Command = gathered
+        decorated: _Command = gathered
         for option in (
             scheduler_option(help_, type=type_, metavar="NAME"),
             click.option("--dispatch", "dispatches", type=click.Choice(list(DISPATCHES)),
@@ -52,7 +52,7 @@ def compared_options(type_: click.ParamType[Any], help_: str) -> Callable[[_Comm
                          "to compare.  "
                          f"[default: {' and '.join(BOTH)}, side by side]"),
         ):
-            made = option(made)
-        return made
+            decorated = option(decorated)
+        return decorated
 
     return add

@@ -86,11 +86,11 @@ class Word(_ParamType):
 
     def __init__(
         self, name: str, parse: Callable[[str, str], object],
-        known: Callable[[], Iterable[str]] | None = None, files: bool = False,
+        words: Callable[[], Iterable[str]] | None = None, files: bool = False,
     ) -> None:
         self.name = name
         self._parse = parse
-        self._known = known
+        self._known = words
         self._files = files
 
     def shell_complete(
@@ -215,10 +215,10 @@ def _arrivals(text: str, where: str) -> Arrivals:
 
 def _numbers(text: str, where: str) -> ByType[float]:
     """A number > 0 for each worker type."""
-    found = by_type(text, where)
-    if not found:
+    by_name = by_type(text, where)
+    if not by_name:
         raise not_by_type(text, where)
-    return ByType({name: _positive(value, f"{where}: {name}") for name, value in found.items()},
+    return ByType({name: _positive(value, f"{where}: {name}") for name, value in by_name.items()},
                   True, text)
 
 
@@ -234,21 +234,21 @@ def _positive(text: str, where: str) -> float:
 
 
 def _positives(text: str, where: str) -> tuple[float, ...]:
-    found = tuple(_positive(one, where) for one in text.split(","))
-    if len(set(found)) < len(found):
+    numbers = tuple(_positive(number, where) for number in text.split(","))
+    if len(set(numbers)) < len(numbers):
         raise InvalidValueError("a number stands twice", where=where, value=text,
                                 allowed="different numbers > 0")
-    return found
+    return numbers
 
 
 def _limits(text: str, where: str) -> ByType[int]:
     """A number of workers >= 1 for each worker type."""
-    found = _numbers(text, where).values
-    for name, number in found.items():
+    limits = _numbers(text, where).values
+    for name, number in limits.items():
         if not number.is_integer() or number < 1:
             raise InvalidValueError("not a number of workers", where=f"{where}: {name}",
                                     value=number, allowed="a whole number >= 1")
-    return ByType({name: int(number) for name, number in found.items()}, True, text)
+    return ByType({name: int(number) for name, number in limits.items()}, True, text)
 
 
 def _grid(text: str, where: str) -> str:
@@ -270,7 +270,7 @@ def _batches(text: str, where: str) -> tuple[int, ...]:
     """Batch sizes: ``4``, ``from:to``, ``from:to:step``, and several of these."""
     from ramsis.profiles.values import MAX_BATCH  # imported here as it takes long
 
-    found: set[int] = set()
+    sizes: set[int] = set()
     for part in text.split(","):
         numbers = part.split(":")
         try:
@@ -282,8 +282,8 @@ def _batches(text: str, where: str) -> tuple[int, ...]:
             raise InvalidValueError(
                 "not a list of batch sizes", where=where, value=text,
                 allowed=f"1,2,4 or from:to or from:to:step, in 1 … {MAX_BATCH}")
-        found.update(range(first, last + 1, step), (last,))
-    return tuple(sorted(found))
+        sizes.update(range(first, last + 1, step), (last,))
+    return tuple(sorted(sizes))
 
 
 def _dimension(text: str, where: str) -> tuple[str, int]:

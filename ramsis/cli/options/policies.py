@@ -40,17 +40,17 @@ def policy_options(*names: str) -> Callable[[_Command], _Command]:
 
     def add(command: _Command) -> _Command:
         @functools.wraps(command)
-        def gathered(*positional: Any, **given: Any) -> Any:
-            settings = {name: value for name in chosen if (value := given.pop(name)) is not None}
+        def gathered(*positional: Any, **options: Any) -> Any:
+            settings = {name: value for name in chosen if (value := options.pop(name)) is not None}
             if "arrivals" in settings:
                 settings["arrivals"] = settings["arrivals"].text
-            paper = given.pop("paper")
+            paper = options.pop("paper")
             settings = as_in_the_paper(settings) if paper else settings
-            return command(*positional, settings=settings, **given)
+            return command(*positional, settings=settings, **options)
 
-        made: _Command = _PAPER(gathered)
+        decorated: _Command = _PAPER(gathered)
         for name in reversed(chosen):
-            made = _OPTIONS[name](made)
-        return made
+            decorated = _OPTIONS[name](decorated)
+        return decorated
 
     return add

@@ -109,11 +109,11 @@ def workload_options(command: _Command) -> _Command:
     """
 
     @functools.wraps(command)
-    def gathered(*positional: Any, **given: Any) -> Any:
-        terms = {item.name: given.pop(item.name) for item in fields(WorkloadOptions)}
-        return command(*positional, workload=WorkloadOptions(**terms), **given)
+    def gathered(*positional: Any, **options: Any) -> Any:
+        terms = {item.name: options.pop(item.name) for item in fields(WorkloadOptions)}
+        return command(*positional, workload=WorkloadOptions(**terms), **options)
 
-    made: _Command = gathered
+    decorated: _Command = gathered
     for option in reversed((
         load_option(required=False),
         click.option("--trace", type=TRACE, metavar="FILE|NAME",
@@ -141,8 +141,8 @@ def workload_options(command: _Command) -> _Command:
         click.option("--duration-s", type=float, metavar="SECONDS",
                      help="Time of arrivals; the queues then drain.  [default: 30, or the trace]"),
     )):
-        made = option(made)
-    return made
+        decorated = option(decorated)
+    return decorated
 
 
 MOST_SEEDS = 100_000
@@ -177,18 +177,18 @@ def engine_options(processes: int | None = None) -> Callable[[_Command], _Comman
 def _with_engine(command: _Command, default: int | None) -> _Command:
     @functools.wraps(command)
     def gathered(*positional: Any, engine: str, address: str | None, processes: int | None,
-                 **given: Any) -> Any:
+                 **options: Any) -> Any:
         from ramsis.sweep import Engine
 
         if address is not None and processes is not None:
             raise click.UsageError("--processes is for this machine; a cluster has its own.")
         if engine == "ray":
             require("ray", "ray", "--engine ray", "--engine")
-        return command(*positional, **given, engine=Engine(
+        return command(*positional, **options, engine=Engine(
             engine, processes or (default if default and engine == "processes" else _cores()),
             address))
 
-    made: _Command = gathered
+    decorated: _Command = gathered
     for option in (
         click.option("--processes", type=click.IntRange(min=1), metavar="N",
                      help="Processes to compute in.  [default: "
@@ -199,8 +199,8 @@ def _with_engine(command: _Command, default: int | None) -> _Command:
                      show_default=True, help="Where to compute: processes of this machine, or "
                      "Ray (extra 'ray')."),
     ):
-        made = option(made)
-    return made
+        decorated = option(decorated)
+    return decorated
 
 
 def _cores() -> int:

@@ -99,10 +99,10 @@ class WorkloadOptions:
         if self.trace is None:
             if stretch != 1.0:
                 raise click.UsageError("--stretch is for --trace.")
-            (found, *more) = self.workloads(None)
+            (workload, *more) = self.workloads(None)
             if more:
                 raise click.UsageError("--load: fleets that scale are played at one load.")
-            return found
+            return workload
         traced, read = self._traced(self.trace)
         if isinstance(traced, RateTrace):
             traced = RateTrace(traced.start_ms * stretch, traced.rate_qps * self.scale,
@@ -126,10 +126,11 @@ class WorkloadOptions:
         """The arrivals, of rates by the process, and how they were read."""
         read = read_trace_option(trace.path, self.trace_format, self.unit, self.time_column,
                                  self.load_columns)
-        found = read.workload
-        if isinstance(found, RateTrace):
-            found = RateTrace(found.start_ms, found.rate_qps, found.end_ms, self.arrivals)
+        workload = read.workload
+        if isinstance(workload, RateTrace):
+            workload = RateTrace(workload.start_ms, workload.rate_qps, workload.end_ms,
+                                 self.arrivals)
         elif self.arrivals.name != "poisson":
             raise InvalidValueError("recorded arrivals follow no process", where="arrivals",
                                     value=self.arrivals.text, allowed="--arrivals with loads only")
-        return found, read
+        return workload, read

@@ -56,7 +56,7 @@ def print_levels(
 ) -> None:
     """Print a row for each level of a cluster, and the overloaded levels."""
     _print(cluster, levels, folder, as_json=as_json)
-    tell_overload(said for level in levels for said in _overload(level))
+    tell_overload(warning for level in levels for warning in _overload(level))
 
 
 def _print(
@@ -98,12 +98,12 @@ def _policy_row(policy: Policy, folder: Path) -> dict[str, Any]:
 
 def _overload(level: Level[Policy]) -> Iterator[str]:
     """Describe the overloaded stations of a level."""
-    for one in level.stations:
-        expected = one.policy.expectations
-        where = level.words + (f", {one.name}" if len(level.stations) > 1 else "")
+    for station in level.stations:
+        expected = station.policy.expectations
+        where = level.words + (f", {station.name}" if len(level.stations) > 1 else "")
         if expected.unstable:
-            yield (f"{where}: OVERLOAD, queues of more than {one.policy.max_queue} grow without "
-                   "end; a longer --max-queue has larger batches, --late drop gives up")
+            yield (f"{where}: OVERLOAD, queues of more than {station.policy.max_queue} grow "
+                   "without end; a longer --max-queue has larger batches, --late drop gives up")
         elif expected.overloaded:
             yield (f"{where}: OVERLOAD, {expected.violation_rate:.1%} of the requests late or "
                    f"dropped; with batches up to --max-queue no scheduler answers more "
@@ -117,13 +117,14 @@ def _stations_row(cluster: Cluster, level: Level[Policy]) -> dict[str, Any]:
         "load_qps": level.load_qps, "slowness": level.slowness,
         **{name: level.expected.get(name) for name in _PROMISES},
         "parts": [{
-            "folder": one.name, "types": list(one.worker_types), "workers": one.workers,
-            "load_qps": one.policy.load_qps,
+            "folder": station.name, "types": list(station.worker_types),
+            "workers": station.workers,
+            "load_qps": station.policy.load_qps,
             "share": [{"slo_ms": slo, "share": share}
-                      for slo, share in sorted(one.share.items())],
-            "expected_effective_accuracy": one.policy.expectations.effective_accuracy,
-            "expected_violation_rate": one.policy.expectations.violation_rate,
-            "upper_bound": one.policy.expectations.upper_bound} for one in level.stations],
+                      for slo, share in sorted(station.share.items())],
+            "expected_effective_accuracy": station.policy.expectations.effective_accuracy,
+            "expected_violation_rate": station.policy.expectations.violation_rate,
+            "upper_bound": station.policy.expectations.upper_bound} for station in level.stations],
     }
 
 

@@ -42,13 +42,13 @@ def overloaded(rows: Iterable[Mapping[str, Any]], *names: str) -> Iterator[str]:
 
 def tell_overload(cases: Iterable[str]) -> None:
     """Name on stderr the cases that are overloaded, as ``400 QPS: OVERLOAD``."""
-    found = list(cases)
-    for case in found[:_SHOWN]:
+    overloads = list(cases)
+    for case in overloads[:_SHOWN]:
         click.echo(f"note: {case}", err=True)
-    if len(found) > _SHOWN:
-        click.echo(f"note: OVERLOAD in {len(found) - _SHOWN} more rows", err=True)
+    if len(overloads) > _SHOWN:
+        click.echo(f"note: OVERLOAD in {len(overloads) - _SHOWN} more rows", err=True)
     context = click.get_current_context(silent=True)
-    if found and context is not None and context.meta.get("ramsis.strict"):
+    if overloads and context is not None and context.meta.get("ramsis.strict"):
         raise InfeasibleError(
-            f"overload in {len(found)} of the rows above (--strict): more workers are needed, "
+            f"overload in {len(overloads)} of the rows above (--strict): more workers are needed, "
             "which `ramsis capacity` counts")

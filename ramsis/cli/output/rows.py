@@ -87,13 +87,13 @@ def policy_row(policy: Policy) -> dict[str, Any]:
 
 def headroom_row(policy: Policy) -> dict[str, Any]:
     """Return what a policy states of longer service times; empty without headroom."""
-    found = policy.headroom
-    if found is None:
+    headroom = policy.headroom
+    if headroom is None:
         return {}
     return {
-        "headroom_factor": found.factor,
-        "slower_effective_accuracy": found.slower_effective_accuracy,
-        "slower_violation_rate": found.slower_violation_rate,
+        "headroom_factor": headroom.factor,
+        "slower_effective_accuracy": headroom.slower_effective_accuracy,
+        "slower_violation_rate": headroom.slower_violation_rate,
     }
 
 
@@ -190,8 +190,8 @@ def _lines(
 
 def print_json(rows: Sequence[Mapping[str, Any]], **more: Any) -> None:
     """One JSON document on stdout with the rows in a list under ``rows``, and what made it."""
-    made = {"created_by": f"ramsis {__version__}", "command": command_line()}
-    click.echo(json.dumps({**made, **more, "rows": [dict(row) for row in rows]}, indent=1))
+    origin = {"created_by": f"ramsis {__version__}", "command": command_line()}
+    click.echo(json.dumps({**origin, **more, "rows": [dict(row) for row in rows]}, indent=1))
 
 
 def command_line() -> str:

@@ -132,8 +132,8 @@ def bound(
         return
     refuse_options(_OF_TRACES, "is for --trace.")
     if profile_names is None or slo_ms is None or workers is None:
-        missing = next(name for name, given in (("--profiles", profile_names), (
-            "--slo-ms", slo_ms), ("--workers", workers)) if given is None)
+        missing = next(name for name, value in (("--profiles", profile_names), (
+            "--slo-ms", slo_ms), ("--workers", workers)) if value is None)
         raise click.UsageError(f"Missing option '{missing}'.")
     if violation_price:
         settings_of(SynthesisSettings)["violation_price"].check(violation_price)
@@ -154,45 +154,45 @@ def bound(
                    [{**row, **_shares_in_words(row)} for row in rows])
 
 
-def _of_trace(given: Mapping[str, Any], workload: WorkloadOptions, *, json_rows: bool) -> None:
+def _of_trace(params: Mapping[str, Any], workload: WorkloadOptions, *, json_rows: bool) -> None:
     """Print the fewest worker-seconds for a trace."""
     refuse_options(("workers", "violation_price"), "is for --load.")
-    if (given["profile_names"] is None) == (given["rate_per_worker"] is None):
+    if (params["profile_names"] is None) == (params["rate_per_worker"] is None):
         raise click.UsageError("Give either --profiles or --rate-per-worker.")
-    classes = given["slo_ms"]
+    classes = params["slo_ms"]
     if classes is None:
         raise click.UsageError("Missing option '--slo-ms'.")
     if len(classes) > 1:
         raise click.UsageError("--trace takes a single --slo-ms.")
     times = None
-    if given["profile_names"] is not None:
-        names = given["profile_names"]
+    if params["profile_names"] is not None:
+        names = params["profile_names"]
         if names.typed:
             raise click.UsageError("--trace takes workers of a single type.")
-        profile = profiles_of(names, given["models"], given["overhead_ms"])[names.one]
-        times = ServiceTimes.of(profile, given["service"] or default_service(profile),
-                                given["max_batch"])
+        profile = profiles_of(names, params["models"], params["overhead_ms"])[names.one]
+        times = ServiceTimes.of(profile, params["service"] or default_service(profile),
+                                params["max_batch"])
     (drawn,) = workload.workloads(None)
-    arrival_ms = drawn.arrivals_ms(np.random.default_rng(given["seed"]))
+    arrival_ms = drawn.arrivals_ms(np.random.default_rng(params["seed"]))
     if not (len(arrival_ms) and arrival_ms[-1] > arrival_ms[0]):
         assert workload.trace is not None
         raise InputFileError("requests do not come at two times or more",
                              where=workload.trace.name, value=f"{len(arrival_ms)} requests",
                              allowed="a trace that takes time")
-    targets = {name: given[name] for name in ("max_violation", "min_effective_accuracy")}
-    found = fewest_worker_seconds(
+    targets = {name: params[name] for name in ("max_violation", "min_effective_accuracy")}
+    fewest = fewest_worker_seconds(
         arrival_ms, times, WorkerSecondsTerms(
-            slo_ms=classes[0].slo_ms, startup_s=given["startup_s"] or 0.0,
-            rate_per_worker_qps=given["rate_per_worker"], max_batch=given["max_batch"],
-            most=given["max_workers"], **targets))
-    row = {"slo_ms": classes[0].slo_ms, "startup_s": given["startup_s"] or 0.0,
-           "max_violation_rate": given["max_violation"],
-           "min_effective_accuracy": given["min_effective_accuracy"],
-           "requests": len(arrival_ms), "worker_s": found.worker_s,
-           "mean_workers": found.mean, "peak_workers": found.peak}
+            slo_ms=classes[0].slo_ms, startup_s=params["startup_s"] or 0.0,
+            rate_per_worker_qps=params["rate_per_worker"], max_batch=params["max_batch"],
+            most=params["max_workers"], **targets))
+    row = {"slo_ms": classes[0].slo_ms, "startup_s": params["startup_s"] or 0.0,
+           "max_violation_rate": params["max_violation"],
+           "min_effective_accuracy": params["min_effective_accuracy"],
+           "requests": len(arrival_ms), "worker_s": fewest.worker_s,
+           "mean_workers": fewest.mean, "peak_workers": fewest.peak}
     if json_rows:
-        print_json([{**row, "time_s": found.time_s.tolist(),
-                     "workers_over_time": found.workers.tolist()}])
+        print_json([{**row, "time_s": fewest.time_s.tolist(),
+                     "workers_over_time": fewest.workers.tolist()}])
     else:
         print_rows(_TRACE, [row])
 
@@ -209,19 +209,20 @@ class _Bounds:
 
     def row(self, load_qps: float) -> dict[str, Any]:
         """The bound for a load; of several types or classes with the share of each."""
-        found = self.solved(load_qps)
+        bound = self.solved(load_qps)
         row = {**cluster_terms_if_several(self.cluster), "load_qps": load_qps,
                "service": self.times[0].service, "violation_price": self.violation_price,
-               "max_violation_rate": self.max_violation, "upper_bound": found.upper_bound,
-               "effective_accuracy": found.effective_accuracy,
-               "violation_rate": found.violation_rate, "served_fraction": found.served_fraction}
-        return row | (self.of_one(found, load_qps) if self.cluster.simple
-                      else self.of_several(found))
+               "max_violation_rate": self.max_violation, "upper_bound": bound.upper_bound,
+               "effective_accuracy": bound.effective_accuracy,
+               "violation_rate": bound.violation_rate, "served_fraction": bound.served_fraction}
+        return row | (self.of_one(bound, load_qps) if self.cluster.simple
+                      else self.of_several(bound))
 
     def solved(self, load_qps: float, *, gathering: bool = False) -> FluidBound:
         """The fluid linear program's optimum."""
         return fluid_bound(self.times, slo_ms=self.cluster.classes, load_qps=load_qps,
-                           workers=[one.count or 0 for one in self.cluster.worker_types],
+                           workers=[worker_type.count or 0
+                                    for worker_type in self.cluster.worker_types],
                            max_batch=self.max_batch, violation_price=self.violation_price,
                            max_violation=self.max_violation, gathering=gathering)
 
@@ -236,35 +237,36 @@ class _Bounds:
                        err=True)
             return None
 
-    def of_one(self, found: FluidBound, load_qps: float) -> dict[str, Any]:
+    def of_one(self, bound: FluidBound, load_qps: float) -> dict[str, Any]:
         """Return the row of one worker type and one SLO."""
-        times, share = self.times[0], found.batch_share[0][0]
+        times, share = self.times[0], bound.batch_share[0][0]
         mix = [{"model": times.models[m], "batch": int(b) + 1, "share": float(share[m, b])}
                for m, b in zip(*share.nonzero(), strict=True)]
-        return {"poisson_upper_bound": self.poisson(load_qps, found.upper_bound),
-                "query_price": found.query_price, "capacity_qps": found.capacity_qps,
-                "worker_price": float(found.worker_price[0]), "mix": mix}
+        return {"poisson_upper_bound": self.poisson(load_qps, bound.upper_bound),
+                "query_price": bound.query_price, "capacity_qps": bound.capacity_qps,
+                "worker_price": float(bound.worker_price[0]), "mix": mix}
 
-    def of_several(self, found: FluidBound) -> dict[str, Any]:
+    def of_several(self, bound: FluidBound) -> dict[str, Any]:
         """Return the row of several worker types or SLO classes."""
         types, classes = self.cluster.worker_types, self.cluster.classes
         return {
-            "types": [{"type": one.name, "share": float(taken), "worker_price": float(price)}
-                      for one, taken, price in zip(types, found.type_share.sum(axis=1),
-                                                   found.worker_price, strict=True)],
-            "classes": [{"slo_ms": one.slo_ms, "effective_accuracy": float(accuracy),
+            "types": [{"type": worker_type.name, "share": float(taken),
+                       "worker_price": float(price)}
+                      for worker_type, taken, price in zip(types, bound.type_share.sum(axis=1),
+                                                           bound.worker_price, strict=True)],
+            "classes": [{"slo_ms": slo_class.slo_ms, "effective_accuracy": float(accuracy),
                          "served_fraction": float(served)}
-                        for one, accuracy, served in zip(classes, found.class_accuracy,
-                                                         found.class_served, strict=True)],
+                        for slo_class, accuracy, served in zip(classes, bound.class_accuracy,
+                                                               bound.class_served, strict=True)],
         }
 
 
 def _shares_in_words(row: dict[str, Any]) -> dict[str, str]:
     return {
-        "types": ", ".join(f"{one['type']} {one['share']:.1%} ({one['worker_price']:+.5f})"
-                           for one in row["types"]),
-        "classes": ", ".join(f"{one['slo_ms']:g} ms {one['effective_accuracy']:.4f}"
-                             for one in row["classes"]),
+        "types": ", ".join(f"{part['type']} {part['share']:.1%} ({part['worker_price']:+.5f})"
+                           for part in row["types"]),
+        "classes": ", ".join(f"{slo_class['slo_ms']:g} ms {slo_class['effective_accuracy']:.4f}"
+                             for slo_class in row["classes"]),
     }
 
 

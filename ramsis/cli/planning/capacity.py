@@ -240,19 +240,20 @@ def capacity(
             refuse_options((name,), f"is not for several worker types: {why}.")
         workloads: Any = [ConstantLoad(qps, 1000.0 * workload.constant_s)
                           for qps in workload.loads or ()]
-        for one in workloads:  # refuses what nothing reaches before anything is simulated
-            fluid_mixes(types, one.load_qps, targets, **terms)
+        for demand in workloads:  # refuses what nothing reaches before anything is simulated
+            fluid_mixes(types, demand.load_qps, targets, **terms)
     else:
         profile = read[profile_names.one]
         workloads = workload.workloads(Fleet.of(
             profile, workers=MOST_WORKERS, slo_ms=terms["slo_ms"][-1].slo_ms,
             service=terms["service"]))
-        for one in workloads:
-            fewest_by_bound(profile, one, targets, **terms)
+        for demand in workloads:
+            fewest_by_bound(profile, demand, targets, **terms)
         if workload.trace is not None:
             _say_what_varies(workloads[0], terms["service"])
     output = _Output(
-        as_json, plot, {one.name: one.fingerprint for one in read.values()},
+        as_json, plot,
+        {profile_set.name: profile_set.fingerprint for profile_set in read.values()},
         None if named else partial(_next_command, context, workloads),
         [workload.load_qps for workload in workloads])
     offered: Any = types or profile
@@ -373,21 +374,22 @@ def _next_command(
     context: click.Context, workloads: Sequence[Workload], row: Mapping[str, Any]
 ) -> list[str]:
     """The command that makes the policies of a row."""
-    given = context.params
-    played = next((one for one in workloads if one.load_qps == row["load_qps"]), workloads[0])
+    params = context.params
+    played = next((workload for workload in workloads if workload.load_qps == row["load_qps"]),
+                  workloads[0])
     loads = fleet_scheduler(row["scheduler"]).loads_for(played)
     workers = (_type_words(row).replace(" ", "") if "worker_types" in row else str(row["workers"]))
-    words = ["ramsis", "generate", "--profiles", given["profile_names"].text,
-             "--slo-ms", ",".join(f"{one.slo_ms:.10g}" + (
-                 f":{one.share:.10g}" if len(given["classes"]) > 1 else "")
-                 for one in given["classes"]),
+    words = ["ramsis", "generate", "--profiles", params["profile_names"].text,
+             "--slo-ms", ",".join(f"{slo_class.slo_ms:.10g}" + (
+                 f":{slo_class.share:.10g}" if len(params["classes"]) > 1 else "")
+                 for slo_class in params["classes"]),
              "--workers", workers, "--load", ",".join(f"{load:.10g}" for load in loads)]
-    if given["models"]:
-        words += ["--models", ",".join(given["models"])]
-    if given["service"] in SERVICES:
-        words += ["--service", given["service"]]
-    if given["overhead_ms"]:
-        words += ["--overhead-ms", f"{given['overhead_ms']:.10g}"]
+    if params["models"]:
+        words += ["--models", ",".join(params["models"])]
+    if params["service"] in SERVICES:
+        words += ["--service", params["service"]]
+    if params["overhead_ms"]:
+        words += ["--overhead-ms", f"{params['overhead_ms']:.10g}"]
     return [*words, "--dispatch", row["scheduler"],
             "--out", f"policies-{row['scheduler']}-{row['workers']}"]
 
@@ -396,11 +398,12 @@ def _check_types(
     profile_names: ByType[str], cost: ByType[float] | None, max_workers: ByType[int] | None
 ) -> None:
     """Refuse costs or numbers of workers of types without a profile."""
-    for where, given in (("--cost", cost), ("--max-workers", max_workers)):
-        if given is not None and not profile_names.typed:
-            raise InvalidValueError("there is one worker type only", where=where, value=given.text,
+    for where, option in (("--cost", cost), ("--max-workers", max_workers)):
+        if option is not None and not profile_names.typed:
+            raise InvalidValueError("there is one worker type only", where=where,
+                                    value=option.text,
                                     allowed="--profiles TYPE=FILE,…")
-        for name in given.values if given is not None else ():
+        for name in option.values if option is not None else ():
             check_known("unknown worker type", name, profile_names.values, where)
 
 

@@ -93,7 +93,7 @@ def frontier_command(
         raise InvalidValueError("too few to simulate with", where="--queries", value=queries,
                                 allowed=f"0, or from {_FEWEST}")
     chosen = SynthesisSettings(
-        slo_ms=_only("--slo-ms", [one.slo_ms for one in slo_ms]),
+        slo_ms=_only("--slo-ms", [slo_class.slo_ms for slo_class in slo_ms]),
         workers=_only("--workers", list(workers.values.values())), **settings)
     profile = _only("--profiles", list(profiles_of(profile_names, None).values()))
     rows: list[dict[str, Any]] = []
@@ -117,14 +117,14 @@ def frontier_command(
         click.echo(f"figure in {plot}", err=True)
 
 
-def _only(option: str, given: Sequence[T]) -> T:
+def _only(option: str, values: Sequence[T]) -> T:
     """The value for like workers and one SLO."""
-    if len(given) > 1:
+    if len(values) > 1:
         raise InvalidValueError(
             "a frontier is of one station: how several divide the load changes with the price",
-            where=option, value=len(given), allowed="one worker type and one SLO; trace each by "
+            where=option, value=len(values), allowed="one worker type and one SLO; trace each by "
             "itself")
-    return given[0]
+    return values[0]
 
 
 def _simulated(policy: Any, queries: int) -> dict[str, Any]:
@@ -133,5 +133,5 @@ def _simulated(policy: Any, queries: int) -> dict[str, Any]:
     from ramsis.synthesis.simulated import simulated
 
     runs = max(_RUNS, -(-queries // _MOST))
-    found = asdict(simulated(policy, queries=queries, runs=runs, seed=_SEED))
-    return {key: value for key, value in found.items() if key not in ("runs", "seed")}
+    estimate = asdict(simulated(policy, queries=queries, runs=runs, seed=_SEED))
+    return {key: value for key, value in estimate.items() if key not in ("runs", "seed")}

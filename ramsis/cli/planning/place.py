@@ -154,10 +154,10 @@ def _summary(placement: Placement) -> list[str]:
     loading = sum(move.load_ms for move in placement.moves) / 1000
     lines.append(f"workers to change: {len(placement.moves)}"
                  + (f", {loading:.3g} s of loading" if loading else ""))
-    made, destroyed = (sum(len(getattr(gpu, what)) for gpu in placement.gpus)
-                       for what in ("made", "destroyed"))
-    if made or destroyed:
-        lines.append(f"instances to make: {made}, to destroy: {destroyed}")
+    created, destroyed = (sum(len(getattr(gpu, what)) for gpu in placement.gpus)
+                          for what in ("made", "destroyed"))
+    if created or destroyed:
+        lines.append(f"instances to make: {created}, to destroy: {destroyed}")
     promised = placement.problem.rules.in_time_quantile or 1.0
     for family in placement.families:
         if family.served_share < promised - _SHOWN:

@@ -134,17 +134,17 @@ def plan(
         _say_what(recipe, least)
         return
     recipe.begin({"profile": profile.fingerprint, "trace": _digest(workload)})
-    made = recipe.run(cost_per_worker)
+    plan_result = recipe.run(cost_per_worker)
     if as_json:
-        print_json(made.pop("rows"), **made)
+        print_json(plan_result.pop("rows"), **plan_result)
         return
-    for line in made["words"]:
+    for line in plan_result["words"]:
         say(line)
     click.echo()
-    print_rows(_COLUMNS, made["rows"])
+    print_rows(_COLUMNS, plan_result["rows"])
     click.echo()
-    say(f"{out}: {made['verdict']['policies']}, report.html, and plan.json with the "
-        f"{len(made['commands'])} commands that were run there")
+    say(f"{out}: {plan_result['verdict']['policies']}, report.html, and plan.json with the "
+        f"{len(plan_result['commands'])} commands that were run there")
 
 
 @dataclass
@@ -221,11 +221,11 @@ class _Recipe:
 
     def run(self, cost_per_worker: float | None) -> dict[str, Any]:
         """All steps; the document of the plan, which the folder gets as well."""
-        found = {str(row["scheduler"]).partition(":")[0]: row
-                 for row in self._rows("capacity", self.search, rows_at=4)}
-        dispatch = min(found, key=lambda one: (found[one]["workers"],
-                                               -found[one]["effective_accuracy"]))
-        first = workers = found[dispatch]["workers"]
+        best_rows = {str(row["scheduler"]).partition(":")[0]: row
+                     for row in self._rows("capacity", self.search, rows_at=4)}
+        dispatch = min(best_rows, key=lambda name: (best_rows[name]["workers"],
+                                                    -best_rows[name]["effective_accuracy"]))
+        first = workers = best_rows[dispatch]["workers"]
         while True:
             played, policies = self._confirmed(dispatch, workers)
             seen = MeasuredRates.of_row(played)
@@ -240,10 +240,11 @@ class _Recipe:
                     allowed="a target that leaves some room")
             workers += 1
         if workers > first or not self.constant:
-            certain = seen.clear(self.targets) and (workers > first or found[dispatch]["clear"])
-            found[dispatch] = {**found[dispatch], "workers": workers, "clear": certain, **{
+            certain = seen.clear(self.targets) and (workers > first
+                                                    or best_rows[dispatch]["clear"])
+            best_rows[dispatch] = {**best_rows[dispatch], "workers": workers, "clear": certain, **{
                 name: played[name] for name in (*_RATES, *_PROMISED)}}
-        answer = found[dispatch]
+        answer = best_rows[dispatch]
         (more,) = self._rows(f"simulation-{workers + 1}", self.played(
             workers + 1, "--scheduler", self.scheduler(dispatch)))
         worth = more["effective_accuracy"] - played["effective_accuracy"]
@@ -258,10 +259,10 @@ class _Recipe:
             "policies": policies,
         }
         rows = [{"dispatch": name, **{key: row[key] for key in (
-            "workers", "workers_bound", *_RATES)}} for name, row in found.items()]
+            "workers", "workers_bound", *_RATES)}} for name, row in best_rows.items()]
         report = ["report", "plan.json", policies, f"simulation-{workers}.json", "capacity.json",
                   "--out", "report.html"]
-        self._document |= {"verdict": verdict, "words": _in_words(verdict, found),
+        self._document |= {"verdict": verdict, "words": _in_words(verdict, best_rows),
                            "commands": [*self.commands, shlex.join(["ramsis", *report])],
                            "rows": rows}
         write_atomic(self._file, canonical_json(self._document))
@@ -274,12 +275,12 @@ class _Recipe:
         self._rows(f"levels-{workers}", [
             "generate", *self.served, "--workers", str(workers), "--dispatch", dispatch,
             "--load", ",".join(_exact(load) for load in self.loads_qps), "--processes", _PROCESSES,
-            "--out", policies, "--json"], made=f"{policies}/manifest.json")
+            "--out", policies, "--json"], output=f"{policies}/manifest.json")
         (row,) = self._rows(f"simulation-{workers}", self.played(workers, "--policy", policies))
         return row, policies
 
     def _rows(
-        self, name: str, command: list[str], rows_at: int = 0, made: str = "."
+        self, name: str, command: list[str], rows_at: int = 0, output: str = "."
     ) -> list[dict[str, Any]]:
         """The rows that a command prints, or has printed in an earlier run.
 
@@ -290,21 +291,21 @@ class _Recipe:
         """
         file = self.folder / f"{name}.json"
         kept = read_json(file) if file.exists() else {}
-        said = shlex.join(["ramsis", *command])
-        if kept.get("command") == said and (self.folder / made).exists():
-            self.commands.append(f"{said} > {file.name}")
-            found = kept
+        command_text = shlex.join(["ramsis", *command])
+        if kept.get("command") == command_text and (self.folder / output).exists():
+            self.commands.append(f"{command_text} > {file.name}")
+            document = kept
         else:
             text = self._step(command, file.name, rows_at)
             write_atomic(file, text)
-            found = json.loads(text)
-        rows: list[dict[str, Any]] = found["rows"]
+            document = json.loads(text)
+        rows: list[dict[str, Any]] = document["rows"]
         return rows
 
     def _step(self, command: list[str], file: str | None = None, rows_at: int = 0) -> str:
         """Run a command in the folder; what it prints, which counts at exit ``rows_at``, too."""
-        said = shlex.join(["ramsis", *command])
-        click.echo(f"$ {said}", err=True)
+        command_text = shlex.join(["ramsis", *command])
+        click.echo(f"$ {command_text}", err=True)
         done = subprocess.run([sys.executable, "-P", "-m", "ramsis", *command], cwd=self.folder,
                               capture_output=True, text=True, stdin=subprocess.DEVNULL,
                               check=False)
@@ -315,7 +316,7 @@ class _Recipe:
             if line not in self.notes:  # each command says how it read the trace
                 click.echo(line.replace("error: ", "note: ", 1), err=True)
             self.notes.add(line)
-        self.commands.append(said if file is None else f"{said} > {file}")
+        self.commands.append(command_text if file is None else f"{command_text} > {file}")
         return done.stdout
 
 
@@ -330,10 +331,10 @@ def _check_requests(workload: Workload) -> None:
             allowed=f"at least {_FEWEST_REQUESTS}: a longer trace")
 
 
-def _in_words(verdict: Mapping[str, Any], found: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _in_words(verdict: Mapping[str, Any], best_rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The verdict in three lines."""
     workers = verdict["workers"]
-    others = "".join(f"{row['workers']} with {_QUEUES[name]}; " for name, row in found.items()
+    others = "".join(f"{row['workers']} with {_QUEUES[name]}; " for name, row in best_rows.items()
                      if name != verdict["dispatch"])
     cost = "" if verdict["cost"] is None else f", at a cost of {verdict['cost']:g}"
     worth, error = verdict["worth_of_one_more_worker"], verdict["worth_half_width"]
@@ -379,11 +380,11 @@ def _words(options: Mapping[str, float | None]) -> tuple[str, ...]:
 def _arrival_words(context: click.Context) -> tuple[str, ...]:
     """The options of load and trace that were given, as any folder understands them."""
     names = {item.name for item in fields(WorkloadOptions)}
-    found: list[str] = []
+    options: list[str] = []
     for option in given_options(context):
         if option.name in names:
-            found += [option.opts[0], _word(context.params[option.name or ""])]
-    return tuple(found)
+            options += [option.opts[0], _word(context.params[option.name or ""])]
+    return tuple(options)
 
 
 def _word(value: Any) -> str:
@@ -391,7 +392,7 @@ def _word(value: Any) -> str:
     if isinstance(value, TraceName):
         return _from_anywhere(value.name)
     if isinstance(value, tuple):
-        return ",".join(_exact(one) for one in value)
+        return ",".join(_exact(item) for item in value)
     if isinstance(value, float):
         return _exact(value)
     return getattr(value, "text", None) or str(value)

@@ -178,7 +178,8 @@ def scale_command(
         print_json(rows, **more)
         return
     # In worker-seconds the cost is said where it is not said in money.
-    columns = [one for one in _COLUMNS if cost_per_worker_s is None or one.key != "cost_worker_s"]
+    columns = [column for column in _COLUMNS if cost_per_worker_s is None
+               or column.key != "cost_worker_s"]
     shown = with_words(rows)
     print_rows(with_values(columns, shown), shown)
     _say_more(more, rows)
@@ -209,7 +210,7 @@ def _run(study: Study, startup_s: float, out: Path, compare: bool
     shown = [cheapest([row for row in rules if row["tuned"] == tuned])
              for tuned in (False, True)]
     for row in rules:
-        if not any(row is one for one in shown):
+        if not any(row is shown_row for shown_row in shown):
             del row["over_time"]
     _say_overfitted(rules)
     return rows, {
@@ -279,17 +280,17 @@ def _prices(
     each = per_worker_s or 1.0
     asked = {"--cost-per-violation": (per_violation, 1.0),
              "--cost-per-accuracy-point": (per_point, 100.0)}
-    given = {name: cost for name, (cost, _) in asked.items() if cost is not None}
-    for name, cost in given.items():
+    prices = {name: cost for name, (cost, _) in asked.items() if cost is not None}
+    for name, cost in prices.items():
         most = MOST_WORKER_S / asked[name][1]
         if not 0 <= cost <= most * each:
             raise InvalidValueError("not a cost", where=name, value=cost, allowed=(
                 f"0 to {most * each:g}, what {most:g} worker-seconds cost"))
-    if not given:
+    if not prices:
         return None
     for option in given_options(click.get_current_context()):
         if option.name in ("max_violation", "min_effective_accuracy"):
-            raise click.UsageError(f"{option.opts[0]} is a target and {next(iter(given))} stands "
+            raise click.UsageError(f"{option.opts[0]} is a target and {next(iter(prices))} stands "
                                    "in place of one; give either.")
     return Prices((per_violation or 0.0) / each, 100.0 * (per_point or 0.0) / each)
 

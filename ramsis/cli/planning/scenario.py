@@ -44,7 +44,8 @@ def placement_command(
     write_atomic(out, canonical_json(problem.to_document()))
     workers = sum(worker_type.count for worker_type in problem.worker_types)
     click.echo(f"{out}: {len(problem.variants)} models for {len(problem.families)} families, "
-               f"{sum(one.demand_qps for one in problem.families):.1f} QPS, {workers} workers")
+               f"{sum(family.demand_qps for family in problem.families):.1f} QPS, "
+               f"{workers} workers")
 
 
 @scenario_group.command("train")
@@ -93,13 +94,13 @@ def train_command(
             advance(now - done)
             done = now
 
-        agent, found = training.train(
+        agent, evaluations = training.train(
             scenario, settings, checkpoint=checkpoint, on_steps=on_steps,
-            on_evaluation=lambda one: click.echo(
-                f"{one.steps} steps: in time {one.in_time:.4f}"
-                + ("" if one.training is None else f" (training {one.training:.4f})")
-                + f", mean batch {one.mean_batch:.2f}", err=True))
+            on_evaluation=lambda evaluation: click.echo(
+                f"{evaluation.steps} steps: in time {evaluation.in_time:.4f}"
+                + ("" if evaluation.training is None else f" (training {evaluation.training:.4f})")
+                + f", mean batch {evaluation.mean_batch:.2f}", err=True))
     write_agent(agent, out)
-    best = max(one.in_time for one in found)
+    best = max(evaluation.in_time for evaluation in evaluations)
     click.echo(f"{out}: {best:.4f} in time after {agent.training['after_steps']} of "
-               f"{found[-1].steps} steps")
+               f"{evaluations[-1].steps} steps")

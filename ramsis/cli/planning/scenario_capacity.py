@@ -46,7 +46,8 @@ def scenario_capacity(
     read = SweepScenario.read(scenario_file)
     if grow is None:
         raise InvalidValueError("no worker type to have more of", where="--grow",
-                                allowed=", ".join(one.name for one in read.scenario.worker_types))
+                                allowed=", ".join(worker_type.name
+                                                  for worker_type in read.scenario.worker_types))
     with_workers(read.scenario, grow.partition(":")[0], 1)  # refuses a type that there is not
     for text in schedulers:
         scheduler_named(text)

@@ -75,8 +75,8 @@ def export_ray_serve(
     """
     models, scaling = read_variants(variants), scaling_file(policies)
     fleet = None if scaling is None else read_fleet(scaling)
-    found = read_policies(policies) if fleet is None else fleet.policies(fleet.table.most)
-    check_served(found, [variant.name for variant in models.variants], None, variants)
+    policy_set = read_policies(policies) if fleet is None else fleet.policies(fleet.table.most)
+    check_served(policy_set, [variant.name for variant in models.variants], None, variants)
     if fleet is not None:
         fleet.check([variant.name for variant in models.variants], variants)
         if profile_name is not None:
@@ -85,9 +85,9 @@ def export_ray_serve(
                                     allowed="policies without a scaling policy")
     levels: list[tuple[float, int]] = []
     if profile_name is not None:
-        levels = _levels(found, profile_name, Targets(max_violation, min_accuracy, None))
+        levels = _levels(policy_set, profile_name, Targets(max_violation, min_accuracy, None))
     write_atomic(out, yaml_text(configuration(
-        found, policies if scaling is None else scaling, models, levels=levels,
+        policy_set, policies if scaling is None else scaling, models, levels=levels,
         startup_s=startup_s, overhead_ms=overhead_ms,
         scaling=None if fleet is None else fleet.table)))
     for load_qps, workers in levels:
@@ -118,10 +118,10 @@ def export_triton(policies: Path, variants: str, out: Path, overhead_ms: float |
     from ramsis.serving.event_loop import event_loop
     from ramsis.serving.workers.pool import checked
 
-    found, models = read_policies(policies), read_variants(variants)
-    check_served(found, [variant.name for variant in models.variants], None, variants)
+    policy_set, models = read_policies(policies), read_variants(variants)
+    check_served(policy_set, [variant.name for variant in models.variants], None, variants)
     with event_loop() as runner:
-        inputs, outputs = runner.run(checked(models, largest_batch(found)))
+        inputs, outputs = runner.run(checked(models, largest_batch(policy_set)))
     config = triton_configuration(models, policies, inputs, outputs, overhead_ms)
     write_repository(out, models.name, config)
     click.echo(f"{out}: tritonserver --model-repository={out}")
@@ -146,8 +146,8 @@ def export_c(policies: Path, out: Path, prefix: str) -> None:
     Examples:
       $ ramsis export c policies_out/example --out policies.h
     """
-    found = read_policies(policies)
-    _write_code(found, c_header(selectors_of(found), prefix), out)
+    policy_set = read_policies(policies)
+    _write_code(policy_set, c_header(selectors_of(policy_set), prefix), out)
 
 
 @export.command("go")
@@ -165,8 +165,8 @@ def export_go(policies: Path, out: Path, package: str) -> None:
     Examples:
       $ ramsis export go policies_out/example --out policies.go
     """
-    found = read_policies(policies)
-    _write_code(found, go_file(selectors_of(found), package), out)
+    policy_set = read_policies(policies)
+    _write_code(policy_set, go_file(selectors_of(policy_set), package), out)
 
 
 def _write_code(policies: PolicySet[Policy], code: str, out: Path) -> None:

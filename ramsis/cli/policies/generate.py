@@ -107,10 +107,10 @@ def generate(
 
         make = level_maker(cluster, engine)
     with progress("levels", len(loads) * len(slowness)) as advance, made_by(command_line()):
-        made = generate_set(cluster, loads, several, out, overwrite=overwrite,
-                            on_level=lambda _: advance(), make=make)
-    print_levels(cluster, made.levels, out, as_json=as_json)
-    used = made.levels[0].stations[0].policy.dispatch
+        generated = generate_set(cluster, loads, several, out, overwrite=overwrite,
+                                 on_level=lambda _: advance(), make=make)
+    print_levels(cluster, generated.levels, out, as_json=as_json)
+    used = generated.levels[0].stations[0].policy.dispatch
     if cluster.workers == 1 and used != chosen.dispatch:
         click.echo("note: the queue of a single worker is a central queue: the policies are "
                    f"those of --dispatch {used}", err=True)

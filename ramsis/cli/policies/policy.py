@@ -86,7 +86,7 @@ def _document(policy: Policy) -> dict[str, Any]:
     names = [model.name for model in policy.models]
     rows = []
     for n, (models, batches) in enumerate(
-        zip(*(one[0].tolist() for one in policy.model_and_batch()), strict=True), start=1
+        zip(*(column[0].tolist() for column in policy.model_and_batch()), strict=True), start=1
     ):
         start = 0
         for (model, batch), run in groupby(zip(models, batches, strict=True)):

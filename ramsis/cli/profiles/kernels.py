@@ -51,12 +51,12 @@ def kernels_command(
     """
     gpu = GpuLimits(sms, threads, blocks, registers, shared_memory)
     kernels = read_kernel_trace(trace, metrics, device=device)
-    found = kernel_metrics(kernels, gpu, idle=idle)
+    measured = kernel_metrics(kernels, gpu, idle=idle)
     rows = [{"metric": name, "largest": heights.largest, "weighted": heights.weighted}
-            for name, heights in (("occupancy", found.occupancy),
-                                  ("utilisation", found.utilisation))]
+            for name, heights in (("occupancy", measured.occupancy),
+                                  ("utilisation", measured.utilisation))]
     if as_json:
-        print_json(rows, kernels=len(kernels), duration_ms=found.duration_ms)
+        print_json(rows, kernels=len(kernels), duration_ms=measured.duration_ms)
         return
     print_rows(_COLUMNS, rows)
-    click.echo(f"\n{len(kernels)} kernels in {found.duration_ms:.3f} ms")
+    click.echo(f"\n{len(kernels)} kernels in {measured.duration_ms:.3f} ms")

@@ -81,7 +81,7 @@ _MORE = (
               help="Function from a batch size to a model's input.")
 @click.option("--restart", is_flag=True, help="Discard what an interrupted measurement left.")
 @json_option
-def measure_command(models: tuple[str, ...], out: str, **given: Any) -> None:
+def measure_command(models: tuple[str, ...], out: str, **options: Any) -> None:
     """Run models and record their warm latencies per batch size.
 
     MODEL is an .onnx file; a torchvision classifier by its name (--backend torchvision); a BERT
@@ -98,35 +98,35 @@ def measure_command(models: tuple[str, ...], out: str, **given: Any) -> None:
     Examples:
       $ ramsis profile measure mine:small --backend callable --accuracy accuracy.json --out m.json
     """
-    settings = _settings(given)
+    settings = _settings(options)
     with progress("measuring", len(models) * len(settings.batches)) as advance:
-        found = measure_profile(
-            models, settings, name=given["name"] or Path(out).stem, accuracy=given["accuracy"],
-            accuracy_source=given["accuracy_source"], out=out, restart=given["restart"],
+        profile = measure_profile(
+            models, settings, name=options["name"] or Path(out).stem, accuracy=options["accuracy"],
+            accuracy_source=options["accuracy_source"], out=out, restart=options["restart"],
             observer=_Progress(advance, len(settings.batches)),
         )
     percentile = settings.stop.percentile
-    rows = _rows(found, percentile)
-    if given["as_json"]:
-        print_json(rows, name=found.name, file=out, percentile=percentile,
-                   notes=found.measurement["notes"])
+    rows = _rows(profile, percentile)
+    if options["as_json"]:
+        print_json(rows, name=profile.name, file=out, percentile=percentile,
+                   notes=profile.measurement["notes"])
         return
     print_rows(_columns(percentile), rows)
-    click.echo(f"{out}: written; models: {len(found.models)}, batch profiles: {len(rows)}")
+    click.echo(f"{out}: written; models: {len(profile.models)}, batch profiles: {len(rows)}")
 
 
-def _settings(given: dict[str, Any]) -> MeasureSettings:
-    stop = {name: given[name] for name in ("percentile", "relative_error", "min_samples",
-                                           "max_samples", "seconds_per_batch")}
-    if given["max_latency_ms"] is not None:
-        stop["max_latency_ms"] = given["max_latency_ms"]
+def _settings(values: dict[str, Any]) -> MeasureSettings:
+    stop = {name: values[name] for name in ("percentile", "relative_error", "min_samples",
+                                            "max_samples", "seconds_per_batch")}
+    if values["max_latency_ms"] is not None:
+        stop["max_latency_ms"] = values["max_latency_ms"]
     rule = StopRule(**stop)
-    if given["max_violation"] is not None:
-        rule = rule.supporting(given["max_violation"])
-    options = Options(given["threads"], given["device"], dict(given["dimensions"]),
-                      given["tokens"], given["inputs"])
-    return MeasureSettings(given["backend"], given["batches"], rule,
-                           given["quantiles"], options, given["order"])
+    if values["max_violation"] is not None:
+        rule = rule.supporting(values["max_violation"])
+    options = Options(values["threads"], values["device"], dict(values["dimensions"]),
+                      values["tokens"], values["inputs"])
+    return MeasureSettings(values["backend"], values["batches"], rule,
+                           values["quantiles"], options, values["order"])
 
 
 class _Progress(Observer):
@@ -166,10 +166,10 @@ def _columns(percentile: str) -> list[Column]:
             Column("relative_error", "± error", ".1%")]
 
 
-def _rows(found: ProfileSet, percentile: str) -> list[dict[str, Any]]:
+def _rows(profile: ProfileSet, percentile: str) -> list[dict[str, Any]]:
     return [
         {"model": model.name, "batch": batch.batch, "n": batch.n, "mean_ms": batch.mean_ms,
          f"{percentile}_ms": batch.statistic_ms(percentile),
          "relative_error": batch.relative_error}
-        for model in found.models for batch in model.batches
+        for model in profile.models for batch in model.batches
     ]

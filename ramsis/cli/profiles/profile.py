@@ -204,21 +204,21 @@ def import_command(
       $ ramsis profile import runs --batch '*b1.json=1' --batch '*b4.json=4' \\
           --model-name small --accuracy accuracy.json --out runs.json
     """
-    given = Given(
+    hints = Given(
         {pattern: _batch_size(value) for pattern, value in _patterns("--batch", batches).items()},
         _patterns("--model-name", model_names), metric,
         _fields(columns), unit, accuracy_unit, instance, processes)
-    found = import_profile(sources if len(sources) > 1 else sources[0], format_name, models,
-                           accuracy, name, given)
+    profile = import_profile(sources if len(sources) > 1 else sources[0], format_name, models,
+                             accuracy, name, hints)
     if os.path.exists(out) and any(os.path.samefile(source, out) for source in sources):
         raise OutputError("is the file that is imported", where="--out", value=str(out),
                           allowed="another file")
-    save(found, out)
-    for line in found.measurement.get("notes", ()):
+    save(profile, out)
+    for line in profile.measurement.get("notes", ()):
         click.echo(printable(f"note: {line}"), err=True)
-    findings = check(found)
+    findings = check(profile)
     _warn(findings, out)
-    click.echo(f"{out}: written; {_counts(found, findings)}")
+    click.echo(f"{out}: written; {_counts(profile, findings)}")
 
 
 def _warn(findings: list[Finding], path: Path) -> None:
@@ -236,27 +236,27 @@ def _warn(findings: list[Finding], path: Path) -> None:
 
 def _patterns(option: str, values: tuple[str, ...]) -> dict[str, str]:
     """``PATTERN=VALUE`` or ``VALUE`` of an option that can be repeated, by pattern."""
-    found: dict[str, str] = {}
+    by_pattern: dict[str, str] = {}
     for text in values:
         pattern, _, value = text.rpartition("=")
         pattern = pattern or "*"
-        if not value or pattern in found:
+        if not value or pattern in by_pattern:
             raise InvalidValueError("not a value for files, each once", where=option, value=text,
                                     allowed="VALUE, or PATTERN=VALUE")
-        found[pattern] = value
-    return found
+        by_pattern[pattern] = value
+    return by_pattern
 
 
 def _fields(values: tuple[str, ...]) -> dict[str, str]:
     """``FIELD=NAME`` of an option that can be repeated, by field."""
-    found: dict[str, str] = {}
+    by_field: dict[str, str] = {}
     for text in values:
         name, _, column = text.partition("=")
-        if not column.strip() or name.strip() in found:
+        if not column.strip() or name.strip() in by_field:
             raise InvalidValueError("not a column for a field, each once", where="--column",
                                     value=text, allowed="FIELD=NAME, as batch=batch_size")
-        found[name.strip()] = column.strip()
-    return found
+        by_field[name.strip()] = column.strip()
+    return by_field
 
 
 def _batch_size(text: str) -> int:

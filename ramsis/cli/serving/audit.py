@@ -108,20 +108,21 @@ def audit(
     each = [schedulers] if named else [(scheduler,) for scheduler in schedulers]
     audits = [audit_log(read, profile, replace(settings, schedulers=some), where=log)
               for some in each]
-    found = max(audits, key=_worth)
-    for note in found.notes:
+    best_audit = max(audits, key=_worth)
+    for note in best_audit.notes:
         click.echo(f"note: {note}", err=True)
-    row = {"log": log, **found.row()}
+    row = {"log": log, **best_audit.row()}
     if not named:
-        row["dispatches"] = [_of_dispatch(one, name) for one, (name,) in zip(audits, each,
-                                                                             strict=True)]
+        row["dispatches"] = [_of_dispatch(dispatch_audit, name)
+                             for dispatch_audit, (name,) in zip(audits, each, strict=True)]
     commands = [] if named else [
-        _next_command(one, profile_name, name) for one, (name,) in zip(audits, each, strict=True)
-        if one.best is not None]
+        _next_command(dispatch_audit, profile_name, name)
+        for dispatch_audit, (name,) in zip(audits, each, strict=True)
+        if dispatch_audit.best is not None]
     if as_json:
         print_json([row], **({} if named else {"next": list(map(shlex.join, commands))}))
     else:
-        _show(found, row, [row] if named else row["dispatches"])
+        _show(best_audit, row, [row] if named else row["dispatches"])
         if commands:
             click.echo("\nnext, one of:")
         for command in commands:
@@ -132,26 +133,26 @@ def audit(
         plot_audit(row, plot)
 
 
-def _worth(found: Audit) -> tuple[float, int]:
+def _worth(result: Audit) -> tuple[float, int]:
     """Describe the best policy and the fewest workers that suffice."""
-    return (-1.0 if found.best is None else found.best.effective_accuracy,
-            -found.workers if found.fewest is None else -found.fewest.workers)
+    return (-1.0 if result.best is None else result.best.effective_accuracy,
+            -result.workers if result.fewest is None else -result.fewest.workers)
 
 
-def _of_dispatch(found: Audit, dispatch: str) -> dict[str, Any]:
+def _of_dispatch(result: Audit, dispatch: str) -> dict[str, Any]:
     """What a row says of the policies by one kind of dispatch."""
-    row = found.row()
+    row = result.row()
     return {"dispatch": dispatch, **{name: row[name] for name in (
         "best_policy", "gap_to_policy", "fewest_workers", "wasted_workers")}}
 
 
-def _next_command(found: Audit, profile: str, dispatch: str) -> list[str]:
+def _next_command(result: Audit, profile: str, dispatch: str) -> list[str]:
     """The command that makes the best policy by one kind of dispatch."""
-    assert found.best is not None
-    used = found.fewest or found.best
-    load_qps = used.level_qps or found.achieved.load_qps
+    assert result.best is not None
+    used = result.fewest or result.best
+    load_qps = used.level_qps or result.achieved.load_qps
     return ["ramsis", "generate", "--profiles", profile, "--slo-ms",
-            f"{found.achieved.slo_ms:.10g}", "--workers", str(used.workers), "--load",
+            f"{result.achieved.slo_ms:.10g}", "--workers", str(used.workers), "--load",
             f"{load_qps:.6g}", "--dispatch", dispatch, "--out",
             f"policies-{dispatch}-{used.workers}"]
 
@@ -163,30 +164,31 @@ def _best_words(best: dict[str, Any] | None, dispatch: str) -> str:
     return f"best policy: {best['scheduler']}{level}"
 
 
-def _show(found: Audit, row: dict[str, Any], policies: list[dict[str, Any]]) -> None:
+def _show(result: Audit, row: dict[str, Any], policies: list[dict[str, Any]]) -> None:
     print_rows(_LEVELS, [
         {**row, "what": "achieved"},
-        *({**(one["best_policy"] or {}), "workers": one["fewest_workers"],
-           "what": _best_words(one["best_policy"], one.get("dispatch", ""))} for one in policies),
+        *({**(policy["best_policy"] or {}), "workers": policy["fewest_workers"],
+           "what": _best_words(policy["best_policy"], policy.get("dispatch", ""))}
+          for policy in policies),
         {"what": "bound for every scheduler", "violation_rate": row["least_violation_rate"],
          "effective_accuracy": row["upper_bound"], "workers": row["workers_bound"]},
     ])
-    done, total = found.achieved, found.achieved.requests
+    done, total = result.achieved, result.achieved.requests
     causes = [{"cause": name, "requests": count, "share": count / total}
-              for name, count in found.causes.items() if count]
+              for name, count in result.causes.items() if count]
     click.echo()
     print_rows(_CAUSES, [*causes, {"cause": "all", "requests": total - done.served,
                                    "share": done.violation_rate}])
     click.echo()
     busy = "" if done.utilisation is None else f", {done.utilisation:.1%} busy"
-    times = _TIMES.get(found.service, f"{found.service[1:]}th percentiles")
+    times = _TIMES.get(result.service, f"{result.service[1:]}th percentiles")
     took = (f"times are the profile's {times}" if done.service_factor is None else
             f"batches took {done.service_factor:.3f} times what the profile says")
-    say(f"{total} requests in {done.duration_s:.6g} s, workers: {found.workers}{busy}, "
-        f"{found.wasted_workers} wasted; {took}")
-    if found.best is not None and (
-            found.best.effective_accuracy < done.effective_accuracy - _SHOWN):
-        why = "" if done.service_factor is not None or found.service in _TIMES else (
+    say(f"{total} requests in {done.duration_s:.6g} s, workers: {result.workers}{busy}, "
+        f"{result.wasted_workers} wasted; {took}")
+    if result.best is not None and (
+            result.best.effective_accuracy < done.effective_accuracy - _SHOWN):
+        why = "" if done.service_factor is not None or result.service in _TIMES else (
             f": it is simulated with the profile's {times}, and most batches take less")
         say(f"the best policy is below what was achieved{why}")
     if done.right is not None:

@@ -144,13 +144,13 @@ def _arrays(path: str) -> dict[str, NDArray[Any]]:
 
     try:
         with zipfile.ZipFile(path) as packed:
-            grown = sum(one.file_size for one in packed.infolist())
+            grown = sum(member.file_size for member in packed.infolist())
         most = max(MAX_FILE_BYTES, _MOST_EXPANDED * os.path.getsize(path))
         if grown > most:
             raise InputFileError("arrays are too large for their file", where=path,
                                  value=f"{grown} bytes", allowed=f"at most {most} bytes")
-        with np.load(path, allow_pickle=False) as found:
-            return {name: found[name] for name in found.files}
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
     except InputFileError:
         raise
     except (OSError, ValueError, AttributeError, KeyError, EOFError, MemoryError,

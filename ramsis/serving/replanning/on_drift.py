@@ -90,8 +90,8 @@ def rescaled(profile: ProfileSet, ratio: Mapping[str, float]) -> ProfileSet:
             changed["quantiles_ms"] = tuple(value * ratio_of for value in measured.quantiles_ms)
         return replace(measured, **changed)
 
-    models = tuple(replace(model, batches=tuple(batch(one, ratio[model.name])
-                                                for one in model.batches))
+    models = tuple(replace(model, batches=tuple(batch(item, ratio[model.name])
+                                                for item in model.batches))
                    for model in profile.models)
     return replace(profile, models=models, measurement={
         **profile.measurement, "rescaled": {name: round(by, 4) for name, by in ratio.items()}})

@@ -77,13 +77,13 @@ class Policies:
         InvalidValueError
             The set has no policy for the process.
         """
-        found = read_set(path) if Path(path).is_dir() else _simple_set([read(path)])
-        labels = found.processes
+        policy_set = read_set(path) if Path(path).is_dir() else _simple_set([read(path)])
+        labels = policy_set.processes
         if process is None:
             process = labels[0] if len(labels) == 1 else "poisson"
         check_known("no policy for this process", process, labels, str(path))
-        chosen = PolicySet([level for level in found.levels if level.arrivals == process],
-                           found.worker_types, found.slo_classes)
+        chosen = PolicySet([level for level in policy_set.levels if level.arrivals == process],
+                           policy_set.worker_types, policy_set.slo_classes)
         return cls(chosen, str(path), dispatch)
 
     @cached_property
@@ -138,13 +138,13 @@ class Policies:
         for level in policies.levels:
             alike.setdefault(_division(level, fleets, source), []).append(level)
         levels: list[Level[StationPlan]] = []
-        for division, own in alike.items():
-            plans = [serving._station_plan(own, number, workers, slo_ms, fleets)
+        for division, part in alike.items():
+            plans = [serving._station_plan(part, number, workers, slo_ms, fleets)
                      for number, (workers, slo_ms, _) in enumerate(division)]
             levels += [level._replace(stations=tuple(
                 station._replace(policy=plan)  # type: ignore[arg-type]
                 for station, plan in zip(level.stations, plans, strict=True)))  # type: ignore[misc]
-                for level in own]
+                for level in part]
         return ClusterPlan(self.name, fleets,
                            PolicySet(levels, policies.worker_types, policies.slo_classes))
 
@@ -157,12 +157,13 @@ class Policies:
         kind = fleets.fleets[fleets.fleet_of[stations[0].worker_types[0]]]
         fleet = replace(kind, workers=len(workers), slo_ms=slo_ms,
                         classes=stations[0].policy.slo_classes)
-        own = Policies([replace(station.policy, load_qps=level.load_qps)
-                        for level, station in zip(levels, stations, strict=True)],
-                       f"{self.source}: {stations[0].name}", self.dispatch, self.slowness)
-        for policy in own.policies:
-            own.check_models(policy, fleet)
-        return StationPlan(number, fleet, workers, own.prepared(fleet))
+        part_policies = Policies([replace(station.policy, load_qps=level.load_qps)
+                                  for level, station in zip(levels, stations, strict=True)],
+                                 f"{self.source}: {stations[0].name}", self.dispatch,
+                                 self.slowness)
+        for policy in part_policies.policies:
+            part_policies.check_models(policy, fleet)
+        return StationPlan(number, fleet, workers, part_policies.prepared(fleet))
 
     def prepare(self, fleet: Fleet) -> Plan:
         """Check that the policies are for this fleet, and stack their tables."""
@@ -178,7 +179,8 @@ class Policies:
                   for policy in self.policies]
         start = partial(_Run, tables=cache(lambda: [p.decision_table() for p in self.policies]),
                         index=index, dispatch=rule, slowness=self.slowness)
-        tables = (stack([level_of(*one) for one in placed]) if DISPATCHES[rule].own_queues
+        tables = (stack([level_of(*placed_policy) for placed_policy in placed])
+                  if DISPATCHES[rule].own_queues
                   else stack_central(placed))
         compiled = Compiled(rule, tables, self.slowness) if rule in KERNELS else None
         return Plan(self.name, start, compiled, self.max_batch)
@@ -196,21 +198,22 @@ class Policies:
             raise InvalidValueError("not a dispatch rule for these policies",
                                     where="dispatch", value=rule,
                                     allowed=", ".join(
-                                        name for name, one in DISPATCHES.items()
-                                        if one.own_queues in kinds))
+                                        name for name, dispatch in DISPATCHES.items()
+                                        if dispatch.own_queues in kinds))
         return rule
 
     def _check_fits(self, policy: Policy, fleet: Fleet) -> None:
         """Refuse a policy that was not made for a fleet."""
         self.check_models(policy, fleet)
         where = f"{self.source}: policy for {policy.load_qps:g} QPS"
-        for what, found, wanted in (
+        for what, stated, wanted in (
             ("made for another number of workers", policy.workers, fleet.workers),
             ("made for another SLO", policy.slo_ms, fleet.slo_ms),
             ("made for other SLO classes", policy.slo_classes, fleet.classes),
         ):
-            if found != wanted:
-                raise InputFileError(what, where=where, value=found, allowed=str(wanted) or "none")
+            if stated != wanted:
+                raise InputFileError(what, where=where, value=stated, allowed=str(wanted)
+                                     or "none")
 
     def check_models(self, policy: Policy, fleet: Fleet) -> None:
         """Refuse a policy whose models or batches a fleet lacks."""
@@ -243,10 +246,11 @@ def _division(level: Level[Policy], fleets: Fleets, source: str) -> _Division:
 
 def _simple_set(policies: Iterable[Policy]) -> PolicySet[Policy]:
     """A level of one station for each policy; what does not fit together is refused later."""
-    found = list(policies)
-    workers = {ALL_WORKERS: int(found[0].workers)} if found else {}
-    classes = {one.slo_ms: one.share for one in found[0].classes} if found else {}
-    return PolicySet(map(level_of_policy, found), workers, classes)
+    listed = list(policies)
+    workers = {ALL_WORKERS: int(listed[0].workers)} if listed else {}
+    classes = {slo_class.slo_ms: slo_class.share
+               for slo_class in listed[0].classes} if listed else {}
+    return PolicySet(map(level_of_policy, listed), workers, classes)
 
 
 class _Run(Scheduler[WorkerGroup]):

@@ -127,7 +127,7 @@ class QueueAware:
         check = _Worth.of(self, models, gpus, _CHECK, self._checked_s(models))
         chosen = check.chosen([*states, *filter(search.within_limit, plans)])
         return [Replica(models[item.model].name, gpu.name, item.batch, item.mps_share)
-                for gpu, there in zip(gpus, chosen, strict=True) for item in there]
+                for gpu, items in zip(gpus, chosen, strict=True) for item in items]
 
     def served(
         self, models: Sequence[SharedModel], gpus: Sequence[Gpu], replicas: Sequence[Replica],
@@ -195,12 +195,12 @@ class _Worth:
 
     def _small_terms(self, state: State) -> float:
         """Return the terms that decide between equal plans."""
-        items = [item for there in state for item in there]
+        items = [item for items in state for item in items]
         value = -_PER_REPLICA * len(items) - _PER_BATCH * sum(item.batch for item in items)
         if self.settings.keep:
             value -= _PER_CHANGE * sum(
-                (Counter(there) - Counter(before)).total()
-                for there, before in zip(state, self.kept, strict=True))
+                (Counter(items) - Counter(before)).total()
+                for items, before in zip(state, self.kept, strict=True))
         return value
 
     def goodput(self, state: State, seeds: int | None = None) -> float:
@@ -459,7 +459,7 @@ class _Search:
 
     def _finer(self, state: State) -> Iterator[State]:
         """Yield plans with a slightly changed batch, of one replica or of all equal ones."""
-        for item in sorted({item for there in state for item in there}, key=str):
+        for item in sorted({item for items in state for item in items}, key=str):
             for step in _STEPS:
                 changed = item._replace(batch=item.batch + step)
                 if changed.batch < 1:
@@ -473,7 +473,7 @@ class _Search:
 
     def _exchanged(self, state: State) -> Iterator[State]:
         """Yield plans with a model removed and another reassigned, or a replica of it replaced."""
-        placed = {item.model for there in state for item in there}
+        placed = {item.model for items in state for item in items}
         for m in sorted(placed):
             bare = _without(state, m)
             for other in range(len(self.models)):
@@ -502,14 +502,14 @@ class _Search:
     def within_limit(self, plan: State) -> bool:
         """Return whether another policy's plan keeps the limit of utilisations, if any."""
         return self.settings.compute_limit is None or all(
-            self._fits(_with(plan, g, there[:i]), g, item)
-            for g, there in enumerate(plan) for i, item in enumerate(there))
+            self._fits(_with(plan, g, items[:i]), g, item)
+            for g, items in enumerate(plan) for i, item in enumerate(items))
 
     def _load(self, state: State, g: int) -> float:
         """Return the multiprocessors of a GPU that its replicas keep busy, at full batches."""
         gathered: Counter[int] = Counter()
-        for there in state:
-            for item in there:
+        for items in state:
+            for item in items:
                 gathered[item.model] += item.batch
         load = 0.0
         for item in state[g]:
@@ -543,12 +543,12 @@ def _state_of(
                        for replica in replicas if replica.gpu == gpu.name) for gpu in gpus)
 
 
-def _with(state: State, g: int, there: tuple[Item, ...]) -> State:
-    return (*state[:g], there, *state[g + 1:])
+def _with(state: State, g: int, items: tuple[Item, ...]) -> State:
+    return (*state[:g], items, *state[g + 1:])
 
 
 def _without(state: State, m: int) -> State:
-    return tuple(tuple(item for item in there if item.model != m) for there in state)
+    return tuple(tuple(item for item in items if item.model != m) for items in state)
 
 
 def _replaced(state: State, g: int, i: int, item: Item) -> State:
@@ -557,6 +557,6 @@ def _replaced(state: State, g: int, i: int, item: Item) -> State:
 
 def _one_less(state: State) -> Iterator[tuple[int, int, State]]:
     """Yield each replica, by GPU and position there, and the plan without it."""
-    for g, there in enumerate(state):
-        for i in range(len(there)):
-            yield g, i, _with(state, g, there[:i] + there[i + 1:])
+    for g, items in enumerate(state):
+        for i in range(len(items)):
+            yield g, i, _with(state, g, items[:i] + items[i + 1:])

@@ -174,7 +174,8 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
                 latency,
                 slo_ms=policy.slo_ms,
                 workers=policy.workers,
-                arrivals=(Arrivals.of(policy.arrivals, own=own_arrivals).counted(policy.load_qps)
+                arrivals=(Arrivals.of(policy.arrivals,
+                                      own_arrivals=own_arrivals).counted(policy.load_qps)
                           if policy.load_factor is None else Poisson(policy.planned_qps)),
                 grid=policy.slack_ms,
                 max_queue=policy.max_queue,

@@ -40,4 +40,4 @@ def phase_moved(arrivals: FloatArray, workers: int) -> FloatArray:
     """
     arrived, r = np.arange(arrivals.shape[-1]), np.arange(1, workers + 1)[:, None]
     after = r - arrived + (arrived + workers - r) // workers * workers
-    return np.stack([arrivals @ np.eye(workers)[own - 1] for own in after], axis=-2)
+    return np.stack([arrivals @ np.eye(workers)[worker - 1] for worker in after], axis=-2)

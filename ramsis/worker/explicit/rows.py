@@ -131,11 +131,11 @@ def build_explicit(problem: WorkerProblem) -> ExplicitWorkerMDP:
     empty = csr_array(([1.0], ([0], [1 + problem.bins])),
                       shape=(1, rows[0].transition.shape[1]))
     state = np.concatenate([[0], *(1 + n * columns + bins for n, _, bins in pairs)])
-    action = np.concatenate([[0], *(np.full(len(bins), one.code) for _, one, bins in pairs)])
+    action = np.concatenate([[0], *(np.full(len(bins), action.code) for _, action, bins in pairs)])
     reward = np.concatenate(
-        [[0.0], *(problem.reward(one)[: len(bins)] for _, one, bins in pairs)])
+        [[0.0], *(problem.reward(action)[: len(bins)] for _, action, bins in pairs)])
     cost = np.concatenate(
-        [[0.0], *(np.full(len(bins), problem.cost(one.batch)) for _, one, bins in pairs)])
+        [[0.0], *(np.full(len(bins), problem.cost(action.batch)) for _, action, bins in pairs)])
     excess = np.concatenate([[0.0], *(after.excess for after in rows)])
     overdue = csr_array(vstack([csr_array((1, problem.max_queue + 1)),
                                 *(after.overdue for after in rows)], format="csr"))
@@ -208,11 +208,11 @@ class _Transitions:
                 probability[:, 0], probability[:, columns] = 1.0, 0.0
             return probability, after @ np.maximum(
                 self.starts.queued - problem.max_queue - 1.0, 0.0)
-        own = probability[:, 1 + (n - 1) * columns : 1 + n * columns]
+        block = probability[:, 1 + (n - 1) * columns : 1 + n * columns]
         if is_orderly(problem.arrivals):
-            self._second_slack(n, bins, own)
+            self._second_slack(n, bins, block)
         else:
-            own[:] = second_slack_distribution(problem, n + 1)[n, bins]
+            block[:] = second_slack_distribution(problem, n + 1)[n, bins]
         return probability, np.zeros(len(bins))
 
     def _second_slack(self, n: int, bins: IntArray, probability: FloatArray) -> None:
@@ -223,16 +223,16 @@ class _Transitions:
         """
         problem, workers = self.problem, self.problem.workers
         k = n * workers + np.arange(workers)
-        for own, j in zip(probability, bins.tolist(), strict=True):
+        for row, j in zip(probability, bins.tolist(), strict=True):
             waited = problem.slo_ms - problem.slack_ms[j]
             if waited == 0.0:
-                own[j] = 1.0
+                row[j] = 1.0
                 continue
             weight = self.phase[n, j, ::-1]  # of k, as r = K − (k mod K)
             some = weight > _NEGLIGIBLE
             share = (problem.slack_ms[j:] - problem.slack_ms[j]) / waited
             upto = betainc(workers, k[some, None] - workers + 1.0, np.minimum(share, 1.0))
-            own[j:-1] = np.diff(weight[some] @ upto)
+            row[j:-1] = np.diff(weight[some] @ upto)
 
 
 def _add_starts(
@@ -329,8 +329,9 @@ class _ServiceTransitions:
 def _counts_after(problem: WorkerProblem) -> list[FloatArray]:
     """P(at most k arrivals in SLO − T_{j+1}) for each bin j."""
     arrivals = problem.arrivals
-    rest = problem.slo_ms - problem.slack_ms[1:]
+    remaining_ms = problem.slo_ms - problem.slack_ms[1:]
     return [
-        counts_cdf(arrivals, rest[j : j + 1], counts_support(arrivals, float(rest[j])))[0]
+        counts_cdf(arrivals, remaining_ms[j : j + 1],
+                   counts_support(arrivals, float(remaining_ms[j])))[0]
         for j in range(problem.bins)
     ]

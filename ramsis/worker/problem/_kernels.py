@@ -211,14 +211,14 @@ def steps_of_the_rest(
             upto = max(1.0 - row[j], 0.0)
             if upto < rounding:
                 upto = 0.0
-            own = upto
+            first_step = upto
             for at in range(j, bins - 1):
                 further = 1.0 - row[at + 1]
                 further = upto if further < rounding else max(further, upto)
                 row[at] = further - upto
                 upto = further
             row[bins - 1] = 0.0
-            row[j] += own
+            row[j] += first_step
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

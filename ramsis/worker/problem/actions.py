@@ -145,7 +145,8 @@ class ActionSet:
     @cached_property
     def admissible(self) -> BoolArray:
         """The slack bins of all actions; shape (A, D+1)."""
-        first, stop = np.array([(one.first_bin, one.stop_bin) for one in self.listed]).T[..., None]
+        first, stop = np.array([(action.first_bin, action.stop_bin)
+                                for action in self.listed]).T[..., None]
         j = np.arange(self.bins)
         return np.asarray((first <= j) & (j < stop))
 

@@ -116,8 +116,8 @@ class _Maker:
             waiting = self._waiting[batch - 1]
             return self.queue.of_batch("in time", model, batch,
                                        lambda: np.asarray(probability + waiting @ probability))
-        own = slice((queued - 1) * len(probability), queued * len(probability))
-        partial: FloatArray = probability + self._waiting_in_part[batch - 1][own] @ probability
+        rows = slice((queued - 1) * len(probability), queued * len(probability))
+        partial: FloatArray = probability + self._waiting_in_part[batch - 1][rows] @ probability
         return partial
 
     @cached_property

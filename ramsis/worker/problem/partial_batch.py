@@ -184,8 +184,8 @@ def _at_phase_0(
     with np.errstate(divide="ignore"):
         log_weight = (gammaln(count + 1.0) - gammaln(order) - gammaln(count - order + 2.0)
                       + (order - 1.0) * np.log(y) + (count - order + 1.0) * np.log1p(-y))
-    found: FloatArray = np.where(np.isnan(log_weight), -np.inf, log_weight)
-    return below, found
+    log_chance: FloatArray = np.where(np.isnan(log_weight), -np.inf, log_weight)
+    return below, log_chance
 
 
 def service_points(queue: WorkerQueue) -> tuple[FloatArray, FloatArray]:
@@ -232,8 +232,8 @@ def waiting_in_partial_batch(
         # A batch of the first i that takes no time leaves the next one as the head: its slack now.
         batches = PartialBatches(n, j, np.full(len(n), i), np.zeros(len(n)))
         at = partial_batch_transitions(queue, phase, bins, batches).transition.tocoo()
-        one = csr_array((at.data, ((n - 1)[at.row] * columns + j[at.row], at.col)),
-                        shape=total.shape)
-        total = total + csr_array(one @ halves)
+        scattered = csr_array((at.data, ((n - 1)[at.row] * columns + j[at.row], at.col)),
+                              shape=total.shape)
+        total = total + csr_array(scattered @ halves)
         mass.append(total)
     return mass

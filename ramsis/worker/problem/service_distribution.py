@@ -91,10 +91,10 @@ def random_services(
     grid = _grid(float(quantiles.min()), float(quantiles.max()), slo_ms)
     high = np.clip(np.searchsorted(grid, quantiles), 1, len(grid) - 1)
     share = np.clip((quantiles - grid[high - 1]) / (grid[high] - grid[high - 1]), 0.0, 1.0)
-    own = np.broadcast_to(np.arange(len(listed))[:, None], quantiles.shape)
+    indices = np.broadcast_to(np.arange(len(listed))[:, None], quantiles.shape)
     weights = csr_array(
         (np.concatenate([(1.0 - share) * share_of, share * share_of], axis=None),
-         (np.concatenate([own, own], axis=None),
+         (np.concatenate([indices, indices], axis=None),
           np.concatenate([high - 1, high], axis=None))),
         shape=(len(listed), len(grid)),
     )

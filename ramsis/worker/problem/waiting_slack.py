@@ -89,12 +89,12 @@ def waiting_by_slack(queue: WorkerQueue, longest: int) -> FloatArray:
     # Rounding may let them fall, or pass the last.
     np.minimum(upto, upto[:, :, -1:], out=upto)
     np.maximum.accumulate(upto, axis=2, out=upto)
-    between, own = _steps(upto)
+    between, diagonal = _steps(upto)
     expected = np.zeros_like(upto)
     expected[:, :, :-1] += between / 2.0
     expected[:, :, 1:] += between / 2.0
     at = np.arange(queue.bins + 1)
-    expected[:, at, at] += own
+    expected[:, at, at] += diagonal
     return expected
 
 
@@ -201,8 +201,8 @@ def _with_own_batch(
         return probability
     counts = probability.shape[1]
     together = np.zeros(counts)
-    own = arrivals_behind_own(batch_size_distribution(arrivals), workers)[:counts]
-    together[: len(own)] = own
+    behind_batch = arrivals_behind_own(batch_size_distribution(arrivals), workers)[:counts]
+    together[: len(behind_batch)] = behind_batch
     spread = toeplitz(np.eye(1, counts)[0] * together[0], together)
     return np.asarray(probability @ spread)
 

@@ -126,7 +126,7 @@ def solve_on_nodes(
         first,
         lambda policy, reference, restart: evaluate_on_nodes(
             mdp, policy, reference, restart=restart),
-        lambda found, policy: mdp.greedy(found.onward_value, found.gain, policy),
+        lambda evaluation, policy: mdp.greedy(evaluation.onward_value, evaluation.gain, policy),
         max_rounds - done,
     )
     return NodeSolution(last.policy, last.evaluation, certify(

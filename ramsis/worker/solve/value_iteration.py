@@ -83,11 +83,11 @@ def _ahead(
             span = action.bins
             onward = (mdp.drop_value(n, value, node_value) if action.drops
                       else mdp.phase[n, span] @ service_values[action.service])
-            own = problem.reward(action) - gain * problem.cost(action.batch)
-            found = (own + onward - value[n, span]) / next(cost)
-            better = found > best[n, span]
+            reward = problem.reward(action) - gain * problem.cost(action.batch)
+            ratio = (reward + onward - value[n, span]) / next(cost)
+            better = ratio > best[n, span]
             policy[n, span][better] = action.code
-            best[n, span][better] = found[better]
+            best[n, span][better] = ratio[better]
     return policy[:-1], best
 
 

@@ -70,7 +70,7 @@ def evaluate_variable(
         return _evaluate(mdp, policy, reference, restart)
     return with_restarts(
         lambda start, chance: _evaluate(mdp, policy, start, chance), reference,
-        lambda found: rounding_error(found.value, mdp.whole.costs),
+        lambda evaluation: rounding_error(evaluation.value, mdp.whole.costs),
     )
 
 
@@ -121,12 +121,12 @@ def solve_variable(mdp: VariableMDP, *, max_rounds: int = 100) -> VariableSoluti
         _best_maximal(mdp.problem),
         lambda policy, reference, restart: evaluate_variable(
             mdp, policy, reference, restart=restart),
-        lambda found, policy: mdp.backup(_onward(mdp, found), found.gain, policy),
+        lambda evaluation, policy: mdp.backup(_onward(mdp, evaluation), evaluation.gain, policy),
         max_rounds,
     )
-    found = last.evaluation
-    filled = mdp.fill(_onward(mdp, found), found.gain, last.policy)
-    return VariableSolution(filled, found, _certify(mdp, last))
+    gains = last.evaluation
+    filled = mdp.fill(_onward(mdp, gains), gains.gain, last.policy)
+    return VariableSolution(filled, gains, _certify(mdp, last))
 
 
 def _best_maximal(problem: WorkerProblem) -> IntArray:

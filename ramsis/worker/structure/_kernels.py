@@ -119,18 +119,18 @@ def service_values(
         Of the nodes and the starts of busy periods.
     """
     workers, starts = idle.shape[2], idle.shape[1]
-    found = np.zeros((rows.size, workers))
+    values = np.zeros((rows.size, workers))
     for s in range(rows.size):
-        g, own = rows[s], found[s]
+        g, row = rows[s], values[s]
         for i in range(nodes[g, 0], nodes[g, 1]):
             worth, weight = value[i], reach[g, i]
             for r in range(workers):
-                own[r] += worth * weight[r]
+                row[r] += worth * weight[r]
         for i in range(starts):
             worth, weight = value[value.size - starts + i], idle[g, i]
             for r in range(workers):
-                own[r] += worth * weight[r]
-    return found
+                row[r] += worth * weight[r]
+    return values
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -171,7 +171,7 @@ def add_after_drops(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def best_actions(
-    phase: FloatArray, worth: FloatArray, service: NDArray[np.int64], own: FloatArray,
+    phase: FloatArray, worth: FloatArray, service: NDArray[np.int64], reward: FloatArray,
     place: NDArray[np.int64], dropped: FloatArray, emptied: FloatArray, next_slack: FloatArray,
 ) -> tuple[FloatArray, NDArray[np.int64], FloatArray]:
     """Find the best action of each state, the first of equals, and the value of the incumbent.
@@ -198,19 +198,19 @@ def best_actions(
     value, best, kept : (N+1, D+1)
         Value and place of the best; value of the incumbent.
     """
-    lengths, actions, bins = own.shape
+    lengths, actions, bins = reward.shape
     value, kept = np.full((lengths, bins), -np.inf), np.full((lengths, bins), -np.inf)
     best = np.zeros((lengths, bins), dtype=np.int64)
     for n in range(lengths):
         for a in range(actions):
             onward = worth[service[n, a]]
             for j in range(bins):
-                if own[n, a, j] > -np.inf:
-                    found = own[n, a, j] + dot(phase[n, j], onward, 0, onward.size)
+                if reward[n, a, j] > -np.inf:
+                    candidate = reward[n, a, j] + dot(phase[n, j], onward, 0, onward.size)
                     if place[n, j] == a:
-                        kept[n, j] = found
-                    if found > value[n, j]:
-                        value[n, j], best[n, j] = found, a
+                        kept[n, j] = candidate
+                    if candidate > value[n, j]:
+                        value[n, j], best[n, j] = candidate, a
         for j in range(bins):
             if dropped[n, j] > -np.inf:
                 after = incumbent = emptied[j]

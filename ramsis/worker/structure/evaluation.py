@@ -118,7 +118,7 @@ def evaluate_on_nodes(
         return evaluate(reference, restart)
     return with_restarts(
         evaluate, reference,
-        lambda found: rounding_error(found.node_value, mdp.costs),
+        lambda evaluation: rounding_error(evaluation.node_value, mdp.costs),
     )
 
 

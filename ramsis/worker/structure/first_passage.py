@@ -84,13 +84,13 @@ class Passages(Mapping[float, Passage]):
     def of(cls, passages: Mapping[float, Passage]) -> Passages:
         """Those that are given, one at least."""
         listed = list(passages.values())
-        most = max(one.nodes.stop for one in listed)
+        most = max(passage.nodes.stop for passage in listed)
         reach = np.zeros((len(listed), most, listed[0].reach.shape[1]))
-        for own, one in zip(reach, listed, strict=True):
-            own[one.nodes] = one.reach
+        for row, item in zip(reach, listed, strict=True):
+            row[item.nodes] = item.reach
         return cls({latency: i for i, latency in enumerate(passages)}, reach,
-                   [(one.nodes.start, one.nodes.stop) for one in listed],
-                   np.array([one.idle for one in listed]))
+                   [(passage.nodes.start, passage.nodes.stop) for passage in listed],
+                   np.array([passage.idle for passage in listed]))
 
     def __getitem__(self, latency_ms: float) -> Passage:
         row = self._row[latency_ms]
@@ -188,9 +188,9 @@ def first_passages(
         return Passages(rows, reach, [(0, length) for length in lengths], idle)
     used = []
     for latency, i in rows.items():
-        found = first_passage(queue, nodes, latency, starts, reach[i])
-        idle[i] = found.idle
-        used.append((0, len(found.reach)))
+        passage = first_passage(queue, nodes, latency, starts, reach[i])
+        idle[i] = passage.idle
+        used.append((0, len(passage.reach)))
     return Passages(rows, reach, used, idle)
 
 
@@ -302,9 +302,9 @@ def _sums(before: FloatArray, within: FloatArray) -> FloatArray:
     """Σ_{a<r} PF(a, s)·PF(r + c − a, T), shape (G, C, K), from (G, K) and (K + C,)."""
     services, workers = before.shape
     size = len(within) - workers
-    found = np.empty((services, size, workers))
+    sums = np.empty((services, size, workers))
     total = np.zeros((services, len(within)))  # [b], Σ_{a<r} PF(a, s)·PF(b − a, T)
     for a in range(workers):
         total[:, a:] += before[:, a, None] * within[: len(within) - a]
-        found[:, :, a] = total[:, a + 1 : a + 1 + size]
-    return found
+        sums[:, :, a] = total[:, a + 1 : a + 1 + size]
+    return sums

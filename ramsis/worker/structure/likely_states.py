@@ -68,8 +68,8 @@ def representatives(likely: BoolArray) -> IntArray:
     lowest = np.argmax(listed, axis=0)
     highest = len(n) - 1 - np.argmax(listed[::-1], axis=0)
     listed |= (n[:, None] >= lowest) & (n[:, None] <= highest)
-    own = np.cumsum(likely).reshape(likely.shape) - 1
+    index = np.cumsum(likely).reshape(likely.shape) - 1
     columns = np.empty(likely.shape, dtype=np.int64)
-    columns[:-1] = np.take_along_axis(own[:-1], np.clip(n[:, None], lowest, highest), axis=0)
-    columns[-1] = own[-1, 0]
+    columns[:-1] = np.take_along_axis(index[:-1], np.clip(n[:, None], lowest, highest), axis=0)
+    columns[-1] = index[-1, 0]
     return columns

@@ -92,7 +92,8 @@ def phase_after_drops(queue: WorkerQueue, nodes: NodeSet) -> FloatArray:
 
 
 def after_drops(
-    known: Continuation, late: IntArray, phase: FloatArray, at_slo: Passage, found: QueueFound
+    continuation: Continuation, late: IntArray, phase: FloatArray, at_slo: Passage,
+    queue: QueueFound
 ) -> Continuation:
     """Return the continuation with the rows of overdue nodes filled in.
 
@@ -109,22 +110,22 @@ def after_drops(
     found : QueueFound
         From the overdue nodes.
     """
-    transition, excess = known.transition, known.excess
+    transition, excess = continuation.transition, continuation.excess
     upto, last = len(at_slo.reach), transition.shape[0] - len(at_slo.idle)
     reach, idle = phase @ at_slo.reach.T, phase @ at_slo.idle.T
     behind = np.asarray(reach @ transition[:upto])
     rows = behind + idle @ transition[last:]
-    by_length = np.zeros_like(found.queued)
-    lengths, first = np.unique(known.reached[0], return_index=True)  # these do not fall
+    by_length = np.zeros_like(queue.queued)
+    lengths, first = np.unique(continuation.reached[0], return_index=True)  # these do not fall
     by_length[:, lengths] = np.add.reduceat(behind, first, axis=1)
     left = QueueFound(by_length, reach @ excess[:upto])
     onward = np.zeros(len(excess))
     onward[late] = left.excess + idle @ excess[last:]
-    dropped = np.maximum(found.at_least() - left.at_least(), 0.0)
+    dropped = np.maximum(queue.at_least() - left.at_least(), 0.0)
     node, column = np.nonzero(rows)
     entries = np.zeros(len(excess), dtype=np.int64)
     entries[late] = np.bincount(node, minlength=len(late))
-    own = csr_array((rows[node, column], column, np.append(0, np.cumsum(entries))),
-                    shape=transition.shape)
-    return Continuation(known.reached, csr_array(transition + own), excess + onward,
+    drops = csr_array((rows[node, column], column, np.append(0, np.cumsum(entries))),
+                      shape=transition.shape)
+    return Continuation(continuation.reached, csr_array(transition + drops), excess + onward,
                         AfterDrops(late, reach, idle, transition, dropped))

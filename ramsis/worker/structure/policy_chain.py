@@ -119,7 +119,7 @@ def state_kernel(mdp: StructuredMDP, states: PolicyStates) -> tuple[FloatArray, 
 
 def node_frequency(mdp: StructuredMDP, states: PolicyStates, frequency: FloatArray) -> FloatArray:
     """Return v·F: frequencies of the nodes from frequencies of reached states; shape (I+L,)."""
-    found = np.zeros(len(mdp.excess))
+    node_weight = np.zeros(len(mdp.excess))
     by_state = np.zeros(len(states.queued))
     by_state[states.reached] = frequency
     if mdp.drops is not None:
@@ -127,17 +127,17 @@ def node_frequency(mdp: StructuredMDP, states: PolicyStates, frequency: FloatArr
             drops, onto = states.idle(n), states.of_queue(n - 1)
             by_state[onto] += by_state[drops] @ _after_drop(mdp, states, n)
         none, emptied = states.idle(0), mdp.drops.emptied
-        found[-len(emptied) :] = emptied @ (by_state[none] @ _phase(mdp, states, none))
+        node_weight[-len(emptied) :] = emptied @ (by_state[none] @ _phase(mdp, states, none))
     weights: dict[float, FloatArray] = {}
     for part, service in states.groups():
-        own = by_state[part] @ _phase(mdp, states, part)
+        weight_here = by_state[part] @ _phase(mdp, states, part)
         for latency, share in mdp.latencies_of(service):
-            weights[latency] = weights.get(latency, 0.0) + share * own
+            weights[latency] = weights.get(latency, 0.0) + share * weight_here
     for latency, weight in weights.items():
         passage = mdp.passages[latency]
-        found[passage.nodes] += passage.reach @ weight
-        found[-len(passage.idle) :] += passage.idle @ weight
-    return found
+        node_weight[passage.nodes] += passage.reach @ weight
+        node_weight[-len(passage.idle) :] += passage.idle @ weight
+    return node_weight
 
 
 def rewards_and_costs(

@@ -95,7 +95,7 @@ def _cell_edges(queue: WorkerQueue, width_at: Callable[[FloatArray], FloatArray]
     nearest = width_at(np.array(latencies)) / 8
     for latency, room in zip(latencies, nearest.tolist(), strict=True):
         at = bisect_left(fixed, latency)
-        if min(abs(one - latency) for one in fixed[max(at - 1, 0) : at + 1]) >= room:
+        if min(abs(edge - latency) for edge in fixed[max(at - 1, 0) : at + 1]) >= room:
             fixed.insert(at, latency)
     edges = np.array(fixed)
     while True:  # the first piece of each cell that is too wide is cut off

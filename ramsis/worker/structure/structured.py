@@ -187,9 +187,9 @@ class StructuredMDP:
         for latencies_ms, nodes, reach, idle in self.passages.blocks(_BLOCK_NUMBERS):
             transition = np.asarray(onward[:, nodes] @ reach + onward[:, last:] @ idle)
             beyond, services = excess[nodes] @ reach + excess[last:] @ idle, len(latencies_ms)
-            for latency, one, more in zip(latencies_ms, np.split(transition, services, axis=1),
-                                          np.split(beyond, services), strict=True):
-                by_service[latency] = np.ascontiguousarray(one), more
+            for latency, matrix, more in zip(latencies_ms, np.split(transition, services, axis=1),
+                                             np.split(beyond, services), strict=True):
+                by_service[latency] = np.ascontiguousarray(matrix), more
         return by_service
 
     def next_states(self, service: int) -> tuple[FloatArray, FloatArray]:
@@ -325,7 +325,7 @@ def _continuation(
     """The states that the nodes and busy-period starts lead to, with probabilities and excess."""
     weights, excess = continuation_weights(problem, nodes)
     late = np.flatnonzero(nodes.overdue)
-    found = QueueFound(weights[late], excess[late])
+    queue = QueueFound(weights[late], excess[late])
     weights[late], excess[late] = 0.0, 0.0
     node, column = np.nonzero(weights > NEGLIGIBLE)
     top, started = problem.max_queue, np.arange(len(starts.queued))
@@ -341,9 +341,9 @@ def _continuation(
         shape=(len(nodes) + len(started), len(states)),
     )
     beyond = np.maximum(starts.queued - top - 1.0, 0.0)
-    known = Continuation(np.divmod(states, problem.bins + 1), continuation,
-                         np.append(excess, beyond))
+    complete = Continuation(np.divmod(states, problem.bins + 1), continuation,
+                            np.append(excess, beyond))
     if not len(late):
-        return known
-    return after_drops(known, late, phase_after_drops(problem, nodes),
-                       first_passage(problem, nodes, problem.slo_ms, starts), found)
+        return complete
+    return after_drops(complete, late, phase_after_drops(problem, nodes),
+                       first_passage(problem, nodes, problem.slo_ms, starts), queue)

@@ -102,10 +102,10 @@ class VariableMDP:
                 span = action.bins
                 q = (problem.reward(action) - gain * problem.cost(action.batch)
                      + whole.phase[n, span] @ service_values[action.service])
-                better, mine = q > best[n, span], codes[n, span] == action.code
+                better, incumbent = q > best[n, span], codes[n, span] == action.code
                 best[n, span][better] = q[better]
                 arg[n, span][better] = action.code
-                kept[n, span][mine] = q[mine]
+                kept[n, span][incumbent] = q[incumbent]
         return best, arg, kept
 
     def _partial_values(
@@ -137,11 +137,11 @@ class VariableMDP:
         values[self.likely] = value
         for _ in range(_FILL_SWEEPS):
             q = self._partial_values(partial, values[: partial.transition.shape[1]], gain)
-            found, chosen = start.copy(), whole_arg.copy()
-            maximise_over(partial, q, found, chosen)
-            found[~elsewhere] = values[~elsewhere]
-            change = np.abs(found[elsewhere] - values[elsewhere]).max(initial=0.0)
-            values = found
+            improved, chosen = start.copy(), whole_arg.copy()
+            maximise_over(partial, q, improved, chosen)
+            improved[~elsewhere] = values[~elsewhere]
+            change = np.abs(improved[elsewhere] - values[elsewhere]).max(initial=0.0)
+            values = improved
             if change < _FILLED * (1.0 + np.abs(values[self.likely]).max()):
                 break
         filled = codes.ravel().copy()
@@ -186,6 +186,6 @@ def _onto_likely(
 ) -> csr_array[np.float64]:
     """Transitions to reached states as transitions to the likely states that these are."""
     old = transition.tocoo()
-    found: csr_array[np.float64] = csr_array((old.data, (old.row, columns[old.col])),
-                                             shape=(old.shape[0], states))
-    return found
+    likely_only: csr_array[np.float64] = csr_array((old.data, (old.row, columns[old.col])),
+                                                   shape=(old.shape[0], states))
+    return likely_only

@@ -57,18 +57,18 @@ class AskedFor(NamedTuple):
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def least_each(
-    batch_ms: FloatArray, batch_each_ms: FloatArray, slack_ms: FloatArray, found: FloatArray
+    batch_ms: FloatArray, batch_each_ms: FloatArray, slack_ms: FloatArray, least_ms: FloatArray
 ) -> None:
     """Set ``found`` (M,): time per request in the batches that two of fit into what it may take.
 
     ``batch_ms`` and ``batch_each_ms`` (M, B) are what a batch takes, and a request in it.
     """
-    for m in range(found.size):
+    for m in range(least_ms.size):
         most_ms = 0.5 * (slack_ms[m] + batch_ms[m, 0])
-        found[m] = batch_each_ms[m, 0]
+        least_ms[m] = batch_each_ms[m, 0]
         for b in range(1, batch_ms.shape[1]):
             if batch_ms[m, b] <= most_ms:
-                found[m] = min(found[m], batch_each_ms[m, b])
+                least_ms[m] = min(least_ms[m], batch_each_ms[m, b])
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -96,10 +96,10 @@ def set_shares(
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _late(k: int, load_ms: float, spare: float, demand: AskedFor, now_ms: float) -> float:
     """Requests for a model that a load which blocks its worker makes late."""
-    found = demand.rate[k] * max(load_ms - demand.slack_ms[k] * spare, 0.0)
+    late = demand.rate[k] * max(load_ms - demand.slack_ms[k] * spare, 0.0)
     if demand.length[k] > 0 and demand.due_ms[k] < now_ms + load_ms + demand.cost_ms[k]:
-        found += demand.length[k]
-    return float(found / demand.copies[k])
+        late += demand.length[k]
+    return float(late / demand.copies[k])
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

@@ -176,16 +176,16 @@ class Clockwork(Scheduler[Engine]):
 
     def largest(self, worker: int, model: int, most: int) -> int:
         """The largest batch size up to a number of requests; 0 without any."""
-        found = 0
+        largest = 0
         for size in self.sizes[worker][model]:
             if size > most:
                 break
-            found = size
-        return found
+            largest = size
+        return largest
 
     def fill(self, worker: int) -> None:
         """Give a worker batches until it has enough work, and see to it again in time."""
-        engine, free_ms, given = self.engine, self.free_ms, self.given[worker]
+        engine, free_ms, queued = self.engine, self.free_ms, self.given[worker]
         now_ms = engine.now_ms
         limit_ms = now_ms + self.ahead_ms
         if engine.workers.status[worker] != "active":
@@ -206,10 +206,10 @@ class Clockwork(Scheduler[Engine]):
                 self.renew(model)
             elif not self.settled:
                 self.waiting.pop(model, None)
-            if not given and engine.workers.free_lanes[worker] > 0:
+            if not queued and engine.workers.free_lanes[worker] > 0:
                 engine.run(worker, model, requests)
             else:
-                given.append((model, requests))
+                queued.append((model, requests))
         if not self.settled and self.asleep[worker]:
             self.asleep[worker] = False
             engine.wake_at(_just_after(max(free_ms[worker] - self.ahead_ms, now_ms)), worker)
@@ -224,14 +224,14 @@ class Clockwork(Scheduler[Engine]):
                 heap = self.own[worker]
             if not heap:
                 return None
-            found = heappop(heap)
-            latest_ms, model, size, head = found
+            entry = heappop(heap)
+            latest_ms, model, size, head = entry
             # Strategies that no longer hold stay in the heap until they come up here.
             queue = queues[model]
             if not queue or queue[0] != head or len(queue) < size or model not in held:
                 continue
             if latest_ms >= start_ms - _EPSILON_MS:
-                return found
+                return entry
             smaller = self.largest(worker, model, size - 1)
             if smaller:
                 row = self.rows[worker][model]
@@ -262,9 +262,9 @@ class Clockwork(Scheduler[Engine]):
 
     def start(self, worker: int) -> None:
         """Start the next batch that the worker was given."""
-        given = self.given[worker]
-        while given and self.engine.workers.free_lanes[worker] > 0:
-            model, requests = given.popleft()
+        queued = self.given[worker]
+        while queued and self.engine.workers.free_lanes[worker] > 0:
+            model, requests = queued.popleft()
             self.engine.run(worker, model, requests)
 
     def foresee(self, worker: int) -> None:
@@ -281,9 +281,9 @@ class Clockwork(Scheduler[Engine]):
     def able(self) -> list[int]:
         """The workers that can begin a load, the one with least work first."""
         workers = self.engine.workers
-        found = [worker for worker in range(len(workers)) if workers.may_load(worker)
-                 and not (workers.blocking[worker] and self.given[worker])]
-        return sorted(found, key=self.free_ms.__getitem__)
+        able = [worker for worker in range(len(workers)) if workers.may_load(worker)
+                and not (workers.blocking[worker] and self.given[worker])]
+        return sorted(able, key=self.free_ms.__getitem__)
 
     def load_cold(self) -> None:
         """Load models that no worker holds, highest demand first."""
@@ -304,7 +304,7 @@ class Clockwork(Scheduler[Engine]):
         """
         engine, row = self.engine, self.rows[worker]
         arrival_ms, deadline_ms = engine.requests.arrival_ms, self.deadline_ms
-        best, found = 0.0, None
+        best, wanted = 0.0, None
         for model in list(self.cold):
             if row[model][0] == inf:
                 continue
@@ -317,8 +317,8 @@ class Clockwork(Scheduler[Engine]):
             if not queue:
                 del self.cold[model], self.waiting[model]
             if demand_ms > best:
-                best, found = demand_ms, model
-        return found
+                best, wanted = demand_ms, model
+        return wanted
 
     def load_more(self) -> None:
         """Load models whose holders cannot serve all of their demand onto others, too."""
@@ -378,7 +378,7 @@ class Clockwork(Scheduler[Engine]):
         engine, workers = self.engine, self.engine.workers
         if workers.fits(worker, model):
             return True
-        busy = {given for given, _ in self.given[worker]}
+        busy = {model for model, _ in self.given[worker]}
         for other in list(self.used[worker]):
             if self.queues[other] or other in busy or engine.runs_now(worker, other):
                 continue

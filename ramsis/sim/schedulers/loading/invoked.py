@@ -121,9 +121,9 @@ class Invoked(Scheduler[Engine]):
 
     def start(self, worker: int) -> None:
         """Start the next batches that the worker was given, as it has free lanes."""
-        given = self.given[worker]
-        while given and self.engine.workers.free_lanes[worker] > 0:
-            self.engine.run(worker, *given.popleft())
+        queued = self.given[worker]
+        while queued and self.engine.workers.free_lanes[worker] > 0:
+            self.engine.run(worker, *queued.popleft())
 
     def load(self, model: int) -> None:
         """Load a model onto a random worker with room, making some where nothing waits."""

@@ -145,10 +145,10 @@ class LoadsByPlan(Scheduler[Engine]):
 
     def now_held(self) -> BoolArray:
         """Return the models that workers hold, (W, M)."""
-        found = np.zeros((len(self.held), len(self.holders)), dtype=bool)
+        held = np.zeros((len(self.held), len(self.holders)), dtype=bool)
         for worker, models in enumerate(self.held):
-            found[worker, models] = True
-        return found
+            held[worker, models] = True
+        return held
 
     def follow(self, held: Mapping[int, Collection[int]]) -> None:
         """Hold a given placement and plan no changes."""
@@ -243,14 +243,14 @@ class LoadsByPlan(Scheduler[Engine]):
 
     def least_each(self) -> FloatArray:
         """Time per request in the batches that two of fit into what a request may take, (M,)."""
-        found = np.empty(len(self.slack_ms))
-        least_each(self.batch_ms, self.batch_each_ms, self.slack_ms, found)
-        return found
+        least_ms = np.empty(len(self.slack_ms))
+        least_each(self.batch_ms, self.batch_each_ms, self.slack_ms, least_ms)
+        return least_ms
 
     def active(self) -> CopyProblem:
         """The problem of the workers that are active now."""
-        there = [status == ACTIVE for status in self.engine.workers.status]
-        return self.cluster if all(there) else self.cluster.of(np.array(there))
+        active = [status == ACTIVE for status in self.engine.workers.status]
+        return self.cluster if all(active) else self.cluster.of(np.array(active))
 
     def note_missing(self, worth: FloatArray) -> None:
         """Note the loads of each worker, the most valuable last."""
@@ -281,10 +281,10 @@ class LoadsByPlan(Scheduler[Engine]):
                     and workers.fits(worker, model)):
                 to_load.append(model)  # until nothing waits for what the worker holds
                 return
-            there = model in workers.loaded[worker] or model in workers.loading[worker]
-            if not there and self.spare(worker, model):
+            present = model in workers.loaded[worker] or model in workers.loading[worker]
+            if not present and self.spare(worker, model):
                 continue
-            if not there and self.room(worker, model):
+            if not present and self.room(worker, model):
                 self.load(worker, model)
 
     def cold_beside(self, worker: int, further: int) -> int:
@@ -335,12 +335,12 @@ class LoadsByPlan(Scheduler[Engine]):
             self.load(worker, model)
             self.cold.pop(model, None)
 
-    def note_space(self, there: list[int]) -> None:
+    def note_space(self, with_space: list[int]) -> None:
         """Note the workers that can begin a load, and what room they have."""
         engine, workers, (able, at_work, free_mb, free_places) = (
             self.engine, self.engine.workers, self.space)
         able[:] = at_work[:] = False
-        for worker in there:
+        for worker in with_space:
             able[worker] = True
             free_mb[worker] = workers.free_mb[worker]
             free_places[worker] = workers.places(worker)
@@ -398,24 +398,25 @@ class LoadsByPlan(Scheduler[Engine]):
             return True
         gone: list[int] = []
         others = self.held[worker][~self.target[worker, self.held[worker]]].tolist()
-        for other in sorted(others, key=lambda one: self.rate[one] / self.cluster.memory_mb[one]):
+        for other in sorted(others,
+                            key=lambda model: self.rate[model] / self.cluster.memory_mb[model]):
             if self.waiting[other] or engine.runs_now(worker, other):
                 continue
             gone.append(other)
             if workers.fits(worker, model, gone):
-                for one in gone:
-                    engine.unload(worker, one)
-                    self.note_held(worker, one)
+                for evicted in gone:
+                    engine.unload(worker, evicted)
+                    self.note_held(worker, evicted)
                 return True
         return False
 
     def note_held(self, worker: int, model: int) -> None:
         """A worker holds a model from now on, or no more."""
         self.set_shares()
-        there = model in self.engine.workers.loaded[worker]
-        self.places.held[worker, model] = there
+        held = model in self.engine.workers.loaded[worker]
+        self.places.held[worker, model] = held
         self.held[worker] = self.places.held[worker].nonzero()[0]
-        if there:
+        if held:
             self.holders[model].append(worker)
         else:
             self.holders[model].remove(worker)
@@ -426,8 +427,9 @@ class LoadsByPlan(Scheduler[Engine]):
 def _batches(engine: Engine) -> tuple[FloatArray, FloatArray]:
     """Return the shortest batch time, and the mean time per request over workers, (M, B)."""
     rows = [engine.times.rows[kind] for kind in engine.workers.type]
-    most = max(len(row) for one in rows for row in one)
-    took_ms = np.array([[[*row, *[inf] * (most - len(row))] for row in one] for one in rows])
+    most = max(len(row) for rows_of_model in rows for row in rows_of_model)
+    took_ms = np.array([[[*row, *[inf] * (most - len(row))] for row in rows_of_model]
+                        for rows_of_model in rows])
     size, able = np.arange(1, most + 1), np.isfinite(took_ms).sum(axis=0)
     per_ms = (size / took_ms).sum(axis=0)
     each_ms = np.divide(able, per_ms, out=np.full(able.shape, inf), where=per_ms > 0.0)

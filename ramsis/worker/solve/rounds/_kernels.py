@@ -69,11 +69,11 @@ def _times(matrix: Matrix, values: FloatArray, result: FloatArray) -> None:
     """A CSR matrix times a vector or several, (·, X), added to ``result``."""
     indptr, indices, data = matrix
     for i in range(indptr.size - 1):
-        own = result[i]
+        row = result[i]
         for entry in range(indptr[i], indptr[i + 1]):
             onward, weight = values[indices[entry]], data[entry]
-            for x in range(own.size):
-                own[x] += weight * onward[x]
+            for x in range(row.size):
+                row[x] += weight * onward[x]
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -115,12 +115,12 @@ def _onto_nodes(onward: Matrix, states: States, value: FloatArray, result: Float
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _after_emptied(emptied: FloatArray, node_value: FloatArray) -> FloatArray:
     """Return the value of a drop of the only request, by phase, (K,)."""
-    found = np.zeros(emptied.shape[1])
+    values = np.zeros(emptied.shape[1])
     first = node_value.size - emptied.shape[0]
     for start in range(emptied.shape[0]):
-        for r in range(found.size):
-            found[r] += node_value[first + start] * emptied[start, r]
-    return found
+        for r in range(values.size):
+            values[r] += node_value[first + start] * emptied[start, r]
+    return values
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -149,11 +149,11 @@ def _improve(
             kept = most if place[n, j] < 0 else kept
         for a in range(service.shape[1]):
             if reward[n, a, j] > -np.inf:
-                own = reward[n, a, j] - gain * cost[n, a] + dot(
+                candidate = reward[n, a, j] - gain * cost[n, a] + dot(
                     phase[n, j], worth[service[n, a]], 0, emptied.size)
-                kept = own if place[n, j] == a else kept
-                if own > most:
-                    best, most = a, own
+                kept = candidate if place[n, j] == a else kept
+                if candidate > most:
+                    best, most = a, candidate
         value[n, j] = most
         if most > kept + rounding * (1.0 + abs(most)):
             place[n, j], changed = best, True
