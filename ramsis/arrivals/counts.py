@@ -43,7 +43,7 @@ def count_tail(process: ArrivalProcess, orders: int, interval_ms: FloatArray) ->
 def passage_tails(
     process: ArrivalProcess, orders: int, interval_ms: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """P(U_r <= T) and ∫₀ᵀ P(U_r <= s) ds for r = 1 … orders.
+    """Return P(U_r <= T) and ∫₀ᵀ P(U_r <= s) ds for r = 1 … orders.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def passage_tails(
 
 
 def counts_support(process: ArrivalProcess, longest_ms: float) -> int:
-    """A count k with P(N(T) > k) negligible (about 1e-18) for every T up to ``longest_ms``."""
+    """Return a count k with P(N(T) > k) below about 1e-18 for every T up to ``longest_ms``."""
     length = np.array([longest_ms])
     size = 16 + int(1.25 * process.rate_per_ms * longest_ms)
     most = 4 * size + _MOST_COUNTS
@@ -96,7 +96,7 @@ def counts_support(process: ArrivalProcess, longest_ms: float) -> int:
 
 
 def counts_cdf(process: ArrivalProcess, interval_ms: FloatArray, largest: int) -> FloatArray:
-    """P(N(T) <= k) for k = 0 … largest; shape (len(interval_ms), largest + 1).
+    """Return P(N(T) <= k) for k = 0 … largest; shape (len(interval_ms), largest + 1).
 
     Each row is scaled to end at 1: the distribution given at most ``largest`` arrivals.
     """

@@ -191,7 +191,7 @@ def _window(gaps: FloatArray, duration: float) -> float:
 
 
 def _counts(times: FloatArray, window: float) -> IntArray:
-    """Counts of the whole windows from the first timestamp on."""
+    """Count arrivals in whole windows from the first timestamp on."""
     whole = max(2, int(times[-1] / window))
     index = (times / window).astype(np.int64)
     return np.bincount(index[index < whole], minlength=whole)
@@ -223,7 +223,7 @@ def _modulated(trace: _Trace) -> MarkovModulated:
 
 
 def _starts(trace: _Trace) -> list[MarkovModulated]:
-    """Processes whose dispersion by window is that of the trace, for several memories 1/s."""
+    """Return processes with the trace's dispersion by window, for several memories 1/s."""
     rate = trace.rate_qps / 1000.0
     shortest, longest = 0.5 * trace.window_ms, float(trace.windows[-1])
     starts = []
@@ -255,7 +255,7 @@ def _of(trace: _Trace, x: FloatArray) -> MarkovModulated:
 
 
 def _log_product(matrices: FloatArray, start: FloatArray) -> float:
-    """log(start · M_1 · M_2 ··· 1), multiplied pairwise and scaled on the way."""
+    """Return log(start · M_1 · M_2 ··· 1), multiplied pairwise with scaling."""
     log_scale = 0.0
     while len(matrices) > 1:
         odd = matrices[-1:] if len(matrices) % 2 else matrices[:0]
@@ -295,7 +295,7 @@ def _dispersion(process: Fitted) -> Callable[[FloatArray], FloatArray]:
 
 
 def _places(process: Fitted, counts: IntArray, window: float) -> FloatArray:
-    """Each count's place in its distribution given those before: uniform if it is right."""
+    """Return each count's conditional CDF value given earlier ones."""
     share = np.random.default_rng(0).random(len(counts))
     length = np.array([window])
     every = np.arange(int(counts.max()) + 1)

@@ -15,7 +15,7 @@ from ramsis.arrivals.sampling import check_sample
 
 @dataclass(frozen=True)
 class FixedRate(ShippedProcess):
-    """One query every 1000 / load_qps ms, the first at 0.
+    """Deterministic arrivals: one request every 1000 / load_qps ms, the first at 0.
 
     >>> FixedRate(load_qps=400.0).sample(10.0, np.random.default_rng()).tolist()
     [0.0, 2.5, 5.0, 7.5]
@@ -32,7 +32,7 @@ class FixedRate(ShippedProcess):
         return 0.0
 
     def sample(self, duration_ms: float, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Arrival times in ms within ``duration_ms``, rising; nothing is drawn."""
+        """Return sorted arrival times in ms within ``duration_ms``; nothing is random."""
         check_sample(self.rate_per_ms, duration_ms)
         gap_ms = 1000.0 / self.load_qps
         times: NDArray[np.float64] = (

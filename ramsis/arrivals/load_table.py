@@ -57,7 +57,7 @@ _COUNTS = re.compile(r"\bincrease\(|count_over_time\(|as_count\(|"
 
 
 class LoadColumns(NamedTuple):
-    """Where a table of loads has its times and its loads, and what the loads are."""
+    """Columns of a table of loads: its times, its loads, and the meaning of the loads."""
 
     time: int
     loads: tuple[int, ...]
@@ -170,7 +170,7 @@ def _varying(rows: list[list[str]], time: int) -> list[int]:
 
 
 def _step_ms(texts: list[str], unit: str | None) -> float | None:
-    """Return the time between rows, if it is the same for most, and a second or more."""
+    """Return the time between rows if it is equal for most and at least a second."""
     if not texts:
         return None
     try:

@@ -13,7 +13,7 @@ _ALLOWED = "a number, a list 400,800 or a range from:to:step with both ends, in 
 
 
 def parse_loads(text: str) -> tuple[float, ...]:
-    """Load levels in queries per second, rising and without duplicates.
+    """Parse load levels in requests per second into a sorted tuple without duplicates.
 
     Numbers, and ranges ``from:to:step`` with both ends, separated by commas.
 

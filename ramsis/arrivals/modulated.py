@@ -83,7 +83,7 @@ class MarkovModulated(ShippedProcess):
     share: float
 
     def simplest(self) -> ShippedProcess:
-        """Poisson where both rates are the same."""
+        """Return a Poisson process if both rates are equal."""
         return Poisson(self.load_qps) if self.ratio == 1.0 else self
 
     @cached_property
@@ -118,7 +118,7 @@ class MarkovModulated(ShippedProcess):
         return np.asarray(1.0 + 2.0 * spread / (self.rate_per_ms * total) * rise)
 
     def joint_pf(self, count: NDArray[Any], interval_ms: NDArray[Any]) -> FloatArray:
-        """P(k arrivals in T, mode z' at the end | mode z at the start).
+        """Return P(k arrivals in T, mode z' at the end | mode z at the start).
 
         Parameters
         ----------
@@ -155,7 +155,7 @@ class MarkovModulated(ShippedProcess):
         return mixed
 
     def _blocks(self, lengths: FloatArray, size: int) -> Iterator[tuple[IntArray, int]]:
-        """Groups of lengths that take the same number of quadrature points, not too large."""
+        """Yield groups of lengths with equal numbers of quadrature points, of limited size."""
         apart = float(np.diff(self.rates)[0])
         spread = (apart + sum(self.switches)) * lengths
         low, high = self._range(lengths)
@@ -171,7 +171,7 @@ class MarkovModulated(ShippedProcess):
                 yield group[start : start + each], value
 
     def _range(self, lengths: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Between which times in bursts the nodes lie: all, unless switches are too many for that.
+        """Return the range of time in bursts for the nodes; narrowed if switches are frequent.
 
         Of many switches the time in bursts has nearly the normal distribution of its mean and
         variance, 2abT/(a + b)³, with tails that fall off at the rate of the switches.
@@ -185,7 +185,7 @@ class MarkovModulated(ShippedProcess):
                 np.where(narrow, np.minimum(mean + reach, lengths), lengths))
 
     def _occupation(self, lengths: FloatArray, points: int) -> tuple[FloatArray, FloatArray]:
-        """Nodes of the time in bursts, as means of the count, (T, Q), and weights (T, 4, Q).
+        """Return nodes of time in bursts, as count means, (T, Q), and weights (T, 4, Q).
 
         The four rows are (z, z') = (0, 0), (0, 1), (1, 0), (1, 1); the last two nodes are the
         atoms, no burst and nothing but burst.
@@ -213,7 +213,7 @@ class MarkovModulated(ShippedProcess):
         return mean, rows
 
     def sample(self, duration_ms: float, rng: np.random.Generator) -> FloatArray:
-        """Arrival times in ms within ``duration_ms``, rising; the first mode is stationary."""
+        """Sample sorted arrival times in ms; the first mode is drawn from the stationary ones."""
         check_sample(self.rate_per_ms, duration_ms)
         check_amount(duration_ms * min(self.switches), where="burst_ms")
         mode = int(rng.random() < self.share)

@@ -58,7 +58,7 @@ class MovingMean:
 
 
 def moving_mean(times_ms: FloatArray) -> MovingMean | None:
-    """What moves in a trace; None where it is too short to tell (about 5,000 arrivals).
+    """Estimate the moving mean of a trace; None below about 5,000 arrivals.
 
     Parameters
     ----------

@@ -75,11 +75,11 @@ class NegativeBinomial(ShippedProcess):
     dispersion: float
 
     def simplest(self) -> ShippedProcess:
-        """Poisson where the index of dispersion is 1."""
+        """Return a Poisson process if the index of dispersion is 1."""
         return Poisson(self.load_qps) if self.dispersion == 1.0 else self
 
     def log_pf(self, count: NDArray[Any], interval_ms: NDArray[Any]) -> FloatArray:
-        """Log PF(k, T), within 1e-9 of the truth up to λT = 1e5 and counts to match."""
+        """Return log PF(k, T), with an error below 1e-9 for λT up to 1e5."""
         if self.dispersion == 1.0:
             return Poisson(self.load_qps).log_pf(count, interval_ms)
         mean = self.rate_per_ms * np.asarray(interval_ms, dtype=float)
@@ -100,7 +100,7 @@ class NegativeBinomial(ShippedProcess):
         )
 
     def sample(self, duration_ms: float, rng: np.random.Generator) -> FloatArray:
-        """Arrival times in ms within ``duration_ms``, rising; those of a batch are equal."""
+        """Sample sorted arrival times in ms; arrivals of a batch coincide."""
         if self.dispersion == 1.0:
             return Poisson(self.load_qps).sample(duration_ms, rng)
         batches = self.rate_per_ms * math.log(self.dispersion) / (self.dispersion - 1.0)
@@ -112,7 +112,7 @@ class NegativeBinomial(ShippedProcess):
 
 
 def _stirling_error(x: FloatArray) -> FloatArray:
-    """The error of Stirling's formula, log Γ(x + 1) − (x + 1/2) log x + x − log(2π)/2."""
+    """Return log Γ(x + 1) − (x + 1/2) log x + x − log(2π)/2, the error of Stirling's formula."""
     far = np.maximum(x, 16.0)
     series = np.zeros_like(far)
     for coefficient in reversed(_STIRLING):
@@ -123,7 +123,7 @@ def _stirling_error(x: FloatArray) -> FloatArray:
 
 
 def _deviance(x: FloatArray, d: FloatArray) -> FloatArray:
-    """D = x log(x/M) + M − x with M = x − d > 0, for x > 0 (Loader's bd0)."""
+    """Return D = x log(x/M) + M − x with M = x − d > 0, for x > 0 (Loader's bd0)."""
     M = x - d
     ratio = d / (x + M)
     small = np.abs(ratio) < _SERIES

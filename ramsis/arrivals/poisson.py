@@ -39,7 +39,7 @@ class Poisson(ShippedProcess):
     load_qps: float
 
     def log_pf(self, count: NDArray[Any], interval_ms: NDArray[Any]) -> FloatArray:
-        """Log PF(k, T) = k log(λT) − λT − log k!, within 1e-9 of the truth up to λT = 1e5."""
+        """Return log PF(k, T) = k log(λT) − λT − log k!, within 1e-9 for λT up to 1e5."""
         # Logarithms of each argument by itself, before broadcasting makes them many.
         counts = np.asarray(count, dtype=float)
         mean = self.rate_per_ms * np.asarray(interval_ms, dtype=float)
@@ -60,7 +60,7 @@ class Poisson(ShippedProcess):
         return probabilities
 
     def integrated_tail(self, tail: FloatArray, interval_ms: FloatArray) -> FloatArray:
-        """∫₀ᵀ P(N(s) >= r) ds = T·P(N(T) >= r) − (r/λ)·P(N(T) >= r+1), for r = 1 … R.
+        """Return ∫₀ᵀ P(N(s) >= r) ds = T·P(N(T) >= r) − (r/λ)·P(N(T) >= r+1), for r = 1 … R.
 
         Parameters
         ----------
@@ -89,5 +89,5 @@ class Poisson(ShippedProcess):
         return self.rate_per_ms
 
     def sample(self, duration_ms: float, rng: np.random.Generator) -> FloatArray:
-        """Arrival times in ms within ``duration_ms``, rising: exponential gaps, added up."""
+        """Sample arrival times in ms within ``duration_ms`` by summing exponential gaps."""
         return renewal_times(rng, self.rate_per_ms, duration_ms, 1.0)

@@ -1,4 +1,4 @@
-"""What a process of arrivals can be asked for, and what those that are shipped have in common.
+"""Interfaces of arrival processes and the base class of the shipped ones.
 
 A process has a rate, and one or both of two capabilities:
 
@@ -46,7 +46,7 @@ class ArrivalProcess(ProcessWithRate, Protocol):
     """
 
     def log_pf(self, count: NDArray[Any], interval_ms: NDArray[Any]) -> FloatArray:
-        """Natural logarithm of PF(k, T), of the broadcast shape of both arguments.
+        """Return log PF(k, T), broadcast over both arguments.
 
         Parameters
         ----------
@@ -61,7 +61,7 @@ class Sampler(ProcessWithRate, Protocol):
     """Arrival times that can be drawn: the process can be simulated."""
 
     def sample(self, duration_ms: float, rng: np.random.Generator) -> FloatArray:
-        """Arrival times in [0, duration_ms), in ms, rising or equal."""
+        """Sample non-decreasing arrival times in ms within [0, duration_ms)."""
         ...
 
 
@@ -127,7 +127,7 @@ class ShippedProcess:
 
     @classmethod
     def pattern(cls) -> str:
-        """How the process is written, as in help texts: ``negative-binomial:I``."""
+        """Return how the process is written in help texts, e.g. ``negative-binomial:I``."""
         if len(cls.parameters) == 1:
             return f"{cls.name}:{cls.parameters[0].symbol}"
         words = ",".join(f"{parameter.word}={parameter.symbol}" for parameter in cls.parameters)
@@ -150,6 +150,6 @@ def is_orderly(process: ArrivalProcess) -> bool:
 
 
 def poisson_rate(process: ArrivalProcess) -> float | None:
-    """Arrivals per ms of a process that says it is Poisson: there are compiled loops for these."""
+    """Return the arrivals per ms of a Poisson process, for which there are compiled loops."""
     rate: float | None = getattr(process, "poisson_rate_per_ms", None)
     return rate

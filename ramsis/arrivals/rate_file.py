@@ -44,13 +44,13 @@ _SHIPPED = (_PACKAGE / "profiles" / "shipped" / "traces", _PACKAGE.parent / "pro
 
 
 def shipped_traces() -> dict[str, Path]:
-    """The traces that come with the package, by name."""
+    """Return the paths of the shipped traces by name."""
     folder = next((folder for folder in _SHIPPED if folder.is_dir()), None)
     return {} if folder is None else {path.stem: path for path in sorted(folder.glob("*.txt"))}
 
 
 def find_trace(path_or_name: str | os.PathLike[str]) -> Path:
-    """Return the path if the file exists, else that of the shipped trace of that name."""
+    """Return the path if the file exists, else the shipped trace with that name."""
     path = Path(path_or_name)
     return path if path.exists() else shipped_traces().get(os.fspath(path_or_name), path)
 
@@ -80,7 +80,7 @@ def read_rates(
     path_or_name: str | os.PathLike[str], *, unit: str | None = None,
     load_columns: Sequence[str] = (),
 ) -> RateTrace:
-    """The rate trace in a file, or the shipped one of that name.
+    """Read the rate trace in a file, or a shipped one by name.
 
     Parameters
     ----------
@@ -114,12 +114,12 @@ def read_rates(
 
 
 def _head(path: Path) -> list[tuple[int, str]]:
-    """The lines that tell what a file holds."""
+    """Return the first lines, which identify the file's format."""
     return list(islice(_lines(path), HEAD_LINES))
 
 
 def _parts(text: str) -> list[str]:
-    """The fields of a line of time and load."""
+    """Split a line into time and load."""
     return re.split(r"[\s,;]+", text)
 
 
@@ -136,7 +136,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _steps(lines: Iterable[tuple[int, str]], where: str, unit: str | None) -> RateTrace:
-    """Lines of time and load."""
+    """Parse lines of time and load."""
     start_ms, rate_qps = array("d"), array("d")
     factor = 0.0
     for number, text in lines:

@@ -101,7 +101,7 @@ def _of_loads(loads: RateTrace) -> str:
 
 
 def _of_requests(recorded: Recorded, trace: Trace) -> str:
-    """Rows of requests; of coarse clocks, how the requests were spread."""
+    """Describe rows of requests and, for coarse clocks, how requests were spread."""
     number = len(recorded.times_ms)
     coarse = trace.clock is not None and recorded.at_ticks is not None
     return (f"read as {number} requests in {recorded.duration_ms / 1000.0:.4g} s: "

@@ -72,7 +72,7 @@ class RecordedProcess:
                 "digest": self.digest}
 
     def sample(self, duration_ms: float, rng: np.random.Generator) -> FloatArray:
-        """Arrival times in ms within ``duration_ms``, rising or equal."""
+        """Return non-decreasing arrival times in ms within ``duration_ms``."""
         check_sample(self.rate_per_ms, duration_ms)
         trace = _read(self.file, _changed(self.file))
         period_ms = len(trace.times_ms) / self.rate_per_ms

@@ -78,7 +78,7 @@ class Arrivals:
 
     @classmethod
     def parse(cls, text: str) -> Arrivals:
-        """The arrivals that a text names.
+        """Parse the name of an arrival process.
 
         A process that its parameters make Poisson, as ``renewal:1``, is ``poisson``.
 
@@ -105,7 +105,7 @@ class Arrivals:
 
     @classmethod
     def of(cls, description: Mapping[str, Any], *, own_arrivals: str | None = None) -> Arrivals:
-        """The arrivals that a policy file names.
+        """Return the arrivals that a policy file names.
 
         Parameters
         ----------
@@ -142,7 +142,7 @@ class Arrivals:
 
     @property
     def text(self) -> str:
-        """What :meth:`parse` takes; of a process of one's own the name alone."""
+        """The text that :meth:`parse` accepts; the name alone for a user-defined process."""
         if self.name == TRACE:
             return f"{TRACE}:{dict(self.parameters)['file']}"
         if self.name not in SHIPPED:
@@ -150,13 +150,13 @@ class Arrivals:
         return _text(SHIPPED[self.name], dict(self.parameters), _exact)
 
     def __call__(self, load_qps: float) -> ProcessWithRate:
-        """The process of a load in queries per second."""
+        """Return the process at a load in requests per second."""
         if self._maker is None:
             return SHIPPED[self.name](load_qps, **dict(self.parameters))  # type: ignore[call-arg]
         return made_by(self._maker, self.name, dict(self.parameters), load_qps)
 
     def counted(self, load_qps: float) -> ArrivalProcess:
-        """The process of a load, with the counts that its own decision problem is made from.
+        """Return the process at a load with the count distribution of its decision problem.
 
         Raises
         ------
@@ -173,7 +173,7 @@ class Arrivals:
                                 allowed=f"{counted}, or {OWN}")
 
     def drawn(self, load_qps: float) -> Sampler:
-        """The process of a load, to be drawn from.
+        """Return the process at a load for sampling.
 
         Raises
         ------

@@ -52,7 +52,7 @@ class Renewal(ShippedProcess):
     cv: float
 
     def simplest(self) -> ShippedProcess:
-        """Poisson where the gaps are exponential."""
+        """Return a Poisson process if the gaps are exponential."""
         return Poisson(self.load_qps) if self.cv == 1.0 else self
 
     @property
@@ -61,5 +61,5 @@ class Renewal(ShippedProcess):
         return self.cv
 
     def sample(self, duration_ms: float, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Arrival times in ms within ``duration_ms``, rising."""
+        """Sample sorted arrival times in ms within ``duration_ms``."""
         return renewal_times(rng, self.rate_per_ms, duration_ms, self.cv)

@@ -18,7 +18,7 @@ _BYTES_EACH = 64.0  # of a compiled run, the leanest
 def poisson_instants(
     rate_per_ms: float, duration_ms: float, rng: np.random.Generator
 ) -> FloatArray:
-    """Instants of a Poisson process within [0, duration_ms), rising: their number, then places."""
+    """Sample sorted instants of a Poisson process within [0, duration_ms)."""
     check_sample(rate_per_ms, duration_ms)
     count = rng.poisson(rate_per_ms * duration_ms)
     return np.sort(rng.uniform(0.0, duration_ms, size=count))
@@ -27,7 +27,7 @@ def poisson_instants(
 def renewal_times(
     rng: np.random.Generator, rate_per_ms: float, duration_ms: float, cv: float
 ) -> FloatArray:
-    """Times in [0, duration_ms) after independent gamma gaps, the first one included.
+    """Sample times in [0, duration_ms) with independent gamma gaps, the first gap included.
 
     Parameters
     ----------

@@ -41,7 +41,7 @@ _UNIT = re.compile(rf"[\s_]*[_(\[\s]({'|'.join(UNITS)})[)\]]?$")
 def read_timestamps(
     path: str | os.PathLike[str], *, unit: str | None = None, time_column: str | None = None
 ) -> NDArray[np.float64]:
-    """The arrival times of a trace.
+    """Read the arrival times of a trace.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def _arrivals(
 def _column(
     begin: tuple[int, str], below: str, where: str, unit: str | None, time_column: str | None
 ) -> tuple[InstantColumn, bool]:
-    """Where lines hold their time, and whether the first line is a header.
+    """Find the time column, and whether the first line is a header.
 
     ``below`` is the line after it: of several columns, the only one with a date has the time.
     """
@@ -137,7 +137,7 @@ def _column(
 
 
 def _times_alone(line: str, fields: list[str], where: str) -> str:
-    """The command that leaves the times of a log or a table without a header."""
+    """Return a shell command that extracts the times of a log or a table without a header."""
     name, times = Path(where).name, leading_time(line)
     if times and len(fields[0]) != len(times):
         return ("the times of the requests alone, one a line: "

@@ -87,7 +87,7 @@ class RateTrace:
         return bool((self.rate_qps != self.rate_qps[0]).any())
 
     def content(self) -> tuple[FloatArray, ...]:
-        """Steps and loads, as arrays."""
+        """Return steps and loads as arrays."""
         return self.start_ms, self.rate_qps, np.array([self.end_ms])
 
     def scaled(self, factor: float) -> RateTrace:
@@ -97,14 +97,14 @@ class RateTrace:
                          self.arrivals)
 
     def until(self, duration_ms: float) -> RateTrace:
-        """The first part of the trace; the whole if it is shorter."""
+        """Return the first part of the trace; the whole if it is shorter."""
         check_positive(duration_ms=duration_ms)
         kept = self.start_ms < duration_ms
         return RateTrace(self.start_ms[kept], self.rate_qps[kept], min(duration_ms, self.end_ms),
                          self.arrivals)
 
     def arrivals_ms(self, rng: np.random.Generator) -> FloatArray:
-        """Sorted arrival times in ms."""
+        """Sample sorted arrival times in ms."""
         cumulative = self._cumulative()
         edges = np.append(self.start_ms, self.end_ms)
         check_amount(float(cumulative[-1]))
@@ -114,14 +114,14 @@ class RateTrace:
         return np.minimum(times, np.nextafter(self.end_ms, 0.0))
 
     def _cumulative(self) -> FloatArray:
-        """Mean number of arrivals up to each edge, shape (n+1,)."""
+        """Return the mean number of arrivals up to each edge, shape (n+1,)."""
         lengths = np.diff(np.append(self.start_ms, self.end_ms))
         return np.append(0.0, np.cumsum(self.rate_qps / 1000.0 * lengths))
 
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """Given arrival times, the same in every run."""
+    """Recorded arrival times, equal in every run."""
 
     times_ms: FloatArray  # not falling; the first becomes time 0, shape (n,)
     # when the recording ends, counted from the first arrival; by default one mean gap after the
@@ -169,27 +169,27 @@ class Recorded:
         return True
 
     def content(self) -> tuple[FloatArray, ...]:
-        """All that it says, as arrays."""
+        """Return the recorded times as arrays."""
         return self.times_ms, np.array([self.duration_ms])
 
     def scaled(self, factor: float) -> Recorded:
-        """The recording played ``factor`` times as fast."""
+        """Return the recording sped up by ``factor``."""
         check_positive(factor=factor)
         return Recorded(self.times_ms / factor, self.duration_ms / factor,
                         self.at_ticks and self.at_ticks.scaled(factor))
 
     def until(self, duration_ms: float) -> Recorded:
-        """The first part of the recording; the whole if it is shorter."""
+        """Return the first part of the recording; the whole if it is shorter."""
         return Recorded(self.times_ms, min(duration_ms, self.duration_ms),
                         self.at_ticks and self.at_ticks.until(duration_ms))
 
     def arrivals_ms(self, rng: np.random.Generator) -> FloatArray:
-        """The times, as recorded."""
+        """Return the recorded times."""
         return self.times_ms
 
 
 def _inverse(values: FloatArray, cumulative: FloatArray, edges: FloatArray) -> FloatArray:
-    """The times at which a rising piecewise linear function reaches the values."""
+    """Invert a rising piecewise linear function at the values."""
     step = np.searchsorted(cumulative, values, side="right") - 1
     step = np.minimum(step, len(edges) - 2)
     rise = np.diff(cumulative)

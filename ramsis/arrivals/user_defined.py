@@ -1,4 +1,4 @@
-"""Arrival processes of the user's own: callables in modules that the user names."""
+"""User-defined arrival processes: callables in modules that the user names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _RATE_TOLERANCE = 1e-9
 
 
 def maker_of(text: str) -> Callable[..., Any]:
-    """The callable ``package.module:name``, its module imported."""
+    """Import the callable ``package.module:name``."""
     maker = own(text, "arrival process", where="arrivals", error=InvalidValueError,
                 option="--arrivals")
     if not callable(maker):
@@ -26,7 +26,7 @@ def maker_of(text: str) -> Callable[..., Any]:
 def made_by(
     maker: Callable[..., Any], name: str, parameters: Mapping[str, Any], load_qps: float
 ) -> ProcessWithRate:
-    """The process that a callable makes of a load in queries per second and parameters."""
+    """Create a process by calling a user's callable with the load and parameters."""
     with blamed(f"arrival process {name} failed", InvalidValueError):
         try:
             process = maker(load_qps, **parameters)

@@ -67,7 +67,7 @@ class Task(NamedTuple):
 
 
 def binned_bound(task: Task) -> float:
-    """Most requests in time; infinite where the program would be too large."""
+    """Bound the requests in time by a linear program over bins; infinite if it is too large."""
     width, columns = _width(task)
     if width is None:
         return np.inf
@@ -82,18 +82,18 @@ def binned_bound(task: Task) -> float:
 
 
 def _longest_load(task: Task) -> float:
-    """In ms, of the loads that there can be."""
+    """Return the longest load time in ms."""
     return max((float(task.load_ms[t, m]) for t, m in _pairs(task)), default=0.0)
 
 
 def _of(task: Task, part: IntArray) -> Task:
-    """The task of some of the requests."""
+    """Return the task restricted to some of the requests."""
     return task._replace(release=task.release[part], deadline=task.deadline[part],
                          model=task.model[part])
 
 
 def _sizes(duration: FloatArray) -> list[tuple[int, float]]:
-    """The largest batch of each time that there is, and the time."""
+    """Return, for each distinct batch time, the largest batch that takes it."""
     last = np.append(duration[1:] > duration[:-1], True) & np.isfinite(duration)
     return [(int(b) + 1, float(duration[b])) for b in np.flatnonzero(last)]
 
@@ -163,7 +163,7 @@ class _Program:
     # What programs are made of.
 
     def _column(self, count: int, upper: float) -> IntArray:
-        """New columns from 0 to a limit."""
+        """Add columns with bounds 0 and ``upper``."""
         self.upper.append(np.full(count, upper))
         self.columns += count
         return np.arange(self.columns - count, self.columns)
@@ -171,7 +171,7 @@ class _Program:
     def _rows(
         self, limits: FloatArray, *terms: tuple[IntArray, IntArray, float], equal: bool = False
     ) -> None:
-        """New rows; terms are their number from 0, columns and a factor."""
+        """Add rows; each term gives row offset, columns and a factor."""
         for rows, columns, factor in terms:
             self.parts.append((rows + self.count, columns, np.full(len(rows), factor)))
         self.limits.append(limits)
@@ -183,7 +183,7 @@ class _Program:
         less: tuple[IntArray, IntArray] | None = None, first: float | None = 0.0,
         equal: bool = True,
     ) -> None:
-        """value(k) = value(k − 1) + Σ more at k = after − Σ less; of the first edge, ``first``."""
+        """Add the balance value(k) = value(k − 1) + Σ more − Σ less, starting from ``first``."""
         k = np.arange(self.edges)
         inside = after < self.edges
         terms = [(k, value, 1.0), (k[1:], value[:-1], -1.0),
@@ -198,7 +198,7 @@ class _Program:
     # The program.
 
     def _workers(self) -> None:
-        """All of it, worker type by worker type."""
+        """Add columns and rows of all worker types."""
         task, k = self.task, np.arange(self.edges)
         n = len(task.release)
         answered: list[tuple[IntArray, IntArray]] = []
@@ -242,7 +242,7 @@ class _Program:
     def _runs(
         self, t: int, m: int, running: IntArray, begun_upto: IntArray, held: IntArray, load: int
     ) -> list[tuple[IntArray, IntArray]]:
-        """Batches of a model; which requests they answer, and the columns of the shares."""
+        """Add the batches of a model; return the requests that they answer and their columns."""
         task = self.task
         requests = np.flatnonzero(task.model == m)
         release = (task.release[requests] - self.origin) / self.width
@@ -288,7 +288,7 @@ class _Program:
         self, t: int, m: int, runs: list[tuple[IntArray, IntArray]], begun_upto: IntArray,
         held: IntArray, load: int,
     ) -> None:
-        """Add the rows: a request's model is held at its release, or loaded since."""
+        """Require that a request's model is loaded at its release or has been loaded since."""
         task = self.task
         who = np.concatenate([requests for requests, _ in runs])
         rows, row = np.unique(who, return_inverse=True)

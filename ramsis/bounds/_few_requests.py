@@ -55,7 +55,7 @@ class FewRequests:
     most: float
 
     def solve(self, asked: tuple[float, float]) -> LeastCost | None:
-        """The least cost with which sums of accuracies and answers are as asked for.
+        """Return the least cost for the requested sums of accuracies and answers.
 
         None where the solver found no bound.
         """

@@ -1,4 +1,4 @@
-r"""Compiled loops of the bound on requests in time, where memory is scarce: when a model is held.
+r"""Compiled dynamic program of the goodput bound that decides when a model stays loaded.
 
 Time is in bins k of ``width`` ms. H(k, j) and A(k, j) are the most that the first j requests of a
 model can be worth up to the bin k, where it is held at some time of the bin, and where it is not
@@ -49,7 +49,7 @@ class HoldingBins(NamedTuple):
 
 
 class _States(NamedTuple):
-    """The states of a model: that of bin k and j requests at ``offset[k] + j − low[k]``."""
+    """States of a model: bin k with j requests is stored at ``offset[k] + j − low[k]``."""
 
     # low, high, offset: shape (bins,)
     low: IntArray
@@ -63,7 +63,7 @@ class _States(NamedTuple):
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _room(release: FloatArray, latest: FloatArray, bins: int, width: float) -> _States:
-    """Room for the states of a model whose requests start between two times each."""
+    """Allocate the states of a model whose requests start between release and latest start."""
     low, high = np.zeros(bins, np.int64), np.zeros(bins, np.int64)
     offset = np.zeros(bins, np.int64)
     first, past, count = 0, 0, 0
@@ -148,7 +148,7 @@ def _fill(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _last(states: _States) -> tuple[float, int]:
-    """The best value in the end, and its requests."""
+    """Return the best final value and its number of requests."""
     k = states.low.size - 1
     values = states.value[0, states.offset[k]:]
     best = int(values.argmax())

@@ -51,7 +51,7 @@ class BinPrices(NamedTuple):
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _integral(at: float, price: FloatArray, total: FloatArray, width: float) -> float:
-    """The integral of one type's price up to a time."""
+    """Integrate the price of one worker type up to a time."""
     k = int(at / width)
     if k < 0:
         return 0.0
@@ -65,7 +65,7 @@ def _cheapest(
     low: float, high: float, length: float, price: FloatArray, total: FloatArray, width: float,
     coin: int,
 ) -> tuple[float, float]:
-    """Least cost of ``length`` ms that start in [low, high], and a start; ties by ``coin``.
+    """Return the least cost of ``length`` ms within [low, high], and a start; ties by ``coin``.
 
     The cost is linear between starts at which the first or the last ms crosses an edge.
     """
@@ -106,7 +106,7 @@ def _cheapest(
 def cheapest(
     low: float, high: float, length: float, price: FloatArray, total: FloatArray, width: float,
 ) -> float:
-    """Least cost of ``length`` ms that start in [low, high], on one type."""
+    """Return the least cost of ``length`` ms that start in [low, high] on one type."""
     cost, _ = _cheapest(low, high, length, price, total, width, 1)
     return cost
 
@@ -116,7 +116,7 @@ def _place(
     release: float, deadline: float, model: int, size: int, duration: FloatArray,
     price: FloatArray, total: FloatArray, width: float,
 ) -> float:
-    """Least cost of a batch in its window on any type; infinite where none fits."""
+    """Return the least cost of a batch on any type; infinite if it misses its deadline."""
     best = np.inf
     for t in range(duration.shape[0]):
         length = duration[t, model, size - 1]
@@ -132,7 +132,7 @@ def cell_costs(
     lengths: FloatArray, types: IntArray, levels: int, price: FloatArray, total: FloatArray,
     width: float,
 ) -> tuple[FloatArray, FloatArray]:
-    """Costs at the starts where the cost of a length bends, and their least by powers of two.
+    """Return costs at the breakpoints of each length, and a sparse table of their minima.
 
     Each bin has two such starts: its edge, and where the end is at an edge. Returns the costs
     (lengths, bins, 2), and ``least`` (lengths, levels, bins): the least of 2^level bins from k on.
@@ -165,7 +165,7 @@ def _least_cost(
     low: float, high: float, length: float, at_low: float, at_end: float, t: int, u: int,
     prices: BinPrices,
 ) -> float:
-    """As the cost of :func:`_cheapest`, by tables; the integrals up to low and high + length.
+    """Return the least cost of :func:`_cheapest` from precomputed tables.
 
     Views of parts of arrays would cost more than the rest.
     """
@@ -204,7 +204,7 @@ class At(NamedTuple):
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def at_times(groups: Groups, prices: BinPrices) -> At:
-    """The integrals at the times of all requests."""
+    """Return the price integrals at the times of all requests."""
     types, count = prices.total.shape[0], groups.release.size
     at = At(np.empty((types, count)), np.empty((types, count)))
     for t in range(types):
@@ -291,7 +291,7 @@ def use_run(
 def best_runs(
     groups: Groups, batches: Batches, prices: BinPrices, seed: int, used: FloatArray
 ) -> FloatArray:
-    """Best set of runs of consecutive requests, Σ (size − cost), of each group.
+    """Return each group's best set of runs of consecutive requests, Σ (size − cost).
 
     ``used`` (types, bins) gets the ms for which each bin is used.
     """
@@ -332,7 +332,7 @@ def _use(start: float, length: float, share: float, used: FloatArray, width: flo
 def _spans(
     release: FloatArray, deadline: FloatArray, first: int, last: int, shortest: float,
 ) -> IntArray:
-    """How many requests from each one on can be within a batch that starts with it."""
+    """Return the most requests of a batch that starts with each request."""
     span = np.ones(last - first, np.int64)
     j = first
     for i in range(first, last):
@@ -348,7 +348,7 @@ def nested_work(
     release: FloatArray, deadline: FloatArray, offsets: IntArray, model: IntArray,
     duration: FloatArray, least: int,
 ) -> FloatArray:
-    """For each group the steps of :func:`best_nested`; 0 where no batch can lie within another."""
+    """Return the steps of :func:`best_nested` per group; 0 if no batch fits within another."""
     work = np.zeros(model.size)
     sizes = duration.shape[2]
     if sizes < 2:
@@ -367,7 +367,7 @@ def nested_work(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _gaps(duration: FloatArray) -> tuple[int, int]:
-    """Fewest requests in a gap that is used, and most in a batch with one; (types, batch).
+    """Return the fewest requests in a used gap and the most in a batch with one; (types, batch).
 
     What lies in a gap takes longer, so with one type it is larger.
     """

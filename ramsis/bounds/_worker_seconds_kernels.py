@@ -20,7 +20,7 @@ _LOOK = 8  # requests between looks at which paths hold the same
 
 
 class Paths(NamedTuple):
-    """Queues that take in the same requests: what each holds, has lost, and lost near an end."""
+    """Queues with equal arrivals: backlog, lost work, and work lost near the end of a bin."""
 
     backlog: FloatArray
     lost: FloatArray
@@ -109,7 +109,7 @@ def constant_losses(
 def _still_apart(
     apart: int, place: IntArray, level: FloatArray, paths: Paths, ended: Paths
 ) -> int:
-    """Take out levels whose paths all hold the same; how many are left, moved to the front.
+    """Remove levels whose paths have merged; return the number left, moved to the front.
 
     From then on their paths are one. What each path has lost so far is kept in ``ended``, whose
     backlog is below 0 to say so.
@@ -140,7 +140,7 @@ def bin_losses(
     arrival: FloatArray, kind: IntArray, first: IntArray, width: float, demand: FloatArray,
     weight: FloatArray, levels: FloatArray, slo: float,
 ) -> Losses:
-    """The losses of each bin and level, with ``weight`` (layers,) for each layer's."""
+    """Compute the losses of each bin and level, weighted over layers by ``weight`` (layers,)."""
     bins, count, sides = first.size - 1, levels.size, 2 * NEAR + 1
     alone, late = np.zeros((bins, count)), np.zeros((bins, count))
     after, missing = np.zeros((bins, count, sides)), np.zeros((bins, count, sides))
@@ -214,7 +214,7 @@ def bin_losses(
 def cheapest_path(
     losses: Losses, paid: FloatArray, start_cost: FloatArray, stay_cost: float, price: float
 ) -> tuple[float, float, IntArray]:
-    """The levels with the least cost + price·loss: both, and the levels, shape (J,).
+    """Find the levels with the least cost + price·loss; return both and the levels, shape (J,).
 
     Parameters
     ----------
@@ -277,14 +277,14 @@ def cheapest_path(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _cheaper(total: FloatArray, level: int) -> tuple[float, int]:
-    """The smaller cost of a level's two states, and which state it is."""
+    """Return the smaller cost of a level's two states and the index of that state."""
     steady = 1 if total[level, 1] < total[level, 0] else 0
     return total[level, steady], 2 * level + steady
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _loss(losses: Losses, j: int, before: int, kept: int, level: int) -> tuple[float, int]:
-    """The loss of a bin after another one, less what its level saves of that one's.
+    """Return a bin's loss after another level, less what its own level saves in the bin before.
 
     And whether the backlog that it ends with is the steady one.
     """

@@ -26,7 +26,7 @@ _BROKEN = 1e-10
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Ways to answer a query; arrays of shape (n,)."""
+    """Ways to answer a request; arrays of shape (n,)."""
 
     # worker_type, slo_class, model: which; worker types and classes as they were given
     worker_type: IntArray
@@ -48,24 +48,24 @@ class Columns:
 
     @property
     def time_ms(self) -> FloatArray:
-        """Worker time for each query."""
+        """Worker time per request."""
         return self.busy_ms / self.batch
 
     @property
     def reward(self) -> FloatArray:
-        """Expected accuracy of a query, late ones counting 0."""
+        """Expected accuracy of a request; late ones count 0."""
         return self.accuracy * self.in_time
 
     def of_types(self, types: int) -> NDArray[np.bool_]:
-        """Which columns each worker type has, shape (types, n)."""
+        """Return the columns of each worker type as a mask, shape (types, n)."""
         return np.asarray(self.worker_type == np.arange(types)[:, None])
 
     def of_classes(self, classes: int) -> NDArray[np.bool_]:
-        """Which columns each class has, shape (classes, n)."""
+        """Return the columns of each class as a mask, shape (classes, n)."""
         return np.asarray(self.slo_class == np.arange(classes)[:, None])
 
     def undominated(self) -> Columns:
-        """The columns that no other one of the same type and class beats.
+        """Return the columns that no other column of their type and class dominates.
 
         One beats another where it takes no more time, is in time no less often and is no less
         accurate.
@@ -85,7 +85,7 @@ class Columns:
 def _columns(
     times: ServiceTimes, t: int, c: int, slo_ms: float, max_batch: int
 ) -> tuple[IntArray, IntArray, IntArray, IntArray, FloatArray, FloatArray, FloatArray]:
-    """The fields of :class:`Columns` for one type and one class."""
+    """Return the fields of :class:`Columns` for one type and one class."""
     mean_ms, in_time = times.mean_ms, times.cdf(slo_ms)
     model, batch = np.nonzero((in_time > 0)[:, :max_batch])
     size, run = batch.copy(), batch.copy()
@@ -98,7 +98,7 @@ def _columns(
 
 
 def solved(what: str, **program: Any) -> Any:
-    """The optimum of a linear program, by HiGHS; an error where it is not found."""
+    """Solve a linear program with HiGHS; raise an error if it finds no optimum."""
     from scipy.optimize import linprog  # which takes long to load
 
     solution: Any = linprog(**program, method="highs")
@@ -128,7 +128,7 @@ class GatheringWindows:
         self._limit = np.where((sizes > 1) & (share >= 0.0) & (share < 1.0), share, np.inf)
 
     def broken(self, share: FloatArray, most: int = 64) -> tuple[FloatArray, FloatArray]:
-        """The windows that shares of the queries break by more than 1e-10, the worst first.
+        """Return the windows that shares of the requests violate by more than 1e-10, worst first.
 
         None is returned twice, as solvers keep their rows up to a tolerance only.
 

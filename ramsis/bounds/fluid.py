@@ -149,7 +149,7 @@ class FluidBound:
 
     @property
     def violation_rate(self) -> float:
-        """Share of the queries that the optimum does not answer in time, in [0, 1]."""
+        """Share of the requests that the optimum does not answer in time, in [0, 1]."""
         return max(0.0, 1.0 - self.served_fraction)
 
 
@@ -236,7 +236,7 @@ def _checked_limits(
     types: Sequence[ServiceTimes], classes: Sequence[SloClass], max_batch: int | None,
     terms: _Terms,
 ) -> int:
-    """The largest batch of all types, if the limits fit them."""
+    """Check the limits and return the largest batch of all types."""
     longest = max(worker_type.max_batch for worker_type in types)
     if max_batch is not None and not 1 <= max_batch <= longest:
         raise InvalidValueError("largest batch out of range", where="max_batch", value=max_batch,
@@ -264,7 +264,7 @@ class _Merged:
 
 
 def _optimum(cluster: _Merged, columns: Columns, terms: _Terms) -> FluidBound:
-    """The solution of the program, with a row for each type and class."""
+    """Solve the program; the solution has a row for each type and class."""
     share = np.array([slo_class.share for slo_class in cluster.classes])
     # Unknowns are shares of the queries, or of what can be served where that is less (1/scale of
     # them), so that the program is of the size of 1 at any load.
@@ -351,7 +351,7 @@ class _Program:
         self._limits.append(most)
 
     def largest(self, worth: FloatArray) -> Mix:
-        """The largest ``worth·y`` with y >= 0 within the limits and windows.
+        """Maximise ``worth·y`` over y >= 0 within the limits and windows.
 
         Windows that the solution breaks become limits until it breaks none; the value falls in
         each round, and there are finitely many windows.
@@ -370,7 +370,7 @@ class _Program:
             self.limit(rows, shares * whole)
 
     def _solved(self, worth: FloatArray) -> Mix:
-        """The optimum within the rows that there are; its value by prices that prove it."""
+        """Solve with the present rows; the value comes from dual prices that certify it."""
         limits = np.concatenate(self._limits)
         # HiGHS takes worth below 1e-7 for none. A power of two leaves the digits as they are.
         unit = float(2.0 ** np.frexp(max(np.abs(worth).max(), _LEAST_WORTH))[1])
@@ -396,7 +396,7 @@ class _Program:
         return Mix(amount, float(prices @ limits + unpaid @ self.most), prices)
 
     def _cost(self, prices: FloatArray) -> FloatArray:
-        """What each column costs at these prices; blocks of large programs stay where they are."""
+        """Return each column's cost at dual prices; blocks of large programs are cached."""
         if len(self._of_class[0]) <= _ALL_COLUMNS:
             return np.asarray(prices @ np.vstack(self._rows))
         ends = np.cumsum([len(block) for block in self._rows])[:-1]
@@ -404,7 +404,7 @@ class _Program:
             np.split(prices, ends), self._rows, strict=True)], axis=0))
 
     def _to_begin_with(self, worth: FloatArray) -> NDArray[np.intp]:
-        """Columns to solve the program with; of a large one those of before, and good ones."""
+        """Return the initial columns; of a large program the previous basis and promising ones."""
         if len(worth) <= _ALL_COLUMNS:
             return np.arange(len(worth))
         good = [np.argsort(-worth / np.maximum(row, _LEAST_WORTH) ** power, kind="stable")[:64]
@@ -415,7 +415,7 @@ class _Program:
 def _limit_violations(
     program: _Program, in_time: FloatArray, max_violation: float, load: float
 ) -> None:
-    """Have at most a share of violations; refuse one that cannot be kept."""
+    """Limit the share of violations; refuse an infeasible limit."""
     whole, in_time_share = float(program.most.sum()), program.largest(in_time)
     largest = in_time_share.value / whole
     if largest < 1.0 - max_violation - _ROUNDING:
@@ -431,7 +431,7 @@ def _limit_violations(
 def _batch_shares(
     cluster: _Merged, columns: Columns, shares: FloatArray
 ) -> tuple[FloatArray, ...]:
-    """Shares of the queries by class, model and batch, for each type."""
+    """Return shares of the requests by class, model and batch for each type."""
     result = []
     for t, times in enumerate(cluster.times):
         of_type = columns.worker_type == t
@@ -445,7 +445,7 @@ def _batch_shares(
 def certified_gap(
     effective_accuracy: float, violation_rate: float, violation_price: float, upper_bound: float
 ) -> float | None:
-    """The share of the bound that a scheduler is short of, at a price of violations.
+    """Return the relative gap between a scheduler and the bound at a price of violations.
 
     None where the bound is not above 0.
 
@@ -462,7 +462,7 @@ def realised_bound(
     workers: int | Sequence[int], duration_ms: float, counts: Sequence[int],
     max_batch: int | None = None, violation_price: float = 0.0,
 ) -> float | None:
-    """What no scheduler can beat on finite traces: the mean of their fluid bounds.
+    """Return an upper bound for all schedulers on finite traces: the mean of their fluid bounds.
 
     A trace of n queries in T ms is served with the capacity of K·(T + SLO), with the longest SLO.
     Where classes are drawn it bounds the expectation, as the bound is concave in their loads. None

@@ -164,11 +164,11 @@ class Servers:
         return self.blocking & (self.at_a_time() * self.memories() <= self.workers)
 
     def memories(self) -> FloatArray:
-        """Workers of each type, (T,)."""
+        """Return the number of workers of each type, (T,)."""
         return self.workers if self.machines is None else self.machines
 
     def at_a_time(self) -> FloatArray:
-        """Models that a worker of each type loads at a time, (T,)."""
+        """Return the number of models that a worker of each type loads in parallel, (T,)."""
         if self.loads_at_a_time is None:
             return np.ones(len(self.workers))
         return self.loads_at_a_time
@@ -201,7 +201,7 @@ class GoodputBound:
 def goodput_bound(
     requests: ReleasedRequests, servers: Servers, *, rounds: int = 120
 ) -> GoodputBound:
-    """The largest number of requests that any scheduler can answer in time, at most.
+    """Bound the number of requests that any scheduler can answer in time.
 
     Parameters
     ----------
@@ -256,7 +256,7 @@ def _check(requests: ReleasedRequests, servers: Servers, rounds: int) -> None:
 
 
 def _task(priced: _Priced, servers: Servers) -> Task:
-    """The requests that can be in time at all, and what answers them, for the linear program."""
+    """Return the requests that can be in time, and their batches, for the linear program."""
     assert servers.room is not None
     load_ms = np.where(np.isfinite(servers.room), servers.any_load_ms(), np.inf)
     machines = servers.memories()
@@ -326,25 +326,25 @@ class _Priced:
         self.batches = kernels.Batches(self.duration, row)
 
     def total(self, price: FloatArray) -> FloatArray:
-        """Integral of the prices up to each edge, (T, bins + 1)."""
+        """Integrate the prices up to each edge, (T, bins + 1)."""
         total = np.zeros((len(price), self.bins + 1))
         np.cumsum(price * self.width, axis=1, out=total[:, 1:])
         return total
 
     def constant(self) -> Iterator[FloatArray]:
-        """Prices that are the same at all times."""
+        """Yield prices that are constant in time."""
         shortest = float(np.median(self.duration[:, :, 0].min(axis=0)[self.model]))
         for share in _CONSTANT.tolist():
             yield np.full_like(self.ms, share / shortest)
 
     def value(self, price: FloatArray, seed: int) -> tuple[float, FloatArray]:
-        """Σ V with runs alone plus the price of all workers, and a subgradient in ms."""
+        """Return Σ V for separate runs plus the price of all workers, and a subgradient in ms."""
         used = np.zeros((len(price), self.bins))
         worth = self._of_models(self._runs(self.groups, price, seed, used), price)
         return worth + float((self.ms * price).sum()), self.ms - used
 
     def _of_models(self, worth: FloatArray, price: FloatArray) -> float:
-        """Σ V over models, less the first load of each, from V of the groups."""
+        """Return Σ V over models from V of the groups, less the first load of each model."""
         of_model = np.bincount(self.groups.model, worth, minlength=self.fee_ms.shape[1])
         total, horizon = self.total(price), float(self.deadline.max())
         for m in np.nonzero((self.fee_ms > 0).all(axis=0) & (of_model > 0))[0].tolist():
@@ -358,11 +358,11 @@ class _Priced:
     def _runs(
         self, groups: _Groups, price: FloatArray, seed: int, used: FloatArray
     ) -> FloatArray:
-        """V of each group, with runs alone."""
+        """Return V of each group for separate runs."""
         return np.asarray(kernels.best_runs(groups, self.batches, self._prices(price), seed, used))
 
     def _prices(self, price: FloatArray) -> kernels.BinPrices:
-        """As the compiled loops take them."""
+        """Return the prices in the form that the compiled loops take."""
         total = self.total(price)
         bends, least = kernels.cell_costs(self.lengths, self.types, self.levels, price, total,
                                           self.width)
@@ -375,7 +375,7 @@ class _Priced:
         return float(worth)
 
     def safe(self, price: FloatArray) -> float:
-        """The bound at these prices, whatever batches lie within others and rounding costs."""
+        """Return the bound at prices, valid for nested batches and despite rounding."""
         groups = self.groups
         worth = self._runs(groups, price, 0, np.zeros((len(price), self.bins)))
         least = 5 if len(self.duration) == 1 else 3  # so that a batch can lie within another
@@ -483,19 +483,19 @@ class _Groups(kernels.Groups):
                    np.array([row[3] for row in rows], dtype=bool))
 
     def only(self, g: int) -> _Groups:
-        """One of the groups."""
+        """Return one of the groups."""
         part = slice(self.offsets[g], self.offsets[g + 1])
         size = int(self.offsets[g + 1] - self.offsets[g])
         return _Groups(self.release[part], self.deadline[part], np.array([0, size]),
                        self.model[g : g + 1], self.parts[g : g + 1])
 
     def in_parts(self) -> _Groups:
-        """Return the same bound with runs that may be parts of batches."""
+        """Return the groups with runs that may be parts of batches; the bound stays valid."""
         return self._replace(parts=np.ones_like(self.parts))
 
 
 def _chains(deadline: FloatArray) -> Iterator[IntArray]:
-    """Fewest sets of requests, by release, within which deadlines do not fall."""
+    """Partition requests into the fewest chains with non-decreasing deadlines, by release."""
     if (np.diff(deadline) >= 0).all():
         yield np.arange(len(deadline))
         return

@@ -57,7 +57,7 @@ class Observed:
     share_ms: FloatArray  # its part of the time that its batch took; NaN where that is not known
 
     def part(self, low_ms: float, high_ms: float) -> Observed:
-        """The requests that arrive in [low, high)."""
+        """Return the requests that arrive in [low, high)."""
         first, last = np.searchsorted(self.arrival_ms, [low_ms, high_ms])
         return Observed(*(getattr(self, name)[first:last] for name in self.__dataclass_fields__))
 
@@ -75,7 +75,7 @@ class WaysToAnswer:
         cls, times: ServiceTimes, slo_ms: FloatArray, factor: float,
         shortest_ms: FloatArray | None = None,
     ) -> WaysToAnswer:
-        """With times ``factor`` times those given.
+        """Return the ways to answer with service times scaled by ``factor``.
 
         Parameters
         ----------
@@ -129,7 +129,7 @@ def observed_bound(seen: Observed, ways: WaysToAnswer, workers: int) -> Observed
 def observed_workers(
     seen: Observed, ways: WaysToAnswer, *, effective_accuracy: float, in_time: float
 ) -> float:
-    """Busy workers without which no scheduler reaches some effective accuracy and share in time.
+    """Bound the busy workers that an effective accuracy and a share in time require.
 
     Both as fractions of all requests; NaN where no number of workers does.
     """
@@ -141,7 +141,7 @@ def observed_workers(
 def _windowings(
     seen: Observed, ways: WaysToAnswer
 ) -> Iterator[list[tuple[Observed, float]]]:
-    """The log in 1, 2, 4, ... windows: the requests of each, and the time for their answers."""
+    """Yield the log cut into 1, 2, 4, … windows, each with its requests and time span."""
     first, last = float(seen.arrival_ms[0]), float(seen.arrival_ms[-1])
     longest, number = float(ways.slo_ms.max()), 1
     while number == 1 or (number <= _MOST_WINDOWS
@@ -166,7 +166,7 @@ class _Program:
         self.classes = (self.where[0] == np.arange(len(self.counts))[:, None]).astype(float)
 
     def best(self, workers: int, span_ms: float) -> float:
-        """Largest sum of accuracies of answers in time."""
+        """Maximise the sum of accuracies of answers in time."""
         if not len(self.accuracy):  # every model takes longer than every SLO
             return 0.0
         solution = solved("observed bound", c=-self.accuracy,
@@ -175,7 +175,7 @@ class _Program:
         return -float(solution.fun)
 
     def fewest(self, effective_accuracy: float, in_time: float, span_ms: float) -> float:
-        """Least busy workers for so much of all requests."""
+        """Minimise the busy workers for given sums of accuracies and of answers in time."""
         total = float(self.counts.sum())
         if not len(self.accuracy):
             return float("nan") if max(effective_accuracy, in_time) > 0.0 else 0.0
@@ -186,7 +186,7 @@ class _Program:
 
 
 def _ratio(seen: Observed, each_ms: FloatArray) -> float:
-    """Measured over expected worker time of the answers in time; 1 where it was not measured."""
+    """Return measured over expected worker time of the answers; 1 if it was not measured."""
     measured = (seen.batch > 0) & np.isfinite(seen.share_ms)
     expected = each_ms[seen.slo_class[measured], seen.model[measured],
                        seen.batch[measured] - 1].sum()

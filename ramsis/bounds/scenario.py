@@ -30,7 +30,7 @@ _MOST_IN_A_WORKER = 32
 def scenario_bound(
     scenario: Scenario, requests: Requests, *, rounds: int = 120
 ) -> GoodputBound | None:
-    """The largest number of a scenario's requests that any scheduler can answer in time, at most.
+    """Bound the number of a scenario's requests that any scheduler can answer in time.
 
     Parameters
     ----------

@@ -51,7 +51,7 @@ def best_mix(busy: FloatArray, reward: FloatArray, most: float) -> Mix:
 
 
 def _corners(busy: FloatArray, reward: FloatArray) -> list[int]:
-    """The columns at the corners of the hull, from the least busy up."""
+    """Return the columns at the corners of the concave hull, least busy first."""
     order = np.lexsort((-reward, busy))
     upto = np.maximum.accumulate(np.append(0.0, reward[order]))
     corners: list[int] = []

@@ -53,7 +53,7 @@ class Targets:
 
 
 def target_rows(columns: Columns, targets: Targets) -> list[tuple[FloatArray, float]]:
-    """Targets as rows ``a·y >= b`` on shares y of the queries."""
+    """Return the targets as rows ``a·y >= b`` on shares y of the requests."""
     rows = [(columns.in_time, 1.0 - targets.max_violation)]
     if targets.min_accuracy is not None:
         rows.append(((columns.accuracy - targets.min_accuracy + ROUNDING) * columns.in_time, 0.0))
@@ -73,7 +73,7 @@ def check_targets(columns: Columns, classes: Sequence[SloClass], targets: Target
                            f"at least {outward(fewest, up=True)}")
 
     def best(rows: Sequence[tuple[FloatArray, float]], equal: float | None = None) -> float:
-        """The largest effective accuracy under further rows ``a·y <= b``."""
+        """Return the largest effective accuracy under further rows ``a·y <= b``."""
         return -float(solved(
             "fewest workers", c=-columns.reward,
             A_ub=np.vstack([queries, *(row for row, _ in rows)]),
@@ -102,6 +102,6 @@ def _unreachable(what: str, where: str, value: float | None, allowed: str) -> In
 
 
 def outward(value: float, *, up: bool = False) -> str:
-    """A number to six decimals, rounded to where it can be reached."""
+    """Format a number with six decimals, rounded to the feasible side."""
     turn = math.ceil if up else math.floor
     return f"{turn(value * 1e6 + (-1e-3 if up else 1e-3)) / 1e6:.6g}"

@@ -262,7 +262,7 @@ def _check(arrival: FloatArray, times: ServiceTimes | None, under: WorkerSeconds
 
 @dataclass(frozen=True, eq=False)
 class _Work:
-    """What each request can be answered with; requests of a kind have the same ways."""
+    """Ways to answer each request; requests of one kind share them."""
 
     kind: IntArray  # shape (n,)
     count: IntArray  # requests of each kind, shape (kinds,)
@@ -290,13 +290,13 @@ class _Work:
                    *(list(field) for field in zip(*kinds, strict=True)))
 
     def hulls(self, worth: tuple[float, float]) -> list[_Hull]:
-        """The best mixes of each kind, valued at ``worth`` for accuracy and being in time."""
+        """Return each kind's best mixes, valued at ``worth`` for accuracy and being in time."""
         return [_Hull.of(time, worth[0] * reward + worth[1] * in_time)
                 for time, reward, in_time in zip(self.time_ms, self.reward, self.in_time,
                                                  strict=True)]
 
     def most(self, worth: tuple[float, float]) -> float:
-        """The largest sum of values."""
+        """Return the largest sum of values."""
         return math.fsum(float(count) * float((worth[0] * reward + worth[1] * in_time).max(
             initial=0.0)) for count, reward, in_time in zip(self.count, self.reward, self.in_time,
                                                             strict=True))
@@ -314,7 +314,7 @@ class _Ways:
 
     @classmethod
     def of(cls, times: ServiceTimes, window_ms: float, max_batch: int) -> _Ways:
-        """The ways that can be in time."""
+        """Return the ways that can be in time."""
         # A batch with more requests that is faster can be run instead, so times do not fall.
         taken = np.minimum.accumulate(times.quantiles_ms[:, ::-1], axis=1)[:, ::-1]
         sizes = np.extract(max_batch >= _SIZES, _SIZES)
@@ -326,7 +326,7 @@ class _Ways:
         return cls(sizes, window_ms - taken[:, sizes - 1, 0], points, times.accuracy)
 
     def up_to(self, largest: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Time, reward and share in time with batches up to the ``largest``-th sizes, (M,)."""
+        """Return time, reward and in-time share with the ``largest``-th batch sizes, (M,)."""
         parts = [np.vstack([point, np.full(point.shape[1], accuracy)])
                  for of_model, accuracy, count in zip(self.points, self.accuracy, largest,
                                                       strict=True)
@@ -351,7 +351,7 @@ def _points(quantiles: FloatArray, times: ServiceTimes, limit_ms: float) -> Floa
 
 
 def _kinds(largest: IntArray) -> tuple[IntArray, IntArray]:
-    """Group requests by their largest batches, (M, n); return those of each kind, and the kinds.
+    """Group requests by their largest batches, (M, n); return each kind's batches, and the kinds.
 
     Where there are too many, like ones are joined, and have the larger batches of both.
     """
@@ -385,7 +385,7 @@ class _Hull:
 
     @classmethod
     def of(cls, time_ms: FloatArray, value: FloatArray) -> _Hull:
-        """Of some ways to answer a request."""
+        """Return the concave hull of some ways to answer a request."""
         at, height = 0.0, 0.0
         times: list[float] = []
         slopes: list[float] = []
@@ -427,14 +427,14 @@ class _Target:
                    drawn)
 
     def directions(self) -> Iterator[tuple[float, float]]:
-        """Weights of accuracy and of answers in time whose sums are asked for."""
+        """Yield the weights of accuracy and of answers in time for which sums are required."""
         if self.accuracy is not None:
             yield 1.0, 0.0
         if self.answered is not None:
             yield 0.0, 1.0
 
     def asked(self, worth: tuple[float, float]) -> float:
-        """What both sums have to be worth."""
+        """Return the required weighted sum."""
         return worth[0] * (self.accuracy or 0.0) + worth[1] * (self.answered or 0.0)
 
     def check(self, work: _Work) -> None:
@@ -445,7 +445,7 @@ class _Target:
                 raise self.missed(worth, most, "no number of workers reaches")
 
     def missed(self, worth: tuple[float, float], most: float, what: str) -> InfeasibleError:
-        """The refusal of one that is not reached; with the nearest that is."""
+        """Return the refusal of an unreachable target, with the nearest reachable one."""
         share = most / self.requests
         if worth[0]:
             return InfeasibleError(f"{what} this effective accuracy",
@@ -478,7 +478,7 @@ class _Problem:
     def of(
         cls, arrival_ms: FloatArray, times: ServiceTimes | None, under: WorkerSecondsTerms
     ) -> _Problem:
-        """The problem under terms that are checked."""
+        """Build the problem from checked terms."""
         arrival = np.ascontiguousarray(arrival_ms, dtype=float)
         _check(arrival, times, under)
         slo_ms = under.slo_ms
@@ -528,7 +528,7 @@ def _tried(target: _Target) -> Iterator[tuple[float, float]]:
 
 
 def _widths(problem: _Problem) -> Iterator[float]:
-    """Widths of bins, in ms, that the time is cut into."""
+    """Yield the bin widths to try, in ms."""
     fleet, tried = problem.fleet, set()
     for part in _PARTS if fleet.startup_ms > 0.0 else ():
         shortest_ms = max(problem.window_ms, fleet.startup_ms / part, fleet.end_ms / _MOST_BINS)
@@ -571,7 +571,7 @@ class _Layered:
                    max(slack, 0.0) + _EXACT * work.most(worth))
 
     def least_work(self) -> float:
-        """Worker time that the target takes, whenever it is, in ms."""
+        """Return the worker time that the target requires, in ms."""
         order = np.argsort(self.slope)
         added, lost = self.added_ms[order], 0.0
         total = float(self.added_ms.sum())
@@ -596,7 +596,7 @@ class _Layered:
         return there_ms + float(beyond @ np.minimum(slope, 1.0))
 
     def work_profile(self, total_ms: float) -> tuple[FloatArray, FloatArray]:
-        """Edges and workers of that much work, where the requests come."""
+        """Return edges and workers of a given amount of work, spread as the arrivals are."""
         problem = self.problem
         end, window = problem.fleet.end_ms, problem.window_ms
         bins = max(1, min(1000, int(end / window)))
@@ -622,14 +622,14 @@ class _Layered:
     def _constant(
         self, levels: FloatArray, demand: FloatArray, weight: FloatArray
     ) -> FloatArray:
-        """Weighted loss of the whole trace with as many workers all the time."""
+        """Return the weighted loss of the whole trace with constant numbers of workers."""
         problem = self.problem
         return np.asarray(kernels.constant_losses(
             problem.arrival, problem.work.kind, np.ascontiguousarray(demand),
             np.ascontiguousarray(weight), np.ascontiguousarray(levels), problem.window_ms))
 
     def peak(self) -> int:
-        """The fewest workers that could meet the target if they were there all the time."""
+        """Return the fewest constant workers that could meet the target."""
         levels = self._levels
         lost = self._constant(levels, self.demand, self.weight)
         if lost[-1] > self.slack:
@@ -641,13 +641,13 @@ class _Layered:
         return int(levels[at - 1] + 1) if at else int(levels[0])
 
     def over_bins(self, width: float) -> tuple[float, FloatArray, FloatArray]:
-        """The bound with bins of a width: worker-ms, edges and workers."""
+        """Compute the bound with bins of a width: worker-ms, edges and workers."""
         base, edges, cheapest = self._plans(width)
         path, best = self._dual(cheapest)
         return base + best, edges, self._levels[path]
 
     def at_price(self, width: float) -> float:
-        """The least cost and loss together with bins of a width, in worker-ms."""
+        """Return the least sum of cost and priced loss with bins of a width, in worker-ms."""
         base, _, cheapest = self._plans(width)
         cost, loss, _ = cheapest(1.0)
         return base + cost + loss
@@ -672,7 +672,7 @@ class _Layered:
             lambda price: kernels.cheapest_path(losses, paid, start, stay, price))
 
     def _dual(self, cheapest: _Cheapest) -> tuple[IntArray, float]:
-        """The largest of cost + price·(loss - slack) over prices, by the least cost paths."""
+        """Maximise cost + price·(loss − slack) over prices, with least-cost paths."""
         cost, loss, path = cheapest(0.0)
         low = (cost, loss)
         price = 1.0
@@ -706,7 +706,7 @@ class _Layered:
 
 
 def _thresholds(slope: FloatArray, added: FloatArray) -> FloatArray:
-    """Thresholds of the layers, falling: all slopes, or quantiles of them by work."""
+    """Return falling thresholds of the layers: all slopes, or their quantiles by work."""
     order = np.argsort(-slope)
     sorted_slope = slope[order]
     new = np.append(True, sorted_slope[1:] < sorted_slope[:-1] * (1.0 - 1e-9))

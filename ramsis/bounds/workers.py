@@ -70,7 +70,7 @@ _INFEASIBLE = 2  # of scipy.optimize.milp
 def fewest_workers_bound(
     times: ServiceTimes, targets: Targets, *, slo_ms: float | Sequence[SloClass], load_qps: float
 ) -> float:
-    """Busy workers without which no scheduler reaches the targets at a constant load.
+    """Bound the busy workers that the targets require at a constant load.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ class CheapestWorkers:
         return self.cost(counts), tuple(max(k, 0.0) for k in counts.tolist())
 
     def best(self, cost: float, failed: Sequence[Counts] = ()) -> Counts | None:
-        """The workers that could carry the largest load at the targets; None if none carry it.
+        """Return the workers within a cost that could carry the largest load; None if none can.
 
         Parameters
         ----------
@@ -219,22 +219,22 @@ class CheapestWorkers:
         return tuple(int(k) for k in solution[: len(self.costs)])
 
     def merged(self, counts: Sequence[int]) -> Counts:
-        """The workers of each kind."""
+        """Return the number of workers of each kind."""
         total = np.bincount(self.kinds, np.asarray(counts, dtype=float))
         return tuple(int(k) for k in total)
 
     def cost(self, counts: ArrayLike) -> float:
-        """Of some workers of each type."""
+        """Return the cost of workers of each type."""
         return float(self.costs @ np.asarray(counts, dtype=float))
 
     def fewest_alone(self, t: int) -> int | None:
-        """The fewest workers of one type that the bound allows, or None."""
+        """Return the fewest workers of one type that the bound allows, or None."""
         most = np.where(np.arange(len(self.costs)) == t, self.most, 0.0)
         solution = self._solve(np.append(self.costs, 0.0), whole=True, scale=(1.0, 1.0), most=most)
         return None if solution is None else max(1, int(solution[t]))
 
     def _carried_qps(self) -> float:
-        """The largest load that all workers could carry at the targets."""
+        """Return the largest load that all workers could carry at the targets."""
         solution = self._solve(np.append(np.zeros(len(self.costs)), -1.0), whole=False,
                                scale=(0.0, np.inf))
         assert solution is not None  # no load can always be carried
@@ -273,7 +273,7 @@ class CheapestWorkers:
         return solution
 
     def _more_than(self, failed: Sequence[Counts]) -> list[Any]:
-        """More workers of some kind than each set that is known to fail."""
+        """Require more workers of some kind than each set that failed."""
         from scipy.optimize import LinearConstraint
 
         types, kinds = len(self.costs), max(self.kinds) + 1
@@ -311,7 +311,7 @@ class _Program:
         return cls(columns, len(times), share, targets)
 
     def rows(self, share: FloatArray, taken: FloatArray) -> Any:
-        """Sparse rows ``a·(y, K, θ) <= 0``.
+        """Return sparse rows ``a·(y, K, θ) <= 0``.
 
         Parameters
         ----------
@@ -337,7 +337,7 @@ class _Program:
 
 
 def _fewest(program: _Program, share: FloatArray, stretches: Sequence[Stretch]) -> float:
-    """Fewest workers of one type for each query per ms in the whole.
+    """Return the fewest workers of one type per request per ms of the total load.
 
     Parameters
     ----------

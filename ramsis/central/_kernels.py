@@ -1,4 +1,4 @@
-"""Compiled loops about levels and bins, and the queries in time of each action."""
+"""Compiled loops over levels and bins, and the expected requests in time of each action."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def place(levels: IntArray, longest: int) -> tuple[IntArray, FloatArray]:
-    """Every count up to ``longest`` as two neighbouring levels; beyond the last, the last."""
+    """Interpolate every count up to ``longest`` between two neighbouring levels."""
     low = np.zeros(longest + 1, np.int64)
     share = np.zeros(longest + 1)
     at = 0
@@ -30,7 +30,7 @@ def count_in_time(
     queue: IntArray, slack_ms: FloatArray, batch: IntArray, quantiles: FloatArray,
     levels: FloatArray,
 ) -> FloatArray:
-    """Expected queries in time of each action, (N, A, J); ``slack_ms`` of the k-th: (N, J, B).
+    """Return expected requests in time per action, (N, A, J); ``slack_ms`` has shape (N, J, B).
 
     The slack of a queue's queries does not fall, so each is found from the one before.
     """
@@ -53,7 +53,7 @@ def count_in_time(
 def _in_time(
     slack_ms: FloatArray, size: int, quantiles: FloatArray, levels: FloatArray
 ) -> float:
-    """Expected number of the first queries that are in time, of a batch with these quantiles."""
+    """Return the expected number of a batch's first requests that are in time."""
     total = 0.0
     above = np.searchsorted(quantiles, slack_ms[0] + SLACK_TOLERANCE_MS, side="right")
     for k in range(size):
@@ -72,7 +72,7 @@ def _in_time(
 def needed_bins(
     distribution: FloatArray, after_drop: NDArray[np.int16]
 ) -> tuple[IntArray, IntArray]:
-    """First and last bin of each queue that is met, or come to by dropping, (N,) each."""
+    """Return the first and last slack bin that each queue length can reach, (N,) each."""
     lengths, bins = distribution.shape[1:]
     lowest, highest = np.full(lengths, bins - 1), np.zeros(lengths, np.int64)
     for n in range(lengths - 1, -1, -1):
@@ -88,7 +88,7 @@ def needed_bins(
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
 def bin_below(middle_ms: FloatArray, slack_ms: float, j: int) -> int:
-    """The last bin up to ``j`` whose middle is not above a slack, or -1."""
+    """Return the last bin up to ``j`` whose middle is at most a slack, or -1."""
     while j >= 0 and middle_ms[j] > slack_ms:
         j -= 1
     return j
@@ -98,7 +98,7 @@ def bin_below(middle_ms: FloatArray, slack_ms: float, j: int) -> int:
 def around(
     middle_ms: FloatArray, slack_ms: float, below: int, first: int, last: int
 ) -> tuple[int, float]:
-    """A slack as two neighbouring bins of first … last: the lower one, the share of the next.
+    """Interpolate a slack between two bins: return the lower one and the share of the next.
 
     ``below`` is the last bin whose middle is not above the slack, or -1.
     """
@@ -112,7 +112,7 @@ def around(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def oldest(edge_ms: FloatArray, slo_ms: float, spacing_ms: float, k: int) -> FloatArray:
-    """Slack bin of the oldest of k >= 1 queries that came within a spacing: distribution, (J,)."""
+    """Return the slack-bin distribution of the oldest of k >= 1 requests in a spacing, (J,)."""
     probability = np.empty(edge_ms.size)
     upto = 0.0
     for j in range(edge_ms.size - 1, -1, -1):

@@ -1,4 +1,4 @@
-"""The decision problem of a central queue by deadline, whose queries have several SLOs.
+"""Decision problem of a central queue by deadline, with several SLO classes.
 
 Class c has the share p_c of a Poisson stream of rate λ and the deadline SLO_c; the queue stands by
 deadline, and a batch of b takes the first b. All else is as in :mod:`ramsis.central.problem`, with
@@ -59,7 +59,7 @@ class ClassesProblem(CentralProblem):
 
     @classmethod
     def of(cls, problem: CentralProblem, classes: tuple[SloClass, ...]) -> ClassesProblem:
-        """A problem for the longest SLO with the classes that share it, a bin from each SLO on."""
+        """Build a problem for the longest SLO and its classes, with a bin edge at each SLO."""
         values = {item.name: getattr(problem, item.name) for item in fields(CentralProblem)}
         slos = [slo_class.slo_ms for slo_class in classes[:-1]]
         values["slack_ms"] = np.unique(np.append(problem.slack_ms, slos))
@@ -97,7 +97,7 @@ class ClassesProblem(CentralProblem):
 
     @cached_property
     def slack_in_queue_ms(self) -> FloatArray:
-        """Slack of the k-th query of the queue, from 0, shape (N, J, B)."""
+        """Slack of the k-th request of the queue, from 0, shape (N, J, B)."""
         head = self._head[0]
         if self.quantiles_ms.shape[1] == 1:  # the head must be in time anywhere in its bin
             head = np.where(self.slack_ms > 0, self.slack_ms, head)
@@ -112,21 +112,21 @@ class ClassesProblem(CentralProblem):
 
     @cached_property
     def _newest(self) -> int:
-        """Most queries that have come since the last batch started."""
+        """Most requests that have arrived since the last batch started."""
         return int(self.action_batch.max())
 
     def _span_ms(self, queued: int) -> FloatArray:
-        """Values of τ, equally likely, shape (Q,)."""
+        """Return equally likely values of τ, shape (Q,)."""
         level = (np.arange(_NODES) + 0.5) / _NODES
         return np.asarray(gammaincinv(min(queued, self._newest), level) * (1.0 / self.load))
 
     def _visible(self, slack_ms: FloatArray) -> FloatArray:
-        """Λ: deadlines expected at a slack of at least this."""
+        """Return Λ, the expected number of deadlines with at least this slack."""
         return sum((self.load * slo_class.share * np.maximum(slo_class.slo_ms - slack_ms, 0.0)
                     for slo_class in self.classes), np.zeros(np.shape(slack_ms)))
 
     def _later(self, queued: int, slack_ms: FloatArray) -> FloatArray:
-        """P(S >= slack | τ) with ``queued`` >= 1 queries, shape (Q, slack)."""
+        """Return P(S >= slack | τ) with ``queued`` >= 1 requests, shape (Q, slack)."""
         span = self._span_ms(queued)[:, None]
         since = min(queued, self._newest)
         oldest = other = np.zeros((len(span), len(slack_ms)))
@@ -165,7 +165,7 @@ class ClassesProblem(CentralProblem):
         return slack, span
 
     def _behind(self, head_ms: FloatArray, behind: IntArray) -> FloatArray:
-        """Slack of the queries that are so far behind the head, shape (N, J, behind)."""
+        """Return the slack of requests by position behind the head, shape (N, J, behind)."""
         span = self._head[1][:, :, None]
         left = np.maximum(self.queue - self._newest, 0)[:, None, None].astype(float)
         step = np.linspace(0.0, 1.0, _POINTS)

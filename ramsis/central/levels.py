@@ -1,4 +1,4 @@
-"""What the table of a central queue tells apart, and the batches that are worth starting."""
+"""Queue and idle levels of a central queue's table, and the batches worth starting."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FINEST = 256  # distinct latencies as slack bins are no closer than SLO / this
 
 
 def queue_levels(largest_batch: int, arrivals_within_slo: float) -> IntArray:
-    """Lengths of the queue that the table tells apart, from 0.
+    """Return the queue lengths that the table distinguishes, from 0.
 
     >>> queue_levels(3, 20.0)[-4:].tolist()
     [22, 29, 38, 50]
@@ -31,7 +31,7 @@ def queue_levels(largest_batch: int, arrivals_within_slo: float) -> IntArray:
 
 
 def idle_levels(workers: int) -> IntArray:
-    """Numbers of idle workers that the table tells apart, from 0 to all.
+    """Return the numbers of idle workers that the table distinguishes, from 0 to all.
 
     >>> idle_levels(4).tolist()
     [0, 1, 2, 3, 4]
@@ -48,7 +48,7 @@ def idle_levels(workers: int) -> IntArray:
 
 
 def worthwhile_batches(times: ServiceTimes, slo_ms: float) -> tuple[IntArray, IntArray]:
-    """Batches that can be in time, fastest first, less those that are never worth starting.
+    """Return batches that can be in time, fastest first, without dominated ones.
 
     These are batches for which another model takes no longer at that size and is no less
     accurate, or for which smaller ones, one after the other on the same worker, take no longer
@@ -69,7 +69,7 @@ def worthwhile_batches(times: ServiceTimes, slo_ms: float) -> tuple[IntArray, In
 
 
 def latency_grid(latency_ms: FloatArray, slo_ms: float) -> FloatArray:
-    """0 and the distinct latencies; of those closer than SLO/256 the largest."""
+    """Return 0 and the distinct latencies; the largest of those closer than SLO/256."""
     grid: list[float] = []
     for value in np.unique(latency_ms)[::-1].tolist():
         if not grid or grid[-1] - value >= slo_ms / _FINEST:
@@ -78,7 +78,7 @@ def latency_grid(latency_ms: FloatArray, slo_ms: float) -> FloatArray:
 
 
 def refined_grid(grid: FloatArray, slo_ms: float) -> FloatArray:
-    """A grid with equal steps between its values, none wider than SLO/60."""
+    """Refine a grid with equal steps between its values, none wider than SLO/60."""
     edges = np.append(grid, slo_ms)
     parts = [np.linspace(low, high, max(1, math.ceil((high - low) * STEPS / slo_ms)) + 1)[:-1]
              for low, high in pairwise(edges.tolist())]

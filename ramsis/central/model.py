@@ -57,7 +57,7 @@ class CentralArrays(NamedTuple):
 
 
 def central_model(problem: CentralProblem, restart: float) -> CentralArrays:
-    """The arrays of a problem; it is returned to empty at a rate ``restart`` per ms."""
+    """Build the arrays of a problem that returns to empty at a rate ``restart`` per ms."""
     lowest, highest = _kernels.needed_bins(problem.slack_distribution, problem.after_drop)
     low, share = _kernels.place(problem.queue, int(problem.queue[-1]))
     batch, mean_ms = problem.action_batch, problem.mean_ms

@@ -131,7 +131,7 @@ class CentralProblem:
         steps: int | None = None,
         delay_price: float = 0.0,
     ) -> CentralProblem:
-        """The problem, checked.
+        """Build a checked problem.
 
         Parameters
         ----------
@@ -181,7 +181,7 @@ class CentralProblem:
         return bool(bins.sum() <= _MOST_STATES and bins @ of_queue <= _MOST_WORK)
 
     def varied(self, **changes: Any) -> Self:
-        """With other times of the same batches, or other ends; what is of the queue, both share.
+        """Return the problem with other service times or bin ends; queue arrays are shared.
 
         Parameters
         ----------
@@ -248,7 +248,7 @@ class CentralProblem:
 
     @cached_property
     def slack_in_queue_ms(self) -> FloatArray:
-        """Slack of the k-th query of the queue, from 0, by bin of the head, shape (N, J, B)."""
+        """Slack of the k-th request of the queue, from 0, by bin of the head, shape (N, J, B)."""
         age = self.mean_age_ms
         if self.quantiles_ms.shape[1] == 1:  # the head must be in time anywhere in its bin
             age = np.where(self.slack_ms > 0, self.slo_ms - self.slack_ms, age)
@@ -273,7 +273,7 @@ class CentralProblem:
             self.slo_ms - self.mean_age_ms[:, None, :] * share[:, :, None])
 
     def bins_after_drop(self, slack_ms: FloatArray) -> NDArray[np.int16]:
-        """Bins of slacks by level before a drop, level after it, and bin before it."""
+        """Return bins of slacks by level before a drop, level after it, and bin before it."""
         bins = np.maximum(np.searchsorted(self.slack_ms, slack_ms, side="right") - 1, 0)
         # Without a drop the bin stays, whatever slack its middle stands for.
         here = np.arange(len(self.queue))
@@ -332,7 +332,7 @@ class CentralProblem:
 
 
 def _most(beyond: Callable[[int], np.floating[Any]]) -> int:
-    """The least count that is passed with a probability of 1e-9 at most."""
+    """Return the least count that is exceeded with probability at most 1e-9."""
     return bisect_left(range(_MOST_BETWEEN), True, key=lambda k: bool(beyond(k) <= 1e-9))
 
 

@@ -82,7 +82,7 @@ class CentralSolution:
 
     @cached_property
     def table(self) -> Codes:
-        """What to do next with workers idle and queries queued, shape (I-1, N-1, J).
+        """Decision with workers idle and requests queued, shape (I-1, N-1, J).
 
         An action, :data:`WAIT` or :data:`DROP`.
         """
@@ -101,7 +101,7 @@ def solve_central(problem: CentralProblem) -> CentralSolution:
 
 
 def evaluate_central(problem: CentralProblem, plan: CentralSolution) -> SteadyState:
-    """The steady state of a solution's policy in a problem of other service times.
+    """Compute the steady state of a solution's policy under other service times.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def _not_computed() -> NotConvergedError:
 
 
 def _solved(problem: CentralProblem, restart: float) -> CentralSolution | None:
-    """The solution; None where the values of a policy on the way could not be computed."""
+    """Solve the problem; None if the values of an intermediate policy are not computable."""
     model = central_model(problem, restart)
     first = _from_few_levels(model)  # with many workers quicker than rounds with all levels
     iterated = None if first is None else _iterated(model, first.to, first.action, first.chain)
@@ -149,7 +149,7 @@ def _from_few_levels(model: CentralArrays) -> _Policy | None:
 
 
 def _coarse_levels(idle: IntArray) -> IntArray:
-    """Indices of idle levels for a first, cheap solution: each half as high again as the last."""
+    """Return indices of idle levels for a coarse first solution, each half as high again."""
     chosen = [0]
     while chosen[-1] < len(idle) - 1:
         chosen.append(min(max(chosen[-1] + 1, chosen[-1] * 3 // 2), len(idle) - 1))
@@ -171,7 +171,7 @@ class _Policy:
 def _iterated(
     model: CentralArrays, to: Codes, action: Codes, near: Chain | None = None, *, few: float = 0.0
 ) -> _Policy | None:
-    """Policy iteration from a policy; None where values could not be computed.
+    """Run policy iteration from a policy; None if values are not computable.
 
     It ends, too, when a round changes less than a share ``few`` of the decisions.
     """
@@ -199,14 +199,14 @@ def _iterated(
 
 
 def _spare_idle(model: CentralArrays, wait: FloatArray) -> int | None:
-    """See :class:`CentralSolution`; ``wait`` are the values with an empty queue."""
+    """Return ``CentralSolution.spare_idle`` from the values ``wait`` of an empty queue."""
     cost = float(model.held.min()) * np.diff(wait[1:]) / np.diff(model.idle[1:])
     free = int((cost[::-1] < FREE).cumprod().sum())  # levels from the top on
     return int(model.idle[len(model.idle) - free]) if free else None
 
 
 def _first_policy(model: CentralArrays, levels: int) -> tuple[Codes, Codes]:
-    """Start what the queue fills and answers most queries in a given time."""
+    """Return a policy that starts full batches and answers most requests per time."""
     shape = (levels, len(model.queue), model.slack_probability.shape[2])
     to = np.broadcast_to(np.arange(shape[1], dtype=np.int16)[None, :, None], shape).copy()
     action = np.full(shape, WAIT, dtype=np.int16)

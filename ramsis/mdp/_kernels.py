@@ -18,7 +18,7 @@ def _row_times(
     matrix: tuple[NDArray[np.uint64], NDArray[np.uint32], NDArray[np.float64]], row: int,
     vector: NDArray[np.float64],
 ) -> float:
-    """A row of a CSR matrix (indptr, indices, data) times a vector."""
+    """Multiply a row of a CSR matrix (indptr, indices, data) by a vector."""
     indptr, indices, data = matrix
     total = 0.0
     for entry in range(indptr[row], indptr[row + 1]):
@@ -37,7 +37,7 @@ def advantage_sweep(
     advantage: NDArray[np.float64],
     best: NDArray[np.uint64],
 ) -> None:
-    """For each state the largest of ``(reward + factor * P value - value) / cost``.
+    """Compute each state's largest ``(reward + factor * P value - value) / cost``.
 
     Parameters
     ----------

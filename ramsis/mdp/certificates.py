@@ -51,7 +51,7 @@ def discounted_certificate(
     constant: float = 0.0,
     notes: tuple[str, ...] = (),
 ) -> Certificate:
-    """Certificate of the discounted value function ``value + constant``.
+    """Certify the discounted value function ``value + constant``.
 
     The constant part of the values is taken out of the sweep, so that the bounds keep their
     digits at discounts close to 1.
@@ -112,7 +112,7 @@ def _reached(mdp: SparseMDP, value: FloatArray, *, lower: bool = False) -> Float
 
 
 def _pair_bounds(mdp: SparseMDP, relative: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """(L,) what each pair says of the gain, from below if it is taken and from above."""
+    """Return (L,) lower and upper bounds of the gain that follow from each pair."""
     slack = mdp.reward + mdp.transition @ relative - relative[mdp.state]
     noise, paid = _ROUNDINGS * _size(mdp, relative), mdp.costs > 0.0
     if paid.all():
@@ -124,7 +124,7 @@ def _pair_bounds(mdp: SparseMDP, relative: FloatArray) -> tuple[FloatArray, Floa
 
 
 def _size(mdp: SparseMDP, relative: FloatArray) -> FloatArray:
-    """(L,) size of the terms that a pair's slack is the sum of."""
+    """Return (L,) magnitude of the terms that sum to a pair's slack."""
     size = np.abs(relative)
     return np.asarray(np.abs(mdp.reward) + mdp.transition @ size + size[mdp.state])
 
@@ -140,7 +140,7 @@ def average_solution(
     settings: Mapping[str, object],
     duals: tuple[FloatArray, ...] = (),
 ) -> Solution:
-    """The solution that an evaluated policy (``rows``) is, with its certificate.
+    """Return the evaluated policy (``rows``) as a solution with its certificate.
 
     It is optimal if from every state the bounds are within ``tolerance`` of each other and of the
     gain, relative to ``1 + |gain|``; if not, the status is ``otherwise``. Where the bounds that
@@ -174,7 +174,7 @@ def average_solution(
 
 
 def _residual(mdp: SparseMDP, evaluation: Evaluation) -> float:
-    """Largest violation of both optimality equations.
+    """Return the largest violation of both optimality equations.
 
     They are ``g = max P g`` and, among the pairs that keep the gain, ``h = max r - g c + P h``;
     the first is trivial when the gain is constant.

@@ -53,7 +53,7 @@ class Factorisation:
     def solve(
         self, right: NDArray[np.float64], *, transposed: bool = False
     ) -> NDArray[np.float64]:
-        """``x`` with ``matrix @ x = right``, or ``x @ matrix = right`` when transposed."""
+        """Solve ``matrix @ x = right``, or ``x @ matrix = right`` when transposed."""
         trans = "T" if transposed else "N"
         matrix = self._matrix.T if transposed else self._matrix
         solution = self._lu.solve(right, trans=trans)
@@ -64,7 +64,7 @@ class Factorisation:
 
 
     def expected(self, right: NDArray[np.float64]) -> NDArray[np.float64]:
-        """``x`` with ``(I - P) x = right``, each entry accurate to its own size.
+        """Solve ``(I - P) x = right``, each entry accurate to its own size.
 
         For a factorisation without pivots. Positive and negative parts are solved for apart, so
         that nothing is subtracted on the way: what is 0 stays 0, and 1e-40 is told from 2e-40.
@@ -122,7 +122,7 @@ def absorption(
 
 
 def passage(inside: sparse.csr_array, leaving: NDArray[np.float64]) -> sparse.csc_array:
-    """``I - P`` of transitions ``P`` among states that are left with the given chances.
+    """Return ``I - P`` for transient states with transitions ``P`` and exit probabilities.
 
     The chance to move on is summed up, as subtracted from 1 it would lose its digits where it is
     small.
@@ -166,7 +166,7 @@ def closed_classes(transition: sparse.csr_array) -> tuple[int, NDArray[np.int64]
 def recurrent_system(
     transition: sparse.csr_array, cost: NDArray[np.float64], label: NDArray[np.int64]
 ) -> tuple[sparse.csc_array, NDArray[np.int64]]:
-    """The matrix ``M`` of the closed classes and (classes,) their reference states.
+    """Return the matrix ``M`` of the closed classes and (classes,) their reference states.
 
     Parameters
     ----------

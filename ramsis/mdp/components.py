@@ -1,4 +1,4 @@
-"""End components of a decision problem, and what is best from every state once they are solved.
+"""End components of a decision problem, and the best policy once each of them is solved.
 
 A set of states with some of their actions is an *end component* if these actions stay within the
 set and lead from each of its states to every other. Whatever the policy, a process ends up in the
@@ -43,7 +43,7 @@ class EndComponents:
 
 
 def end_components(mdp: SparseMDP) -> EndComponents:
-    """The largest end components: cut what leaves a strongly connected set until nothing does.
+    """Find the maximal end components by removing pairs that leave strongly connected sets.
 
     >>> mdp = SparseMDP.from_pairs([
     ...     (0, 0, {0: 1.0}, 0.0), (0, 1, {1: 0.5, 2: 0.5}, 0.0), (1, 0, {2: 1.0}, 0.0),
@@ -75,7 +75,7 @@ def end_components(mdp: SparseMDP) -> EndComponents:
 
 
 def pairs_toward(mdp: SparseMDP, goals: BoolArray, allowed: BoolArray) -> IntArray:
-    """(S,) a pair of each state that leads a step nearer to the goals by the allowed pairs.
+    """Return (S,) a pair of each state that leads a step nearer to the goals.
 
     -1 in the goals, and where no way leads there.
     """
@@ -99,7 +99,7 @@ def pairs_toward(mdp: SparseMDP, goals: BoolArray, allowed: BoolArray) -> IntArr
 
 @dataclass(frozen=True, eq=False)
 class Ends:
-    """Where to go, given what each end component is worth."""
+    """Best end component to reach from each state, given the gain of each."""
 
     value: FloatArray  # largest expected worth of the component in which the process stays
     rounding: FloatArray  # what rounding may have done to it
@@ -177,7 +177,7 @@ def _refuse_traps(mdp: SparseMDP, node: IntArray, owner: IntArray, size: int) ->
 def solve_components(
     mdp: SparseMDP, components: EndComponents, solve: Callable[[SparseMDP], Solution]
 ) -> tuple[IntArray, list[Solution]]:
-    """A policy that is best from every state, by a solver for problems with one gain.
+    """Find a policy that is optimal from every state, with a solver for single-gain problems.
 
     Parameters
     ----------

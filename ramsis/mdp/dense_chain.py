@@ -111,7 +111,7 @@ def with_restarts(
     reference: int | None,
     error: Callable[[_Found], float],
 ) -> _Found:
-    """``evaluate(reference, 0)``; with restarts where its error is too large, or it fails."""
+    """Evaluate without restarts, or with them if that fails or its error is too large."""
     try:
         solution = evaluate(reference, 0.0)
     except NotConvergedError:
@@ -126,12 +126,12 @@ def rounding_error(value: FloatArray, costs: FloatArray) -> float:
 
 @cache
 def _blas() -> ThreadpoolController:
-    """The BLAS libraries of NumPy and SciPy, looked for once: this takes 20 ms."""
+    """Return the BLAS libraries of NumPy and SciPy; cached, since the search takes 20 ms."""
     return ThreadpoolController().select(user_api="blas")
 
 
 def _often_visited(kernel: FloatArray, current: FloatArray) -> int:
-    """A state that the chain visits often, found by some steps from a distribution."""
+    """Return a state that the chain visits often, found by a few steps from a distribution."""
     seen = np.zeros(len(kernel))
     for _ in range(_WALK_STEPS):
         current = current @ kernel

@@ -67,7 +67,7 @@ class Evaluation:
 def evaluate_policy(
     mdp: SparseMDP, policy: ArrayLike, discount: float | None = None
 ) -> Evaluation:
-    """The exact value of a policy, discounted or per unit of cost.
+    """Evaluate a policy exactly, discounted or per unit of cost.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def evaluate_policy(
 def evaluate_pairs(
     mdp: SparseMDP, rows: IntArray, discount: float | None
 ) -> Evaluation:
-    """The value of the policy that takes pair ``rows[s]`` in state ``s``; see above."""
+    """Evaluate the policy that takes pair ``rows[s]`` in state ``s``."""
     chain, reward, cost = mdp.transition[rows], mdp.reward[rows], mdp.costs[rows]
     if discount is not None:
         identity = sparse.eye_array(mdp.n_states, format="csc")
@@ -113,7 +113,7 @@ def evaluate_pairs(
 
 
 def _common_gain(state_gain: FloatArray, rounding: float) -> float | None:
-    """The gain if it is the same from every state, up to rounding; otherwise ``None``."""
+    """Return the gain if it is equal from every state up to rounding; otherwise ``None``."""
     lowest, highest = float(state_gain.min()), float(state_gain.max())
     if highest - lowest > _SAME_GAIN * max(abs(lowest), abs(highest)) + rounding:
         return None
@@ -123,7 +123,7 @@ def _common_gain(state_gain: FloatArray, rounding: float) -> float | None:
 def _average(
     mdp: SparseMDP, chain: sparse.csr_array, reward: FloatArray, cost: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Gain and relative values from each state."""
+    """Return gain and relative values from each state."""
     count, label = closed_classes(chain)
     recurrent, transient = np.flatnonzero(label >= 0), np.flatnonzero(label < 0)
     gain, value = np.empty(label.size), np.empty(label.size)
@@ -158,7 +158,7 @@ def _average(
 def _closed(
     chain: sparse.csr_array, reward: FloatArray, cost: FloatArray, label: IntArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Gain and relative values of states that all lie in closed classes."""
+    """Return gain and relative values of states that all lie in closed classes."""
     matrix, references = recurrent_system(chain, cost, label)
     system = Factorisation(matrix)
     value = system.solve(reward)
@@ -190,7 +190,7 @@ def _average_without_weak_links(
 def _refuse_free_classes(
     mdp: SparseMDP, count: int, label: IntArray, cost: FloatArray
 ) -> None:
-    """A closed class without any cost has no reward per unit of cost."""
+    """Refuse closed classes without cost, which have no reward per unit of cost."""
     recurrent = label >= 0
     total = np.bincount(label[recurrent], cost[recurrent], minlength=count)
     if not total.all():

@@ -19,7 +19,7 @@ _ROUNDS = 4
 def to_pymdptoolbox(
     mdp: SparseMDP,
 ) -> tuple[list[sparse.csr_matrix], NDArray[np.float64]]:
-    """``(P, R)`` as pymdptoolbox takes them; costs do not enter.
+    """Return ``(P, R)`` in the form of pymdptoolbox; costs are ignored.
 
     Every state must have every action there. A state that lacks one gets a copy of its first
     action at a reward lower by the whole range of rewards plus one: same future, less
@@ -46,7 +46,7 @@ def to_pymdptoolbox(
 def to_quantecon(
     mdp: SparseMDP,
 ) -> tuple[NDArray[np.float64], sparse.csr_matrix, NDArray[np.int64], NDArray[np.int64]]:
-    """``(R, Q, s_indices, a_indices)``, the state-action-pair form of QuantEcon's DiscreteDP.
+    """Return ``(R, Q, s_indices, a_indices)``, the state-action-pair form of DiscreteDP.
 
     ``DiscreteDP(R, Q, beta, s_indices, a_indices)`` with a discount ``beta`` completes it;
     ``a_indices`` count the entries of ``mdp.labels``.
@@ -56,7 +56,7 @@ def to_quantecon(
 
 
 def _exact_rows(transition: sparse.csr_array) -> sparse.csr_array:
-    """``transition`` with the rounding of each row's sum moved to its largest entry."""
+    """Return ``transition`` with each row's rounding error moved to its largest entry."""
     matrix = transition.copy()
     starts = matrix.indptr[:-1]
     row = np.repeat(np.arange(starts.size), np.diff(matrix.indptr))

@@ -140,7 +140,7 @@ def _average(mdp: SparseMDP, settings: dict[str, object]) -> Solution:
 def _leading(
     mdp: SparseMDP, rows: IntArray, reached: BoolArray, worth: FloatArray
 ) -> IntArray:
-    """The rows, but for states that never reach these by them: the best row that leads there.
+    """Return the rows; states that never reach the goals get the best row that leads there.
 
     The relative values of states that are not visited are only bounded, so that staying away
     from the best class may look as good as going there.
@@ -157,7 +157,7 @@ def _leading(
 
 
 def _owner(mdp: SparseMDP) -> sparse.csr_array:
-    """(L, S) with a 1 where the pair belongs to the state."""
+    """Return the (L, S) incidence matrix of pairs and states."""
     return sparse.csr_array(
         (np.ones(mdp.n_pairs), mdp.state, np.arange(mdp.n_pairs + 1)),
         shape=(mdp.n_pairs, mdp.n_states),
@@ -165,7 +165,7 @@ def _owner(mdp: SparseMDP) -> sparse.csr_array:
 
 
 def _highs(**program: Any) -> Any:
-    """HiGHS's optimal solution, or the reason why there is none."""
+    """Solve with HiGHS; return the solution or raise with the solver's reason."""
     for tolerance in _FEASIBILITY:
         solution = linprog(
             method="highs",

@@ -25,7 +25,7 @@ _Place = Callable[[int], str]
 
 
 def state_name(state: int, names: tuple[str, ...] | None) -> str:
-    """How messages name a state."""
+    """Return a state's name for messages."""
     named = names is not None and 0 <= state < len(names)
     return f"state {state}" + (f" ({names[state]})" if named and names is not None else "")
 
@@ -36,7 +36,7 @@ def pair_name(
     action: NDArray[np.int64],
     names: tuple[str, ...] | None,
 ) -> str:
-    """How messages name a pair: its state and action."""
+    """Return a pair's name for messages: its state and action."""
     return f"{state_name(int(state[pair]), names)}, action {int(action[pair])}"
 
 
@@ -100,7 +100,7 @@ def _integers(name: str, values: ArrayLike) -> NDArray[np.int64]:
 
 
 def _as_csr(transition: Any) -> sparse.csr_array:
-    """``transition`` as CSR of floats, without touching the caller's arrays."""
+    """Convert ``transition`` to CSR of floats without changing the caller's arrays."""
     matrix: Any = transition if sparse.issparse(transition) else np.asarray(transition)
     if matrix.ndim != 2 or 0 in matrix.shape or matrix.dtype.kind not in "biuf":
         raise InvalidValueError("transition is not a matrix of numbers",
@@ -116,7 +116,7 @@ def _check_pairs(
     names: tuple[str, ...] | None,
     place: _Place,
 ) -> NDArray[np.int64]:
-    """The order that sorts the pairs, after checking that they cover the states once each."""
+    """Check that the pairs cover every state without duplicates; return their sorting order."""
     outside = np.flatnonzero((state < 0) | (state >= n_states))
     if outside.size:
         raise InvalidValueError("state index out of range", where=place(outside[0]),
@@ -146,7 +146,7 @@ def _check_numbers(
 
 
 def _check_matrix(matrix: sparse.csr_array, place: _Place) -> sparse.csr_array:
-    """The transition matrix with checked entries, no stored zeros, rows that add up to 1."""
+    """Return the checked transition matrix, without stored zeros, rows scaled to sum to 1."""
     columns, data = matrix.indices, matrix.data
 
     def row_of(entry: int) -> int:

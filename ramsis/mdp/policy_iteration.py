@@ -118,7 +118,7 @@ def policy_iteration(
 
 
 def _first_policy(mdp: SparseMDP, discount: float | None) -> IntArray:
-    """The pair of each state with the best immediate reward (per unit of cost).
+    """Return each state's pair with the best immediate reward per unit of cost.
 
     Where that goes on for ever at no cost, every state takes a pair that costs something, or one
     that leads a step nearer to a state which has such a pair.
@@ -140,7 +140,7 @@ def _first_policy(mdp: SparseMDP, discount: float | None) -> IntArray:
 def _improve(
     mdp: SparseMDP, rows: IntArray, evaluation: Evaluation, discount: float | None
 ) -> tuple[IntArray, bool]:
-    """The improved policy, and whether it may owe itself to rounding.
+    """Return the improved policy and whether the change may be due to rounding.
 
     It equals ``rows`` when nothing is better by more than rounding.
     """

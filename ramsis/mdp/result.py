@@ -32,7 +32,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Certificate:
-    """How a solution was reached and what is known about its distance from the optimum.
+    """How a solution was reached and a bound on its distance from the optimum.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class Certificate:
         return self.upper_bound - self.lower_bound
 
     def as_dict(self) -> dict[str, Any]:
-        """The certificate as plain JSON values; a bound that is not finite becomes ``None``."""
+        """Return the certificate as plain JSON values; infinite bounds become ``None``."""
         return {
             "criterion": self.criterion.value,
             "status": self.status.value,

@@ -43,14 +43,14 @@ class Reduced:
     _onward: sparse.csr_array
 
     def expand_value(self, value: FloatArray) -> FloatArray:
-        """(S,) relative values of the original from (S',) of the reduced problem."""
+        """Return (S,) relative values of the original from (S',) of the reduced problem."""
         full = np.empty(self.kept.size + self.free.size)
         full[self.kept] = value
         full[self.free] = self._reward + self._onward @ value
         return full
 
     def expand_pairs(self, rows: IntArray, original: SparseMDP) -> IntArray:
-        """(S,) pairs of the original from (S',) pairs of the reduced problem."""
+        """Return (S,) pairs of the original from (S',) pairs of the reduced problem."""
         full = original.first[:-1].copy()
         full[self.kept] = self.pairs[rows]
         return full
@@ -90,7 +90,7 @@ def eliminate_free_states(mdp: SparseMDP) -> Reduced:
 
 
 def to_unit_costs(mdp: SparseMDP, damping: float = 0.0) -> tuple[SparseMDP, float]:
-    """Schweitzer's problem with unit costs, and the step ``tau = (1 - damping) min c``.
+    """Return Schweitzer's problem with unit costs and the step ``tau = (1 - damping) min c``.
 
     Costs must be positive (see :func:`eliminate_free_states`), ``damping`` in [0, 1).
     """
@@ -108,7 +108,7 @@ def to_unit_costs(mdp: SparseMDP, damping: float = 0.0) -> tuple[SparseMDP, floa
 
 
 def _refuse_trapped(mdp: SparseMDP, is_free: BoolArray, free: IntArray) -> None:
-    """Every state that costs nothing must reach one that costs something."""
+    """Refuse zero-cost states from which no state with a cost can be reached."""
     if free.size == mdp.n_states:
         raise InvalidValueError("every pair costs nothing", value=0.0,
                                 allowed="a positive cost somewhere")

@@ -8,7 +8,7 @@ from ramsis.errors import POSITIVE, InvalidValueError
 
 
 def check_discount(discount: float | None) -> float | None:
-    """``discount`` as a float in [0, 1), or ``None`` for average reward."""
+    """Return ``discount`` as a float in [0, 1), or ``None`` for average reward."""
     if discount is None:
         return None
     allowed = "0 <= discount < 1, or None for average reward"
@@ -22,7 +22,7 @@ def check_discount(discount: float | None) -> float | None:
 
 
 def required_discount(discount: float) -> float:
-    """``discount`` as a float in [0, 1), where there is no average reward."""
+    """Return ``discount`` as a float in [0, 1); average reward is refused."""
     checked = check_discount(discount)
     if checked is None:
         raise InvalidValueError("no discount", value=discount, allowed="0 <= discount < 1")
@@ -30,12 +30,12 @@ def required_discount(discount: float) -> float:
 
 
 def check_tolerance(tolerance: float) -> float:
-    """``tolerance`` as a positive finite float."""
+    """Return ``tolerance`` as a positive finite float."""
     return POSITIVE.required("tolerance", tolerance, "out of range")
 
 
 def check_iterations(max_iterations: int) -> int:
-    """``max_iterations`` as an integer of at least 1."""
+    """Return ``max_iterations`` as an integer of at least 1."""
     try:
         count = operator.index(max_iterations)
     except TypeError:

@@ -133,7 +133,7 @@ class SparseMDP:
         n_states: int | None = None,
         state_names: Sequence[str] | None = None,
     ) -> SparseMDP:
-        """The problem of a list of ``(state, action, {next: probability}, reward[, cost])``.
+        """Build a problem from ``(state, action, {next: probability}, reward[, cost])`` tuples.
 
         ``n_states`` defaults to one more than the largest state that appears. A cost must be
         given for every pair or for none.
@@ -207,15 +207,15 @@ class SparseMDP:
         return matrix
 
     def place(self, pair: int) -> str:
-        """How messages name a pair: its state and action."""
+        """Return a pair's name for messages: its state and action."""
         return pair_name(pair, self.state, self.action, self.state_names)
 
     def name(self, state: int) -> str:
-        """How messages name a state."""
+        """Return a state's name for messages."""
         return state_name(state, self.state_names)
 
     def best(self, quality: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """The largest ``quality`` in each state and the first pair that has it.
+        """Return each state's largest ``quality`` and the first pair that has it.
 
         Parameters
         ----------
@@ -306,7 +306,7 @@ def _rewards(values: Any, chances: Sequence[sparse.csr_array]) -> NDArray[np.flo
 def _csr(
     data: Sequence[float], columns: Sequence[int], rows: NDArray[np.int64], n_states: int
 ) -> sparse.csr_array:
-    """CSR from its three arrays; SciPy's own complaint about them becomes one of ours."""
+    """Build a CSR matrix from its arrays; translate SciPy's errors."""
     try:
         return sparse.csr_array(
             (np.array(data, dtype=float), np.array(columns, dtype=np.int64), rows),
@@ -332,5 +332,5 @@ def kernel_arrays(
 
 
 def _unsigned(integers: NDArray[np.signedinteger]) -> NDArray[np.unsignedinteger]:
-    """A view of non-negative integers as unsigned ones of the same width."""
+    """View non-negative integers as unsigned ones of equal width."""
     return integers.view(np.dtype(f"u{integers.dtype.itemsize}"))

@@ -61,7 +61,7 @@ class StationaryResult:
 def stationary_distribution(
     transition: Any, *, start: ArrayLike | None = None
 ) -> StationaryResult:
-    """The long-run distribution, directly.
+    """Compute the stationary distribution by a direct solution.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def power_iteration(
     damping: float = 0.5,
     start: ArrayLike | None = None,
 ) -> StationaryResult:
-    """The long-run distribution, by iterating the damped chain.
+    """Compute the stationary distribution by power iteration of the damped chain.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ def _class_weights(
 def _within_classes(
     chain: sparse.csr_array, label: IntArray
 ) -> tuple[FloatArray, str]:
-    """The stationary distribution of each closed class, each adding up to 1."""
+    """Return the stationary distribution of each closed class, each summing to 1."""
     if label.size <= _DIRECT_SIZE:
         inner = np.empty(label.size)
         for number in range(label.max() + 1):
@@ -202,7 +202,7 @@ def _within_classes(
 
 
 def _elimination(chain: FloatArray) -> FloatArray:
-    """Grassmann, Taksar and Heyman's elimination on a dense irreducible chain."""
+    """Eliminate a dense irreducible chain by Grassmann, Taksar and Heyman's algorithm."""
     work = chain.copy()
     for last in range(work.shape[0] - 1, 0, -1):
         work[:last, last] /= work[last, :last].sum()

@@ -109,7 +109,7 @@ def solve_with_pymdptoolbox(
 def _average(
     mdp: SparseMDP, tolerance: float, limit: int, settings: dict[str, object]
 ) -> Solution:
-    """Relative value iteration, component by component where there are several."""
+    """Solve by relative value iteration, component by component if there are several."""
     ends = end_components(mdp)
     if ends.count > 1:
         rows, parts = solve_components(
@@ -193,7 +193,7 @@ def _solver(
 
 
 def _steady(package: Any) -> Any:
-    """Policy iteration that keeps the incumbent on ties.
+    """Return a policy iteration that keeps the incumbent on ties.
 
     After an evaluation ``V`` is the incumbent's value, so it is beaten where the backed-up
     value exceeds ``V`` by more than rounding.
@@ -210,7 +210,7 @@ def _steady(package: Any) -> Any:
 
 
 def _limited(package: Any, limit: int) -> Any:
-    """Modified policy iteration with a limit on iterations."""
+    """Return a modified policy iteration with a limit on iterations."""
 
     def evaluate(self: Any, *arguments: Any) -> None:
         if self.iter >= limit:

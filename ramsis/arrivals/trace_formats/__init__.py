@@ -120,7 +120,7 @@ DESCRIPTIONS = {
 
 
 def detect_trace(path: str | os.PathLike[str]) -> str | None:
-    """The format that the first line tells; None when it is none of :data:`TRACE_FORMATS`."""
+    """Detect the trace format by the first line; None if it is none of :data:`TRACE_FORMATS`."""
     line = first_line(Path(path))
     if log_kind(Path(path)) is not None:
         return "request-log"
@@ -155,7 +155,7 @@ def read_trace(
     path: str | os.PathLike[str], format: str, *, unit: str | None = None,
     time_column: str | None = None,
 ) -> Trace:
-    """The trace in a file of a known format.
+    """Read a trace in a known format.
 
     Parameters
     ----------
@@ -259,7 +259,7 @@ def _json(path: Path, format: str, unit: str | None, key: str | None) -> Trace:
 
 
 def _mooncake(path: Path, unit: str | None) -> Trace:
-    """Of Mooncake in whole milliseconds; others write its keys with seconds."""
+    """Read a Mooncake trace: whole milliseconds, or seconds where times have fractions."""
     times, went_back = read_json_lines(path, "timestamp", unit or "ms", in_any_order=True)
     notes = list(_sorted(went_back))
     per_ms = len(times) / max(float(times[-1] - times[0]), 1e-9)
@@ -276,7 +276,7 @@ def _mooncake(path: Path, unit: str | None) -> Trace:
 
 
 def _first_record(path: Path) -> dict[str, Any]:
-    """The object of the first line; a document is refused with the command that makes lines."""
+    """Parse the first line's object; refuse a whole document with the command that makes lines."""
     line = first_line(path)
     try:
         record: Any = json.loads(line)
@@ -311,7 +311,7 @@ def _jq_of_list(document: dict[str, Any], key: str) -> str:
 
 
 def _whole(path: Path) -> Any:
-    """The only JSON document of a file that is not too large; None where it holds none."""
+    """Read a file as one JSON document; None if it is too large or not JSON."""
     text = ""
     for _, block in blocks(path):
         text += block

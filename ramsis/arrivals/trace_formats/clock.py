@@ -48,7 +48,7 @@ class Clock:
         return self.shared > 0.01 * self.requests
 
     def spread(self, times_ms: FloatArray) -> FloatArray:
-        """Return the times with those of each tick spread over it, in the order that they have.
+        """Return the times with those of each clock tick spread evenly over it.
 
         Parameters
         ----------
@@ -71,7 +71,7 @@ class Clock:
         return spread
 
     def words(self) -> str:
-        """Return what is known of the times, and what is not."""
+        """Describe the resolution of the times."""
         name = _NAMES.get(self.tick_ms)
         length = f"{self.tick_ms / 1000.0:g} s" if self.tick_ms >= 1000 else f"{self.tick_ms:g} ms"
         what = f"whole {name}s" if name else f"steps of {length}"
@@ -112,7 +112,7 @@ def clock_of(times_ms: FloatArray) -> Clock | None:
 
 
 def _divisor_us(times: FloatArray) -> int:
-    """The greatest common divisor of the times since the first, in µs; 1 as soon as it is that."""
+    """Return the greatest common divisor of times since the first, in µs."""
     divisor = 0
     for start in range(0, len(times), _AT_ONCE):
         since = np.rint((times[start:start + _AT_ONCE] - times[0]) * _US).astype(np.int64)
@@ -123,7 +123,7 @@ def _divisor_us(times: FloatArray) -> int:
 
 
 def _is_even(times: FloatArray, tick_ms: float, ticks: float) -> bool:
-    """Whether the inner ticks hold numbers that vary far less than those of a Poisson process."""
+    """Return whether counts in inner ticks vary far less than those of a Poisson process."""
     if ticks > 4 * len(times):
         return False
     tick = np.rint((times - times[0]) / tick_ms).astype(np.int32)

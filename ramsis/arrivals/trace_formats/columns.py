@@ -42,7 +42,7 @@ _Stamps = tuple[NDArray[np.float64], NDArray[np.float64] | None]
 
 
 def called_times(names: Sequence[str]) -> list[int]:
-    """Which of these names are those of times.
+    """Return the indices of names that denote times.
 
     >>> called_times(["id", "@timestamp_per_minute"])
     [1]
@@ -53,7 +53,7 @@ def called_times(names: Sequence[str]) -> list[int]:
 
 
 def even_step_ms(times_ms: NDArray[np.float64]) -> float | None:
-    """The time between rows of monitoring: the same for most, and a second or more; else None."""
+    """Return the time between monitoring rows if most are equal and at least 1 s; else None."""
     gaps = np.diff(times_ms)
     if len(gaps) < _LEAST_GAPS or not (np.isfinite(gaps) & (gaps > 0)).all():
         return None
@@ -76,7 +76,7 @@ class InstantColumn:
 
 
 def lines_of(text: str, first: int, *, comments: bool = False) -> Iterator[tuple[int, str]]:
-    """Numbers and texts of the lines that are not blank; ``comments`` start with ``#``."""
+    """Yield numbers and texts of non-blank lines; ``comments`` start with ``#``."""
     if text.isspace():
         return
     for line, content in enumerate(io.StringIO(text, newline=""), start=first):
@@ -86,7 +86,7 @@ def lines_of(text: str, first: int, *, comments: bool = False) -> Iterator[tuple
 
 
 def fields_of(content: str, delimiter: str | None = None) -> list[str]:
-    """The fields of a line."""
+    """Split a line into fields."""
     mark = delimiter or next((m for m in "\t;," if m in content), ",")
     return next(csv.reader([content], delimiter=mark))
 
@@ -166,7 +166,7 @@ class TimeColumn:
             self._lasted.append(lasted)
 
     def arrivals(self) -> Arrived:
-        """All instants since the first (the earliest) one, not falling; and their clock."""
+        """Return all instants since the earliest one, sorted, and their clock."""
         stamps = joined(self._stamps)
         if self.column.minus is None:
             if self.column.in_any_order:

@@ -44,7 +44,7 @@ def watched(on_bytes: Callable[[int], object]) -> Iterator[None]:
 
 
 def open_bytes(path: Path) -> IO[bytes]:
-    """The content of a file; ``.gz`` and ``.zst`` are decompressed on the way."""
+    """Open a file for reading; ``.gz`` and ``.zst`` are decompressed."""
     if path.suffix == ".gz":
         file: IO[bytes] = gzip.GzipFile(path, "rb")  # type: ignore[assignment]
         return file
@@ -66,7 +66,7 @@ def _zstandard(path: Path) -> IO[bytes]:
 
 
 def blocks(path: Path) -> Iterator[tuple[int, str]]:
-    """Stretches of whole lines, each with the number of its first line."""
+    """Yield blocks of whole lines, each with the number of its first line."""
     line = 1
     kept = b""
     taken = 0
@@ -129,7 +129,7 @@ def _unreadable(path: Path, error: Exception) -> InputFileError:
 
 
 def first_line(path: Path) -> str:
-    """The first line that is not blank; empty when there is none."""
+    """Return the first non-blank line; empty if there is none."""
     for _, text in blocks(path):
         for line in io.StringIO(text):
             if line.strip():

@@ -24,7 +24,7 @@ from ramsis.garbage_collection import without_collection
 def read_json_lines(
     path: Path, key: str, unit: str | None, *, in_any_order: bool = False
 ) -> tuple[NDArray[np.float64], int]:
-    """The instants under a key, and how many go back in time.
+    """Return the instants under a key and the number that go back in time.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def _text(value: Any) -> str:
 
 @cache
 def _parser() -> Callable[[str], Any]:
-    """A fast one where it is installed; what it refuses, the standard library reads by line."""
+    """Return a fast JSON parser if one is installed; the standard library retries its errors."""
     try:
         return importlib.import_module("orjson").loads  # type: ignore[no-any-return]
     except ImportError:
@@ -148,7 +148,7 @@ def _values(content: str, key: str, where: str) -> Iterator[Any]:
 
 
 def _below(item: Any, path: list[str], where: str) -> Iterator[Any]:
-    """What lies under a path of keys, in all items of lists on the way."""
+    """Yield the values under a path of keys, through all items of lists."""
     if not path:
         yield item
     elif isinstance(item, list):

@@ -19,7 +19,7 @@ _PLAIN = frozenset("0123456789.+-eE\r\n")
 
 
 def minute_columns(names: list[str]) -> list[int]:
-    """The columns of a header that name minutes, 1, 2, … in turn; empty where it has none."""
+    """Return the columns of a header that name minutes 1, 2, … in turn; empty if none do."""
     clean = [name.strip().strip('"') for name in names]
     columns = [i for i, name in enumerate(clean) if name.isdecimal()]
     numbered = [clean[i] for i in columns] == [str(n) for n in range(1, len(columns) + 1)]
@@ -27,7 +27,7 @@ def minute_columns(names: list[str]) -> list[int]:
 
 
 def read_minute_bins(path: Path) -> tuple[NDArray[np.float64], int]:
-    """Read queries per second by minute, summed over functions, and the number of these."""
+    """Return requests per second by minute, summed over functions, and the number of functions."""
     totals: NDArray[np.float64] | None = None
     columns: list[int] = []
     functions = 0
@@ -52,7 +52,7 @@ def read_minute_bins(path: Path) -> tuple[NDArray[np.float64], int]:
 def _sums(
     text: str, first: int, columns: list[int], path: Path
 ) -> tuple[int, NDArray[np.float64]]:
-    """The rows of a block, and their counts added up."""
+    """Count the rows of a block and sum their counts."""
     import pandas as pd
 
     try:
@@ -80,7 +80,7 @@ def _sums(
 
 
 def read_function_minutes(path: Path) -> NDArray[np.float64]:
-    """Invocations of each function in each minute, shape (functions, minutes)."""
+    """Return invocations of each function in each minute, shape (functions, minutes)."""
     minutes: list[list[float]] = []
     columns: list[int] = []
     for first, text in blocks(path):

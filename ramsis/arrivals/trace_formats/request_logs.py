@@ -22,12 +22,12 @@ _ALL = ("Aggregated", "Total")
 
 
 def log_kind(path: Path) -> LogKind | Summary | None:
-    """The layout of a file, where it is a log or the result of a load test."""
+    """Return the layout of a request log or a load test's result; None for other files."""
     return kind_of(next((text[:HEAD_CHARACTERS] for _, text in blocks(path)), ""))
 
 
 def log_text(path: str | os.PathLike[str]) -> str:
-    """The text of a log of at most half a gigabyte; ``.gz`` and ``.zst`` are decompressed."""
+    """Return the text of a log of at most half a gigabyte; ``.gz``, ``.zst`` are decompressed."""
     if Path(path).suffix not in (".gz", ".zst"):
         return read_text(path, limit=_MOST_BYTES, encoding="utf-8-sig")
     parts: list[str] = []
@@ -54,7 +54,7 @@ def read_log_arrivals(path: Path, unit: str | None) -> tuple[Arrived, *tuple[str
 
 
 def read_locust_load(path: Path, summary: Summary) -> tuple[FloatArray, str]:
-    """Requests per second of each second in locust's statistics over time."""
+    """Return requests per second by second from locust's statistics over time."""
     if not summary.is_load:
         raise refusal(summary, str(path))
     rows, _ = frame_of(log_text(path), None, str(path))

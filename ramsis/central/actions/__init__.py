@@ -1,4 +1,4 @@
-"""The best decisions, given what follows them: a round of policy iteration, and the table.
+"""Best decisions under given values: the improvement step of policy iteration, and the table.
 
 What follows the start of action a with workers i idle and n queries queued is worth
 
@@ -42,7 +42,7 @@ def improve(
 
 
 def table_of(model: CentralArrays, values: ChainValues, width_ms: FloatArray) -> Codes:
-    """What to do next in each (i, n, j), the head's age being kept while waiting, (I, N, J).
+    """Return the decision in each (i, n, j), (I, N, J); waiting keeps the head's age.
 
     Parameters
     ----------

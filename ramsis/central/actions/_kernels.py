@@ -19,7 +19,7 @@ _EVEN = 1.0 + 1e-12
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _after_idle(model: CentralArrays, free: FloatArray, i: int) -> FloatArray:
-    """Value of what follows an action that leaves workers idle, (N, A, 1); -inf if too large.
+    """Return the value after an action that leaves workers idle, (N, A, 1); -inf if infeasible.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def _after_idle(model: CentralArrays, free: FloatArray, i: int) -> FloatArray:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _down(model: CentralArrays, i: int) -> FloatArray:
-    """Probability that an action leads to one level of idle workers less, (A,)."""
+    """Return the probability that an action leads to the next lower idle level, (A,)."""
     probability: FloatArray = model.held / (model.idle[i] - model.idle[i - 1])
     return probability
 
@@ -50,7 +50,7 @@ def _between(
     low: IntArray, share: FloatArray, values: FloatArray, i: int, first: int, end: int,
     result: FloatArray,
 ) -> None:
-    """Write the values of queues of first … end − 1 queries, by row i of those of the levels."""
+    """Write the values of queues of first … end − 1 requests by interpolation between levels."""
     top = values.shape[1] - 1
     for count in range(index(first), index(end)):
         at, x = index(low[count]), share[count]
@@ -71,7 +71,7 @@ def _row_after_idle(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _after_last(model: CentralArrays, free: FloatArray, cost: FloatArray) -> FloatArray:
-    """Value of what follows an action that takes the last idle worker, (N, A, 1).
+    """Return the value after an action that takes the last idle worker, (N, A, 1).
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def _after_last(model: CentralArrays, free: FloatArray, cost: FloatArray) -> Flo
 def _after_last_kept(
     model: CentralArrays, last: FloatArray, cost: FloatArray, from_bin: IntArray, upto: IntArray
 ) -> FloatArray:
-    """The same with the head's age kept, (N, A, J); -inf where nothing would be in time.
+    """Return the value after taking the last idle worker, by the head's age, (N, A, J).
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ def _after_last_kept(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _by_count(model: CentralArrays, last: FloatArray) -> FloatArray:
-    """Values of deciding with one worker idle by queue, any number, and slack bin.
+    """Return the values of deciding with one idle worker, by queue length and slack bin.
 
     Shape (longest + k, J + 1): with what is dropped of a queue beyond the longest; a bin that is
     not needed has the value of the next one that is, and so has one more.
@@ -187,7 +187,7 @@ def _expected(
     after: FloatArray, arrivals: FloatArray, spacing_ms: FloatArray, head_ms: FloatArray,
     middle_ms: FloatArray, per_ms: FloatArray, even: bool,
 ) -> FloatArray:
-    """Value of what follows a batch, for each slack of the next head when it starts, (H,).
+    """Return the expected value after a batch by slack of the next head, (H,).
 
     Parameters
     ----------
@@ -229,7 +229,7 @@ def _expected(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _after_last_anew(model: CentralArrays, last: FloatArray, cost: FloatArray) -> FloatArray:
-    """The same where the batch takes the whole queue, (A,): the next head has yet to come."""
+    """Return the value after a batch of the whole queue, (A,): the next head has yet to arrive."""
     arrivals, low, share = model.arrivals, model.low, model.share
     result = -cost
     for a in range(model.batch.size):
@@ -280,7 +280,7 @@ def _greatest(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _first_best(earned: FloatArray, after: FloatArray, n: int, j: int, top: float) -> int:
-    """The first action whose value is the greatest, up to rounding; -1 where there is none."""
+    """Return the first action with the greatest value up to rounding; -1 if there is none."""
     if top > -np.inf:
         for a in range(after.shape[1]):
             if earned[n, a, j] + after[n, a, min(j, after.shape[2] - 1)] >= top - _ROUNDING:
@@ -292,7 +292,7 @@ def _first_best(earned: FloatArray, after: FloatArray, n: int, j: int, top: floa
 def _best_starts(
     earned: FloatArray, after: FloatArray, lowest: IntArray, highest: IntArray
 ) -> tuple[FloatArray, NDArray[np.int16]]:
-    """Value of the best action and which that is, (N, J) each; -inf and -1 where there is none.
+    """Return value and index of the best action, (N, J) each; -inf and -1 if there is none.
 
     Parameters
     ----------
@@ -389,7 +389,7 @@ def _after_starts(
     model: CentralArrays, free: FloatArray, last: FloatArray, gain: float, i: int, first: IntArray,
     upto: IntArray,
 ) -> FloatArray:
-    """Value of what follows each action with level i of idle workers; -inf where it is too large.
+    """Return the value after each action at idle level i; -inf if the batch is too large.
 
     Parameters
     ----------
@@ -446,7 +446,7 @@ def _settle_level(
     model: CentralArrays, start: FloatArray, chosen: NDArray[np.int16], wait: FloatArray,
     above: FloatArray, ends: float, gain: float, width_ms: FloatArray,
 ) -> tuple[FloatArray, NDArray[np.int16]]:
-    """What to do next with some workers idle, the head's age being kept while waiting.
+    """Return the decision with some workers idle; waiting keeps the head's age.
 
     Parameters
     ----------

@@ -70,7 +70,7 @@ class SteadyState:
 
     @property
     def batches(self) -> FloatArray:
-        """Batches of each action, per query that arrives, shape (A,)."""
+        """Batches of each action per arriving request, shape (A,)."""
         by_action: FloatArray = self.started.sum(axis=1)
         return by_action
 
@@ -105,7 +105,7 @@ class Chain:
             self._sparse = _Sparse(self._system, self._home, like)
 
     def values(self, exact: float = EXACT) -> ChainValues | None:
-        """Gain and values; None where the system is singular to working precision.
+        """Return gain and values; None if the system is singular to working precision.
 
         Parameters
         ----------
@@ -141,7 +141,7 @@ class Chain:
         )
 
     def _solved(self, *, turned: bool, exact: float) -> FloatArray | None:
-        """The values, with the gain in place of that of home, or the visits of the rows."""
+        """Return values, with the gain in place of home's, or the visits if ``turned``."""
         system, model = self._system, self.model
         if self._sparse is not None:
             solution = self._sparse.solved(turned=turned, exact=exact)
@@ -165,7 +165,7 @@ class Chain:
         return solution
 
     def _parts(self, solution: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Of waiting and both kinds of deciding (3, I, N); of deciding, one worker idle (N, J)."""
+        """Return the solution's parts: waiting and deciding (3, I, N), one idle worker (N, J)."""
         model = self.model
         shape = (3, len(model.idle), len(model.queue))
         last, bins = int(np.prod(shape)), model.slack_probability[0].shape
@@ -174,7 +174,7 @@ class Chain:
 
 
 class _Sparse:
-    """The system as a sparse matrix, with factors of its own or of a like one.
+    """Sparse system with factors of its own or of a similar matrix.
 
     Attributes
     ----------
@@ -204,7 +204,7 @@ class _Sparse:
             self._factors, self.found = near._factors, dict(near.found)
 
     def solved(self, *, turned: bool, exact: float) -> FloatArray | None:
-        """The solution of the system, or of the transposed one; None where it is singular."""
+        """Solve the system or its transpose; None if it is singular."""
         matrix, right = self._matrix, self._constant
         if turned:
             matrix, right = csr_array(matrix.T), np.zeros(len(right))
@@ -224,7 +224,7 @@ class _Sparse:
 
 
 class _Factors:
-    """The sparse factors of a matrix; those of its transpose, as rows are long and alike."""
+    """Sparse factors, computed from the transpose, whose columns have equal structure."""
 
     def __init__(self, matrix: csr_array) -> None:
         self._factors: SuperLU = splu(csc_array(matrix.T), permc_spec="COLAMD")
@@ -232,7 +232,7 @@ class _Factors:
         self.large = self._factors.nnz > _LARGE and self._factors.L.nnz > _LARGE
 
     def solve(self, right: FloatArray, turned: bool) -> FloatArray:
-        """The solution of the system, or of the transposed one."""
+        """Solve the system or its transpose."""
         factors: Any = self._factors
         return np.asarray(factors.solve(right, "N" if turned else "T"))
 
@@ -241,7 +241,7 @@ def _by_steps(
     matrix: csr_array, right: FloatArray, factors: _Factors, turned: bool, exact: float,
     near: FloatArray | None,
 ) -> FloatArray | None:
-    """The solution by GMRES with the factors of a like matrix; None where that is not quick.
+    """Solve by GMRES with the factors of a similar matrix; None if it converges slowly.
 
     It starts from the solution of a like system, if there is one.
     """

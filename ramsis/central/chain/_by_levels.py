@@ -17,7 +17,7 @@ from ramsis.compiling import njit, put
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def values(system: System, levels: Levels) -> FloatArray:
-    """The value of each row, (R,); in place of waiting with all idle, which is 0, the gain."""
+    """Return each row's value, (R,), with the gain in place of home's, which is 0."""
     waits, needed, sizes, place, numbers, last, right, _, _ = levels
     idle, lengths = waits.shape
     size, top = idle * lengths, idle - 1
@@ -56,7 +56,7 @@ def values(system: System, levels: Levels) -> FloatArray:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _own(system: System, r: int, value: FloatArray, gain: float) -> float:
-    """A row's value by the other values."""
+    """Return a row's value from the other values."""
     start, end, column, weight, constant, cost = system
     total = constant[r] - cost[r] * gain
     for x in range(start[r] + 1, end[r]):
@@ -66,7 +66,7 @@ def _own(system: System, r: int, value: FloatArray, gain: float) -> float:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def visits(system: System, levels: Levels) -> FloatArray:
-    """How often each row is visited, per ms, (R,)."""
+    """Return how often each row is visited, per ms, (R,)."""
     start, end, column, weight, _, _ = system
     waits, needed, sizes, place, numbers, last, _, cost, gain = levels
     idle, lengths = waits.shape
@@ -124,7 +124,7 @@ def visits(system: System, levels: Levels) -> FloatArray:
 def _passed_on(
     system: System, i: int, come: FloatArray, waiting: FloatArray, waits: IntArray
 ) -> None:
-    """Add to D_i's visits those that D_i itself leads to; and write those of W_i that it does."""
+    """Add D_i's visits to its own followers, and write the visits of its W_i."""
     start, end, column, weight, _, _ = system
     idle, lengths = waits.shape
     size = idle * lengths
@@ -142,7 +142,7 @@ def _passed_on(
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
 def _lead_on(system: System, r: int, first: int, result: FloatArray) -> None:
-    """Add a row's visits to those of the rows from the first on that it leads to."""
+    """Add a row's visits to those of its followers from the first on."""
     for x in range(system.start[r] + 1, system.end[r]):
         if system.column[x] >= first:
             result[system.column[x]] -= system.weight[x] * result[r]

@@ -1,4 +1,4 @@
-"""Compiled loops: the linear system of a policy's values, and what the policy does.
+"""Compiled loops that build the linear system of a policy's values and its statistics.
 
 Indices: x = 0 just after an arrival, 1 at an end of a batch; i an idle level, n a queue level, j a
 slack bin, a an action. Idle level 0 has no row of its own: with no worker idle nothing is decided.
@@ -47,7 +47,7 @@ class ChainRates(NamedTuple):
 def _as_before(
     first: int, n: int, j: int, to: NDArray[np.int16], action: NDArray[np.int16]
 ) -> bool:
-    """Whether, with one worker idle, what follows is the same as in the slack bin before.
+    """Return whether, with one idle worker, the followers equal those of the bin before.
 
     ``first`` is the first needed bin.
     """
@@ -57,7 +57,7 @@ def _as_before(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def rows(model: CentralArrays, to: NDArray[np.int16], action: NDArray[np.int16]) -> System:
-    """The linear system of a policy's values; see :mod:`ramsis.central.solve`.
+    """Build the linear system of a policy's values; see :mod:`ramsis.central.solve`.
 
     Unknowns: waiting at i·N + n, deciding at an end of a batch at S + i·N + n, after an arrival at
     2S + i·N + n, with S = I·N; deciding with one worker idle at 3S + n·J + j; and, where the
@@ -215,7 +215,7 @@ def _deciding_rows(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _room(model: CentralArrays, to: NDArray[np.int16], action: NDArray[np.int16]) -> int:
-    """At least as many as the entries of the linear system."""
+    """Return an upper bound on the entries of the linear system."""
     lengths, bins = model.queue.size, model.slack_probability.shape[2]
     room = model.idle.size * lengths * 8 + 4 * lengths * bins + bins
     for i in range(2, model.idle.size):
@@ -304,7 +304,7 @@ def _kept_row(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _anew_row(model: CentralArrays, a: int, system: System, e: int) -> int:
-    """Write the row of what follows an action that takes the whole queue; the entries then."""
+    """Write the row after an action that takes the whole queue; return the entries so far."""
     start, end, column, weight, constant, cost = system
     lengths, bins = model.queue.size, model.slack_probability.shape[2]
     first = 3 * model.idle.size * lengths
@@ -333,7 +333,7 @@ def _anew_row(model: CentralArrays, a: int, system: System, e: int) -> int:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def off(system: System, solution: FloatArray, home: int, turned: bool) -> float:
-    """How far a solution of the system, or of the transposed one, is off at most."""
+    """Return the largest residual of a solution of the system or its transpose."""
     start, end, column, weight, constant, cost = system
     residual = np.zeros(constant.size)
     if turned:

@@ -47,7 +47,7 @@ class Levels(NamedTuple):
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def eliminated(system: System, idle: int, lengths: int, bins: int) -> Levels:
-    """The system of so many idle levels, queue levels and slack bins, down to level 1."""
+    """Eliminate the system level by level down to one idle worker."""
     waits, needed, sizes = _places(system, idle, lengths, bins)
     top = idle - 1
     place = np.zeros((idle, 4), np.int64)
@@ -95,7 +95,7 @@ def _deciding(
     system: System, i: int, shape: tuple[int, int], waits: IntArray, needed: IntArray,
     sizes: IntArray,
 ) -> tuple[FloatArray, FloatArray]:
-    """D_i by W_i, (d, w), and by D_{i−1} and 1, (d, d⁻ + 1)."""
+    """Return D_i by W_i, (d, w), and by D_{i−1} and 1, (d, d⁻ + 1)."""
     start, end, column, weight, constant, _ = system
     idle, lengths = shape
     size, w = idle * lengths, sizes[i, 0]
@@ -133,7 +133,7 @@ def _deciding(
 def _places(
     system: System, idle: int, lengths: int, bins: int
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """Places of the queues in W_i and D_i, and their numbers, as :class:`Levels` has them."""
+    """Return the places of queues in W_i and D_i, and their numbers, as in :class:`Levels`."""
     start, end, column = system.start, system.end, system.column
     size = idle * lengths
     waits = np.full((idle, lengths), -1)
@@ -172,7 +172,7 @@ def _mark(
     start: IntArray, end: IntArray, column: IntArray, r: int, size: int, lengths: int,
     needed: IntArray,
 ) -> None:
-    """Mark what a row of deciding is, at an end of a batch, or what it leads to."""
+    """Mark the deciding rows that end a batch or that one leads to."""
     if r < 2 * size:
         needed[(r - size) // lengths, r % lengths] = 0
     for y in range(start[r] + 1, end[r]):
@@ -185,7 +185,7 @@ def _wait(
     system: System, i: int, n: int, shape: tuple[int, int], waits: IntArray, needed: IntArray,
     above: tuple[FloatArray, FloatArray], row: tuple[FloatArray, FloatArray, FloatArray],
 ) -> None:
-    """Write the row of waiting: its matrix, what it takes from D_i, and its right-hand side."""
+    """Write a waiting row: its matrix, its part of D_i, and its right-hand side."""
     start, end, column, weight, constant, _ = system
     (top, lengths), (ends, gain), (matrix, taken, right) = shape, above, row
     size, s = (top + 1) * lengths, i * lengths + n
@@ -225,7 +225,7 @@ def _last(
     system: System, shape: tuple[int, int, int], waits: IntArray, ends: FloatArray,
     gain: FloatArray,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """The system of level 1, its right-hand side, and the time of each row."""
+    """Return the system of level 1, its right-hand side, and the time of each row."""
     idle, lengths, bins = shape
     start, end, column, weight, constant, cost = system
     size, top = idle * lengths, idle == 2
