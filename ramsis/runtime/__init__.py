@@ -1,4 +1,4 @@
-"""What a serving system embeds: lookup, routing, policy set and load monitor (standard library).
+"""Runtime for serving systems: lookup, routing, policy set, load monitor (standard library).
 
 >>> from ramsis import runtime
 >>> policies = runtime.load("policies_out/example")                        # doctest: +SKIP
@@ -50,7 +50,7 @@ def load_selector(path: str | os.PathLike[str]) -> Selector:
 def load_set(
     folder: str | os.PathLike[str], *, on_above_highest: Callable[[float], object] | None = None,
 ) -> PolicySet[Selector]:
-    """The policies that a folder's ``manifest.json`` lists; see :class:`PolicySet`.
+    """Load the policies listed in a folder's ``manifest.json``; see :class:`PolicySet`.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def load_set(
 
 
 def load(path: str | os.PathLike[str]) -> Selector | PolicySet[Selector]:
-    """A folder as a :class:`PolicySet`, a policy file as its selector."""
+    """Load a folder as a :class:`PolicySet`, or a policy file as its selector."""
     if Path(path).is_dir():
         return load_set(path)
     return load_selector(path)

@@ -148,12 +148,12 @@ class Dispatcher(Generic[R]):
         return min([queue.wake_ms for queue in self._queues])
 
     def load_qps(self, now_ms: float) -> float:
-        """The load in queries per second, as known or as anticipated."""
+        """Return the stated or else the anticipated load in requests per second."""
         stated_qps = self.settings.load_qps
         return self.monitor.load_qps(self._clock(now_ms)) if stated_qps is None else stated_qps
 
     def slo_class(self, slo_ms: float) -> float:
-        """The longest SLO of a class that does not pass a request's own; else the shortest."""
+        """Return the longest class SLO that is at most the request's SLO; else the shortest."""
         return self._classes[max(bisect_right(self._classes, slo_ms) - 1, 0)]
 
     def arrive(
@@ -199,7 +199,7 @@ class Dispatcher(Generic[R]):
         return orders
 
     def finished(self, now_ms: float, worker: int, *, ask: bool = True) -> Orders[R]:
-        """A worker has finished its batch and is idle.
+        """Record that a worker has finished its batch and is idle.
 
         Parameters
         ----------
@@ -257,7 +257,7 @@ class Dispatcher(Generic[R]):
         return orders
 
     def _leaves(self, worker: int) -> None:
-        """A worker that was up is no longer; what waits for it alone goes to others."""
+        """Take a worker out of service; requests that wait for it alone are rerouted."""
         idle = not self._busy[worker]
         self._end(worker)
         self._up[worker] = False
@@ -272,7 +272,7 @@ class Dispatcher(Generic[R]):
                     self._unasked[queue] = station
 
     def up(self, now_ms: float, worker: int) -> Orders[R]:
-        """A worker that was down serves again.
+        """Record that a failed worker serves again.
 
         What came while all were down, and waits for others that still are, goes to it.
         """
@@ -290,7 +290,7 @@ class Dispatcher(Generic[R]):
         return orders
 
     def timer(self, now_ms: float) -> Orders[R]:
-        """A time has come at which to ask again; call it at :attr:`wake_ms` or later."""
+        """Decide again at a timer; call it at :attr:`wake_ms` or later."""
         now_ms = self._clock(now_ms)
         orders: Orders[R] = Orders([], [])
         if not self._divided_anew(now_ms, orders):
@@ -355,7 +355,7 @@ class Dispatcher(Generic[R]):
         return orders
 
     def leave(self, now_ms: float, requests: Iterable[R]) -> Orders[R]:
-        """Drop those of these requests that still wait, since no client wants their answers."""
+        """Drop cancelled requests that still wait."""
         gone = set(map(id, requests))
         return self._given_up(now_ms, [entry for entry in self._waiting()
                                        if id(entry.request) in gone])
@@ -382,7 +382,7 @@ class Dispatcher(Generic[R]):
         return self._given_up(now_ms, late[:count] if len(late) >= count else [])
 
     def abandon(self) -> list[Ticket[R]]:
-        """Empty the queues, and return what waited in them."""
+        """Empty the queues, and return the waiting requests."""
         abandoned = self._waiting()
         for queue in self._queues:
             queue.waiting.clear()
@@ -394,12 +394,12 @@ class Dispatcher(Generic[R]):
         return abandoned
 
     def _clock(self, now_ms: float) -> float:
-        """The time, which does not go back though two readings may be out of order."""
+        """Return the time, kept from going back if two readings are out of order."""
         self._now_ms = max(now_ms, self._now_ms)
         return self._now_ms
 
     def _waiting(self) -> list[Ticket[R]]:
-        """All that wait, in the order in which they came."""
+        """Return all waiting requests in order of arrival."""
         entries = [entry[2] for queue in self._queues for heap in (queue.waiting, queue.late)
                    for entry in heap]
         return sorted(entries, key=attrgetter("number"))
@@ -440,7 +440,7 @@ class Dispatcher(Generic[R]):
     def _open(
         self, tickets: Sequence[Ticket[R]], now_ms: float = -inf, orders: Orders[R] | None = None
     ) -> None:
-        """Let the stations of the level serve, and route to them all that wait."""
+        """Activate the level's stations and route all waiting requests to them."""
         self._unasked: dict[QueueState[Ticket[R]], StationQueues[Ticket[R]]] = {}
         idle = sorted((w for w in range(self.workers) if self._up[w] and not self._busy[w]),
                       key=self._idle_since.__getitem__)
@@ -496,7 +496,7 @@ class Dispatcher(Generic[R]):
         return self.level.stations[self._stations.index(station)].policy
 
     def _end(self, worker: int) -> None:
-        """A worker no longer runs what it ran."""
+        """Forget the batch that a worker ran."""
         for station in self._stations:
             if worker in station.queue_of:
                 station.ended(worker, self._serving[worker])
@@ -505,12 +505,12 @@ class Dispatcher(Generic[R]):
 
 
 def _joined(station: StationQueues[Ticket[R]], ticket: Ticket[R]) -> QueueState[Ticket[R]]:
-    """The queue that a ticket joins."""
+    """Add a ticket to a queue and return the queue."""
     return station.join(ticket.deadline_ms, ticket.number, ticket)
 
 
 def _held_as_ms(ticket: Ticket[R]) -> float:
-    """A request with more time than its class is held for others no longer than one of the class.
+    """Return the time for which a ticket is held, at most that of its SLO class.
 
     A minute's deadline must not mean a minute beside an idle worker.
     """

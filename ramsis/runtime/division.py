@@ -23,7 +23,7 @@ class StationWorkers(NamedTuple):
 
 
 def division(level: Level[Selector], worker_types: Mapping[str, int]) -> list[StationWorkers]:
-    """The workers of each station of a level."""
+    """Assign workers to the stations of a level."""
     free: dict[str, list[int]] = {}
     first = 0
     for name, count in worker_types.items():

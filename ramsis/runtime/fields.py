@@ -58,7 +58,7 @@ allowed: a fraction in [0, 1]
         return iter(self._values)
 
     def refusal(self, key: str, what: str, **details: Any) -> InputFileError:
-        """The error, for the caller to raise, that says ``what`` is wrong with a field."""
+        """Return the error, for the caller to raise, that says ``what`` is wrong with a field."""
         path = f"{self.path}.{key}" if self.path else key
         return InputFileError(what, where=f"{self.file}: {path}", **details)
 
@@ -80,23 +80,23 @@ allowed: a fraction in [0, 1]
         raise self.refusal("format", what, value=stated, allowed=expected)
 
     def value(self, key: str) -> Any:
-        """Whatever stands in a field that must be there."""
+        """Return the value of a required field."""
         try:
             return self._values[key]
         except KeyError:
             raise self.refusal(key, "field is missing") from None
 
     def number(self, key: str, rule: Rule = FINITE) -> float:
-        """A finite number that satisfies ``rule``."""
+        """Read a finite number that satisfies ``rule``."""
         return self._number(key, self.value(key), rule)
 
     def number_or_none(self, key: str, rule: Rule = FINITE) -> float | None:
-        """As :meth:`number`; ``None`` when the field is null or absent."""
+        """Read a number like :meth:`number`; ``None`` when the field is null or absent."""
         value = self._values.get(key)
         return None if value is None else self._number(key, value, rule)
 
     def numbers(self, key: str, rule: Rule = FINITE, length: int | None = None) -> list[float]:
-        """A list of numbers that satisfy ``rule``, of a given length or any but zero."""
+        """Read a list of numbers that satisfy ``rule``; any length but zero unless given."""
         values = self.items(key, length)
         numbers = [number for value in values if (number := rule.number(value)) is not None]
         if len(numbers) < len(values):  # once more, for the place of the first that is none
@@ -104,7 +104,7 @@ allowed: a fraction in [0, 1]
         return numbers
 
     def whole(self, key: str, low: int, high: int | None = None) -> int:
-        """A whole number from ``low`` to ``high``, both included."""
+        """Read an integer from ``low`` to ``high``, both included."""
         value = self.value(key)
         if type(value) is not int or value < low or (high is not None and value > high):
             raise self.refusal(key, "not a valid number", value=value,
@@ -114,16 +114,16 @@ allowed: a fraction in [0, 1]
     def wholes(
         self, key: str, low: int, high: int | None = None, length: int | None = None
     ) -> list[int]:
-        """A list of whole numbers as :meth:`whole`, of a given length or any but zero."""
+        """Read a list of integers like :meth:`whole`; any length but zero unless given."""
         entries = self.entries(key, length)
         return [entries.whole(entry, low, high) for entry in entries]
 
     def whole_or_none(self, key: str, low: int) -> int | None:
-        """As :meth:`whole`; ``None`` when the field is null or absent."""
+        """Read an integer like :meth:`whole`; ``None`` when the field is null or absent."""
         return None if self._values.get(key) is None else self.whole(key, low)
 
     def text(self, key: str, choices: Collection[str] | None = None) -> str:
-        """A non-empty string without control characters, one of ``choices`` if given."""
+        """Read a non-empty string without control characters, one of ``choices`` if given."""
         value = self.value(key)
         if not isinstance(value, str) or not value.isprintable() or not value:
             raise self.refusal(key, "not a text", value=value,
@@ -133,14 +133,14 @@ allowed: a fraction in [0, 1]
         return value
 
     def flag(self, key: str) -> bool:
-        """True or false."""
+        """Read a boolean."""
         value = self.value(key)
         if not isinstance(value, bool):
             raise self.refusal(key, "not a truth value", value=value, allowed="true or false")
         return value
 
     def items(self, key: str, length: int | None = None) -> list[Any]:
-        """A list, of a given length or any but zero."""
+        """Read a list; any length but zero unless given."""
         values = self.value(key)
         if not isinstance(values, list) or not values:
             raise self.refusal(key, "not a list", value=values, allowed="a non-empty list")
@@ -150,20 +150,20 @@ allowed: a fraction in [0, 1]
         return values
 
     def entries(self, key: str, length: int | None = None) -> Fields:
-        """The entries of a list as fields ``key[0]``, …; of a given length or any but zero."""
+        """Read a list's entries as fields ``key[0]``, …; any length but zero unless given."""
         return Fields({f"{key}[{i}]": entry for i, entry in enumerate(self.items(key, length))},
                       self.file, self.path)
 
     def child(self, key: str) -> Fields:
-        """The object in a field."""
+        """Return the object in a field."""
         return Fields(self.value(key), self.file, f"{self.path}.{key}" if self.path else key)
 
     def child_or_none(self, key: str) -> Fields | None:
-        """As :meth:`child`; ``None`` when the field is null or absent."""
+        """Return the object in a field; ``None`` when the field is null or absent."""
         return None if self._values.get(key) is None else self.child(key)
 
     def children(self, key: str) -> list[Fields]:
-        """The objects in a non-empty list."""
+        """Return the objects in a non-empty list."""
         path = f"{self.path}.{key}" if self.path else key
         return [Fields(v, self.file, f"{path}[{i}]") for i, v in enumerate(self.items(key))]
 

@@ -50,14 +50,14 @@ class Front(Generic[R]):
         self._start, self._drop = start, drop
 
     def now_ms(self) -> float:
-        """The present time on the front's clock."""
+        """Return the present time on the front's clock."""
         return 1000.0 * self._clock_s()
 
     def arrive(
         self, requests: Sequence[R], slo_ms: float, *, arrival_ms: float | None = None,
         late_ms: float = 0.0,
     ) -> None:
-        """Requests have come, to be answered within ``slo_ms`` of their arrival.
+        """Route requests that must be answered within ``slo_ms`` of their arrival.
 
         Parameters
         ----------
@@ -73,23 +73,23 @@ class Front(Generic[R]):
                     self.dispatcher.slo_class(slo_ms), late_until_ms)
 
     def leave(self, requests: Sequence[R]) -> None:
-        """Drop those of these requests that still wait, since no client wants their answers."""
+        """Drop cancelled requests that still wait."""
         self._event(self.dispatcher.leave, requests)
 
     def make_room(self, count: int, deadline_ms: float) -> None:
-        """Give up so many for others that are due earlier; see :meth:`Dispatcher.make_room`."""
+        """Drop requests in favour of earlier deadlines; see :meth:`Dispatcher.make_room`."""
         self._event(self.dispatcher.make_room, count, deadline_ms)
 
     def finished(self, worker: int) -> None:
-        """A worker has finished its batch and is idle."""
+        """Record that a worker has finished its batch and is idle."""
         self._event(partial(self.dispatcher.finished, ask=self._asks), worker)
 
     def down(self, worker: int, again: Start[R] | None = None) -> None:
-        """A worker has failed; see :meth:`Dispatcher.down`."""
+        """Record that a worker has failed; see :meth:`Dispatcher.down`."""
         self._event(self.dispatcher.down, worker, again)
 
     def up(self, worker: int) -> None:
-        """A worker that was down serves again."""
+        """Record that a failed worker serves again."""
         self._event(self.dispatcher.up, worker)
 
     def swap(self, policies: PolicySet[Selector], slowness: float | None = None) -> None:
@@ -101,7 +101,7 @@ class Front(Generic[R]):
         self._event(self.dispatcher.take_overhead, overhead_ms)
 
     def take_slowness(self, slowness: float) -> None:
-        """Batches take so many times as long; see :meth:`Dispatcher.take_slowness`."""
+        """Set the factor on batch times; see :meth:`Dispatcher.take_slowness`."""
         self._event(self.dispatcher.take_slowness, slowness)
 
     def _event(self, event: Callable[..., Orders[R]], *arguments: object) -> None:

@@ -50,7 +50,7 @@ class PolicyFile(NamedTuple):
         return _placed(self.folder, self.file)
 
     def document(self) -> dict[str, Any]:
-        """The policy document, as it was when the manifest was written."""
+        """Read the policy document, unchanged since the manifest was written."""
         if not self.path.is_file():
             raise self.entry.refusal("file", "file is missing from the folder", value=self.file)
         document = read_json(self.path)
@@ -62,18 +62,18 @@ class PolicyFile(NamedTuple):
 
 
 def manifest_path(folder: str | os.PathLike[str]) -> Path:
-    """The manifest that holds for a folder."""
+    """Return the path of a folder's manifest."""
     return _placed(Path(folder), MANIFEST_NAME)
 
 
 def _placed(folder: Path, name: str) -> Path:
-    """Where a file of a set lies, which may be on its way."""
+    """Return the path of a set's file, which may still be moved into place."""
     moving = folder / WHOLE_NAME / name
     return moving if moving.is_file() else folder / name
 
 
 def read_manifest(folder: str | Path, path: Path | None = None) -> PolicySet[PolicyFile]:
-    """The set that a folder's manifest lists; the policy files are not looked at.
+    """Read a folder's manifest; the policy files are not opened.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ def _station(
 
 
 def _check_files(levels: list[Level[PolicyFile]]) -> None:
-    """Every file once, and all by one dispatch rule."""
+    """Check that no file repeats and that all have one dispatch rule."""
     files: set[str] = set()
     rules: set[str] = set()
     for station in (station for level in levels for station in level.stations):

@@ -51,7 +51,7 @@ class LoadMonitor:
         self._latest_ms = -math.inf
 
     def record(self, now_ms: float, count: int = 1) -> None:
-        """Note ``count`` arrivals at a time that is not before that of any earlier call.
+        """Record ``count`` arrivals; times must not go back between calls.
 
         Raises
         ------
@@ -66,7 +66,7 @@ class LoadMonitor:
         self._count += count
 
     def load_qps(self, now_ms: float) -> float:
-        """The load in queries per second at a time that is not before that of any earlier call.
+        """Return the load in requests per second; times must not go back between calls.
 
         Raises
         ------

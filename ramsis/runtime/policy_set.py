@@ -34,7 +34,7 @@ ALL_WORKERS = "all"
 
 
 def types_in_words(worker_types: Mapping[str, int]) -> str:
-    """The workers of each type as ``--workers`` takes them; of one type without a name, how many.
+    """Format worker types for ``--workers``; a single unnamed type as its number.
 
     >>> types_in_words({"old": 3, "new": 1})
     'old=3,new=1'
@@ -73,7 +73,7 @@ class Station(NamedTuple, Generic[P]):
 
     @property
     def selector(self) -> P:
-        """Return the selector of the station; the same as ``policy`` at serving time."""
+        """Selector of the station, which is its ``policy`` at serving time."""
         return self.policy
 
 
@@ -123,7 +123,7 @@ class Level(NamedTuple, Generic[P]):
         return self.stations[0].policy
 
     def route(self, slo_ms: float, uniform: float) -> Station[P]:
-        """The station that a query goes to, drawn by the shares of its SLO class.
+        """Return the station for a request, drawn by the shares of its SLO class.
 
         Parameters
         ----------
@@ -170,12 +170,12 @@ class Choice(NamedTuple, Generic[P]):
 
     @property
     def policy(self) -> P:
-        """Of the level's only station, see :attr:`Level.policy`."""
+        """Policy of the level's only station; see :attr:`Level.policy`."""
         return self.level.policy
 
     @property
     def selector(self) -> P:
-        """The same, where requests are served."""
+        """Selector of the level's only station, at serving time."""
         return self.level.policy
 
 
@@ -283,7 +283,7 @@ class PolicySet(Generic[P]):
         return figure_of("policy_set", self)
 
     def _repr_html_(self) -> str:
-        """The levels as a table, for notebooks."""
+        """Return the levels as an HTML table for notebooks."""
         usual = all(level.slowness == 1.0 for level in self.levels)
         return html_table([column for column in _COLUMNS if column.key != "slowness" or not usual],
                           self.rows(), caption="Policy set")
@@ -294,14 +294,14 @@ class PolicySet(Generic[P]):
         return tuple(sorted(self._by_process))
 
     def loads(self, process: str | None = None) -> tuple[float, ...]:
-        """The loads in queries per second that there are levels for, rising."""
+        """Return the levels' loads in requests per second, rising."""
         return tuple(sorted({load_qps for levels in self._group(process).by_slowness
                              for load_qps in levels.loads}))
 
     def at(
         self, load_qps: float, process: str | None = None, slowness: float = 1.0
     ) -> Choice[P]:
-        """The lowest level that meets the anticipated load when service is so slow.
+        """Return the lowest level that covers the anticipated load at a slowness of service.
 
         Of the slownesses that the set has policies for, the lowest serves that is not below the
         present one. Where all are below, that of the highest serves, and lookups are told what is
@@ -356,7 +356,7 @@ def set_of_selectors(
     selectors: Iterable[Selector], *,
     on_above_highest: Callable[[float], object] | None = None,
 ) -> PolicySet[Selector]:
-    """A simple set of selectors for the same workers and SLO."""
+    """Build a set of selectors for equal workers and SLO."""
     levels = []
     types, classes = dict[str, int](), dict[float, float]()
     for selector in selectors:

@@ -87,16 +87,16 @@ class Record:
 
     @classmethod
     def from_fields(cls, item: Fields) -> Self:
-        """The record in an object."""
+        """Read the record from an object."""
         return record_of(cls, item)
 
     @classmethod
     def schema(cls) -> dict[str, Any]:
-        """The JSON schema of the record."""
+        """Return the JSON schema of the record."""
         return schema_of(cls)
 
     def check(self, item: Fields) -> None:
-        """Refuse fields that contradict each other; ``item`` is what the record was read from."""
+        """Refuse contradictory fields; ``item`` is the object that the record was read from."""
 
 
 class WrittenRecord(Record):
@@ -109,7 +109,7 @@ RecordType = TypeVar("RecordType", bound=Record)
 
 
 def record_of(record: type[RecordType], item: Fields, **extra: Any) -> RecordType:
-    """A record in an object; ``known`` are values of fields that are not read here."""
+    """Read a record from an object; ``extra`` has values of fields that are not in it."""
     readers = _readers(cast(Hashable, record))
     if record.FORMAT:
         item.of_format(record.FORMAT)
@@ -122,13 +122,13 @@ def record_of(record: type[RecordType], item: Fields, **extra: Any) -> RecordTyp
 
 
 def optional(record: type[RecordType], item: Fields, key: str) -> RecordType | None:
-    """The record in a field of an object; ``None`` where the field is null or absent."""
+    """Read the record in a field; ``None`` where the field is null or absent."""
     child = item.child_or_none(key)
     return None if child is None else record.from_fields(child)
 
 
 def names(record: type[Any]) -> tuple[str, ...]:
-    """Names of a record's fields."""
+    """Return the names of a record's fields."""
     return tuple(item.name for item in fields(record))
 
 
@@ -142,7 +142,7 @@ class _Field(NamedTuple):
 
 @cache
 def _readers(record: Hashable) -> dict[str, _Field]:
-    """The fields of a record."""
+    """Return the readers of a record's fields."""
     assert isinstance(record, type)
     kinds = get_type_hints(record, include_extras=True)
     written = issubclass(record, WrittenRecord)
@@ -164,7 +164,7 @@ def _readers(record: Hashable) -> dict[str, _Field]:
 
 
 def schema_of(record: type[Record]) -> dict[str, Any]:
-    """The JSON schema of a record that the annotations of its fields state."""
+    """Return a record's JSON schema, derived from its annotations."""
     members = _readers(cast(Hashable, record))
     schema: dict[str, Any] = {"type": "object", "additionalProperties": False}
     properties = {name: member.schema for name, member in members.items()}
@@ -185,7 +185,7 @@ def _description(marks: tuple[Any, ...]) -> Schema:
 
 
 def _unwrapped(kind: Any) -> tuple[Any, tuple[Any, ...]]:
-    """The type of a field, and what ``Annotated`` says besides."""
+    """Return the type of a field and its ``Annotated`` metadata."""
     return (get_args(kind)[0], get_args(kind)[1:]) if get_origin(kind) is Annotated else (kind, ())
 
 
@@ -193,7 +193,7 @@ _Kind = tuple[Callable[[Fields, str], Any], Schema]
 
 
 def _reader(kind: Any, *marks: Any) -> _Kind:
-    """What reads a field of a kind, and its schema."""
+    """Return the reader and the schema of a field type."""
     mark = next((mark for mark in marks if not isinstance(mark, str)), None)
     origin, inner = get_origin(kind), get_args(kind)
     if isinstance(mark, Reader):
@@ -230,7 +230,7 @@ def _reader(kind: Any, *marks: Any) -> _Kind:
 
 
 def _list_reader(kind: Any) -> _Kind:
-    """What reads a list, and the schema of an entry."""
+    """Return the reader of a list and the schema of its entries."""
     plain, marks = _unwrapped(kind)
     schema = _reader(kind)[1]
     if plain is str:
@@ -258,7 +258,7 @@ def _or_none(read: Callable[[Fields, str], Any]) -> Callable[[Fields, str], Any]
 
 
 def texts(item: Fields, key: str) -> tuple[str, ...]:
-    """A non-empty list of distinct, non-empty strings."""
+    """Read a non-empty list of distinct, non-empty strings."""
     distinct: dict[str, None] = {}
     for i, value in enumerate(item.items(key)):
         if not isinstance(value, str) or not value or value in distinct:
@@ -269,7 +269,7 @@ def texts(item: Fields, key: str) -> tuple[str, ...]:
 
 
 def stated(record: Any) -> dict[str, Any]:
-    """A record as a JSON object without the fields that have their default values.
+    """Return a record as a JSON object without fields at their defaults.
 
     Fields that are left out of comparisons are left out here, too.
     """

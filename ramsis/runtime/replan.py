@@ -129,11 +129,11 @@ class Replanner:
     def at(
         self, load_qps: float, process: str | None = None, slowness: float = 1.0
     ) -> Choice[Selector]:
-        """As :meth:`PolicySet.at` of the set that is served now; it waits for nothing."""
+        """Choose a level of the current set without blocking; see :meth:`PolicySet.at`."""
         return self._policies.at(load_qps, process, slowness)
 
     def plan_load(self, load_qps: float) -> None:
-        """Have a policy made for a load in queries per second, > 0, and added to the set.
+        """Generate a policy for a load in requests per second, > 0, and add it to the set.
 
         A load above every level is planned for without being asked, with the headroom.
         """
@@ -148,7 +148,7 @@ class Replanner:
         options: Sequence[str],
         loads_qps: Sequence[float] | None = None,
     ) -> None:
-        """Have a whole set made in another folder, and serve it once it is complete.
+        """Generate a whole set in another folder, and serve it once it is complete.
 
         Parameters
         ----------
@@ -179,7 +179,7 @@ class Replanner:
             self._changed.notify_all()
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Until all that was asked for is served or reported; False when time ran out first."""
+        """Wait until all jobs are served or reported; return False on timeout."""
         with self._changed:
             return self._changed.wait_for(self._idle, timeout_s)
 
@@ -202,7 +202,7 @@ class Replanner:
         return load_set(source.folder, on_above_highest=self._above_highest)
 
     def _above_highest(self, load_qps: float) -> None:
-        """In the serving thread: leave a note, and never an error."""
+        """Queue a job from the serving thread; never raises."""
         if load_qps < math.inf and time.monotonic() >= self._rests_until_s:
             self.plan_load(float(math.ceil(load_qps * self._headroom)))
 
@@ -218,7 +218,7 @@ class Replanner:
         return self._closed or self._wanted_set is not None
 
     def _run(self) -> None:
-        """The thread: one job after the other, the newest first."""
+        """Run jobs in a thread, the newest first."""
         while (job := self._next()) is not None:
             try:
                 self._make(job)
@@ -245,7 +245,7 @@ class Replanner:
             return self._running
 
     def _make(self, job: _Job) -> None:
-        """Run the process, load what it wrote, and serve it unless something newer is wanted."""
+        """Run the process, load its output, and serve it unless a newer job supersedes it."""
         loads = ",".join(repr(float(load_qps)) for load_qps in job.loads_qps)
         self._execute([*self._program, *job.source.options,
                        "--load", loads, "--out", str(job.source.folder)])
@@ -298,7 +298,7 @@ class Replanner:
 
 
 def _kill(process: subprocess.Popen[str]) -> None:
-    """Kill a process with all that it has started, which may hold the pipe that is read."""
+    """Kill a process and its descendants, which may hold the pipe that is read."""
     try:
         os.killpg(process.pid, signal.SIGKILL)  # it leads a session of its own
     except (AttributeError, OSError):  # no such groups here, or it has ended

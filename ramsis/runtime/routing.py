@@ -33,7 +33,7 @@ class InTurn:
         self._count, self._next = queues, 0
 
     def __call__(self, in_system: Sequence[float]) -> int:
-        """The next queue, whatever its length."""
+        """Return the next queue, whatever its length."""
         chosen = self._next
         self._next = chosen + 1 if chosen + 1 < self._count else 0
         return chosen
@@ -60,7 +60,7 @@ class ShortestQueue:
         self._turns = list(range(queues))  # joined longest ago first
 
     def __call__(self, in_system: Sequence[float]) -> int:
-        """The short queue whose turn it is."""
+        """Return the shortest queue; ties are broken in turn."""
         most = AS_SHORT * min(in_system)
         chosen = next(queue for queue in self._turns if in_system[queue] <= most)
         self._turns.remove(chosen)
@@ -77,7 +77,7 @@ class CentralQueue:
         pass
 
     def __call__(self, in_system: Sequence[float]) -> int:
-        """Always 0."""
+        """Return the only queue, 0."""
         return 0
 
 
@@ -91,11 +91,11 @@ class DispatchRule(NamedTuple):
     in_turn: bool
 
     def station_workers(self, workers: int) -> int:
-        """Workers that take from one queue, where so many serve."""
+        """Return the number of workers that take from one queue."""
         return 1 if self.own_queues else workers
 
     def queues(self, workers: int) -> int:
-        """Queues of so many workers."""
+        """Return the number of queues for some workers."""
         return workers if self.own_queues else 1
 
 
@@ -111,7 +111,7 @@ DISPATCH_NAMES = f"{', '.join(_FIRST)} or {_LAST}"
 
 
 def by_shares(shares: Sequence[float], uniform: float) -> int:
-    """One of several by shares, which need not sum to 1.
+    """Draw an index by shares, which need not sum to 1.
 
     Parameters
     ----------

@@ -48,11 +48,11 @@ class Steering(Record):
         return list(map(math.log, self.loads_qps))
 
     def delivered(self, load_qps: float) -> float:
-        """The accuracy at a load of a worker."""
+        """Return the accuracy at a load per worker."""
         return _between(math.log(max(load_qps, self.loads_qps[0])), self._logs, self.accuracies)
 
     def factor(self, short: float) -> float:
-        """By what the load is multiplied where so much accuracy is missing for each request."""
+        """Return the factor on the load for a shortfall of accuracy per request."""
         usual, now = (_between(accuracy, self.accuracies[::-1], self._logs[::-1])
                       for accuracy in (self.accuracy, self.accuracy + short))
         return min(max(math.exp(usual - now), 1.0 / _MOST_FACTOR), _MOST_FACTOR)
@@ -145,7 +145,7 @@ class ScalingTable:
     def anticipating(
         self, forecast_thresholds: Sequence[Sequence[int]] | None = None, **changes: Any
     ) -> ScalingTable:
-        """The table with other fields of its anticipation, and thresholds under a forecast."""
+        """Return the table with other anticipation fields and thresholds under a forecast."""
         return ScalingTable(
             self.levels_qps, self.trends, self.thresholds, self.anticipation._replace(**changes),
             interval_s=self.interval_s, startup_s=self.startup_s,
@@ -153,7 +153,7 @@ class ScalingTable:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> ScalingTable:
-        """The table in a file, or in the ``scaling.json`` of a folder.
+        """Load the table in a file, or in the ``scaling.json`` of a folder.
 
         Raises
         ------
@@ -166,7 +166,7 @@ class ScalingTable:
 
     @classmethod
     def from_document(cls, document: dict[str, Any], where: str) -> ScalingTable:
-        """The table of a document."""
+        """Read the table from a document."""
         fields = Fields(document, where)
         fields.of_format(SCALING_FORMAT)
 
@@ -195,7 +195,7 @@ class ScalingTable:
         self, load_qps: float, active: int, starting: int, *, trend: float = 0.0,
         ages: Sequence[int] | None = None, forecast: bool = False,
     ) -> int:
-        """Workers that should be active or starting.
+        """Return the number of workers that should be active or starting.
 
         Parameters
         ----------
@@ -257,7 +257,7 @@ class ScalingControl:
         self, load_qps: float, active: int, starting: int, forecast_qps: float | None = None,
         ahead_qps: float | None = None,
     ) -> int:
-        """Workers that should be active or starting.
+        """Return the number of workers that should be active or starting.
 
         Parameters
         ----------
@@ -301,7 +301,7 @@ class ScalingControl:
         return wanted
 
     def _factor(self, load_qps: float, active: int) -> float:
-        """By what the load is multiplied for what was missed, the last interval included."""
+        """Return the factor on the load that makes up for the shortfall so far."""
         steering, table = self.table.steering, self.table
         if steering is None or self._served is None:
             return 1.0
@@ -318,7 +318,7 @@ class ScalingControl:
 
 
 def stages_of(startup_s: float, interval_s: float) -> tuple[int, float]:
-    """Intervals until a worker is active when an interval begins, and the share it serves before.
+    """Return a start-up's whole intervals and the served share of the interval before them.
 
     >>> stages_of(0.0, 15.0), stages_of(7.5, 15.0), stages_of(60.0, 15.0)
     ((0, 0.0), (1, 0.5), (4, 0.0))
@@ -333,7 +333,7 @@ def _nearest(places: Sequence[float], value: float) -> int:
 
 
 def _between(value: float, places: Sequence[float], values: Sequence[float]) -> float:
-    """Linear between rising places, and at their ends beyond."""
+    """Interpolate linearly between rising places, constant beyond them."""
     at = bisect_left(places, value)
     if at in (0, len(places)):
         return values[min(at, len(places) - 1)]

@@ -1,4 +1,4 @@
-"""The lookup: from idle workers, queue and slack of a station to what to do next.
+"""Lookup of a station's decision by idle workers, queue length and slack.
 
 The rule is total and is specified language-neutrally in ``docs/lookup.md``: each axis takes the
 last level that its value reaches (slack is rounded *down*, paper §4.3.1, but for
@@ -32,7 +32,7 @@ class _ModelAndBatch(NamedTuple):
 
 
 class Decision(_ModelAndBatch):
-    """What to run next: ``batch`` requests, earliest deadlines first, on ``model``.
+    """Decision to run ``batch`` requests, earliest deadlines first, on ``model``.
 
     It unpacks into these two. A third attribute, ``run_as``, is the batch size to run: ``batch``,
     or a larger one that is faster, to which the batch is then padded.
@@ -45,7 +45,7 @@ class Decision(_ModelAndBatch):
     run_as: int
 
     def __new__(cls, model: str, batch: int, run_as: int | None = None) -> Decision:
-        """``run_as`` is the batch itself where it is None."""
+        """Set ``run_as`` to the batch itself where it is None."""
         decision = super().__new__(cls, model, batch)
         decision.run_as = batch if run_as is None else run_as
         return decision
@@ -124,7 +124,7 @@ class Selector:
                                        *_repeated(by_level, table.idle)]
 
     def __call__(self, queued: int, slack_ms: float, idle: int | None = None) -> Answer:
-        """What to do with ``queued`` requests, the earliest deadline ``slack_ms`` away.
+        """Decide for ``queued`` requests, the earliest deadline ``slack_ms`` away.
 
         Only a table made with the late rule ``drop`` answers with a :class:`Drop`, and only one
         of a central queue with a :class:`Wait`.
@@ -160,7 +160,7 @@ class Selector:
     def when_slow(
         self, slowness: float, queued: int, slack_ms: float, idle: int | None = None
     ) -> Answer:
-        """Return what to do when batches take r times as long as the table counts on.
+        """Decide when batches take ``slowness`` times as long as the table assumes.
 
         A slack counts as an r-th: as much of it is left of by batches r times as long. To the
         table of a central queue, requests with so little slack have waited for long, and so few
@@ -183,7 +183,7 @@ class Selector:
         return self(queued, slack_ms, idle)
 
     def _unusual(self, queued: int, slack_ms: float, idle: int | None) -> Answer:
-        """The answer to a question that is beyond the table, or has none."""
+        """Return the answer for arguments outside the table, or refuse them."""
         if idle is None and self._single:
             idle = 1
         _check(queued, slack_ms, idle, self._most)
@@ -199,7 +199,7 @@ class Selector:
         return answers[bisect_right(edges, slack_ms)]  # type: ignore[no-any-return]
 
     def late_answer(self, idle: int, queued: int) -> Decision | None:
-        """What may serve a request that was dropped, late, with capacity that nobody else needs.
+        """Return the decision that serves a dropped request late with spare capacity.
 
         Optional: neither accuracy nor violations gain by it, but whoever still wants the answer
         has one. ``None``: not now, and never where the policy finds no capacity to spare.
@@ -234,7 +234,7 @@ def compiled(table: DecisionTable) -> tuple[list[list[Row]], Drop | Decision | N
 
 
 def wake_slack(wait: Wait) -> float | None:
-    """The largest slack at which the answer is another one than ``wait``."""
+    """Return the largest slack at which the answer changes from ``wait``."""
     return None if wait.below_ms is None else nextafter(wait.below_ms, float("-inf"))
 
 
@@ -263,13 +263,13 @@ def _check(queued: object, slack_ms: object, idle: object, workers: int) -> None
 
 
 def _repeated(values: Iterable[A], levels: Sequence[int]) -> Iterator[A]:
-    """The value of each whole number from level 1 to the last level; a value for each level."""
+    """Yield a level's value for each integer from level 1 to the last level."""
     for value, (low, high) in zip(values, pairwise((*levels[1:], levels[-1] + 1)), strict=True):
         yield from repeat(value, high - low)
 
 
 def _longer(code: int, actions: Sequence[Decision]) -> Drop | Decision | None:
-    """The answer to a queue longer than the last level; None for that of the last level."""
+    """Return the answer beyond the last level; None if it is the last level's."""
     if code == AS_LAST_CODE:
         return None
     return DROP if code == DROP_CODE else actions[code]
@@ -278,7 +278,7 @@ def _longer(code: int, actions: Sequence[Decision]) -> Drop | Decision | None:
 def _row(
     row: Sequence[int], slack_ms: tuple[float, ...], actions: Sequence[Decision]
 ) -> Row:
-    """Slacks that reach the inner edges of a row, and its answers."""
+    """Return the slacks that reach the inner edges of a row, and its answers."""
     edges = tuple(slack_ms[j] - SLACK_TOLERANCE_MS for j in row[2::2])
     answers: list[Answer] = []
     for place, code in enumerate(row[1::2]):

@@ -88,7 +88,7 @@ class Orders(NamedTuple, Generic[R]):
                                  idle, queued))
 
     def drop(self, ticket: Ticket[R]) -> None:
-        """Note a request that is given up."""
+        """Record a dropped request."""
         self.drops.append(ticket)
 
 
@@ -244,7 +244,7 @@ class StationQueues(Generic[T]):
         return by_queue
 
     def ended(self, worker: int, requests: int) -> QueueState[T]:
-        """A worker no longer serves so many requests."""
+        """Record that a worker's requests have been served."""
         queue = self.queue_of[worker]
         self.in_system[queue.number] -= requests
         return queue

@@ -1,4 +1,4 @@
-"""The decision table: what a lookup reads of a policy, whatever the dispatch rule.
+"""Decision table: the part of a policy that a lookup reads, for every dispatch rule.
 
 The names of the format and of its fixed choices stand here, once: the policy package, which reads
 and writes whole files, takes them from this module. :mod:`ramsis.runtime.table_reader` makes a
@@ -91,13 +91,13 @@ class DecisionTable(NamedTuple):
     slowness: float = 1.0
 
     def size_of(self, model: int, batch: int) -> int:
-        """The batch size to run for a batch on a model."""
+        """Return the batch size to run for a batch on a model."""
         sizes = self.run_as[model] if self.run_as else ()
         return sizes[batch - 1] if batch <= len(sizes) else batch
 
 
 def arrivals_label(arrivals: Mapping[str, object]) -> str:
-    """One text for an arrival process and its parameters: what a set of policies is keyed by.
+    """Return the text of an arrival process and its parameters that keys policies in a set.
 
     >>> arrivals_label({"process": "poisson"})
     'poisson'
@@ -114,7 +114,7 @@ def arrivals_label(arrivals: Mapping[str, object]) -> str:
 
 
 def _plain(value: object) -> str:
-    """A parameter as text; a float that is whole reads as an integer does."""
+    """Format a parameter; an integral float is written as an integer."""
     if isinstance(value, (list, tuple)):
         return "[" + ",".join(_plain(item) for item in value) + "]"
     if isinstance(value, float) and value.is_integer():

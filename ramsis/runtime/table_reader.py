@@ -53,7 +53,7 @@ class _Allowed(NamedTuple):
         return code != WAIT_CODE or not self.own_queue
 
     def words(self, actions: int) -> str:
-        """The same for a message."""
+        """Describe the allowed codes for a message."""
         words = f"an action from 0 to {actions - 1}"
         if not self.own_queue:
             words += f", {WAIT_CODE} to wait"
@@ -65,13 +65,13 @@ class _Allowed(NamedTuple):
 
 
 def slowness_of(fields: Fields) -> float:
-    """The slowness of a policy or level, 1 where the field is absent or null."""
+    """Return the slowness of a policy or level, 1 where the field is absent or null."""
     slowness = fields.number_or_none("slowness", POSITIVE)
     return 1.0 if slowness is None else slowness
 
 
 def decision_table(fields: Fields) -> DecisionTable:
-    """The lookup's part of a policy document."""
+    """Read the decision table of a policy document."""
     fields.of_format(POLICY_FORMAT)
     rule = DISPATCHES[fields.text("dispatch", DISPATCHES)]
     late = fields.text("late", LATE_RULES if rule.own_queues else ("drop",))
@@ -122,7 +122,7 @@ def arrivals_of(arrivals: Fields) -> str:
 
 
 def _model_names(fields: Fields) -> tuple[str, ...]:
-    """Names of a document's models, each once."""
+    """Return the distinct names of a document's models."""
     names: dict[str, None] = {}
     models = fields.children("models")
     if len(models) > _MAX_MODELS:
@@ -141,13 +141,13 @@ def _model_names(fields: Fields) -> tuple[str, ...]:
 
 
 def _run_as(fields: Fields) -> tuple[tuple[int, ...], ...]:
-    """For each model the sizes to run; none where no model names any."""
+    """Return each model's sizes to run; empty where no model has any."""
     sizes = [sizes_to_run(model) for model in fields.children("models")]
     return tuple(sizes) if any(sizes) else ()
 
 
 def sizes_to_run(model: Fields, batches: int | None = None) -> tuple[int, ...]:
-    """The batch sizes to run for batches of 1, 2, … on a model; none where it names none."""
+    """Return the sizes to run for batches of 1, 2, … on a model; empty where it has none."""
     if "run_as" not in model or model.value("run_as") is None:
         return ()
     sizes = model.items("run_as", batches)
@@ -159,7 +159,7 @@ def sizes_to_run(model: Fields, batches: int | None = None) -> tuple[int, ...]:
 
 
 def _levels(axes: Fields, key: str, *, one_by_one: bool = False) -> tuple[int, ...]:
-    """Levels of an axis of whole numbers: 0, 1, and then rising, or one by one."""
+    """Read an axis of integers: 0, 1, and then rising, or consecutive."""
     levels = axes.items(key)
     for i, level in enumerate(levels):
         low = levels[i - 1] + 1 if i else 0
@@ -173,7 +173,7 @@ def _levels(axes: Fields, key: str, *, one_by_one: bool = False) -> tuple[int, .
 
 
 def _slack_grid(axes: Fields, slo_ms: float) -> tuple[float, ...]:
-    """Low edges of the slack bins: from 0, rising, at most the SLO."""
+    """Read the low edges of the slack bins: from 0, rising, at most the SLO."""
     grid = axes.numbers("slack_ms")
     if grid[0] != 0:
         raise axes.refusal("slack_ms[0]", "slack grid does not start at 0", value=grid[0],
@@ -201,7 +201,7 @@ def _actions(table: Fields, models: int, largest: int) -> list[list[int]]:
 def _check_row(
     table: Fields, key: str, row: Any, bins: int, actions: int, allowed: _Allowed
 ) -> None:
-    """A row is pairs of rising bins from 0 and codes."""
+    """Check that a row has pairs of rising bins from 0 and allowed codes."""
     whole = isinstance(row, list) and len(row) >= 2 and len(row) % 2 == 0 \
         and set(map(type, row)) == {int}
     if not whole or row[0] != 0 or any(a >= b for a, b in pairwise(row[::2])) \
@@ -216,7 +216,7 @@ def _row_of(
     table: Fields, idle: int, queued: tuple[int, ...], rows: Sequence[Sequence[int]],
     actions: Sequence[Sequence[int]], allowed: _Allowed,
 ) -> list[list[int]]:
-    """For each idle and queue level a row whose batches the queue has."""
+    """Read a row per idle and queue level; batches must not exceed the queue."""
     batches = [{actions[code][1] for code in set(row[1::2]) if code >= 0} for row in rows]
     ends = [(min(sizes), max(sizes)) if sizes else None for sizes in batches]
     lines = table.items("index", idle)

@@ -1,4 +1,4 @@
-"""Check what a policy claims that was made within a budget of violations.
+"""Checks of a policy that was generated within a violation budget.
 
 The simulation in which it met the budget is made again: with the same seeds, which must give the
 same, and with others, whose interval must reach below the budget. What it promises rests on
@@ -53,7 +53,7 @@ def budget_checks(
 def _interval_checks(
     policy: Policy, derived: Interval | None, tolerance: float
 ) -> tuple[Check, ...]:
-    """The interval by the number of samples is that of the rate, and below the budget."""
+    """Check the interval at the number of samples and that it lies below the budget."""
     budget, interval = policy.budget, policy.expectations.interval
     if budget is None or interval is None:
         return (Check("interval", None, None, interval is derived),)

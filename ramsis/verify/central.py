@@ -1,4 +1,4 @@
-"""Check what the file of a central queue's policy claims, from what the file holds.
+"""Checks of a central queue's policy file from its contents alone.
 
 The table and its certificate are derived by solving the file's problem again, which must give the
 same. What the table comes to is measured, again and by a simulator that shares nothing with the
@@ -39,7 +39,7 @@ _ROUNDING = 1e-6
 def central_claims(
     policy: Policy, where: str, tolerance: float, own_arrivals: str | None = None
 ) -> tuple[Check, ...]:
-    """Every claim of a policy's file, checked against the problem that it holds.
+    """Check every claim of a policy's file against the problem that it states.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ def _bound_checks(
 
 
 def dual_bound(problem: CentralProblem, load_qps: float) -> float:
-    """The fluid bound by its dual, one number found by bisection."""
+    """Compute the fluid bound from its dual by bisection."""
     classes = problem.classes or (SloClass(problem.slo_ms),)
     return least_dual_of_classes([(slo_class.share, *_columns(problem, slo_class.slo_ms, load_qps))
                                   for slo_class in classes])
@@ -101,7 +101,7 @@ def dual_bound(problem: CentralProblem, load_qps: float) -> float:
 def _columns(
     problem: CentralProblem, slo_ms: float, load_qps: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Accuracy that a query of an SLO earns by each batch, and its price in the workers' time."""
+    """Return each batch's accuracy for a request of an SLO, and its worker time per request."""
     times = problem.times
     mean_ms, in_time = times.mean_ms, times.cdf(slo_ms)
     model, column = np.nonzero(in_time > 0)

@@ -36,7 +36,7 @@ class Check:
 def close(
     claim: str, stated: float | None, derived: float | None, tolerance: float
 ) -> Check:
-    """The claim that two figures differ by at most a tolerance, or are both undefined."""
+    """Check that two figures differ by at most a tolerance, or are both undefined."""
     if stated is None or derived is None:
         return Check(claim, stated, derived, stated is None and derived is None)
     return Check(claim, stated, derived, bool(abs(stated - derived) <= tolerance))
@@ -46,7 +46,7 @@ def interval_checks(
     stated: Expectations, derived: Interval | None, tolerance: float,
     simulated: Simulated | None = None,
 ) -> tuple[Check, ...]:
-    """The interval that follows from the stated rates, the confidence and the number of samples.
+    """Check the interval implied by the stated rates, confidence and number of samples.
 
     The effective number of samples, as it was derived, rests on rare late queries and is held to a
     thousandth. The errors are the half-widths of the simulation that the rates are from, if any.
@@ -76,12 +76,12 @@ def interval_checks(
 
 
 def least_dual(accuracy: FloatArray, price: FloatArray) -> float:
-    """Least, over y >= 0, of y + max(0, max accuracy − y·price): convex, so by bisection."""
+    """Minimise y + max(0, max accuracy − y·price) over y >= 0 by bisection."""
     return least_dual_of_classes([(1.0, accuracy, price)])
 
 
 def least_dual_of_classes(classes: Sequence[tuple[float, FloatArray, FloatArray]]) -> float:
-    """Least, over y >= 0, of y + Σ_c share_c·max(0, max accuracy_c − y·price_c).
+    """Minimise y + Σ_c share_c·max(0, max accuracy_c − y·price_c) over y >= 0.
 
     Parameters
     ----------

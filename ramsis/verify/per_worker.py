@@ -1,4 +1,4 @@
-"""Re-deriving a policy file's claims from what the file holds, by a slower, independent path.
+"""Independent, slower re-derivation of a per-worker policy file's claims.
 
 The worker's MDP is written out in full (explicit rows, four-interval sums), where the file's
 policy was found on slack nodes. Then
@@ -156,7 +156,7 @@ def _solved_again(
 def _measured_checks(
     policy: Policy, derived: Expectations, own_arrivals: str | None
 ) -> list[Check]:
-    """What was measured; the analysis rounds slack down, and so is a lower bound."""
+    """Check measured figures; the analysis rounds slack down and so gives a lower bound."""
     checks = list(replay_checks(policy, own_arrivals))
     assert policy.replay is not None
     stated, least = policy.expectations.effective_accuracy, derived.effective_accuracy
@@ -184,13 +184,13 @@ def _table_check(policy: Policy, problem: WorkerProblem) -> Check:
 
 
 def _table(problem: WorkerProblem, policy: Policy) -> IntArray:
-    """The file's table in the problem's terms."""
+    """Return the file's table in the problem's action codes."""
     model, batch = policy.model_and_batch()
     return problem.policy_of(model[0], batch[0])
 
 
 def _overflow_check(policy: Policy, problem: WorkerProblem) -> Check:
-    """A longer queue than the table's is treated as the promise assumes.
+    """Check that queues beyond the table are handled as the stated figures assume.
 
     The fastest model serves it. Under the rule ``drop`` it is treated as one of the last level, or
     its earliest request is dropped, which is what the model counts.
@@ -209,7 +209,7 @@ def _overflow_check(policy: Policy, problem: WorkerProblem) -> Check:
 def _memoryless(
     problem: WorkerProblem, plan: WorkerProblem, policy: Policy, tolerance: float
 ) -> tuple[WorkerAnalysis, list[Check]]:
-    """The table's behaviour, and its gain and the optimum's held against the certificate.
+    """Re-derive the table's figures; check its gain and the optimum against the certificate.
 
     Near the capacity a queue lasts for long, and where late requests are answered so does an
     overload that is entered seldom. States then differ by up to thousands of requests in what
@@ -244,7 +244,7 @@ def _memoryless(
 def _stationary(
     explicit: ExplicitWorkerMDP, policy: Policy
 ) -> tuple[WorkerAnalysis, float]:
-    """Behaviour and gain of the file's table, by power iteration on the explicit rows."""
+    """Compute figures and gain of the file's table by power iteration on explicit rows."""
     table = _table(explicit.problem, policy)
     rows = explicit.mdp.pairs_of(explicit.labels(table))
     chain = explicit.mdp.transition[rows]
@@ -262,7 +262,7 @@ def _stationary(
 
 
 def _long_run(chain: csr_array, start: FloatArray) -> FloatArray:
-    """Stationary law by power iteration; directly where the chain hardly mixes."""
+    """Compute the stationary distribution iteratively; directly if the chain mixes slowly."""
     solution = power_iteration(chain, max_iterations=_POWER_STEPS, start=start)
     if not solution.converged:
         solution = stationary_distribution(chain, start=start)
@@ -272,7 +272,7 @@ def _long_run(chain: csr_array, start: FloatArray) -> FloatArray:
 def _rate_checks(
     stated: Expectations, derived: Expectations, tolerance: float
 ) -> list[Check]:
-    """The rates that are measured where a policy is replayed."""
+    """Check the rates that a replay measures."""
     return [
         accuracy_check("expected accuracy", stated.accuracy, derived.accuracy,
                         1.0 - derived.violation_rate, tolerance),
@@ -313,7 +313,7 @@ def _overload_check(stated: Expectations, derived: Expectations, tolerance: floa
 def _spread_checks(
     stated: Expectations, analysis: WorkerAnalysis, tolerance: float
 ) -> list[Check]:
-    """Means, to the tolerance times the largest value, and quantiles of the distributions."""
+    """Check means, with a tolerance relative to the largest value, and quantiles."""
     checks = []
     for name, (values, probabilities) in analysis.distributions().items():
         claimed: Spread = getattr(stated, name)
@@ -335,7 +335,7 @@ def _spread_checks(
 def _gain_checks(
     policy: Policy, optimum: Certificate, tolerance: float
 ) -> list[Check]:
-    """No policy of this model has more than the stated gain and bounds."""
+    """Check that no policy of this model exceeds the stated gain and bounds."""
     stated = policy.certificate
     upper = stated.gain if stated.gain_upper is None else stated.gain_upper
     lower = stated.gain if stated.gain_lower is None else stated.gain_lower
@@ -350,7 +350,7 @@ def _gain_checks(
 
 
 def _dual_bound(policy: Policy, problem: WorkerProblem) -> tuple[float, float]:
-    """The fluid bound and the capacity in queries per second, without a linear program."""
+    """Return the fluid bound and the capacity in requests per second from the dual."""
     batch = np.arange(1, problem.max_queue + 1)
     times = bounded_by(problem)
     service_ms = times.mean_ms[:, : problem.max_queue]

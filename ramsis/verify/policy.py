@@ -1,4 +1,4 @@
-"""What a policy file claims, derived again from what the file holds by an independent path.
+"""Re-derivation of a policy file's claims from its contents by an independent path.
 
 The path depends on the dispatch rule: :mod:`ramsis.verify.per_worker` and
 :mod:`ramsis.verify.central`.
@@ -86,7 +86,7 @@ def _inputs_checks(policy: Policy) -> tuple[Check, ...]:
 
 
 def _gap_check(policy: Policy, tolerance: float) -> Check:
-    """The certified gap of the promise, which is no scheduler's if it is below 0."""
+    """Check the certified gap; a negative one is impossible for any scheduler."""
     price, bound, gap = gap_of_promise(policy).values()
     expected, measured = policy.expectations, policy.budget or policy.replay
     allowed = tolerance * (1.0 + price)

@@ -40,7 +40,7 @@ _SOME_LATE = 0.05  # of the requests in shorter runs of unstable queues
 
 
 def replay_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Check, ...]:
-    """The claims of a policy whose promise is measured."""
+    """Check the claims of a policy whose figures were measured by replay."""
     stated = policy.replay
     assert stated is not None
     warm_up_slos = stated.warm_up_slos or SETTLES
@@ -99,7 +99,7 @@ def _again_checks(
 
 
 def _limit(policy: Policy, late: Estimate) -> tuple[list[Check], dict[str, Estimate]]:
-    """Whether queues are unstable, as the file is read here, and what they tend to."""
+    """Check whether queues are unstable, and return the limits of the figures."""
     served = long_queue(policy.to_document())
     served_qps = np.inf if served is None else served.served_qps
     checks = [Check("unstable: a long queue is served more slowly (QPS)", policy.load_qps,
@@ -120,7 +120,7 @@ def not_measured_checks(policy: Policy, own_arrivals: str | None = None) -> tupl
 
 
 def figure_of(expected: Expectations, name: str) -> float | None:
-    """A figure by its name in a replay; None where it is undefined."""
+    """Return a figure by its name in a replay; None where it is undefined."""
     value: Any = expected
     for part in name.split(".", 1):
         value = value.get(part) if isinstance(value, Mapping) else getattr(value, part, None)

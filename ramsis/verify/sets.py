@@ -1,4 +1,4 @@
-"""Checking what a policy set says of its levels.
+"""Checks of the levels of a policy set.
 
 Each station's policy is checked by itself (:mod:`ramsis.verify.policy`). A set is read with all
 that its records owe each other first, so that a level of one station says what its policy does. Of
@@ -28,7 +28,7 @@ _ROUNDING = 1e-6
 
 
 def verify_levels(folder: str | os.PathLike[str], tolerance: float) -> tuple[Check, ...]:
-    """The claims of the levels; of one with a single station only those its file does not hold.
+    """Check the levels' claims; with a single station, those that its file lacks.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def _worker_checks(
 
 
 def _bound_check(level: Level[Policy], policies: PolicySet[Policy], at: str) -> Check:
-    """The fluid bound of all workers and classes, by service times of the level's policies."""
+    """Check the fluid bound of all workers and classes against the policies' service times."""
     claim, stated = f"upper bound {at}", level.expected.get("upper_bound")
     longest_ms = max(policies.slo_classes)
     times: dict[tuple[str, ...], ServiceTimes] = {}

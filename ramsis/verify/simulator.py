@@ -76,7 +76,7 @@ class Replayed(NamedTuple):
 
 
 def table_of(document: Document) -> TableArrays:
-    """The decision table of a policy file."""
+    """Read the decision table of a policy file."""
     table = document["table"]
     axes, bins = table["axes"], len(table["axes"]["slack_ms"])
     rows = [_by_bin(row, bins) for row in table["rows"]]
@@ -88,7 +88,7 @@ def table_of(document: Document) -> TableArrays:
 
 
 def _by_bin(row: list[int], bins: int) -> tuple[list[int], list[int]]:
-    """The code of each slack bin, and the bin from which it holds."""
+    """Return the code of each slack bin and the first bin that has it."""
     codes, starts = list[int](), list[int]()
     for start, code, stop in zip(row[::2], row[1::2], [*row[2::2], bins], strict=True):
         codes += [code] * (stop - start)
@@ -120,7 +120,7 @@ class LongQueue(NamedTuple):
     served_qps: float  # requests a second, by all workers
 
     def figures(self) -> dict[str, float]:
-        """What workers tend to that requests come faster to."""
+        """Return the limits of the figures for arrivals beyond the workers' capacity."""
         return {"violation_rate": 1.0, "effective_accuracy": 0.0, "utilisation": 1.0,
                 **{f"batch_size.{part}": float(self.batch) for part in ("mean", "p50", "p99")},
                 f"model_share.{self.model}": 1.0,
@@ -128,7 +128,7 @@ class LongQueue(NamedTuple):
 
 
 def long_queue(document: Document) -> LongQueue | None:
-    """How a policy file serves a long queue; None where that is dropped, or no longer than known.
+    """Return how a policy serves a queue beyond its table; None where it drops.
 
     The mean service time is the integral of its quantile function.
     """
@@ -146,7 +146,7 @@ def long_queue(document: Document) -> LongQueue | None:
 
 
 def play(document: Document, chance: Chance) -> Replayed:
-    """A policy on the given arrivals, all workers idle at first.
+    """Simulate a policy on given arrivals, all workers idle at first.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ def play(document: Document, chance: Chance) -> Replayed:
 
 def figures(document: Document, chance: Chance, since_ms: float, until_ms: float
             ) -> dict[str, float]:
-    """The figures of a promise from a window of a replay, by their names in the file."""
+    """Return the figures of a window of a replay under the file's names."""
     played = play(document, chance)
     arrived = (chance.arrival_ms >= since_ms) & (chance.arrival_ms < until_ms)
     in_time = played.earned[arrived] > 0.0
@@ -190,7 +190,7 @@ def figures(document: Document, chance: Chance, since_ms: float, until_ms: float
 def _of_decisions(
     document: Document, played: Replayed, began: BoolArray
 ) -> dict[str, float]:
-    """Means over the decisions, and over the requests served."""
+    """Return means over decisions and over served requests."""
     values_by_name: dict[str, float] = {}
     queued, slack_ms, code = played.queued[began], played.slack_ms[began], played.code[began]
     if not len(queued):
@@ -241,7 +241,7 @@ def ask(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _service_ms(batches: _Batches, code: int, luck: float) -> float:
-    """The quantile function of an action's time: linear between the levels, constant outside."""
+    """Evaluate the quantile function of a service time: linear between levels."""
     times, levels = batches.time_ms[code], batches.level
     above = int(np.searchsorted(levels, luck, side="right"))
     if above == 0 or above == levels.size:

@@ -1,4 +1,4 @@
-"""What a file states, against what the same solver makes again of the file's own problem.
+"""Comparison of a file's figures with a fresh solution of its problem.
 
 This finds every figure that was changed since a file was made; whether the figures are right is a
 matter for the independent paths of the recipes, which share nothing with the solver. Tolerances,
@@ -33,7 +33,7 @@ _ROUNDED_MASS, _OF_MASS = 1e-14, 0.1
 def solved_again_checks(
     stated: Expectations, again: Expectations, tolerance: float
 ) -> list[Check]:
-    """Every figure of a promise.
+    """Check every expected figure.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ def _spread(what: str, stated: Spread, again: Spread, tolerance: float) -> list[
 def accuracy_check(
     claim: str, stated: float | None, derived: float | None, in_time: float, tolerance: float
 ) -> Check:
-    """An accuracy among the share ``in_time``, which may be too small to have one."""
+    """Check an accuracy among the share ``in_time``, which may be too small to define it."""
     allowed = tolerance * _FEW_IN_TIME / max(in_time, 1e-300)
     if allowed >= 1.0:
         return Check(claim, stated, derived, True)
@@ -94,7 +94,7 @@ def accuracy_check(
 def certificate_checks(
     stated: CertificateRecord, again: CertificateRecord, tolerance: float
 ) -> list[Check]:
-    """Every figure of a certificate but the gain."""
+    """Check every figure of a certificate but the gain."""
     fine = _FINE * tolerance
     return [
         close("lower bound on the gain, again", stated.gain_lower, again.gain_lower, tolerance),

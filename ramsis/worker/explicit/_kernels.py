@@ -16,7 +16,7 @@ def four_intervals(
     table: NDArray[np.float64],
     excess: NDArray[np.float64],
 ) -> None:
-    """P(first passage in one slack bin, queue at the end of the service), for each phase.
+    """Compute P(first passage in one slack bin, queue at the end of the service) by phase.
 
     The service is cut where the bin begins and ends: ``a`` central arrivals before it, ``d``
     within, ``k`` after. The worker's next request is the r-th; it falls in the bin when

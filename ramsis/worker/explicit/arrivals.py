@@ -12,7 +12,7 @@ from ramsis.arrays import FloatArray
 
 
 def at_least(upto: FloatArray, workers: int, top: int) -> FloatArray:
-    """P(n >= 1 … N requests come to the worker | r), and E[(n − N)⁺]; shape (…, K, N+1).
+    """Return P(n >= 1 … N requests at the worker | r) and E[(n − N)⁺]; shape (…, K, N+1).
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def at_least(upto: FloatArray, workers: int, top: int) -> FloatArray:
 
 
 def phase_moved(arrivals: FloatArray, workers: int) -> FloatArray:
-    """P(r' after some arrivals | r before), shape (…, K, K).
+    """Return P(r' after some arrivals | r before), shape (…, K, K).
 
     Parameters
     ----------

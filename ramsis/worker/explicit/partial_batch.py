@@ -44,7 +44,7 @@ class PartialRows:
     def of(
         self, n: int, bins: IntArray, action: Action
     ) -> tuple[csr_array[np.float64], FloatArray]:
-        """P(next state), shape (bins, S), and the excess, (bins,), with n + 1 queued."""
+        """Return P(next state), shape (bins, S), and the excess, (bins,), with n + 1 queued."""
         problem, states = self.problem, 2 + self.problem.max_queue * (self.problem.bins + 1)
         indptr, indices, data = [0], [np.empty(0, dtype=np.int64)], [np.empty(0)]
         excess = np.zeros(len(bins))
@@ -77,7 +77,7 @@ class PartialRows:
     def _joint(
         self, n: int, j: int, action: Action, point: int, first: int, last: int
     ) -> FloatArray:
-        """P(i new requests, slack in each bin from the first to the last one)."""
+        """Return P(i new requests, slack in each bin from the first to the last one)."""
         problem, workers = self.problem, self.problem.workers
         latency_ms = self.latency_ms[action.service, point]
         phase = np.flatnonzero(self.phases[n, j] > _NEGLIGIBLE)

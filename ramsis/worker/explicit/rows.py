@@ -79,16 +79,16 @@ class ExplicitWorkerMDP:
         return 1 + (queued - 1) * (self.problem.bins + 1) + slack_bin
 
     def labels(self, policy: IntArray) -> IntArray:
-        """Action labels of all states for a table of shape (N, D+1)."""
+        """Return the action labels of all states for a table of shape (N, D+1)."""
         full = self.problem.actions.by_queue[-1][0].code
         return np.concatenate([[0], np.asarray(policy).ravel(), [full]])
 
     def table(self, labels: IntArray) -> IntArray:
-        """The table of shape (N, D+1) of action labels of all states."""
+        """Return the table of shape (N, D+1) for action labels of all states."""
         return np.asarray(labels)[1:-1].reshape(self.problem.max_queue, -1)
 
     def by_queue_and_bin(self, state_values: FloatArray) -> FloatArray:
-        """Values of states as an array (N+1, D+1), the full state at the start of the last row."""
+        """Return state values as an array (N+1, D+1); the full state starts the last row."""
         rows = np.zeros((self.problem.max_queue + 1, self.problem.bins + 1))
         rows[:-1] = np.asarray(state_values)[1:-1].reshape(self.problem.max_queue, -1)
         rows[-1, 0] = state_values[-1]
@@ -165,7 +165,7 @@ def _check_size(problem: WorkerProblem) -> None:
 
 
 class _After(NamedTuple):
-    """What follows an action from some states, or a service from each r."""
+    """Transition probabilities and excess after an action by state, or after a service by r."""
 
     transition: Any  # P(next state), shape (rows, S)
     excess: FloatArray  # shape (rows,)
@@ -184,7 +184,7 @@ class _Transitions:
                         if problem.batching.partial else None)
 
     def of(self, n: int, action: Action, bins: IntArray) -> _After:
-        """What follows an action with n + 1 queued at each of some bins."""
+        """Return the transitions after an action with n + 1 queued, for some bins."""
         none = csr_array((len(bins), self.problem.max_queue + 1))
         if self.partial is not None and action.batch <= n and not action.drops:
             return _After(*self.partial.of(n, bins, action), none)
@@ -253,7 +253,7 @@ class _ServiceTransitions:
         self.known: dict[float, _After] = {}
 
     def of(self, service: int) -> _After:
-        """What follows a service, for each r; dense."""
+        """Return the dense transitions after a service, for each r."""
         total: list[Any] | None = None
         latencies = self.problem.services.latency_ms
         for index, weight in self.problem.services.terms(service):
@@ -275,7 +275,7 @@ class _ServiceTransitions:
         return self.known[latency_ms]
 
     def _beyond_slo(self, latency_ms: float) -> _After:
-        """What follows a service that is longer than the SLO."""
+        """Return the transitions after a service that is longer than the SLO."""
         problem, workers, slo = self.problem, self.problem.workers, self.problem.slo_ms
         at_slo = self._at(slo)
         arrived = np.arange(counts_support(problem.arrivals, latency_ms - slo) + 1)
@@ -286,14 +286,14 @@ class _ServiceTransitions:
                       np.maximum(lost, 0.0))
 
     def _at_least(self, duration_ms: float) -> FloatArray:
-        """P(n >= 1 … N requests come to the worker | r), and E[(n − N)⁺]; shape (K, N+1)."""
+        """Return P(n >= 1 … N requests at the worker | r) and E[(n − N)⁺]; shape (K, N+1)."""
         problem = self.problem
         size = counts_support(problem.arrivals, duration_ms)
         upto = counts_cdf(problem.arrivals, np.array([duration_ms]), size)[0]
         return at_least(upto[:size], problem.workers, problem.max_queue)
 
     def _of_latency(self, latency_ms: float) -> tuple[FloatArray, FloatArray]:
-        """P(next state | r), (K, S), and the excess, (K,), for one latency."""
+        """Return P(next state | r), (K, S), and the excess, (K,), for one latency."""
         problem, arrivals, workers = self.problem, self.problem.arrivals, self.problem.workers
         by_bin, excess = self._first_passages(latency_ms)
         probability = np.empty((workers, 2 + problem.max_queue * (problem.bins + 1)))
@@ -327,7 +327,7 @@ class _ServiceTransitions:
 
 
 def _counts_after(problem: WorkerProblem) -> list[FloatArray]:
-    """P(at most k arrivals in SLO − T_{j+1}) for each bin j."""
+    """Return P(at most k arrivals in SLO − T_{j+1}) for each bin j."""
     arrivals = problem.arrivals
     remaining_ms = problem.slo_ms - problem.slack_ms[1:]
     return [

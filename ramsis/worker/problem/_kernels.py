@@ -1,4 +1,4 @@
-"""Compiled loops over arrival counts: what one worker finds after a service."""
+"""Compiled loops over arrival counts for the transitions of one worker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _joint_below(
     log_weight: float,
     joint: NDArray[np.float64],
 ) -> None:
-    """Σ_p share[p, i]·P(Bin(count + p, y) >= order) for each i, into ``joint``.
+    """Add Σ_p share[p, i]·P(Bin(count + p, y) >= order) for each i to ``joint``.
 
     ``used`` bounds the p and the i; ``below`` is the probability at p = 0 and ``log_weight`` the
     logarithm of P(Bin(count, y) = order - 1), which may be too small for a number, and grow.
@@ -146,7 +146,7 @@ def partial_batch_rows(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def poisson_phases(mean: FloatArray, phase: FloatArray) -> None:
-    """Distribution of the phase in each state, (N+1, D+1, K), by the counts' relative weights.
+    """Compute the phase distribution in each state, (N+1, D+1, K), from count weights.
 
     See :mod:`ramsis.worker.problem.round_robin_phase`; ``mean`` are the arrivals expected since
     the head came, (D+1,).
@@ -182,7 +182,7 @@ def poisson_phases(mean: FloatArray, phase: FloatArray) -> None:
 def steps_of_the_rest(
     fewer: FloatArray, certain: FloatArray, share: FloatArray, workers: int, rounding: float
 ) -> None:
-    """Distributions over the bins from probabilities of more, in place; (n, D+1, D+1).
+    """Convert tail probabilities into distributions over the bins, in place; (n, D+1, D+1).
 
     Row (n, j) holds 1 − P(bin < j') at j' >= j. A rest to 1 up to ``rounding`` is none, and it
     does not fall. For n = 1 all is 0.
@@ -225,7 +225,7 @@ def steps_of_the_rest(
 def _window_probabilities(
     probability: FloatArray, workers: int, sums: tuple[FloatArray, FloatArray], within: FloatArray
 ) -> None:
-    """P(m − K < N <= m) into ``within``, (M,), from P(N = m).
+    """Write P(m − K < N <= m) into ``within``, (M,), from P(N = m).
 
     Each from the sum on the side where its terms are small: differences of numbers near 1 lose all
     digits.
@@ -253,7 +253,7 @@ def expected_worth(
     ends: tuple[int, int], early: FloatArray, row: NDArray[np.int64], probability: FloatArray,
     possible: FloatArray, result: FloatArray,
 ) -> None:
-    """Σ_b early(b)·P(window of n − b) / P(window of n), for bins j <= j', into ``result``.
+    """Write Σ_b early(b)·P(window of n − b) / P(window of n), for bins j <= j', to ``result``.
 
     Parameters
     ----------

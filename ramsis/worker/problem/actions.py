@@ -52,7 +52,7 @@ class Batching(StrEnum):
         return self is not Batching.MAXIMAL
 
     def parts(self, queued: int) -> Iterable[int]:
-        """Sizes of batches that leave some of a queue, rising.
+        """Return the sizes of batches that leave part of a queue, rising.
 
         >>> list(Batching.VARIABLE.parts(3)), list(Batching.MAXIMAL.parts(3))
         ([1, 2], [])
@@ -176,7 +176,7 @@ class ActionSet:
         return np.where(admissible, np.take_along_axis(self._indices, at, axis=1)[:, 0], -1)
 
     def outcome(self, codes: IntArray) -> Outcome:
-        """What admissible codes of all states, (N+1, D+1), come to."""
+        """Return the outcome of admissible codes in all states, (N+1, D+1)."""
         return self.outcome_of(self.index_of(codes))
 
     def outcome_of(self, index: IntArray) -> Outcome:

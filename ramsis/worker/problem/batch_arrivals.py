@@ -1,4 +1,4 @@
-"""Batch arrivals: several requests at one instant, and what they do to the round robin.
+"""Batch arrivals: several requests at one instant, and their effect on round robin.
 
 A process with independent increments that is not Poisson has batch arrivals. Let f be the
 distribution of the batch size X (the limit of PF(k, h)/P(N(h) >= 1) for short h).
@@ -43,7 +43,7 @@ class BusyPeriodStart:
     distribution: FloatArray
 
     def after(self, before: FloatArray) -> FloatArray:
-        """P(no new request in a service, then queued[i] requests | r), shape (L, K).
+        """Return P(no new request in a service, then queued[i] requests | r), shape (L, K).
 
         Parameters
         ----------
@@ -56,7 +56,7 @@ class BusyPeriodStart:
 
 
 def batch_size_distribution(process: ArrivalProcess) -> FloatArray:
-    """P(X = 0, 1, 2, …) of the number of requests at an instant of arrival."""
+    """Return P(X = 0, 1, 2, …) of the number of requests per arrival instant."""
     if is_orderly(process):
         return np.array([0.0, 1.0])
     instant = np.array([_INSTANT / process.rate_per_ms])
@@ -75,7 +75,7 @@ def batch_size_distribution(process: ArrivalProcess) -> FloatArray:
 
 
 def arrivals_behind_own(batch_size: FloatArray, workers: int) -> FloatArray:
-    """o(c): arrivals of a batch behind the worker's first request of it; adds up to 1."""
+    """Return o(c), P(c arrivals of a batch behind the worker's first request); sums to 1."""
     beyond = _survival(batch_size)
     padded = np.append(beyond, np.zeros(workers))
     weight = beyond[:-1] - padded[workers : workers + len(beyond) - 1]
@@ -83,7 +83,7 @@ def arrivals_behind_own(batch_size: FloatArray, workers: int) -> FloatArray:
 
 
 def busy_period_start(queue: WorkerQueue) -> BusyPeriodStart:
-    """The queue with which a busy period starts, given how many arrivals remained."""
+    """Return the queue with which a busy period starts, by the number of remaining arrivals."""
     batch_size, workers = batch_size_distribution(queue.arrivals), queue.workers
     reach = np.zeros(workers)  # u(a)
     reach[0] = 1.0
@@ -104,5 +104,5 @@ def busy_period_start(queue: WorkerQueue) -> BusyPeriodStart:
 
 
 def _survival(batch_size: FloatArray) -> FloatArray:
-    """P(X > y) for y = 0 … the largest batch."""
+    """Return P(X > y) for y = 0 … the largest batch."""
     return np.append(np.cumsum(batch_size[::-1])[::-1][1:], 0.0)

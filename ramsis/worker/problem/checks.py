@@ -29,7 +29,7 @@ MAX_NUMBERS = 1_000_000_000
 
 
 def one_of(kind: type[_Word], name: str, value: str) -> _Word:
-    """The member of an enumeration that a text names."""
+    """Return the enumeration member that a text names."""
     try:
         return kind(value)
     except ValueError:
@@ -38,7 +38,7 @@ def one_of(kind: type[_Word], name: str, value: str) -> _Word:
 
 
 def check_table(latency: LatencyTable, max_queue: int) -> None:
-    """A latency table that reaches the batch of the full state."""
+    """Check that a latency table covers the batch of the full state."""
     if latency.max_batch < max_queue + 1:
         raise InvalidValueError("latency table is too short", where="latency",
                                 value=latency.max_batch,
@@ -46,7 +46,7 @@ def check_table(latency: LatencyTable, max_queue: int) -> None:
 
 
 def check_slo(slo_ms: float, shortest_ms: FloatArray) -> None:
-    """An SLO that some batch of 1 can meet."""
+    """Check that some batch of 1 can meet the SLO."""
     lowest = float(shortest_ms[:, 0].min())
     if slo_ms < lowest:
         raise below_every_latency(slo_ms, lowest)
@@ -55,7 +55,7 @@ def check_slo(slo_ms: float, shortest_ms: FloatArray) -> None:
 def checked_grid(
     grid: str | FloatArray, slo_ms: float, latency: LatencyTable, max_queue: int
 ) -> FloatArray:
-    """The slack grid that a text names, or the values given, as a new array."""
+    """Return the slack grid for a text or explicit values, as a new array."""
     if isinstance(grid, str):
         return slack_grid(grid, slo_ms, latency, max_queue)
     values = np.array(grid, dtype=float)
@@ -67,14 +67,14 @@ def checked_grid(
 
 
 def check_modelled(arrivals: ArrivalProcess, batching: Batching) -> None:
-    """A combination of arrivals and rules whose transitions are known."""
+    """Refuse combinations of arrivals and rules whose transitions are not modelled."""
     if batching.partial and not isinstance(arrivals, Poisson):
         raise InvalidValueError(f"{batching} batching is for Poisson arrivals only",
                                 where="batching", value=batching, allowed="maximal")
 
 
 def check_size(queue: WorkerQueue, late: LateRule) -> None:
-    """A problem that fits into memory, by a count that is rather too high."""
+    """Refuse problems that would not fit into memory, by a conservative estimate."""
     latencies = queue.services.latency_ms
     states = (queue.max_queue + 1) * (queue.bins + 1)
     nodes = 200 + 2 * (queue.bins + int((latencies < queue.slo_ms).sum()))

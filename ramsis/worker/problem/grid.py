@@ -21,7 +21,7 @@ _ALLOWED = f"fixed:D with a whole number D from 1 to {MAX_DIVISIONS}, or model"
 
 
 def fixed_grid(slo_ms: float, divisions: int) -> FloatArray:
-    """SLO·i/D for i = 0 … D, in ms.
+    """Return SLO·i/D for i = 0 … D, in ms.
 
     >>> fixed_grid(150.0, 3).tolist()
     [0.0, 50.0, 100.0, 150.0]
@@ -33,14 +33,14 @@ def fixed_grid(slo_ms: float, divisions: int) -> FloatArray:
 
 
 def model_grid(slo_ms: float, latency: LatencyTable, max_batch: int) -> FloatArray:
-    """0, the SLO, and every distinct latency l(m, b) <= SLO with b <= max_batch, in ms."""
+    """Return 0, the SLO, and every distinct latency l(m, b) <= SLO with b <= max_batch, in ms."""
     values = latency.latency_ms[:, :max_batch]
     within = values[values <= slo_ms]
     return np.unique(np.concatenate([[0.0, slo_ms], within]))
 
 
 def slack_grid(text: str, slo_ms: float, latency: LatencyTable, max_batch: int) -> FloatArray:
-    """The grid that ``--grid TEXT`` names: ``fixed:100`` or ``model``."""
+    """Return the grid for ``--grid TEXT``: ``fixed:100`` or ``model``."""
     check_positive("SLO is not positive", slo_ms=slo_ms)
     divisions = parse_grid(text)
     if divisions is None:
@@ -49,7 +49,7 @@ def slack_grid(text: str, slo_ms: float, latency: LatencyTable, max_batch: int) 
 
 
 def parse_grid(text: str) -> int | None:
-    """The number of steps D of ``fixed:D``; None for ``model``."""
+    """Return the number of steps D in ``fixed:D``; None for ``model``."""
     if text == "model":
         return None
     kind, colon, count = text.partition(":")

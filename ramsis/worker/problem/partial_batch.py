@@ -64,7 +64,7 @@ class PartialBatchTransitions:
 
 
 def bin_middles(queue: WorkerQueue) -> FloatArray:
-    """The slack that stands for each bin: its middle, and the SLO at the last; shape (D+1,)."""
+    """Return each bin's representative slack: its middle, or the SLO for the last; (D+1,)."""
     upper = np.append(queue.slack_ms[1:], queue.slo_ms)
     middle: FloatArray = (queue.slack_ms + upper) / 2.0
     return middle
@@ -85,7 +85,7 @@ class _Edges(NamedTuple):
 def partial_batch_transitions(
     queue: WorkerQueue, phase: FloatArray, columns: IntArray, batches: PartialBatches
 ) -> PartialBatchTransitions:
-    """Where each partial batch leads.
+    """Return the transitions of each partial batch.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def _check_entries(batches: int, entries: int) -> None:
 def _edges(
     queue: WorkerQueue, batches: PartialBatches, first: IntArray, last: IntArray
 ) -> _Edges:
-    """The edges between the first and the last bin that each batch may lead to."""
+    """Return the edges between the first and the last bin that each batch can lead to."""
     count = last - first
     start = np.concatenate([[0], np.cumsum(count)])
     pair = np.repeat(np.arange(len(count)), count)
@@ -147,7 +147,7 @@ def _edges(
 
 
 def new_requests(queue: WorkerQueue, latency_ms: FloatArray) -> FloatArray:
-    """A_p(i) for each latency; shape (L, K, I)."""
+    """Return A_p(i) for each latency; shape (L, K, I)."""
     workers = queue.workers
     top = counts_support(queue.arrivals, float(latency_ms[-1]))
     cdf = counts_cdf(queue.arrivals, latency_ms, top)
@@ -179,7 +179,7 @@ def reached_bins(
 def _at_phase_0(
     order: IntArray, count: IntArray, y: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """P(Bin(k, y) >= c) and log P(Bin(k, y) = c − 1) for c <= k."""
+    """Return P(Bin(k, y) >= c) and log P(Bin(k, y) = c − 1) for c <= k."""
     below = np.asarray(betainc(order, count - order + 1.0, y), dtype=np.float64)
     with np.errstate(divide="ignore"):
         log_weight = (gammaln(count + 1.0) - gammaln(order) - gammaln(count - order + 2.0)
@@ -189,7 +189,7 @@ def _at_phase_0(
 
 
 def service_points(queue: WorkerQueue) -> tuple[FloatArray, FloatArray]:
-    """Each service time as up to four values and their weights; shapes (services, points).
+    """Return up to four values and weights of each service time; shapes (services, points).
 
     The next state is spread over many milliseconds anyway, so the means of four equally likely
     quarters of a random service time are enough.
@@ -212,7 +212,7 @@ def service_points(queue: WorkerQueue) -> tuple[FloatArray, FloatArray]:
 def waiting_in_partial_batch(
     queue: WorkerQueue, phase: FloatArray, largest: int
 ) -> list[csr_array[np.float64]]:
-    """Expected number of requests of a partial batch behind its head, at each slack.
+    """Return the expected number of a partial batch's requests behind its head, by slack.
 
     Returns
     -------

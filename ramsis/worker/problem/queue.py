@@ -1,4 +1,4 @@
-"""The queue of one worker among K: what comes in, how long service takes, what is observed.
+"""Queue of one worker among K: arrivals, service times and observed state.
 
 Central arrivals are dealt to the K workers in turn, so a worker gets every K-th of them. It sees
 the number n of its queued requests and the slack of the head, the time to the earliest deadline,
@@ -76,7 +76,7 @@ class WorkerQueue:
     _worked_out: dict[Any, Any] = field(default_factory=dict, kw_only=True, repr=False)
 
     def once(self, what: str, longest: int, work_out: Callable[[], FloatArray]) -> FloatArray:
-        """What follows from arrivals and slack grid alone, up to a queue length.
+        """Cache an array that depends on arrivals and slack grid only, up to a queue length.
 
         It is worked out once for all queues that differ in service times only.
         """
@@ -130,7 +130,7 @@ class WorkerQueue:
     def of_batch(
         self, what: str, model: int, batch: int, work_out: Callable[[], FloatArray]
     ) -> FloatArray:
-        """What follows from service times and slack grid, for a batch; worked out once."""
+        """Cache an array that depends on service times and slack grid, for a batch."""
         key = what, model, batch
         if key not in self._of_batches:
             self._of_batches[key] = work_out()
@@ -141,7 +141,7 @@ class WorkerQueue:
         return {}
 
     def in_time_probability(self, model: int, batch: int) -> FloatArray:
-        """P(L(m, b) <= T_j), shape (D+1,); random times are linear between their quantiles."""
+        """Return P(L(m, b) <= T_j), shape (D+1,); random times are linear between quantiles."""
         return self.of_batch("probability", model, batch,
                              lambda: self._in_time_probability(model, batch))
 

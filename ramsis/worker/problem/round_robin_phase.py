@@ -22,7 +22,7 @@ from ramsis.worker.problem.queue import WorkerQueue
 
 
 def phase_distribution(queue: WorkerQueue) -> FloatArray:
-    """P(the worker's next request is the r-th central arrival | n, j).
+    """Return P(the worker's next request is the r-th central arrival | n, j).
 
     Returns
     -------
@@ -50,7 +50,7 @@ def phase_distribution(queue: WorkerQueue) -> FloatArray:
 
 
 def _normalised(weight: FloatArray) -> FloatArray:
-    """Distributions of r = 1 … K from weights of the phases 0 … K−1 (last axis).
+    """Return distributions of r = 1 … K from weights of the phases 0 … K−1 (last axis).
 
     Phase 0 is certain where all weights are 0. The weights are changed in place.
     """

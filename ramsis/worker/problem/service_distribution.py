@@ -57,7 +57,7 @@ class ServiceDistributions:
     mean_ms: FloatArray  # shape (S,)
 
     def terms(self, service: int) -> list[tuple[int, float]]:
-        """Grid indices of one distribution and their probabilities."""
+        """Return grid indices and probabilities of one distribution."""
         part = slice(self.weights.indptr[service], self.weights.indptr[service + 1])
         return list(zip(self.weights.indices[part].tolist(), self.weights.data[part].tolist(),
                         strict=True))
@@ -66,7 +66,7 @@ class ServiceDistributions:
 def fixed_services(
     pairs: Sequence[tuple[int, int]], latency_ms: FloatArray
 ) -> ServiceDistributions:
-    """Fixed times, one for each distinct latency of the pairs; ``latency_ms``: (M, B)."""
+    """Return fixed times, one per distinct latency of the pairs; ``latency_ms``: (M, B)."""
     model, batch = np.array(sorted(set(pairs))).T
     values, row = np.unique(latency_ms[model, batch - 1], return_inverse=True)
     weights = eye_array(len(values), format="csr")
@@ -77,7 +77,7 @@ def fixed_services(
 def random_services(
     pairs: Sequence[tuple[int, int]], quantiles_ms: FloatArray, share_of: FloatArray, slo_ms: float
 ) -> ServiceDistributions:
-    """Random times, one distribution for each pair.
+    """Return random times, one distribution per pair.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ def random_services(
 
 
 def _grid(low_ms: float, high_ms: float, slo_ms: float) -> FloatArray:
-    """At least two latencies, from at most the lowest quantile to at least the highest."""
+    """Return a grid of at least two latencies that covers all quantiles."""
     step = slo_ms / _STEPS_PER_SLO
     first, last = math.floor(low_ms / step), math.ceil(min(high_ms, slo_ms) / step)
     grid = step * np.arange(max(first, 1), max(first, 1, last) + 2)

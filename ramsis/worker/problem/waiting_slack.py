@@ -38,7 +38,7 @@ _ROUNDING = 1e-13  # of a probability that is the rest to 1
 
 
 def second_slack_distribution(queue: WorkerQueue, longest: int) -> FloatArray:
-    """Distribution of the bin that the slack of the second request rounds down to.
+    """Return the distribution of the bin to which the second request's slack rounds down.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def second_slack_distribution(queue: WorkerQueue, longest: int) -> FloatArray:
 
 
 def waiting_by_slack(queue: WorkerQueue, longest: int) -> FloatArray:
-    """Expected number of requests behind the head at each slack.
+    """Return the expected number of requests behind the head at each slack.
 
     One between two grid values counts half at each.
 
@@ -112,7 +112,7 @@ class _MostLikely(NamedTuple):
 def _expectation_by_slack(
     queue: WorkerQueue, longest: int, worth: NDArray[Any], counts: int
 ) -> tuple[FloatArray, _MostLikely]:
-    """E[worth(B) | n, j], with B the central arrivals up to the slack T_j'.
+    """Return E[worth(B) | n, j], with B the central arrivals up to the slack T_j'.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def _expectation_by_slack(
 def _early_counts(
     arrivals: ArrivalProcess, workers: int, worth: NDArray[Any], slack_ms: FloatArray
 ) -> Iterator[tuple[tuple[int, int], FloatArray, IntArray]]:
-    """worth(B)·P(B up to the slack T_j') for B = … 1, 0, by time; for all j', or one by one.
+    """Yield worth(B)·P(B up to the slack T_j') for B = … 1, 0, in blocks of j'.
 
     The times of an even grid are multiples of its step.
 
@@ -175,7 +175,7 @@ def _early_counts(
 def _possible(
     arrivals: ArrivalProcess, workers: int, probability: FloatArray, counts: int
 ) -> FloatArray:
-    """P(N(T_A) in the window of n, and below ``counts``) for each n and bin, (longest, D+1).
+    """Return P(N(T_A) in the window of n, below ``counts``) by n and bin, (longest, D+1).
 
     ``probability``, (D+1, longest·K), is that of the arrivals without those of the head's batch.
     """
@@ -186,7 +186,7 @@ def _possible(
 
 
 def _steps(upto: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Differences from one slack to the next, (n, D+1, D), and the value at the head's own."""
+    """Return differences between adjacent slacks, (n, D+1, D), and the value at the head's."""
     between = np.diff(upto, axis=2)
     at = np.arange(upto.shape[1])
     between[:, at[1:], at[:-1]] = 0.0
@@ -196,7 +196,7 @@ def _steps(upto: FloatArray) -> tuple[FloatArray, FloatArray]:
 def _with_own_batch(
     arrivals: ArrivalProcess, workers: int, probability: FloatArray
 ) -> FloatArray:
-    """P(B = 0 … counts − 1) for times since the head, (T, counts), from that of new arrivals."""
+    """Return P(B = 0 … counts − 1) since the head, (T, counts), from P of new arrivals."""
     if is_orderly(arrivals):
         return probability
     counts = probability.shape[1]
@@ -210,7 +210,7 @@ def _with_own_batch(
 def _most_likely(
     slack_ms: FloatArray, good: BoolArray, workers: int, rate_per_ms: float
 ) -> _MostLikely:
-    """The number of each window next to the mean, where it is impossible."""
+    """Return each window's count closest to the mean, for windows of negligible probability."""
     since = slack_ms[-1] - slack_ms
     fewest = workers * np.arange(len(good))[:, None]
     count = np.clip(rate_per_ms * since[None, :], fewest, fewest + workers - 1.0)

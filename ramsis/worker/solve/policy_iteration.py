@@ -1,4 +1,4 @@
-"""Policy iteration on the structured form, and the certificate of what it finds.
+"""Policy iteration on the structured problem, with a certificate of optimality.
 
 A round evaluates the policy exactly (:mod:`ramsis.worker.structure.evaluation`) and then improves
 every state by the structured backup. It ends when no action is better by more than rounding. Each
@@ -102,7 +102,7 @@ class NodeSolution:
 def solve_on_nodes(
     mdp: StructuredMDP, *, initial: IntArray | None = None, max_rounds: int = 100
 ) -> NodeSolution:
-    """The policy of greatest gain.
+    """Find the policy of greatest gain.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def solve_on_nodes(
 
 
 class Improvement(NamedTuple):
-    """What one backup of a policy's values shows."""
+    """Result of one Bellman backup of a policy's values."""
 
     residual: float  # most that an action is better than the policy's
     per_cost: float  # most that one is better per unit of its cost
@@ -144,7 +144,7 @@ class Improvement(NamedTuple):
 def certify(
     mdp: StructuredMDP, evaluation: NodeEvaluation, backup: Backup, iterations: int, status: Status
 ) -> Certificate:
-    """What an evaluated policy and one backup of its values prove about the optimal gain."""
+    """Bound the optimal gain from an evaluated policy and one backup of its values."""
     residual = backup.value - backup.kept
     per_cost = float((residual / mdp.costs[:, None]).max())
     values = evaluation.node_value
@@ -158,7 +158,7 @@ def gain_certificate(
     mdp: StructuredMDP, evaluated: tuple[float, float], iterations: int, status: Status,
     improvement: Improvement,
 ) -> Certificate:
-    """Bounds on the optimal gain from a policy's (gain, restart) and one backup."""
+    """Bound the optimal gain from a policy's (gain, restart) and one backup."""
     gain, restart = evaluated
     notes = ((f"restarts empty with probability {restart:g} at a decision",)
              if restart else ())

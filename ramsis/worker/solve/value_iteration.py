@@ -29,7 +29,7 @@ from ramsis.worker.structure.evaluation import evaluate_on_nodes
 def iterate_on_nodes(
     mdp: StructuredMDP, *, tolerance: float = 1e-9, max_iterations: int = 100_000
 ) -> NodeSolution:
-    """The policy of greatest gain, by successive approximation.
+    """Find the policy of greatest gain by successive approximation.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def _costs(mdp: StructuredMDP) -> list[FloatArray]:
 def _ahead(
     mdp: StructuredMDP, costs: list[FloatArray], value: FloatArray, gain: float
 ) -> tuple[IntArray, FloatArray]:
-    """The actions that reach B, (N, D+1), and B, (N+1, D+1)."""
+    """Return maximising actions, (N, D+1), and the backup B, (N+1, D+1)."""
     problem, node_value = mdp.problem, mdp.node_values(value, gain)
     service_values = mdp.service_values(node_value)
     best = np.full(value.shape, -np.inf)
@@ -92,6 +92,6 @@ def _ahead(
 
 
 def _range(advantage: FloatArray) -> tuple[float, float]:
-    """Lowest and highest entry; of the full state only bin 0 exists."""
+    """Return the lowest and highest entry; the full state has bin 0 only."""
     listed, full = advantage[:-1], float(advantage[-1, 0])
     return min(float(listed.min()), full), max(float(listed.max()), full)

@@ -104,13 +104,13 @@ def _evaluate(
 
 
 def _whole_queues(outcome: Outcome) -> Outcome:
-    """The outcome with actions on part of a queue marked as no service."""
+    """Mark actions on part of a queue as no service."""
     queued = np.arange(1, len(outcome.batch) + 1)[:, None]
     return outcome._replace(service=np.where(outcome.batch < queued, -1, outcome.service))
 
 
 def solve_variable(mdp: VariableMDP, *, max_rounds: int = 100) -> VariableSolution:
-    """The policy of greatest gain.
+    """Find the policy of greatest gain.
 
     Parameters
     ----------
@@ -130,12 +130,12 @@ def solve_variable(mdp: VariableMDP, *, max_rounds: int = 100) -> VariableSoluti
 
 
 def _best_maximal(problem: WorkerProblem) -> IntArray:
-    """The best policy that serves whole queues."""
+    """Return the best policy that serves whole queues."""
     return solve_on_nodes(build_structured(replace(problem, batching=Batching.MAXIMAL))).policy
 
 
 def _onward(mdp: VariableMDP, evaluation: VariableEvaluation) -> FloatArray:
-    """(1 − ε)·V + ε·V(start): the value of moving to each state, restarts included."""
+    """Return (1 − ε)·V + ε·V(start), the value of moving to each state with restarts."""
     start = float(np.asarray(mdp.whole.continuation @ evaluation.value)[-1])
     value: FloatArray = evaluation.value + evaluation.restart * (start - evaluation.value)
     return value

@@ -73,7 +73,7 @@ def solve_worker(
 
 
 def evaluate_table(problem: WorkerProblem, table: IntArray) -> StateFrequency:
-    """How often a policy's table meets each state in the long run."""
+    """Compute a policy table's long-run state frequencies."""
     return WorkerModel(problem).evaluate(table)
 
 
@@ -99,7 +99,7 @@ class WorkerModel:
         return self._formulation.solve(self, solver, tolerance)
 
     def evaluate(self, table: IntArray) -> StateFrequency:
-        """How often a policy's table meets each state in the long run."""
+        """Compute a policy table's long-run state frequencies."""
         return self._formulation.evaluate(self, table)
 
     @property
@@ -184,7 +184,7 @@ def _evaluate_variable(model: WorkerModel, table: IntArray) -> StateFrequency:
 def _solve_explicit(
     problem: WorkerProblem, solver: SolverName, tolerance: float
 ) -> WorkerSolution:
-    """By a general solver on the rows written out."""
+    """Solve with a general solver on explicit transition rows."""
     from ramsis.mdp.stationary import stationary_distribution
     from ramsis.worker.explicit import build_explicit
 

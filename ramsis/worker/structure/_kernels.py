@@ -15,7 +15,7 @@ _HARDLY = 1e-15  # nodes of smaller weight than this come before those that are 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _tails(mean: float, tail: FloatArray) -> None:
-    """P(N >= 1 … R) of a Poisson number into ``tail``."""
+    """Write P(N >= 1 … R) of a Poisson number into ``tail``."""
     poisson_row(mean, tail)
     upto = 0.0
     for k in range(tail.size):
@@ -25,7 +25,7 @@ def _tails(mean: float, tail: FloatArray) -> None:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _certain(count: float) -> float:
-    """A mean at which a Poisson number of at least ``count`` is certain, by Chernoff's bound."""
+    """Return a mean at which P(N >= ``count``) rounds to 1, by Chernoff's bound."""
     mean = count
     while count * np.log(count / mean) + mean - count < _CERTAIN:
         mean += 1.0
@@ -41,7 +41,7 @@ def poisson_passages(
     reach: FloatArray,
     idle: FloatArray,
 ) -> NDArray[np.int64]:
-    """Weights of quadrature nodes for Poisson arrivals.
+    """Compute quadrature-node weights for Poisson arrivals.
 
     The nodes are those of :mod:`ramsis.worker.structure.first_passage`.
 
@@ -105,7 +105,7 @@ def service_values(
     reach: FloatArray, idle: FloatArray, rows: NDArray[np.int64], nodes: NDArray[np.int64],
     value: FloatArray,
 ) -> FloatArray:
-    """What services are worth by phase, (S, K).
+    """Return the value of services by phase, (S, K).
 
     Parameters
     ----------

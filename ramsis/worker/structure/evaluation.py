@@ -89,7 +89,7 @@ def evaluate_on_nodes(
     *,
     restart: float | None = None,
 ) -> NodeEvaluation:
-    """Gain, values and frequencies of a policy, by one factorisation.
+    """Compute gain, values and frequencies of a policy with one factorisation.
 
     Parameters
     ----------

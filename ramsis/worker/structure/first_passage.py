@@ -82,7 +82,7 @@ class Passages(Mapping[float, Passage]):
 
     @classmethod
     def of(cls, passages: Mapping[float, Passage]) -> Passages:
-        """Those that are given, one at least."""
+        """Concatenate at least one passage."""
         listed = list(passages.values())
         most = max(passage.nodes.stop for passage in listed)
         reach = np.zeros((len(listed), most, listed[0].reach.shape[1]))
@@ -111,7 +111,7 @@ class Passages(Mapping[float, Passage]):
     def blocks(
         self, numbers: int
     ) -> Iterator[tuple[list[float], slice, FloatArray, FloatArray]]:
-        """Some services at a time, about so many numbers: weights of nodes and starts by column.
+        """Yield services in blocks of limited size: weights of nodes and starts by column.
 
         Yields
         ------
@@ -172,7 +172,7 @@ class Passages(Mapping[float, Passage]):
 def first_passages(
     queue: WorkerQueue, nodes: NodeSet, latencies_ms: FloatArray, starts: BusyPeriodStart
 ) -> Passages:
-    """Weights of the nodes for services of several lengths, as of :func:`first_passage`."""
+    """Return node weights for services of several lengths; see :func:`first_passage`."""
     workers, count = queue.workers, len(latencies_ms)
     reach = np.zeros((count, len(nodes), workers))  # of which what is not written takes no memory
     idle = np.empty((count, len(starts.queued), workers))
@@ -198,7 +198,7 @@ def _compiled(
     rate_per_ms: float, nodes: NodeSet, cells: Cells, latencies_ms: FloatArray,
     room: tuple[FloatArray, FloatArray],
 ) -> list[tuple[int, int]]:
-    """The nodes that each service reaches; weights and P(none) are written into ``room``."""
+    """Write weights and P(none) of each service to ``room``; return the nodes it reaches."""
     from ramsis.worker.structure._kernels import poisson_passages  # which takes long to load
 
     used = poisson_passages(float(rate_per_ms), latencies_ms, (cells.edge_ms, cells.points),
@@ -210,7 +210,7 @@ def first_passage(
     queue: WorkerQueue, nodes: NodeSet, latency_ms: float, starts: BusyPeriodStart | None = None,
     room: FloatArray | None = None,
 ) -> Passage:
-    """Weights of the nodes for a service of ``latency_ms``.
+    """Return node weights for a service of ``latency_ms``.
 
     Parameters
     ----------
@@ -235,7 +235,7 @@ def quadrature_passage(
     arrivals: ArrivalProcess, orders: int, nodes: NodeSet, cells: Cells, latency_ms: float,
     room: FloatArray | None = None,
 ) -> tuple[FloatArray, FloatArray]:
-    """P(U_r <= l), shape (R,), and the weights of quadrature nodes, (I', R), for r = 1 … R.
+    """Return P(U_r <= l), shape (R,), and quadrature-node weights, (I', R), for r = 1 … R.
 
     The weights are written into the first rows of ``room``, (I, R), if there is any.
     """
@@ -293,13 +293,13 @@ def _exact_nodes(
 
 
 def _behind_passage(within: FloatArray, orders: int) -> FloatArray:
-    """PF(r + c, T) by c and r − 1, from PF(k, T) by k; shape (..., C, K) from (..., K + C)."""
+    """Return PF(r + c, T) by c and r − 1, shape (..., C, K), from PF(k, T), (..., K + C)."""
     windows = sliding_window_view(within[..., 1:], orders, axis=-1)
     return np.asarray(windows)
 
 
 def _sums(before: FloatArray, within: FloatArray) -> FloatArray:
-    """Σ_{a<r} PF(a, s)·PF(r + c − a, T), shape (G, C, K), from (G, K) and (K + C,)."""
+    """Return Σ_{a<r} PF(a, s)·PF(r + c − a, T), shape (G, C, K), from (G, K) and (K + C,)."""
     services, workers = before.shape
     size = len(within) - workers
     sums = np.empty((services, size, workers))

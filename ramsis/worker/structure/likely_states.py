@@ -19,7 +19,7 @@ _AFTER_DROPS = 1e-10
 
 
 def likely_states(queue: WorkerQueue) -> BoolArray:
-    """Which states are likely; shape (N+1, D+1).
+    """Return which states are likely; shape (N+1, D+1).
 
     Each bin has at least one of n <= N; bin 0 has no upper end of T, and holds the full state.
     """
@@ -44,7 +44,7 @@ def likely_states(queue: WorkerQueue) -> BoolArray:
 
 
 def likely_after_drops(after_drop: FloatArray) -> BoolArray:
-    """The states that drops lead to from the full one, which is taken to hold N + 1 requests.
+    """Return the states reached by drops from the full one, taken to hold N + 1 requests.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def likely_after_drops(after_drop: FloatArray) -> BoolArray:
 
 
 def representatives(likely: BoolArray) -> IntArray:
-    """The likely state that represents each state, as its number; shape (N+1, D+1).
+    """Return the number of each state's representative likely state; shape (N+1, D+1).
 
     Gaps between likely n of a bin are filled: ``likely`` is changed in place.
     """

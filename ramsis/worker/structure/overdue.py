@@ -48,7 +48,7 @@ class AfterDrops(NamedTuple):
     found: FloatArray
 
     def onward(self, rows: FloatArray) -> FloatArray:
-        """The continuation times some rows of states, (S, X), by two thin products."""
+        """Multiply the continuation by rows of states, (S, X), as two thin products."""
         result = np.asarray(self.others @ rows)
         result[self.nodes] = (self.reach @ result[: self.reach.shape[1]]
                               + self.idle @ result[len(result) - self.idle.shape[1] :])
@@ -72,14 +72,14 @@ class QueueFound(NamedTuple):
     excess: FloatArray  # E[(n' − N − 1)⁺], shape (J,)
 
     def at_least(self) -> FloatArray:
-        """P(n' >= 1 … N), and E[(n' − N)⁺]; shape (J, N+1)."""
+        """Return P(n' >= 1 … N) and E[(n' − N)⁺]; shape (J, N+1)."""
         tails = np.cumsum(self.queued[:, ::-1], axis=1)[:, ::-1].copy()
         tails[:, -1] += self.excess
         return tails
 
 
 def phase_after_drops(queue: WorkerQueue, nodes: NodeSet) -> FloatArray:
-    """P(r' | node) of the overdue nodes, for independent increments; shape (J, K)."""
+    """Return P(r' | node) of overdue nodes for independent increments; shape (J, K)."""
     late = nodes.overdue
     lost_ms = np.maximum(nodes.remaining_ms[late] - queue.slo_ms, 0.0)
     support, workers = counts_support(queue.arrivals, float(lost_ms.max())), queue.workers

@@ -65,7 +65,7 @@ def maximise_over(
 
 
 def slack_after_drop(problem: WorkerProblem) -> FloatArray:
-    """Distribution of the bin after a drop, (N+1, D+1, D+1); after the only request, (1, SLO)."""
+    """Return the distribution of the bin after a drop, (N+1, D+1, D+1)."""
     after_drop = second_slack_distribution(problem, problem.max_queue + 1)
     after_drop[0, :, -1] = 1.0
     return after_drop
@@ -78,7 +78,7 @@ def partial_actions(
     after_drop: FloatArray | None,
     wanted: Callable[[Action], bool],
 ) -> PartialActions:
-    """The wanted actions on part of the queue in some states.
+    """Return the requested actions on part of the queue in some states.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def _batch_transitions(
     whole: StructuredMDP, columns: IntArray, length: IntArray, slack_bin: IntArray,
     batch: IntArray, service: IntArray,
 ) -> tuple[csr_array[np.float64], FloatArray]:
-    """P(next state) and excess of each partial batch, averaged over its service time.
+    """Return P(next state) and excess of each partial batch, averaged over its service time.
 
     ``length`` is n − 1.
     """

@@ -38,15 +38,15 @@ class PolicyStates(NamedTuple):
     reached: IntArray  # places of the states that nodes lead to, shape (S,)
 
     def idle(self, n: int) -> slice:
-        """The states of n + 1 queued without a service, which are the first."""
+        """Return the states of n + 1 queued without a service, which come first."""
         return slice(int(self.first[n]), int(self.served[n]))
 
     def of_queue(self, n: int) -> slice:
-        """The states of n + 1 queued."""
+        """Return the states of n + 1 queued."""
         return slice(int(self.first[n]), int(self.first[n + 1]))
 
     def groups(self) -> Iterator[tuple[slice, int]]:
-        """The states of one queue length and one service, and this service."""
+        """Yield the states of each queue length and service, with the service."""
         new = (np.diff(self.queued) != 0) | (np.diff(self.service) != 0)
         edges = [0, *(np.flatnonzero(new) + 1).tolist(), len(self.queued)]
         for start, stop in pairwise(edges):
@@ -56,7 +56,7 @@ class PolicyStates(NamedTuple):
 
 
 def policy_states(mdp: StructuredMDP, outcome: Outcome) -> PolicyStates:
-    """The states that a policy meets."""
+    """Return the states that a policy reaches."""
     met = np.zeros(outcome.service.shape, dtype=bool)
     met[mdp.reached] = True
     if mdp.drops is not None:
@@ -75,7 +75,7 @@ def policy_states(mdp: StructuredMDP, outcome: Outcome) -> PolicyStates:
 
 
 def to_nodes(mdp: StructuredMDP, states: PolicyStates) -> FloatArray:
-    """F, from the reached states to the nodes and busy-period starts; shape (S, I+L)."""
+    """Return F from reached states to nodes and busy-period starts; shape (S, I+L)."""
     rows = np.zeros((len(states.queued), len(mdp.excess)))
     phase = _phase(mdp, states, slice(None))
     for part, service in states.groups():
@@ -90,7 +90,7 @@ def to_nodes(mdp: StructuredMDP, states: PolicyStates) -> FloatArray:
 
 
 def state_kernel(mdp: StructuredMDP, states: PolicyStates) -> tuple[FloatArray, FloatArray]:
-    """F·A and F·excess, shapes (S, S) and (S,); without F where nodes are exact, and so many.
+    """Return F·A and F·excess, shapes (S, S) and (S,).
 
     What each latency leads to is worked out once for all policies, if that is less work.
     """
@@ -143,7 +143,7 @@ def node_frequency(mdp: StructuredMDP, states: PolicyStates, frequency: FloatArr
 def rewards_and_costs(
     mdp: StructuredMDP, states: PolicyStates, outcome: Outcome
 ) -> tuple[FloatArray, FloatArray]:
-    """Reward r and cost c of the reached states, up to the end of a drop; shape (S,) each."""
+    """Return reward r and cost c of reached states, up to the end of a drop; (S,) each."""
     both = np.stack([each[states.queued, states.bins]
                      for each in mdp.problem.rewards_and_costs(outcome)], axis=1)
     if mdp.drops is not None:
@@ -161,7 +161,7 @@ def frequency_through_drops(mdp: StructuredMDP, outcome: Outcome, frequency: Flo
 
 
 def _phase(mdp: StructuredMDP, states: PolicyStates, part: slice) -> FloatArray:
-    """The distribution of the phase in some of the states, shape (·, K)."""
+    """Return the phase distribution in some states, shape (·, K)."""
     phase: FloatArray = mdp.phase[states.queued[part], states.bins[part]]
     return phase
 

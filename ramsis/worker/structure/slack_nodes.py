@@ -77,7 +77,7 @@ class NodeSet:
 
 
 def _widest_cell(queue: WorkerQueue, finer: float) -> Callable[[FloatArray], FloatArray]:
-    """How wide cells may be that start at some x."""
+    """Return a function that gives the widest cell starting at x."""
     slo, shortest = queue.slo_ms, float(queue.services.latency_ms[0])
 
     def width_at(x: FloatArray) -> FloatArray:
@@ -110,7 +110,7 @@ def _cell_edges(queue: WorkerQueue, width_at: Callable[[FloatArray], FloatArray]
 def quadrature_nodes(
     queue: WorkerQueue, cells_per_slo: int = CELLS_PER_SLO, *, overdue: bool = False
 ) -> NodeSet:
-    """Two Gauss nodes in each cell of every bin, one in the narrow cells.
+    """Return two Gauss nodes per cell of every bin, one in narrow cells.
 
     ``cells_per_slo`` bounds a cell's width below the SLO by SLO / cells_per_slo, and scales the
     other widths alike. With ``overdue``, nodes beyond the SLO stand apart.
@@ -132,7 +132,7 @@ def quadrature_nodes(
 
 
 def exact_nodes(queue: WorkerQueue, *, overdue: bool = False) -> NodeSet:
-    """One node per slack bin and number of arrivals in it, but for those hardly ever seen.
+    """Return one node per slack bin and number of arrivals in it, without negligible ones.
 
     With ``overdue``, nodes beyond the SLO stand apart.
     """
@@ -155,7 +155,7 @@ def exact_nodes(queue: WorkerQueue, *, overdue: bool = False) -> NodeSet:
 def continuation_weights(
     queue: WorkerQueue, nodes: NodeSet
 ) -> tuple[FloatArray, FloatArray]:
-    """Where each node leads: the distribution of n', and the requests beyond the table.
+    """Return each node's distribution of n' and its requests beyond the table.
 
     Returns
     -------
@@ -193,7 +193,7 @@ def _block_weights(
 def _within_windows(
     queue: WorkerQueue, times_ms: FloatArray, offset: IntArray, top: int, windows: int
 ) -> FloatArray:
-    """P(offset + arrivals < n·K) for n = 1 … windows, given at most ``top`` arrivals."""
+    """Return P(offset + arrivals < n·K) for n = 1 … windows, given at most ``top`` arrivals."""
     workers = queue.workers
     if offset.any():
         at = np.arange(1, windows + 1) * workers - 1 - offset[:, None]

@@ -64,7 +64,7 @@ _ROUNDING = 1e-11
 
 
 class DropTransitions(NamedTuple):
-    """What follows when the head of the queue is dropped, which takes no time."""
+    """Transitions of dropping the head of the queue, which takes no time."""
 
     # shape (N+1, D+1, D+1): for n >= 2 the distribution of the bin of the next head's slack
     next_slack: FloatArray
@@ -140,13 +140,13 @@ class StructuredMDP:
         return dropped
 
     def onward(self, rows: FloatArray) -> FloatArray:
-        """The continuation times an array of states, (S, X)."""
+        """Multiply the continuation by an array of states, (S, X)."""
         if self.late is None:
             return np.asarray(self.continuation @ rows)
         return self.late.onward(rows)
 
     def onto_states(self, rows: FloatArray) -> FloatArray:
-        """Rows over nodes, (X, I+L), times the continuation; the rows are changed."""
+        """Multiply rows over nodes, (X, I+L), by the continuation; the rows are changed."""
         onward = self.continuation
         if self.late is not None:
             onward, dropped = self.late.others, rows[:, self.late.nodes]
@@ -164,17 +164,17 @@ class StructuredMDP:
         return beyond if self.overdue is None else beyond + self.overdue.sum(axis=1)
 
     def node_values(self, value: FloatArray, gain: float = 0.0) -> FloatArray:
-        """Node values u, shape (I+L,), of state values of shape (N+1, D+1)."""
+        """Return node values u, shape (I+L,), of state values of shape (N+1, D+1)."""
         price = gain + self.problem.violation_price
         result: FloatArray = self.continuation @ value[self.reached] - price * self.charged_excess
         return result
 
     def service_values(self, node_value: FloatArray) -> FloatArray:
-        """What each of the problem's services is worth for each r; shape (S, K)."""
+        """Return each service's value for each r; shape (S, K)."""
         return np.asarray(self.problem.services.weights @ self.passages.worth(node_value))
 
     def latencies_of(self, service: int) -> list[tuple[float, float]]:
-        """The latencies in ms of one of the problem's services, and their probabilities."""
+        """Return a service's latencies in ms and their probabilities."""
         services = self.problem.services
         return [(float(services.latency_ms[i]), weight) for i, weight in services.terms(service)]
 
@@ -207,7 +207,7 @@ class StructuredMDP:
         return {}
 
     def passage(self, service: int) -> Passage:
-        """First passage of one of the problem's services."""
+        """Return the first passage of a service."""
         if service not in self._passage_of:
             latencies_ms, weights = zip(*self.latencies_of(service), strict=True)
             self._passage_of[service] = self.passages.mixed(latencies_ms, weights)
@@ -246,7 +246,7 @@ class StructuredMDP:
         return Backup(value, np.where(change, choices.code_at(best), codes)[:-1], kept)
 
     def emptied_value(self, node_value: FloatArray) -> FloatArray:
-        """The value after a drop of the only request, for each bin."""
+        """Return the value after a drop of the only request, for each bin."""
         assert self.drops is not None
         by_phase = node_value[-len(self.drops.emptied) :] @ self.drops.emptied
         return np.asarray(self.phase[0] @ by_phase)
@@ -302,7 +302,7 @@ def build_structured(
 
 
 def _nodes(problem: WorkerProblem, kind: NodeKind, cells_per_slo: int) -> NodeSet:
-    """Slack nodes of a kind; exact ones can be so many that they would fill the memory."""
+    """Return slack nodes of a kind; refuse exact ones that would exceed memory."""
     if kind not in get_args(NodeKind):
         raise InvalidValueError("unknown kind of nodes", where="nodes", value=kind,
                                 allowed="auto, quadrature or exact")
@@ -322,7 +322,7 @@ def _nodes(problem: WorkerProblem, kind: NodeKind, cells_per_slo: int) -> NodeSe
 def _continuation(
     problem: WorkerProblem, nodes: NodeSet, starts: BusyPeriodStart
 ) -> Continuation:
-    """The states that the nodes and busy-period starts lead to, with probabilities and excess."""
+    """Return the states after nodes and busy-period starts, with probabilities and excess."""
     weights, excess = continuation_weights(problem, nodes)
     late = np.flatnonzero(nodes.overdue)
     queue = QueueFound(weights[late], excess[late])

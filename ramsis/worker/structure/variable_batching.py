@@ -88,7 +88,7 @@ class VariableMDP:
     def _whole_queues(
         self, value: FloatArray, gain: float, codes: IntArray
     ) -> tuple[FloatArray, IntArray, FloatArray]:
-        """Best value and action among whole queues, and the value of those in ``codes``."""
+        """Return best value and action among whole queues, and the value of ``codes``."""
         whole, problem = self.whole, self.problem
         price = gain + problem.violation_price
         node_value = np.asarray(whole.continuation @ value) - price * whole.charged_excess
@@ -117,7 +117,7 @@ class VariableMDP:
         return q
 
     def fill(self, value: FloatArray, gain: float, policy: IntArray) -> IntArray:
-        """The policy with the best action in the states that are not likely, too.
+        """Extend a policy to unlikely states by their best actions.
 
         There whole queues compete with parts on the fastest model, until the values converge.
         """
@@ -184,7 +184,7 @@ def build_variable(problem: WorkerProblem, nodes: NodeKind = "auto") -> Variable
 def _onto_likely(
     transition: csr_array[np.float64], columns: IntArray, states: int
 ) -> csr_array[np.float64]:
-    """Transitions to reached states as transitions to the likely states that these are."""
+    """Redirect transitions to the likely states that represent their targets."""
     old = transition.tocoo()
     likely_only: csr_array[np.float64] = csr_array((old.data, (old.row, columns[old.col])),
                                                    shape=(old.shape[0], states))

@@ -66,7 +66,7 @@ class StructuredArrays(NamedTuple):
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _times(matrix: Matrix, values: FloatArray, result: FloatArray) -> None:
-    """A CSR matrix times a vector or several, (·, X), added to ``result``."""
+    """Add a CSR matrix times one or several vectors, (·, X), to ``result``."""
     indptr, indices, data = matrix
     for i in range(indptr.size - 1):
         row = result[i]
@@ -99,7 +99,7 @@ def _total(vector: FloatArray) -> float:
 
 @njit(cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator,unused-ignore]
 def _onto_nodes(onward: Matrix, states: States, value: FloatArray, result: FloatArray) -> None:
-    """The continuation times values of states, (N+1, D+1)."""
+    """Multiply the continuation by state values, (N+1, D+1)."""
     indptr, indices, data = onward
     queued, bins = states.reached_queued, states.reached_bins
     reached = np.empty(queued.size)
@@ -177,7 +177,7 @@ class _Policy(NamedTuple):
 def _with_passages(
     model: StructuredArrays, actions: Actions, states: States, place: IntArray
 ) -> _Policy:
-    """First passages of the services that a policy uses, mixed where their times are random."""
+    """Return first passages of a policy's services, mixed over random times."""
     indptr, latency, weights = actions.weights
     slot, used = np.full(indptr.size - 1, -1), 0
     for s in range(states.queued.size):
@@ -241,7 +241,7 @@ def _moved(
 def _rewards_and_costs(
     model: StructuredArrays, actions: Actions, states: States, place: IntArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Reward and cost from each node up to the next, (I+L,) each."""
+    """Return reward and cost from each node up to the next, (I+L,) each."""
     reward, cost = np.zeros(place.shape), np.zeros(place.shape)
     next_slack, first, stop = model.next_slack, states.first, states.stop
     _, costs, rewards, dropped, drop_cost, _ = actions
