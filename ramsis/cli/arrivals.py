@@ -1,4 +1,4 @@
-"""``ramsis arrivals``: what a trace's arrivals look like."""
+"""``ramsis arrivals``: describe the arrivals of a trace and fit arrival processes to them."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def fit(
 
 
 def _answer(fitted: TraceFit, motion: MovingMean | None) -> tuple[str, str]:
-    """What the trace is in one line, and the options of policies for it."""
+    """Return a one-line description of the trace and the policy options that suit it."""
     moves = motion is not None and motion.moves
     levels = motion.levels_qps if motion is not None else (fitted.rate_qps,)
     rate = f"{fitted.rate_qps:.4g} requests/s"
@@ -123,12 +123,12 @@ def _answer(fitted: TraceFit, motion: MovingMean | None) -> tuple[str, str]:
 
 
 def _is_even(fitted: TraceFit) -> bool:
-    """Whether requests come more evenly than those of all processes that are fitted."""
+    """Return whether arrivals are more regular than any process that is fitted."""
     return fitted.gap_cv < _EVEN and float(np.median(fitted.dispersion)) < _EVEN
 
 
 def _next_command(context: click.Context) -> list[str]:
-    """The command that plans workers for the trace, as it was read here."""
+    """Return the command that plans workers for the trace with the options of this command."""
     params = context.params
     words = ["ramsis", "plan", "--profiles", "PROFILE.json", "--slo-ms", "MS",
              "--trace", params["trace"]]

@@ -1,4 +1,4 @@
-"""``ramsis completion``: what a shell needs to complete commands, options and names."""
+"""``ramsis completion``: print the script with which a shell completes commands and options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a file is that was given in the place of another, and which command takes it.
+"""Recognise the kind of an input file that a command refuses, and name the commands for it.
 
 A command that refuses a file asks here before it says so. Only the beginning of a file is looked
 at. Each kind has what it is, what to do with it, and the commands and options that take it, of
@@ -140,7 +140,7 @@ def _kind_of(path: str) -> _Kind | None:
 
 
 def _of_log(log: LogKind | Summary) -> _Kind:
-    """What takes a log of another program; where its own message says so, nothing is added."""
+    """Return the kind of a request log; None where the log's own message names the command."""
     if isinstance(log, Summary) or not log.has_arrivals:
         step = log.advice if isinstance(log, Summary) else log.lacks
         return _kind(log.title, step, "audit", "arrivals", "--trace", "profile import")
@@ -158,7 +158,7 @@ def _keys(line: str) -> list[str]:
 
 
 def _of_lines(lines: list[str]) -> _Kind | None:
-    """The kind of a text by its first lines."""
+    """Return the kind of a text file, recognised by its first lines."""
     if not lines:
         return None
     if re.fullmatch(r"\s*(\[+[\w.-]+\]+|[\w-]+\s*=\s*\S.*)\s*", lines[0]):
@@ -176,7 +176,7 @@ def _of_lines(lines: list[str]) -> _Kind | None:
 
 
 def _of_names(names: list[str]) -> _Kind | None:
-    """The kind of a table with these columns, or of objects with these keys."""
+    """Return the kind of a table by its column names, or of JSON objects by their keys."""
     columns = {_UNIT.sub("", name.strip().lower()) for name in names}
     if {"arrival", "finish"} <= columns or {"outcome", "deadline"} <= columns:
         return _LOG

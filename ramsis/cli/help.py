@@ -129,7 +129,7 @@ def _listed(about: str, lines: Iterable[tuple[str, str]], context: click.Context
 
 
 def _command_help(root: click.Context, words: tuple[str, ...]) -> str:
-    """The help page of a command."""
+    """Return the help page of a command."""
     context = root
     for word in words:
         group = context.command

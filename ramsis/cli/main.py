@@ -94,7 +94,7 @@ class _LazyGroup(CommandGroup):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[Any]]:
-        """The commands that begin so, without importing them."""
+        """Return the commands that start with the incomplete word, without importing them."""
         return [CompletionItem(name, help=text) for name, (_, text) in _COMMANDS.items()
                 if name.startswith(incomplete)] + click.Command.shell_complete(
                     self, ctx, incomplete)
@@ -172,7 +172,7 @@ def _with_kind(message: str, arguments: Sequence[str] | None) -> str:
 
 
 def _drop_output() -> None:
-    """Let go of output that cannot be written, which Python would try again on leaving."""
+    """Replace stdout by the null device, so that Python does not flush it again on exit."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -39,7 +39,7 @@ _ERRORS = {error.exit_code: error for error in (
 def capacity_question(
     models: ProfileSet | Sequence[WorkerType], workload: Any, scheduler: str, **terms: Any
 ) -> Question:
-    """The fewest workers of a scheduler on a workload, as a row."""
+    """Return the question for the fewest workers with which a scheduler serves a workload."""
     return Question(
         partial(_capacity_row, models, workload, scheduler, terms),
         {"asked": "capacity", "scheduler": scheduler, "workload": _plain(workload),
@@ -70,7 +70,7 @@ def _scenario_bound(scenario: Scenario, grow: str, terms: Mapping[str, Any]) -> 
 def scenario_question(
     scenario: SweepScenario, scheduler: str, grow: str, **terms: Any
 ) -> Question:
-    """The fewest workers or the least memory for a scheduler on a scenario, as a row."""
+    """Return the question for a scheduler's fewest workers or least memory in a scenario."""
     return Question(
         partial(fewest_in_scenario, scenario.scenario, scheduler, grow, **terms),
         {"asked": "capacity of a scenario", "grow": grow, **scheduler_inputs(scheduler),
@@ -78,7 +78,7 @@ def scenario_question(
 
 
 def _plain(value: Any) -> Any:
-    """A value as plain JSON: records by their fields, arrays by their digests."""
+    """Convert a value to plain JSON: records by their fields, arrays by their digests."""
     if isinstance(value, np.ndarray):
         return f"sha256:{hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()}"
     if isinstance(value, range | list | tuple):
@@ -93,7 +93,7 @@ def rows_of(
     questions: Sequence[Question], engine: Engine, place: Place | None,
     on_answer: Callable[[], object],
 ) -> tuple[list[dict[str, Any]], list[InfeasibleError]]:
-    """The rows, in the order of the questions, and what has no answer."""
+    """Return rows in the order of the questions, and the errors of those that are infeasible."""
     outcomes: dict[int, JobOutcome] = {}
     for index, outcome in answers(questions, engine, place):
         outcomes[index] = outcome

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def progress(what: str, total: float | None) -> Iterator[Any]:
-    """A bar on stderr when it is a terminal, or a count; yields ``advance()``."""
+    """Show a progress bar on a terminal, or counts elsewhere; yield ``advance()``."""
     if not sys.stderr.isatty():
         yield lambda steps=1: None
         return
@@ -37,7 +37,7 @@ def progress(what: str, total: float | None) -> Iterator[Any]:
 
 @contextmanager
 def _log_of_compiling(console: Console) -> Iterator[None]:
-    """The log of :mod:`ramsis.compiling` goes to a console."""
+    """Print the log of :mod:`ramsis.compiling` on a console."""
     import logging  # which commands without a terminal do without
 
     log, handler = logging.getLogger("ramsis.compiling"), logging.Handler()

@@ -43,7 +43,7 @@ class CentralState(NamedTuple):
 
 
 class OwnState(NamedTuple):
-    """Where workers with queues of their own are."""
+    """State of workers that have queues of their own."""
 
     # shape (2,): requests that have been assigned; place, among the active workers, of the next
     # turn
@@ -81,7 +81,7 @@ def _enter(
     times: FloatArray, heads: IntArray, sizes: IntArray, first: int, busy: int, finish_ms: float,
     head: int, size: int,
 ) -> None:
-    """Put a batch into the ring of those that run, sorted by finish, after equal ones."""
+    """Insert a batch into the ring of running batches, sorted by finish time."""
     mask = times.size - 1
     at = first + busy
     while at > first and times[(at - 1) & mask] > finish_ms:
@@ -99,7 +99,7 @@ def central_queue(
     until_ms: float, changed_ms: float, arrival_ms: FloatArray, tables: CentralTables,
     terms: RunTerms, state: CentralState, out: Outcomes,
 ) -> None:
-    """One queue of policies that count idle workers.
+    """Simulate a central queue until a time.
 
     ``changed_ms`` is the time now where the number of workers has changed, and NaN else: then the
     table is asked at once.
@@ -192,7 +192,7 @@ def round_robin(
     until_ms: float, active: IntArray, serving: IntArray, arrival_ms: FloatArray, tables: Tables,
     terms: RunTerms, state: OwnState, out: Outcomes,
 ) -> None:
-    """Requests to the active workers in turn; all that serve decide by the table.
+    """Simulate round-robin dispatch to the active workers until a time.
 
     Without an active worker requests are dropped as they come. Workers are simulated through one
     stretch of the arrivals after the other, so that these are near at hand for each.
@@ -286,7 +286,7 @@ def figures(
     arrival_ms: FloatArray, out: Outcomes, accuracy: FloatArray, slo_ms: float, room_ms: float,
     edge_ms: FloatArray,
 ) -> tuple[IntArray, IntArray, FloatArray]:
-    """Of the intervals between edges: requests that arrive, those in time, their accuracy."""
+    """Return arrivals, in-time requests and their accuracy for each interval between edges."""
     intervals, at = edge_ms.size - 1, 0
     arrived, in_time = np.zeros(intervals, np.int64), np.zeros(intervals, np.int64)
     reward = np.zeros(intervals)

@@ -44,7 +44,7 @@ class Part:
     @classmethod
     def of(cls, arrival_ms: FloatArray, from_s: float, to_s: float, rate_per_worker_qps: float,
            fleet: ScaledFleet, forecast: Forecast | None = None) -> Part:
-        """What lies between two times."""
+        """Return the part of the arrivals between two times."""
         first, last = np.searchsorted(arrival_ms, [1000.0 * from_s, 1000.0 * to_s])
         times = arrival_ms[first:last] - 1000.0 * from_s
         needed = math.ceil(len(times) / (to_s - from_s) / rate_per_worker_qps)
@@ -53,7 +53,7 @@ class Part:
 
     def played(self, rule: ScalingRule, tables: DecisionTables, fleet: ScaledFleet, seed: int,
                start: int) -> ScaledRun:
-        """The run of a rule on it."""
+        """Simulate a rule on this part."""
         return play(self.arrival_ms, tables, rule, FleetTerms(
             **asdict(fleet), start=start, duration_s=self.duration_s, seed=seed,
             forecast=self.forecast))
@@ -74,12 +74,12 @@ class Comparison:
     seed: int  # of the runs
 
     def policy_row(self, table: ScalingTable) -> dict[str, Any]:
-        """The row of the policy."""
+        """Return the row of the scaling policy."""
         start = table.wanted(self._first.load_qps, 0, 0)
         return self._row("ramsis", True, {}, self._run(lambda: TableRule(table), start))
 
     def rule_row(self, name: str, parameters: Mapping[str, Any], *, tuned: bool) -> dict[str, Any]:
-        """The row of a rule with its parameters."""
+        """Return the row of a rule with its parameters."""
         start = parameters["workers"] if name == "static" else self._first.start
         return self._row(name, tuned, parameters, self._run(
             partial(made, name, parameters, **self.known),
@@ -101,7 +101,7 @@ class Comparison:
 
     def _run(self, rule: Callable[[], ScalingRule], start: int
              ) -> tuple[ScaledRun | None, ScaledRun]:
-        """The runs on both parts, the second from where the first ended."""
+        """Simulate both parts; the second starts in the final state of the first."""
         before = None
         if self.fit is not None:
             before = self.fit.played(rule(), self.tables, self.fleet, self.seed, start)

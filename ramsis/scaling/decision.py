@@ -51,7 +51,7 @@ class WorkerDecisions:
 
 
 def concave_gains(values: FloatArray) -> FloatArray:
-    """What each worker adds, of the least concave values above the given ones.
+    """Return each worker's gain under the least concave majorant of the values.
 
     Parameters
     ----------

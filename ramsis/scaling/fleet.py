@@ -59,7 +59,7 @@ _DISPATCHES = ("central-queue", "round-robin")
 
 @dataclass(frozen=True, eq=False)
 class DecisionTables:
-    """The policies of a fleet by its number of active workers, and what batches take."""
+    """Decision tables of a fleet by number of active workers, and their service times."""
 
     dispatch: str  # ``central-queue`` or ``round-robin``
     models: tuple[str, ...]  # shape (M,)
@@ -77,7 +77,7 @@ class DecisionTables:
     def of(
         cls, policies: Mapping[int, PolicyLevels], fleet: Fleet | None = None
     ) -> DecisionTables:
-        """The tables of policies for some numbers of workers.
+        """Build the tables from policies for several numbers of workers.
 
         Parameters
         ----------
@@ -162,7 +162,7 @@ class DecisionTables:
         return len(self.levels) > 1
 
     def size(self, active: int) -> int:
-        """The number whose policies so many active workers play: the same, or the next smaller.
+        """Return the largest number with a table that is at most the number of active workers.
 
         Below all of them it is the smallest.
         """
@@ -171,7 +171,7 @@ class DecisionTables:
 
 @dataclass(frozen=True, eq=False)
 class ScaledRun:
-    """What a scaling rule delivered; series have shape (T,), one entry for each interval."""
+    """Outcome of a scaling rule; series have shape (T,), one entry per interval."""
 
     # time of all workers, those that start and that leave included, until the duration ends
     worker_s: float
@@ -205,13 +205,13 @@ class ScaledRun:
         return int(np.count_nonzero(ways[1:] != ways[:-1]))
 
     def row(self) -> dict[str, float]:
-        """The figures of the whole run, by name."""
+        """Return the figures of the whole run by name."""
         return {"worker_s": self.worker_s, "violation_rate": self.violation_rate,
                 "effective_accuracy": self.effective_accuracy, "requests": self.requests,
                 "dropped": self.dropped, "lost": self.lost, "reversals": self.reversals}
 
     def rows(self) -> list[dict[str, float | None]]:
-        """The series, an interval after the other."""
+        """Return one row per interval."""
         series = {name: getattr(self, name).tolist() for name in (
             "time_s", "load_qps", "wanted", "active", "starting", "violations", "accuracy")}
         return [{name: None if isinstance(value, float) and math.isnan(value) else value
@@ -220,7 +220,7 @@ class ScaledRun:
 
 
     def over_time(self) -> dict[str, list[float | None]]:
-        """The series, of as many intervals together that at most 300 are left.
+        """Return the series, averaged to at most 300 intervals.
 
         ``workers`` are those that are active or start; ``violation_rate`` is a share of the
         requests that arrived.
@@ -288,7 +288,7 @@ class FleetTerms(ScaledFleet):
                                "1 <= least <= start <= most")
 
     def edges_ms(self, arrival_ms: FloatArray) -> FloatArray:
-        """When intervals begin, and the duration ends, shape (T+1,)."""
+        """Return the starts of all intervals and the end of the run, shape (T+1,)."""
         interval_ms = 1000.0 * self.interval_s
         last_ms = float(arrival_ms[-1]) if len(arrival_ms) else 0.0
         end_ms = last_ms if self.duration_s is None else 1000.0 * self.duration_s
@@ -350,7 +350,7 @@ def _run(
     out: kernels.Outcomes, counted: tuple[IntArray, IntArray, FloatArray], edge_ms: FloatArray,
     worker_s: float, decisions: IntArray,
 ) -> ScaledRun:
-    """The figures of what became of each request."""
+    """Compute the figures of a run from the outcome of each request."""
     arrived, in_time, reward = counted
     requests = len(out.model)
     with np.errstate(invalid="ignore"):
@@ -372,7 +372,7 @@ def _run(
 
 
 class _Station(Protocol):
-    """The active workers, and those that leave."""
+    """Active and leaving workers of one dispatch."""
 
     @property
     def active(self) -> int:
@@ -380,36 +380,36 @@ class _Station(Protocol):
         ...
 
     def run_until(self, until_ms: float) -> None:
-        """All events before a time."""
+        """Process all events before a time."""
         ...
 
     def add(self, now_ms: float) -> None:
-        """A worker becomes active."""
+        """Add an active worker."""
         ...
 
     def remove(self, count: int, now_ms: float) -> None:
-        """So many active workers are to leave."""
+        """Let active workers leave once they are idle."""
         ...
 
     def fail(self, now_ms: float, chance: float) -> None:
-        """An active worker fails, drawn by a uniform number."""
+        """Remove the active worker that a uniform number selects."""
         ...
 
     def held(self, now_ms: float) -> tuple[int, int]:
-        """Requests that wait, and requests in batches."""
+        """Return the numbers of waiting requests and of requests in batches."""
         ...
 
     def busy_ms(self, now_ms: float) -> float:
-        """Time of all workers so far in which they were busy."""
+        """Return the busy time of all workers so far."""
         ...
 
     def leaving_ms(self, now_ms: float) -> float:
-        """Time of all workers so far in which they were leaving."""
+        """Return the time that all workers have spent leaving so far."""
         ...
 
 
 class _Workers:
-    """How many workers there are, what they cost, and when that changes."""
+    """Number of workers over time, its cost and its pending changes."""
 
     def __init__(
         self, station: _Station, fleet: FleetTerms, rng: np.random.Generator
@@ -427,7 +427,7 @@ class _Workers:
         return self._starting_ms + self._active_ms + self.station.leaving_ms(self.now_ms)
 
     def run_until(self, until_ms: float) -> float:
-        """All that happens before a time, and changes then; the workers' utilisation since."""
+        """Process events and worker changes before a time; return the utilisation in between."""
         while True:
             next_ms = min(self.starting[0] if self.starting else math.inf,
                           self.failures_ms[0] if self.failures_ms else math.inf)
@@ -451,7 +451,7 @@ class _Workers:
         return float(min(max(share, 0.0), 1.0))
 
     def want(self, now_ms: float, wanted: int) -> int:
-        """Let workers start or leave so that there are so many; the number that is kept to."""
+        """Start or stop workers to reach a number; return the number after limits."""
         wanted = min(max(int(wanted), self.least), self.most)
         more = wanted - self.station.active - len(self.starting)
         if more > 0:
@@ -492,7 +492,7 @@ class _Tables:
             self.known[workers] = uniform(compiled.tables), terms
 
     def at(self, active: int) -> tuple[Any, RunTerms]:
-        """For so many active workers."""
+        """Return the tables and terms for a number of active workers."""
         return self.known[self.tables.size(active)]
 
 
@@ -569,13 +569,13 @@ class _Central:
                      + self.state.counts[kernels.LEAVING] * now_ms)
 
     def _ring(self) -> IntArray:
-        """Places of the batches that run, by finish."""
+        """Return the slots of running batches by finish time."""
         first, busy = self.state.counts[kernels.FIRST], self.state.counts[kernels.BUSY]
         place: IntArray = np.arange(first, first + busy) & (len(self.state.finish_ms) - 1)
         return place
 
     def _make_room(self) -> None:
-        """A ring for all workers, those that leave included."""
+        """Grow the ring so that it holds the batches of all workers, leaving ones included."""
         counts, former = self.state.counts, self.state
         workers = self.active + int(counts[kernels.LEAVING])
         if workers < len(former.finish_ms):
@@ -589,7 +589,7 @@ class _Central:
 
 
 class _OwnQueues:
-    """Workers with queues of their own, each in a slot, which get requests in turn."""
+    """Workers with queues of their own, each in a slot, served in turn."""
 
     def __init__(self, tables: _Tables, active: int) -> None:
         self.tables, self.arrival_ms = tables, tables.arrival_ms
@@ -662,7 +662,7 @@ class _OwnQueues:
         return np.where(self.state.free_ms[slots] >= now_ms, self.state.size[slots], 0)
 
     def _among(self, slots: IntArray) -> None:
-        """Others are active from now on; the turn goes on with the next of them."""
+        """Set the active slots; round robin continues with the next of them."""
         turn = int(self.state.counts[kernels.TURN])
         following = self.slots[turn] if turn < len(self.slots) else 0
         # The turn stands at the next slot, and 0 after the last.

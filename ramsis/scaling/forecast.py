@@ -25,7 +25,7 @@ class Forecast:
     error: float  # share by which loads may differ from it, >= 0
 
     def told(self, time_s: float, horizon_s: float) -> tuple[float | None, float | None]:
-        """The load from a time on, and the highest until the horizon; None before the first."""
+        """Return the forecast load at a time and its maximum up to the horizon."""
         first, last = (int(np.searchsorted(self.time_s, at, side="right")) - 1
                        for at in (time_s, time_s + horizon_s - 1e-9))
         if first < 0:
@@ -34,16 +34,16 @@ class Forecast:
                 float(self.forecast_qps[first:max(last, first) + 1].max()))
 
     def later(self, by_s: float) -> Forecast:
-        """The same with all times later, or earlier where it is negative."""
+        """Return a copy shifted in time; a negative shift moves it earlier."""
         return Forecast(self.time_s + by_s, self.forecast_qps, self.error)
 
     def times(self, factor: float) -> Forecast:
-        """The same with all loads multiplied."""
+        """Return a copy with all loads multiplied by a factor."""
         return Forecast(self.time_s, self.forecast_qps * factor, self.error)
 
 
 def read_forecast(path: str | os.PathLike[str]) -> Forecast:
-    """The forecast in a CSV file with the columns ``time_s``, ``forecast_qps`` and ``error``.
+    """Read a forecast from a CSV file with columns ``time_s``, ``forecast_qps`` and ``error``.
 
     The largest error counts.
     """

@@ -34,7 +34,7 @@ _MARGIN = 0.25  # of the log load: levels go on to 1.28 times the loads that wer
 
 def interval_loads(arrival_ms: ArrayLike, interval_s: float, duration_s: float,
                    offset_s: float = 0.0) -> FloatArray:
-    """Arrivals per second in each whole interval, shape (n,).
+    """Return the arrival rate of each whole interval in requests per second, shape (n,).
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class LoadDynamics:
         return len(self.levels_qps) * len(self.trends)
 
     def next_loads(self) -> tuple[FloatArray, FloatArray]:
-        """Loads of the interval that follows each state, and how likely each is; (L·B, E)."""
+        """Return the loads after each state and their probabilities, shape (L·B, E)."""
         x, b = self._grid()
         return np.exp(self._mean(x, b)[:, None] + self.errors), self._likely(x)
 
@@ -88,7 +88,7 @@ class LoadDynamics:
         return float(math.expm1(np.quantile(np.abs(self.errors), 0.9)))
 
     def _likely(self, x: FloatArray) -> FloatArray:
-        """How likely each error is at log loads, shape (n, E)."""
+        """Return the probability of each forecast error at log loads, shape (n, E)."""
         width = max(_NEARBY * float(self.met_at.std()), 1e-9)
         weight = np.exp(-0.5 * ((x[:, None] - self.met_at) / width) ** 2) + _LEAST_WEIGHT
         likely: FloatArray = weight / weight.sum(axis=1, keepdims=True)
@@ -96,7 +96,7 @@ class LoadDynamics:
 
     def sample(self, intervals: int, rng: np.random.Generator, *, mirrored: bool = False
                ) -> FloatArray:
-        """Loads of successive intervals, from the mean load on, shape (intervals,).
+        """Sample loads of successive intervals, starting at the mean load, shape (intervals,).
 
         Mirrored ones have high errors where those of the same generator have low ones.
         """
@@ -114,12 +114,12 @@ class LoadDynamics:
         return np.exp(loads)
 
     def _grid(self) -> tuple[FloatArray, FloatArray]:
-        """Log load and trend of each state."""
+        """Return log load and trend of each state."""
         return (np.repeat(np.log(self.levels_qps), len(self.trends)),
                 np.tile(self.trends, len(self.levels_qps)))
 
     def _mean(self, x: FloatArray | float, b: FloatArray | float) -> FloatArray:
-        """The forecast of the next interval's log load."""
+        """Return the forecast of the next interval's log load."""
         return np.asarray(x + self.carried * b - self.reverting * (x - self.mean_log_qps))
 
 
@@ -127,7 +127,7 @@ def fit_loads(
     arrival_ms: ArrayLike, *, duration_s: float, interval_s: float, levels: int = 32,
     trends: int = 5, least_qps: float = 0.0,
 ) -> LoadDynamics:
-    """The dynamics of a load, fitted on arrivals.
+    """Fit load dynamics to arrivals.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ def fit_loads(
 
 def _fitted(logs: list[FloatArray], mean: float, trended: bool
             ) -> tuple[float, float, float, FloatArray, FloatArray]:
-    """Smoothing, carried trend, return to the mean, the errors that stay, and where."""
+    """Fit smoothing, trend, reversion to the mean, and the forecast errors with their loads."""
     best: tuple[float, float, float, float, FloatArray, FloatArray] | None = None
     for smoothing in _SMOOTHINGS if trended else (0.5,):
         x = np.concatenate([log[1:-1] for log in logs])
@@ -198,7 +198,7 @@ def _fitted(logs: list[FloatArray], mean: float, trended: bool
 
 
 def _trends_of(x: FloatArray, smoothing: float) -> FloatArray:
-    """The smoothed change at each interval from the second on."""
+    """Return the smoothed change at each interval from the second on."""
     trend, trends = 0.0, np.empty(max(len(x) - 1, 0))
     for at, change in enumerate(np.diff(x)):
         trend = (1.0 - smoothing) * trend + smoothing * change
@@ -208,7 +208,7 @@ def _trends_of(x: FloatArray, smoothing: float) -> FloatArray:
 
 
 def _between(places: FloatArray, values: FloatArray) -> tuple[IntArray, FloatArray]:
-    """The place below each value, and how much of the way to the next it is."""
+    """Return the grid place below each value and the fraction of the way to the next."""
     if len(places) == 1:
         return np.zeros(values.shape, np.int64), np.zeros(values.shape)
     at = np.clip(np.searchsorted(places, values, side="right") - 1, 0, len(places) - 2)
@@ -218,7 +218,7 @@ def _between(places: FloatArray, values: FloatArray) -> tuple[IntArray, FloatArr
 
 def _spread(x: FloatArray, b: FloatArray, likely: FloatArray, levels: FloatArray,
             trends: FloatArray) -> FloatArray:
-    """Followers of each state as probabilities of the grid's places."""
+    """Return the transition probabilities on the grid's places."""
     states, number = x.shape
     matrix = np.zeros((states, len(levels), len(trends)))
     i, up = _between(levels, x)

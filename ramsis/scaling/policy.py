@@ -91,14 +91,14 @@ class TableRule:
         self.control = ScalingControl(table)
 
     def wanted(self, seen: Observation) -> int:
-        """Workers that should be active or starting."""
+        """Return the number of workers that should be active or starting."""
         return self.control.wanted(seen.load_qps, seen.active, seen.starting, seen.forecast_qps,
                                    seen.ahead_qps)
 
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A scaling table, what it was made with, and what it delivered on the fitted part.
+    """Scaling table with its inputs and its figures on the fitted part.
 
     ``prices`` and ``decisions`` are those of the decision process, None where the numbers of
     workers are in proportion to the load.
@@ -115,7 +115,7 @@ def expected_run(
     loads_qps: FloatArray, control: ScalingControl, tables: FleetTables, fleet: ScaledFleet,
     start: int, forecast: Forecast | None = None,
 ) -> Delivered:
-    """What a scaling table costs and delivers by the promises of the decision tables.
+    """Estimate cost and quality of a scaling table from the expectations of the decision tables.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def expected_run(
 
 
 class _ByPrice:
-    """The decision process at prices, by what workers are short of after each load state."""
+    """Scaling decision process at prices, solved by each load state's missing workers."""
 
     between = 1e-5, 1e3
 
@@ -187,7 +187,7 @@ class _ByPrice:
     def solved(
         self, prices: Prices, tolerance: float, sweeps: int | None = None
     ) -> WorkerDecisions:
-        """The best decisions at prices."""
+        """Solve the decision process at prices."""
         reward = -self.fleet.interval_s * (prices.violation * self.late
                                            + prices.accuracy * self.missed)
         decisions = solve_workers(concave_gains(reward), self.dynamics.transition,
@@ -198,14 +198,14 @@ class _ByPrice:
         return decisions
 
     def at(self, level: float) -> _Table:
-        """At a price of accuracy, or of a violation where accuracy is no target."""
+        """Return the table at a price of accuracy, or of violations if accuracy is no target."""
         prices = (Prices(level, 0.0) if math.isinf(self.share)
                   else Prices(level * self.share, level))
         decisions = self.solved(prices, _ROUGHLY, _SWEEPS + 2 * self.stages)
         return self._table(decisions), decisions, prices
 
     def finally_at(self, prices: Prices) -> _Table:
-        """At prices, solved to the tolerance that the certificate states."""
+        """Return the table at prices, solved to the certificate's tolerance."""
         decisions = self.solved(prices, _FINALLY)
         return self._table(decisions), decisions, prices
 
@@ -239,7 +239,7 @@ class _InProportion:
         self.stages = stages_of(fleet.startup_s, fleet.interval_s)[0]
 
     def at(self, level: float) -> _Table:
-        """At a multiple of the workers that carry the load within the target."""
+        """Return the table with a multiple of the workers that just meet the target."""
         start = np.minimum(np.ceil(level * self.needed - 1e-9), self.fleet.most)
         keep = np.minimum(np.ceil(self.keep * level * self.needed - 1e-9), self.fleet.most)
         limits = np.stack([start, *[keep] * self.stages], axis=1).astype(np.int64)[:, None, :]
@@ -254,7 +254,7 @@ _Ranked = tuple[tuple[bool, float], Candidate, _Made]
 
 
 def _levels(dynamics: LoadDynamics, tables: FleetTables, fleet: ScaledFleet) -> FloatArray:
-    """Those of the dynamics, and of loads that were never met, as far as workers can follow."""
+    """Return the load levels of the dynamics, extended as far as workers can follow."""
     loads_qps = dynamics.levels_qps
     step = max(float(loads_qps[1] / loads_qps[0]), _BEYOND_STEP)
     most = math.floor(math.log(_BEYOND) / math.log(step))
@@ -268,7 +268,7 @@ def _table_of(
     levels: FloatArray, thresholds: NDArray[np.int64], dynamics: LoadDynamics, fleet: ScaledFleet,
     window: int = 1,
 ) -> ScalingTable:
-    """The scaling table of thresholds, shape (L, B, d+1)."""
+    """Build a scaling table from thresholds, shape (L, B, d+1)."""
     return ScalingTable(
         levels.tolist(), dynamics.trends.tolist(), thresholds.tolist(),
         Anticipation(dynamics.smoothing, dynamics.forecast_error(), window),
@@ -280,7 +280,7 @@ def _ways(
     times: FloatArray, loads: FloatArray, tables: FleetTables, target: Targets | Prices,
     fleet: ScaledFleet, duration_s: float,
 ) -> Iterator[_Made]:
-    """All ways to make tables, each by one number that raises cost and quality."""
+    """Yield the table makers, each with one parameter that raises cost and quality."""
     aim: float | None = None
     shapes: tuple[tuple[float, float], ...] = _LINEAR
     if isinstance(target, Targets):
@@ -302,7 +302,7 @@ def choose_policy(
     duration_s: float, seed: int = 0, forecast: Forecast | None = None,
     on_play: Callable[[], object] | None = None,
 ) -> Candidate:
-    """The cheapest scaling table on a part of a trace: that meets a target, or at prices.
+    """Choose the cheapest scaling table on a trace that meets a target, or at prices.
 
     Parameters
     ----------
@@ -336,7 +336,7 @@ def choose_policy(
 
 @dataclass(frozen=True, eq=False)
 class _Fitted:
-    """The part of a trace that is fitted, and how tables are tried on it.
+    """Fitted part of a trace on which candidate tables are simulated.
 
     With a forecast the thresholds of tables are those that count while it is believed; else those
     of ``base`` count.
@@ -355,7 +355,7 @@ class _Fitted:
     forecast: Forecast | None = None
 
     def cheapest(self, ways: Iterable[_Made]) -> Candidate:
-        """The cheapest: at the prices, or that meets the target; refused where none does."""
+        """Return the cheapest candidate; refuse a target that none meets."""
         if isinstance(self.target, Prices):
             return self._cheapest_at(self.target, ways)
         return self._cheapest_that_meets(self.target, ways)
@@ -421,7 +421,7 @@ class _Fitted:
         return Candidate(table, prices, make.dynamics, decisions, real)
 
     def steered(self, target: Targets, ranked: _Ranked) -> _Ranked | None:
-        """The same, steered at the accuracy with which the target is met."""
+        """Return the candidate steered at the accuracy that meets the target."""
         _, candidate, make = ranked
         aim = target.min_effective_accuracy
         # Workers that come after more than half of that time come too late to make up for it.
@@ -447,7 +447,7 @@ class _Fitted:
         return best
 
     def caution(self, table: ScalingTable) -> float:
-        """By how much a table counts as dearer since it follows the load less, or never steers."""
+        """Return the cost factor for tables that follow the load less or never steer."""
         steers = table.steering is not None or self.base is not None
         return self._followed(table) * (1.0 if steers else 1.0 + _DRIFT)
 
@@ -458,7 +458,7 @@ class _Fitted:
         return 1.0 + _CAUTION * (1.0 - min(max(followed, 0.0), 1.0))
 
     def whole(self, table: ScalingTable) -> ScalingTable:
-        """A table as it is played."""
+        """Return the table in the form in which it is simulated."""
         base, forecast = self.base, self.forecast
         if base is None or forecast is None:
             return table
@@ -466,7 +466,7 @@ class _Fitted:
                                  forecast_error=forecast.error)
 
     def delivered(self, table: ScalingTable) -> tuple[Delivered, Delivered]:
-        """The figures of a run, and those that many such runs surely have."""
+        """Simulate a table; return its figures and their cautious bounds."""
         table = self.whole(table)
         run = play(self.times, self.played, TableRule(table), FleetTerms(
             **asdict(self.fleet), start=self.start(table), duration_s=self.duration_s,
@@ -481,13 +481,13 @@ class _Fitted:
             effective_accuracy=run.effective_accuracy - reach * float(worth.std()))
 
     def expected(self, table: ScalingTable) -> Delivered:
-        """By the promises of the decision tables alone."""
+        """Estimate a table's figures from the expectations of the decision tables."""
         table = self.whole(table)
         return expected_run(self.loads, ScalingControl(table), self.tables, self.fleet,
                             self.start(table), self.forecast)
 
     def start(self, table: ScalingTable) -> int:
-        """Workers at the beginning."""
+        """Return the number of workers at the start."""
         return table.wanted(float(self.loads.mean()), 0, 0)
 
 
@@ -501,14 +501,14 @@ class _Search:
         self.tried: dict[bool, float] = {}  # expected accuracy of the last that met it, or not
 
     def rounds(self) -> Iterator[tuple[Delivered, _Table]]:
-        """What is to be played; tell :meth:`learn` after each."""
+        """Yield the tables to simulate; pass the figures of each to :meth:`learn`."""
         for _ in range(_CORRECTIONS):
             yield self._cheapest()
             if self.done:
                 return
 
     def learn(self, expected: Delivered, real: Delivered) -> None:
-        """Shift the aim by what the expected figures were off."""
+        """Correct the aim by the error of the expected figures."""
         target, aim = self.target, self.aim
         ratio = max(real.violation_rate, 1e-9) / max(target.max_violation, 1e-9)
         least = target.min_effective_accuracy
@@ -526,7 +526,7 @@ class _Search:
             min_effective_accuracy=None if least is None else min(max(aimed, 1e-9), 1.0))
 
     def _cheapest(self) -> tuple[Delivered, _Table]:
-        """By bisection of the level, whose logarithm is halved."""
+        """Find the cheapest table by bisection of the logarithm of the level."""
         low, high = self.between
         best = self._at(high)
         while high > low * _STEP:
@@ -546,6 +546,6 @@ class _Search:
 
 
 def _short(target: Targets, real: Delivered) -> float:
-    """How far figures are from the target."""
+    """Return the distance of figures from the target."""
     return (max(real.violation_rate - target.max_violation, 0.0)
             + max((target.min_effective_accuracy or 0.0) - real.effective_accuracy, 0.0))

@@ -30,7 +30,7 @@ def scaling_document(
     chosen: Candidate, tables: FleetTables, promised: Promise, target: Targets | Prices,
     fleet: ScaledFleet,
 ) -> dict[str, Any]:
-    """A scaling policy as plain JSON values."""
+    """Return a scaling policy as plain JSON values."""
     table, dynamics = chosen.table, chosen.dynamics
     prices = target if isinstance(target, Prices) else chosen.prices
     figures = ("workers", "violation_rate", "effective_accuracy",
@@ -75,7 +75,7 @@ def scaling_document(
 
 @dataclass(frozen=True, eq=False)
 class SavedScaling:
-    """A scaling policy and what it was made for, read from its folder."""
+    """Scaling policy and its settings, read from its folder."""
 
     table: ScalingTable
     played: DecisionTables
@@ -85,7 +85,7 @@ class SavedScaling:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> SavedScaling:
-        """What lies in a folder, or in that of a file."""
+        """Load a scaling policy from its folder or its file."""
         file = Path(path) / SCALING_NAME if Path(path).is_dir() else Path(path)
         table, stated = validate_scaling(file)
         sets: dict[str, list[Policy]] = {}
@@ -103,7 +103,7 @@ class SavedScaling:
 
 
 def _asked(stated: ScalingFile) -> Targets | Prices:
-    """The target or the prices that a policy was made for."""
+    """Return the target or the prices of a policy."""
     if stated.target is not None:
         return Targets(stated.target.max_violation, None, stated.target.min_effective_accuracy)
     assert stated.prices is not None  # checked when the file was read
@@ -132,7 +132,7 @@ def check_new(folder: str | os.PathLike[str]) -> None:
 
 
 def validate_scaling(path: str | os.PathLike[str]) -> tuple[ScalingTable, ScalingFile]:
-    """The scaling table in a file and all that the file states, its folders checked too."""
+    """Read and check a scaling policy's file and its folders."""
     document = read_json(path)
     table = ScalingTable.from_document(document, str(path))
     stated = ScalingFile.from_fields(Fields(document, str(path)))

@@ -1,4 +1,4 @@
-"""What a run costs and delivers, and prices of what it falls short of."""
+"""Cost and delivered quality of a run, and prices for shortfalls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ in the tolerances of the solvers."""
 
 
 class Delivered(NamedTuple):
-    """What a run costs and delivers, and for how many requests."""
+    """Cost and delivered quality of a run, with its number of requests."""
 
     worker_s: float
     violation_rate: float
@@ -25,13 +25,13 @@ class Delivered(NamedTuple):
 
     @classmethod
     def of(cls, run: ScaledRun) -> Delivered:
-        """The figures of a run that was played."""
+        """Return the figures of a simulated run."""
         return cls(float(run.worker_s), float(run.violation_rate), float(run.effective_accuracy),
                    int(run.requests))
 
 
 def meets(run: ScaledRun | Delivered | Expectations, target: Targets) -> bool:
-    """Whether a run delivers what is asked for."""
+    """Return whether a run meets the target."""
     in_time = 1.0 - run.violation_rate
     return target.met(run.effective_accuracy / in_time if in_time else 0.0, run.violation_rate)
 
@@ -50,10 +50,10 @@ class Prices:
         check_not_negative("not a price", violation=self.violation, accuracy=self.accuracy)
 
     def of_request(self, violation_rate: float, missed: float) -> float:
-        """Worker-seconds that a request costs beside its work, in the mean."""
+        """Return a request's mean cost of violations and missed accuracy, in worker-seconds."""
         return self.violation * violation_rate + self.accuracy * missed
 
     def total(self, run: Delivered, best_accuracy: float) -> float:
-        """Worker-seconds of a run, with violations and missed accuracy at their prices."""
+        """Return a run's cost in worker-seconds, with violations and missed accuracy priced."""
         return run.worker_s + run.requests * self.of_request(
             run.violation_rate, best_accuracy - run.effective_accuracy)

@@ -1,4 +1,4 @@
-"""What a scaling policy promises where the load follows the fitted dynamics.
+"""Expected cost and quality of a scaling policy on loads drawn from its dynamics.
 
 Half an hour of such a load may be high or low, so a mean over a few runs says little. Many loads
 are therefore drawn, each with its mirror image (antithetic variates), and what they cost and
@@ -42,7 +42,7 @@ _MOST_REQUESTS = 2e6
 
 @dataclass(frozen=True, slots=True)
 class PromisedFigure:
-    """A figure over runs of the same length."""
+    """Mean of a figure over runs of equal length, with its confidence interval."""
 
     mean: float
     half_width: float  # of the interval in which the mean of many runs lies
@@ -52,7 +52,7 @@ class PromisedFigure:
 
     @classmethod
     def of(cls, expected: FloatArray, off: FloatArray) -> PromisedFigure:
-        """Of figures that are expected on many loads, and what played ones differ by on a few.
+        """Combine expectations on many loads with the errors of a few simulated runs.
 
         Figures are not negative. The mean's interval is by Welch's t. Another run differs from
         the mean as one of the expected figures and one of the differences do together: by their
@@ -83,7 +83,7 @@ class PromisedFigure:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What a scaling policy promises where the load follows the fitted dynamics.
+    """Expected figures of a scaling policy on loads drawn from its dynamics.
 
     Whether it meets a target is asked of the means, and is clear where the intervals agree.
     """
@@ -108,7 +108,7 @@ class Promise:
         return any(margin + ROUNDING < -half for margin, half in self._margins(target))
 
     def _margins(self, target: Targets) -> list[tuple[float, float]]:
-        """By how much each part of the target is met, and half of the interval."""
+        """Return the margin to each part of the target and the half width of its interval."""
         late, accuracy = self.violation_rate, self.effective_accuracy
         margins = [(target.max_violation - late.mean, late.half_width)]
         if target.min_effective_accuracy is not None:
@@ -119,7 +119,7 @@ class Promise:
 def drawn_arrivals(
     dynamics: LoadDynamics, intervals: int, rng: np.random.Generator, *, mirrored: bool = False
 ) -> tuple[FloatArray, float]:
-    """Poisson arrivals of a load that follows the dynamics, in ms, and its first load in QPS."""
+    """Draw Poisson arrivals of a sampled load; return times in ms and the first load in QPS."""
     loads = dynamics.sample(intervals, rng, mirrored=mirrored)
     step_ms = 1000.0 * dynamics.interval_s
     trace = RateTrace(step_ms * np.arange(intervals), loads, step_ms * intervals)
@@ -147,7 +147,7 @@ class _Runs:
         return self.run_s * math.exp(self.dynamics.mean_log_qps)
 
     def expected(self, rng: np.random.Generator, mirrored: bool) -> tuple[float, ...]:
-        """By the promises of the decision tables, on other loads."""
+        """Estimate the figures on another load from the expectations of the decision tables."""
         loads = self.dynamics.sample(self.intervals, rng, mirrored=mirrored)
         seconds = self.dynamics.interval_s
         return self._expected(rng.poisson(loads * seconds) / seconds, float(loads[0]))
@@ -157,7 +157,7 @@ class _Runs:
             loads, ScalingControl(self.table), self.tables, self.fleet, self._start(first_qps)))
 
     def off(self, played: DecisionTables, rng: np.random.Generator) -> FloatArray:
-        """By how much a played run differs from what is expected on the same load."""
+        """Return simulated minus expected figures on one load."""
         arrivals, first_qps = drawn_arrivals(self.dynamics, self.intervals, rng)
         run = play(arrivals, played, TableRule(self.table), FleetTerms(
             **asdict(self.fleet), start=self._start(first_qps), duration_s=self.run_s,
@@ -178,7 +178,7 @@ def promise(
     intervals: int, seed: int, target: Targets | Prices,
     on_play: Callable[[], object] | None = None,
 ) -> Promise:
-    """What a scaling table costs and delivers on loads drawn from its dynamics.
+    """Estimate cost and quality of a scaling table on loads drawn from its dynamics.
 
     Parameters
     ----------

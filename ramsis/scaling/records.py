@@ -31,7 +31,7 @@ _FOLDER: Schema = {"type": "string", "pattern": "^[^\\\\]+$"}
 
 
 def _folder(item: Fields, key: str) -> str:
-    """The name of a folder, with / whatever the system writes."""
+    """Return a folder name with forward slashes."""
     name = item.text(key)
     if "\\" in name:
         raise item.refusal(key, "not the name of a folder", value=name, allowed="names with /")
@@ -49,7 +49,7 @@ class TablesFolder(WrittenRecord):
 
 @dataclass(frozen=True)
 class Target(WrittenRecord):
-    """What a policy was made to meet."""
+    """Target of a scaling policy."""
 
     max_violation: Fraction
     min_effective_accuracy: Fraction | None
@@ -86,7 +86,7 @@ class StatedEstimate(WrittenRecord):
 
 @dataclass(frozen=True)
 class StatedPromise(WrittenRecord):
-    """What a policy delivers in runs of its dynamics."""
+    """Figures of a scaling policy on loads drawn from its dynamics."""
 
     workers: StatedEstimate
     violation_rate: StatedEstimate
@@ -154,7 +154,7 @@ class ScalingFile(WrittenRecord):
 
     @classmethod
     def schema(cls) -> dict[str, Any]:
-        """The JSON schema; without a target there are prices, and a cost is promised."""
+        """Return the JSON schema; without a target, prices and an expected cost are required."""
         schema = schema_of(cls)
         return {**schema, "required": [*schema["required"], *_STATED],
                 "if": {"properties": {"target": {"type": "null"}}},

@@ -1,4 +1,4 @@
-"""What decides how many workers there are: a scaling rule, and what it sees when it is asked.
+"""Scaling rules and the observations that they decide on.
 
 A fleet has between ``least`` and ``most`` workers. Every ``interval_s`` a rule sees the fleet and
 says how many workers it wants. Where it wants more than are active and starting, the missing ones
@@ -15,7 +15,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a rule sees at a decision."""
+    """Observation of a scaling rule at a decision."""
 
     time_s: float  # since the run began, >= 0
     load_qps: float  # arrivals per second of the interval that has just ended
@@ -37,5 +37,5 @@ class ScalingRule(Protocol):
     """Decides how many workers there should be."""
 
     def wanted(self, seen: Observation) -> int:
-        """Workers that should be active or starting; the fleet keeps to its least and most."""
+        """Return the desired number of workers; the fleet clips it to its limits."""
         ...

@@ -41,19 +41,19 @@ _ROUNDING = 1e-9  # of a quotient that is rounded up, and of times that are adde
 
 
 class Static:
-    """Always the same number of workers, >= 1."""
+    """Constant number of workers, >= 1."""
 
     def __init__(self, workers: int) -> None:
         self.workers = int(_at_least("workers", workers, 1))
 
     def wanted(self, seen: Observation) -> int:
-        """The number."""
+        """Return the constant number."""
         return self.workers
 
 
 @dataclass(eq=False, kw_only=True)
 class _Stabilised(ABC):
-    """What a HorizontalPodAutoscaler makes of a desired number: stabilisation, then policies."""
+    """HorizontalPodAutoscaler behaviour: stabilisation window, then scaling policies."""
 
     tolerance: float = 0.1
     sync_s: float = 15.0
@@ -74,7 +74,7 @@ class _Stabilised(ABC):
 
     @abstractmethod
     def desired(self, seen: Observation) -> int:
-        """Before stabilisation and policies."""
+        """Return the desired workers before stabilisation and scaling policies are applied."""
 
     def _decide(self, seen: Observation) -> int:
         time_s, current, desired = seen.time_s, seen.active + seen.starting, self.desired(seen)
@@ -144,11 +144,11 @@ class Hpa(_Stabilised):
         super().__post_init__()
 
     def wanted(self, seen: Observation) -> int:
-        """By its last synchronisation."""
+        """Return the workers desired at the last synchronisation."""
         return self._every.last(seen, self._decide)
 
     def desired(self, seen: Observation) -> int:
-        """Before stabilisation and policies."""
+        """Return the desired workers before stabilisation and scaling policies are applied."""
         ready, current = seen.active, seen.active + seen.starting
         if ready == 0:
             return current
@@ -207,7 +207,7 @@ class Keda(_Stabilised):
         self._active_s = 0.0
 
     def wanted(self, seen: Observation) -> int:
-        """By its last synchronisation, and none after the cooldown."""
+        """Return the workers desired at the last synchronisation, or zero after the cooldown."""
         polled = self._polled
         if polled is None or seen.time_s - polled.time_s >= self.polling_s - _ROUNDING:
             self._polled = seen
@@ -218,7 +218,7 @@ class Keda(_Stabilised):
         return max(self._every.last(seen, self._decide), 1)
 
     def desired(self, seen: Observation) -> int:
-        """Before stabilisation and policies."""
+        """Return the desired workers before stabilisation and scaling policies are applied."""
         polled = (self._polled if self.cached else None) or seen
         current = seen.active + seen.starting
         return max(self._by(value, threshold, current) for value, threshold in (
@@ -271,7 +271,7 @@ class RayServe:
         self._since: tuple[int, float] = 0, 0.0
 
     def wanted(self, seen: Observation) -> int:
-        """After the delays."""
+        """Return the desired workers after upscale and downscale delays."""
         target = seen.active + seen.starting
         desired = self.desired(seen)
         way = (desired > target) - (desired < target)
@@ -284,7 +284,7 @@ class RayServe:
         return target
 
     def desired(self, seen: Observation) -> int:
-        """Before the delays."""
+        """Return the desired workers before upscale and downscale delays."""
         _forget(self._ongoing, seen.time_s - self.look_back_s)
         self._ongoing.append((seen.time_s, seen.queued + seen.in_service))
         if seen.active == 0:
@@ -350,7 +350,7 @@ class Wva:
         self._loads: deque[tuple[float, float]] = deque()
 
     def wanted(self, seen: Observation) -> int:
-        """By its last decision, but for the tolerance."""
+        """Return the last decision; the current workers if the change is within the tolerance."""
         _forget(self._loads, seen.time_s - self.load_s)
         self._loads.append((seen.time_s, seen.load_qps))
         desired, current = self.every.last(seen, self._decide), seen.active + seen.starting
@@ -362,7 +362,7 @@ class Wva:
         return max(_ceil(load_qps / self.throughput_qps), 1)
 
     def mean_s(self, load_qps: float) -> tuple[float, float]:
-        """Mean time in the system of requests that find room, and throughput, at a load > 0."""
+        """Return mean time in system of accepted requests and throughput at a load > 0."""
         weight = np.cumsum(np.log(load_qps / self.rates_qps))
         states = np.exp(np.append(0.0, weight) - max(weight.max(), 0.0))
         states /= states.sum()
@@ -370,7 +370,7 @@ class Wva:
         return float(states @ np.arange(len(states))) / throughput, throughput
 
     def _largest(self, target_s: float) -> float:
-        """Throughput at the highest load with a mean time within the target."""
+        """Return the throughput at the highest load whose mean time meets the target."""
         low, high = 0.0, float(self.rates_qps.max())
         if self.mean_s(high)[0] <= target_s:
             return self.mean_s(high)[1]
@@ -425,7 +425,7 @@ class Dynamo:
         self._since: list[float] = []
 
     def wanted(self, seen: Observation) -> int:
-        """By its last adjustment."""
+        """Return the workers of the last adjustment."""
         self._since.append(seen.load_qps)
         return self.every.last(seen, self._decide)
 
@@ -444,7 +444,7 @@ class _Every:
         self._wanted: int | None = None
 
     def last(self, seen: Observation, decide: Callable[[Observation], int]) -> int:
-        """What is wanted; before the first decision the workers that there are."""
+        """Return the last decision; before the first one, the current number of workers."""
         if seen.time_s - self._time_s >= self.period_s - _ROUNDING:
             self._time_s, self._wanted = seen.time_s, decide(seen)
         return seen.active + seen.starting if self._wanted is None else self._wanted
@@ -489,7 +489,7 @@ def tunable(name: str) -> list[dict[str, Any]]:
 
 
 def made(name: str, parameters: Mapping[str, Any], **defaults: float) -> ScalingRule:
-    """A rule for one run.
+    """Create a scaling rule for one run.
 
     Parameters
     ----------
@@ -531,7 +531,7 @@ def rule_of(
 
 
 def _kind(name: str, error: type[RamsisError]) -> type[Any]:
-    """What makes a rule."""
+    """Return the class of a scaling rule."""
     if name in RULES:
         return RULES[name]
     if ":" not in name:
@@ -549,12 +549,12 @@ def _unknown(name: str, error: type[RamsisError]) -> RamsisError:
 
 
 def _ceil(value: float) -> int:
-    """Rounded up, but for what rounding has added."""
+    """Round up, ignoring rounding errors."""
     return math.ceil(value - _ROUNDING * max(abs(value), 1.0))
 
 
 def _forget(seen: deque[Any], until_s: float) -> None:
-    """Take out what is not younger."""
+    """Remove observations that are older than the window."""
     while seen and seen[0][0] <= until_s + _ROUNDING:
         seen.popleft()
 

@@ -106,11 +106,11 @@ class Study:
         return self.tables.known(self.slo_ms, self.target)
 
     def fleet(self, startup_s: float) -> ScaledFleet:
-        """The fleet at a start-up time."""
+        """Return the fleet at a start-up time."""
         return ScaledFleet(self.slo_ms, startup_s, self.interval_s, self.least, self.tables.most)
 
     def comparison(self, startup_s: float) -> Comparison:
-        """What all are compared on."""
+        """Return the comparison on both halves of the trace."""
         fleet = self.fleet(startup_s)
         fit, held_out = (self._half(at, startup_s) for at in (0.0, self.half_s))
         return Comparison(self.played, self.target, fleet, fit, held_out,
@@ -122,7 +122,7 @@ class Study:
 
     def chosen(self, startup_s: float, on_play: Callable[[], object] | None = None,
                aim: Targets | None = None) -> Candidate:
-        """The policy, chosen on the first half; for another aim than the target, if given."""
+        """Choose the policy on the first half, for the target or another aim."""
         fit = self._half(0.0, startup_s)
         return choose_policy(fit.arrival_ms, self.tables, aim or self.target,
                              self.fleet(startup_s), duration_s=self.half_s, seed=self.seed,
@@ -137,7 +137,7 @@ class Study:
 
     def kept(self, startup_s: float, on_play: Callable[[], object] | None = None
              ) -> tuple[Candidate, Promise]:
-        """The policy, chosen on the first half so that its promise meets the target, too.
+        """Choose the policy on the first half so that its expected figures meet the target, too.
 
         The first half is one course of the load, and may be a kind one. Where the promise, over
         many courses, misses the target, a policy is chosen for a stricter one.
@@ -170,7 +170,7 @@ class Study:
             allowed="more workers at most, a shorter start-up, or another target")
 
     def bound(self, startup_s: float) -> WorkerSecondsBound:
-        """The worker-seconds without which no scheduler meets the target on the second half."""
+        """Return the lower bound of worker-seconds for the target on the second half."""
         assert isinstance(self.target, Targets)
         return fewest_worker_seconds(
             *self._bounded(startup_s), replace(
@@ -178,7 +178,7 @@ class Study:
                 min_effective_accuracy=self.target.min_effective_accuracy))
 
     def least_cost(self, startup_s: float) -> float:
-        """What no scheduler costs less than on the second half, in worker-seconds."""
+        """Return the lower bound of any scheduler's cost on the second half, in worker-seconds."""
         assert isinstance(self.target, Prices)
         return least_cost(*self._bounded(startup_s), self._terms(startup_s),
                           violation_worker_s=self.target.violation,
@@ -198,7 +198,7 @@ class Study:
 
 
 def _stricter(aim: Targets, target: Targets, result: Promise) -> Targets:
-    """An aim that makes up for what a promise misses of the target."""
+    """Return a stricter aim that compensates for how far a promise misses the target."""
     late, least = result.violation_rate.mean, target.min_effective_accuracy
     if late > target.max_violation:
         share = max(min(target.max_violation / late, _STRICTER), _STRICTEST)

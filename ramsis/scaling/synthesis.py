@@ -58,7 +58,7 @@ class FleetTables:
         return tuple(sorted(self.policies))
 
     def size(self, workers: int) -> int:
-        """The number whose policies so many workers play."""
+        """Return the number of workers whose policies are used."""
         return max((size for size in self.sizes if size <= workers), default=self.sizes[0])
 
     def batch_rate_qps(self, slo_ms: float, target: Targets | Prices) -> float:
@@ -84,17 +84,17 @@ class FleetTables:
         return float(max(rate[good].max(initial=0.0), mixed.max(initial=0.0)))
 
     def known(self, slo_ms: float, target: Targets | Prices) -> dict[str, float]:
-        """What rules are told of a worker."""
+        """Return the parameters of rules that follow from a worker's capacity."""
         return {"rate_per_worker_qps": float(self.largest_qps),
                 "batch_rate_qps": self.batch_rate_qps(slo_ms, target)}
 
     def for_fleet(self) -> DecisionTables:
-        """The tables of each number of active workers."""
+        """Return the decision tables of each number of active workers."""
         return DecisionTables.of({workers: resized(self.policies[self.size(workers)], workers)
                                   for workers in range(1, self.most + 1)})
 
     def steering(self, accuracy: float, requests: float) -> Steering | None:
-        """At an accuracy, by what the middle number of workers delivers; None where it is one."""
+        """Return the steering at an accuracy; None where the middle number of workers is one."""
         accuracies, loads = list[float](), list[float]()
         for policy, load in zip(self.policies[self.sizes[len(self.sizes) // 2]],
                                 self.load_qps.tolist(), strict=True):
@@ -106,7 +106,7 @@ class FleetTables:
                 else None)
 
     def delivered(self, load_qps: FloatArray, workers: int) -> tuple[FloatArray, FloatArray]:
-        """Effective accuracy and violation rate of workers under loads, by the promises.
+        """Return expected effective accuracy and violation rate by load and workers.
 
         Beyond the capacity the share in time falls with the third power of the load, since what
         waits makes the next ones late.
@@ -123,13 +123,13 @@ class FleetTables:
 
 
 def resized(policies: Iterable[Policy], workers: int) -> list[Policy]:
-    """Return the policies for another number of workers, at the same load per worker."""
+    """Return the policies for another number of workers at an equal load per worker."""
     return [replace(policy, workers=workers, load_qps=policy.load_qps * workers / policy.workers)
             for policy in policies]
 
 
 def sizes_up_to(most: int, dispatch: str) -> list[int]:
-    """Numbers of workers that policies are made for, each at most a ratio above the one before.
+    """Return numbers of workers to generate policies for, in bounded geometric steps.
 
     >>> sizes_up_to(20, "round-robin")
     [1, 2, 3, 4, 5, 6, 8, 10, 13, 17]
@@ -205,7 +205,7 @@ def _capacity(profile: ProfileSet, settings: SynthesisSettings) -> float:
 def _cheapest_load(
     profile: ProfileSet, settings: SynthesisSettings, prices: Prices
 ) -> tuple[float, float]:
-    """The load of a worker at which a request costs least, and what its fastest model can do."""
+    """Return the load per worker with the least cost per request, and the capacity."""
     from scipy.optimize import minimize_scalar  # which takes long to load
 
     capacity, best = _capacity(profile, settings), max(model.accuracy for model in profile.models)
@@ -225,7 +225,7 @@ def _cheapest_load(
 def _largest_load(
     profile: ProfileSet, settings: SynthesisSettings, target: Targets
 ) -> tuple[float, float]:
-    """The largest load of a worker that meets the target, and what its fastest model can do."""
+    """Return the largest load per worker within the target, and the fastest model's capacity."""
 
     def promised(load_qps: float) -> tuple[bool, Policy]:
         policy = generate_policy(profile, load_qps * settings.workers, settings)
@@ -254,7 +254,7 @@ def _largest_load(
 
 
 def _loads(lowest: float, largest: float, highest: float, levels: int) -> FloatArray:
-    """Loads of a worker: half of them around the largest that meets the target."""
+    """Return loads per worker, half of them around the largest that meets the target."""
     near = max(levels // 2, 2)
     ends = [min(max(share * largest, lowest), highest) for share in (0.6, 1.5)]
     below = max((levels - near) // 2, 1)

@@ -25,7 +25,7 @@ def tune(
     defaults: Mapping[str, float] | None = None,
     grid: Iterable[Mapping[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """The cheapest parameters of a rule on a trace: that meet a target, or at prices.
+    """Find a rule's cheapest parameters on a trace that meet a target, or at prices.
 
     The rule's defaults are among those tried, so that tuning ends no worse than it began. If none
     meet the target, those with the fewest violations, and the best effective accuracy among them.

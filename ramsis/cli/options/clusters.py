@@ -17,7 +17,7 @@ from ramsis.profiles import ProfileSet
 def profiles_of(
     profile_names: ByType[str], models: Sequence[str] | None, overhead_ms: float = 0.0
 ) -> dict[str, ProfileSet]:
-    """The profiles that an option names, by file, with an overhead.
+    """Read the profiles that ``--profiles`` names, with the overhead added; return them by file.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def cluster_of(
     profile_names: ByType[str], classes: tuple[SloClass, ...], workers: ByType[int],
     models: Sequence[str] | None = None, overhead_ms: float = 0.0,
 ) -> Cluster:
-    """The cluster that the options name, its profiles read as :func:`profiles_of` does."""
+    """Return the cluster that the options describe; profiles are read by :func:`profiles_of`."""
     @cache  # read once the names are known to fit
     def read() -> dict[str, ProfileSet]:
         return profiles_of(profile_names, models, overhead_ms)
@@ -65,7 +65,7 @@ def cluster_of(
 
 
 def cluster_terms(cluster: Cluster) -> dict[str, Any]:
-    """What rows say of a cluster."""
+    """Return the columns of a row that describe the cluster."""
     return {
         "workers": cluster.workers, "slo_ms": cluster.slo_ms,
         "worker_types": {worker_type.name: worker_type.count

@@ -1,4 +1,4 @@
-"""Commands whose help is short and in groups, and whose options may stand in a file.
+"""Commands with brief, grouped help whose options can also be set in a TOML file.
 
 ``--help`` of a command with many options shows those that most people need, each in its first
 clause; ``--help-all`` shows all. What is left out is accepted all the same, and may stand in the
@@ -55,7 +55,7 @@ _BRIEF_EXAMPLES = 2
 
 
 def nearest(word: str, words: Iterable[str]) -> str | None:
-    """The known word that a wrong one most likely stands for; None where none is near.
+    """Return the word that is closest to a misspelt one; None where none is close.
 
     >>> nearest("genrate", ["generate", "verify"])
     'generate'
@@ -86,13 +86,13 @@ def refuse_options(names: Collection[str], why: str) -> None:
 
 
 def allow_options(names: Collection[str], why: str) -> None:
-    """As :func:`refuse_options`, of all but these."""
+    """Refuse every option that was passed and is not listed, as :func:`refuse_options` does."""
     allowed = {param.name or "" for param in click.get_current_context().command.params}
     refuse_options(allowed.difference(names), why)
 
 
 def by_option(message: str, options: Collection[str]) -> str:
-    """A message about an argument, with the name of its option where it is one of these.
+    """Put the option's name in front of an error message about one of these arguments.
 
     >>> by_option("max_queue: not a number in range", ["--max-queue"])
     '--max-queue: not a number in range'
@@ -108,7 +108,7 @@ def by_option(message: str, options: Collection[str]) -> str:
 
 
 def _examples(text: str) -> list[str]:
-    """The examples of a help text, each with the lines that it goes on in."""
+    """Return the examples of a help text, each with its continuation lines."""
     block = text.partition(_EXAMPLES)[2]
     return re.findall(r"^ *\$ (?:.*\\\n)*.*$", block, re.M)
 
@@ -127,17 +127,17 @@ class Command(click.Command):
         self.more = frozenset(more)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """The options, with ``--settings`` and ``--help-all`` where there are more than a few."""
+        """Return the parameters; long commands also get ``--settings`` and ``--help-all``."""
         params = super().get_params(ctx)
         return [*params[:-1], _SETTINGS, params[-1], _HELP_ALL] if self.more else params
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the command line; what is refused is named as the option that said it."""
+        """Parse the command line; errors name the option that caused them."""
         with self._naming_options():
             return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run it; what is refused is named as the option that said it."""
+        """Run the command; errors name the option that caused them."""
         with self._naming_options():
             return super().invoke(ctx)
 
@@ -151,7 +151,7 @@ class Command(click.Command):
             raise
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """What the command does; in short the first paragraph and two examples."""
+        """Write the command's description; brief help has the first paragraph and two examples."""
         text = inspect.cleandoc(self.help or "")
         if self._brief(ctx):
             examples = _examples(text)
@@ -163,7 +163,7 @@ class Command(click.Command):
             formatter.write_text(text)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options, below a heading each group."""
+        """Write the options, grouped under headings."""
         brief = self._brief(ctx)
         groups: dict[str, list[tuple[str, str]]] = {heading: [] for heading in _GROUPS}
         groups["Options"] = []
@@ -192,14 +192,14 @@ class Command(click.Command):
 
 
 class CommandGroup(click.Group):
-    """Commands of which a misspelt one is answered with the nearest."""
+    """Command group that suggests the closest command for a misspelt one."""
 
     command_class = Command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the first word names."""
+        """Return the command that the first argument names."""
         if self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
             near = self._nearest(ctx, args[0])
             raise click.UsageError(f"No such command {args[0]!r}."
@@ -222,7 +222,7 @@ class CommandGroup(click.Group):
 
 
 def _first_clause(text: str) -> str:
-    """A help text up to its first semicolon or full stop, with the default behind it."""
+    """Return a help text up to its first semicolon or full stop, followed by the default."""
     description, bracket, defaults_text = text.partition("  [")
     clause = re.split(r"; |\. ", description, maxsplit=1)[0].rstrip(".")
     return f"{clause}.{bracket}{defaults_text}"
@@ -245,7 +245,7 @@ def _read_settings(ctx: click.Context, option: click.Parameter, path: str | None
 def _defaults(
     command: click.Command, document: Mapping[str, Any], path: str
 ) -> Iterator[tuple[str, Any]]:
-    """Value of each option that a file sets, by the name of its parameter."""
+    """Yield parameter name and value of each option that a settings file sets."""
     options = {name.lstrip("-"): option
                for option in command.params if isinstance(option, click.Option)
                and not option.hidden for name in option.opts if name.startswith("--")}
@@ -264,7 +264,7 @@ def _defaults(
 
 
 def _value(option: click.Option, value: Any, where: str) -> Any:
-    """A value of TOML as the command line would have it; None for a flag that is not set."""
+    """Convert a TOML value to its command-line form; None for a flag that is off."""
     if option.is_flag:
         if not isinstance(value, bool):
             raise InputFileError("not a flag", where=where, value=value, allowed="true or false")

@@ -19,7 +19,7 @@ _Command = Callable[..., Any]
 
 
 def compared_options(type_: click.ParamType[Any], help_: str) -> Callable[[_Command], _Command]:
-    """``--dispatch`` and ``--scheduler``.
+    """Add ``--dispatch`` and ``--scheduler`` to a command that compares schedulers.
 
     The command gets ``schedulers``, a tuple of what ``type_`` makes of the names, and ``named``.
     Where there are no names, this is False and ``schedulers`` are :data:`BOTH`.

@@ -63,7 +63,7 @@ class NamedScheduler:
 
     @classmethod
     def of(cls, text: str) -> NamedScheduler:
-        """What a text stands for on a fleet; InvalidValueError if it is none."""
+        """Parse a scheduler's name for a fleet."""
         from ramsis.synthesis.schedulers import fleet_scheduler
 
         return cls(text, fleet_scheduler(text))
@@ -96,7 +96,7 @@ class Word(_ParamType):
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem[Any]]:
-        """Complete a word in a shell; names go before files."""
+        """Complete a word in a shell, names before files."""
         names = [CompletionItem(name) for name in (self._known() if self._known else ())
                  if name.startswith(incomplete)]
         return names or [CompletionItem(incomplete, type="file")] * self._files
@@ -104,7 +104,7 @@ class Word(_ParamType):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Any:
-        """The object that a text stands for; an object, such as a default, is taken as it is."""
+        """Convert a text to the object that it names; other objects are returned unchanged."""
         if not isinstance(value, str):
             return value
         return self._parse(value, param.opts[0] if param is not None else self.name)
@@ -138,7 +138,7 @@ class OutFolder(click.Path):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Any:
-        """The path."""
+        """Refuse an empty name, and return the path."""
         _check_name(value, "folder", param)
         return super().convert(value, param, ctx)
 
@@ -151,7 +151,7 @@ class OutPlace(OutFolder):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Any:
-        """The path, or the URL as a text."""
+        """Return the path, or a URL as text."""
         if "://" not in str(value):
             return super().convert(value, param, ctx)
         require("fsspec", "store", "a URL", param.opts[0] if param is not None else "out")
@@ -169,7 +169,7 @@ class OutFile(click.Path):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Any:
-        """The path."""
+        """Check that the file can be written, and return its path."""
         _check_name(value, "file", param)
         try:
             if stat.S_ISDIR(os.stat(value).st_mode):
@@ -190,7 +190,7 @@ class FigureFile(OutFile):
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Any:
-        """The path."""
+        """Check the figure's file format, and return its path."""
         check_figure(value, param.opts[0] if param is not None else "plot")
         return super().convert(value, param, ctx)
 
@@ -214,7 +214,7 @@ def _arrivals(text: str, where: str) -> Arrivals:
 
 
 def _numbers(text: str, where: str) -> ByType[float]:
-    """A number > 0 for each worker type."""
+    """Parse one number > 0 per worker type."""
     by_name = by_type(text, where)
     if not by_name:
         raise not_by_type(text, where)
@@ -242,7 +242,7 @@ def _positives(text: str, where: str) -> tuple[float, ...]:
 
 
 def _limits(text: str, where: str) -> ByType[int]:
-    """A number of workers >= 1 for each worker type."""
+    """Parse one number of workers >= 1 per worker type."""
     limits = _numbers(text, where).values
     for name, number in limits.items():
         if not number.is_integer() or number < 1:
@@ -267,7 +267,7 @@ def _models(text: str, where: str) -> list[str]:
 
 
 def _batches(text: str, where: str) -> tuple[int, ...]:
-    """Batch sizes: ``4``, ``from:to``, ``from:to:step``, and several of these."""
+    """Parse batch sizes: ``4``, ``from:to``, ``from:to:step``, or several of these."""
     from ramsis.profiles.values import MAX_BATCH  # imported here as it takes long
 
     sizes: set[int] = set()

@@ -1,4 +1,4 @@
-"""The options that say what policies are made for, as one argument of a command."""
+"""Options that describe the policies to generate, passed to a command as one argument."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ service_option = _OPTIONS["service"]
 
 
 def policy_options(*names: str) -> Callable[[_Command], _Command]:
-    """``--dispatch`` and the options of these names, in this order; all of them without a name.
+    """Add ``--dispatch`` and the named options in this order; all of them without a name.
 
     The command gets them as ``settings``, the mapping that :class:`ramsis.SynthesisSettings`
     takes besides SLO and workers.

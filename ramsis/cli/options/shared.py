@@ -27,7 +27,7 @@ _Command = Callable[..., Any]
 def setting_option(
     cls: type, name: str, type_: click.ParamType[Any] | None = None, *, option: str = ""
 ) -> Callable[[_Command], _Command]:
-    """The option of a setting that a dataclass declares.
+    """Return the option for a setting that a dataclass declares.
 
     Its value is None where it is not given and its default depends on other settings.
 
@@ -50,12 +50,12 @@ def setting_option(
 def scheduler_option(
     help_text: str, variable: str = "schedulers", **settings: Any
 ) -> Callable[[_Command], _Command]:
-    """``--scheduler``, as often as schedulers are compared."""
+    """Return the repeatable option ``--scheduler``."""
     return click.option("--scheduler", variable, multiple=True, help=help_text, **settings)
 
 
 def cluster_options(command: _Command, *, required: bool = True) -> _Command:
-    """``--profiles``, ``--slo-ms`` and ``--workers``, of one or several types and classes."""
+    """Add ``--profiles``, ``--slo-ms`` and ``--workers`` for one or several types and classes."""
     for option in (
         click.option("--workers", type=WORKERS, required=required, metavar="N|TYPE=N,...",
                      help="Workers that share the load; of several types: gpu=4,cpu=40."),
@@ -72,13 +72,13 @@ def cluster_options(command: _Command, *, required: bool = True) -> _Command:
 
 
 def load_option(*, required: bool = True) -> Callable[[_Command], _Command]:
-    """``--load``: the load levels."""
+    """Return the option ``--load``."""
     return click.option("--load", "loads", type=LOADS, required=required, metavar="QPS",
                         help="Load levels in requests/s: 400, or 400,800, or from:to:step.")
 
 
 def variants_options(command: _Command) -> _Command:
-    """``--variants``, a TOML file, and ``--code``, the functions that it may name."""
+    """Add ``--variants``, a TOML file, and ``--code``, the functions that it may name."""
     command = click.option(
         "--code", multiple=True, metavar="MODULE:FUNCTION", expose_value=False,
         help="Function in the variants file that may be imported; repeat for several.")(command)
@@ -88,7 +88,7 @@ def variants_options(command: _Command) -> _Command:
 
 
 def target_options(command: _Command, max_violation: float | None = 0.001) -> _Command:
-    """``--max-violation``, of this default, ``--min-accuracy``, ``--min-effective-accuracy``."""
+    """Add ``--max-violation``, ``--min-accuracy`` and ``--min-effective-accuracy``."""
     for option in (
         click.option("--max-violation", type=float, default=max_violation, metavar="V",
                      show_default=max_violation is not None,
@@ -103,7 +103,7 @@ def target_options(command: _Command, max_violation: float | None = 0.001) -> _C
 
 
 def workload_options(command: _Command) -> _Command:
-    """``--load`` or ``--trace``, what reads a trace, ``--arrivals`` and ``--duration-s``.
+    """Add ``--load``, ``--trace`` with its format options, ``--arrivals`` and ``--duration-s``.
 
     The command gets them as one ``workload``.
     """
@@ -150,7 +150,7 @@ MOST_SEEDS = 100_000
 
 
 def seed_options(seeds: int) -> Callable[[_Command], _Command]:
-    """``--seed`` and ``--seeds``, of which there are ``seeds`` by default."""
+    """Add ``--seed`` and ``--seeds``, the latter with ``seeds`` as its default."""
     def add(command: _Command) -> _Command:
         command = click.option("--seeds", type=click.IntRange(1, MOST_SEEDS), default=seeds,
                                show_default=True,
@@ -167,7 +167,7 @@ models_option = click.option(
          "[default: all]")
 
 def engine_options(processes: int | None = None) -> Callable[[_Command], _Command]:
-    """``--engine``, ``--address`` and ``--processes``; the command gets one ``engine``.
+    """Add ``--engine``, ``--address`` and ``--processes``, passed to the command as ``engine``.
 
     ``processes`` is their number by default; None for one for each core.
     """
@@ -204,7 +204,7 @@ def _with_engine(command: _Command, default: int | None) -> _Command:
 
 
 def _cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     allowed = getattr(os, "sched_getaffinity", None)
     return len(allowed(0)) if allowed else os.cpu_count() or 1
 

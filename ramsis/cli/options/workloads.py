@@ -71,7 +71,7 @@ class WorkloadOptions:
         check_positive(scale=self.scale)
 
     def workloads(self, fleet: Fleet | Fleets | None) -> list[Workload]:
-        """A workload for each load, or the one of the trace, its loads plausible for a fleet."""
+        """Return one workload per load, or the trace's, its loads checked against a fleet."""
         if self.loads is not None:
             return [ConstantLoad(qps, 1000.0 * self.constant_s, self.arrivals)
                     for qps in self.loads]
@@ -89,7 +89,7 @@ class WorkloadOptions:
         return [workload]
 
     def for_scaling(self, stretch: float) -> Workload:
-        """The only workload, as fleets that scale are fitted on it and play it.
+        """Return the only workload, as scaling policies are fitted to and simulated on it.
 
         ``stretch`` multiplies the times of loads. Of recorded timestamps ``scale`` multiplies the
         load of each second, so that it changes no times.
@@ -123,7 +123,7 @@ class WorkloadOptions:
         return traced if self.duration_s is None else traced.until(1000.0 * self.duration_s)
 
     def _traced(self, trace: TraceName) -> tuple[RateTrace | Recorded, ReadTrace]:
-        """The arrivals, of rates by the process, and how they were read."""
+        """Return the trace's arrivals, rates turned into a process, and how it was read."""
         read = read_trace_option(trace.path, self.trace_format, self.unit, self.time_column,
                                  self.load_columns)
         workload = read.workload

@@ -1,4 +1,4 @@
-"""Levels of a policy set as rows: what the policies promise, and each station's part of it."""
+"""Rows of a policy set's levels: expectations of each level and of its stations."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _print(
 
 
 def _policy_row(policy: Policy, folder: Path) -> dict[str, Any]:
-    """The only station of a level by its policy."""
+    """Return the row of a level with a single station."""
     name = policy_file_name(policy.dispatch, policy.load_qps, policy.arrivals, policy.slowness)
     state = "OVERLOAD" if policy.expectations.overloaded else "ok"
     return {**policy_row(policy), **headroom_row(policy), **budget_row(policy),
@@ -111,7 +111,7 @@ def _overload(level: Level[Policy]) -> Iterator[str]:
 
 
 def _stations_row(cluster: Cluster, level: Level[Policy]) -> dict[str, Any]:
-    """What the stations of a level promise together, and each of them under ``parts``."""
+    """Return the row of a level with several stations, each station listed under ``parts``."""
     return {
         "scheduler": level.stations[0].policy.dispatch, **cluster_terms(cluster),
         "load_qps": level.load_qps, "slowness": level.slowness,

@@ -1,4 +1,4 @@
-"""What is said of overload, and ``--strict``, which makes it an error."""
+"""Overload notes, and ``--strict``, which turns them into an error."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ strict_option = click.option(
 
 
 def overloaded(rows: Iterable[Mapping[str, Any]], *names: str) -> Iterator[str]:
-    """The overloaded rows of simulations, in words.
+    """Yield a description of each overloaded row.
 
     Parameters
     ----------

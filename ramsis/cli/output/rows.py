@@ -45,7 +45,7 @@ wide_option = click.option(
 
 
 def table_options(command: Any) -> Any:
-    """``--json`` and ``--wide``, of a command that prints a table."""
+    """Add ``--json`` and ``--wide`` to a command that prints a table."""
     return json_option(wide_option(command))
 
 
@@ -56,7 +56,7 @@ def wide() -> bool:
 
 
 def say(text: str) -> None:
-    """A sentence on stdout, broken into lines that are not too wide."""
+    """Print a sentence on stdout, wrapped to the table width."""
     if wide():
         click.echo(text)
         return
@@ -65,7 +65,7 @@ def say(text: str) -> None:
 
 
 def policy_row(policy: Policy) -> dict[str, Any]:
-    """A policy's promise under the names that every command uses."""
+    """Return a policy's expectations under the column names that all commands share."""
     expected = policy.expectations
     return {
         "scheduler": policy.dispatch,
@@ -86,7 +86,7 @@ def policy_row(policy: Policy) -> dict[str, Any]:
 
 
 def headroom_row(policy: Policy) -> dict[str, Any]:
-    """Return what a policy states of longer service times; empty without headroom."""
+    """Return the policy's figures under longer service times; empty without headroom."""
     headroom = policy.headroom
     if headroom is None:
         return {}
@@ -120,7 +120,7 @@ def budget_words(policy: Policy) -> list[str]:
 
 
 def say_command(words: Sequence[str]) -> None:
-    """A command on stdout that can be pasted into a shell, on lines that are not too wide."""
+    """Print a wrapped command on stdout that can be pasted into a shell."""
     line = " "
     for part in re.split(" (?=--)", shlex.join(words)):  # an option and its value stay together
         if not wide() and len(line) + len(part) > WIDTH - 3 and line.strip():
@@ -131,7 +131,7 @@ def say_command(words: Sequence[str]) -> None:
 
 
 def print_rows(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> None:
-    """A table on stdout, the numbers aligned, in lines of at most :data:`WIDTH` characters.
+    """Print a table on stdout with aligned numbers, at most :data:`WIDTH` characters wide.
 
     Headings and texts that do not fit go on in the next line. With ``--wide`` the table has all
     columns and is as wide as it needs to be.
@@ -149,7 +149,7 @@ def print_rows(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> 
 def _widths(
     columns: Sequence[Column], cells: Sequence[Sequence[str]], most: int | None
 ) -> list[int]:
-    """Characters of each column, together ``most``, unless a number or a word is longer.
+    """Return column widths that sum to ``most`` unless a number or a word is longer.
 
     Headings are broken into lines before texts are.
     """
@@ -174,7 +174,7 @@ def _lines(
     columns: Sequence[Column], texts: Sequence[str], widths: Sequence[int], *,
     at_the_end: bool = False,
 ) -> Iterator[str]:
-    """A row of a table in one line or several, shorter cells at their top or at their end."""
+    """Yield the lines of a table row; shorter cells are aligned to its top or its end."""
     cells = [textwrap.wrap(text, width, break_on_hyphens=False) if cell_len(text) > width
              else [text] for text, width in zip(texts, widths, strict=True)]
     height = max(map(len, cells), default=0)
@@ -189,13 +189,13 @@ def _lines(
 
 
 def print_json(rows: Sequence[Mapping[str, Any]], **more: Any) -> None:
-    """One JSON document on stdout with the rows in a list under ``rows``, and what made it."""
+    """Print one JSON document on stdout: the rows under ``rows``, and the command that made it."""
     origin = {"created_by": f"ramsis {__version__}", "command": command_line()}
     click.echo(json.dumps({**origin, **more, "rows": [dict(row) for row in rows]}, indent=1))
 
 
 def command_line() -> str:
-    """The command that runs, as it was typed."""
+    """Return the running command as it was typed."""
     context = click.get_current_context(silent=True)
     words = context.meta.get("ramsis.arguments", ()) if context is not None else ()
     return shlex.join(["ramsis", *words])

@@ -1,1 +1,1 @@
-"""Commands that ask what is needed: workers, bounds, placements."""
+"""Planning commands: numbers of workers, bounds and placements."""

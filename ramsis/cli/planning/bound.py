@@ -208,7 +208,7 @@ class _Bounds:
     max_violation: float | None
 
     def row(self, load_qps: float) -> dict[str, Any]:
-        """The bound for a load; of several types or classes with the share of each."""
+        """Return the bound at a load, with shares by worker type and SLO class if several."""
         bound = self.solved(load_qps)
         row = {**cluster_terms_if_several(self.cluster), "load_qps": load_qps,
                "service": self.times[0].service, "violation_price": self.violation_price,
@@ -219,7 +219,7 @@ class _Bounds:
                       else self.of_several(bound))
 
     def solved(self, load_qps: float, *, gathering: bool = False) -> FluidBound:
-        """The fluid linear program's optimum."""
+        """Solve the fluid linear program at a load."""
         return fluid_bound(self.times, slo_ms=self.cluster.classes, load_qps=load_qps,
                            workers=[worker_type.count or 0
                                     for worker_type in self.cluster.worker_types],
@@ -227,7 +227,7 @@ class _Bounds:
                            max_violation=self.max_violation, gathering=gathering)
 
     def poisson(self, load_qps: float, most: float) -> float | None:
-        """The tighter bound for Poisson arrivals, at most ``most``; None where there is none."""
+        """Return the tighter bound for Poisson arrivals, at most ``most``."""
         if self.times[0].distributed:
             return None
         try:

@@ -270,7 +270,7 @@ def capacity(
 
 
 def _say_what_varies(trace: Workload, service: str) -> None:
-    """Note what the runs on a trace differ in, which its interval is about."""
+    """Note on stderr which randomness the confidence interval of a trace covers."""
     drawn = [*(() if isinstance(trace, Recorded) else ("arrivals",)),
              *(("service times",) if service == DISTRIBUTION else ())]
     click.echo(f"note: the trace is played from beginning to end; the seeds vary "
@@ -278,7 +278,7 @@ def _say_what_varies(trace: Workload, service: str) -> None:
 
 
 def _most(max_workers: ByType[int] | None, grow: str | None) -> int | None:
-    """The most workers of the type that grows."""
+    """Return the most workers of the type whose number is searched for."""
     if max_workers is None or grow is None:
         return None
     if ":" in grow:
@@ -313,7 +313,7 @@ def _run(
     search: Callable[[Any, str, Callable[[Trial], object]], Capacity],
     output: _Output,
 ) -> None:
-    """Search for each workload and scheduler, and print what was found before what was not."""
+    """Search capacity for each workload and scheduler; print rows first and failures last."""
     rows: list[dict[str, Any]] = []
     missed: list[InfeasibleError] = []
     for workload, name in cases:
@@ -329,7 +329,7 @@ def _run(
 def _tell(
     rows: list[dict[str, Any]], missed: list[InfeasibleError], output: _Output
 ) -> None:
-    """Print what was found, then what was not."""
+    """Print the rows, then the searches without an answer."""
     if rows:
         _show(rows, output)
     for row in rows:
@@ -373,7 +373,7 @@ def _show(rows: list[dict[str, Any]], output: _Output) -> None:
 def _next_command(
     context: click.Context, workloads: Sequence[Workload], row: Mapping[str, Any]
 ) -> list[str]:
-    """The command that makes the policies of a row."""
+    """Return the command that generates the policies of a row."""
     params = context.params
     played = next((workload for workload in workloads if workload.load_qps == row["load_qps"]),
                   workloads[0])
@@ -411,7 +411,7 @@ def _offered_types(
     profile_names: ByType[str], read: Mapping[str, ProfileSet], cost: ByType[float] | None,
     max_workers: ByType[int] | None,
 ) -> tuple[WorkerType, ...]:
-    """The worker types that ``--profiles TYPE=FILE,…`` names; none for a single profile."""
+    """Return the worker types in ``--profiles TYPE=FILE,…``; none for a single profile."""
     if not profile_names.typed:
         return ()
     costs = cost.values if cost is not None else {}
@@ -421,5 +421,5 @@ def _offered_types(
 
 
 def _type_words(row: Mapping[str, Any]) -> str:
-    """The workers of each type that there are any of."""
+    """Return the number of workers of each type that is used."""
     return ", ".join(f"{name}={count}" for name, count in row["worker_types"].items() if count)

@@ -118,7 +118,7 @@ def frontier_command(
 
 
 def _only(option: str, values: Sequence[T]) -> T:
-    """The value for like workers and one SLO."""
+    """Return the only value; refuse several worker types or SLOs."""
     if len(values) > 1:
         raise InvalidValueError(
             "a frontier is of one station: how several divide the load changes with the price",

@@ -123,7 +123,7 @@ def _print_tables(placement: Placement) -> None:
 
 
 def _group_rows(placement: Placement) -> list[dict[str, Any]]:
-    """The rows of all groups; what shares a worker with the row above says so."""
+    """Return the rows of all groups; groups on the same worker are marked."""
     rows = []
     for row in placement.rows():
         together = f" ({row['together']} together)" if row["together"] > 1 else ""
@@ -139,7 +139,7 @@ def _group_rows(placement: Placement) -> list[dict[str, Any]]:
 
 
 def _gpu_rows(placement: Placement) -> list[dict[str, Any]]:
-    """A row for each layout, with the GPUs that have it."""
+    """Return a row for each GPU layout and the GPUs that use it."""
     counts = Counter((gpu.worker_type, gpu.instances) for gpu in placement.gpus)
     return [{"worker_type": kind, "gpus": count, "instances": "  ".join(instances)}
             for (kind, instances), count in counts.items()]
@@ -170,7 +170,7 @@ def _summary(placement: Placement) -> list[str]:
 
 
 def _proof(placement: Placement, name: str) -> str:
-    """What no placement passes, and the gap where it shows."""
+    """Return the upper bound of all placements, and the optimality gap where it is visible."""
     if placement.gap is None:
         return ""
     side = "least" if name in ("cost", "workers", "moving") else "most"

@@ -169,12 +169,12 @@ class _Recipe:
 
     @property
     def constant(self) -> bool:
-        """Whether the load is constant, so that rates are those of the steady state."""
+        """Whether the load is constant, so that figures are those of the steady state."""
         return isinstance(self.workload, ConstantLoad)
 
     @property
     def run_ms(self) -> float:
-        """Length of a simulated run: that of a trace.
+        """Duration of a simulated run; a trace is simulated once in full.
 
         At a constant load all runs together have some 50 violations at the rate that is allowed,
         and each is long beside the time that queues take to fill.
@@ -187,7 +187,7 @@ class _Recipe:
         return max(least_ms, min(max(events_ms, _LASTS * self.slo_ms), _MOST_REQUESTS / rate))
 
     def scheduler(self, dispatch: str) -> str:
-        """Policies by dispatch, as `capacity` and `simulate` take them."""
+        """Return the ``--scheduler`` value for policies by dispatch."""
         return f"{dispatch}:levels={_LEVELS}" if self.workload.varies else dispatch
 
     @property
@@ -198,7 +198,7 @@ class _Recipe:
                 "--processes", _PROCESSES, "--keep", "searches", "--json"]
 
     def played(self, workers: int, *what: str) -> list[str]:
-        """The command that simulates with other seeds."""
+        """Return the command that simulates with further seeds."""
         lasting = ("--duration-s", _exact(float(f"{self.run_ms / 1000.0:.4g}")))
         return ["simulate", *self.served, "--workers", str(workers), *self.arrivals,
                 *(lasting if self.run_ms > self.workload.duration_ms else ()), *what,
@@ -220,7 +220,7 @@ class _Recipe:
             write_atomic(self._file, canonical_json(self._document))
 
     def run(self, cost_per_worker: float | None) -> dict[str, Any]:
-        """All steps; the document of the plan, which the folder gets as well."""
+        """Run all steps, write ``plan.json``, and return its document."""
         best_rows = {str(row["scheduler"]).partition(":")[0]: row
                      for row in self._rows("capacity", self.search, rows_at=4)}
         dispatch = min(best_rows, key=lambda name: (best_rows[name]["workers"],
@@ -282,7 +282,7 @@ class _Recipe:
     def _rows(
         self, name: str, command: list[str], rows_at: int = 0, output: str = "."
     ) -> list[dict[str, Any]]:
-        """The rows that a command prints, or has printed in an earlier run.
+        """Return a command's rows, taken from an earlier run of the same command if there is one.
 
         Parameters
         ----------
@@ -303,7 +303,7 @@ class _Recipe:
         return rows
 
     def _step(self, command: list[str], file: str | None = None, rows_at: int = 0) -> str:
-        """Run a command in the folder; what it prints, which counts at exit ``rows_at``, too."""
+        """Run a command in the folder and return its output; exit code ``rows_at`` counts."""
         command_text = shlex.join(["ramsis", *command])
         click.echo(f"$ {command_text}", err=True)
         done = subprocess.run([sys.executable, "-P", "-m", "ramsis", *command], cwd=self.folder,
@@ -332,7 +332,7 @@ def _check_requests(workload: Workload) -> None:
 
 
 def _in_words(verdict: Mapping[str, Any], best_rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The verdict in three lines."""
+    """Return the verdict in three lines."""
     workers = verdict["workers"]
     others = "".join(f"{row['workers']} with {_QUEUES[name]}; " for name, row in best_rows.items()
                      if name != verdict["dispatch"])
@@ -356,7 +356,7 @@ def _in_words(verdict: Mapping[str, Any], best_rows: Mapping[str, Mapping[str, A
 
 
 def _say_what(recipe: _Recipe, least: int) -> None:
-    """The steps, and about how long they take."""
+    """Print the steps and a rough estimate of their duration."""
     levels = len(recipe.loads_qps)
     requests = (recipe.workload.load_qps or 0.0) * recipe.run_ms / 1000.0
     tried = 4 + 2 * math.ceil(math.log2(1 + least))
@@ -372,13 +372,13 @@ def _say_what(recipe: _Recipe, least: int) -> None:
 
 
 def _words(options: Mapping[str, float | None]) -> tuple[str, ...]:
-    """Options that have a value."""
+    """Return the options that have a value, as command-line words."""
     return tuple(word for name, value in options.items() if value is not None
                  for word in (name, _exact(value)))
 
 
 def _arrival_words(context: click.Context) -> tuple[str, ...]:
-    """The options of load and trace that were given, as any folder understands them."""
+    """Return the load and trace options of the command, with absolute paths."""
     names = {item.name for item in fields(WorkloadOptions)}
     options: list[str] = []
     for option in given_options(context):
@@ -399,19 +399,19 @@ def _word(value: Any) -> str:
 
 
 def _exact(value: float) -> str:
-    """A number in the fewest digits that give it back."""
+    """Format a number with the fewest digits that round-trip."""
     short = f"{value:g}"
     return short if float(short) == value else repr(value)
 
 
 def _from_anywhere(name: str) -> str:
-    """The whole path of a file; a name that is no file as it is."""
+    """Return the absolute path of a file; other names are returned unchanged."""
     path = Path(name)
     return str(path.resolve()) if path.exists() else name
 
 
 def _digest(workload: WorkloadOptions) -> str | None:
-    """Of the trace's file, so that a plan is not gone on with after it has changed."""
+    """Return a digest of the trace, so that a plan is not resumed after the trace changed."""
     if workload.trace is None:
         return None
     with workload.trace.path.open("rb") as file:

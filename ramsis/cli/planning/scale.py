@@ -187,7 +187,7 @@ def scale_command(
 
 def _run(study: Study, startup_s: float, out: Path, compare: bool
          ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Write the policy, and return the rows and what else is to be said."""
+    """Write the policy, and return the rows and further entries of the output."""
     from ramsis import __version__
     from ramsis.scaling.policy_file import scaling_document, write_scaling
     from ramsis.scaling.prices import Prices
@@ -233,7 +233,7 @@ def _say_overfitted(rules: list[dict[str, Any]]) -> None:
 
 
 def _limits(study: Study, startup_s: float) -> dict[str, Any]:
-    """What no scheduler does with less than on the second half."""
+    """Return lower bounds of any scheduler's cost on the second half."""
     from ramsis.scaling.prices import Prices
 
     limits: dict[str, Any] = {"worker_s": None, "peak": None, "mean": None}
@@ -249,7 +249,7 @@ def _limits(study: Study, startup_s: float) -> dict[str, Any]:
 
 
 def _over_time(bound: WorkerSecondsBound) -> dict[str, list[float | None]]:
-    """Workers of the bound's plan: their means in parts of the time, at most 300."""
+    """Return the workers of the bound's plan over time, averaged to at most 300 points."""
     paid_s = np.append(0.0, np.cumsum(bound.workers * np.diff(bound.time_s)))
     edges_s = np.linspace(bound.time_s[0], bound.time_s[-1], min(len(bound.workers), 300) + 1)
     means = np.diff(np.interp(edges_s, bound.time_s, paid_s)) / np.diff(edges_s)
@@ -274,7 +274,7 @@ def _check(startup_s: float, interval_s: float, least: int, most: int | None, co
 def _prices(
     per_worker_s: float | None, per_violation: float | None, per_point: float | None
 ) -> Prices | None:
-    """Prices in worker-seconds, where one is given; refused beside a target."""
+    """Return prices in worker-seconds if any is set; refuse them together with a target."""
     from ramsis.scaling.prices import MOST_WORKER_S, Prices
 
     each = per_worker_s or 1.0

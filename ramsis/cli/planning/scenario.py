@@ -1,4 +1,4 @@
-"""``ramsis scenario``: what can be made of a scenario file."""
+"""``ramsis scenario``: commands for scenario files."""
 
 from __future__ import annotations
 

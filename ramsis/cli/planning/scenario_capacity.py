@@ -33,7 +33,7 @@ def scenario_capacity(
     scenario_file: str, grow: str | None, schedulers: Sequence[str], terms: Mapping[str, Any], *,
     engine: Engine, keep: Path | str | None, as_json: bool,
 ) -> None:
-    """Find what each scheduler needs, and print what was found before what was not.
+    """Find what each scheduler needs; print rows first and failures last.
 
     ``terms`` are ``max_violation``, ``seeds`` and ``most`` of
     :func:`ramsis.planning.fewest_in_scenario`.

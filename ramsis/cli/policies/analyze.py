@@ -1,4 +1,4 @@
-"""``ramsis analyze``: what policies promise, a row for each."""
+"""``ramsis analyze``: tabulate the expectations of policies."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def _response(policy: Policy) -> str:
 
 
 def _words(policy: Policy) -> dict[str, str]:
-    """Columns that are short texts."""
+    """Return the text columns of a policy's row."""
     expected, proof = policy.expectations, policy.certificate
     used = max(expected.model_share.items(), key=lambda item: item[1], default=None)
     gap = "–" if proof.gain_upper is None else f"gap {max(0.0, proof.gain_upper - proof.gain):.0e}"

@@ -181,7 +181,7 @@ def _write_code(policies: PolicySet[Policy], code: str, out: Path) -> None:
 def _levels(
     policies: PolicySet[Policy], profile_name: str, targets: Targets
 ) -> list[tuple[float, int]]:
-    """The fewest workers for each load of the policies, as far as they are enough."""
+    """Return the fewest workers for each load up to the capacity of the policies."""
     most = sum(policies.worker_types.values())
     if len(policies.worker_types) > 1 or len(policies.slo_classes) > 1:
         raise InvalidValueError("capacity is searched for one worker type and one SLO",

@@ -82,7 +82,7 @@ _VIEWS = {"central-queue": show_central_table}
 
 
 def _document(policy: Policy) -> dict[str, Any]:
-    """What ``--json`` prints: a row for each stretch of slack with one answer."""
+    """Return the document of ``--json``: a row for each slack range with one decision."""
     names = [model.name for model in policy.models]
     rows = []
     for n, (models, batches) in enumerate(
@@ -141,13 +141,13 @@ def _percent(rate: float | None) -> str:
 
 
 def _shown(policy: Policy) -> NDArray[np.int64]:
-    """The model of each cell, or that it drops."""
+    """Return the index of the model chosen in each cell, or the mark of a drop."""
     model, batch = policy.model_and_batch()
     return np.where(batch[0] == 0, _DROP, model[0])
 
 
 def _longer(policy: Policy) -> tuple[int, int] | None:
-    """Model and batch for a queue longer than the table's, a batch of 0 to drop.
+    """Return model and batch beyond the longest queue of the table; batch 0 drops.
 
     None where it is treated as one of the last row.
     """
@@ -159,7 +159,7 @@ def _longer(policy: Policy) -> tuple[int, int] | None:
 
 
 def _symbols(policy: Policy) -> dict[int, tuple[str, str]]:
-    """Symbol and colour of every model that the table or the overflow names, and of drops."""
+    """Return symbol and colour of each model that the policy uses, and of drops."""
     model, batch = _longer(policy) or (0, 0)
     last = model if batch else _DROP
     used = sorted({*np.unique(_shown(policy)).tolist(), last} - {_DROP})
@@ -199,7 +199,7 @@ class _Columns:
 
 
 def _columns(table: NDArray[np.int64], room: int) -> _Columns:
-    """All columns when they fit; else the first of each equal run; else evenly spaced ones."""
+    """Return all columns if they fit; else the first of each run of equal ones, or a sample."""
     bins = table.shape[1]
     shown = np.arange(bins)
     if bins > room:
@@ -224,7 +224,7 @@ def _label_width(policy: Policy) -> int:
 
 
 def _grid(policy: Policy, columns: _Columns) -> list[Text]:
-    """The slack axis, one line for each run of equal rows, and the overflow."""
+    """Return the decision grid: slack axis, a line per run of equal rows, and the overflow row."""
     label, symbols = _label_width(policy), _symbols(policy)
     slack_ms = policy.slack_ms[columns.shown]
     lines = [Text(f"{name:>{label}} {marks}")
@@ -242,7 +242,7 @@ def _grid(policy: Policy, columns: _Columns) -> list[Text]:
 
 
 def _batch_grid(policy: Policy, columns: _Columns) -> list[Text]:
-    """The batches in the same columns, the whole queue as a dot and a drop as a blank."""
+    """Return the grid of batches: a dot for the whole queue, a blank for a drop."""
     queued = np.arange(1, policy.max_queue + 1)[:, None]
     batch = policy.model_and_batch()[1][0]
     part = np.where(batch == queued, _WHOLE, batch)
@@ -256,7 +256,7 @@ def _batch_grid(policy: Policy, columns: _Columns) -> list[Text]:
 def _rows(
     table: NDArray[np.int64], symbols: dict[int, tuple[str, str]], label: int
 ) -> list[Text]:
-    """A line for each run of equal rows."""
+    """Return a line for each run of equal rows."""
     lines = []
     rows = enumerate(table.tolist(), start=1)
     for row, run in groupby(rows, key=lambda numbered: numbered[1]):
@@ -271,7 +271,7 @@ def _rows(
 
 
 def _axis(slack_ms: NDArray[np.float64]) -> tuple[str, str]:
-    """The slack of every tenth printed column, and the marks under which these columns stand."""
+    """Return the axis labels, slack at every tenth column, and the tick marks under them."""
     values = ""
     for column, value in enumerate(slack_ms.tolist()):
         text = f"{value:.4g}"

@@ -90,7 +90,7 @@ def _files(name: str) -> list[Path]:
 
 
 def _folder(name: str) -> Path | None:
-    """The folder of a set; None for the file of a policy."""
+    """Return the folder of a policy set; None for a single policy file."""
     path = Path(name)
     if path.is_dir():
         return path

@@ -1,4 +1,4 @@
-"""``ramsis profile kernels``: what a model takes of a GPU, from a trace of its kernels."""
+"""``ramsis profile kernels``: GPU utilisation of a model from its kernel trace."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def _settings(values: dict[str, Any]) -> MeasureSettings:
 
 
 class _Progress(Observer):
-    """A bar over all batch sizes; lines where there is no terminal, and for what is missing."""
+    """Progress bar over all batch sizes; plain lines without a terminal and for failures."""
 
     def __init__(self, advance: Callable[[], object], batches: int) -> None:
         self._advance, self._batches, self._warned = advance, batches, False

@@ -235,7 +235,7 @@ def _warn(findings: list[Finding], path: Path) -> None:
 
 
 def _patterns(option: str, values: tuple[str, ...]) -> dict[str, str]:
-    """``PATTERN=VALUE`` or ``VALUE`` of an option that can be repeated, by pattern."""
+    """Parse a repeated ``PATTERN=VALUE`` or ``VALUE`` option into a mapping by pattern."""
     by_pattern: dict[str, str] = {}
     for text in values:
         pattern, _, value = text.rpartition("=")
@@ -248,7 +248,7 @@ def _patterns(option: str, values: tuple[str, ...]) -> dict[str, str]:
 
 
 def _fields(values: tuple[str, ...]) -> dict[str, str]:
-    """``FIELD=NAME`` of an option that can be repeated, by field."""
+    """Parse a repeated ``FIELD=NAME`` option into a mapping by field."""
     by_field: dict[str, str] = {}
     for text in values:
         name, _, column = text.partition("=")
@@ -273,7 +273,7 @@ def _counts(profile_set: ProfileSet, findings: list[Finding]) -> str:
 
 
 def _rows(table: LatencyTable) -> list[dict[str, Any]]:
-    """What ``show --json`` prints: a row for each model and batch size."""
+    """Return the rows of ``show --json``, one per model and batch size."""
     return [
         {"model": name, "accuracy": float(table.accuracy[i]), "batch": batch + 1,
          "latency_ms": float(table.latency_ms[i, batch]),
@@ -285,14 +285,14 @@ def _rows(table: LatencyTable) -> list[dict[str, Any]]:
 
 
 def _cell(table: LatencyTable, row: int, batch: int) -> str:
-    """A latency to four digits, with the mark of its origin or a blank in that place."""
+    """Format a latency with four digits and the mark of its origin."""
     value = table.latency_ms[row, batch - 1]
     digits = f"{value:.0f}" if value >= 1000 else f"{value:#.4g}".rstrip(".")
     return digits + (_MARKS[Origin(int(table.origin[row, batch - 1]))] or " ")
 
 
 def _some(max_batch: int) -> list[int]:
-    """Few batch sizes, each about as many times as large as the one before.
+    """Return a few batch sizes in roughly geometric progression.
 
     >>> _some(32), _some(8)
     ([1, 2, 4, 8, 16, 32], [1, 2, 3, 4, 5, 8])
@@ -305,7 +305,7 @@ def _some(max_batch: int) -> list[int]:
 def _blocks(
     table: LatencyTable, batches: Sequence[int], width: int
 ) -> Iterator[Sequence[int]]:
-    """The batch sizes in stretches of columns that fit the width."""
+    """Yield groups of batch sizes whose columns fit the width."""
     widest = max(len(_cell(table, row, batch)) for row in range(len(table.models))
                  for batch in batches)
     room = width - max(len(name) for name in ("model", *table.models)) - len("accuracy") - 7
@@ -328,7 +328,7 @@ def _rich_table(table: LatencyTable, batches: Sequence[int]) -> Table:
 
 
 def _plain_lines(table: LatencyTable, batches: Sequence[int]) -> Iterator[str]:
-    """Columns of the table as aligned text, one line per model."""
+    """Yield the table's columns as aligned text, one line per model."""
     lines = [["model", "accuracy", *(f"{batch} " for batch in batches)]]
     lines += [[name, f"{table.accuracy[row]:.4f}",
                *(_cell(table, row, batch) for batch in batches)]

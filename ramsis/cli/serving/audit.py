@@ -140,14 +140,14 @@ def _worth(result: Audit) -> tuple[float, int]:
 
 
 def _of_dispatch(result: Audit, dispatch: str) -> dict[str, Any]:
-    """What a row says of the policies by one kind of dispatch."""
+    """Return the entry of a row for policies with one kind of dispatch."""
     row = result.row()
     return {"dispatch": dispatch, **{name: row[name] for name in (
         "best_policy", "gap_to_policy", "fewest_workers", "wasted_workers")}}
 
 
 def _next_command(result: Audit, profile: str, dispatch: str) -> list[str]:
-    """The command that makes the best policy by one kind of dispatch."""
+    """Return the command that generates the best policy for one kind of dispatch."""
     assert result.best is not None
     used = result.fewest or result.best
     load_qps = used.level_qps or result.achieved.load_qps

@@ -139,7 +139,7 @@ def load_command(
 
 
 def _arrays(path: str) -> dict[str, NDArray[Any]]:
-    """The arrays of an .npz file; nothing in it is run."""
+    """Read the arrays of an .npz file without unpickling."""
     import numpy as np
 
     try:

@@ -211,7 +211,7 @@ def _check_together(given: dict[str, Any], scaling: Path | None) -> None:
 
 
 def _words(text: str) -> list[str]:
-    """The options of ``--replan``."""
+    """Split the options of ``--replan`` into words."""
     try:
         return shlex.split(text)
     except ValueError as error:

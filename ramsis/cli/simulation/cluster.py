@@ -69,7 +69,7 @@ def simulate_scenario(
     scenario_file: str, schedulers: Sequence[SchedulerSpec], seeds: range, *, bound: bool,
     by: Sequence[str], output: ScenarioOutput,
 ) -> None:
-    """Let schedulers serve a scenario, and print and write a row for each."""
+    """Simulate schedulers on a scenario; print and write a row for each."""
     from ramsis.planning import compare
     from ramsis.scenario import read_scenario
 
@@ -103,7 +103,7 @@ def simulate_scenario(
 
 
 def _print_groups(by: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """A row for each group, and how fair each scheduler is."""
+    """Print a row for each group, and the fairness of each scheduler."""
     from ramsis.report.page.clusters import GROUPS
 
     groups = [{"scheduler": row["scheduler"], **group}

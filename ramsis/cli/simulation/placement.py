@@ -55,7 +55,7 @@ def simulate_placement_file(
     path: str, *, fixed: bool, duration_s: float, seeds: range, as_json: bool,
     csv_file: Path | None, plot: Path | None, timeline: Path | None,
 ) -> None:
-    """Simulate a placement, and print and write what was asked for."""
+    """Simulate a placement; print the rows and write the requested files."""
     import placement_milp
     from ramsis.synthesis.placement import placed_stations, simulate_placement
 
@@ -124,7 +124,7 @@ def _dispatch(one: StationOutcome) -> str:
 
 
 def _simulated(seeds: Sequence[Figures]) -> dict[str, Any]:
-    """Sums of counts, and means of rates over the seeds."""
+    """Return sums of counts and means of rates over the seeds."""
     from ramsis.synthesis.placement import estimate
 
     row: dict[str, Any] = {
@@ -156,7 +156,7 @@ def _print(rows: Sequence[Mapping[str, Any]], quantile: float | None) -> None:
 
 
 def _difference(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Why the simulation is not what a placement that leaves queues out promises."""
+    """Explain why simulated figures differ from a placement that ignores queueing."""
     busy = [f"{row['family']} {row['utilisation']:.1%}" for row in
             sorted(rows, key=lambda row: -row["utilisation"]) if row["utilisation"] > _NEARLY]
     late = f": here {', '.join(busy)}" if busy else ""
@@ -165,7 +165,7 @@ def _difference(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A line for each family, and below it one for each of its stations."""
+    """Return CSV with a line for each family, followed by its stations."""
     flat: list[dict[str, Any]] = []
     for row in rows:
         flat.append({**row, "station": None})

@@ -26,7 +26,7 @@ def simulate_scaling(
     names: Sequence[str], workload: Workload, *, from_s: float, forecast: Path | None, seed: int,
     as_json: bool, csv_file: Path | None, plot: Path | None,
 ) -> None:
-    """Play scaling policies and rules, and print and write what was asked for."""
+    """Simulate scaling policies and rules; print the rows and write the requested files."""
     from ramsis.scaling.comparison import Comparison, Part
     from ramsis.scaling.forecast import read_forecast
     from ramsis.scaling.policy_file import SavedScaling

@@ -67,7 +67,7 @@ def sweep_command(
 
 
 def _tell(failures: tuple[Failure, ...]) -> None:
-    """A line for each of the first failures."""
+    """Print the first failures, one per line."""
     for failure in failures[:_SHOWN]:
         click.echo(f"failed: {failure.cell.label}: {failure.error}", err=True)
     if len(failures) > _SHOWN:
