@@ -1,6 +1,6 @@
 """What a policy promises: expectations under its stationary distribution.
 
-May import: central, policy, profiles, worker.
+May import: bounds, central, cluster, policy, profiles, worker.
 """
 
 from ramsis.analysis.worker import WorkerAnalysis, analyse_worker

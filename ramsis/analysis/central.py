@@ -11,7 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ramsis.analysis.sampled import Evidence, Started, at_confidence, evidence_of_groups
+from ramsis.analysis.sampled import (
+    Evidence,
+    Started,
+    accuracy_error,
+    at_confidence,
+    evidence_of_groups,
+)
 from ramsis.analysis.worker import OVERLOAD_VIOLATION_RATE
 from ramsis.arrays import FloatArray, fraction, ratio
 from ramsis.central.problem import CentralProblem
@@ -76,7 +82,7 @@ class CentralAnalysis:
         return at_confidence(expected, self.evidence())
 
     def evidence(self) -> Evidence | None:
-        """Return the evidence behind the violation rate, by groups of samples.
+        """Return the evidence behind the promise, by groups of samples.
 
         See :mod:`ramsis.analysis.sampled`; None where times are fixed or the number is not known.
         What comes while a batch is beyond the deadline goes to other workers, if there are any.
@@ -91,8 +97,13 @@ class CentralAnalysis:
                     problem.load * float(steady.batches[a]) * (problem.workers == 1))
             for a, (m, batch) in enumerate(zip(problem.action_model.tolist(),
                                                problem.action_batch.tolist(), strict=True))]
-        return evidence_of_groups(started, problem.slack_ms, times.weights, times.tails,
-                                  problem.slo_ms)
+        evidence = evidence_of_groups(started, problem.slack_ms, times.weights, times.tails,
+                                      problem.slo_ms)
+        if evidence is None:
+            return None
+        return evidence._replace(accuracy_error=accuracy_error(
+            times, slo_ms=problem.classes or problem.slo_ms, workers=problem.workers,
+            load_qps=problem.load_qps))
 
 
 def _spread(values: FloatArray, probability: FloatArray) -> Spread:

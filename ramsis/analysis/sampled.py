@@ -43,6 +43,12 @@ shows, is not in it. So with fewer than 2,000 samples in the common tail, which 
 
 That the policy was chosen for the same samples is not in the interval otherwise.
 
+*Effective accuracy* has a second error: mean service times are known within their standard error,
+and where they are shorter the same table finds more slack and takes more accurate models. What the
+fluid bound rises by when every mean is shorter by its standard error is added on either side. It
+is 0 at light load, where the bound is the best accuracy at any such times; there the interval may
+be too narrow.
+
 *One worker's queue.* Variance and J follow from the influence function.
 
 *Other queues*, where the model has no distributions of service times to take a derivative by, are
@@ -70,6 +76,9 @@ import numpy as np
 from scipy.special import gammaincinv
 
 from ramsis.arrays import FloatArray
+from ramsis.bounds import fluid_bound
+from ramsis.cluster.service_times import ServiceTimes
+from ramsis.cluster.slo_class import SloClass
 from ramsis.policy import Expectations
 from ramsis.policy.records import Interval
 from ramsis.profiles.tails import Deviations, Tail, Tails
@@ -97,6 +106,9 @@ class Evidence(NamedTuple):
     # besides: half-widths of the simulation that they were measured in; 0 where they were not
     violation_error: float = 0.0
     effective_error: float = 0.0
+    # what effective accuracy may be off by besides, since mean service times are known from
+    # samples only
+    accuracy_error: float = 0.0
 
     @classmethod
     def behind(cls, interval: Interval) -> Evidence:
@@ -137,6 +149,16 @@ def overrun_ms(quantiles_ms: FloatArray, weights: FloatArray, slo_ms: float) -> 
     chance = (over > 0) @ weights
     return np.asarray(np.divide(over @ weights, chance, out=np.zeros_like(chance),
                                 where=chance > 0))
+
+
+def accuracy_error(
+    times: ServiceTimes, *, slo_ms: float | Sequence[SloClass], workers: int, load_qps: float,
+) -> float:
+    """Return what the fluid bound rises by at times shorter by their standard error."""
+    as_measured, shorter = (
+        fluid_bound(law, slo_ms=slo_ms, workers=workers, load_qps=load_qps).effective_accuracy
+        for law in (times, times.shorter()))
+    return max(shorter - as_measured, 0.0)
 
 
 def evidence_of_effects(
@@ -383,14 +405,15 @@ def at_confidence(
     """A promise with its interval; without one where the number of samples is not known.
 
     Effective accuracy falls by the accuracy of the queries in time for each one that is late. The
-    errors of a simulation come on top of either end. The upper bound is no end: it rests on the
-    same samples, and may be below what the true service times allow.
+    errors of a simulation and of mean service times come on top of either end. The upper bound is
+    no end: it rests on the same samples, and may be below what the true service times allow.
     """
     if evidence is None:
         return replace(expected, interval=None)
     late, accuracy = expected.violation_rate, expected.accuracy or 0.0
     low, high = rate_interval(late, evidence, confidence)
-    effective, error = expected.effective_accuracy, evidence.effective_error
+    effective = expected.effective_accuracy
+    error = evidence.effective_error + evidence.accuracy_error
     return replace(expected, interval=Interval(
         confidence,
         (max(low - evidence.violation_error, 0.0), min(high + evidence.violation_error, 1.0)),

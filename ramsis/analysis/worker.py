@@ -28,8 +28,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ramsis.analysis.influence import evidence_of
-from ramsis.analysis.sampled import Evidence, Started, at_confidence, evidence_of_groups
+from ramsis.analysis.sampled import (
+    Evidence,
+    Started,
+    accuracy_error,
+    at_confidence,
+    evidence_of_groups,
+)
 from ramsis.arrays import FloatArray, IntArray, fraction, ratio
+from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes
 from ramsis.policy import Expectations, PerDecision, Spread
 from ramsis.profiles.sketch import hat_weights
 from ramsis.worker.problem import Objective, WorkerProblem
@@ -175,13 +182,20 @@ class WorkerAnalysis:
         return pd.DataFrame(rows, columns=["quantity", "value", "probability"])
 
     def evidence(self) -> Evidence | None:
-        """Return the evidence behind the violation rate, or None."""
-        problem = self.problem
+        """Return the evidence behind the promise; None if sample sizes are unknown."""
+        problem, batches = self.problem, self.problem.max_queue
         if problem.quantiles_ms is None or problem.samples is None:
             return None
-        if problem.batching.partial:
-            return self._evidence_of_groups()
-        return evidence_of(problem, self.policy, self.structured)
+        evidence = (self._evidence_of_groups() if problem.batching.partial
+                    else evidence_of(problem, self.policy, self.structured))
+        if evidence is None:
+            return None
+        times = ServiceTimes(
+            problem.latency.models, problem.latency.accuracy, problem.quantiles_ms[:, :batches],
+            DISTRIBUTION, problem.quantile_levels, problem.samples[:, :batches])
+        return evidence._replace(accuracy_error=accuracy_error(
+            times, slo_ms=problem.slo_ms, workers=problem.workers,
+            load_qps=1000.0 * problem.arrivals.rate_per_ms))
 
     def _evidence_of_groups(self) -> Evidence | None:
         """By groups of samples, where batches may leave some of the queue.

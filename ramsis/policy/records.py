@@ -181,6 +181,9 @@ class Interval(WrittenRecord):
     # of the simulation that they were measured in, 0 where they were not
     violation_error: NonNegative
     effective_error: NonNegative
+    # what effective accuracy may be off by besides, >= 0, since mean service times are known from
+    # samples only: what the fluid bound rises by at times shorter by their standard error
+    accuracy_error: NonNegative
 
 
 @dataclass(frozen=True, slots=True)

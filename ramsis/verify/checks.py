@@ -67,6 +67,8 @@ def interval_checks(
               0.0 if simulated is None else simulated.violation_half_width, _SAME_RUNS),
         close("error of effective accuracy", interval.effective_error,
               0.0 if simulated is None else simulated.effective_half_width, _SAME_RUNS),
+        close("error of mean service times", interval.accuracy_error, derived.accuracy_error,
+              tolerance),
         *(close(f"{what}, {end} end", getattr(interval, name)[i], getattr(other, name)[i],
                 tolerance)
           for name, what in (("violation_rate", "violation rate"),

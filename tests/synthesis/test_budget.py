@@ -142,7 +142,8 @@ def test_a_promise_that_was_not_measured_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dispatch", ["round-robin", "central-queue"])
-@pytest.mark.parametrize("name", slow_after(1, ["samples", "unseen", "unseen_deviation"]))
+@pytest.mark.parametrize("name", slow_after(1, [
+    "samples", "unseen", "unseen_deviation", "accuracy_error"]))
 def test_what_an_interval_rests_on_is_derived_again(
     dispatch: str, name: str, tmp_path: Path
 ) -> None:
@@ -152,7 +153,8 @@ def test_what_an_interval_rests_on_is_derived_again(
     document["expectations"]["interval"][name] *= 0.5
     path.write_text(json.dumps(document))
     words = {"samples": "effective samples", "unseen": "unseen violations",
-             "unseen_deviation": "deviation of unseen violations"}[name]
+             "unseen_deviation": "deviation of unseen violations",
+             "accuracy_error": "error of mean service times"}[name]
     assert words in {check.claim for check in verify_policy(path) if not check.holds}
 
 

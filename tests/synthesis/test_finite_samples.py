@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 from ramsis.analysis.sampled import Effect, Evidence, evidence_of_effects, rate_interval
+from ramsis.bounds import fluid_bound
+from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.policy import Policy
 from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
@@ -223,4 +225,25 @@ def test_the_error_of_a_simulation_is_in_the_interval() -> None:
         (max(low - interval.violation_error, 0.0), high + interval.violation_error))
     assert interval.effective_accuracy[1] == pytest.approx(
         policy.expectations.effective_accuracy + interval.effective_error + (
-            policy.expectations.accuracy or 0.0) * (policy.expectations.violation_rate - low))
+            policy.expectations.accuracy or 0.0) * (policy.expectations.violation_rate - low)
+        + interval.accuracy_error)
+
+
+@pytest.mark.parametrize("dispatch", ["round-robin", "central-queue"])
+def test_the_interval_of_effective_accuracy_has_the_error_of_mean_times(dispatch: str) -> None:
+    """The bound rests on the same samples: true times may be shorter than their means."""
+    profile = Measured.of(LAWS["log-normal"], 100, 3, dip=False).profile
+    expected = generate_policy(profile, 250.0, SynthesisSettings(
+        slo_ms=60.0, workers=2, max_queue=8, dispatch=dispatch, headroom=0)).expectations
+    times = ServiceTimes.of(profile, DISTRIBUTION, 8)
+    deviation_ms = np.sqrt((times.quantiles_ms - times.mean_ms[..., None])**2 @ times.weights)
+    factor = 1.0 - deviation_ms / np.sqrt(100) / times.mean_ms
+    shorter = replace(times, quantiles_ms=times.quantiles_ms * factor[..., None])
+    bounds = [fluid_bound(law, slo_ms=60.0, workers=2, load_qps=250.0).effective_accuracy
+              for law in (times, shorter)]
+    interval = expected.interval
+    assert interval is not None
+    assert interval.accuracy_error == pytest.approx(bounds[1] - bounds[0], rel=1e-3)
+    assert interval.accuracy_error > 1e-4
+    high = interval.effective_accuracy[1]
+    assert high > expected.effective_accuracy + interval.accuracy_error - 1e-9
