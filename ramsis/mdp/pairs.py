@@ -146,7 +146,7 @@ def _check_numbers(
 
 
 def _check_matrix(matrix: sparse.csr_array, place: _Place) -> sparse.csr_array:
-    """Return the checked transition matrix, without stored zeros, rows scaled to sum to 1."""
+    """Return the checked transition matrix, without stored zeros, rows summing to 1."""
     columns, data = matrix.indices, matrix.data
 
     def row_of(entry: int) -> int:

@@ -510,7 +510,7 @@ def _joined(station: StationQueues[Ticket[R]], ticket: Ticket[R]) -> QueueState[
 
 
 def _held_as_ms(ticket: Ticket[R]) -> float:
-    """Return the time for which a ticket is held, at most that of its SLO class.
+    """Return the deadline by which a ticket is held, no later than its SLO class allows.
 
     A minute's deadline must not mean a minute beside an idle worker.
     """

@@ -318,7 +318,7 @@ class ScalingControl:
 
 
 def stages_of(startup_s: float, interval_s: float) -> tuple[int, float]:
-    """Return a start-up's whole intervals and the served share of the interval before them.
+    """Return the intervals that a start-up takes, rounded up, and the share of the last served.
 
     >>> stages_of(0.0, 15.0), stages_of(7.5, 15.0), stages_of(60.0, 15.0)
     ((0, 0.0), (1, 0.5), (4, 0.0))

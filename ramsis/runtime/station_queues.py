@@ -244,7 +244,7 @@ class StationQueues(Generic[T]):
         return by_queue
 
     def ended(self, worker: int, requests: int) -> QueueState[T]:
-        """Record that a worker's requests have been served."""
+        """Subtract a worker's finished requests from its queue, and return the queue."""
         queue = self.queue_of[worker]
         self.in_system[queue.number] -= requests
         return queue
