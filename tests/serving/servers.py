@@ -126,6 +126,13 @@ class Running:
         return sum(sample.value for family in text_string_to_metric_families(text)
                    for sample in family.samples if sample.name == name)
 
+    def wait_for_batch(self, seconds: float = 20.0) -> None:
+        """Wait until a batch runs."""
+        ends = time.monotonic() + seconds
+        while not self.metric("ramsis_running"):
+            assert time.monotonic() < ends, "no batch runs"
+            time.sleep(0.02)
+
     def events(self) -> list[dict[str, Any]]:
         """The structured log so far."""
         lines = self.errors.read_text().splitlines()

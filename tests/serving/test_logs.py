@@ -107,7 +107,7 @@ def test_a_signal_lets_requests_end_and_a_second_one_does_not(folder: Path) -> N
             logging_to(written, folder, "--batch-timeout-s", "60", "--drain-s", "60") as server, \
             socket.create_connection((server.host, server.port), 20) as hung:
         hung.sendall(request(json.dumps(HANGING).encode()))
-        time.sleep(0.3)
+        server.wait_for_batch()
         server.process.send_signal(signal.SIGHUP)
         server.wait_for("stopping")
         with pytest.raises(subprocess.TimeoutExpired):
