@@ -150,7 +150,9 @@ def test_what_an_interval_rests_on_is_derived_again(
     path, document = tmp_path / "policy.json", _sampled_within(dispatch).to_document()
     path.write_text(json.dumps(document))
     assert [check for check in verify_policy(path) if not check.holds] == []
-    document["expectations"]["interval"][name] *= 0.5
+    interval = document["expectations"]["interval"]
+    # At this load the fluid bound is the best accuracy at any times, and their error 0.
+    interval[name] = interval[name] + 0.001 if name == "accuracy_error" else 0.5 * interval[name]
     path.write_text(json.dumps(document))
     words = {"samples": "effective samples", "unseen": "unseen violations",
              "unseen_deviation": "deviation of unseen violations",
