@@ -1,7 +1,7 @@
 """Pairs of variants that share a worker: pairs of batches that are not dominated.
 
 In a **duty cycle** of C = s·(l_1 + l_2), with the mutual slow-down s of the variants, variant i
-answers b_i queries. A query waits at most a cycle for its batch to start, so that it is
+answers b_i requests. A request waits at most a cycle for its batch to start, so that it is
 in time when C + s·l_i <= 2a·SLO_i, a being ``latency_share_of_slo``. Both memories have to fit.
 
 A pair is dominated if another pair of the same two families is no worse in both rates, b_i / C up

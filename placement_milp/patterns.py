@@ -44,19 +44,19 @@ _TRIED = 3  # batches of such a family that are tried, the shortest
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """Way in which queries of a family are answered: by a variant, or under a policy."""
+    """Way in which requests of a family are answered: by a variant, or under a policy."""
 
     # family, label: name of the family; name of the variant, or a description of the value
     # table's row
     family: str
     label: str
-    accuracy: float  # of the queries answered in time
-    in_time: float = 1.0  # share of the queries sent there that are answered in time
+    accuracy: float  # of the requests answered in time
+    in_time: float = 1.0  # share of the requests sent there that are answered in time
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Use of a pattern: the queries per second of a quality that it can take.
+    """Use of a pattern: the requests per second of a quality that it can take.
 
     ``batch`` and ``latency_ms``, its time on the worker, are ``None`` under a policy, which
     chooses batches itself.
@@ -111,7 +111,7 @@ class Pattern:
 
 
 def rates_of(used: Iterable[tuple[Pattern, int]]) -> dict[Quality, float]:
-    """Return the queries per second of each quality that counted patterns can take together."""
+    """Return the requests per second of each quality that counted patterns can take together."""
     rates: dict[Quality, float] = {}
     for pattern, count in used:
         for offer in pattern.offers:

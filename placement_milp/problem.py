@@ -78,7 +78,7 @@ def _schema_by_kind(
 
 @dataclass(frozen=True, slots=True)
 class Family(Record):
-    """An application: queries that any variant of its family can answer."""
+    """An application: requests that any variant of its family can answer."""
 
     name: Annotated[str, "Unique."]
     demand_qps: Annotated[float, _DEMAND, "Queries per second."]
@@ -207,7 +207,7 @@ class Latency(Record):
 
 @dataclass(frozen=True, slots=True)
 class Variant(Record):
-    """A model that answers the queries of one family."""
+    """A model that answers the requests of one family."""
 
     name: Annotated[str, "Unique."]
     family: Annotated[str, "Name of its family."]

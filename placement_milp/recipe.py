@@ -22,7 +22,7 @@ from ramsis.errors import NotConvergedError
 
 
 def place(problem: Problem, limits: Limits | None = None) -> Placement:
-    """Decide which workers hold which variants, at which batches, for which share of the queries.
+    """Decide which workers hold which variants, at which batches, for which share of the requests.
 
     Parameters
     ----------
@@ -128,7 +128,7 @@ def assemble(
     problem: Problem, used: Sequence[tuple[Pattern, int]], shares: Mapping[Quality, float],
     layouts: Mapping[str, Cut] | None = None,
 ) -> tuple[Group, ...]:
-    """Return named groups for counted patterns, with queries spread evenly over rates.
+    """Return named groups for counted patterns, with requests spread evenly over rates.
 
     ``shares`` are parts of the demand of the quality's family, ``layouts`` those of GPUs by name.
     """

@@ -172,7 +172,7 @@ class Placement:
 
     @property
     def effective_accuracy(self) -> float:
-        """Mean accuracy over all queries, where queries not answered in time count 0."""
+        """Mean accuracy over all requests, where requests not answered in time count 0."""
         demand = sum(family.demand_qps for family in self.families)
         return sum(f.effective_accuracy * f.demand_qps for f in self.families) / demand
 

@@ -46,7 +46,7 @@ def check_one_variant_each(problem: Problem) -> None:
 def gpu_groups(
     problem: Problem, instances: Sequence[ModelOnGpu], gpus: Iterable[str]
 ) -> tuple[Group, ...]:
-    """Return a group for each GPU; the queries of a family are spread evenly over its rates."""
+    """Return a group for each GPU; the requests of a family are spread evenly over its rates."""
     total = dict.fromkeys((family.name for family in problem.families), 0.0)
     for item in instances:
         total[item.family.name] += item.rate_qps

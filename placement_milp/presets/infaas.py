@@ -1,7 +1,7 @@
 """INFaaS: the cheapest variant of each family that meets its accuracy and its latency.
 
 A greedy heuristic, family by family in the order of the problem. Feasible patterns that meet the
-minimum accuracy are ordered by cost per query. The first gets ceil(demand / rate) of the workers
+minimum accuracy are ordered by cost per request. The first gets ceil(demand / rate) of the workers
 that are left; where these do not suffice, the next pattern gets the rest. Where workers have no
 cost, the fastest is the cheapest.
 

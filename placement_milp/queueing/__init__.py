@@ -1,7 +1,7 @@
 """Rates of stations in time: the largest Poisson load at which a quantile meets the SLO.
 
 **Problem.** Equal workers with P processes each are a station with one queue and c lanes. An idle
-lane takes the waiting queries, up to its batch b, and needs (1 + headroom)·l(size). With the
+lane takes the waiting requests, up to its batch b, and needs (1 + headroom)·l(size). With the
 quantile p of the response times R at the load λ, the station's rate is
 
     μ = max { λ : R_p(λ) <= SLO }.

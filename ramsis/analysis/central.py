@@ -1,6 +1,6 @@
 """What a central queue's policy delivers in the steady state of its model.
 
-The rates at which its batches are started, and how many of their queries are in time, come out of
+The rates at which its batches are started, and how many of their requests are in time, come out of
 the policy's evaluation (:mod:`ramsis.central.solve`); here they become the figures of a policy
 file.
 """
@@ -33,13 +33,13 @@ class CentralAnalysis:
     steady_state: SteadyState
 
     def _share(self) -> FloatArray:
-        """Share of the queries served that each action serves."""
+        """Share of the requests served that each action serves."""
         served = self.steady_state.batches * self.problem.action_batch
         share: FloatArray = served / max(float(served.sum()), 1e-300)
         return share
 
     def distributions(self) -> dict[str, tuple[FloatArray, FloatArray]]:
-        """Values and probabilities of the batch size (per query), queue length and slack."""
+        """Values and probabilities of the batch size (per request), queue length and slack."""
         problem, steady = self.problem, self.steady_state
         return {
             "batch_size": (problem.action_batch.astype(float), self._share()),

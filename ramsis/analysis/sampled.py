@@ -17,7 +17,7 @@ taken.
 
 *By a group's own samples.* One more far sample moves v by u_i = (J_i(far) − E J_i)/n_i. As in
 Jeffreys' interval there is half an event more than seen, of the largest weight u: U = u/2 and
-S² = u²/2. Without any late query the upper end is the quantile of Gamma(1/2) times u.
+S² = u²/2. Without any late request the upper end is the quantile of Gamma(1/2) times u.
 
 *By the tail that batches share* (:mod:`ramsis.profiles.tails`). A point of the tail is a deviation
 d of batches of about M ms. In a batch of m_i ms it is the time m_i + (d − 1)·min(m_i, M): what
@@ -52,11 +52,11 @@ be too narrow.
 *One worker's queue.* Variance and J follow from the influence function.
 
 *Other queues*, where the model has no distributions of service times to take a derivative by, are
-treated by groups: group i serves the share s_i of all queries, and the share v_i of all is late in
-it. One sample stands for the share s_i/n_i of all queries at most, with c_i as many that are late
-by it later on, so that the variance is at most Σ v_i·s_i·c_i/n_i; and J_i(l) is c_i times the
-queries whose batch has less slack than l. That takes all queries of a group to be late by the same
-samples, as if all had the same slack: the interval is too wide rather than too narrow.
+treated by groups: group i serves the share s_i of all requests, and the share v_i of all is late
+in it. One sample stands for the share s_i/n_i of all requests at most, with c_i as many that are
+late by it later on, so that the variance is at most Σ v_i·s_i·c_i/n_i; and J_i(l) is c_i times the
+requests whose batch has less slack than l. That takes all requests of a group to be late by the
+same samples, as if all had the same slack: the interval is too wide rather than too narrow.
 
 [1] M. P. Fay, E. J. Feuer, "Confidence intervals for directly standardized rates: a method based
 on the gamma distribution", Statistics in Medicine 16, 1997.
@@ -87,7 +87,7 @@ CONFIDENCE = 0.95
 """Of the intervals, unless another one is asked for."""
 
 HARDLY = 1e-9
-"""Share of all queries that does not count: neither as served, nor as late."""
+"""Share of all requests that does not count: neither as served, nor as late."""
 _LEAST_WEIGHT = 1e-12
 _BEYOND = 1.5  # SLOs that a sample which was not seen takes at least
 _MOST_POOLED = 10_000  # samples of other batches
@@ -198,9 +198,9 @@ class Started(NamedTuple):
     model: str
     quantiles_ms: FloatArray  # shape (Q,); batches with the same ones rest on the same samples
     samples: int  # 0 where the number is not known
-    queries: FloatArray  # shape (J,): share of all queries that they serve, by the head's slack
-    late: float  # share of all queries that is late in them
-    per_ms: float  # share of all queries that is late by each ms that they take beyond the SLO
+    queries: FloatArray  # shape (J,): share of all requests that they serve, by the head's slack
+    late: float  # share of all requests that is late in them
+    per_ms: float  # share of all requests that is late by each ms that they take beyond the SLO
     more: float = 1.0  # with one that is late by their samples as many are late in all, >= 1
 
 
@@ -404,7 +404,7 @@ def at_confidence(
 ) -> Expectations:
     """A promise with its interval; without one where the number of samples is not known.
 
-    Effective accuracy falls by the accuracy of the queries in time for each one that is late. The
+    Effective accuracy falls by the accuracy of the requests in time for each one that is late. The
     errors of a simulation and of mean service times come on top of either end. The upper bound is
     no end: it rests on the same samples, and may be below what the true service times allow.
     """

@@ -1,9 +1,9 @@
 """A promise held against a run of MLPerf's load generator, Server scenario.
 
-The run states percentiles of the latency, so that the share of late queries is known up to the two
-levels between which the deadline falls. A promise of a rate v counts as broken when so many late
-queries as there were at least are improbable under it: P(Binomial(n, v) >= k) < 0.01. Late queries
-come in clusters, which this does not count; what is broken by a hair may be chance.
+The run states percentiles of the latency, so that the share of late requests is known up to the
+two levels between which the deadline falls. A promise of a rate v counts as broken when so many
+late requests as there were at least are improbable under it: P(Binomial(n, v) >= k) < 0.01. Late
+requests come in clusters, which this does not count; what is broken by a hair may be chance.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class Held:
 
     run: ServerRun
     policy_qps: float  # load of the policy
-    promised: float  # its share of late and dropped queries
-    probability: float  # of as many late queries as in the run or more, under the promise
+    promised: float  # its share of late and dropped requests
+    probability: float  # of as many late requests as in the run or more, under the promise
     kept: bool
 
 

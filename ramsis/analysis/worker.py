@@ -1,19 +1,19 @@
 """Expectations of a worker policy under its stationary distribution (EuroSys '24, §5.1).
 
-With π(s) the stationary frequency of decisions in state s = (n, T_j), model m(s), q(s) the queries
-that are served or dropped there (in the full state all that it holds), and t(s) the expected
-number of them that are in time,
+With π(s) the stationary frequency of decisions in state s = (n, T_j), model m(s), q(s) the
+requests that are served or dropped there (in the full state all that it holds), and t(s) the
+expected number of them that are in time,
 
-    violation rate      = Σ π·(q − t) / Σ π·q             per query,
+    violation rate      = Σ π·(q − t) / Σ π·q             per request,
     accuracy            = Σ π·t·accuracy(m) / Σ π·t,
     effective accuracy  = accuracy·(1 − violation rate),
 
 and the same with q = 1 per decision, as the paper weighs. A decision is in time when the earliest
 deadline is met at the rounded slack. Where service times are fixed and the late rule is ``serve``,
-a batch that is late for its first query counts every query as late.
+a batch that is late for its first request counts every request as late.
 
 What is exact and what is not: these are exact expectations of the model. The model rounds slack
-down, and may count a batch as late with its first query, which makes the promise pessimistic: by
+down, and may count a batch as late with its first request, which makes the promise pessimistic: by
 0.0003 to 0.001 of effective accuracy at D = 100 well below capacity, by much more near it, where
 a little slack decides. Above capacity it may be optimistic, since the full state serves all that
 it holds at once. These differences are biases, which no number of samples removes.
@@ -61,8 +61,8 @@ class WorkerAnalysis:
     decisions : ndarray, shape (N+1, D+1)
         Share of the decisions taken in each state, adding up to 1; the last row is the full
         state, at bin 0.
-    queries : ndarray, shape (N+1, D+1)
-        Share of the queries served in each state, adding up to 1.
+    requests : ndarray, shape (N+1, D+1)
+        Share of the requests served in each state, adding up to 1.
     queries_per_decision : float
     structured : StructuredMDP or None
         Structured form of the problem, where it is at hand.
@@ -82,7 +82,7 @@ class WorkerAnalysis:
 
     @cached_property
     def _in_time(self) -> FloatArray:
-        """Share of each state's queries that is in time; shape (N+1, D+1)."""
+        """Share of each state's requests that is in time; shape (N+1, D+1)."""
         share: FloatArray = self._outcome.in_time / self._outcome.batch
         return share
 
@@ -94,17 +94,17 @@ class WorkerAnalysis:
 
     @property
     def violation_rate(self) -> float:
-        """Share of the queries that are late or dropped, in [0, 1]."""
+        """Share of the requests that are late or dropped, in [0, 1]."""
         return fraction((self.queries * (1.0 - self._in_time)).sum())
 
     @property
     def effective_accuracy(self) -> float:
-        """Accuracy summed over the queries in time, over all queries."""
+        """Accuracy summed over the requests in time, over all requests."""
         return fraction((self.queries * self._in_time * self._accuracy).sum())
 
     @property
     def accuracy(self) -> float | None:
-        """Mean accuracy of the queries in time; None when there is none."""
+        """Mean accuracy of the requests in time; None when there is none."""
         return ratio(self.effective_accuracy, float((self.queries * self._in_time).sum()))
 
     @property
@@ -129,7 +129,7 @@ class WorkerAnalysis:
 
     @property
     def model_share(self) -> dict[str, float]:
-        """Share of the queries served that each model serves; those that serve none left out."""
+        """Share of the requests served that each model serves; those that serve none left out."""
         served = self._outcome.service >= 0
         share = np.bincount(
             self._outcome.model[served], weights=self.queries[served],
@@ -156,7 +156,7 @@ class WorkerAnalysis:
     def distributions(self) -> dict[str, tuple[FloatArray, FloatArray]]:
         """Values and probabilities of the batch size, queue length and slack.
 
-        The batch size is that of a query's batch (per query); queue length and slack in ms are
+        The batch size is that of a query's batch (per request); queue length and slack in ms are
         those found at a decision (per decision; a drop is one). The full state counts as N + 1.
         """
         queued = np.arange(1.0, self.problem.max_queue + 2)
@@ -201,7 +201,7 @@ class WorkerAnalysis:
         """By groups of samples, where batches may leave some of the queue.
 
         A batch that is beyond the deadline makes those late that come meanwhile; and of the
-        queries late at less than the whole slack, each had waited for a batch before, and is late
+        requests late at less than the whole slack, each had waited for a batch before, and is late
         by its time as much as by its own: two influences of like size, of which the sum has four
         times the variance of one.
         """

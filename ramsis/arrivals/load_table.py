@@ -2,9 +2,9 @@
 
 A table is known by its header, as ``minute,requests`` or ``time,rps``; or by its rows: times that
 are evenly spaced by a second or more, beside numbers. Its header is then the name of a series, or
-a query. Cells may have a unit (``18.9 req/s``) and commas between thousands. A unit or the header
-says whether they are rates or counts; fractions are rates. What stays open is refused, with all
-readings.
+a request. Cells may have a unit (``18.9 req/s``) and commas between thousands. A unit or the
+header says whether they are rates or counts; fractions are rates. What stays open is refused, with
+all readings.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class MarkovModulated(ShippedProcess):
     Parameters
     ----------
     load_qps : float
-        Mean queries per second, over quiet times and bursts; finite and > 0.
+        Mean requests per second, over quiet times and bursts; finite and > 0.
     ratio : float
         λ₁/λ₀: rate in a burst over the rate in quiet times, finite and >= 1.
     burst_ms : float

@@ -46,7 +46,7 @@ class NegativeBinomial(ShippedProcess):
     Parameters
     ----------
     load_qps : float
-        Queries per second, finite and > 0.
+        Requests per second, finite and > 0.
     dispersion : float
         I, variance over mean of the counts, finite and >= 1; at 1 it is the Poisson process.
 

@@ -26,7 +26,7 @@ class Poisson(ShippedProcess):
     Parameters
     ----------
     load_qps : float
-        Queries per second, finite and > 0.
+        Requests per second, finite and > 0.
 
     Raises
     ------

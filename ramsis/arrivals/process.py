@@ -91,7 +91,7 @@ class ShippedProcess:
     parameters: ClassVar[tuple[Parameter, ...]] = ()
     # where there is no ``log_pf``: the reason, for messages
     why_no_counts: ClassVar[str] = ""
-    load_qps: float  # mean queries per second
+    load_qps: float  # mean requests per second
 
     def __post_init__(self) -> None:
         check_positive("load is not positive", load_qps=self.load_qps)

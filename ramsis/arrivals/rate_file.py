@@ -2,7 +2,7 @@
 
 Three layouts, each as text, ``.gz`` or ``.zst``:
 
-- lines of a time and a load in queries per second, as ``12 2431`` (the layout of the Twitter
+- lines of a time and a load in requests per second, as ``12 2431`` (the layout of the Twitter
   traces): the load holds from that time to the next; ``#`` begins a comment;
 - a table with a header, of a column of times and one of counts or rates, as monitoring writes it
   (:mod:`ramsis.arrivals.load_table`);

@@ -32,7 +32,7 @@ class RecordedProcess:
     Parameters
     ----------
     load_qps : float
-        Queries per second, finite and > 0.
+        Requests per second, finite and > 0.
     file : str
         Path of the trace, or the name of a shipped one.
     requests : int, optional

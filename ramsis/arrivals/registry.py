@@ -56,7 +56,7 @@ class Arrivals:
     ----------
     name : str
         One of :data:`SHIPPED`, ``trace``, or ``package.module:name`` of a callable that takes a
-        load in queries per second, and its parameters by keyword.
+        load in requests per second, and its parameters by keyword.
     parameters : tuple of (str, value)
         Names as in Python.
 

@@ -28,7 +28,7 @@ class Renewal(ShippedProcess):
     Parameters
     ----------
     load_qps : float
-        Queries per second, finite and > 0.
+        Requests per second, finite and > 0.
     cv : float
         Standard deviation of a gap over its mean, from 0.001 to 1000; 1 is Poisson. The first gap,
         from time 0, is one like the others.

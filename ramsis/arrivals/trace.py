@@ -33,7 +33,7 @@ class RateTrace:
     # when the last step ends; by default it is as long as the one before (1 s if there is none)
     end_ms: float
     # the process in stretched time, as :class:`ramsis.sim.ConstantLoad` takes it. It is that of
-    # 1000 queries per second: bursts of 500 ms last for 500 arrivals.
+    # 1000 requests per second: bursts of 500 ms last for 500 arrivals.
     arrivals: Arrivals
     _process: Sampler = field(repr=False)
 

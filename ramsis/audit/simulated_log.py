@@ -13,7 +13,7 @@ from ramsis.sim.run import DROPPED, Run
 def requests_of_run(run: Run) -> Iterator[Request]:
     """Yield the requests of a run by rising arrival, without whether answers are right.
 
-    A query that is never answered counts as dropped, without a time.
+    A request that is never answered counts as dropped, without a time.
     """
     models, in_time = run.models, run.in_time
     left_s = np.full(run.requests, np.nan)

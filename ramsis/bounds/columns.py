@@ -1,9 +1,9 @@
 """Columns of the fluid programs: each way in which a request can be answered.
 
 A column is a worker type t, an SLO class c, a model m and a batch of b that can be in time. A
-query that it answers takes E[L_t(m, b)] / b of a worker's time, is in time with probability
+request that it answers takes E[L_t(m, b)] / b of a worker's time, is in time with probability
 P(L_t(m, b) <= SLO_c), and then worth the accuracy of m. Where E[L] falls with the batch, running b
-queries as a larger batch is a column of its own.
+requests as a larger batch is a column of its own.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Columns:
     worker_type: IntArray
     slo_class: IntArray
     model: IntArray
-    batch: IntArray  # queries in the batch
+    batch: IntArray  # requests in the batch
     busy_ms: FloatArray  # mean time of the batch
     in_time: FloatArray  # probability of being in time, > 0
     accuracy: FloatArray
@@ -116,7 +116,7 @@ class GatheringWindows:
     Parameters
     ----------
     load : float
-        Of the arrivals, in queries per ms.
+        Of the arrivals, in requests per ms.
     """
 
     def __init__(self, columns: Columns, slo_ms: float, load: float) -> None:
@@ -143,7 +143,7 @@ class GatheringWindows:
         -------
         rows : ndarray, shape (k, n)
         limits : ndarray, shape (k,)
-            Largest shares of the queries.
+            Largest shares of the requests.
         """
         taken = np.zeros(self._limit.shape)
         np.add.at(taken, (self._place, self._batch - 1), share)

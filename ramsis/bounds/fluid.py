@@ -1,10 +1,10 @@
 """The fluid upper bound on effective accuracy, for schedulers that ask one model for each request.
 
-*The problem.* Queries of classes c arrive at rates λ_c, λ in all, and want an answer within
+*The problem.* Requests of classes c arrive at rates λ_c, λ in all, and want an answer within
 SLO_c. There are K_t workers of type t; a batch of b of model m takes L_t(m, b) on one of them. An
-answer in time is worth the accuracy of its model, and a query without one costs a price π >= 0.
-Let y be the rate at which queries of class c are answered in batches of b of model m on workers of
-type t:
+answer in time is worth the accuracy of its model, and a request without one costs a price π >= 0.
+Let y be the rate at which requests of class c are answered in batches of b of model m on workers
+of type t:
 
     max  Σ (accuracy_t(m) + π)·P(L_t(m, b) <= SLO_c)·y_{t,c,m,b} / λ − π
     s.t. Σ_{c,m,b} E[L_t(m, b)]/b·y_{t,c,m,b}            <= K_t          for each type t,
@@ -28,36 +28,36 @@ falls by at most 1 − S for each unit, S being the largest share that can be in
 for 10^4 less (1 − S)·(π − 10^4) is one for π.
 
 *Service times fixed at l.* Then P is 1 for l(m, b) <= SLO, and the bound holds for every policy,
-those that know all arrivals in advance too, as long as each query is answered once by one model, a
-worker runs one batch at a time, none is aborted, batches reach no further than the table, and l
+those that know all arrivals in advance too, as long as each request is answered once by one model,
+a worker runs one batch at a time, none is aborted, batches reach no further than the table, and l
 does not fall with b (a latency table sees to that by padding).
 
 *Service times drawn.* It holds for policies that may know all arrivals, but no service time before
 its end; L is independent of all else.
 
-*Batches may mix classes.* Give each query of a batch the b-th part of the time that the batch
+*Batches may mix classes.* Give each request of a batch the b-th part of the time that the batch
 takes. What any policy does is then a point of the program: the parts add up to the busy time of
-each type, each query counts once in its class, and earns at most what its column says, by its own
-deadline. So it holds for shared and for separate queues.
+each type, each request counts once in its class, and earns at most what its column says, by its
+own deadline. So it holds for shared and for separate queues.
 
-It is a bound on the long-run average, and on a finite run of length T with n queries when λ is
+It is a bound on the long-run average, and on a finite run of length T with n requests when λ is
 n/(T + SLO): batches in time run within T + SLO. For drawn times it then bounds the expectation.
 Queueing and the gathering of batches cost whatever is missing to it.
 
-*Gathering windows* tighten it for Poisson arrivals, fixed service times and one SLO. All b queries
-of a batch that is in time arrived within SLO − l(m, b). So for any s and w, no more queries can be
-in time in batches of at least s with SLO − l <= w than lie in some window of length w with s
-arrivals:
+*Gathering windows* tighten it for Poisson arrivals, fixed service times and one SLO. All b
+requests of a batch that is in time arrived within SLO − l(m, b). So for any s and w, no more
+requests can be in time in batches of at least s with SLO − l <= w than lie in some window of
+length w with s arrivals:
 
     Σ_{b >= s, SLO − l_t(m,b) <= w} y_{t,m,b} / λ <= 1 − (1 − P(at least s − 1 arrivals in w))^s.
 
-A query has s positions among s neighbours that fit into w, each with that probability; that none
+A request has s positions among s neighbours that fit into w, each with that probability; that none
 of them fits are rising events of independent gaps, so at least as likely together as the product
 of their probabilities (Harris 1960, "A lower bound for the critical probability in a certain
-percolation process"). A batch that is in time for some of its queries only counts as the smaller
+percolation process"). A batch that is in time for some of its requests only counts as the smaller
 batch of these.
 
-Dual prices say what the constraints are worth: one more worker, one more query per second. Types
+Dual prices say what the constraints are worth: one more worker, one more request per second. Types
 that are alike are merged, and so are classes of one SLO, before anything is computed.
 """
 
@@ -99,7 +99,7 @@ _ALL_COLUMNS = 3_000
 _COLUMNS_A_ROUND = 200
 _UNTAKEN = 1e-11
 """Of the largest worth: what a column left out may earn beyond the prices."""
-_EXACT = 1e-12  # of a share of the queries
+_EXACT = 1e-12  # of a share of the requests
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,24 +112,24 @@ class FluidBound:
         Of effective accuracy − price × violation rate. Without a price at most 1, else it may be
         below 0.
     effective_accuracy : float
-        Of the optimum, over all queries; a fraction.
+        Of the optimum, over all requests; a fraction.
     served_fraction : float
-        Share of the queries that the optimum answers in time; below 1 in overload, and where
+        Share of the requests that the optimum answers in time; below 1 in overload, and where
         answering fewer of them more accurately is worth more.
     capacity_qps : float
-        Largest load that can be answered in time, were all queries of the class with the
+        Largest load that can be answered in time, were all requests of the class with the
         longest SLO: Σ_t K_t·max b / E[L_t(m, b)].
     query_price : float
-        What one more query per second adds to λ·bound. Where it could not be answered, 0 less the
-        price of violations. NaN with gathering windows, which depend on the load.
+        What one more request per second adds to λ·bound. Where it could not be answered, 0 less
+        the price of violations. NaN with gathering windows, which depend on the load.
     worker_price : ndarray, shape (T,)
         What an additional worker of each type adds to the bound, at the margin.
     class_accuracy, class_served : ndarray, shape (C,)
-        Effective accuracy, and share answered in time, of the queries of each class.
+        Effective accuracy, and share answered in time, of the requests of each class.
     type_share : ndarray, shape (T, C)
-        Share of all queries that each type takes of each class.
+        Share of all requests that each type takes of each class.
     batch_share : tuple of T ndarrays, shape (C, M, B)
-        Share of all queries of each class that the type answers with model m in batches of
+        Share of all requests of each class that the type answers with model m in batches of
         b = column + 1.
     classes : tuple of SloClass
         By rising SLO, merged.
@@ -176,11 +176,11 @@ def fluid_bound(
     workers : int or sequence of int
         K_t >= 1 of each worker type.
     load_qps : float
-        λ > 0, queries per second of all classes together.
+        λ > 0, requests per second of all classes together.
     max_batch : int, optional
         Largest batch, at most the largest of ``times``; this by default.
     violation_price : float
-        π >= 0, what a query that is not answered in time costs, in units of accuracy.
+        π >= 0, what a request that is not answered in time costs, in units of accuracy.
     max_violation : float, optional
         V, in [0, 1]; by default violations are not limited.
     gathering : bool
@@ -266,7 +266,7 @@ class _Merged:
 def _optimum(cluster: _Merged, columns: Columns, terms: _Terms) -> FluidBound:
     """Solve the program; the solution has a row for each type and class."""
     share = np.array([slo_class.share for slo_class in cluster.classes])
-    # Unknowns are shares of the queries, or of what can be served where that is less (1/scale of
+    # Unknowns are shares of the requests, or of what can be served where that is less (1/scale of
     # them), so that the program is of the size of 1 at any load.
     fastest, total = float(columns.time_ms.min()), float(cluster.workers.sum())
     scale = max(1.0, fastest * cluster.load / total)
@@ -295,7 +295,7 @@ def _optimum(cluster: _Merged, columns: Columns, terms: _Terms) -> FluidBound:
     taken = np.zeros((len(of_type), len(share)))
     np.add.at(taken, (columns.worker_type, columns.slo_class), shares)
     query_price = bound - float(worker_price @ cluster.workers)
-    if terms.max_violation is None:  # which one more query may break
+    if terms.max_violation is None:  # which one more request may break
         query_price = max(-terms.violation_price, query_price)
     rate = np.where(of_type, 1.0 / columns.time_ms, 0.0).max(axis=1)
     return FluidBound(
@@ -464,9 +464,9 @@ def realised_bound(
 ) -> float | None:
     """Return an upper bound for all schedulers on finite traces: the mean of their fluid bounds.
 
-    A trace of n queries in T ms is served with the capacity of K·(T + SLO), with the longest SLO.
+    A trace of n requests in T ms is served with the capacity of K·(T + SLO), with the longest SLO.
     Where classes are drawn it bounds the expectation, as the bound is concave in their loads. None
-    where a trace has no queries, or there is none.
+    where a trace has no requests, or there is none.
 
     Parameters
     ----------

@@ -1,10 +1,10 @@
 """The fluid program of one worker type and one SLO class, which needs no solver.
 
-There are two limits then, on workers' time and on queries:
+There are two limits then, on workers' time and on requests:
 
     max  Σ reward_i·x_i    s.t.   Σ busy_i·x_i <= 1,   Σ x_i <= most,   x >= 0.
 
-A query that takes t of the time at best earns h(t), with h the concave hull of the points
+A request that takes t of the time at best earns h(t), with h the concave hull of the points
 (busy_i, reward_i) and of (0, 0), as far as it rises. So the optimum is most·h(1/most): a mix of
 the two corners on both sides of 1/most. The slope of h there is what a unit of time is worth.
 """

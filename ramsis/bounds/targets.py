@@ -23,11 +23,11 @@ class Targets:
     Attributes
     ----------
     max_violation : float
-        Largest share of the queries that are late or dropped, in [0, 1).
+        Largest share of the requests that are late or dropped, in [0, 1).
     min_accuracy : float, optional
-        Smallest mean accuracy of the queries answered in time, in (0, 1].
+        Smallest mean accuracy of the requests answered in time, in (0, 1].
     min_effective_accuracy : float, optional
-        Smallest mean accuracy over all queries, those late or dropped counting 0; in (0, 1].
+        Smallest mean accuracy over all requests, those late or dropped counting 0; in (0, 1].
 
     Raises
     ------

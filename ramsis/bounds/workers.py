@@ -1,13 +1,13 @@
 """Lower bounds on the number and the cost of workers, from the fluid program turned round.
 
-*The problem.* Let y_{t,c} be the share of the queries that column c of worker type t answers (a
+*The problem.* Let y_{t,c} be the share of the requests that column c of worker type t answers (a
 model and a batch for an SLO class; see :mod:`ramsis.bounds.columns`): in time with probability
 p_c, worth accuracy a_c, taking t_c of a worker's time for each. K_t are the workers of type t, and
 w_t is what one of them costs. At a load λ,
 
     min  Σ w_t·K_t
     s.t. λ·Σ_c t_c·y_{t,c} <= K_t <= most_t            busy workers, for each type t,
-         Σ y of class k <= s_k·θ                       queries, by the shares s of SLO classes,
+         Σ y of class k <= s_k·θ                       requests, by the shares s of SLO classes,
          Σ p·y >= (1 − V)·θ                            violations at most V,
          Σ (a − A)·p·y >= 0                            accuracy of answers in time at least A,
          Σ a·p·y >= E·θ                                effective accuracy at least E,
@@ -23,9 +23,9 @@ whole numbers K_t under a cost. It leaves out sets that have no more workers of 
 than one that is known to fail: a binary for each such set and kind says of which kind there are
 more.
 
-*A load that varies.* Cut the time into windows, the i-th with n_i queries, each with a y of its
-own; the targets hold over all queries. What is in time of the queries of some successive windows,
-D long in all, runs from when the first arrives until the longest SLO after the last, so
+*A load that varies.* Cut the time into windows, the i-th with n_i requests, each with a y of its
+own; the targets hold over all requests. What is in time of the requests of some successive
+windows, D long in all, runs from when the first arrives until the longest SLO after the last, so
 
     Σ_i n_i·Σ t_c·y_{i,c} <= K·(D + SLO)
 
@@ -80,7 +80,7 @@ def fewest_workers_bound(
     slo_ms : float or sequence of SloClass
         > 0, or classes whose shares sum to 1.
     load_qps : float
-        > 0, queries per second of all classes together.
+        > 0, requests per second of all classes together.
 
     Returns
     -------
@@ -107,12 +107,12 @@ def fewest_workers_bound_over_time(
 ) -> float:
     """Return the fluid bound on workers for a load that varies by windows of one length.
 
-    Of several classes it bounds the mean, as classes are drawn query by query.
+    Of several classes it bounds the mean, as classes are drawn request by request.
 
     Parameters
     ----------
     counts : array_like, shape (n,)
-        Queries that arrive in each window, or their means; >= 0, not all 0. Numbers of windows
+        Requests that arrive in each window, or their means; >= 0, not all 0. Numbers of windows
         that are powers of two are cut best.
     window_ms : float
         Length of each, > 0.
@@ -151,7 +151,7 @@ class CheapestWorkers:
     slo_ms : float or sequence of SloClass
         > 0, or classes whose shares sum to 1.
     load_qps : float
-        > 0, queries per second of all classes together.
+        > 0, requests per second of all classes together.
     most : sequence of (int or None), optional
         Largest number of workers of each type; None for any.
 
@@ -295,7 +295,7 @@ class _Program:
 
     columns: Columns
     types: int  # number of worker types
-    share: FloatArray  # of the queries, by SLO class, shape (C,)
+    share: FloatArray  # of the requests, by SLO class, shape (C,)
     targets: Targets
 
     @classmethod
@@ -316,10 +316,10 @@ class _Program:
         Parameters
         ----------
         share : ndarray, shape (n,)
-            Of the queries in each window; y are the shares of a window's queries, window by
+            Of the requests in each window; y are the shares of a window's requests, window by
             window.
         taken : ndarray, shape (S, n)
-            Queries of each window that are served in each stretch, for each unit of time in it.
+            Requests of each window that are served in each stretch, for each unit of time in it.
         """
         columns, windows = self.columns, len(share)
         busy = columns.of_types(self.types) * columns.time_ms
@@ -342,7 +342,7 @@ def _fewest(program: _Program, share: FloatArray, stretches: Sequence[Stretch]) 
     Parameters
     ----------
     share : ndarray, shape (n,)
-        Of the queries in each window.
+        Of the requests in each window.
     stretches : sequence of (windows, ms)
         Windows that share the workers' time, and how much of it; the whole first.
     """

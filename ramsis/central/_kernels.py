@@ -32,7 +32,7 @@ def count_in_time(
 ) -> FloatArray:
     """Return expected requests in time per action, (N, A, J); ``slack_ms`` has shape (N, J, B).
 
-    The slack of a queue's queries does not fall, so each is found from the one before.
+    The slack of a queue's requests does not fall, so each is found from the one before.
     """
     result = np.zeros((queue.size, batch.size, slack_ms.shape[1]))
     last = quantiles.shape[1] - 1

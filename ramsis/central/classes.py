@@ -3,26 +3,26 @@
 Class c has the share p_c of a Poisson stream of rate λ and the deadline SLO_c; the queue stands by
 deadline, and a batch of b takes the first b. All else is as in :mod:`ramsis.central.problem`, with
 slack counted up to the longest SLO. What changes is the distribution of the head's slack S given n
-queued queries, which with one class is that of SLO less an Erlang age.
+queued requests, which with one class is that of SLO less an Erlang age.
 
 *What waits.* Deadlines that can be seen at slack s form a Poisson process of intensity
-Σ_c λ_c·1[s <= SLO_c]: of n queries left over by batches that took all earlier deadlines,
+Σ_c λ_c·1[s <= SLO_c]: of n requests left over by batches that took all earlier deadlines,
 
     P(S >= s) = P(Gamma(n) <= Λ(s)),        Λ(s) = Σ_c λ_c·(SLO_c − s)⁺.
 
-But who has come since the last batch started has been passed over by none: of u such queries the
+But who has come since the last batch started has been passed over by none: of u such requests the
 oldest has age τ, Erlang distributed as a sum of u gaps, the others ages evenly spread over
 [0, τ], and each its class by the shares:
 
     P(S >= s | τ) = Σ_c p_c·1[SLO_c − τ >= s] · (Σ_c p_c·min((SLO_c − s)⁺/τ, 1))^(u−1).
 
-A query of a short SLO so stands before all that are left of a long one. The last batch is taken
-to have left what it could not take: of n queries the u = min(n, B) youngest, B the largest batch,
+A request of a short SLO so stands before all that are left of a long one. The last batch is taken
+to have left what it could not take: of n requests the u = min(n, B) youngest, B the largest batch,
 came since, and the others, all older than τ, were left over: P(Gamma(n−u) <= Λ(s+τ)). With one
 class that is the Erlang distribution for any u. Just after an arrival the other n − 1 are so, and
-the new query has all of its SLO.
+the new request has all of its SLO.
 
-*The queries behind the head* stand where their expected number says: with H(x) queries expected
+*The requests behind the head* stand where their expected number says: with H(x) requests expected
 at a slack of at least x, given the mean of τ, the k-th of n is at H(x) = (1 − k/n)·H(S).
 
 The head's age is not carried along, however few the workers.
@@ -172,7 +172,7 @@ class ClassesProblem(CentralProblem):
         x = head_ms[:, :, None] + (self.slo_ms - head_ms)[:, :, None] * step
         since = sum((self.load * slo_class.share * np.clip(slo_class.slo_ms - x, 0.0, span)
                      for slo_class in self.classes), np.zeros(x.shape))
-        # Where a query this old is left of a long SLO, what has come since may stand before all
+        # Where a request this old is left of a long SLO, what has come since may stand before all
         # that were left over; else the head is one of them.
         old = head_ms[:, :, None] + span < self.classes[0].slo_ms
         over = self._visible(x + span)

@@ -25,7 +25,7 @@ class CentralArrays(NamedTuple):
     # distribution of the arrivals until the next worker is free; what is missing to 1 restarts
     arrivals: FloatArray
     slack_probability: FloatArray  # distribution of the slack bin
-    # in_time, earned: expected queries in time of a batch, and accuracy earned by it less price
+    # in_time, earned: expected requests in time of a batch, and accuracy earned by it less price
     # paid
     in_time: FloatArray
     earned: FloatArray

@@ -1,23 +1,23 @@
 """The decision problem of a central queue: one queue, K workers, one table.
 
-Queries join one queue in the order of their arrival, a Poisson process of rate λ. At each arrival
+Requests join one queue in the order of their arrival, a Poisson process of rate λ. At each arrival
 and each end of a batch the table is asked, again and again until it says *wait*: with i idle
-workers, n queued queries and slack s of the head it may start a batch of the first b on model m
-(i >= 1), drop the head, or wait for the next event. A query in time earns its model's accuracy;
+workers, n queued requests and slack s of the head it may start a batch of the first b on model m
+(i >= 1), drop the head, or wait for the next event. A request in time earns its model's accuracy;
 one answered late or dropped costs the *violation price* p. What is maximised is effective accuracy
 less p times the violation rate.
 
 **State.** (i, n). The slack of the head is seen when deciding but not carried along: the head has
-waited for as long as the n queries took to arrive, so its age is drawn anew at each event from the
-Erlang distribution of n gaps (n - 1 of them just after an arrival), which is exact where the
+waited for as long as the n requests took to arrive, so its age is drawn anew at each event from
+the Erlang distribution of n gaps (n - 1 of them just after an arrival), which is exact where the
 decisions before did not depend on it. Within a decision it is kept: dropping d heads of n leaves
-the age times (n - d)/n. The k-th query of n is taken to have the age times 1 - k/n. With few
+the age times (n - d)/n. The k-th request of n is taken to have the age times 1 - k/n. With few
 workers (up to 8 workers) batches end so far apart that this is too rough: there the age is also
 kept while the only idle worker runs a batch. Behind a batch of b the next head's age is a share of
 the head's with the distribution of the b-th of n - 1 random instants, or, where nothing was left,
-that of the oldest new query. So the model of a single worker is exact but for the bins. Where this
-means more than 2,000 likely states, or 5e6 outcomes of all batches from them (at high loads), the
-age is drawn anew all the same.
+that of the oldest new request. So the model of a single worker is exact but for the bins. Where
+this means more than 2,000 likely states, or 5e6 outcomes of all batches from them (at high loads),
+the age is drawn anew all the same.
 
 **Service.** Two cases, and both keep the work that a batch of mean length L brings.
 
@@ -102,7 +102,7 @@ class CentralProblem:
     workers: int
     # of all requests, as it was asked for: ``load`` is made of it, never the other way
     load_qps: float
-    price: float  # cost of a query that is late or dropped, in units of accuracy, >= 0
+    price: float  # cost of a request that is late or dropped, in units of accuracy, >= 0
     # action_model, action_batch: batches that may be started, fastest first, shape (A,)
     action_model: IntArray
     action_batch: IntArray
@@ -284,8 +284,9 @@ class CentralProblem:
     def left_age(self) -> FloatArray:
         """Age of the next head as a share of the head's when an action is started, (N, A, P).
 
-        Of n queries the n - 1 behind the head came at random times since it did; so the age of the
-        b-th of them has a beta distribution. Of each of the parts of that distribution the median.
+        Of n requests the n - 1 behind the head came at random times since it did; so the age of
+        the b-th of them has a beta distribution. Of each of the parts of that distribution the
+        median.
         """
         batch, of_action = np.unique(self.action_batch, return_inverse=True)
         n, which = np.nonzero(self.queue[:, None] > batch)

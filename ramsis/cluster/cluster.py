@@ -1,4 +1,4 @@
-"""Clusters: workers of some types, and the SLO classes of the queries that they answer."""
+"""Clusters: workers of some types, and the SLO classes of the requests that they answer."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Cluster:
 
     @classmethod
     def of(cls, profile: ProfileSet, *, workers: int, slo_ms: float) -> Cluster:
-        """Like workers, and one SLO for all queries.
+        """Like workers, and one SLO for all requests.
 
         Parameters
         ----------

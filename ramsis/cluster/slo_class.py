@@ -16,14 +16,14 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True, order=True)
 class SloClass:
-    """A share of the queries and the time in which they want an answer.
+    """A share of the requests and the time in which they want an answer.
 
     Attributes
     ----------
     slo_ms : float
         Deadline after arrival, > 0, up to :data:`LONGEST_SLO_MS`.
     share : float
-        Of all queries, in (0, 1].
+        Of all requests, in (0, 1].
 
     Raises
     ------

@@ -50,7 +50,7 @@ class SparseMDP:
     reward : (L,) finite floats
         Expected reward of a pair.
     cost : (L,) finite floats >= 0, optional
-        What the average reward is counted per: sojourn time, queries served, … ``None`` means
+        What the average reward is counted per: sojourn time, requests served, … ``None`` means
         1 for every pair.
     state_names : S strings, optional
         Used in messages.

@@ -79,9 +79,9 @@ class Policy:
     created_by
         Program and version.
     violation_price
-        What a query that is late or dropped was taken to cost, in units of accuracy.
+        What a request that is late or dropped was taken to cost, in units of accuracy.
     slo_classes
-        Two or more by rising SLO where queries have several, ``slo_ms`` being the longest; the
+        Two or more by rising SLO where requests have several, ``slo_ms`` being the longest; the
         queue then stands by deadline. Else none.
     spare_idle
         Least number of idle workers with which, the queue being empty, a late answer by the

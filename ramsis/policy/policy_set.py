@@ -79,7 +79,7 @@ def policy_file_name(
 ) -> str:
     """The name of a policy's file in its set: by dispatch, load and, unless Poisson, process.
 
-    Names sort by load up to 99999 queries per second. Decimals follow an underscore; a slowness
+    Names sort by load up to 99999 requests per second. Decimals follow an underscore; a slowness
     is named unless it is 1, and a process that does not fit a file name is told by eight digits of
     its label's digest.
 
@@ -149,7 +149,7 @@ def set_of(policies: Iterable[Policy]) -> PolicySet[Policy]:
 
 
 def rates_of(stations: Iterable[tuple[float, Policy]]) -> Rates:
-    """What stations promise together, given each one's share of all queries and its policy."""
+    """What stations promise together, given each one's share of all requests and its policy."""
     effective, violations = 0.0, 0.0
     for share, policy in stations:
         effective += share * policy.expectations.effective_accuracy
@@ -167,7 +167,7 @@ class SetFolder:
     worker_types : mapping of str to int
         Workers by name of the type.
     slo_classes : mapping of float to float
-        Share of the queries by SLO in ms.
+        Share of the requests by SLO in ms.
     flat : bool
         Whether every level has one station, so that its file stands beside the manifest.
     accepts : callable, optional

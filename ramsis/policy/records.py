@@ -173,7 +173,7 @@ class Interval(WrittenRecord):
     effective_accuracy: Annotated[tuple[float, float], Reader(_ends)]
     # effective number of samples that it follows from, > 0: the violation rate over its variance
     samples: Positive
-    # unseen, unseen_deviation: share of all queries that may be late besides, by what no sample
+    # unseen, unseen_deviation: share of all requests that may be late besides, by what no sample
     # has shown: mean and standard deviation, > 0
     unseen: Positive
     unseen_deviation: Positive
@@ -193,26 +193,26 @@ class Expectations(WrittenRecord):
     Attributes
     ----------
     accuracy
-        Mean accuracy of the queries answered in time; ``None`` when none is.
+        Mean accuracy of the requests answered in time; ``None`` when none is.
     violation_rate
-        Share of the queries not answered in time, in [0, 1].
+        Share of the requests not answered in time, in [0, 1].
     effective_accuracy
         ``accuracy * (1 - violation_rate)``.
     per_decision
         Accuracy and violation rate per decision.
     batch_size
-        Spread of the batch that a query is served in, over the queries.
+        Spread of the batch that a request is served in, over the requests.
     queue_length, slack_ms
         Spread of the queue and of the earliest deadline's slack, over the decisions; ``None``
         where queues are unstable.
     model_share
-        Model name → share of the queries that it serves; models not named serve none.
+        Model name → share of the requests that it serves; models not named serve none.
     utilisation
         Share of the time that a worker is busy.
     full_queue_rate
         Share of the decisions taken with a queue longer than the table's.
     overloaded
-        Whether the load passes ``capacity_qps`` or more than a tenth of the queries are late.
+        Whether the load passes ``capacity_qps`` or more than a tenth of the requests are late.
     capacity_qps
         No scheduler with such batches can answer more within the SLO, if known.
     upper_bound
@@ -294,7 +294,7 @@ class CertificateRecord(WrittenRecord):
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What stations promise, or do, together, over all queries."""
+    """What stations promise, or do, together, over all requests."""
 
     # effective_accuracy, violation_rate: fractions in [0, 1]
     effective_accuracy: float
@@ -302,7 +302,7 @@ class Rates:
 
     @property
     def accuracy(self) -> float | None:
-        """Of the queries in time; None if there are none."""
+        """Of the requests in time; None if there are none."""
         in_time = 1.0 - self.violation_rate
         return min(self.effective_accuracy / in_time, 1.0) if in_time > 0 else None
 
@@ -317,7 +317,7 @@ class Simulated(WrittenRecord):
     violation_half_width: NonNegative
     effective_accuracy: Fraction
     effective_half_width: NonNegative
-    # queries, runs, seed: queries in all, on average; runs, each with a seed of its own, and the
+    # requests, runs, seed: requests in all, on average; runs, each with a seed of its own, and the
     # first of these
     queries: Annotated[int, Whole(1, _MOST_QUERIES)]
     runs: Annotated[int, Whole(2, _MOST_RUNS)]

@@ -57,9 +57,9 @@ class Station(NamedTuple, Generic[P]):
     workers
         How many of them.
     load_qps
-        Queries per second that come here, on which the policy counts.
+        Requests per second that come here, on which the policy counts.
     share
-        By SLO in ms, the share of the class's queries that comes here.
+        By SLO in ms, the share of the class's requests that comes here.
     policy
         A policy, or its selector.
     """
@@ -83,7 +83,7 @@ class Level(NamedTuple, Generic[P]):
     Attributes
     ----------
     load_qps
-        Of all queries.
+        Of all requests.
     arrivals
         Label of the arrival process.
     stations
@@ -130,7 +130,7 @@ class Level(NamedTuple, Generic[P]):
         slo_ms
             Of the query's class.
         uniform
-            A number drawn evenly from [0, 1) for the query, as by ``random.random()``; so
+            A number drawn evenly from [0, 1) for the request, as by ``random.random()``; so
             that arrivals at a station are as irregular as its policy expects.
 
         Raises
@@ -213,7 +213,7 @@ class PolicySet(Generic[P]):
     worker_types
         Workers by name of the type.
     slo_classes
-        By SLO in ms, the class's share of the queries.
+        By SLO in ms, the class's share of the requests.
     on_above_highest
         Called with the anticipated load when it passes every level: once when the load rises
         above the highest level, and again only after it has come back to a level. Where policies
@@ -310,7 +310,7 @@ class PolicySet(Generic[P]):
         Parameters
         ----------
         load_qps
-            Anticipated load in queries per second, 0 or more. A load above every level gets
+            Anticipated load in requests per second, 0 or more. A load above every level gets
             the highest one, flagged in the answer.
         process
             Label of the arrival process; may be left out when the set has only one.

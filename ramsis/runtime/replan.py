@@ -1,7 +1,7 @@
 """Policies made while serving: a background process writes them, the served set is exchanged.
 
 The problem: the anticipated load passes every level of a set (paper §3.2.2), or the models have a
-new profile, while queries must go on being answered. A background process makes the policies, so
+new profile, while requests must go on being answered. A background process makes the policies, so
 that the serving process keeps its interpreter; a thread waits for it, loads what it wrote, and
 puts the new set in the place of the old one by a single assignment. A reader therefore holds one
 whole set or the other. What fails is reported, and the set that is served stays.
@@ -68,14 +68,14 @@ class Replanner:
         Told each new set, in the background, when it is served.
     headroom : float
         A load above every level asks for a policy at this multiple of it, 1 or more, rounded up
-        to a whole number of queries per second.
+        to a whole number of requests per second.
     timeout_s : float
         Time after which the process is stopped and reported, > 0.
     rest_s : float
         Time after a failure in which no load is planned for without being asked, >= 0.
     program : sequence of str
         What is run, followed by the options, ``--load`` and ``--out``. ``("nice", "-n", "10",
-        *GENERATE)`` leaves the processor to the queries where there is ``nice``.
+        *GENERATE)`` leaves the processor to the requests where there is ``nice``.
 
     Raises
     ------

@@ -118,7 +118,7 @@ class _Spell(Record):
 
 @dataclass(frozen=True, slots=True)
 class LoadOf(_Spell):
-    """A constant load in queries per second of an arrival process, named as by ``--arrivals``."""
+    """A constant load in requests per second of an arrival process, named as by ``--arrivals``."""
 
     key: ClassVar[str] = "load_qps"
 

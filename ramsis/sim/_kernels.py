@@ -4,8 +4,8 @@ Each kernel gives the same batches as the plain engine on the same arrivals, bit
 of events, the arithmetic of slack, load and service times are the same. Where workers have queues
 of their own and turns are fixed (round robin) they do not meet, and each is simulated to its end.
 
-Queries are given by their arrival times; a batch is written as start, finish, worker, model, size,
-and its index as ``batch_of`` of its queries. Every kernel returns the number of batches.
+Requests are given by their arrival times; a batch is written as start, finish, worker, model,
+size, and its index as ``batch_of`` of its requests. Every kernel returns the number of batches.
 
 Arrays are taken out of their tuples once, before the loops, and helpers that are given some have
 one way out, few loops, and no branch between two uses of an array. Else each use of an array
@@ -25,7 +25,7 @@ from ramsis.compiling import index, njit
 from ramsis.runtime.routing import AS_SHORT
 from ramsis.sim.tables import CentralTables, Tables
 
-_STRETCH = 32  # queries of each worker that are simulated in turn
+_STRETCH = 32  # requests of each worker that are simulated in turn
 
 
 class RunTerms(NamedTuple):
@@ -48,17 +48,17 @@ class RunTerms(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """A queue by deadline: a line for each SLO, in which the oldest query is due first."""
+    """A queue by deadline: a line for each SLO, in which the oldest request is due first."""
 
     slo_ms: FloatArray  # of each line, shape (C,)
-    line: NDArray[np.int64]  # of each query; empty where there is one line, shape (n,)
-    # shape (n,): queries line by line, in order of arrival; empty where there is one line
+    line: NDArray[np.int64]  # of each request; empty where there is one line, shape (n,)
+    # shape (n,): requests line by line, in order of arrival; empty where there is one line
     order: NDArray[np.int64]
     starts: NDArray[np.int64]  # where each line starts in ``order``, shape (C+1,)
 
 
 class DecisionRoom(NamedTuple):
-    """Room for the decisions, each array as long as there are queries."""
+    """Room for the decisions, each array as long as there are requests."""
 
     # start_ms, finish_ms, worker, model, size: of each batch
     start_ms: FloatArray
@@ -66,9 +66,9 @@ class DecisionRoom(NamedTuple):
     worker: NDArray[np.int32]
     model: NDArray[np.int32]
     size: NDArray[np.int32]
-    queued: NDArray[np.int32]  # queries in the queue that a batch is taken from, just before
-    batch_of: NDArray[np.int32]  # batch of each query; -2 where it was dropped
-    # of each query that was dropped: the queue just before, itself included
+    queued: NDArray[np.int32]  # requests in the queue that a batch is taken from, just before
+    batch_of: NDArray[np.int32]  # batch of each request; -2 where it was dropped
+    # of each request that was dropped: the queue just before, itself included
     drop_queued: NDArray[np.int32]
 
 
@@ -127,7 +127,7 @@ def _level(
 def round_robin(
     arrival_ms: FloatArray, tables: Tables, terms: RunTerms, out: DecisionRoom, drop_ms: FloatArray
 ) -> int:
-    """Every K-th query to a worker, which serves its queue by the table.
+    """Every K-th request to a worker, which serves its queue by the table.
 
     All workers are simulated through one stretch of the arrivals after the other, so that these
     are near at hand for each.
@@ -298,7 +298,7 @@ def first_come(
 def shortest_queue(
     arrival_ms: FloatArray, tables: Tables, terms: RunTerms, out: DecisionRoom, drop_ms: FloatArray
 ) -> int:
-    """Each query to a short queue, as :class:`ramsis.runtime.routing.ShortestQueue` says."""
+    """Each request to a short queue, as :class:`ramsis.runtime.routing.ShortestQueue` says."""
     _, _, last, slack_ms, per_ms, first_bin, models, batches = tables
     quantiles_ms, levels, uniform = terms.quantiles_ms, terms.quantile_levels, terms.uniform
     near, slowness = terms.near_level, terms.slowness

@@ -39,7 +39,7 @@ class Tables(NamedTuple):
     per_ms: NDArray[np.float64]  # buckets of slack per ms, of ``first_bin``, shape (L,)
     # shape (L, G): for each bucket of slack a bin at or below that of any slack in it
     first_bin: NDArray[np.int64]
-    # model, batch: A batch of 0 drops the earliest query, shape (L, N+1, J)
+    # model, batch: A batch of 0 drops the earliest request, shape (L, N+1, J)
     model: NDArray[np.int16]
     batch: NDArray[np.int16]
 
@@ -92,7 +92,7 @@ class TableOfLevel(NamedTuple):
     """One level: a load, and its table, (N, J), as in :class:`Tables`.
 
     ``overflow`` is the answer to a longer queue; where the batch is 0, it is that of the last row,
-    and where it is -1, the earliest query is dropped.
+    and where it is -1, the earliest request is dropped.
     """
 
     load_qps: float

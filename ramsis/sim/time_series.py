@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 class TimeSeries:
     """Figures in T bins of equal length; arrays have shape (T,) unless another is stated.
 
-    Queries count where they arrive, batches where they start.
+    Requests count where they arrive, batches where they start.
     """
 
     start_ms: FloatArray  # when each bin begins
     bin_ms: float  # length of a bin; the last may be cut by the end
-    # queries, in_time: of the queries that arrived in a bin
+    # requests, in_time: of the requests that arrived in a bin
     queries: IntArray
     in_time: IntArray
-    # load_qps, accuracy, violation_rate, effective_accuracy: naN where there are no queries (in
+    # load_qps, accuracy, violation_rate, effective_accuracy: naN where there are no requests (in
     # time)
     load_qps: FloatArray
     accuracy: FloatArray
     violation_rate: FloatArray
     effective_accuracy: FloatArray
-    # response_p50_ms, response_p95_ms, response_p99_ms: of the queries that were answered
+    # response_p50_ms, response_p95_ms, response_p99_ms: of the requests that were answered
     response_p50_ms: FloatArray
     response_p95_ms: FloatArray
     response_p99_ms: FloatArray
     batch_mean: FloatArray  # mean size of a batch
-    model_share: FloatArray  # shape (T, M): share of each model in the queries that were answered
+    model_share: FloatArray  # shape (T, M): share of each model in the requests that were answered
     models: tuple[str, ...]  # shape (M,)
     # utilisation, queue_mean: of the time of a bin
     utilisation: FloatArray

@@ -56,7 +56,7 @@ HIGHEST_PRICE = 1024.0
 SEED = 1 << 20
 """First seed of the runs, away from those that are used for checks."""
 RUNS = 16
-_FEWEST, _MOST, _LATE = 4_000_000, 20_000_000, 1000  # queries; late ones wanted at the budget
+_FEWEST, _MOST, _LATE = 4_000_000, 20_000_000, 1000  # requests; late ones wanted at the budget
 _WORTH = 3e-5
 _PRICES = 40  # steps of bisection, at most
 _MOST_TIMES, _STEP_OF_SAMPLES = 1e9, 1.02

@@ -33,7 +33,7 @@ def adaptive_levels(
     Parameters
     ----------
     accuracy_at : callable
-        Expected accuracy at a load in queries per second; called about ten times for each level.
+        Expected accuracy at a load in requests per second; called about ten times for each level.
     max_step : float
         Largest difference between neighbours, in (0, 1).
 

@@ -53,17 +53,17 @@ from ramsis.synthesis.simulated import (
 from ramsis.worker.problem.actions import LateRule
 
 QUERIES, RUNS = 200_000, 8
-_OF_ONE = 100_000  # queries of one worker with fixed times
-_ENOUGH, _LONGER = 1_000_000, 6  # fewer queries are made up to so many times as many
+_OF_ONE = 100_000  # requests of one worker with fixed times
+_ENOUGH, _LONGER = 1_000_000, 6  # fewer requests are made up to so many times as many
 _MORE_RUNS = 2  # times as many then, from which an interval is a quarter shorter
-_AS_GUESSED = 1.25  # times the queries that an interval asks for, which is itself a guess
+_AS_GUESSED = 1.25  # times the requests that an interval asks for, which is itself a guess
 _LASTS = 12.0  # a run at least, in SLOs
-_MANY, _FEWER_RUNS = 1e4, 4  # queries within the SLO with which runs are fewer
+_MANY, _FEWER_RUNS = 1e4, 4  # requests within the SLO with which runs are fewer
 _NEAR = 0.95  # share of the capacity from which on queues take long to settle
-_SLOW = 4  # times the queries there, as what a run has seen of a queue's swings is little
+_SLOW = 4  # times the requests there, as what a run has seen of a queue's swings is little
 _FULL_RUNS = 4  # from a full queue, of as many requests as those from idle workers
 _UNLIKE = 1.5  # times the half-widths of both, by which the figures of the two differ
-_WARMER, _MOST_WARM = 4.0, 2e6  # times the warm-up, until a run's takes so many queries
+_WARMER, _MOST_WARM = 4.0, 2e6  # times the warm-up, until a run's takes so many requests
 _SEEDS = 1 << 30  # seeds of promises are at least this, and less than twice this
 
 
@@ -80,8 +80,8 @@ def replayed(
     ----------
     own_arrivals : str, optional
         ``package.module:name`` of an arrival process of one's own.
-    queries, runs : int
-        To begin with; 200,000 queries by default, half as many of one worker with fixed times.
+    requests, runs : int
+        To begin with; 200,000 requests by default, half as many of one worker with fixed times.
     replays : Replays, optional
         Replays that its headroom was chosen by; one of these may be at longer service times.
     """

@@ -61,7 +61,7 @@ def generate_set(
     cluster : Cluster or ProfileSet
         A profile stands for like workers and one SLO, those of the settings.
     loads_qps : sequence of float
-        Of all queries, > 0.
+        Of all requests, > 0.
     settings : SynthesisSettings, or sequence of these
         Workers and SLOs are the cluster's. Of several that differ in their slowness alone, as
         :meth:`SynthesisSettings.when_slow` gives them, each has levels for all loads.
@@ -162,7 +162,7 @@ def choose_loads(
     """The fewest load levels whose expected accuracies differ by at most a step.
 
     See :func:`ramsis.synthesis.levels.adaptive_levels`; policies are made for each load tried.
-    It is the accuracy of the queries in time, so overload, where the fastest model does all
+    It is the accuracy of the requests in time, so overload, where the fastest model does all
     work, takes few levels; where hardly any is in time it is that model's.
 
     Raises

@@ -1,12 +1,12 @@
 """How a policy does in simulation: its figures, and how exactly they are known.
 
 What is simulated is the policy file alone: its table, its service times, its arrival process at
-its load, each query judged by its own deadline, from when the workers, idle at first, have settled
-until before they drain. The runs are independent; Student's t over their means gives the 95 %
-intervals. Where hardly any request is late the runs hardly differ, and the intervals of violation
-rate and effective accuracy are at least 3·b/n wide. With none late in n independent requests the
-rate is below 3/n with probability 0.95; requests are late by batches, which have b requests on
-average.
+its load, each request judged by its own deadline, from when the workers, idle at first, have
+settled until before they drain. The runs are independent; Student's t over their means gives the
+95 % intervals. Where hardly any request is late the runs hardly differ, and the intervals of
+violation rate and effective accuracy are at least 3·b/n wide. With none late in n independent
+requests the rate is below 3/n with probability 0.95; requests are late by batches, which have b
+requests on average.
 
 **One worker.** Under round robin with Poisson arrivals every worker sees the same process: the
 gaps between its K-th requests are sums of K exponential ones, which is a gamma distribution. So
@@ -90,7 +90,7 @@ def simulated(
 
     Parameters
     ----------
-    queries : int
+    requests : int
         In all runs together, on average.
     runs : int
         >= 2, with the seeds ``seed``, ``seed`` + 1, ….

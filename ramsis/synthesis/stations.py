@@ -1,8 +1,8 @@
 """The stations of a cluster: its workers and its load divided, and a policy for each station.
 
 A cluster is served by *stations*: some workers of one type with a policy of their own, and for
-each SLO class the share of its queries that comes to them. Each query goes to a station at random
-by these shares, so that what arrives there is the process of all queries, thinned
+each SLO class the share of its requests that comes to them. Each request goes to a station at
+random by these shares, so that what arrives there is the process of all requests, thinned
 (:mod:`ramsis.cluster.routing`). What is maximised is the sum over the stations of load × what the
 station's policy promises: effective accuracy less violation price × violation rate. With a budget
 of violations the price divides the load, and then each station gets the best policy within the
@@ -180,7 +180,7 @@ class ClusterProblem:
 
 
 def set_header(cluster: Cluster) -> tuple[dict[str, int], dict[float, float]]:
-    """Workers by type, and shares of the queries by SLO."""
+    """Workers by type, and shares of the requests by SLO."""
     return ({one.name: int(one.count or 0) for one in cluster.worker_types},
             {float(one.slo_ms): one.share for one in cluster.classes})
 

@@ -66,7 +66,7 @@ class TypeLoads:
     settings : SynthesisSettings
         All but workers and SLOs.
     load_qps : float
-        Of all queries.
+        Of all requests.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class TypeLoads:
             policy, queries=QUERIES, runs=RUNS, seed=SEED))
 
     def arrivals_at(self, share: float) -> str:
-        """What arrives where each query comes with a probability; as settings name it."""
+        """What arrives where each request comes with a probability; as settings name it."""
         arrivals = Arrivals.parse(self.settings.arrivals)
         process = split(arrivals(self.load_qps), share=share).process
         return format_process(process) if isinstance(process, ShippedProcess) else arrivals.text
@@ -118,7 +118,7 @@ class TypeLoads:
 
     def simulated(self, stations: Sequence[Station[Policy]], load_qps: float | None = None
                   ) -> Rates:
-        """What stations do together in simulation; of all queries unless of ``load_qps``."""
+        """What stations do together in simulation; of all requests unless of ``load_qps``."""
         total = self.load_qps if load_qps is None else load_qps
         found = [(one.policy.load_qps / total, self._in_simulation(one.policy))
                  for one in stations]

@@ -48,8 +48,8 @@ def interval_checks(
 ) -> tuple[Check, ...]:
     """Check the interval implied by the stated rates, confidence and number of samples.
 
-    The effective number of samples, as it was derived, rests on rare late queries and is held to a
-    thousandth. The errors are the half-widths of the simulation that the rates are from, if any.
+    The effective number of samples, as it was derived, rests on rare late requests and is held to
+    a thousandth. The errors are the half-widths of the simulation that the rates are from, if any.
     """
     interval = stated.interval
     if interval is None or derived is None:

@@ -8,7 +8,7 @@ policy was found on slack nodes. Then
 - value iteration gives the optimal gain, which the policy's gain must reach;
 - the fluid bound is computed again from its dual, min over y >= 0 of
   y + max(0, max_{m,b} accuracy(m) − y·p_{m,b}), p the share of the workers' time that serving
-  every query by (m, b) would take; it is convex in y, so bisection by its slope finds it.
+  every request by (m, b) would take; it is convex in y, so bisection by its slope finds it.
 
 Under shortest-queue dispatch the table and its certificate are those of round robin. The rates
 promised are those of the routing, and are measured.
@@ -25,9 +25,9 @@ with the violations too, at their price p, so it is held to 1 + p times the tole
 to what errors of rows may change where more than a few requests are late; what the solver makes of
 it again is held to the tolerance. Held less strictly are
 therefore the distributions, the models' shares and the utilisation, and everything in overload
-(ten times each); the accuracy of the queries in time, where hardly any is (1 in 100 or fewer); and
-utilisation and full queues in overload, as requests beyond the table are counted to some per cent
-only. A policy within a budget of violations promises what was measured; see
+(ten times each); the accuracy of the requests in time, where hardly any is (1 in 100 or fewer);
+and utilisation and full queues in overload, as requests beyond the table are counted to some per
+cent only. A policy within a budget of violations promises what was measured; see
 :mod:`ramsis.verify.budget`. The rest of the certificate, and what a policy within a budget says of
 the model's policy, is held against what the solver makes of the file's problem again
 (:mod:`ramsis.verify.solved_again`); so is everything in overload.

@@ -20,7 +20,7 @@ from ramsis.verify.checks import Check
 from ramsis.verify.per_worker import worker_claims
 
 TOLERANCE = 1e-4
-"""How far a claim may be from what is derived, in accuracy or as a fraction of the queries."""
+"""How far a claim may be from what is derived, in accuracy or as a fraction of the requests."""
 _BY_CHANCE = 2.0  # half-widths: arrivals that are drawn may be fewer than on average
 
 

@@ -8,7 +8,7 @@ matter for the independent paths of the recipes, which share nothing with the so
 figure                                           may differ by
 ===============================================  ==================================================
 rates, accuracies, utilisation, models' shares   t
-accuracy where few queries are in time           t / their share, if that is below a hundredth
+accuracy where few requests are in time           t / their share, if that is below a hundredth
 means of batch, queue and slack                  t times the 99th percentile, at least t
 their p50 and p99, ``spare_idle``                1e-6 of themselves
 capacity                                         1e-6 of itself

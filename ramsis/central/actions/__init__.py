@@ -1,6 +1,6 @@
 """Best decisions under given values: the improvement step of policy iteration, and the table.
 
-What follows the start of action a with workers i idle and n queries queued is worth
+What follows the start of action a with workers i idle and n requests queued is worth
 
     h V_d(i−1, n−b) + (1−h) V_d(i, n−b),  h = L/SLO                 i > 1,
     −g L/K + Σ_k a_k V_d(1, n−b+k)                                  i = 1,

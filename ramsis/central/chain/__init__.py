@@ -57,15 +57,15 @@ class SteadyState:
     """How a policy behaves in the steady state of its model."""
 
     gain: float  # effective accuracy less price times violation rate
-    # shape (A, J): batches of each action by the head's slack bin, per query that arrives
+    # shape (A, J): batches of each action by the head's slack bin, per request that arrives
     started: FloatArray
-    in_time: FloatArray  # shape (A,): queries of each action in time, per query that arrives
-    # dropped, overflow: share of the queries dropped, and of those because the queue was at its
+    in_time: FloatArray  # shape (A,): requests of each action in time, per request that arrives
+    # dropped, overflow: share of the requests dropped, and of those because the queue was at its
     # longest
     dropped: float
     overflow: float
     queue: FloatArray  # distribution of the queue when a batch is started, shape (N,)
-    late_share: float  # mean over the batches of the share of its queries that is late
+    late_share: float  # mean over the batches of the share of its requests that is late
     restart: float  # share of the arrivals' rate at which the chain was returned to empty
 
     @property

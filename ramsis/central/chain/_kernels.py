@@ -36,11 +36,11 @@ class ChainRates(NamedTuple):
     """Rates per ms under a policy."""
 
     batches: FloatArray  # batches started, by the head's slack that they found
-    in_time: FloatArray  # queries of them in time, queries dropped
+    in_time: FloatArray  # requests of them in time, requests dropped
     dropped: float
     queue: FloatArray  # batches started by the queue that they found
-    mean_late: float  # batches, each counted by the share of its queries that is late
-    overflow: float  # queries dropped because the queue was at its highest level
+    mean_late: float  # batches, each counted by the share of its requests that is late
+    overflow: float  # requests dropped because the queue was at its highest level
 
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]

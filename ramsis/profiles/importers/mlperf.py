@@ -1,10 +1,10 @@
 """Importer of ``mlperf-loadgen``: ``mlperf_log_summary.txt`` of MLPerf's load generator.
 
-- SingleStream: one query of one sample at a time, so its latencies are service times at batch
+- SingleStream: one request of one sample at a time, so its latencies are service times at batch
   size 1.
-- MultiStream: one query of N samples at a time (``samples_per_query``): batch size N, when the
-  system under test runs a query as one batch.
-- Server: queries arrive as a Poisson process, and waiting is in the latencies. That is a check of
+- MultiStream: one request of N samples at a time (``samples_per_query``): batch size N, when the
+  system under test runs a request as one batch.
+- Server: requests arrive as a Poisson process, and waiting is in the latencies. That is a check of
   capacity, not a profile: the error says of which load and deadline. :func:`read_server` reads it
   as that, and ``ramsis analyze --loadgen`` holds it against what a policy promises.
 - Offline: all samples at once, so there are no latencies.
@@ -50,13 +50,13 @@ _END = re.compile(r"^(No errors|\d+ ERRORS?) encountered[^\n]*\.\s*\Z", re.M)
 
 @dataclass(frozen=True)
 class ServerRun:
-    """A run of the Server scenario: how many queries were late, as far as percentiles tell."""
+    """A run of the Server scenario: how many requests were late, as far as percentiles tell."""
 
     # load_qps, slo_ms: as scheduled, and as aimed at
     load_qps: float
     slo_ms: float
     queries: int
-    # late_low, late_high: between these the share of late queries lies
+    # late_low, late_high: between these the share of late requests lies
     late_low: float
     late_high: float
     result: str  # what loadgen says by its own rules

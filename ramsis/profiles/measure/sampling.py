@@ -45,7 +45,7 @@ class Runnable(Protocol):
     """A loaded model."""
 
     def prepare(self, batch: int) -> Any:
-        """An input of ``batch`` queries; not timed."""
+        """An input of ``batch`` requests; not timed."""
 
     def run(self, prepared: Any) -> Any:
         """Answer it; returns when the answer is there."""

@@ -1,15 +1,15 @@
 """Figures of a run, in total, of fleets and scenarios alike.
 
-Of n queries that arrived, some are answered in time, some late, some dropped, some never answered;
-all but the first are violations.
+Of n requests that arrived, some are answered in time, some late, some dropped, some never
+answered; all but the first are violations.
 
-- accuracy: mean accuracy of the queries in time;
+- accuracy: mean accuracy of the requests in time;
 - violation rate: share of the others;
-- effective accuracy: accuracy × (1 − violation rate), the mean over all queries of the accuracy
+- effective accuracy: accuracy × (1 − violation rate), the mean over all requests of the accuracy
   if in time and 0 otherwise.
 
-Response times are of all answered queries, late ones included. Utilisation and queue lengths are
-means over [0, duration], while queries arrive; what drains afterwards does not count. A worker is
+Response times are of all answered requests, late ones included. Utilisation and queue lengths are
+means over [0, duration], while requests arrive; what drains afterwards does not count. A worker is
 busy while it runs at least one batch, and utilisation is the share of the time of active workers.
 
 Runs of fleets, of which there are long ones, are counted in compiled passes; those of scenarios,
@@ -38,7 +38,7 @@ _BINS, _SLOS = 8192, 4.0  # of response times; so many SLOs have bins of their o
 class Metrics:
     """Figures of one run; rates are fractions, a figure without any request is ``None``."""
 
-    # queries, in_time, late, dropped, never_answered: the last four add up to the first
+    # requests, in_time, late, dropped, never_answered: the last four add up to the first
     queries: int
     in_time: int
     late: int
@@ -56,20 +56,20 @@ class Metrics:
     batch_mean: float | None  # mean size of a batch
     batch_p99: float | None  # 99th percentile of the size of a query's batch
     utilisation: float  # share of the workers' time that is busy
-    # queue_mean, queue_p99, queue_max: queries that wait: mean over time; seen by arrivals
+    # queue_mean, queue_p99, queue_max: requests that wait: mean over time; seen by arrivals
     queue_mean: float
     queue_p99: float
     queue_max: int
     # offered_qps, throughput_qps, goodput_qps: arrivals, answers, and answers in time, per
-    # second until queries stop to come
+    # second until requests stop to come
     offered_qps: float
     throughput_qps: float
     goodput_qps: float
     loads: int
     loading_s: float  # time of all loads of models added up
-    cold_starts: int  # queries whose model was loaded, where it ran, after their arrival
+    cold_starts: int  # requests whose model was loaded, where it ran, after their arrival
     worker_s: float  # time of active workers, to the end of the run
-    # share of each model in the answered queries; models without any are left out
+    # share of each model in the answered requests; models without any are left out
     model_share: Mapping[str, float]
 
     @property
@@ -143,17 +143,17 @@ class _Tally:
     Attributes
     ----------
     in_time, dropped, cold_starts : int
-        Queries.
+        Requests.
     reward : float
         Accuracy summed over them.
     answered : ndarray of int, shape (M,)
         Answers by model.
     waiting : ndarray of int
-        How many arrivals find 0, 1, … queries waiting, as far as any does.
+        How many arrivals find 0, 1, … requests waiting, as far as any does.
     by_size : ndarray of int
-        Batches of 0, 1, … queries, as far as there are any.
+        Batches of 0, 1, … requests, as far as there are any.
     busy_ms, waited_ms : float
-        Of all workers, and all queries, while queries arrive.
+        Of all workers, and all requests, while requests arrive.
     answering_ms : float
         Response times summed over all answers.
     """

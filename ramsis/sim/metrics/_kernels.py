@@ -1,6 +1,6 @@
-"""The compiled pass over a run's queries that its figures are taken from.
+"""The compiled pass over a run's requests that its figures are taken from.
 
-Who leaves the queue at a time t is counted at the first arrival after t; so the number of queries
+Who leaves the queue at a time t is counted at the first arrival after t; so the number of requests
 that wait when one arrives is that of the earlier ones less those counted so far. The first arrival
 after t is looked up from a grid of times, a few arrivals in a cell on average. Arrays are taken
 out of their tuples once; see :mod:`ramsis.sim._kernels`.
@@ -35,9 +35,9 @@ class RunArrays(NamedTuple):
 class FigureTerms(NamedTuple):
     """Deadlines and tolerances that figures are computed with."""
 
-    slo_ms: FloatArray  # shape (n,) or (1,): deadline of each query after its arrival, or of all
+    slo_ms: FloatArray  # shape (n,) or (1,): deadline of each request after its arrival, or of all
     tolerance_ms: float  # an answer so much late is in time
-    until_ms: float  # until when the time that queries wait is added up
+    until_ms: float  # until when the time that requests wait is added up
     bins_per_ms: float  # of response times
 
 
@@ -59,7 +59,7 @@ def _leaving(
     arrival_ms: FloatArray, served_ms: FloatArray, sizes: NDArray[np.int32],
     left: NDArray[np.int32], first: NDArray[np.int32], per_ms: float,
 ) -> None:
-    """Add queries, so many at each of some times, to ``left``, at the first arrival after that.
+    """Add requests, so many at each of some times, to ``left``, at the first arrival after that.
 
     Parameters
     ----------
@@ -94,12 +94,12 @@ def _leaving(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def queue_left(record: RunArrays, left: NDArray[np.int32], first: NDArray[np.int32]) -> int:
-    """Count how many queries leave the queue between each arrival and the one before.
+    """Count how many requests leave the queue between each arrival and the one before.
 
     Parameters
     ----------
     record : RunArrays
-        Of n queries, n >= 1.
+        Of n requests, n >= 1.
     left : ndarray, shape (n+1,)
         Zeros; the counts are added.
     first : ndarray, shape (n//2 + 2,)
@@ -145,11 +145,11 @@ def tally(
     Parameters
     ----------
     record : RunArrays
-        Of one query or more.
+        Of one request or more.
     left : ndarray, shape (n+1,)
         As of ``queue_left``.
     waiting : ndarray
-        Counts the arrivals that find 0, 1, … queries waiting, as far as any does.
+        Counts the arrivals that find 0, 1, … requests waiting, as far as any does.
     responses : ndarray, shape (R,)
         Counts the answers by bin of their response time, the last for all beyond.
     answered, in_time : ndarray, shape (M,)
@@ -158,9 +158,9 @@ def tally(
     Returns
     -------
     waited_ms : float
-        Time summed over the queries that they wait, but those that are dropped.
+        Time summed over the requests that they wait, but those that are dropped.
     response_ms : float
-        Response times summed over the queries answered.
+        Response times summed over the requests answered.
     """
     arrival_ms, batch_of, start_ms, finish_of, model_of, _, _ = record
     until_ms = terms.until_ms

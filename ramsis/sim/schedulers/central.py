@@ -1,8 +1,8 @@
 """Schedulers with one queue for all workers: an idle worker takes from its head.
 
-Queries stand by deadline. The worker that has been idle longest takes next. What it takes depends
-on the anticipated load, the number of queries that wait, and the time to the deadline of the first
-of them.
+Requests stand by deadline. The worker that has been idle longest takes next. What it takes depends
+on the anticipated load, the number of requests that wait, and the time to the deadline of the
+first of them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ramsis.sim.plan import Plan
 from ramsis.sim.tables import Compiled, TableOfLevel, stack
 
 Choose = Callable[[int, float, float], tuple[int, int] | None]
-"""``(queued, slack_ms, load_qps)`` → model and batch, or ``None`` to drop the first query."""
+"""``(queued, slack_ms, load_qps)`` → model and batch, or ``None`` to drop the first request."""
 
 
 class ByDeadline:
-    """A queue whose head is the query with the earliest deadline, of like ones the first."""
+    """A queue whose head is the request with the earliest deadline, of like ones the first."""
 
     def __init__(self, engine: WorkerGroup) -> None:
         self._engine, self._heap = engine, list[tuple[float, int]]()
@@ -40,7 +40,7 @@ class ByDeadline:
         return self._heap[place][1]
 
     def append(self, query: int) -> None:
-        """Let a query wait."""
+        """Let a request wait."""
         heappush(self._heap, (self._engine.deadline_ms(query), query))
 
     def popleft(self) -> int:
@@ -75,7 +75,7 @@ class EarliestDeadlineFirst(Scheduler[WorkerGroup]):
             self.serve()
 
     def serve(self) -> None:
-        """Let idle workers take batches while queries wait."""
+        """Let idle workers take batches while requests wait."""
         engine, queue, idle = self.engine, self.queue, self.idle
         while idle and queue:
             slack_ms = engine.deadline_ms(queue[0]) - engine.now_ms
@@ -128,7 +128,7 @@ def rising(levels: Iterable[ModelLevel]) -> list[ModelLevel]:
 
 
 def throughput_qps(fleet: Fleet, model: int) -> FloatArray:
-    """What all workers answer in batches of 1, 2, …; queries per second, shape (B,)."""
+    """What all workers answer in batches of 1, 2, …; requests per second, shape (B,)."""
     batch = np.arange(1, fleet.max_batch + 1)
     throughput: FloatArray = 1000.0 * fleet.workers * batch / fleet.table.latency_ms[model]
     return throughput
@@ -138,7 +138,7 @@ def most_efficient(fleet: Fleet, model: int, longest_ms: float = math.inf) -> in
     """Return the batch size of highest throughput within a time limit.
 
     Of equals the smallest; 1 where every batch takes longer. As a batch limit it is what brings a
-    long queue down fastest: batches beyond it would be served slower by the query.
+    long queue down fastest: batches beyond it would be served slower by the request.
     """
     allowed = max(fleet.largest_batch(model, longest_ms), 1)
     return int(np.argmax(throughput_qps(fleet, model)[:allowed])) + 1

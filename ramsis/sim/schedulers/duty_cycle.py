@@ -25,7 +25,7 @@ class DutyCycle(Scheduler[WorkerGroup]):
     batches : sequence of int
         Largest batch of each use.
     use_of : callable
-        The use that a query is routed to.
+        The use that a request is routed to.
     drop : bool
         Whether to drop requests that would be late.
     """
@@ -52,7 +52,7 @@ class DutyCycle(Scheduler[WorkerGroup]):
         self.serve()
 
     def serve(self) -> None:
-        """Let idle workers take batches while queries wait."""
+        """Let idle workers take batches while requests wait."""
         while self.idle and any(self.queues):
             worker = self.idle[0]
             use = self.next_use(worker)
@@ -65,7 +65,7 @@ class DutyCycle(Scheduler[WorkerGroup]):
             self.engine.run(worker, use, [queue.popleft() for _ in range(size)])
 
     def next_use(self, worker: int) -> int:
-        """The first use in turn for which queries wait."""
+        """The first use in turn for which requests wait."""
         count = len(self.queues)
         in_turn = ((self.turn[worker] + step) % count for step in range(count))
         return next(use for use in in_turn if self.queues[use])

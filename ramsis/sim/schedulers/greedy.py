@@ -1,10 +1,10 @@
-"""Greedy by the deadline: the most accurate model that the first query can still wait for.
+"""Greedy by the deadline: the most accurate model that the first request can still wait for.
 
-An idle worker looks at the slack of the query at the head of the central queue, takes the most
-accurate model with l(m, 1) <= slack, and as many queries as wait and as still fit:
+An idle worker looks at the slack of the request at the head of the central queue, takes the most
+accurate model with l(m, 1) <= slack, and as many requests as wait and as still fit:
 the largest b with l(m, b) <= slack. It looks neither at the load nor at what comes after, as
-MDInference (Ogden and Guo, IC2E '20) and ALERT (Wan et al., ATC '20) choose for single queries.
-When no model can keep the deadline, the fastest serves the query late, in batches up to the
+MDInference (Ogden and Guo, IC2E '20) and ALERT (Wan et al., ATC '20) choose for single requests.
+When no model can keep the deadline, the fastest serves the request late, in batches up to the
 most efficient within the SLO; or it is dropped.
 """
 
@@ -32,7 +32,7 @@ class Greedy(PerType):
 
     name: ClassVar[str] = "greedy"
 
-    # ``serve``: a query that cannot be in time is answered by the fastest model, in batches up
+    # ``serve``: a request that cannot be in time is answered by the fastest model, in batches up
     # to its most efficient within the SLO; ``drop``: it is given up
     late: str = "serve"
 

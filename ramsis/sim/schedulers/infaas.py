@@ -1,7 +1,7 @@
 """INFaaS by an accuracy target: the cheapest model that is accurate enough.
 
 Among the models with at least the wanted accuracy that can answer within the SLO, it takes the one
-that costs a worker the least time per query at its batch limit, whatever the load: the scheduler
+that costs a worker the least time per request at its batch limit, whatever the load: the scheduler
 meets a target rather than making the most of the workers (Romero et al., ATC '21; the comparison
 of the RAMSIS paper's App. H).
 """

@@ -51,7 +51,7 @@ class ModelSwitching(PerType):
 
     name: ClassVar[str] = "model-switching"
 
-    share: float = 0.99  # share of the queries to be in time, in (0, 1]
+    share: float = 0.99  # share of the requests to be in time, in (0, 1]
     # step of the grid of loads; 0: a round number near 1/64 of the fleet's capacity
     step_qps: float = 0.0
     profile_s: float = 30.0  # length of each profiling run, in seconds

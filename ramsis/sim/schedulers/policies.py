@@ -186,7 +186,7 @@ class Policies:
         return Plan(self.name, start, compiled, self.max_batch)
 
     def _rule(self) -> str:
-        """The dispatch rule by which queries reach the queues."""
+        """The dispatch rule by which requests reach the queues."""
         named = {policy.dispatch for policy in self.policies}
         kinds = {DISPATCHES[name].own_queues for name in named}
         rule = self.dispatch or next(iter(named))
@@ -312,5 +312,5 @@ class _Run(Scheduler[WorkerGroup]):
         self.engine.run(worker, self.index[answer.model], queries)
 
     def drop(self, query: int) -> None:
-        """Give a query up."""
+        """Give a request up."""
         self.engine.drop(query)

@@ -9,7 +9,7 @@ full state, more than N queued, at slack 0 (:mod:`ramsis.worker.problem.queue`).
 *Rewards and costs.* With t of the n requests of an action in time on average, the head in time
 with probability P, and a price p of a violation,
 
-    per query     reward t·accuracy(m) − p·(n − t)   cost n
+    per request     reward t·accuracy(m) − p·(n − t)   cost n
     per decision  reward P·accuracy(m) − p·(1 − P)   cost 1.
 
 A drop has n = 1 and t = P = 0. The wait in the empty state has neither reward nor cost. The full
@@ -51,7 +51,7 @@ class Objective(StrEnum):
     """What the gain of a policy counts: requests or decisions."""
 
     PER_QUERY = "per-query"
-    """Accuracy of the queries answered in time, over all queries."""
+    """Accuracy of the requests answered in time, over all requests."""
     PER_DECISION = "per-decision"
     """Accuracy of the decisions in time, over all decisions: the paper's reward."""
 
@@ -82,9 +82,9 @@ class WorkerProblem(WorkerQueue):
     late : LateRule
     batching : Batching
     violation_price : float
-        What a query (or decision) that is late or dropped costs, in units of accuracy.
+        What a request (or decision) that is late or dropped costs, in units of accuracy.
     delay_price : float
-        What a query costs that takes the SLO or longer, in units of accuracy; one that takes a
+        What a request costs that takes the SLO or longer, in units of accuracy; one that takes a
         part of it costs that part.
     """
 
@@ -161,7 +161,7 @@ class WorkerProblem(WorkerQueue):
 
     @property
     def charges_excess(self) -> bool:
-        """Whether requests of the full state beyond N + 1 count: per query they do."""
+        """Whether requests of the full state beyond N + 1 count: per request they do."""
         return self.objective is Objective.PER_QUERY
 
     def cost(self, batch: int) -> float:

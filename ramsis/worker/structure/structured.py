@@ -158,7 +158,7 @@ class StructuredMDP:
     def charged_excess(self) -> FloatArray:
         """Return the cost that a node adds beyond that of the states; shape (I+L,).
 
-        Per query these are the requests beyond N + 1, and always those dropped as overdue.
+        Per request these are the requests beyond N + 1, and always those dropped as overdue.
         """
         beyond = self.excess if self.problem.charges_excess else np.zeros_like(self.excess)
         return beyond if self.overdue is None else beyond + self.overdue.sum(axis=1)
