@@ -22,7 +22,7 @@ _LEAST = 1e-300  # what is smaller counts as nothing
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _one(count: float, mean: float) -> float:
-    """Return PF of a count at a mean > 0."""
+    """Return the Poisson probability of ``count`` at a mean > 0, by Loader's expansion."""
     if count == 0.0:
         return math.exp(-mean)
     if count < _SERIES:
@@ -39,7 +39,7 @@ def _one(count: float, mean: float) -> float:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def poisson_row(mean: float, row: FloatArray) -> None:
-    """Write PF(k) for k = 0, 1, … into ``row``."""
+    """Write the Poisson probabilities of 0, 1, … at ``mean`` into ``row``; 0 if negligible."""
     size = row.size
     if mean <= 0.0:
         row[:] = 0.0

@@ -45,6 +45,8 @@ def passage_tails(
 ) -> tuple[FloatArray, FloatArray]:
     """Return P(U_r <= T) and ∫₀ᵀ P(U_r <= s) ds for r = 1 … orders.
 
+    U_r is the time of the r-th arrival. The integrals are in ms.
+
     Parameters
     ----------
     orders : int

@@ -223,7 +223,11 @@ def _modulated(trace: _Trace) -> MarkovModulated:
 
 
 def _starts(trace: _Trace) -> list[MarkovModulated]:
-    """Return processes with the trace's dispersion by window, for several memories 1/s."""
+    """Return the processes from which the fit of a modulated process starts.
+
+    They have the trace's dispersion by window, for several memories (1 / the sum of the rates of
+    switching, in ms).
+    """
     rate = trace.rate_qps / 1000.0
     shortest, longest = 0.5 * trace.window_ms, float(trace.windows[-1])
     starts = []
@@ -295,7 +299,11 @@ def _dispersion(process: Fitted) -> Callable[[FloatArray], FloatArray]:
 
 
 def _places(process: Fitted, counts: IntArray, window: float) -> FloatArray:
-    """Return each count's conditional CDF value given earlier ones."""
+    """Return each count's place in its distribution given the earlier counts, in [0, 1].
+
+    Within the probability of the count itself the place is drawn, so that under the right process
+    the places are uniform and independent (randomised probability integral transform).
+    """
     share = np.random.default_rng(0).random(len(counts))
     length = np.array([window])
     every = np.arange(int(counts.max()) + 1)

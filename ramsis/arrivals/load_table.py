@@ -170,7 +170,10 @@ def _varying(rows: list[list[str]], time: int) -> list[int]:
 
 
 def _step_ms(texts: list[str], unit: str | None) -> float | None:
-    """Return the time between rows if it is equal for most and at least a second."""
+    """Return the ms between rows if equal for most and at least a second; else None.
+
+    None, too, where the texts are no times.
+    """
     if not texts:
         return None
     try:

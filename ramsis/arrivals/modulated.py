@@ -213,7 +213,7 @@ class MarkovModulated(ShippedProcess):
         return mean, rows
 
     def sample(self, duration_ms: float, rng: np.random.Generator) -> FloatArray:
-        """Sample sorted arrival times in ms; the first mode is drawn from the stationary ones."""
+        """Sample sorted arrival times in ms, from the stationary distribution of the modes."""
         check_sample(self.rate_per_ms, duration_ms)
         check_amount(duration_ms * min(self.switches), where="burst_ms")
         mode = int(rng.random() < self.share)

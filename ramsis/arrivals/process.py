@@ -127,7 +127,7 @@ class ShippedProcess:
 
     @classmethod
     def pattern(cls) -> str:
-        """Return how the process is written in help texts, e.g. ``negative-binomial:I``."""
+        """Return the form of ``--arrivals`` for help texts, such as ``negative-binomial:I``."""
         if len(cls.parameters) == 1:
             return f"{cls.name}:{cls.parameters[0].symbol}"
         words = ",".join(f"{parameter.word}={parameter.symbol}" for parameter in cls.parameters)
@@ -150,6 +150,6 @@ def is_orderly(process: ArrivalProcess) -> bool:
 
 
 def poisson_rate(process: ArrivalProcess) -> float | None:
-    """Return the arrivals per ms of a Poisson process, for which there are compiled loops."""
+    """Return the rate per ms of a Poisson process, for compiled loops; None for any other."""
     rate: float | None = getattr(process, "poisson_rate_per_ms", None)
     return rate

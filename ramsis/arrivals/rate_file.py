@@ -50,7 +50,10 @@ def shipped_traces() -> dict[str, Path]:
 
 
 def find_trace(path_or_name: str | os.PathLike[str]) -> Path:
-    """Return the path if the file exists, else the shipped trace with that name."""
+    """Return the path if the file exists, else the shipped trace with that name.
+
+    Where there is neither, the path, so that opening it raises an error with this name.
+    """
     path = Path(path_or_name)
     return path if path.exists() else shipped_traces().get(os.fspath(path_or_name), path)
 

@@ -72,7 +72,10 @@ class RecordedProcess:
                 "digest": self.digest}
 
     def sample(self, duration_ms: float, rng: np.random.Generator) -> FloatArray:
-        """Return non-decreasing arrival times in ms within ``duration_ms``."""
+        """Return non-decreasing arrival times in ms within [0, duration_ms).
+
+        The recording is stretched to the process's rate and repeated from a random instant of it.
+        """
         check_sample(self.rate_per_ms, duration_ms)
         trace = _read(self.file, _changed(self.file))
         period_ms = len(trace.times_ms) / self.rate_per_ms

@@ -111,8 +111,8 @@ class Arrivals:
         ----------
         description : mapping
             The file's entry: ``process`` and parameters.
-        own : str, optional
-            The only ``package.module:name`` that it may be.
+        own_arrivals : str, optional
+            The only ``package.module:name`` that it may be; by default any that is trusted.
 
         Raises
         ------
@@ -156,7 +156,7 @@ class Arrivals:
         return made_by(self._maker, self.name, dict(self.parameters), load_qps)
 
     def counted(self, load_qps: float) -> ArrivalProcess:
-        """Return the process at a load with the count distribution of its decision problem.
+        """Return the process at a load with probabilities of counts, for a decision problem.
 
         Raises
         ------
@@ -173,7 +173,7 @@ class Arrivals:
                                 allowed=f"{counted}, or {OWN}")
 
     def drawn(self, load_qps: float) -> Sampler:
-        """Return the process at a load for sampling.
+        """Return the process at a load, for a simulation, which samples arrival times.
 
         Raises
         ------

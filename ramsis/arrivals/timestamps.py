@@ -137,7 +137,10 @@ def _column(
 
 
 def _times_alone(line: str, fields: list[str], where: str) -> str:
-    """Return a shell command that extracts the times of a log or a table without a header."""
+    """Return what to pass instead of a log or a table without a header, for an error message.
+
+    With a shell command that extracts the times, where the line tells which they are.
+    """
     name, times = Path(where).name, leading_time(line)
     if times and len(fields[0]) != len(times):
         return ("the times of the requests alone, one a line: "

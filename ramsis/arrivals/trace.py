@@ -87,7 +87,7 @@ class RateTrace:
         return bool((self.rate_qps != self.rate_qps[0]).any())
 
     def content(self) -> tuple[FloatArray, ...]:
-        """Return steps and loads as arrays."""
+        """Return the arrays that define the trace: starts in ms, rates per second and the end."""
         return self.start_ms, self.rate_qps, np.array([self.end_ms])
 
     def scaled(self, factor: float) -> RateTrace:
@@ -169,7 +169,7 @@ class Recorded:
         return True
 
     def content(self) -> tuple[FloatArray, ...]:
-        """Return the recorded times as arrays."""
+        """Return the arrays that define the recording: times and duration in ms."""
         return self.times_ms, np.array([self.duration_ms])
 
     def scaled(self, factor: float) -> Recorded:

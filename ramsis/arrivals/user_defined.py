@@ -26,7 +26,7 @@ def maker_of(text: str) -> Callable[..., Any]:
 def made_by(
     maker: Callable[..., Any], name: str, parameters: Mapping[str, Any], load_qps: float
 ) -> ProcessWithRate:
-    """Create a process by calling a user's callable with the load and parameters."""
+    """Create a process by calling a user's callable; refuse one without the load's rate."""
     with blamed(f"arrival process {name} failed", InvalidValueError):
         try:
             process = maker(load_qps, **parameters)

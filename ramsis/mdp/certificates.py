@@ -112,7 +112,12 @@ def _reached(mdp: SparseMDP, value: FloatArray, *, lower: bool = False) -> Float
 
 
 def _pair_bounds(mdp: SparseMDP, relative: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return (L,) lower and upper bounds of the gain that follow from each pair."""
+    """Return (L,) lower and upper bounds of the gain that follow from each pair.
+
+    A policy gains at least the least lower bound of its pairs, and no policy more than the
+    greatest upper bound of all. Pairs without cost bound nothing (inf, -inf), unless ``relative``
+    makes one lose (then -inf) or earn (inf) something for nothing.
+    """
     slack = mdp.reward + mdp.transition @ relative - relative[mdp.state]
     noise, paid = _ROUNDINGS * _size(mdp, relative), mdp.costs > 0.0
     if paid.all():

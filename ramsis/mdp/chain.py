@@ -166,7 +166,10 @@ def closed_classes(transition: sparse.csr_array) -> tuple[int, NDArray[np.int64]
 def recurrent_system(
     transition: sparse.csr_array, cost: NDArray[np.float64], label: NDArray[np.int64]
 ) -> tuple[sparse.csc_array, NDArray[np.int64]]:
-    """Return the matrix ``M`` of the closed classes and (classes,) their reference states.
+    """Return the system ``M`` of the closed classes' values, and (classes,) reference states.
+
+    ``M`` is ``I - P`` with the column of each class's reference state replaced by ``cost``, so
+    ``M x = reward`` has the gain of a class at its reference and relative values elsewhere.
 
     Parameters
     ----------

@@ -1,13 +1,14 @@
 """End components of a decision problem, and the best policy once each of them is solved.
 
 A set of states with some of their actions is an *end component* if these actions stay within the
-set and lead from each of its states to every other. Whatever the policy, a process ends up in the
-largest of them with probability 1, and within one the best gain is the same from every state. So
-average reward falls into two parts: the best gain of each largest end component, and where to go,
+set and lead from each of its states to every other; it is *maximal* if no other contains it.
+Whatever the policy, a process ends up in a maximal one with probability 1, and within one the best
+gain is the same from every state. So average reward falls into two parts: the best gain of each
+maximal end component, and where to go,
 
     g(s) = max( gain of s's component,  max_l (P g)_l  over the pairs that leave it ),
 
-in which every policy comes to an end, as no end component is left once these are contracted.
+a problem in which every policy ends, as no end component is left once these are contracted.
 
 Sources: de Alfaro (1997), *Formal verification of probabilistic systems*; Puterman (1994),
 section 9.5.
@@ -75,9 +76,9 @@ def end_components(mdp: SparseMDP) -> EndComponents:
 
 
 def pairs_toward(mdp: SparseMDP, goals: BoolArray, allowed: BoolArray) -> IntArray:
-    """Return (S,) a pair of each state that leads a step nearer to the goals.
+    """Return (S,) the first pair of a shortest path from each state to the goals.
 
-    -1 in the goals, and where no way leads there.
+    Only ``allowed`` pairs (L,) are used. -1 in the goals, and where no path leads there.
     """
     matrix = mdp.transition
     pair = np.repeat(np.arange(mdp.n_pairs), np.diff(matrix.indptr))
@@ -190,7 +191,7 @@ def solve_components(
     rows : (S,)
         The pair of each state.
     solutions
-        Of the components of several states.
+        One of each component with a cost; a process may not stay for ever in the others.
     """
     rows = np.full(mdp.n_states, -1, dtype=np.int64)
     worth, solutions = np.full(components.count, -np.inf), []

@@ -96,7 +96,10 @@ def evaluate_policy(
 def evaluate_pairs(
     mdp: SparseMDP, rows: IntArray, discount: float | None
 ) -> Evaluation:
-    """Evaluate the policy that takes pair ``rows[s]`` in state ``s``."""
+    """Evaluate the policy that takes pair ``rows[s]`` in state ``s``; arguments are not checked.
+
+    ``discount`` as for :func:`evaluate_policy`.
+    """
     chain, reward, cost = mdp.transition[rows], mdp.reward[rows], mdp.costs[rows]
     if discount is not None:
         identity = sparse.eye_array(mdp.n_states, format="csc")
@@ -123,7 +126,7 @@ def _common_gain(state_gain: FloatArray, rounding: float) -> float | None:
 def _average(
     mdp: SparseMDP, chain: sparse.csr_array, reward: FloatArray, cost: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return gain and relative values from each state."""
+    """Return (S,) gain and (S,) relative values of a policy's chain; raise if it is singular."""
     count, label = closed_classes(chain)
     recurrent, transient = np.flatnonzero(label >= 0), np.flatnonzero(label < 0)
     gain, value = np.empty(label.size), np.empty(label.size)
@@ -158,7 +161,10 @@ def _average(
 def _closed(
     chain: sparse.csr_array, reward: FloatArray, cost: FloatArray, label: IntArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return gain and relative values of states that all lie in closed classes."""
+    """Return gain and relative values of states that all lie in closed classes.
+
+    The values of a class have a stationary mean of 0.
+    """
     matrix, references = recurrent_system(chain, cost, label)
     system = Factorisation(matrix)
     value = system.solve(reward)

@@ -49,7 +49,7 @@ def to_quantecon(
     """Return ``(R, Q, s_indices, a_indices)``, the state-action-pair form of DiscreteDP.
 
     ``DiscreteDP(R, Q, beta, s_indices, a_indices)`` with a discount ``beta`` completes it;
-    ``a_indices`` count the entries of ``mdp.labels``.
+    ``a_indices`` count the entries of ``mdp.labels``. Costs are ignored.
     """
     labels = np.searchsorted(mdp.labels, mdp.action).astype(np.int64)
     return mdp.reward.copy(), sparse.csr_matrix(mdp.transition), mdp.state.copy(), labels

@@ -118,10 +118,10 @@ def policy_iteration(
 
 
 def _first_policy(mdp: SparseMDP, discount: float | None) -> IntArray:
-    """Return each state's pair with the best immediate reward per unit of cost.
+    """Return (S,) a first policy: each state's pair with the best reward per unit of cost.
 
-    Where that goes on for ever at no cost, every state takes a pair that costs something, or one
-    that leads a step nearer to a state which has such a pair.
+    Discounted, costs do not count. Where that policy could go on for ever at no cost, a state
+    without a pair that costs something takes one a step nearer to a state which has such a pair.
     """
     if discount is not None or mdp.cost is None:
         return mdp.best(mdp.reward)[1]

@@ -92,7 +92,8 @@ def eliminate_free_states(mdp: SparseMDP) -> Reduced:
 def to_unit_costs(mdp: SparseMDP, damping: float = 0.0) -> tuple[SparseMDP, float]:
     """Return Schweitzer's problem with unit costs and the step ``tau = (1 - damping) min c``.
 
-    Costs must be positive (see :func:`eliminate_free_states`), ``damping`` in [0, 1).
+    It has the same gain, and the relative values of ``mdp`` divided by ``tau``. Costs must be
+    positive (see :func:`eliminate_free_states`), ``damping`` in [0, 1).
     """
     costs = mdp.costs
     step = (1.0 - damping) * float(costs.min())

@@ -63,6 +63,8 @@ def stationary_distribution(
 ) -> StationaryResult:
     """Compute the stationary distribution by a direct solution.
 
+    Where rounding spoils that, power iteration goes on from it; the result names the method.
+
     Parameters
     ----------
     transition : (S, S) sparse or dense
@@ -112,6 +114,7 @@ def power_iteration(
     tolerance : float > 0
         On ``|x P - x|_1``.
     max_iterations : int
+        After so many, the last distribution is returned with ``converged`` false.
     damping : float in [0, 1)
         0 does not converge on a periodic chain.
     start : (S,) probabilities, optional
@@ -202,7 +205,10 @@ def _within_classes(
 
 
 def _elimination(chain: FloatArray) -> FloatArray:
-    """Eliminate a dense irreducible chain by Grassmann, Taksar and Heyman's algorithm."""
+    """Return a dense irreducible chain's stationary distribution by elimination.
+
+    By Grassmann, Taksar and Heyman's algorithm, which subtracts nothing.
+    """
     work = chain.copy()
     for last in range(work.shape[0] - 1, 0, -1):
         work[:last, last] /= work[last, :last].sum()

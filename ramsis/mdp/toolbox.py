@@ -109,7 +109,10 @@ def solve_with_pymdptoolbox(
 def _average(
     mdp: SparseMDP, tolerance: float, limit: int, settings: dict[str, object]
 ) -> Solution:
-    """Solve by relative value iteration, component by component if there are several."""
+    """Solve for average reward by the package's relative value iteration.
+
+    Component by component where there are several maximal end components.
+    """
     ends = end_components(mdp)
     if ends.count > 1:
         rows, parts = solve_components(
@@ -193,7 +196,7 @@ def _solver(
 
 
 def _steady(package: Any) -> Any:
-    """Return a policy iteration that keeps the incumbent on ties.
+    """Return the package's class of policy iteration, changed to keep the incumbent on ties.
 
     After an evaluation ``V`` is the incumbent's value, so it is beaten where the backed-up
     value exceeds ``V`` by more than rounding.
@@ -210,7 +213,10 @@ def _steady(package: Any) -> Any:
 
 
 def _limited(package: Any, limit: int) -> Any:
-    """Return a modified policy iteration with a limit on iterations."""
+    """Return the package's class of modified policy iteration, with a limit on iterations.
+
+    Beyond it, ``_LimitReachedError`` is raised.
+    """
 
     def evaluate(self: Any, *arguments: Any) -> None:
         if self.iter >= limit:

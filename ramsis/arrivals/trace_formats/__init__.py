@@ -276,7 +276,10 @@ def _mooncake(path: Path, unit: str | None) -> Trace:
 
 
 def _first_record(path: Path) -> dict[str, Any]:
-    """Parse the first line's object; refuse a whole document with the command that makes lines."""
+    """Parse the first line's object; empty if it has none.
+
+    A file that is one JSON document is refused, with the command that makes lines of it.
+    """
     line = first_line(path)
     try:
         record: Any = json.loads(line)

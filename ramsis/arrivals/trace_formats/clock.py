@@ -48,7 +48,10 @@ class Clock:
         return self.shared > 0.01 * self.requests
 
     def spread(self, times_ms: FloatArray) -> FloatArray:
-        """Return the times with those of each clock tick spread evenly over it.
+        """Return the times with the requests of each clock tick spread over the tick.
+
+        At equal distances where :attr:`even`, else uniformly at random, equal in every call. The
+        order of ``times_ms`` is kept.
 
         Parameters
         ----------

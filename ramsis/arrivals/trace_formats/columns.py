@@ -44,6 +44,8 @@ _Stamps = tuple[NDArray[np.float64], NDArray[np.float64] | None]
 def called_times(names: Sequence[str]) -> list[int]:
     """Return the indices of names that denote times.
 
+    Names such as ``start_time`` count only where no plainer one, as ``timestamp``, is there.
+
     >>> called_times(["id", "@timestamp_per_minute"])
     [1]
     """
@@ -76,7 +78,7 @@ class InstantColumn:
 
 
 def lines_of(text: str, first: int, *, comments: bool = False) -> Iterator[tuple[int, str]]:
-    """Yield numbers and texts of non-blank lines; ``comments`` start with ``#``."""
+    """Yield numbers and texts of non-blank lines; ``comments`` cuts off what follows a ``#``."""
     if text.isspace():
         return
     for line, content in enumerate(io.StringIO(text, newline=""), start=first):
@@ -86,7 +88,7 @@ def lines_of(text: str, first: int, *, comments: bool = False) -> Iterator[tuple
 
 
 def fields_of(content: str, delimiter: str | None = None) -> list[str]:
-    """Split a line into fields."""
+    """Split a line at ``delimiter``, by default at the first of tab, ``;`` and ``,`` in it."""
     mark = delimiter or next((m for m in "\t;," if m in content), ",")
     return next(csv.reader([content], delimiter=mark))
 

@@ -115,7 +115,7 @@ def _text(value: Any) -> str:
 
 @cache
 def _parser() -> Callable[[str], Any]:
-    """Return a fast JSON parser if one is installed; the standard library retries its errors."""
+    """Return the parser of orjson if it is installed, else that of the standard library."""
     try:
         return importlib.import_module("orjson").loads  # type: ignore[no-any-return]
     except ImportError:

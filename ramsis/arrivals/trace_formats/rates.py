@@ -19,7 +19,7 @@ _PLAIN = frozenset("0123456789.+-eE\r\n")
 
 
 def minute_columns(names: list[str]) -> list[int]:
-    """Return the columns of a header that name minutes 1, 2, … in turn; empty if none do."""
+    """Return the columns of a header that name minutes 1, 2, … in turn; empty below three."""
     clean = [name.strip().strip('"') for name in names]
     columns = [i for i, name in enumerate(clean) if name.isdecimal()]
     numbered = [clean[i] for i in columns] == [str(n) for n in range(1, len(columns) + 1)]
@@ -52,7 +52,7 @@ def read_minute_bins(path: Path) -> tuple[NDArray[np.float64], int]:
 def _sums(
     text: str, first: int, columns: list[int], path: Path
 ) -> tuple[int, NDArray[np.float64]]:
-    """Count the rows of a block and sum their counts."""
+    """Return the number of rows of a block and the sums of their counts by column."""
     import pandas as pd
 
     try:

@@ -54,7 +54,7 @@ def read_log_arrivals(path: Path, unit: str | None) -> tuple[Arrived, *tuple[str
 
 
 def read_locust_load(path: Path, summary: Summary) -> tuple[FloatArray, str]:
-    """Return requests per second by second from locust's statistics over time."""
+    """Return requests per second by second from locust's statistics, and a note that says so."""
     if not summary.is_load:
         raise refusal(summary, str(path))
     rows, _ = frame_of(log_text(path), None, str(path))
