@@ -163,7 +163,7 @@ class _Program:
     # What programs are made of.
 
     def _column(self, count: int, upper: float) -> IntArray:
-        """Add columns with bounds 0 and ``upper``."""
+        """Add columns with bounds 0 and ``upper``; return their numbers."""
         self.upper.append(np.full(count, upper))
         self.columns += count
         return np.arange(self.columns - count, self.columns)
@@ -171,7 +171,10 @@ class _Program:
     def _rows(
         self, limits: FloatArray, *terms: tuple[IntArray, IntArray, float], equal: bool = False
     ) -> None:
-        """Add rows; each term gives row offset, columns and a factor."""
+        """Add rows Σ factor·column <= ``limits``, or = if ``equal``.
+
+        Each term has rows, counted from the first of these, their columns and a factor.
+        """
         for rows, columns, factor in terms:
             self.parts.append((rows + self.count, columns, np.full(len(rows), factor)))
         self.limits.append(limits)
@@ -183,7 +186,11 @@ class _Program:
         less: tuple[IntArray, IntArray] | None = None, first: float | None = 0.0,
         equal: bool = True,
     ) -> None:
-        """Add the balance value(k) = value(k − 1) + Σ more − Σ less, starting from ``first``."""
+        """Add the balance value(k) = value(k − 1) + Σ more − Σ less, starting from ``first``.
+
+        ``more`` and ``less`` count from the edge ``after`` and from that in ``less``, not beyond
+        the last one. Without ``equal`` the value may fall short; ``first`` None leaves it free.
+        """
         k = np.arange(self.edges)
         inside = after < self.edges
         terms = [(k, value, 1.0), (k[1:], value[:-1], -1.0),

@@ -55,7 +55,7 @@ class FewRequests:
     most: float
 
     def solve(self, asked: tuple[float, float]) -> LeastCost | None:
-        """Return the least cost for the requested sums of accuracies and answers.
+        """Bound from below the cost of the required sums of accuracies and of answers.
 
         None where the solver found no bound.
         """

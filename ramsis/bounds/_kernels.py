@@ -65,8 +65,9 @@ def _cheapest(
     low: float, high: float, length: float, price: FloatArray, total: FloatArray, width: float,
     coin: int,
 ) -> tuple[float, float]:
-    """Return the least cost of ``length`` ms within [low, high], and a start; ties by ``coin``.
+    """Return the least cost of ``length`` ms that start in [low, high], and a start.
 
+    Of starts that cost the same, ``coin`` chooses.
     The cost is linear between starts at which the first or the last ms crosses an edge.
     """
     best = _integral(low + length, price, total, width) - _integral(low, price, total, width)
@@ -291,9 +292,9 @@ def use_run(
 def best_runs(
     groups: Groups, batches: Batches, prices: BinPrices, seed: int, used: FloatArray
 ) -> FloatArray:
-    """Return each group's best set of runs of consecutive requests, Σ (size − cost).
+    """Return the worth Σ (size − cost) of each group's best set of runs of consecutive requests.
 
-    ``used`` (types, bins) gets the ms for which each bin is used.
+    The ms for which these runs use each bin are added to ``used`` (types, bins).
     """
     offsets, model = groups.offsets, groups.model
     worth = np.zeros(model.size)
@@ -367,9 +368,10 @@ def nested_work(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _gaps(duration: FloatArray) -> tuple[int, int]:
-    """Return the fewest requests in a used gap and the most in a batch with one; (types, batch).
+    """Return the fewest requests worth a gap in a batch, and the largest batch with a gap.
 
-    What lies in a gap takes longer, so with one type it is larger.
+    ``duration`` (types, batch) is that of the model. A batch in a gap of another must take longer
+    than that one to be worth it, so with one type it is larger, and gaps are of 3 or more.
     """
     sizes = duration.shape[1]
     if duration.shape[0] > 1:

@@ -67,8 +67,8 @@ class Columns:
     def undominated(self) -> Columns:
         """Return the columns that no other column of their type and class dominates.
 
-        One beats another where it takes no more time, is in time no less often and is no less
-        accurate.
+        One dominates another where it takes no more time, is in time no less often and is no less
+        accurate. Of equal ones the first stays.
         """
         worth = np.stack([-self.time_ms, self.in_time, self.accuracy])
         kept = []

@@ -396,7 +396,7 @@ class _Program:
         return Mix(amount, float(prices @ limits + unpaid @ self.most), prices)
 
     def _cost(self, prices: FloatArray) -> FloatArray:
-        """Return each column's cost at dual prices; blocks of large programs are cached."""
+        """Return each column's cost at dual prices; large programs are not copied for it."""
         if len(self._of_class[0]) <= _ALL_COLUMNS:
             return np.asarray(prices @ np.vstack(self._rows))
         ends = np.cumsum([len(block) for block in self._rows])[:-1]
@@ -404,7 +404,7 @@ class _Program:
             np.split(prices, ends), self._rows, strict=True)], axis=0))
 
     def _to_begin_with(self, worth: FloatArray) -> NDArray[np.intp]:
-        """Return the initial columns; of a large program the previous basis and promising ones."""
+        """Return the columns to begin with: all, or the last ones and promising ones of many."""
         if len(worth) <= _ALL_COLUMNS:
             return np.arange(len(worth))
         good = [np.argsort(-worth / np.maximum(row, _LEAST_WORTH) ** power, kind="stable")[:64]
@@ -466,7 +466,7 @@ def realised_bound(
 
     A trace of n requests in T ms is served with the capacity of K·(T + SLO), with the longest SLO.
     Where classes are drawn it bounds the expectation, as the bound is concave in their loads. None
-    where a trace has no requests, or there is none.
+    where there is no trace, or one has no requests.
 
     Parameters
     ----------

@@ -164,7 +164,7 @@ class Servers:
         return self.blocking & (self.at_a_time() * self.memories() <= self.workers)
 
     def memories(self) -> FloatArray:
-        """Return the number of workers of each type, (T,)."""
+        """Return the number of workers of each type, not times their lanes, (T,)."""
         return self.workers if self.machines is None else self.machines
 
     def at_a_time(self) -> FloatArray:
@@ -202,6 +202,8 @@ def goodput_bound(
     requests: ReleasedRequests, servers: Servers, *, rounds: int = 120
 ) -> GoodputBound:
     """Bound the number of requests that any scheduler can answer in time.
+
+    Without requests the bound is 0 and its share NaN.
 
     Parameters
     ----------
@@ -495,7 +497,10 @@ class _Groups(kernels.Groups):
 
 
 def _chains(deadline: FloatArray) -> Iterator[IntArray]:
-    """Partition requests into the fewest chains with non-decreasing deadlines, by release."""
+    """Partition requests, by release, into the fewest chains with non-decreasing deadlines.
+
+    Beyond ``_MOST_CHAINS`` it stops: the chains that it yields, one too many, are not all.
+    """
     if (np.diff(deadline) >= 0).all():
         yield np.arange(len(deadline))
         return

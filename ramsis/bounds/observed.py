@@ -129,9 +129,9 @@ def observed_bound(seen: Observed, ways: WaysToAnswer, workers: int) -> Observed
 def observed_workers(
     seen: Observed, ways: WaysToAnswer, *, effective_accuracy: float, in_time: float
 ) -> float:
-    """Bound the busy workers that an effective accuracy and a share in time require.
+    """Bound from below the busy workers that an effective accuracy and a share in time require.
 
-    Both as fractions of all requests; NaN where no number of workers does.
+    Both are fractions of all requests; NaN where no number of workers reaches them.
     """
     ways = ways.with_observed(seen)
     (only,) = next(_windowings(seen, ways))
@@ -166,7 +166,7 @@ class _Program:
         self.classes = (self.where[0] == np.arange(len(self.counts))[:, None]).astype(float)
 
     def best(self, workers: int, span_ms: float) -> float:
-        """Maximise the sum of accuracies of answers in time."""
+        """Return the largest sum of accuracies of answers in time."""
         if not len(self.accuracy):  # every model takes longer than every SLO
             return 0.0
         solution = solved("observed bound", c=-self.accuracy,
@@ -175,7 +175,10 @@ class _Program:
         return -float(solution.fun)
 
     def fewest(self, effective_accuracy: float, in_time: float, span_ms: float) -> float:
-        """Minimise the busy workers for given sums of accuracies and of answers in time."""
+        """Minimise the busy workers for an effective accuracy and a share in time.
+
+        Both are fractions of all requests; NaN where no number of workers reaches them.
+        """
         total = float(self.counts.sum())
         if not len(self.accuracy):
             return float("nan") if max(effective_accuracy, in_time) > 0.0 else 0.0

@@ -73,7 +73,10 @@ def check_targets(columns: Columns, classes: Sequence[SloClass], targets: Target
                            f"at least {outward(fewest, up=True)}")
 
     def best(rows: Sequence[tuple[FloatArray, float]], equal: float | None = None) -> float:
-        """Return the largest effective accuracy under further rows ``a·y <= b``."""
+        """Return the largest effective accuracy under further rows ``a·y <= b``.
+
+        With a share of exactly ``equal`` in time, if that is not None.
+        """
         return -float(solved(
             "fewest workers", c=-columns.reward,
             A_ub=np.vstack([queries, *(row for row, _ in rows)]),
@@ -102,6 +105,9 @@ def _unreachable(what: str, where: str, value: float | None, allowed: str) -> In
 
 
 def outward(value: float, *, up: bool = False) -> str:
-    """Format a number with six decimals, rounded to the feasible side."""
+    """Format a share or seconds with six digits, rounded down, or up with ``up``.
+
+    So that the value in a message is itself allowed.
+    """
     turn = math.ceil if up else math.floor
     return f"{turn(value * 1e6 + (-1e-3 if up else 1e-3)) / 1e6:.6g}"

@@ -296,7 +296,7 @@ class _Work:
                                                  strict=True)]
 
     def most(self, worth: tuple[float, float]) -> float:
-        """Return the largest sum of values."""
+        """Return the largest sum of the requests' values, without any limit of workers."""
         return math.fsum(float(count) * float((worth[0] * reward + worth[1] * in_time).max(
             initial=0.0)) for count, reward, in_time in zip(self.count, self.reward, self.in_time,
                                                             strict=True))
@@ -326,7 +326,10 @@ class _Ways:
         return cls(sizes, window_ms - taken[:, sizes - 1, 0], points, times.accuracy)
 
     def up_to(self, largest: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return time, reward and in-time share with the ``largest``-th batch sizes, (M,)."""
+        """Return worker time, reward and probability of being in time of each way, (ways,) each.
+
+        ``largest`` (M,) is how many of ``sizes`` a batch may have on each model.
+        """
         parts = [np.vstack([point, np.full(point.shape[1], accuracy)])
                  for of_model, accuracy, count in zip(self.points, self.accuracy, largest,
                                                       strict=True)
@@ -629,7 +632,10 @@ class _Layered:
             np.ascontiguousarray(weight), np.ascontiguousarray(levels), problem.window_ms))
 
     def peak(self) -> int:
-        """Return the fewest constant workers that could meet the target."""
+        """Return the fewest constant workers that could meet the target.
+
+        A target that the most workers cannot meet is refused.
+        """
         levels = self._levels
         lost = self._constant(levels, self.demand, self.weight)
         if lost[-1] > self.slack:
@@ -647,7 +653,7 @@ class _Layered:
         return base + best, edges, self._levels[path]
 
     def at_price(self, width: float) -> float:
-        """Return the least sum of cost and priced loss with bins of a width, in worker-ms."""
+        """Return the least sum of cost and of loss at a price of 1, in worker-ms."""
         base, _, cheapest = self._plans(width)
         cost, loss, _ = cheapest(1.0)
         return base + cost + loss

@@ -12,7 +12,7 @@ from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def place(levels: IntArray, longest: int) -> tuple[IntArray, FloatArray]:
-    """Interpolate every count up to ``longest`` between two neighbouring levels."""
+    """Return the last level not above each count up to ``longest``, and the next one's share."""
     low = np.zeros(longest + 1, np.int64)
     share = np.zeros(longest + 1)
     at = 0
@@ -53,7 +53,7 @@ def count_in_time(
 def _in_time(
     slack_ms: FloatArray, size: int, quantiles: FloatArray, levels: FloatArray
 ) -> float:
-    """Return the expected number of a batch's first requests that are in time."""
+    """Return the expected number of the queue's first ``size`` requests that are in time."""
     total = 0.0
     above = np.searchsorted(quantiles, slack_ms[0] + SLACK_TOLERANCE_MS, side="right")
     for k in range(size):

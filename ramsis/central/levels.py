@@ -50,9 +50,12 @@ def idle_levels(workers: int) -> IntArray:
 def worthwhile_batches(times: ServiceTimes, slo_ms: float) -> tuple[IntArray, IntArray]:
     """Return batches that can be in time, fastest first, without dominated ones.
 
-    These are batches for which another model takes no longer at that size and is no less
-    accurate, or for which smaller ones, one after the other on the same worker, take no longer
-    altogether.
+    A batch is dominated if a model that is no less accurate takes no longer at that size, or for
+    as many requests in smaller batches, one after the other on the same worker.
+
+    Returns
+    -------
+    (A,) model indices, (A,) batch sizes
     """
     model, column = np.nonzero(times.quantiles_ms[:, :, 0] <= slo_ms)
     order = np.lexsort((column, -times.accuracy[model], times.mean_ms[model, column]))

@@ -136,8 +136,8 @@ class CentralProblem:
         Parameters
         ----------
         steps : int, optional
-            Equal slack bins, >= 2; by default 60 where service times are drawn, else the
-            distinct latencies.
+            Equal slack bins, >= 2; by default 60 where service times are drawn, else bins between
+            the distinct latencies, made finer for few workers.
         """
         _check(slo_ms, workers, load_qps, price, steps)
         largest = int((times.quantiles_ms[:, :, 0] <= slo_ms).any(axis=0).sum())

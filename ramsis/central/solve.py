@@ -206,7 +206,7 @@ def _spare_idle(model: CentralArrays, wait: FloatArray) -> int | None:
 
 
 def _first_policy(model: CentralArrays, levels: int) -> tuple[Codes, Codes]:
-    """Return a policy that starts full batches and answers most requests per time."""
+    """Return a policy that always starts the batch with the most requests per ms."""
     shape = (levels, len(model.queue), model.slack_probability.shape[2])
     to = np.broadcast_to(np.arange(shape[1], dtype=np.int16)[None, :, None], shape).copy()
     action = np.full(shape, WAIT, dtype=np.int16)

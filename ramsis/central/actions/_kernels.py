@@ -446,7 +446,7 @@ def _settle_level(
     model: CentralArrays, start: FloatArray, chosen: NDArray[np.int16], wait: FloatArray,
     above: FloatArray, ends: float, gain: float, width_ms: FloatArray,
 ) -> tuple[FloatArray, NDArray[np.int16]]:
-    """Return the decision with some workers idle; waiting keeps the head's age.
+    """Return values and decisions at one number of idle workers; waiting keeps the head's age.
 
     Parameters
     ----------

@@ -172,7 +172,7 @@ def _mark(
     start: IntArray, end: IntArray, column: IntArray, r: int, size: int, lengths: int,
     needed: IntArray,
 ) -> None:
-    """Mark the deciding rows that end a batch or that one leads to."""
+    """Mark as needed the rows of deciding at an end of a batch: row ``r`` and those after it."""
     if r < 2 * size:
         needed[(r - size) // lengths, r % lengths] = 0
     for y in range(start[r] + 1, end[r]):
