@@ -355,7 +355,7 @@ class Dispatcher(Generic[R]):
         return orders
 
     def leave(self, now_ms: float, requests: Iterable[R]) -> Orders[R]:
-        """Drop cancelled requests that still wait."""
+        """Drop cancelled requests that still wait; they are recognised by identity."""
         gone = set(map(id, requests))
         return self._given_up(now_ms, [entry for entry in self._waiting()
                                        if id(entry.request) in gone])
@@ -510,8 +510,9 @@ def _joined(station: StationQueues[Ticket[R]], ticket: Ticket[R]) -> QueueState[
 
 
 def _held_as_ms(ticket: Ticket[R]) -> float:
-    """Return the deadline by which a ticket is held, no later than its SLO class allows.
+    """Return the deadline by which a wait for more requests is timed, that of the SLO class.
 
+    Or the ticket's own, where that is earlier.
     A minute's deadline must not mean a minute beside an idle worker.
     """
     return min(ticket.deadline_ms, ticket.arrival_ms + ticket.slo_ms)

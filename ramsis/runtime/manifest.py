@@ -50,7 +50,7 @@ class PolicyFile(NamedTuple):
         return _placed(self.folder, self.file)
 
     def document(self) -> dict[str, Any]:
-        """Read the policy document, unchanged since the manifest was written."""
+        """Read the policy document; refuse a file that has changed since the manifest."""
         if not self.path.is_file():
             raise self.entry.refusal("file", "file is missing from the folder", value=self.file)
         document = read_json(self.path)

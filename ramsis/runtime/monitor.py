@@ -66,7 +66,9 @@ class LoadMonitor:
         self._count += count
 
     def load_qps(self, now_ms: float) -> float:
-        """Return the load in requests per second; times must not go back between calls.
+        """Return the mean load over the window; times must not go back between calls.
+
+        In requests per second.
 
         Raises
         ------

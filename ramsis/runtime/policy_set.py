@@ -128,7 +128,7 @@ class Level(NamedTuple, Generic[P]):
         Parameters
         ----------
         slo_ms
-            Of the query's class.
+            Of the request's class.
         uniform
             A number drawn evenly from [0, 1) for the request, as by ``random.random()``; so
             that arrivals at a station are as irregular as its policy expects.

@@ -271,7 +271,8 @@ def texts(item: Fields, key: str) -> tuple[str, ...]:
 def stated(record: Any) -> dict[str, Any]:
     """Return a record as a JSON object without fields at their defaults.
 
-    Fields that are left out of comparisons are left out here, too.
+    But ``latency`` and ``variants`` are always written. Fields that are left out of comparisons
+    are left out here, too.
     """
     values = {}
     for item in fields(record):

@@ -133,9 +133,10 @@ class Replanner:
         return self._policies.at(load_qps, process, slowness)
 
     def plan_load(self, load_qps: float) -> None:
-        """Generate a policy for a load in requests per second, > 0, and add it to the set.
+        """Request a policy for a load in requests per second, > 0, to be added to the set.
 
-        A load above every level is planned for without being asked, with the headroom.
+        It is generated in the background; a load requested before that begins takes its place. A
+        load above every level is planned for without a request, with the headroom.
         """
         check_positive("not a load", load_qps=load_qps)
         with self._changed:
@@ -148,7 +149,9 @@ class Replanner:
         options: Sequence[str],
         loads_qps: Sequence[float] | None = None,
     ) -> None:
-        """Generate a whole set in another folder, and serve it once it is complete.
+        """Request a whole set in another folder, to be served once it is complete.
+
+        It is generated in the background. A running job is stopped, and a requested load dropped.
 
         Parameters
         ----------
@@ -218,7 +221,7 @@ class Replanner:
         return self._closed or self._wanted_set is not None
 
     def _run(self) -> None:
-        """Run jobs in a thread, the newest first."""
+        """Run jobs one by one until closed, in a thread of its own."""
         while (job := self._next()) is not None:
             try:
                 self._make(job)

@@ -60,7 +60,7 @@ class ShortestQueue:
         self._turns = list(range(queues))  # joined longest ago first
 
     def __call__(self, in_system: Sequence[float]) -> int:
-        """Return the short queue that was joined longest ago."""
+        """Return, of the queues that count as short, the one joined longest ago."""
         most = AS_SHORT * min(in_system)
         chosen = next(queue for queue in self._turns if in_system[queue] <= most)
         self._turns.remove(chosen)

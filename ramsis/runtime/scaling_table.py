@@ -145,7 +145,10 @@ class ScalingTable:
     def anticipating(
         self, forecast_thresholds: Sequence[Sequence[int]] | None = None, **changes: Any
     ) -> ScalingTable:
-        """Return the table with other anticipation fields and thresholds under a forecast."""
+        """Return the table with changed fields of its anticipation.
+
+        It has ``forecast_thresholds`` in place of its own, none where they are None.
+        """
         return ScalingTable(
             self.levels_qps, self.trends, self.thresholds, self.anticipation._replace(**changes),
             interval_s=self.interval_s, startup_s=self.startup_s,
@@ -301,7 +304,7 @@ class ScalingControl:
         return wanted
 
     def _factor(self, load_qps: float, active: int) -> float:
-        """Return the factor on the load that makes up for the shortfall so far."""
+        """Count an interval's shortfall of accuracy; return the factor on the load against it."""
         steering, table = self.table.steering, self.table
         if steering is None or self._served is None:
             return 1.0

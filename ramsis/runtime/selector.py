@@ -162,10 +162,10 @@ class Selector:
     ) -> Answer:
         """Decide when batches take ``slowness`` times as long as the table assumes.
 
-        A slack counts as an r-th: as much of it is left of by batches r times as long. To the
-        table of a central queue, requests with so little slack have waited for long, and so few
-        behind them are a lull. It would run them one by one, and never recover from a burst. So
-        each counts as r, unless the batch is then larger than the queue.
+        The caller divides slacks by r, as batches that take r times as long leave that little. To
+        the table of a central queue, requests with so little slack have waited for long, and so
+        few behind them are a lull. It would run them one by one, and never recover from a burst.
+        So each counts as r, unless the batch is then larger than the queue.
 
         Parameters
         ----------
@@ -234,7 +234,7 @@ def compiled(table: DecisionTable) -> tuple[list[list[Row]], Drop | Decision | N
 
 
 def wake_slack(wait: Wait) -> float | None:
-    """Return the largest slack at which the answer changes from ``wait``."""
+    """Return the largest slack at which a lookup ends the wait; None if none does."""
     return None if wait.below_ms is None else nextafter(wait.below_ms, float("-inf"))
 
 

@@ -216,7 +216,10 @@ def _row_of(
     table: Fields, idle: int, queued: tuple[int, ...], rows: Sequence[Sequence[int]],
     actions: Sequence[Sequence[int]], allowed: _Allowed,
 ) -> list[list[int]]:
-    """Read a row per idle and queue level; batches must not exceed the queue."""
+    """Read a row per idle and queue level; check that its batches fit the queue.
+
+    A batch has at most all requests of the level, and all of them under maximal batching.
+    """
     batches = [{actions[code][1] for code in set(row[1::2]) if code >= 0} for row in rows]
     ends = [(min(sizes), max(sizes)) if sizes else None for sizes in batches]
     lines = table.items("index", idle)

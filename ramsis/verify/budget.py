@@ -53,7 +53,7 @@ def budget_checks(
 def _interval_checks(
     policy: Policy, derived: Interval | None, tolerance: float
 ) -> tuple[Check, ...]:
-    """Check the interval at the number of samples and that it lies below the budget."""
+    """Check the interval against the derived one, and its upper end against the budget."""
     budget, interval = policy.budget, policy.expectations.interval
     if budget is None or interval is None:
         return (Check("interval", None, None, interval is derived),)

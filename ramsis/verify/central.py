@@ -48,7 +48,8 @@ def central_claims(
     tolerance : float
         Largest difference between a stated and a derived figure, > 0.
     own_arrivals : str, optional
-        Not looked at: arrivals are Poisson.
+        The arrival process of the user's own under which the table may be played. The problem
+        itself is for Poisson arrivals.
     """
     problem: CentralProblem = problem_of(policy, where)
     solution = solved_again(problem, policy.planned_factor)

@@ -272,7 +272,7 @@ def _long_run(chain: csr_array, start: FloatArray) -> FloatArray:
 def _rate_checks(
     stated: Expectations, derived: Expectations, tolerance: float
 ) -> list[Check]:
-    """Check the rates that a replay measures."""
+    """Check accuracy, violation rate, effective accuracy and overload against derived ones."""
     return [
         accuracy_check("expected accuracy", stated.accuracy, derived.accuracy,
                         1.0 - derived.violation_rate, tolerance),
@@ -335,7 +335,7 @@ def _spread_checks(
 def _gain_checks(
     policy: Policy, optimum: Certificate, tolerance: float
 ) -> list[Check]:
-    """Check that no policy of this model exceeds the stated gain and bounds."""
+    """Check that the stated gain is optimal in this model and that its bounds hold the optimum."""
     stated = policy.certificate
     upper = stated.gain if stated.gain_upper is None else stated.gain_upper
     lower = stated.gain if stated.gain_lower is None else stated.gain_lower

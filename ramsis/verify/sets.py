@@ -86,7 +86,10 @@ def _worker_checks(
 
 
 def _bound_check(level: Level[Policy], policies: PolicySet[Policy], at: str) -> Check:
-    """Check the fluid bound of all workers and classes against the policies' service times."""
+    """Check the fluid bound of all workers and classes against the policies' service times.
+
+    Only that it is no less than the promise, where the files lack a worker type's.
+    """
     claim, stated = f"upper bound {at}", level.expected.get("upper_bound")
     longest_ms = max(policies.slo_classes)
     times: dict[tuple[str, ...], ServiceTimes] = {}

@@ -88,7 +88,7 @@ def table_of(document: Document) -> TableArrays:
 
 
 def _by_bin(row: list[int], bins: int) -> tuple[list[int], list[int]]:
-    """Return the code of each slack bin and the first bin that has it."""
+    """Return the code of each slack bin and the first bin of the run of bins that share it."""
     codes, starts = list[int](), list[int]()
     for start, code, stop in zip(row[::2], row[1::2], [*row[2::2], bins], strict=True):
         codes += [code] * (stop - start)
