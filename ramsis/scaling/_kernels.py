@@ -286,7 +286,7 @@ def figures(
     arrival_ms: FloatArray, out: Outcomes, accuracy: FloatArray, slo_ms: float, room_ms: float,
     edge_ms: FloatArray,
 ) -> tuple[IntArray, IntArray, FloatArray]:
-    """Return arrivals, in-time requests and their accuracy for each interval between edges."""
+    """Return arrivals, those in time and the sum of their accuracies, by interval of arrival."""
     intervals, at = edge_ms.size - 1, 0
     arrived, in_time = np.zeros(intervals, np.int64), np.zeros(intervals, np.int64)
     reward = np.zeros(intervals)

@@ -101,7 +101,10 @@ class Comparison:
 
     def _run(self, rule: Callable[[], ScalingRule], start: int
              ) -> tuple[ScaledRun | None, ScaledRun]:
-        """Simulate both parts; the second starts in the final state of the first."""
+        """Simulate both parts, the first only if there is one.
+
+        The second starts with the workers last wanted in the first, empty and with a new rule.
+        """
         before = None
         if self.fit is not None:
             before = self.fit.played(rule(), self.tables, self.fleet, self.seed, start)

@@ -427,7 +427,10 @@ class _Workers:
         return self._starting_ms + self._active_ms + self.station.leaving_ms(self.now_ms)
 
     def run_until(self, until_ms: float) -> float:
-        """Process events and worker changes before a time; return the utilisation in between."""
+        """Process events and worker changes up to a time; return the utilisation since the last.
+
+        0 where the time is infinite, when all queues empty.
+        """
         while True:
             next_ms = min(self.starting[0] if self.starting else math.inf,
                           self.failures_ms[0] if self.failures_ms else math.inf)

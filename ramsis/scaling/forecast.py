@@ -25,7 +25,10 @@ class Forecast:
     error: float  # share by which loads may differ from it, >= 0
 
     def told(self, time_s: float, horizon_s: float) -> tuple[float | None, float | None]:
-        """Return the forecast load at a time and its maximum up to the horizon."""
+        """Return the forecast load at a time and its maximum up to the horizon.
+
+        None for both before the forecast's first time.
+        """
         first, last = (int(np.searchsorted(self.time_s, at, side="right")) - 1
                        for at in (time_s, time_s + horizon_s - 1e-9))
         if first < 0:

@@ -304,6 +304,8 @@ def choose_policy(
 ) -> Candidate:
     """Choose the cheapest scaling table on a trace that meets a target, or at prices.
 
+    A target that no table meets is refused.
+
     Parameters
     ----------
     arrival_ms : array_like
@@ -526,7 +528,10 @@ class _Search:
             min_effective_accuracy=None if least is None else min(max(aimed, 1e-9), 1.0))
 
     def _cheapest(self) -> tuple[Delivered, _Table]:
-        """Find the cheapest table by bisection of the logarithm of the level."""
+        """Find the cheapest table that meets the aim, by bisection of the level's logarithm.
+
+        Where none does, that of the highest level.
+        """
         low, high = self.between
         best = self._at(high)
         while high > low * _STEP:

@@ -31,7 +31,7 @@ _FOLDER: Schema = {"type": "string", "pattern": "^[^\\\\]+$"}
 
 
 def _folder(item: Fields, key: str) -> str:
-    """Return a folder name with forward slashes."""
+    """Read a folder's name; refuse backslashes, which are not separators everywhere."""
     name = item.text(key)
     if "\\" in name:
         raise item.refusal(key, "not the name of a folder", value=name, allowed="names with /")

@@ -370,7 +370,10 @@ class Wva:
         return float(states @ np.arange(len(states))) / throughput, throughput
 
     def _largest(self, target_s: float) -> float:
-        """Return the throughput at the highest load whose mean time meets the target."""
+        """Return the throughput at the highest load whose mean time meets the target.
+
+        That of single requests where no load does.
+        """
         low, high = 0.0, float(self.rates_qps.max())
         if self.mean_s(high)[0] <= target_s:
             return self.mean_s(high)[1]
@@ -495,7 +498,7 @@ def made(name: str, parameters: Mapping[str, Any], **defaults: float) -> Scaling
     ----------
     name : str
         One of :data:`RULES`, or ``FILE.py:CLASS`` or ``MODULE:CLASS`` of the user's own.
-    **known : float
+    **defaults : float
         ``rate_per_worker_qps``, ``batch_rate_qps``, ``slo_ms``: filled in where the rule takes
         them and they are not among the parameters.
     """

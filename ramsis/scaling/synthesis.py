@@ -58,7 +58,10 @@ class FleetTables:
         return tuple(sorted(self.policies))
 
     def size(self, workers: int) -> int:
-        """Return the number of workers whose policies are used."""
+        """Return the number of workers for whose policies ``workers`` use, at most as many.
+
+        Below all of them it is the smallest.
+        """
         return max((size for size in self.sizes if size <= workers), default=self.sizes[0])
 
     def batch_rate_qps(self, slo_ms: float, target: Targets | Prices) -> float:
@@ -94,7 +97,10 @@ class FleetTables:
                                   for workers in range(1, self.most + 1)})
 
     def steering(self, accuracy: float, requests: float) -> Steering | None:
-        """Return the steering at an accuracy; None where the middle number of workers is one."""
+        """Return the steering at an accuracy, from the policies of the middle number of workers.
+
+        None where their accuracy does not fall with the load.
+        """
         accuracies, loads = list[float](), list[float]()
         for policy, load in zip(self.policies[self.sizes[len(self.sizes) // 2]],
                                 self.load_qps.tolist(), strict=True):

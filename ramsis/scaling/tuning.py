@@ -40,7 +40,7 @@ def tune(
         The part of a trace that is fitted.
     fleet : FleetTerms
         How the fleet is scaled and simulated.
-    known : mapping of str to float, optional
+    defaults : mapping of str to float, optional
         What :func:`ramsis.scaling.made` fills in; the SLO is that of the fleet.
     grid : iterable of mapping, optional
         What to try; by default the rule's defaults and :func:`ramsis.scaling.tunable`.
