@@ -140,7 +140,7 @@ def _kind_of(path: str) -> _Kind | None:
 
 
 def _of_log(log: LogKind | Summary) -> _Kind:
-    """Return the kind of a request log; None where the log's own message names the command."""
+    """Return the kind of a request log or a load test's result, with the commands that take it."""
     if isinstance(log, Summary) or not log.has_arrivals:
         step = log.advice if isinstance(log, Summary) else log.lacks
         return _kind(log.title, step, "audit", "arrivals", "--trace", "profile import")

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 @contextmanager
 def progress(what: str, total: float | None) -> Iterator[Any]:
-    """Show a progress bar on a terminal, or counts elsewhere; yield ``advance()``."""
+    """Show a progress bar on a terminal, nothing elsewhere; yield ``advance(steps=1)``.
+
+    ``total`` None is for a number of steps that is not known.
+    """
     if not sys.stderr.isatty():
         yield lambda steps=1: None
         return

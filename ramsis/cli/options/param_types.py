@@ -267,7 +267,10 @@ def _models(text: str, where: str) -> list[str]:
 
 
 def _batches(text: str, where: str) -> tuple[int, ...]:
-    """Parse batch sizes: ``4``, ``from:to``, ``from:to:step``, or several of these."""
+    """Parse batch sizes: ``4``, ``from:to``, ``from:to:step``, or several of these.
+
+    Sorted and without duplicates; both ends of a range are among them, whatever the step.
+    """
     from ramsis.profiles.values import MAX_BATCH  # imported here as it takes long
 
     sizes: set[int] = set()

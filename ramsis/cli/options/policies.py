@@ -33,6 +33,7 @@ service_option = _OPTIONS["service"]
 def policy_options(*names: str) -> Callable[[_Command], _Command]:
     """Add ``--dispatch`` and the named options in this order; all of them without a name.
 
+    ``--paper`` is always among them.
     The command gets them as ``settings``, the mapping that :class:`ramsis.SynthesisSettings`
     takes besides SLO and workers.
     """

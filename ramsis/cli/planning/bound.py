@@ -227,7 +227,10 @@ class _Bounds:
                            max_violation=self.max_violation, gathering=gathering)
 
     def poisson(self, load_qps: float, most: float) -> float | None:
-        """Return the tighter bound for Poisson arrivals, at most ``most``."""
+        """Return the tighter bound for Poisson arrivals, at most ``most``.
+
+        None where service times are drawn, or, with a note, where too many would be late.
+        """
         if self.times[0].distributed:
             return None
         try:

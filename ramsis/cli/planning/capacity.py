@@ -278,7 +278,7 @@ def _say_what_varies(trace: Workload, service: str) -> None:
 
 
 def _most(max_workers: ByType[int] | None, grow: str | None) -> int | None:
-    """Return the most workers of the type whose number is searched for."""
+    """Return ``--max-workers`` of the type that ``--grow`` names; None without either."""
     if max_workers is None or grow is None:
         return None
     if ":" in grow:
@@ -329,7 +329,10 @@ def _run(
 def _tell(
     rows: list[dict[str, Any]], missed: list[InfeasibleError], output: _Output
 ) -> None:
-    """Print the rows, then the searches without an answer."""
+    """Print the rows and notes on them, then the searches without an answer.
+
+    The first of these is raised, unless the rows are enough.
+    """
     if rows:
         _show(rows, output)
     for row in rows:

@@ -170,7 +170,10 @@ def _summary(placement: Placement) -> list[str]:
 
 
 def _proof(placement: Placement, name: str) -> str:
-    """Return the upper bound of all placements, and the optimality gap where it is visible."""
+    """Return the bound for all placements in words, lower for a cost, upper for a gain.
+
+    With the optimality gap where it is visible; empty where the solver gave no bound.
+    """
     if placement.gap is None:
         return ""
     side = "least" if name in ("cost", "workers", "moving") else "most"

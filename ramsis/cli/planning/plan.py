@@ -286,8 +286,10 @@ class _Recipe:
 
         Parameters
         ----------
-        made : str
-            A file that the command writes besides.
+        rows_at : int
+            As for :meth:`_step`.
+        output : str
+            What the command writes besides; without it the command is run again.
         """
         file = self.folder / f"{name}.json"
         kept = read_json(file) if file.exists() else {}
@@ -303,7 +305,10 @@ class _Recipe:
         return rows
 
     def _step(self, command: list[str], file: str | None = None, rows_at: int = 0) -> str:
-        """Run a command in the folder and return its output; exit code ``rows_at`` counts."""
+        """Run a command in the folder and return its stdout.
+
+        Exit code ``rows_at`` is no failure where there is output. Any other but 0 ends the plan.
+        """
         command_text = shlex.join(["ramsis", *command])
         click.echo(f"$ {command_text}", err=True)
         done = subprocess.run([sys.executable, "-P", "-m", "ramsis", *command], cwd=self.folder,

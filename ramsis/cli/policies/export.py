@@ -181,7 +181,10 @@ def _write_code(policies: PolicySet[Policy], code: str, out: Path) -> None:
 def _levels(
     policies: PolicySet[Policy], profile_name: str, targets: Targets
 ) -> list[tuple[float, int]]:
-    """Return the fewest workers for each load up to the capacity of the policies."""
+    """Return each load of the policies with the fewest workers that meet the targets.
+
+    They do not fall with the load. Where no number meets the targets, all workers.
+    """
     most = sum(policies.worker_types.values())
     if len(policies.worker_types) > 1 or len(policies.slo_classes) > 1:
         raise InvalidValueError("capacity is searched for one worker type and one SLO",
