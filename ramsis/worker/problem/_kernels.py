@@ -20,7 +20,7 @@ def _joint_below(
     log_weight: float,
     joint: NDArray[np.float64],
 ) -> None:
-    """Add Σ_p share[p, i]·P(Bin(count + p, y) >= order) for each i to ``joint``.
+    """Write Σ_p share[p, i]·P(Bin(count + p, y) >= order) for each i into ``joint``.
 
     ``used`` bounds the p and the i; ``below`` is the probability at p = 0 and ``log_weight`` the
     logarithm of P(Bin(count, y) = order - 1), which may be too small for a number, and grow.
@@ -184,8 +184,8 @@ def steps_of_the_rest(
 ) -> None:
     """Convert tail probabilities into distributions over the bins, in place; (n, D+1, D+1).
 
-    Row (n, j) holds 1 − P(bin < j') at j' >= j. A rest to 1 up to ``rounding`` is none, and it
-    does not fall. For n = 1 all is 0.
+    Row (n, j) holds 1 − P(bin < j') at j' >= j. A P(bin < j') below ``rounding`` counts as 0, and
+    none as less than the one before. For n = 1 all is 0.
 
     Parameters
     ----------

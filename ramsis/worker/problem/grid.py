@@ -49,7 +49,7 @@ def slack_grid(text: str, slo_ms: float, latency: LatencyTable, max_batch: int) 
 
 
 def parse_grid(text: str) -> int | None:
-    """Return the number of steps D in ``fixed:D``; None for ``model``."""
+    """Return the number of steps D in ``fixed:D``, 100 for ``fixed``; None for ``model``."""
     if text == "model":
         return None
     kind, colon, count = text.partition(":")

@@ -147,7 +147,10 @@ def _edges(
 
 
 def new_requests(queue: WorkerQueue, latency_ms: FloatArray) -> FloatArray:
-    """Return A_p(i) for each latency; shape (L, K, I)."""
+    """Return A_p(i), P(i new requests in a service from phase p), by latency; shape (L, K, I).
+
+    Latencies rise.
+    """
     workers = queue.workers
     top = counts_support(queue.arrivals, float(latency_ms[-1]))
     cdf = counts_cdf(queue.arrivals, latency_ms, top)

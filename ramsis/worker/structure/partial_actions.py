@@ -65,7 +65,7 @@ def maximise_over(
 
 
 def slack_after_drop(problem: WorkerProblem) -> FloatArray:
-    """Return the distribution of the bin after a drop, (N+1, D+1, D+1)."""
+    """Return the distribution of the bin after a drop, (N+1, D+1, D+1); the last for n = 1."""
     after_drop = second_slack_distribution(problem, problem.max_queue + 1)
     after_drop[0, :, -1] = 1.0
     return after_drop

@@ -119,7 +119,8 @@ class VariableMDP:
     def fill(self, value: FloatArray, gain: float, policy: IntArray) -> IntArray:
         """Extend a policy to unlikely states by their best actions.
 
-        There whole queues compete with parts on the fastest model, until the values converge.
+        There whole queues compete with parts on the fastest model, until the values converge or
+        ``_FILL_SWEEPS`` are done.
         """
         problem = self.problem
         codes = problem.with_full_state(policy)

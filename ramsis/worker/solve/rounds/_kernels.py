@@ -99,7 +99,7 @@ def _total(vector: FloatArray) -> float:
 
 @njit(cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator,unused-ignore]
 def _onto_nodes(onward: Matrix, states: States, value: FloatArray, result: FloatArray) -> None:
-    """Multiply the continuation by state values, (N+1, D+1)."""
+    """Write the continuation times state values, (N+1, D+1), into ``result``."""
     indptr, indices, data = onward
     queued, bins = states.reached_queued, states.reached_bins
     reached = np.empty(queued.size)
