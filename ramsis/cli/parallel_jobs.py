@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ramsis.cli.progress import progress
 from ramsis.cluster import Cluster, WorkerType
 from ramsis.errors import (
     InfeasibleError,
@@ -28,8 +29,8 @@ from ramsis.sweep.pool import JobOutcome
 from ramsis.sweep.scenarios import SweepScenario, scheduler_inputs
 from ramsis.sweep.store import Place
 from ramsis.synthesis import SynthesisSettings
-from ramsis.synthesis.capacity import fewest_workers, offered_types
-from ramsis.synthesis.schedulers import settings_document
+from ramsis.synthesis.capacity import Trial, fewest_workers, offered_types
+from ramsis.synthesis.schedulers import fleet_scheduler, settings_document
 from ramsis.synthesis.sets import Point, made_level
 
 _ERRORS = {error.exit_code: error for error in (
@@ -52,7 +53,21 @@ def capacity_question(
 def _capacity_row(
     models: Any, workload: Any, scheduler: str, terms: Mapping[str, Any]
 ) -> dict[str, Any]:
-    return fewest_workers(models, workload, scheduler=scheduler, **terms).row()
+    named = fleet_scheduler(scheduler)
+    levels = len(named.loads_for(workload)) if named.makes_policies else 1
+    what = f"{named.name}: workers" if workload.varies else (
+        f"{named.name}, {workload.load_qps:g}/s: workers")
+    known = ""
+
+    def on_trial(trial: Trial) -> None:
+        nonlocal known
+        known = f"{trial.workers} {'meet' if trial.met else 'miss'} the target, "
+        advance(0, text=known.removesuffix(", "), more=levels)
+
+    with progress(what, levels) as advance:
+        return fewest_workers(
+            models, workload, scheduler=scheduler, **terms, on_trial=on_trial,
+            on_level=lambda workers: advance(text=f"{known}trying {workers}")).row()
 
 
 def scenario_bound_question(scenario: SweepScenario, grow: str, **terms: Any) -> Question:

@@ -28,8 +28,10 @@ def options(profile: Path, out: Path, *more: object) -> list[str]:
             *map(str, more)]
 
 
-def in_this_process(words: list[str], *, cwd: Path, **_: Any) -> subprocess.CompletedProcess[str]:
-    """As ``subprocess.run`` of a command line."""
+def in_this_process(
+    words: list[str], title: str, cwd: Path
+) -> subprocess.CompletedProcess[str]:
+    """As :func:`ramsis.cli.progress.run_with_bar`."""
     assert words[:4] == [sys.executable, "-P", "-m", "ramsis"]
     out, err = io.StringIO(), io.StringIO()
     with contextlib.chdir(cwd), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
@@ -53,7 +55,7 @@ def test_a_plan_is_made_by_its_commands_and_goes_on_where_it_was(
 ) -> None:
     """Commands run in this process; among the slow tests each has one of its own."""
     recipe = importlib.import_module("ramsis.cli.planning.plan")
-    monkeypatch.setattr(recipe.subprocess, "run", in_this_process)
+    monkeypatch.setattr(recipe, "run_with_bar", in_this_process)
     monkeypatch.setattr(recipe, "_PROCESSES", "1")
     out = tmp_path / "plan"
     asked = options(tiny_file, out, "--load", 300.5, "--duration-s", 2, "--min-accuracy", 0.7,
@@ -92,7 +94,7 @@ def test_a_plan_for_slow_services_is_what_its_policies_promise(
 ) -> None:
     """Of M/D/6 with requests dropped once late 1.6 % are, of which runs of 30 s show half."""
     recipe = importlib.import_module("ramsis.cli.planning.plan")
-    monkeypatch.setattr(recipe.subprocess, "run", in_this_process)
+    monkeypatch.setattr(recipe, "run_with_bar", in_this_process)
     monkeypatch.setattr(recipe, "_PROCESSES", "1")
     profile, out = tmp_path / "slow.json", tmp_path / "plan"
     save(ProfileSet("slow", (model("slow", 0.9, {1: 1000.0}),)), profile)

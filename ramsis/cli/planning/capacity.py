@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -61,11 +61,8 @@ from ramsis.sim import ConstantLoad, Fleet, Recorded, Workload
 from ramsis.sweep import Engine
 from ramsis.synthesis.capacity import (
     MOST_WORKERS,
-    Capacity,
     Targets,
-    Trial,
     fewest_by_bound,
-    fewest_workers,
     fluid_mixes,
 )
 from ramsis.synthesis.schedulers import fleet_scheduler
@@ -257,16 +254,14 @@ def capacity(
         None if named else partial(_next_command, context, workloads),
         [workload.load_qps for workload in workloads])
     offered: Any = types or profile
-    if engine.elsewhere or keep is not None:
-        from ramsis.cli.parallel_jobs import capacity_question, rows_of  # which take long to load
+    from ramsis.cli.parallel_jobs import capacity_question, rows_of  # which take long to load
 
-        questions = [capacity_question(offered, load, name, targets=targets, **runs)
-                     for load, name in product(workloads, names)]
-        with progress("searches", len(questions)) as advance:
-            _tell(*rows_of(questions, engine, keep, advance), output)
-        return
-    _run(product(workloads, names), lambda load, name, tell: fewest_workers(
-        offered, load, targets, scheduler=name, on_trial=tell, **runs), output)
+    questions = [capacity_question(offered, load, name, targets=targets, **runs)
+                 for load, name in product(workloads, names)]
+    # In this process each search shows its own progress.
+    with progress("searches", len(questions), shown=engine.elsewhere) as advance:
+        rows, missed = rows_of(questions, engine, keep, advance)
+    _tell(rows, missed, output)
 
 
 def _say_what_varies(trace: Workload, service: str) -> None:
@@ -306,24 +301,6 @@ class _Output:
         return self.next_command is not None and (
             {row["load_qps"] for row in rows} >= set(self.loads_qps) or (len(
                 self.loads_qps) == 1 and bool(rows)))
-
-
-def _run(
-    cases: Iterable[tuple[Any, str]],
-    search: Callable[[Any, str, Callable[[Trial], object]], Capacity],
-    output: _Output,
-) -> None:
-    """Search capacity for each workload and scheduler; print rows first and failures last."""
-    rows: list[dict[str, Any]] = []
-    missed: list[InfeasibleError] = []
-    for workload, name in cases:
-        what = name if workload.varies else f"{name}, {workload.load_qps:g} QPS"
-        with progress(f"{what}: workers tried", None) as advance:
-            try:
-                rows.append(search(workload, name, lambda _: advance()).row())
-            except InfeasibleError as error:
-                missed.append(error)
-    _tell(rows, missed, output)
 
 
 def _tell(

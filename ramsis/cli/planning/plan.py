@@ -19,7 +19,6 @@ import hashlib
 import json
 import math
 import shlex
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -35,6 +34,7 @@ from ramsis.cli.options.param_types import OUT_FOLDER, PROFILES, SLOS, ByType, T
 from ramsis.cli.options.shared import target_options, workload_options
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import Column, json_option, print_json, print_rows, say
+from ramsis.cli.progress import run_with_bar
 from ramsis.cluster import SloClass
 from ramsis.errors import InfeasibleError, InvalidValueError, check_not_negative
 from ramsis.files import canonical_json, make_folder, read_json, write_atomic
@@ -311,9 +311,8 @@ class _Recipe:
         """
         command_text = shlex.join(["ramsis", *command])
         click.echo(f"$ {command_text}", err=True)
-        done = subprocess.run([sys.executable, "-P", "-m", "ramsis", *command], cwd=self.folder,
-                              capture_output=True, text=True, stdin=subprocess.DEVNULL,
-                              check=False)
+        done = run_with_bar([sys.executable, "-P", "-m", "ramsis", *command], command[0],
+                            self.folder)
         if done.returncode not in (0, rows_at if done.stdout else 0):
             click.echo(done.stderr.strip(), err=True)
             raise click.exceptions.Exit(done.returncode if done.returncode > 0 else 1)

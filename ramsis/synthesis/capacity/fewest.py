@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -266,6 +266,7 @@ def fewest_workers(
     service: str | None = None,
     seeds: Sequence[int] = range(5),
     on_trial: Callable[[Trial], object] | None = None,
+    on_level: Callable[[int], object] | None = None,
 ) -> Capacity:
     """Find the fewest workers with which a scheduler meets the targets; of types the cheapest.
 
@@ -291,7 +292,9 @@ def fewest_workers(
     seeds : sequence of int
         Of the simulations.
     on_trial : callable, optional
-        Told each trial as it is finished.
+        Called with each trial as it is finished.
+    on_level : callable, optional
+        Called as each policy of a trial is finished, with the number of workers.
 
     Raises
     ------
@@ -313,8 +316,10 @@ def fewest_workers(
                      for worker_type, count in zip(offered, counts, strict=True) if count)
         if len(used) == 1:
             used = (replace(used[0], name=ALL_WORKERS),)
-        trial = try_workers(Cluster(used, classes), workload, targets, scheduler=scheduler,
-                            service=chosen, seeds=seeds)
+        tried = Cluster(used, classes)
+        trial = try_workers(
+            tried, workload, targets, scheduler=scheduler, service=chosen, seeds=seeds,
+            on_level=None if on_level is None else partial(on_level, tried.workers))
         return replace(trial, counts=counts)
 
     def try_counts(counts: Counts) -> Trial:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -110,6 +110,7 @@ def try_workers(
     scheduler: str = "central-queue",
     service: str | None = None,
     seeds: Sequence[int] = range(5),
+    on_level: Callable[[], object] | None = None,
 ) -> Trial:
     """Try a scheduler on a cluster, as precisely as the targets need.
 
@@ -125,6 +126,8 @@ def try_workers(
     cluster : Cluster
     workload, targets, scheduler, service, seeds
         As of :func:`ramsis.synthesis.capacity.fewest_workers`.
+    on_level : callable, optional
+        Called as each policy is finished.
 
     Raises
     ------
@@ -135,7 +138,7 @@ def try_workers(
     service = service or cluster.default_service
     try:
         spec, policies = named.ready(cluster, named.loads_for(workload), service=service,
-                                 source=scheduler)
+                                 source=scheduler, on_level=on_level)
     except InfeasibleError as error:
         return Trial(cluster.workers, None, None, targets, str(error))
     settings = SimulationSettings(service=service, seeds=seeds)
