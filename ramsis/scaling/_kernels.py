@@ -26,7 +26,7 @@ ASSIGNED, TURN = range(2)
 
 
 class CentralState(NamedTuple):
-    """Where a central queue is."""
+    """State of a central queue between two calls of the loop."""
 
     # shape (7,): requests that have arrived; the head of the queue; arrivals that left the
     # monitor's window; idle workers; first place of the ring; busy workers; how many of the next
@@ -70,7 +70,7 @@ class OwnState(NamedTuple):
 
 
 class Outcomes(NamedTuple):
-    """What became of each request, arrays of shape (n,)."""
+    """Outcome of each request; arrays of shape (n,)."""
 
     finish_ms: FloatArray  # when it was answered, infinite if it was not
     model: NDArray[np.int16]  # -1 where it was never answered, -2 dropped, -3 lost with its worker

@@ -38,7 +38,7 @@ class Part:
 
     @property
     def load_qps(self) -> float:
-        """Its mean load."""
+        """Mean load in requests per second."""
         return len(self.arrival_ms) / self.duration_s
 
     @classmethod

@@ -153,7 +153,7 @@ class DecisionTables:
 
     @property
     def workers(self) -> tuple[int, ...]:
-        """The numbers of workers that there are policies for, rising."""
+        """Numbers of workers that there are policies for, rising."""
         return self._sizes
 
     @property
@@ -199,7 +199,7 @@ class ScaledRun:
 
     @property
     def reversals(self) -> int:
-        """How often the number of workers wanted turned from rising to falling, or back."""
+        """Number of times that the workers wanted turned from rising to falling, or back."""
         ways = np.sign(np.diff(self.wanted))
         ways = ways[ways != 0]
         return int(np.count_nonzero(ways[1:] != ways[:-1]))
@@ -376,7 +376,7 @@ class _Station(Protocol):
 
     @property
     def active(self) -> int:
-        """Active workers."""
+        """Number of active workers."""
         ...
 
     def run_until(self, until_ms: float) -> None:
@@ -423,7 +423,7 @@ class _Workers:
 
     @property
     def worker_ms(self) -> float:
-        """Cost so far."""
+        """Time of all workers so far, those that start and that leave included."""
         return self._starting_ms + self._active_ms + self.station.leaving_ms(self.now_ms)
 
     def run_until(self, until_ms: float) -> float:

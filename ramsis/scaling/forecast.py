@@ -18,7 +18,7 @@ _COLUMNS = ("time_s", "forecast_qps", "error")
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """Loads from times on, each until the next."""
+    """Forecast of the load: each value holds from its time until the next."""
 
     time_s: FloatArray  # rising, shape (n,)
     forecast_qps: FloatArray  # >= 0, shape (n,)

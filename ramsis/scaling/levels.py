@@ -84,7 +84,7 @@ class LoadDynamics:
         return np.exp(self._mean(x, b)[:, None] + self.errors), self._likely(x)
 
     def forecast_error(self) -> float:
-        """Share by which nine of ten loads differ from their forecast at most."""
+        """Return the largest share by which nine of ten loads differ from their forecast."""
         return float(math.expm1(np.quantile(np.abs(self.errors), 0.9)))
 
     def _likely(self, x: FloatArray) -> FloatArray:

@@ -85,7 +85,7 @@ _STEERED, _STEERED_TRIES, _ENOUGH = 20, 4, 3e-4
 
 
 class TableRule:
-    """A scaling table as a rule of scaling."""
+    """Scaling rule that follows a scaling table."""
 
     def __init__(self, table: ScalingTable) -> None:
         self.control = ScalingControl(table)
@@ -221,7 +221,9 @@ class _ByPrice:
 
 
 class _InProportion:
-    """Workers in proportion to the load, at least a share of those for the highest one.
+    """Scaling tables with workers in proportion to the load.
+
+    There are at least a share of the workers for the highest load.
 
     Active workers are kept until there are ``keep`` times as many as are wanted. The load is the
     mean of some intervals.
@@ -494,7 +496,10 @@ class _Fitted:
 
 
 class _Search:
-    """The least prices at which the expected figures meet a target that is corrected by runs."""
+    """Search for the cheapest table whose figures meet a target.
+
+    Expected figures lead it; the aim for them is corrected by the error that runs show.
+    """
 
     def __init__(self, make: _Made, fitted: _Fitted, target: Targets) -> None:
         self.make, self.fitted, self.target = make, fitted, target

@@ -113,7 +113,7 @@ def _asked(stated: ScalingFile) -> Targets | Prices:
 def write_scaling(
     folder: str | os.PathLike[str], document: Mapping[str, Any], tables: FleetTables
 ) -> Path:
-    """Write the decision tables and then the scaling policy into a folder; the policy's path."""
+    """Write decision tables, then the scaling policy, into a folder; return the policy's path."""
     folder = Path(folder)
     for size, policies in tables.policies.items():
         write_set(folder / _TABLES / f"workers-{size}", set_of(policies),

@@ -38,7 +38,7 @@ def meets(run: ScaledRun | Delivered | Expectations, target: Targets) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What violations and missed accuracy cost, in worker-seconds: in place of a target."""
+    """Prices of violations and of missed accuracy, in worker-seconds; in place of a target."""
 
     violation: float  # of a request that is late or dropped, >= 0
     # of a unit of accuracy (100 points) that a request misses, >= 0. An answer misses what its

@@ -98,11 +98,11 @@ class Promise:
     cost: PromisedFigure | None = None
 
     def meets(self, target: Targets) -> bool:
-        """Whether the means reach the target."""
+        """Return whether the means reach the target."""
         return all(margin >= -ROUNDING for margin, _ in self._margins(target))
 
     def clear(self, target: Targets) -> bool:
-        """Whether the intervals leave no doubt that the target is met, or that it is not."""
+        """Return whether the intervals leave no doubt that the target is met or is missed."""
         if self.meets(target):
             return all(margin + ROUNDING >= half for margin, half in self._margins(target))
         return any(margin + ROUNDING < -half for margin, half in self._margins(target))
@@ -143,7 +143,7 @@ class _Runs:
 
     @property
     def requests(self) -> float:
-        """Of a run, about."""
+        """Approximate number of requests of a run."""
         return self.run_s * math.exp(self.dynamics.mean_log_qps)
 
     def expected(self, rng: np.random.Generator, mirrored: bool) -> tuple[float, ...]:

@@ -34,7 +34,7 @@ class Observation:
 
 
 class ScalingRule(Protocol):
-    """Decides how many workers there should be."""
+    """Rule that decides the number of workers of a fleet, made for one run."""
 
     def wanted(self, seen: Observation) -> int:
         """Return the desired number of workers; the fleet clips it to its limits."""

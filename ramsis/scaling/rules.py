@@ -517,7 +517,7 @@ def made(name: str, parameters: Mapping[str, Any], **defaults: float) -> Scaling
 def rule_of(
     text: str, *, error: type[RamsisError] = InputFileError
 ) -> tuple[str, dict[str, Any]]:
-    """Name and parameters of a rule, from ``NAME:key=value,…``; for :func:`made`.
+    """Parse a rule's name and parameters, ``NAME:key=value,…``, for :func:`made`.
 
     A class of the user's own is named as ``FILE.py:CLASS:key=value,…``.
 

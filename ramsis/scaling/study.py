@@ -63,7 +63,7 @@ class Study:
         return self.duration_s / 2.0
 
     def check(self, startup_s: float) -> None:
-        """Refuse what would be found out after the work: halves without a load, long start-ups."""
+        """Refuse a half without load, and a start-up longer than the second half."""
         for name, from_s in (("first", 0.0), ("second", self.half_s)):
             first, last = np.searchsorted(self.arrival_ms,
                                           [1000.0 * from_s, 1000.0 * (from_s + self.half_s)])
@@ -79,7 +79,7 @@ class Study:
                 where="startup_s", value=startup_s, allowed=f"0 to {math.floor(span_s)}")
 
     def make_tables(self, on_policy: Callable[[], object] = lambda: None) -> FleetTables:
-        """Make the decision tables; they are kept."""
+        """Make the decision tables, and keep them as :attr:`tables`."""
         loads = interval_loads(self.arrival_ms, self.interval_s, self.duration_s)
         least_qps = max(float(loads.min()), _LEAST_LOAD * float(loads.mean()))
         tables = fleet_tables(
@@ -92,17 +92,17 @@ class Study:
 
     @cached_property
     def tables(self) -> FleetTables:
-        """The decision tables."""
+        """Decision tables of the fleet; made when first asked for."""
         return self.make_tables()
 
     @cached_property
     def played(self) -> DecisionTables:
-        """The decision tables of each number of workers."""
+        """Decision tables of each number of workers, for simulation."""
         return self.tables.for_fleet()
 
     @property
     def known(self) -> dict[str, float]:
-        """Return the figures of a worker that rules know."""
+        """Return the parameters that rules take from a worker's capacity."""
         return self.tables.known(self.slo_ms, self.target)
 
     def fleet(self, startup_s: float) -> ScaledFleet:

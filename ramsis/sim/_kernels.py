@@ -93,7 +93,7 @@ def _answer(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _first(times: FloatArray, value: float, start: int, right: bool) -> int:
-    """Index, from ``start`` on, of the first time >= value (``right``: > value)."""
+    """Return the index, from ``start`` on, of the first time >= value (``right``: > value)."""
     step, low = 1, start
     size = times.size
     high = start
@@ -116,7 +116,10 @@ def _level(
     tables: Tables | CentralTables, terms: RunTerms, arrival_ms: FloatArray, now_ms: float,
     recorded: int, gone: int,
 ) -> int:
-    """The level for the load monitor's load, of ``recorded`` arrivals less ``gone``."""
+    """Return the level for the load monitor's load.
+
+    ``recorded`` arrivals have come so far, ``gone`` of them before its window.
+    """
     span = min(terms.window_ms, max(now_ms - arrival_ms[0], terms.shortest_ms))
     load = 1000.0 * (recorded - gone) / span
     level = np.searchsorted(tables.load_qps, load)
@@ -127,7 +130,7 @@ def _level(
 def round_robin(
     arrival_ms: FloatArray, tables: Tables, terms: RunTerms, out: DecisionRoom, drop_ms: FloatArray
 ) -> int:
-    """Every K-th request to a worker, which serves its queue by the table.
+    """Simulate workers with every K-th request each; return the number of batches.
 
     All workers are simulated through one stretch of the arrivals after the other, so that these
     are near at hand for each.
@@ -203,7 +206,7 @@ def _insert(
     times: FloatArray, workers: NDArray[np.int64], first: int, busy: int, finish_ms: float,
     worker: int,
 ) -> None:
-    """Put a worker into the ring of busy ones, sorted by finish, after equal ones."""
+    """Insert a worker into the ring of busy ones, sorted by finish, after equal ones."""
     mask = times.size - 1
     at = first + busy
     while at > first and times[(at - 1) & mask] > finish_ms:
@@ -226,7 +229,11 @@ def _ring_size(workers: int) -> int:
 def first_come(
     arrival_ms: FloatArray, tables: Tables, terms: RunTerms, out: DecisionRoom, drop_ms: FloatArray
 ) -> int:
-    """One queue; a worker that has been idle longest takes from its head by the table."""
+    """Simulate one queue; return the number of batches.
+
+    The worker that has been idle longest takes a batch from its head by the table, which does not
+    count idle workers.
+    """
     _, _, last, slack_ms, per_ms, first_bin, models, batches = tables
     quantiles_ms, levels, uniform = terms.quantiles_ms, terms.quantile_levels, terms.uniform
     near = terms.near_level
@@ -298,7 +305,10 @@ def first_come(
 def shortest_queue(
     arrival_ms: FloatArray, tables: Tables, terms: RunTerms, out: DecisionRoom, drop_ms: FloatArray
 ) -> int:
-    """Each request to a short queue, as :class:`ramsis.runtime.routing.ShortestQueue` says."""
+    """Simulate dispatch to short queues; return the number of batches.
+
+    Requests are routed as by :class:`ramsis.runtime.routing.ShortestQueue`.
+    """
     _, _, last, slack_ms, per_ms, first_bin, models, batches = tables
     quantiles_ms, levels, uniform = terms.quantiles_ms, terms.quantile_levels, terms.uniform
     near, slowness = terms.near_level, terms.slowness
@@ -399,7 +409,7 @@ def shortest_queue(
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
 def _bin(edges_ms: FloatArray, level: int, slack_ms: float) -> int:
-    """The last slack bin of a level that a slack reaches, the first where it reaches none."""
+    """Return the last slack bin of a level that a slack reaches, the first if it reaches none."""
     low, high = 1, edges_ms.shape[1]
     while low < high:
         middle = (low + high) // 2
@@ -415,7 +425,7 @@ def _due(
     arrival_ms: FloatArray, slo_of: FloatArray, order: NDArray[np.int64],
     first: NDArray[np.int64], end: NDArray[np.int64],
 ) -> int:
-    """Return the queue whose head is due first; of equals the queue with the older request."""
+    """Return the line whose head is due first; of equals the line with the older request."""
     best, oldest, due_ms = 0, -1, np.inf
     for c in range(slo_of.size):
         if first[c] < end[c]:
@@ -431,7 +441,7 @@ def central_queue(
     arrival_ms: FloatArray, lines: Lines, tables: CentralTables, terms: RunTerms,
     out: DecisionRoom, drop_ms: FloatArray,
 ) -> int:
-    """One queue of policies that count idle workers."""
+    """Simulate one queue by tables that count idle workers; return the number of batches."""
     slo_of, line_of, order, starts = lines
     _, longest, idle_row, queue_row, edges_ms, codes, models, batches, longer = tables
     quantiles_ms, levels, uniform = terms.quantiles_ms, terms.quantile_levels, terms.uniform

@@ -20,7 +20,7 @@ _ALIKE = 1e-290  # differences that bins cannot divide
 
 
 class Window(NamedTuple):
-    """Time window of a count, and the deadlines that answers are judged by."""
+    """Time window whose requests and decisions are counted, and the deadlines of answers."""
 
     since_ms: float
     until_ms: float
@@ -70,7 +70,7 @@ class Counted(NamedTuple):
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def count(run: Decisions, window: Window) -> Counted:
-    """The counts of a window of a run."""
+    """Count the requests that arrive and the decisions that are made in a window of a run."""
     arrival_ms, batch_of, start_ms, finish_ms, model, size, queued, drop_query, drop_ms, gone = run
     since_ms, until_ms, slo_ms, tolerance_ms, accuracy, levels = window
     n, batches, drops, one_slo = arrival_ms.size, start_ms.size, drop_ms.size, slo_ms.size == 1
@@ -129,7 +129,7 @@ def count(run: Decisions, window: Window) -> Counted:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def earned(run: Decisions, window: Window) -> FloatArray:
-    """Accuracy of each request that was answered in time, 0 for the others; whenever it came."""
+    """Return each request's accuracy if answered in time, else 0; window ends do not count."""
     arrival_ms, batch_of, finish_ms, model = run.arrival_ms, run.batch_of, run.finish_ms, run.model
     slo_ms, accuracy = window.slo_ms, window.accuracy
     found, one_slo = np.zeros(arrival_ms.size), slo_ms.size == 1
@@ -149,7 +149,7 @@ def _greatest(values: NDArray[np.int32]) -> int:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def quantiles(values: FloatArray, levels: FloatArray) -> FloatArray:
-    """Quantiles between the two nearest order statistics; not a number without values."""
+    """Return quantiles, interpolated between order statistics; NaN without values."""
     found = np.full(levels.size, np.nan)
     if values.size == 0 or levels.size == 0:
         return found
@@ -174,7 +174,7 @@ def quantiles(values: FloatArray, levels: FloatArray) -> FloatArray:
 
 @njit(cache=True, fastmath={"nnan", "nsz"})  # type: ignore[untyped-decorator,unused-ignore]
 def _range(values: FloatArray) -> tuple[float, float]:
-    """The least and the greatest of some values."""
+    """Return the least and the greatest of some values."""
     least, greatest = np.inf, -np.inf
     for value in values:
         least, greatest = min(least, value), max(greatest, value)
@@ -183,7 +183,7 @@ def _range(values: FloatArray) -> tuple[float, float]:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _by_bin(values: FloatArray, least: float, per_bin: float) -> IntArray:
-    """How many values are in each bin, one place later."""
+    """Return the number of values in each bin, that of bin k at k + 1."""
     found = np.zeros(_BINS + 1, dtype=np.int64)
     for value in values:
         found[index(min(int((value - least) * per_bin), _BINS - 1)) + 1] += 1
@@ -207,7 +207,7 @@ def _keep(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _in_order(values: FloatArray, places: IntArray) -> FloatArray:
-    """The values at some places in rising order; the places do not fall."""
+    """Return the values at some places of their rising order; the places do not fall."""
     found = np.empty(places.size)
     # Values, how many of all are below them, and the first and last of the places among them.
     parts = [(values, 0, 0, places.size)]

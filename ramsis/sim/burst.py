@@ -32,7 +32,7 @@ class Burst:
 
     @property
     def duration_ms(self) -> float:
-        """When arrivals stop."""
+        """Time when arrivals stop."""
         return self.workload.duration_ms
 
     @property
@@ -47,18 +47,22 @@ class Burst:
 
     @property
     def at_ms(self) -> float:
-        """When the burst arrives."""
+        """Time of the burst, half of the duration."""
         return self.duration_ms / 2.0
 
     def arrivals_ms(self, rng: np.random.Generator) -> FloatArray:
-        """Sorted arrival times in ms, of load and burst."""
+        """Sample sorted arrival times in ms, of load and burst."""
         times = self.workload.arrivals_ms(rng)
         place = np.searchsorted(times, self.at_ms)
         return np.insert(times, np.repeat(place, self.requests), self.at_ms)
 
 
 def recovery_ms(run: Run, at_ms: float) -> float | None:
-    """Return the time until workers recover from a burst; None if they do not in the run."""
+    """Return the time until workers recover from a burst; None if they do not in the run.
+
+    They have when no more requests are present than on average in the second half of the time
+    before the burst.
+    """
     left_ms = run.answered_ms.copy()
     left_ms[run.drop_request] = run.drop_ms
     since_ms = at_ms / 2.0

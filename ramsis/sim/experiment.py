@@ -51,7 +51,7 @@ _BLOCK = 4096  # uniform numbers drawn at a time
 @documented
 @dataclass(frozen=True)
 class SimulationSettings:
-    """How a cluster is simulated."""
+    """Settings of the simulation of a cluster."""
 
     service: str | None = setting(
         None, "Service times: a latency statistic, or drawn from the distribution.",
@@ -235,7 +235,7 @@ def _level(plan: ClusterPlan, stated_qps: float | None) -> Level[StationPlan] | 
 
 
 def _only_station(level: Level[StationPlan], fleets: Fleets) -> StationPlan | None:
-    """Return the station that has all workers, if there is one."""
+    """Return the station that has all workers; None if there are several stations."""
     station = level.stations[0].policy
     alone = len(level.stations) == len(fleets.fleets) == 1
     return station if alone and len(station.workers) == fleets.workers else None
@@ -260,7 +260,7 @@ def largest_batch(schedulers: Sequence[ClusterScheduler]) -> int:
 
 
 def check_load(workers: Fleet | Fleets, workload: Workload | ClosedLoop) -> None:
-    """Refuse a load that can only be a mistake in the unit of time, and one too long to hold."""
+    """Refuse a load that can only be a mistaken unit of time, and requests beyond memory."""
     peak_qps = getattr(workload, "peak_qps", workload.load_qps)
     largest = LARGEST_OVERLOAD * workers.capacity_qps
     if peak_qps is not None and peak_qps > largest:

@@ -153,7 +153,7 @@ class Fleet:
         return float(1000.0 * self.workers * rate.max())
 
     def largest_batch(self, model: int, limit_ms: float) -> int:
-        """Largest batch of a model with a latency of at most ``limit_ms``; 0 if none."""
+        """Return the largest batch of a model that takes at most ``limit_ms``; 0 if none does."""
         within = np.flatnonzero(self.table.latency_ms[model] <= limit_ms)
         return int(within[-1]) + 1 if len(within) else 0
 
@@ -233,7 +233,7 @@ class Fleets:
 
     @property
     def workers(self) -> int:
-        """Return the number of workers of all fleets."""
+        """Number of workers of all fleets."""
         return sum(fleet.workers for fleet in self.fleets)
 
     @property

@@ -33,13 +33,13 @@ class ClusterScheduler(Protocol):
         ...
 
     def on_cluster(self, fleets: Fleets) -> ClusterPlan:
-        """The stations of a cluster, and how requests are routed to them."""
+        """Return the stations of a cluster, and how requests are routed to them."""
         ...
 
 
 @runtime_checkable
 class FleetScheduler(ClusterScheduler, Protocol):
-    """A scheduler with its parameters, for any workers."""
+    """Interface of a scheduler with its parameters, for any workers."""
 
     def prepare(self, fleet: Fleet) -> Plan:
         """Check the parameters against a fleet, and compute what all runs share."""
@@ -47,21 +47,21 @@ class FleetScheduler(ClusterScheduler, Protocol):
 
 
 class PerType:
-    """A scheduler that has a station of each type of workers."""
+    """Base class of schedulers that have a station for each worker type."""
 
     @property
     def max_batch(self) -> int:
-        """None is needed that workers do not run anyway."""
+        """1: no larger batch is needed than workers run anyway."""
         return 1
 
     def on_cluster(self: FleetScheduler, fleets: Fleets) -> ClusterPlan:
-        """The stations, with shares by the types' capacity."""
+        """Return a station for each worker type, with shares by capacity."""
         return ClusterPlan.by_capacity(self, fleets)
 
 
 @dataclass(frozen=True, eq=False)
 class Plan(PerType):
-    """A prepared scheduler: how its runs are started.
+    """Scheduler that is prepared for a fleet, from which runs are started.
 
     A scheduler of one's own needs no more than a name and its class: ``Plan("mine", Mine)``.
     """
@@ -82,7 +82,7 @@ class Plan(PerType):
 
 @dataclass(frozen=True, eq=False)
 class StationPlan:
-    """A station of a run: its workers and the scheduler that serves there."""
+    """Station of a run: its workers and the scheduler that serves there."""
 
     number: int  # its place among the stations of the level
     fleet: Fleet  # its workers, with the SLO by which the scheduler was prepared
@@ -93,7 +93,7 @@ class StationPlan:
 
 @dataclass(frozen=True, eq=False)
 class ClusterPlan:
-    """A scheduler, prepared for a cluster: by load its stations, and the share routed to each."""
+    """Scheduler prepared for a cluster: stations by load, and the share routed to each."""
 
     name: str
     fleets: Fleets
@@ -101,7 +101,7 @@ class ClusterPlan:
 
     @property
     def max_batch(self) -> int:
-        """That of its stations."""
+        """Largest batch that any of its stations needs."""
         return max(station.policy.plan.max_batch for level in self.levels.levels
                    for station in level.stations)
 
@@ -144,7 +144,7 @@ class ClusterPlan:
 def _one_level(
     name: str, fleets: Fleets, stations: list[tuple[float, StationPlan]]
 ) -> ClusterPlan:
-    """Stations for every load, with their shares of each class."""
+    """Return a plan whose stations serve at every load, with their shares of each class."""
     level = Level(inf, "any", tuple(
         Station(str(plan.number), (ALL_WORKERS,), len(plan.workers), inf,
                 {slo_class.slo_ms: share for slo_class in fleets.classes}, plan)
@@ -154,7 +154,7 @@ def _one_level(
 
 
 def have_kernels(level: Level[StationPlan]) -> bool:
-    """Whether every station of a level has a kernel that knows its SLO classes."""
+    """Return whether every station of a level has a kernel that handles its SLO classes."""
     return all(station.policy.plan.compiled is not None
                and (len(station.share) == 1 or station.policy.plan.compiled.central)
                for station in level.stations)

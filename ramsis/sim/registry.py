@@ -57,7 +57,7 @@ class Schedulers(Mapping[str, _Kind]):
         return Schedulers({**self._own, **own})
 
     def __getitem__(self, name: str) -> _Kind:
-        """A scheduler by its name."""
+        """Return a scheduler by its name; import it if an installed package offers it."""
         kind = self._own.get(name) or _offered()[name]
         if not isinstance(kind, EntryPoint):
             return kind
@@ -84,7 +84,7 @@ def _offered() -> Mapping[str, EntryPoint]:
 
 
 def _policies(files: str) -> Policies:
-    """Policies of a file, or of a folder."""
+    """Load the policies of a file or a folder."""
     return Policies.load(files)
 
 
@@ -105,7 +105,7 @@ _KINDS = {"float": float, "int": int, "bool": bool}
 
 @dataclass(frozen=True)
 class SchedulerSpec:
-    """A scheduler and its parameters, for any fleet and scenario that it can serve.
+    """Scheduler and its parameters, for any fleet and scenario that it can serve.
 
     Called with an engine, it makes the scheduler of a run. On a fleet, one that is made for each
     run decides about all workers, of one type.
@@ -119,7 +119,7 @@ class SchedulerSpec:
 
     @property
     def name(self) -> str:
-        """Without parameters."""
+        """Name of the scheduler without its parameters."""
         return self.own or self.text.partition(":")[0]
 
     @cached_property
@@ -136,7 +136,7 @@ class SchedulerSpec:
         return 1 if self.of_fleets is self else self.of_fleets.max_batch
 
     def on_cluster(self, fleets: Fleets) -> ClusterPlan:
-        """The stations of a cluster, and how requests are routed to them."""
+        """Return the stations of a cluster, and how requests are routed to them."""
         if self.of_fleets is not self:
             return self.of_fleets.on_cluster(fleets)
         if len(fleets.fleets) > 1:
@@ -159,7 +159,7 @@ class SchedulerSpec:
         return {"name": self.name, **self.parameters, "code": code}
 
     def __call__(self, engine: Engine) -> Scheduler[Any]:
-        """The scheduler of a run on a scenario."""
+        """Return the scheduler of a run on a scenario."""
         if _is_class(self.kind):
             if not _declared(self.kind, Engine):
                 engine.monitor = LoadMonitor()  # it may ask for the load
@@ -217,7 +217,7 @@ def scheduler(
 def read_parameters(
     name: str, text: str, takes: Mapping[str, inspect.Parameter], error: type[RamsisError]
 ) -> dict[str, Any]:
-    """The values in ``key=value,…``; arguments as of :func:`scheduler`."""
+    """Parse the values in ``key=value,…`` by the parameters ``takes``; ``error`` is raised."""
     takes = {key: parameter for key, parameter in takes.items()
              if parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)}
     values: dict[str, Any] = {}
@@ -239,12 +239,12 @@ def read_parameters(
 
 
 def _is_class(kind: object) -> bool:
-    """Whether what makes schedulers is a class of them."""
+    """Return whether a maker of schedulers is a subclass of :class:`Scheduler`."""
     return isinstance(kind, type) and issubclass(kind, Scheduler)
 
 
 def _declared(kind: _Kind, engine: type) -> bool:
-    """Whether a class says that it is a ``Scheduler[…]`` of an engine."""
+    """Return whether a class declares itself a ``Scheduler[…]`` of an engine."""
     bases = (base for parent in cast("type", kind).__mro__
              for base in vars(parent).get("__orig_bases__", ()))
     return any(engine in getattr(base, "__args__", ()) for base in bases)
@@ -259,7 +259,7 @@ def _is_scheduler(found: object, text: str) -> type[Scheduler[Any]]:
 
 
 def _word(parameter: inspect.Parameter) -> str:
-    """The type of a parameter's values."""
+    """Return the name of the type of a parameter's values, for messages."""
     kind = parameter.annotation
     if kind is parameter.empty:
         kind = type(parameter.default) if parameter.default is not parameter.empty else str

@@ -24,7 +24,7 @@ FEW_VIOLATIONS = 50
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over seeds."""
+    """Mean over seeds with its confidence interval."""
 
     mean: float  # naN where no seed has the figure
     # of the confidence interval, by Student's t; ``None`` for a single seed
@@ -32,7 +32,7 @@ class Estimate:
 
     @classmethod
     def of(cls, values: list[float], confidence: float = 0.95) -> Estimate:
-        """The mean of independent values, and its interval.
+        """Return the mean of independent values and its interval; NaN without values.
 
         >>> Estimate.of([1.0, 2.0, 3.0]).mean
         2.0
@@ -49,7 +49,9 @@ class Estimate:
 
 
 def score_reach(rate: float, requests: float, clump: float, quantile: float) -> float:
-    """Upper reach of the score interval (Wilson) of a rate, for events that come in clumps.
+    """Return how far Wilson's score interval reaches above a rate of events in clumps.
+
+    ``clump`` is the mean number of events that come together.
 
     Without any event it is the rule of three, from both sides.
 
@@ -78,7 +80,7 @@ class SimulationResult:
     told_qps: float | None = None  # the load that the scheduler was told, if it was
 
     def estimate(self, figure: str, confidence: float = 0.95) -> Estimate:
-        """Mean and confidence interval over the seeds of a field of :class:`Metrics`.
+        """Return mean and confidence interval over the seeds of a field of :class:`Metrics`.
 
         Shares of the requests are of the seeds in which some came; 0 where none came in any.
 
@@ -97,7 +99,7 @@ class SimulationResult:
         return replace(estimate, half_width=max(estimate.half_width, self._unseen(confidence)))
 
     def _unseen(self, confidence: float) -> float:
-        """Half-width of the violation rate where there are few violations, else 0."""
+        """Return the least half-width of the violation rate for few violations, else 0."""
         requests = sum(metrics.queries for metrics in self.metrics)
         answered = sum(metrics.in_time + metrics.late for metrics in self.metrics)
         late = requests - sum(metrics.in_time for metrics in self.metrics)
@@ -125,14 +127,14 @@ class SimulationResult:
         return self.estimate("effective_accuracy").mean
 
     def model_share(self) -> dict[str, float]:
-        """Mean share of each model in the answered requests, the most used first."""
+        """Return the mean share of each model in the answered requests, the most used first."""
         names = {name for metrics in self.metrics for name in metrics.model_share}
         share = {name: float(np.mean([metrics.model_share.get(name, 0.0)
                                       for metrics in self.metrics])) for name in names}
         return dict(sorted(share.items(), key=lambda item: (-item[1], item[0])))
 
     def row(self) -> dict[str, Any]:
-        """Means over the seeds, with the half-widths of the three main figures; counts are sums.
+        """Return means over the seeds, and half-widths of the three main figures; counts are sums.
 
         A figure that no seed has is ``None``.
         """
@@ -153,7 +155,7 @@ class SimulationResult:
         return row
 
     def _repr_html_(self) -> str:
-        """Means and intervals as a table, for notebooks."""
+        """Return means and intervals as an HTML table for notebooks."""
         return html_table((Column("figure", ""), Column("mean", "mean", ".5g"),
                            Column("half_width", "±", ".2g")), [
             {"figure": name.replace("_", " "), "mean": estimate.mean,
@@ -164,11 +166,11 @@ class SimulationResult:
                     f"{len(self.seeds)} seeds")
 
     def plot(self) -> Any:
-        """The seeds, their mean and its interval (:class:`matplotlib.figure.Figure`)."""
+        """Plot the seeds, their mean and its interval (:class:`matplotlib.figure.Figure`)."""
         return figure_of("simulation", self)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per seed: the settings, and every figure."""
+        """Return a frame with a row for each seed: the settings, and every figure."""
         import pandas as pd
 
         settings = {"scheduler": self.scheduler, "load_qps": self.load_qps,

@@ -22,7 +22,7 @@ from ramsis.sim.plan import ClusterPlan, StationPlan
 
 
 class Routed(Scheduler[Engine]):
-    """Routes each request to a station when it arrives; the station's scheduler decides the rest.
+    """Scheduler that routes requests to stations at arrival; each station has a scheduler.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class Routed(Scheduler[Engine]):
         self.open(stations)
 
     def open(self, stations: Sequence[StationPlan]) -> None:
-        """Let these stations serve from now on."""
+        """Let these stations serve from now on, each with a new scheduler."""
         self.opened += 1
         self.station_of = [-1] * len(self.whole.workers)
         self.first, self.schedulers = list[int](), list[Scheduler[WorkerGroup]]()
@@ -71,12 +71,12 @@ class Routed(Scheduler[Engine]):
             self.schedulers[token.station].on_timer(token.token)
 
     def note_idle(self, worker: int) -> None:
-        """The worker has been idle for less long than all others."""
+        """Record that a worker has become idle, later than all others."""
         self.idle_since[worker] = self.ends = self.ends + 1
 
 
 class RoutedByLevel(Routed):
-    """Stations and shares by the stated or anticipated load.
+    """Scheduler that routes requests by the level of the stated or anticipated load.
 
     Parameters
     ----------
@@ -97,7 +97,7 @@ class RoutedByLevel(Routed):
         super().__init__(engine, _stations(self.level), self.station)
 
     def station(self, request: int) -> int:
-        """The station of a request, by the runtime's own routing."""
+        """Return the station of a request, by the runtime's own routing."""
         slo_ms = self.slos_ms[self.stream[request]]
         return self.level.route(slo_ms, self.uniform(request)).policy.number
 
@@ -121,7 +121,10 @@ class RoutedByLevel(Routed):
             super().on_timer(token)
 
     def divided_anew(self) -> bool:
-        """Whether the level of the load now divides the workers otherwise than the last one."""
+        """Take the level of the present load; return whether it divides the workers otherwise.
+
+        If so, its stations open, and all waiting requests are routed to them.
+        """
         if not self.changes:
             return False
         level = self.levels.at(self.whole.load_qps()).level
@@ -140,7 +143,7 @@ class RoutedByLevel(Routed):
 
 
 def division(level: Level[StationPlan]) -> list[tuple[range, float, tuple[float, ...]]]:
-    """How a level divides the workers: the numbers of each station's, and whom they serve."""
+    """Return how a level divides the workers: each station's workers, its SLO and classes."""
     return [(station.policy.workers, station.policy.fleet.slo_ms, tuple(sorted(station.share)))
             for station in level.stations]
 
@@ -151,7 +154,7 @@ def _stations(level: Level[StationPlan]) -> list[StationPlan]:
 
 @dataclass(frozen=True, eq=False)
 class _Token:
-    """A timer's token, and the station that set it."""
+    """Token of a timer, with the station that set it."""
 
     opened: int
     station: int
@@ -170,7 +173,7 @@ class StationView:
 
     @property
     def now_ms(self) -> float:
-        """The present time."""
+        """Present time."""
         return self._engine.now_ms
 
     @property
@@ -179,24 +182,24 @@ class StationView:
         return self._engine.monitored
 
     def load_qps(self) -> float:
-        """The station's part of the stated or anticipated load."""
+        """Return the station's part of the stated or anticipated load, in requests per second."""
         return self._load_share * self._engine.load_qps()
 
     def is_idle(self, worker: int) -> bool:
-        """Whether a worker can start a batch now."""
+        """Return whether a worker can start a batch now."""
         return self._engine.is_idle(self._first + worker)
 
     def idle_workers(self) -> list[int]:
-        """The idle workers, the one that has been idle longest first."""
+        """Return the idle workers, the one that has been idle longest first."""
         idle = [worker for worker in range(self.fleet.workers) if self.is_idle(worker)]
         return sorted(idle, key=lambda worker: self._routed.idle_since[self._first + worker])
 
     def in_service(self) -> list[int]:
-        """Requests in each worker's batch."""
+        """Return the number of requests in each worker's batch."""
         return self._engine.in_service()[self._first:self._first + self.fleet.workers]
 
     def deadline_ms(self, request: int) -> float:
-        """When the answer to a request is due."""
+        """Return when the answer to a request is due."""
         return self._engine.deadline_ms(request)
 
     def run(self, worker: int, model: int, requests: Sequence[int]) -> int:
@@ -206,7 +209,7 @@ class StationView:
                                 requests)
 
     def drop(self, request: int) -> None:
-        """Give a waiting request up; errors as of the engine."""
+        """Give up a waiting request; errors as of the engine."""
         self._engine.drop(request)
 
     def wake_at(self, at_ms: float, token: object = None) -> None:

@@ -204,7 +204,7 @@ class Run:
         return cold
 
     def active_ms(self, until_ms: float | None = None) -> FloatArray:
-        """For how long each worker was active or starting, shape (W,).
+        """Return how long each worker was active or starting, shape (W,).
 
         Parameters
         ----------
@@ -225,6 +225,6 @@ class Run:
 
 
 def _of_batch(values: NDArray[_Number], batch_of: IntArray, absent: float) -> NDArray[_Number]:
-    """A batch's value for each of its requests, and ``absent`` for requests without a batch."""
+    """Return each request's value of its batch; ``absent`` for requests without a batch."""
     padded = np.append(values, np.array([absent], dtype=values.dtype))
     return padded[np.where(batch_of >= 0, batch_of, len(values))]

@@ -27,7 +27,7 @@ _HORIZON = 2.0  # times the time in which requests arrive
 
 @dataclass(frozen=True)
 class DrawnSpells:
-    """When each worker is slow in one run."""
+    """Slow spells of each worker in one run."""
 
     # of one worker after the other, the instants at which a spell starts and ends in turn
     edge_ms: FloatArray
@@ -35,7 +35,7 @@ class DrawnSpells:
     factor: float  # how much longer a batch takes that starts in a spell
 
     def factor_at(self, worker: int, now_ms: float) -> float:
-        """How much longer a batch takes that starts now."""
+        """Return the factor on the time of a batch that starts on a worker now."""
         if len(self.first) == 1:
             return 1.0
         edges_ms = self.edge_ms[self.first[worker] : self.first[worker + 1]]
@@ -48,7 +48,7 @@ NO_SPELLS = DrawnSpells(np.empty(0), np.zeros(1, dtype=np.int64), 1.0)
 
 @dataclass(frozen=True)
 class SlowSpells:
-    """How often, how much and for how long workers are slow."""
+    """Slow spells of workers: share of the time, factor and mean length."""
 
     share: float  # of the time, in (0, 1)
     factor: float  # how much longer a batch takes that starts in a spell, >= 1
@@ -61,7 +61,7 @@ class SlowSpells:
 
     @classmethod
     def parse(cls, text: str, where: str = "slow_spells") -> SlowSpells:
-        """The spells of a text.
+        """Parse slow spells.
 
         >>> SlowSpells.parse("share=0.05,factor=3,length-ms=100")
         SlowSpells(share=0.05, factor=3.0, length_ms=100.0)
@@ -90,7 +90,7 @@ class SlowSpells:
         return cls(**{name: float(recorded[name]) for name in names})
 
     def drawn(self, workers: int, duration_ms: float, rng: np.random.Generator) -> DrawnSpells:
-        """The spells of a run in which requests arrive for so long."""
+        """Draw the spells of a run in which requests arrive for ``duration_ms``."""
         horizon_ms = _HORIZON * duration_ms
         means = np.array([self.length_ms * (1.0 - self.share) / self.share, self.length_ms])
         cycles = math.ceil(1.2 * horizon_ms / means.sum()) + 10

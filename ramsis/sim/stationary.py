@@ -72,12 +72,12 @@ def in_steady_state(
 
 
 def rates(run: Run, since_ms: float, until_ms: float) -> tuple[float, float]:
-    """Violation rate and effective accuracy of :func:`in_steady_state`, without the rest."""
+    """Return violation rate and effective accuracy of :func:`in_steady_state`."""
     return _rates(_counted(run, since_ms, until_ms, ()))
 
 
 def earned(run: Run) -> FloatArray:
-    """Accuracy of each request answered in time and 0 for the others, as :attr:`Run.reward`."""
+    """Return each request's accuracy if answered in time, else 0, as :attr:`Run.reward`."""
     return np.asarray(_window.earned(*_terms(run, -np.inf, np.inf, ())))
 
 
@@ -108,7 +108,7 @@ def _terms(
 
 
 def _spread(name: str, values: IntArray, weight: IntArray) -> dict[str, float]:
-    """Mean, median and 99th percentile of whole numbers that weigh so much."""
+    """Return mean, median and 99th percentile of weighted integers."""
     upto = np.cumsum(weight)
     p50, p99 = (float(values[np.searchsorted(upto, level * upto[-1])]) for level in (0.5, 0.99))
     return {f"{name}.mean": float(values @ weight / upto[-1]), f"{name}.p50": p50,

@@ -40,7 +40,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class QueryStream:
-    """Requests of one application."""
+    """Stream of the requests of one application."""
 
     load_qps: float  # of all its requests, > 0
     slo_ms: float  # deadline of each after its arrival
@@ -48,18 +48,18 @@ class QueryStream:
 
 
 class StationStarter(Protocol):
-    """Makes the scheduler of a station; ``use_of`` gives the use that a request is routed to."""
+    """Maker of a station's scheduler; ``use_of`` gives the use that a request is routed to."""
 
     def __call__(
         self, engine: WorkerGroup, use_of: Callable[[int], int]
     ) -> Scheduler[WorkerGroup]:
-        """The scheduler."""
+        """Return the scheduler of a run."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class StreamStation:
-    """A station: its workers, and what starts its scheduler."""
+    """Station: its workers, and what starts its scheduler."""
 
     fleet: Fleet
     start: StationStarter
@@ -77,13 +77,13 @@ class RoutedRequests:
     use: IntArray
 
     def only(self, chosen: BoolArray | IntArray) -> RoutedRequests:
-        """Some of the requests, or all in another order."""
+        """Return some of the requests, or all in another order."""
         return RoutedRequests(self.arrival_ms[chosen], self.slo_ms[chosen], self.stream[chosen],
                               self.station[chosen], self.use[chosen])
 
     @property
     def sent(self) -> RoutedRequests:
-        """Return the requests that are routed to a station."""
+        """Requests that are routed to a station."""
         return self.only(self.station != NOT_SENT)
 
 
@@ -137,7 +137,7 @@ def run_streams(
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What became of some requests; rates are fractions, ``None`` without any request."""
+    """Outcomes of some requests; rates are fractions, ``None`` without any request."""
 
     queries: int  # all, the sum of the next five
     in_time: int
@@ -152,7 +152,7 @@ class Figures:
 
 
 def figures(run: Run, chosen: BoolArray, not_sent: int = 0) -> Figures:
-    """What became of some requests of a run, and of others that were not sent to it."""
+    """Return the figures of some requests of a run and of others that were not sent to it."""
     in_time = int(run.in_time[chosen].sum())
     answered = chosen & run.answered
     sent = int(chosen.sum())

@@ -70,7 +70,7 @@ class Compiled:
 
     @property
     def central(self) -> bool:
-        """Return whether it is a central queue, where requests may have different SLOs."""
+        """Whether it is a central queue, where requests may have different SLOs."""
         return self.kernel == "central-queue"
 
     def check(self, models: int, max_batch: int) -> None:
@@ -103,7 +103,10 @@ class TableOfLevel(NamedTuple):
 
 
 def level_of(policy: Policy, index: Sequence[int]) -> TableOfLevel:
-    """A policy of queues of single workers; ``index`` gives the fleet's index of its models."""
+    """Return a level of a policy for queues of single workers.
+
+    ``index`` has the fleet's index of each of its models.
+    """
     actions = [(index[m], batch) for m, batch in policy.actions.tolist()]
     as_last = policy.longer_queue == AS_LAST_CODE
     padded = np.array([*actions, (0, 0)])  # the last for code -2, in place of -1
@@ -114,7 +117,7 @@ def level_of(policy: Policy, index: Sequence[int]) -> TableOfLevel:
 
 
 def stack(levels: Sequence[TableOfLevel]) -> Tables:
-    """The levels, by rising load, as one set of arrays."""
+    """Return the levels, by rising load, as one set of arrays."""
     ordered = sorted(levels, key=lambda level: level.load_qps)
     count = len(ordered)
     shapes = [np.shape(level.model) for level in ordered]
@@ -145,7 +148,7 @@ def stack(levels: Sequence[TableOfLevel]) -> Tables:
 
 
 def stack_central(levels: Sequence[tuple[Policy, Sequence[int]]]) -> CentralTables:
-    """Policies of central queues by rising load, each with the fleet's indices of its models."""
+    """Return tables of central queues by rising load; each policy has its models' indices."""
     ordered = sorted(levels, key=lambda level: level[0].load_qps)
     policies = [policy for policy, _ in ordered]
     count, workers = len(ordered), policies[0].workers
@@ -174,6 +177,6 @@ def stack_central(levels: Sequence[tuple[Policy, Sequence[int]]]) -> CentralTabl
 
 
 def _reached_from(slack_ms: ArrayLike) -> NDArray[np.float64]:
-    """The slack that reaches each bin, as the lookup has it."""
+    """Return the slack from which on each bin is reached, as in the lookup."""
     edges = np.asarray(slack_ms, dtype=float)
     return np.where(edges > 0.0, edges - SLACK_TOLERANCE_MS, edges)

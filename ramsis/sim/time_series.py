@@ -47,7 +47,7 @@ class TimeSeries:
     queue_mean: FloatArray
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per bin; the share of a model stands in ``share_MODEL``."""
+        """Return a frame with a row for each bin; a model's share is in ``share_MODEL``."""
         import pandas as pd
 
         columns = {name: value for name, value in vars(self).items()
@@ -57,7 +57,7 @@ class TimeSeries:
 
 
 def over_time(run: Run, bin_ms: float = 1000.0) -> TimeSeries:
-    """The figures of a run in bins of time."""
+    """Compute the figures of a run in bins of time, up to the end of its arrivals."""
     if not (math.isfinite(bin_ms) and bin_ms > 0 and run.duration_ms / bin_ms <= 1e6):
         raise InvalidValueError("not a length of bins", where="bin_ms", value=bin_ms,
                                 allowed="> 0, for at most a million bins")
@@ -102,7 +102,7 @@ def over_time(run: Run, bin_ms: float = 1000.0) -> TimeSeries:
 
 
 def _quantiles_by_bin(run: Run, which: IntArray, bins: int) -> FloatArray:
-    """50th, 95th and 99th percentiles of the response times, shape (3, T)."""
+    """Return the 50th, 95th and 99th percentiles of response times by bin, shape (3, T)."""
     result = np.full((3, bins), np.nan)
     response = run.answered_ms - run.arrival_ms
     first = np.searchsorted(which, np.arange(bins + 1))
@@ -115,9 +115,9 @@ def _quantiles_by_bin(run: Run, which: IntArray, bins: int) -> FloatArray:
 
 
 def _covered_ms(start_ms: FloatArray, end_ms: FloatArray, edges: FloatArray) -> FloatArray:
-    """Total length of the intervals [start, end) before each edge; shape of ``edges``."""
+    """Return the total length of intervals [start, end) before each edge; shape of ``edges``."""
     def before(times: FloatArray) -> FloatArray:
-        """Σ max(edge − time, 0)."""
+        """Return Σ max(edge − time, 0) over the times, for each edge."""
         ordered = np.sort(times[times < edges[-1]])
         sums = np.append(0.0, np.cumsum(ordered))
         count = np.searchsorted(ordered, edges)

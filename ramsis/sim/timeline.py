@@ -29,7 +29,7 @@ def write_timeline(runs: Mapping[str, Run], path: str | os.PathLike[str]) -> Non
 
 
 def timeline(runs: Mapping[str, Run]) -> dict[str, Any]:
-    """The trace of some runs, each under its name."""
+    """Return runs as a Chrome trace, each run a process under its name."""
     events: list[Event] = []
     for process, (name, run) in enumerate(runs.items(), start=1):
         events.append(_named(process, 0, name, "process_name"))
@@ -38,7 +38,7 @@ def timeline(runs: Mapping[str, Run]) -> dict[str, Any]:
 
 
 def lanes_of(run: Run) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """A lane of its worker for each batch, so that no two on it overlap; shape (b,)."""
+    """Return a lane of its worker for each batch, so that none on a lane overlap; shape (b,)."""
     lane = np.zeros(len(run.start_ms), dtype=np.int64)
     free: dict[int, list[float]] = {}
     for batch in np.argsort(run.start_ms, kind="stable").tolist():
@@ -80,14 +80,14 @@ def _events(process: int, run: Run) -> Iterator[Event]:
 
 
 def _named(process: int, track: int, name: str, what: str = "thread_name") -> Event:
-    """The name of a track, or of a process."""
+    """Return the Chrome-trace event that names a track, or a process."""
     return {"ph": "M", "name": what, "pid": process, "tid": track, "args": {"name": name}}
 
 
 def _piece(
     place: tuple[int, int], name: str, span_ms: tuple[float, float], **more: int
 ) -> Event:
-    """Something that lasts, on a (process, track)."""
+    """Return a Chrome-trace duration event on a (process, track)."""
     start_ms, end_ms = span_ms
     return {"ph": "X", "name": name, "pid": place[0], "tid": place[1],
             "ts": round(1000.0 * start_ms, 3), "dur": round(1000.0 * (end_ms - start_ms), 3),

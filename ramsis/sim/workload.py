@@ -32,7 +32,7 @@ class Workload(Protocol):
 
     @property
     def duration_ms(self) -> float:
-        """When arrivals stop."""
+        """Time when arrivals stop."""
         ...
 
     @property
@@ -46,13 +46,13 @@ class Workload(Protocol):
         ...
 
     def arrivals_ms(self, rng: np.random.Generator) -> FloatArray:
-        """Sorted arrival times in ms, in [0, duration_ms)."""
+        """Sample sorted arrival times in ms, in [0, duration_ms)."""
         ...
 
 
 @dataclass(frozen=True)
 class ConstantLoad:
-    """A constant load of any arrival process.
+    """Constant load of any arrival process.
 
     Examples
     --------
@@ -76,7 +76,7 @@ class ConstantLoad:
 
     @cached_property
     def process(self) -> Sampler:
-        """The process of this load."""
+        """Arrival process at this load."""
         return arrivals_of(self.arrivals).drawn(self.load_qps)
 
     @property
@@ -85,7 +85,7 @@ class ConstantLoad:
         return False
 
     def arrivals_ms(self, rng: np.random.Generator) -> FloatArray:
-        """Sorted arrival times in ms."""
+        """Sample sorted arrival times in ms."""
         check_amount(self.process.rate_per_ms * self.duration_ms)
         return self.process.sample(self.duration_ms, rng)
 

@@ -475,7 +475,7 @@ class Engine:
         self._pausing = True
 
     def scale_up(self, worker_type: int) -> int | None:
-        """Start a worker of a type that is off; ``None`` where none is."""
+        """Start a worker of a type that is off, and return it; ``None`` where none is."""
         workers = self.workers
         for worker, status in enumerate(workers.status):
             if status == OFF and workers.type[worker] == worker_type:
@@ -662,7 +662,7 @@ class Engine:
                                  f"worker {self._at_machine[request][1]}")
 
     def _refuse_to_run(self, request: int) -> NoReturn:
-        """Say why a request cannot be run now."""
+        """Raise the error that says why a request cannot be run now."""
         state = self.requests
         if 0 <= request < len(state) and state.batch[request] == TO_PROCESS:
             self._refuse("run of a request that needs cores and has none",

@@ -48,7 +48,7 @@ Slowdown = Callable[[int, Sequence[Running]], Sequence[float]]
 
 
 class WorkInProgress:
-    """The work of the batches that run.
+    """Work left in the batches that run, and their speeds.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ class WorkInProgress:
         self.held_by: dict[int, Running] = {}
 
     def start(self, new: Sequence[Running], now_ms: float) -> None:
-        """Batches start on one worker at the same time."""
+        """Start batches on one worker at the same time."""
         worker = new[0].worker
         self._advance(worker, now_ms)
         running = self._on.setdefault(worker, [])
@@ -90,12 +90,12 @@ class WorkInProgress:
         self._set_speeds(worker, now_ms)
 
     def is_stale(self, batch: int, version: int) -> bool:
-        """Whether an end has been set anew since."""
+        """Return whether a batch's end has been set anew since ``version``."""
         running = self.of.get(batch)
         return running is None or running.version != version
 
     def end(self, batch: int, now_ms: float) -> bool:
-        """A batch ends; whether its lane is free now."""
+        """End a batch; return whether its lane is free now."""
         ended = self.of.pop(batch)
         self._advance(ended.worker, now_ms)
         self._on[ended.worker].remove(ended)

@@ -15,7 +15,7 @@ _floats, _ints = partial(np.array, dtype=np.float64), partial(np.array, dtype=np
 
 
 class Recorder:
-    """Lists of what happened, in the order in which it did."""
+    """Record of a run while it is played: batches, loads, drops, in the order of events."""
 
     def __init__(self) -> None:
         # Of each batch, in lists of their own: numbers are nothing that Python's collector visits.
@@ -34,7 +34,7 @@ class Recorder:
     def batch(
         self, start_ms: float, finish_ms: float, worker: int, model: int, size: int
     ) -> int:
-        """A batch begins; its number."""
+        """Record the start of a batch; return its number."""
         self.starts.append(start_ms)
         self.finishes.append(finish_ms)
         self.workers.append(worker)
@@ -43,14 +43,14 @@ class Recorder:
         return len(self.starts) - 1
 
     def load(self, start_ms: float, end_ms: float, worker: int, model: int) -> None:
-        """A load begins."""
+        """Record a load, which begins now."""
         self.loads.append((start_ms, end_ms, worker, model))
 
     def run(
         self, site: Site, state: RequestState, duration_ms: float, last_ms: float,
         figures: Mapping[str, float],
     ) -> Run:
-        """The record of the run."""
+        """Return the record of the run."""
         batch_of = _ints(state.batch)
         finish_ms = _floats(self.finishes)
         # Batches whose speed changed did not end when it was foreseen as they began.

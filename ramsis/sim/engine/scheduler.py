@@ -20,11 +20,11 @@ E = TypeVar("E")
 
 
 class SchedulerError(InvalidValueError):
-    """A scheduler did what cannot be done; the message names time and event."""
+    """Error of a scheduler that did what cannot be done; its message names time and event."""
 
 
 class Scheduler(Generic[E]):
-    """The decisions of one run. Subclass it; an event that a subclass does not take up is ignored.
+    """Base class of schedulers, which decide in one run; events not overridden are ignored.
 
     Parameters
     ----------
@@ -70,19 +70,19 @@ class Scheduler(Generic[E]):
 
 
 class WorkerGroup(Protocol):
-    """Like workers that hold all models: a :class:`Engine`, or a part of one.
+    """Workers that hold all models: an :class:`Engine`, or a part of one.
 
     Workers and models are numbered from 0.
     """
 
     @property
     def fleet(self) -> Fleet:
-        """The workers that the scheduler decides about; with their models and the SLO."""
+        """Workers that the scheduler decides about, with their models and the SLO."""
         ...
 
     @property
     def now_ms(self) -> float:
-        """The present time."""
+        """Present time."""
         ...
 
     @property
@@ -91,23 +91,23 @@ class WorkerGroup(Protocol):
         ...
 
     def load_qps(self) -> float:
-        """The load, as stated or as the monitor anticipates it."""
+        """Return the load in requests per second, stated or anticipated by the monitor."""
         ...
 
     def is_idle(self, worker: int) -> bool:
-        """Whether a worker can start a batch now."""
+        """Return whether a worker can start a batch now."""
         ...
 
     def idle_workers(self) -> list[int]:
-        """The idle workers as a scheduler starts, the one that has been idle longest first."""
+        """Return the idle workers as a scheduler starts, the one idle longest first."""
         ...
 
     def in_service(self) -> list[int]:
-        """Requests in each worker's batch as a scheduler starts."""
+        """Return the number of requests in each worker's batch as a scheduler starts."""
         ...
 
     def deadline_ms(self, request: int) -> float:
-        """When the answer to a request is due."""
+        """Return when the answer to a request is due."""
         ...
 
     def run(self, worker: int, model: int, requests: Sequence[int]) -> int:
@@ -115,7 +115,7 @@ class WorkerGroup(Protocol):
         ...
 
     def drop(self, request: int) -> None:
-        """Give a waiting request up."""
+        """Give up a waiting request."""
         ...
 
     def wake_at(self, at_ms: float, token: object = None) -> None:

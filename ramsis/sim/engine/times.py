@@ -87,5 +87,5 @@ class Times:
         return (self.first_loads if first else self.loads)[worker_type][model]
 
     def runs(self, worker_type: int, model: int) -> bool:
-        """Whether workers of a type can run a model."""
+        """Return whether workers of a type can run a model."""
         return bool(self.sizes[worker_type][model])

@@ -78,7 +78,7 @@ class Workers:
         return len(self.type)
 
     def holders(self, model: int) -> list[int]:
-        """The workers that hold a model."""
+        """Return the workers that hold a model, by number."""
         return list(self._holders[model])
 
     def to_give_up(
@@ -124,33 +124,33 @@ class Workers:
         return self.has_room(model, free_mb, places)
 
     def places(self, worker: int) -> float:
-        """How many more models a worker may hold, memory aside."""
+        """Return how many more models a worker may hold, memory aside."""
         return self.max_models[worker] - len(self.loaded[worker]) - len(self.loading[worker])
 
     def has_room(self, model: int, free_mb: float, places: float) -> bool:
-        """Whether a model fits into some memory, but for rounding, and is not one too many."""
+        """Return whether a model fits into memory, but for rounding, and is not one too many."""
         return self.model_mb[model] <= free_mb * (1 + 1e-12) + 1e-9 and places >= 1
 
     def may_load(self, worker: int) -> bool:
-        """Whether a load could begin now, memory aside."""
+        """Return whether a load could begin on a worker now, memory aside."""
         return (self.status[worker] == ACTIVE
                 and len(self.loading[worker]) < self.loads_at_a_time[worker]
                 and not (self.blocking[worker] and self.running[worker]))
 
     def idle(self, worker: int) -> bool:
-        """Whether a worker is active, and neither runs nor loads anything."""
+        """Return whether a worker is active, and neither runs nor loads anything."""
         return (self.status[worker] == ACTIVE and not self.running[worker]
                 and not self.loading[worker])
 
     def reserve(self, worker: int, model: int, ready_ms: float) -> None:
-        """A load begins."""
+        """Reserve memory, and the lanes where loading blocks, for a load that begins."""
         self.loading[worker][model] = ready_ms
         self.free_mb[worker] -= self.model_mb[model]
         if self.blocking[worker]:
             self.free_lanes[worker] = 0
 
     def arrived(self, worker: int, model: int) -> None:
-        """A load ends."""
+        """Add a model whose load has ended to those that a worker holds."""
         del self.loading[worker][model]
         self.loaded[worker].add(model)
         insort(self._holders[model], worker)
@@ -164,7 +164,7 @@ class Workers:
         self.free_mb[worker] += self.model_mb[model]
 
     def activate(self, worker: int) -> None:
-        """A worker has started, empty."""
+        """Activate a worker that has started; it holds no models."""
         self.status[worker] = ACTIVE
         self.free_lanes[worker] = self.lanes[worker]
         self.free_cores[worker] = self.cores[worker]

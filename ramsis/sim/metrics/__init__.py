@@ -38,7 +38,7 @@ _BINS, _SLOS = 8192, 4.0  # of response times; so many SLOs have bins of their o
 class Metrics:
     """Figures of one run; rates are fractions, a figure without any request is ``None``."""
 
-    # requests, in_time, late, dropped, never_answered: the last four add up to the first
+    # queries, in_time, late, dropped, never_answered: requests; the last four add up to the first
     queries: int
     in_time: int
     late: int
@@ -98,7 +98,7 @@ def measure(run: Run, chosen: BoolArray | None = None) -> Metrics:
 
 
 def _figures(run: Run, found: _Tally | _Sums, n: int) -> Metrics:
-    """The figures of ``n`` counted requests."""
+    """Return the figures of ``n`` counted requests."""
     duration_ms = run.duration_ms
     answered, dropped = int(found.answered.sum()), found.dropped
     p50, p95, p99, longest = found.response_ms((0.5, 0.95, 0.99, 1.0))
@@ -194,7 +194,10 @@ class _Tally:
         self.in_time, self.reward = int(in_time.sum()), float(in_time @ run.accuracy)
 
     def response_ms(self, levels: Sequence[float]) -> list[float | None]:
-        """Return quantiles of the response times; only values near them are sorted."""
+        """Return quantiles of the response times, sorting only values near them.
+
+        None without an answer.
+        """
         upto = np.cumsum(self._responses)
         if not upto[-1]:
             return [None] * len(levels)
@@ -235,7 +238,7 @@ class _Sums:
         self.waiting = np.bincount(np.maximum(waiting, 0))
 
     def response_ms(self, levels: Sequence[float]) -> list[float | None]:
-        """Quantiles of the response times."""
+        """Return quantiles of the response times; None without an answer."""
         if not len(self._responses):
             return [None] * len(levels)
         return [_between(level, len(self._responses), lambda rank: float(self._responses[rank]))
@@ -243,7 +246,7 @@ class _Sums:
 
 
 def _busy_ms(run: Run, until_ms: float) -> float:
-    """Time in which workers run at least one batch, added up: the unions of intervals."""
+    """Return the time in which each worker runs at least one batch, summed over workers."""
     order = np.lexsort((run.start_ms, run.worker))
     total, worker, begin, end = 0.0, -1, 0.0, 0.0
     for of_worker, start_ms, finish_ms in zip(
@@ -258,7 +261,7 @@ def _busy_ms(run: Run, until_ms: float) -> float:
 
 
 def _shares(models: tuple[str, ...], counts: IntArray, answered: int) -> dict[str, float]:
-    """Share of each model in the answered requests, over all types of workers that hold it."""
+    """Return each model's share of the answered requests, over all worker types that hold it."""
     total: dict[str, int] = {}
     for name, count in zip(models, counts.tolist(), strict=True):
         if count:
@@ -267,7 +270,7 @@ def _shares(models: tuple[str, ...], counts: IntArray, answered: int) -> dict[st
 
 
 def _quantiles(counts: IntArray, levels: Sequence[float]) -> list[float | None]:
-    """Quantiles of whole numbers 0, 1, … that are there so many times."""
+    """Return quantiles of a histogram over 0, 1, …; None where it is empty."""
     upto = np.cumsum(counts)
     if not len(upto) or not upto[-1]:
         return [None] * len(levels)
@@ -277,13 +280,13 @@ def _quantiles(counts: IntArray, levels: Sequence[float]) -> list[float | None]:
 
 
 def _between(level: float, size: int, at: Callable[[int], float]) -> float:
-    """The quantile of values by rank, linear between them as NumPy's is."""
+    """Return a quantile of values by rank, linear between them as NumPy's is."""
     low, high = (at(rank) for rank in _ranks(level, size))
     share = level * (size - 1) - math.floor(level * (size - 1))
     return high - (high - low) * (1.0 - share) if share >= 0.5 else low + (high - low) * share
 
 
 def _ranks(level: float, size: int) -> tuple[int, int]:
-    """The ranks, from 0, of the values that a quantile is between."""
+    """Return the ranks, from 0, of the values that a quantile lies between."""
     low = math.floor(level * (size - 1))
     return low, min(low + 1, size - 1)

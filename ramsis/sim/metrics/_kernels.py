@@ -21,7 +21,7 @@ _FEW = 4  # arrivals that are looked at one by one
 
 
 class RunArrays(NamedTuple):
-    """A run: the arrays that :class:`ramsis.sim.run.Run` has by these names."""
+    """Arrays of a run, named as in :class:`ramsis.sim.run.Run`."""
 
     arrival_ms: FloatArray
     batch_of: NDArray[np.int32]
@@ -43,7 +43,7 @@ class FigureTerms(NamedTuple):
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _grid(arrival_ms: FloatArray, per_ms: float, first: NDArray[np.int32]) -> None:
-    """For each cell of time since the first arrival how many arrivals are in those before.
+    """Write how many arrivals precede each cell of time since the first arrival.
 
     ``first`` holds the number of all of them in each of its cells.
     """
@@ -126,7 +126,7 @@ def queue_left(record: RunArrays, left: NDArray[np.int32], first: NDArray[np.int
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def of_batches(record: RunArrays, until_ms: float, sizes: NDArray[np.int64]) -> float:
-    """How long workers are busy, summed, up to a time; ``sizes`` counts the batches by size."""
+    """Return the busy time of all workers up to a time; count batches by size in ``sizes``."""
     _, _, start_ms, finish_ms, _, size_of, _ = record
     busy_ms = 0.0
     for batch in range(start_ms.size):
@@ -158,7 +158,7 @@ def tally(
     Returns
     -------
     waited_ms : float
-        Time summed over the requests that they wait, but those that are dropped.
+        Waiting time until ``until_ms``, summed over the requests that are not dropped.
     response_ms : float
         Response times summed over the requests answered.
     """
@@ -191,7 +191,7 @@ def tally(
 def chosen_responses(
     record: RunArrays, bins_per_ms: float, chosen: NDArray[np.bool_], found: FloatArray
 ) -> int:
-    """Write the response times in the chosen bins into ``found``; returns their number."""
+    """Write the response times in the chosen bins into ``found``; return their number."""
     last, size = float(chosen.size - 1), 0
     arrival_ms, batch_of, _, finish_of, _, _, _ = record
     for query in range(arrival_ms.size):

@@ -25,7 +25,7 @@ STAGES = ("waiting", "loading", "service", "machine")
 
 @dataclass(frozen=True, eq=False)
 class GroupFigures:
-    """What became of the requests of G groups. Arrays have shape (G,) unless another is stated."""
+    """Outcomes of the requests of G groups; arrays have shape (G,) unless another is stated."""
 
     # requests, in_time, late, dropped, never_answered: the last four add up to the first
     requests: IntArray
@@ -82,7 +82,7 @@ def jain_index(shares: Sequence[float] | FloatArray) -> float:
 
 
 def _stages_ms(run: Run, answered: IntArray) -> tuple[FloatArray, ...]:
-    """Time of each stage of the answered requests, each of their shape."""
+    """Return the time of each stage of the answered requests, one array for each stage."""
     batch = run.batch_of[answered]
     start_ms, finish_ms = run.start_ms[batch], run.finish_ms[batch]
     loading_ms = _loading_ms(run, answered)
@@ -91,7 +91,7 @@ def _stages_ms(run: Run, answered: IntArray) -> tuple[FloatArray, ...]:
 
 
 def _loading_ms(run: Run, answered: IntArray) -> FloatArray:
-    """How long before its batch the model of each answered request was being loaded."""
+    """Return how long each answered request waited while its model was being loaded."""
     loading_ms = np.zeros(len(answered))
     if not len(run.load_model):
         return loading_ms
@@ -112,7 +112,7 @@ def _loading_ms(run: Run, answered: IntArray) -> FloatArray:
 
 
 def _within_ms(begin_ms: FloatArray, end_ms: FloatArray, at_ms: FloatArray) -> FloatArray:
-    """How much of some intervals, one after the other, has passed at each of some times."""
+    """Return how much of successive intervals has passed at each of some times."""
     upto_ms = np.append(0.0, np.cumsum(end_ms - begin_ms))
     last = np.searchsorted(begin_ms, at_ms, side="right")
     to_come_ms = np.where(last > 0, end_ms[last - 1] - at_ms, 0.0)

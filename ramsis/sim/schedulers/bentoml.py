@@ -46,7 +46,7 @@ _TRAINING = ((2, 8, 1), (6, 1, 1), (5, 1, 2), (3, 1, 3))
 
 @dataclass(frozen=True)
 class BentoML(SingleModel):
-    """See the module's description; parameters as of :class:`SingleModel`."""
+    """BentoML's adaptive batching of one model; parameters as of :class:`SingleModel`."""
 
     name: ClassVar[str] = "bentoml"
 
@@ -58,7 +58,7 @@ class BentoML(SingleModel):
 
 
 class _Line:
-    """The line through the last batches, a·n + b in ms, and how long their first ones waited."""
+    """Line through the last batches, a·n + b in ms, and how long their first requests waited."""
 
     def __init__(self, objective_ms: float) -> None:
         self.slope_ms = min(2000.0, objective_ms * 2.0 / 30.0)
@@ -69,7 +69,7 @@ class _Line:
         self._refreshed_ms = -inf
 
     def record(self, now_ms: float, size: int, took_ms: float, waited_ms: float) -> None:
-        """A batch has ended."""
+        """Record a batch that has ended; fit the line again from time to time."""
         self._seen += 1
         if self._seen <= _SKIPPED:
             return
@@ -79,7 +79,7 @@ class _Line:
             self.fit()
 
     def fit(self) -> None:
-        """Least squares; of many lines that with the least coefficients."""
+        """Fit the line by least squares; of several lines that with the least coefficients."""
         if not self._batches:
             return
         size, took_ms, waited_ms = np.array(self._batches).T
@@ -91,7 +91,7 @@ class _Line:
 
 
 class _Dispatcher:
-    """The dispatcher of one worker."""
+    """Dispatcher of one worker, with a queue of its own."""
 
     def __init__(
         self, engine: WorkerGroup, worker: int, model: int, limit: int, objective_ms: float
@@ -106,7 +106,7 @@ class _Dispatcher:
         self.running = (0, 0.0, 0.0)  # size, start, wait
 
     def look(self) -> None:
-        """Give up, start, or look again after a tick, until nothing waits."""
+        """Drop requests and start batches until nothing waits, or look again after a tick."""
         while self.queue:
             late, ready = self.trained_look() if self.phase < len(_TRAINING) else self.usual_look()
             if late:
@@ -132,7 +132,7 @@ class _Dispatcher:
         return False, not waits
 
     def trained_look(self) -> tuple[bool, bool]:
-        """Return the same decisions for the training phase."""
+        """Return the decisions of :meth:`usual_look`, for the phases of training."""
         spare, _, size = _TRAINING[self.phase]
         size = min(size, self.limit)
         count, first_ms = len(self.queue), self.engine.now_ms - self.queue[0][1]
@@ -153,7 +153,7 @@ class _Dispatcher:
             self.train()
 
     def train(self) -> None:
-        """Count a batch of a phase; the next phase begins with a new line."""
+        """Count a batch of a training phase; the next phase begins with a new line."""
         self.trained += 1
         if self.trained < _TRAINING[self.phase][1]:
             return
@@ -167,7 +167,7 @@ class _Dispatcher:
                 (2 * size + 1) * self.line.slope_ms + self.line.start_ms)
 
     def ended(self) -> None:
-        """The worker has finished its batch."""
+        """Record that the worker has finished its batch."""
         size, start_ms, waited_ms = self.running
         self.line.record(self.engine.now_ms, size, self.engine.now_ms - start_ms, waited_ms)
 

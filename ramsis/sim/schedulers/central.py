@@ -28,7 +28,7 @@ Choose = Callable[[int, float, float], tuple[int, int] | None]
 
 
 class ByDeadline:
-    """A queue whose head is the request with the earliest deadline, of like ones the first."""
+    """Queue whose head is the request with the earliest deadline, of like ones the first."""
 
     def __init__(self, engine: WorkerGroup) -> None:
         self._engine, self._heap = engine, list[tuple[float, int]]()
@@ -40,21 +40,21 @@ class ByDeadline:
         return self._heap[place][1]
 
     def append(self, query: int) -> None:
-        """Let a request wait."""
+        """Add a request to the queue."""
         heappush(self._heap, (self._engine.deadline_ms(query), query))
 
     def popleft(self) -> int:
-        """Take the head."""
+        """Remove and return the head."""
         return heappop(self._heap)[1]
 
 
 def queue_of(engine: WorkerGroup) -> deque[int] | ByDeadline:
-    """An empty queue by deadline: with one SLO that is the order of arrival."""
+    """Return an empty queue by deadline: with one SLO that is the order of arrival."""
     return ByDeadline(engine) if engine.fleet.classes else deque()
 
 
 class EarliestDeadlineFirst(Scheduler[WorkerGroup]):
-    """The earliest deadline first, in the batches that ``choose`` asks for."""
+    """Scheduler of one queue by earliest deadline, in the batches that ``choose`` asks for."""
 
     def __init__(self, engine: WorkerGroup, choose: Choose) -> None:
         super().__init__(engine)
@@ -63,13 +63,13 @@ class EarliestDeadlineFirst(Scheduler[WorkerGroup]):
         self.idle = deque(range(engine.fleet.workers))
 
     def on_arrival(self, query: int) -> None:
-        """Queue it."""
+        """Queue a request."""
         self.queue.append(query)
         if self.idle:
             self.serve()
 
     def on_end(self, worker: int, batch: int) -> None:
-        """Append the worker to the idle ones, which take turns."""
+        """Append a worker to the idle ones, which take turns."""
         self.idle.append(worker)
         if self.queue:
             self.serve()
@@ -88,7 +88,7 @@ class EarliestDeadlineFirst(Scheduler[WorkerGroup]):
 
 
 class ModelLevel(NamedTuple):
-    """Up to a load, one model in batches up to a limit."""
+    """Model and batch limit that are used up to a load."""
 
     load_qps: float
     model: int
@@ -96,7 +96,7 @@ class ModelLevel(NamedTuple):
 
 
 def plan_levels(name: str, levels: Sequence[ModelLevel]) -> Plan:
-    """The plan that runs the model of the lowest level that meets the load.
+    """Return the plan that runs the model of the lowest level that meets the load.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def plan_levels(name: str, levels: Sequence[ModelLevel]) -> Plan:
 
 
 def rising(levels: Iterable[ModelLevel]) -> list[ModelLevel]:
-    """The levels that carry more than all before them."""
+    """Return the levels that carry more than all before them."""
     kept: list[ModelLevel] = []
     for level in levels:
         if level.load_qps > (kept[-1].load_qps if kept else 0.0):
@@ -128,7 +128,7 @@ def rising(levels: Iterable[ModelLevel]) -> list[ModelLevel]:
 
 
 def throughput_qps(fleet: Fleet, model: int) -> FloatArray:
-    """What all workers answer in batches of 1, 2, …; requests per second, shape (B,)."""
+    """Return the throughput of all workers in batches of 1, 2, …, in requests per second, (B,)."""
     batch = np.arange(1, fleet.max_batch + 1)
     throughput: FloatArray = 1000.0 * fleet.workers * batch / fleet.table.latency_ms[model]
     return throughput
@@ -145,7 +145,9 @@ def most_efficient(fleet: Fleet, model: int, longest_ms: float = math.inf) -> in
 
 
 def batch_limit(fleet: Fleet, model: int) -> int:
-    """The most efficient batch within half the SLO, so that who just missed one makes the next.
+    """Return the batch size of highest throughput within half the SLO.
+
+    A request that has just missed a batch is then in time with the next.
 
     It is 1 for a model that is slower.
     """
@@ -153,7 +155,9 @@ def batch_limit(fleet: Fleet, model: int) -> int:
 
 
 def overload_levels(fleet: Fleet) -> list[ModelLevel]:
-    """What runs at loads that no model carries within half the SLO: the fastest model.
+    """Return the levels for loads that no model carries within half the SLO.
+
+    They run the fastest model.
 
     Its batches go up to the most efficient within the SLO as far as these carry the load, and
     beyond up to the most efficient of all, whatever they take: late answers are lost anyway, and

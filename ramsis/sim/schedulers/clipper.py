@@ -22,7 +22,7 @@ _BACK_OFF = 0.9
 
 @dataclass(frozen=True)
 class Clipper(PerType):
-    """See the module's description."""
+    """Clipper: one model, with a batch limit that each worker adapts; see the module."""
 
     name: ClassVar[str] = "clipper"
 
@@ -33,7 +33,7 @@ class Clipper(PerType):
         check_objective(self.objective)
 
     def prepare(self, fleet: Fleet) -> Plan:
-        """Runs through the plain engine: limits depend on what happened before."""
+        """Prepare runs on the plain engine, as limits depend on what happened before."""
         model = model_index(fleet, self.model)
         objective_ms = self.objective * fleet.slo_ms
         return Plan(self.name, partial(_Run, model=model, objective_ms=objective_ms))

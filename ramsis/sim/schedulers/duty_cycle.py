@@ -16,7 +16,7 @@ from ramsis.sim.engine import Scheduler, WorkerGroup
 
 
 class DutyCycle(Scheduler[WorkerGroup]):
-    """See the module's description.
+    """Scheduler of fixed batches, in turn where a worker holds several uses; see the module.
 
     Parameters
     ----------
@@ -42,12 +42,12 @@ class DutyCycle(Scheduler[WorkerGroup]):
         self.idle = deque(range(engine.fleet.workers))
 
     def on_arrival(self, query: int) -> None:
-        """Queue it for its use."""
+        """Queue a request for its use."""
         self.queues[self.use_of(query)].append(query)
         self.serve()
 
     def on_end(self, worker: int, batch: int) -> None:
-        """Append the worker to the idle ones, which take turns."""
+        """Append a worker to the idle ones, which take turns."""
         self.idle.append(worker)
         self.serve()
 
@@ -65,13 +65,16 @@ class DutyCycle(Scheduler[WorkerGroup]):
             self.engine.run(worker, use, [queue.popleft() for _ in range(size)])
 
     def next_use(self, worker: int) -> int:
-        """The first use in turn for which requests wait."""
+        """Return a worker's first use in turn for which requests wait; some must wait."""
         count = len(self.queues)
         in_turn = ((self.turn[worker] + step) % count for step in range(count))
         return next(use for use in in_turn if self.queues[use])
 
     def batch(self, use: int) -> int:
-        """Return the size of the batch that starts now; drop requests it would answer late."""
+        """Return the size of the batch that starts now; drop requests it would answer late.
+
+        0 where none is left.
+        """
         queue, most = self.queues[use], self.batches[use]
         if self.latency_ms is not None:
             engine, latency_ms = self.engine, self.latency_ms[use]

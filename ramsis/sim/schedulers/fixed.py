@@ -17,15 +17,15 @@ from ramsis.sim.schedulers.central import ModelLevel, batch_limit, plan_levels
 
 @dataclass(frozen=True)
 class Fixed(PerType):
-    """See the module's description."""
+    """Scheduler of one model at every load, in batches up to a limit."""
 
     name: ClassVar[str] = "fixed"
 
     model: str  # its name
-    batch: int = 0  # batch limit; 0: the largest that takes half the SLO
+    batch: int = 0  # batch limit; 0: the most efficient within half the SLO
 
     def prepare(self, fleet: Fleet) -> Plan:
-        """One level."""
+        """Return a plan with one level, for every load."""
         model = model_index(fleet, self.model)
         check_limit(fleet, self.batch, "by the SLO")
         return plan_levels(self.name, [
@@ -41,14 +41,14 @@ def check_limit(fleet: Fleet, batch: int, by_default: str = "the largest") -> No
 
 
 def model_index(fleet: Fleet, name: str) -> int:
-    """The index of a named model."""
+    """Return the index of a named model."""
     check_known("unknown model", name, fleet.models, "model")
     return fleet.models.index(name)
 
 
 @dataclass(frozen=True)
 class SingleModel(PerType):
-    """A scheduler of one model with a batch limit."""
+    """Base class of schedulers of one model with a batch limit."""
 
     model: str  # its name
     batch: int = 0  # batch limit; 0: the largest
@@ -58,7 +58,7 @@ class SingleModel(PerType):
         check_objective(self.objective)
 
     def limit(self, fleet: Fleet) -> int:
-        """The largest batch."""
+        """Return the batch limit on a fleet, by default its largest batch."""
         check_limit(fleet, self.batch)
         return self.batch or fleet.max_batch
 

@@ -28,7 +28,7 @@ _LATE = ("serve", "drop")
 
 @dataclass(frozen=True)
 class Greedy(PerType):
-    """See the module's description."""
+    """Scheduler of the most accurate model that the first request can still wait for."""
 
     name: ClassVar[str] = "greedy"
 
@@ -40,7 +40,7 @@ class Greedy(PerType):
         check_known("unknown rule for late queries", self.late, _LATE, "late")
 
     def prepare(self, fleet: Fleet) -> Plan:
-        """Tables over the distinct latencies."""
+        """Prepare runs, with tables over the distinct latencies as slacks."""
         needed_ms = fleet.table.latency_ms - SLACK_TOLERANCE_MS
         rows = [(m, needed_ms[m].tolist()) for m in fleet.by_accuracy]
         fastest = fleet.table.fastest

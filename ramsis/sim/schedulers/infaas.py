@@ -20,7 +20,7 @@ from ramsis.sim.schedulers.central import ModelLevel, batch_limit, plan_levels
 
 @dataclass(frozen=True)
 class Infaas(PerType):
-    """See the module's description."""
+    """INFaaS by an accuracy target: the cheapest model that is accurate enough."""
 
     name: ClassVar[str] = "infaas"
 
@@ -30,7 +30,7 @@ class Infaas(PerType):
         FRACTION.check("not an accuracy", accuracy=self.accuracy)
 
     def prepare(self, fleet: Fleet) -> Plan:
-        """One level, with the cheapest model."""
+        """Return a plan with one level, of the cheapest model that is accurate enough."""
         table = fleet.table
         enough = [m for m in range(len(fleet.models))
                   if table.accuracy[m] >= self.accuracy and fleet.largest_batch(m, fleet.slo_ms)]

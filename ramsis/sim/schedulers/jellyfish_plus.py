@@ -30,7 +30,7 @@ from ramsis.sim.schedulers.central import (
 
 @dataclass(frozen=True)
 class JellyfishPlus(PerType):
-    """See the module's description."""
+    """Jellyfish+: the most accurate model that meets the load within half the SLO."""
 
     name: ClassVar[str] = "jellyfish-plus"
 
@@ -40,11 +40,11 @@ class JellyfishPlus(PerType):
         check_positive("not a factor", headroom=self.headroom)
 
     def prepare(self, fleet: Fleet) -> Plan:
-        """The levels at which the choice changes."""
+        """Return a plan with the levels at which the choice of the model changes."""
         return plan_levels(self.name, self.levels(fleet))
 
     def levels(self, fleet: Fleet) -> list[ModelLevel]:
-        """Model and batch limit by load, the last level for any load above."""
+        """Return model and batch limit by load, the last level for any load above."""
         levels: list[ModelLevel] = []
         for model in fleet.by_accuracy:
             batch = batch_limit(fleet, model)

@@ -47,7 +47,7 @@ RESPONSE_FORMAT = "ramsis.response-profile/1"
 
 @dataclass(frozen=True)
 class ModelSwitching(PerType):
-    """See the module's description."""
+    """ModelSwitching: the most accurate model that has kept its deadlines at the load."""
 
     name: ClassVar[str] = "model-switching"
 
@@ -67,16 +67,16 @@ class ModelSwitching(PerType):
         whole(0).check(seed=self.seed)
 
     def prepare(self, fleet: Fleet) -> Plan:
-        """Profile the models, or take the stored profile."""
+        """Return a plan by load; the models are profiled, or a stored profile is taken."""
         return plan_levels(self.name, self.levels(fleet, self.carried(fleet)))
 
     def levels(self, fleet: Fleet, carried: Sequence[ModelLevel]) -> list[ModelLevel]:
-        """Model and batch limit by load, the last level for any load above."""
+        """Return model and batch limit by load, the last level for any load above."""
         *beyond, last = overload_levels(fleet)
         return [*rising([*(carried[model] for model in fleet.by_accuracy), *beyond]), last]
 
     def carried(self, fleet: Fleet) -> list[ModelLevel]:
-        """The highest load at which each model keeps the SLO, and its batch limit; 0: none."""
+        """Return each model's highest load that keeps the SLO, 0 if none does, and batch limit."""
         path = Path(self.store) if self.store else None
         inputs = self._inputs(fleet)
         if path is not None and path.exists():
@@ -95,7 +95,7 @@ class ModelSwitching(PerType):
         return [level for level, _ in found]
 
     def _inputs(self, fleet: Fleet) -> str:
-        """Fingerprint of all that the profile depends on."""
+        """Return a fingerprint of all that the profile depends on."""
         times = fleet.service_times
         return fingerprint({
             "models": list(fleet.models), "quantiles_ms": times.quantiles_ms.tolist(),
@@ -108,7 +108,7 @@ class ModelSwitching(PerType):
         })
 
     def _step(self, fleet: Fleet) -> float:
-        """The grid's step: 1, 2 or 5 times a power of ten."""
+        """Return the step of the grid of loads: 1, 2 or 5 times a power of ten, unless set."""
         if self.step_qps:
             return self.step_qps
         wanted = fleet.capacity_qps / 64.0
@@ -116,7 +116,7 @@ class ModelSwitching(PerType):
         return power * max(digit for digit in (1.0, 2.0, 5.0) if digit * power <= wanted)
 
     def _highest(self, fleet: Fleet, model: int) -> tuple[ModelLevel, list[Row]]:
-        """The highest load of one model by its best batch limit; and what each trial measured."""
+        """Return a model's highest load by its best batch limit, and what each trial measured."""
         trials: list[Row] = []
         best = ModelLevel(0.0, model, batch_limit(fleet, model))
         if fleet.largest_batch(model, fleet.slo_ms):
@@ -128,7 +128,7 @@ class ModelSwitching(PerType):
         return best, sorted(trials, key=lambda trial: (trial["batch"], trial["load_qps"]))
 
     def _by_limit(self, fleet: Fleet, start: ModelLevel, trials: list[Row]) -> ModelLevel:
-        """Bisection over the grid, from a load on, for one model and batch limit."""
+        """Find the highest load of a model and batch limit by bisection, from a load on."""
         step = self._step(fleet)
         most = float(throughput_qps(fleet, start.model)[: start.batch].max())
         good, bad = round(start.load_qps / step), int(1.2 * most / step) + 2
@@ -145,7 +145,7 @@ class ModelSwitching(PerType):
         return start._replace(load_qps=good * step)
 
     def _trial(self, fleet: Fleet, plan: Plan, load_qps: float) -> Row:
-        """One model under a load: share in time, and the response time of the wanted share."""
+        """Simulate one model under a load; return share in time and response time at the share."""
         from ramsis.sim.compiled import replay
 
         assert plan.compiled
@@ -163,7 +163,7 @@ class ModelSwitching(PerType):
 
 
 def _limits(fleet: Fleet, model: int) -> list[int]:
-    """Batch limits worth a trial, the most efficient first; see the module's description."""
+    """Return the batch limits worth a trial, the most efficient first; see the module."""
     allowed = max(fleet.largest_batch(model, fleet.slo_ms / 2.0), 1)
     throughput = throughput_qps(fleet, model)[:allowed]
     before = np.append(0.0, np.maximum.accumulate(throughput)[:-1])
@@ -172,7 +172,7 @@ def _limits(fleet: Fleet, model: int) -> list[int]:
 
 
 def _stored(path: Path, inputs: str) -> list[Any]:
-    """The models of a stored profile whose parts are there; none where it has other inputs."""
+    """Return the models of a stored profile; none where it has other inputs."""
     document = read_json(path)
     found = document.get("format")
     if found != RESPONSE_FORMAT:

@@ -31,7 +31,7 @@ _Division = tuple[tuple[range, float, tuple[float, ...]], ...]
 
 
 class Policies:
-    """Policies by load, for one station or several.
+    """Scheduler that follows policies by load, for one station or several.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Policies:
         cls, path: str | os.PathLike[str], *, process: str | None = None,
         dispatch: str | None = None,
     ) -> Policies:
-        """The policies that a folder's manifest lists, or of one file.
+        """Load the policies that a folder's manifest lists, or that of one file.
 
         Parameters
         ----------
@@ -88,12 +88,12 @@ class Policies:
 
     @cached_property
     def policies(self) -> tuple[Policy, ...]:
-        """Return the policies of all levels and stations."""
+        """Policies of all levels and stations."""
         return tuple(station.policy for level in self.levels.levels for station in level.stations)
 
     @property
     def name(self) -> str:
-        """The dispatch rule that the policies were made for."""
+        """Dispatch rule that the policies were made for."""
         return self.policies[0].dispatch
 
     @property
@@ -118,7 +118,7 @@ class Policies:
             self.dispatch, chosen.slowness)
 
     def on_cluster(self, fleets: Fleets) -> ClusterPlan:
-        """The stations of each level."""
+        """Return the stations of each level; refuse policies for other workers or SLO classes."""
         serving, source = self.when_slow(fleets.fleets[0].slowness), self.source
         policies = serving.levels
         if len(fleets.fleets) == 1 and all(len(level.stations) == 1 for level in policies.levels):
@@ -152,7 +152,7 @@ class Policies:
         self, levels: Sequence[Level[Policy]], number: int, workers: range, slo_ms: float,
         fleets: Fleets,
     ) -> StationPlan:
-        """One station's tables, by the load of the whole cluster."""
+        """Return one station's plan, its tables by the load of the whole cluster."""
         stations = [level.stations[number] for level in levels]
         kind = fleets.fleets[fleets.fleet_of[stations[0].worker_types[0]]]
         fleet = replace(kind, workers=len(workers), slo_ms=slo_ms,
@@ -172,7 +172,7 @@ class Policies:
         return self.when_slow(fleet.slowness).prepared(fleet)
 
     def prepared(self, fleet: Fleet) -> Plan:
-        """The tables of policies that fit a fleet, for loads alone."""
+        """Return a plan with the tables of policies that fit a fleet, by load alone."""
         rule = self._rule()
         index = {name: i for i, name in enumerate(fleet.models)}
         placed = [(policy, [index[model.name] for model in policy.models])
@@ -186,7 +186,7 @@ class Policies:
         return Plan(self.name, start, compiled, self.max_batch)
 
     def _rule(self) -> str:
-        """The dispatch rule by which requests reach the queues."""
+        """Return the dispatch rule by which requests reach the queues."""
         named = {policy.dispatch for policy in self.policies}
         kinds = {DISPATCHES[name].own_queues for name in named}
         rule = self.dispatch or next(iter(named))
@@ -228,7 +228,7 @@ class Policies:
 
 
 def _division(level: Level[Policy], fleets: Fleets, source: str) -> _Division:
-    """The workers of each station, its SLO and its classes; workers are taken in order."""
+    """Return each station's workers, SLO and classes; workers are taken in order."""
     free = list(fleets.first_workers)
     stations = []
     for station in level.stations:
@@ -245,7 +245,7 @@ def _division(level: Level[Policy], fleets: Fleets, source: str) -> _Division:
 
 
 def _simple_set(policies: Iterable[Policy]) -> PolicySet[Policy]:
-    """A level of one station for each policy; what does not fit together is refused later."""
+    """Return a set with a level of one station for each policy, unchecked."""
     listed = list(policies)
     workers = {ALL_WORKERS: int(listed[0].workers)} if listed else {}
     classes = {slo_class.slo_ms: slo_class.share
@@ -254,7 +254,7 @@ def _simple_set(policies: Iterable[Policy]) -> PolicySet[Policy]:
 
 
 class _Run(Scheduler[WorkerGroup]):
-    """The runtime's queues, with the engine's clock; requests are numbers."""
+    """Scheduler of a run by the runtime's queues, with the engine's clock."""
 
     def __init__(
         self, engine: WorkerGroup, tables: Callable[[], Sequence[DecisionTable]],
@@ -294,7 +294,7 @@ class _Run(Scheduler[WorkerGroup]):
             self.act(queue, queue.wake_slack)
 
     def act(self, queue: QueueState[int], at_most_ms: float = inf) -> None:
-        """Ask about a queue; a timer's slack may be rounded up."""
+        """Look up decisions for a queue and carry them out; ``at_most_ms`` limits the slack."""
         engine = self.engine
         selector = (self.policies.at(engine.load_qps()).selector if self.monitored
                     else self.selector)
@@ -312,5 +312,5 @@ class _Run(Scheduler[WorkerGroup]):
         self.engine.run(worker, self.index[answer.model], queries)
 
     def drop(self, query: int) -> None:
-        """Give a request up."""
+        """Give up a request."""
         self.engine.drop(query)

@@ -33,12 +33,12 @@ from ramsis.sim.schedulers.fixed import SingleModel, model_index
 
 @dataclass(frozen=True)
 class Symphony(SingleModel):
-    """See the module's description; parameters as of :class:`SingleModel`."""
+    """Symphony's deferred batching of one model; parameters as of :class:`SingleModel`."""
 
     name: ClassVar[str] = "symphony"
 
     def prepare(self, fleet: Fleet) -> Plan:
-        """Runs through the plain engine, which has timers."""
+        """Prepare runs on the plain engine, which has timers."""
         model = model_index(fleet, self.model)
         latency_ms = fleet.table.latency_ms[model, : self.limit(fleet)]
         return Plan(self.name, partial(

@@ -59,7 +59,9 @@ class AskedFor(NamedTuple):
 def least_each(
     batch_ms: FloatArray, batch_each_ms: FloatArray, slack_ms: FloatArray, least_ms: FloatArray
 ) -> None:
-    """Set ``found`` (M,): time per request in the batches that two of fit into what it may take.
+    """Set ``least_ms`` (M,): least time per request in batches of which two fit into its time.
+
+    A request's time is the slack and the time of a batch of one together.
 
     ``batch_ms`` and ``batch_each_ms`` (M, B) are what a batch takes, and a request in it.
     """
@@ -95,7 +97,7 @@ def set_shares(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _late(k: int, load_ms: float, spare: float, demand: AskedFor, now_ms: float) -> float:
-    """Requests for a model that a load which blocks its worker makes late."""
+    """Return the requests for a held model that a load which blocks its worker makes late."""
     late = demand.rate[k] * max(load_ms - demand.slack_ms[k] * spare, 0.0)
     if demand.length[k] > 0 and demand.due_ms[k] < now_ms + load_ms + demand.cost_ms[k]:
         late += demand.length[k]
@@ -104,7 +106,7 @@ def _late(k: int, load_ms: float, spare: float, demand: AskedFor, now_ms: float)
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _unrelieved(w: int, e: int, places: Places, demand: AskedFor) -> float:
-    """Requests of a copy, per ms, that its other holders have no time for in large batches."""
+    """Return the requests per ms of a copy for which other holders have no time."""
     each = demand.rate[e] * demand.least_ms[e] / demand.copies[e]
     spare = 0.0
     for v in range(places.held.shape[0]):
@@ -142,7 +144,7 @@ def best_load(
     now_ms: float, cold: IntArray, room: Room, places: Places, demand: AskedFor,
     gone: BoolArray, overload: bool,
 ) -> tuple[int, int]:
-    """The load of most requests gained per ms, (model, worker); (-1, -1) if none gains any.
+    """Return the load that gains most requests per ms, (model, worker); (-1, -1) if none does.
 
     Parameters
     ----------

@@ -16,7 +16,7 @@ EPSILON_MS = 1e-9
 
 
 class Waiting(NamedTuple):
-    """What waits, by model, (M,). The arrays change in place."""
+    """Waiting requests by model, (M,); arrays change in place."""
 
     length: IntArray  # requests that wait
     due_ms: FloatArray  # the earliest deadline among them
@@ -38,7 +38,7 @@ def first_batch(
     now_ms: float, held: IntArray, wait: Waiting, times: WorkerTimes, busy_ms: FloatArray,
     look_ahead: int, pooled: bool,
 ) -> tuple[int, int, bool]:
-    """The model and the size of the batch to run now, and whether the oldest keeps it small.
+    """Return model and size of the batch to run now, and whether the oldest request limits it.
 
     (-1, 0, False) if there is none; (-2 - m, 0, False) means that the oldest request of model m
     can be in time no more. ``pooled``: all workers hold all models, and batches are planned on

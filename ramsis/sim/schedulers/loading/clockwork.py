@@ -36,12 +36,12 @@ Strategy = tuple[float, int, int, int]
 
 
 def _just_after(at_ms: float) -> float:
-    """A later time, also after hours, when adding a billionth of a ms changes nothing."""
+    """Return a time just after another, also where adding a billionth of a ms changes nothing."""
     return max(at_ms + _EPSILON_MS, nextafter(at_ms, inf))
 
 
 class Clockwork(Scheduler[Engine]):
-    """See the module.
+    """Clockwork's heuristic scheduler: work ahead, and loads by demand; see the module.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ class Clockwork(Scheduler[Engine]):
             self.load_more()
 
     def on_timer(self, token: object) -> None:
-        """A worker has less work than it is to have."""
+        """Give more work to a worker that has too little ahead."""
         assert isinstance(token, int)
         if token < 0:
             self.timer = False
@@ -135,7 +135,7 @@ class Clockwork(Scheduler[Engine]):
         self.fill(token)
 
     def see_to_common(self) -> None:
-        """Have the worker that is done first looked at when it has little work left."""
+        """Set a timer for when the worker that is done first has too little work ahead."""
         self.timer = True
         at_ms, now_ms = _just_after(min(self.free_ms) - self.ahead_ms), self.engine.now_ms
         self.engine.wake_at(max(at_ms, now_ms) if at_ms != now_ms else _just_after(now_ms), -1)
@@ -147,7 +147,7 @@ class Clockwork(Scheduler[Engine]):
             self.foresee(worker)
 
     def on_loaded(self, worker: int, model: int) -> None:
-        """Use the model, and load the next."""
+        """Use a model that has been loaded, and load the next."""
         self.holders[model].append(worker)
         self.coming[model] -= 1
         self.use(worker, model)
@@ -175,7 +175,7 @@ class Clockwork(Scheduler[Engine]):
                          (latest_ms, model, size, queue[0]))
 
     def largest(self, worker: int, model: int, most: int) -> int:
-        """The largest batch size up to a number of requests; 0 without any."""
+        """Return the largest batch size up to a number of requests; 0 without any."""
         largest = 0
         for size in self.sizes[worker][model]:
             if size > most:
@@ -215,7 +215,7 @@ class Clockwork(Scheduler[Engine]):
             engine.wake_at(_just_after(max(free_ms[worker] - self.ahead_ms, now_ms)), worker)
 
     def strategy(self, worker: int, start_ms: float) -> Strategy | None:
-        """The valid strategy of earliest latest start, taken out; ``None`` if there is none."""
+        """Remove and return the valid strategy of earliest latest start; None without any."""
         queues = self.queues
         held = self.engine.workers.loaded[worker]
         while True:
@@ -245,17 +245,17 @@ class Clockwork(Scheduler[Engine]):
                     self.waiting.pop(model, None)
 
     def hopeless(self, model: int, request: int) -> bool:
-        """Whether no worker of any type would answer a request in time, if it began now."""
+        """Return whether no holder would answer a request in time, if it began now."""
         fastest_ms = min(self.rows[worker][model][0] for worker in self.holders[model])
         return self.deadline_ms[request] < self.engine.now_ms + fastest_ms
 
     def renew(self, model: int) -> None:
-        """The model has another oldest request."""
+        """Enter the strategies of a model whose oldest request has changed."""
         holders = self.holders[model]
         self.note(model, () if self.alike and len(holders) == len(self.free_ms) else holders)
 
     def use(self, worker: int, model: int) -> None:
-        """The model is the one that the worker has used last."""
+        """Record that a worker has used a model last."""
         used = self.used[worker]
         used.pop(model, None)
         used[model] = None
@@ -268,7 +268,7 @@ class Clockwork(Scheduler[Engine]):
             self.engine.run(worker, model, requests)
 
     def foresee(self, worker: int) -> None:
-        """Where times are drawn: when the worker will be done, as it stands now."""
+        """Estimate again when a worker will be done, where times are drawn."""
         engine, kind = self.engine, self.engine.workers.type[worker]
         ahead_ms = sum(engine.times.rows[kind][model][len(requests) - 1]
                        for model, requests in self.given[worker])
@@ -279,7 +279,7 @@ class Clockwork(Scheduler[Engine]):
     # Loads.
 
     def able(self) -> list[int]:
-        """The workers that can begin a load, the one with least work first."""
+        """Return the workers that can begin a load, the one with least work first."""
         workers = self.engine.workers
         able = [worker for worker in range(len(workers)) if workers.may_load(worker)
                 and not (workers.blocking[worker] and self.given[worker])]
@@ -297,7 +297,7 @@ class Clockwork(Scheduler[Engine]):
                 return
 
     def most_wanted_cold(self, worker: int) -> int | None:
-        """The model of highest demand that no worker holds.
+        """Return the model of highest demand that no worker holds; None if none is wanted.
 
         Requests that cannot wait for the load are dropped. They are demand only where a load takes
         longer than they may wait from the start: others will come, and find the model loaded.
@@ -349,7 +349,7 @@ class Clockwork(Scheduler[Engine]):
                     break
 
     def useful(self, worker: int, model: int) -> bool:
-        """Whether the worker lacks a model, and would have it in time for the last request.
+        """Return whether a worker lacks a model and would have it in time for the last request.
 
         Where none could wait for a load, those to come find it loaded.
         """
@@ -361,7 +361,7 @@ class Clockwork(Scheduler[Engine]):
                      or deadline_ms - engine.requests.arrival_ms[last] < takes_ms))
 
     def load(self, worker: int, model: int) -> bool:
-        """Load a model where there is room for it, or can be made; whether that is so."""
+        """Load a model if the worker runs it and room can be made; return whether it is loaded."""
         engine = self.engine
         if not engine.times.runs(engine.workers.type[worker], model) or not (
                 self.make_room(worker, model)):
@@ -374,7 +374,7 @@ class Clockwork(Scheduler[Engine]):
         return True
 
     def make_room(self, worker: int, model: int) -> bool:
-        """Unload least recently used models without waiting requests, as many as it takes."""
+        """Unload idle models, least recently used first; return whether there is room then."""
         engine, workers = self.engine, self.engine.workers
         if workers.fits(worker, model):
             return True
@@ -389,7 +389,7 @@ class Clockwork(Scheduler[Engine]):
         return False
 
     def forget(self, worker: int, model: int) -> None:
-        """The worker does not hold the model any more."""
+        """Record that a worker no longer holds a model."""
         everywhere = self.alike and len(self.holders[model]) == len(self.free_ms)
         self.holders[model].remove(worker)
         del self.used[worker][model]

@@ -174,7 +174,7 @@ def count_copies(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _priced(order: IntArray, spent: FloatArray, most: float) -> int:
-    """The first in an order at which ``most`` is spent, -1 where it never is."""
+    """Return the first in an order at which ``most`` is spent, -1 where it never is."""
     total = 0.0
     for i in order:
         total += spent[i]
@@ -207,7 +207,7 @@ def most_served(
 def served(
     held: BoolArray, counts: FloatArray, cost_ms: FloatArray, window_ms: float
 ) -> float:
-    """Requests that a placement serves, holders with most time left first.
+    """Return the requests that a placement serves, holders with most time left first.
 
     Models go by their number of copies, or by time per request: what serves more counts.
     """
@@ -245,7 +245,7 @@ def _moved(
     m: int, cluster: CopyProblem, target: BoolArray, busy: FloatArray, each: FloatArray,
     room_mb: FloatArray, places: FloatArray,
 ) -> int:
-    """A worker that has room for a model once one of its copies is moved; -1 if there is none.
+    """Move a copy of another model to make room; return the worker with room, or -1.
 
     The copy of least work that makes room goes to the worker of least work that has room.
     """

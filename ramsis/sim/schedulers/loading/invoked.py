@@ -17,7 +17,7 @@ from ramsis.sim.engine import Engine, Scheduler, check_at_least
 
 
 class Invoked(Scheduler[Engine]):
-    """See the module.
+    """Base class of schedulers that decide at fixed times, each worker in turn.
 
     Parameters
     ----------
@@ -44,17 +44,17 @@ class Invoked(Scheduler[Engine]):
 
     @abstractmethod
     def decide(self, worker: int) -> None:
-        """Give a worker batches."""
+        """Give a worker batches, as a decision of the subclass."""
 
     def on_arrival(self, request: int) -> None:
-        """Queue it, and decide at the next time."""
+        """Queue a request, and decide at the next time."""
         self.queues.setdefault(self.engine.requests.model[request], deque()).append(request)
         if not self.awake:
             self.awake = True
             self.engine.wake_at(self.engine.now_ms + self.every_ms)
 
     def on_timer(self, token: object) -> None:
-        """Decide."""
+        """Decide about all workers, if requests wait."""
         if self.begin():
             for worker in self.asked():
                 self.decide(worker)
@@ -92,26 +92,26 @@ class Invoked(Scheduler[Engine]):
         return bool(waiting)
 
     def asked(self) -> Iterator[int]:
-        """The workers that are asked, in their order."""
+        """Yield the workers to decide about, in their order: those that are active."""
         for worker, status in enumerate(self.engine.workers.status):
             if status == "active":
                 yield worker
 
     def finish(self) -> None:
-        """See to it that the next time comes."""
+        """Set the timer for the next decision."""
         self.awake = True
         self.engine.wake_at(self.engine.now_ms + self.every_ms)
 
     def room_ms(self, model: int) -> float:
-        """How long before its deadline a request of a model is overdue."""
+        """Return how long before its deadline a request of a model counts as overdue."""
         return 0.0
 
     def lapse(self, request: int) -> None:
-        """A request is overdue."""
+        """Drop an overdue request."""
         self.engine.drop(request)
 
     def give(self, worker: int, model: int, size: int) -> float:
-        """Give a worker a batch of the oldest requests of a model; when it will end."""
+        """Give a worker a batch of the oldest requests of a model; return when it will end."""
         queue = self.queues[model]
         start_ms = max(self.free_ms[worker], self.engine.now_ms)
         self.free_ms[worker] = start_ms + self.rows[worker][model][size - 1]

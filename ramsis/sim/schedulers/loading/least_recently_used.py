@@ -21,7 +21,7 @@ from ramsis.sim.engine import Engine, Scheduler, check_at_least
 
 
 class LeastRecentlyUsed(Scheduler[Engine]):
-    """See the module.
+    """Scheduler by power of two choices; least recently used models make room.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class LeastRecentlyUsed(Scheduler[Engine]):
         self.unrouted: deque[int] = deque()
 
     def on_arrival(self, request: int) -> None:
-        """Route the request, or let it wait."""
+        """Route a request, or let it wait."""
         if self.unrouted or not self.route(request):
             self.unrouted.append(request)
 
@@ -59,12 +59,12 @@ class LeastRecentlyUsed(Scheduler[Engine]):
         self.serve(worker)
 
     def on_loaded(self, worker: int, model: int) -> None:
-        """Serve on."""
+        """Serve the queue of a worker that has loaded a model."""
         self.used[worker][model] = None
         self.serve(worker)
 
     def route(self, request: int) -> bool:
-        """Give a request to a worker with room."""
+        """Give a request to a worker with room; return False where none has."""
         workers, model = self.engine.workers, self.engine.requests.model[request]
         ongoing, most, status = self.ongoing, self.max_ongoing, workers.status
         room = [worker for worker in self.able[model]
@@ -81,7 +81,7 @@ class LeastRecentlyUsed(Scheduler[Engine]):
         return True
 
     def shorter_of_two(self, among: Sequence[int]) -> int:
-        """Of two workers drawn at random, the one with fewer requests."""
+        """Return, of two workers drawn at random, the one with fewer requests."""
         if len(among) == 1:
             return among[0]
         i = int(self.rng.random() * len(among))

@@ -159,13 +159,13 @@ class LoadsByPlan(Scheduler[Engine]):
         self.note_missing(self.cost_ms)
 
     def figures(self) -> dict[str, float]:
-        """The largest gap of a plan to the bound on all."""
+        """Return the largest gap between a plan and the bound on all plans."""
         return {"placement_gap": max(self.gaps)} if self.gaps else {}
 
     # What subclasses do.
 
     def requeue(self, model: int) -> None:
-        """The queue of a model has become shorter, by requests that were dropped."""
+        """Handle a queue that has become shorter by dropped requests; for subclasses."""
 
     def held_changed(self, worker: int, model: int) -> None:
         """A worker holds a model from now on, or no more."""
@@ -173,7 +173,7 @@ class LoadsByPlan(Scheduler[Engine]):
     # Rates and plans.
 
     def known(self, model: int) -> bool:
-        """Count an arrival; whether a worker holds the model."""
+        """Count an arrival; return whether a worker holds the model."""
         self.seen.append(model)
         if self.engine.now_ms >= self.look_ms:
             self.look()
@@ -206,7 +206,7 @@ class LoadsByPlan(Scheduler[Engine]):
             self.load_more()
 
     def count(self) -> FloatArray:
-        """Arrivals of this window, by model, (M,)."""
+        """Return the arrivals of this window, by model, (M,)."""
         return np.bincount(self.seen, minlength=len(self.rate)).astype(float)
 
     def set_shares(self) -> None:
@@ -242,13 +242,13 @@ class LoadsByPlan(Scheduler[Engine]):
         self.note_missing(work / np.maximum(copies, 1))
 
     def least_each(self) -> FloatArray:
-        """Time per request in the batches that two of fit into what a request may take, (M,)."""
+        """Return the least time per request in batches of which two fit into its time, (M,)."""
         least_ms = np.empty(len(self.slack_ms))
         least_each(self.batch_ms, self.batch_each_ms, self.slack_ms, least_ms)
         return least_ms
 
     def active(self) -> CopyProblem:
-        """The problem of the workers that are active now."""
+        """Return the problem of the workers that are active now."""
         active = [status == ACTIVE for status in self.engine.workers.status]
         return self.cluster if all(active) else self.cluster.of(np.array(active))
 
@@ -301,7 +301,7 @@ class LoadsByPlan(Scheduler[Engine]):
                    key=self.rate.__getitem__, default=-1)
 
     def spare(self, worker: int, model: int) -> bool:
-        """Whether a further copy would make requests late while it blocks, for no overload."""
+        """Return whether a further copy would make requests late while no holder is overloaded."""
         if not self.places.blocking[worker] or not self.holders[model]:
             return False
         held = self.held[worker]
@@ -348,7 +348,7 @@ class LoadsByPlan(Scheduler[Engine]):
                 at_work[worker, engine.requests.model[engine.members(batch)[0]]] = True
 
     def could_wait(self) -> list[int]:
-        """The cold models; requests for them that cannot be in time after a load are dropped."""
+        """Return the models that no worker holds or loads; drop requests too late for a load."""
         engine, models = self.engine, []
         for model in self.cold:
             if self.coming[model]:
@@ -378,7 +378,7 @@ class LoadsByPlan(Scheduler[Engine]):
         self.coming[model] += 1
 
     def loaded(self, worker: int, model: int) -> None:
-        """A load has ended; begin the next."""
+        """Record a load that has ended, and begin the next."""
         self.coming[model] -= 1
         self.cold.pop(model, None)
         self.note_held(worker, model)
@@ -437,7 +437,7 @@ def _batches(engine: Engine) -> tuple[FloatArray, FloatArray]:
 
 
 def _cluster(engine: Engine, load_weight: float) -> CopyProblem:
-    """What copies are chosen for, by worker."""
+    """Return the cluster that copies are chosen for."""
     workers, models = engine.workers, len(engine.site.models)
     runs = {kind: np.array([engine.times.runs(kind, model) for model in range(models)])
             for kind in sorted(set(workers.type))}

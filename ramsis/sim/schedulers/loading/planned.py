@@ -55,7 +55,7 @@ _NEW = 0.2  # weight of the last batch in the time per request
 
 
 class Planned(LoadsByPlan):
-    """See the module.
+    """Scheduler that starts batches as late as possible and loads models by a plan.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ class Planned(LoadsByPlan):
             self.load_planned(worker)
 
     def on_arrival(self, request: int) -> None:
-        """Queue it, and run it where a worker is free."""
+        """Queue a request, and run it where a worker is free."""
         model = self.model_of[request]
         queue = self.waiting[model]
         if not queue:
@@ -140,7 +140,7 @@ class Planned(LoadsByPlan):
         self.on_arrival(request)
 
     def on_end(self, worker: int, batch: int) -> None:
-        """The worker is free."""
+        """Serve with a worker that is free again."""
         if self.engine.workers.free_lanes[worker] == 1:
             self.free.append(worker)
         if self.cold:
@@ -150,14 +150,14 @@ class Planned(LoadsByPlan):
         self.serve(worker)
 
     def on_loaded(self, worker: int, model: int) -> None:
-        """Use the model, and load the next."""
+        """Use a model that has been loaded, and load the next."""
         self.loaded(worker, model)
         if self.engine.workers.free_lanes[worker] > 0 and worker not in self.free:
             self.free.append(worker)
         self.serve(worker)
 
     def on_scaled(self, worker: int) -> None:
-        """One more worker, that the next look plans with."""
+        """Add a worker that has started; the next look plans with it."""
         self.free.append(worker)
         self.plan_soon()
         self.load_more()
@@ -211,7 +211,7 @@ class Planned(LoadsByPlan):
             self.free.remove(worker)
 
     def give_up(self, worker: int, model: int) -> bool:
-        """Drop the oldest requests that keep batches too small for all that wait; whether any."""
+        """Drop the oldest requests that keep batches too small; return whether there are any."""
         queue, (took_ms, best) = self.waiting[model], self.times[worker]
         kind = self.heads.kind[model]
         due_ms = np.array([self.deadline_ms[request] for request in queue])
@@ -245,7 +245,7 @@ class Planned(LoadsByPlan):
         self.requeue(model)
 
     def requeue(self, model: int) -> None:
-        """The queue of a model has become shorter."""
+        """Update the figures of a queue that has become shorter."""
         queue = self.waiting[model]
         self.length[model] = len(queue)
         if queue:
@@ -270,7 +270,7 @@ class Planned(LoadsByPlan):
             self.settled = False
 
     def shortest(self, model: int) -> float:
-        """The shortest time of a batch of one on the model's holders, if any, or all workers."""
+        """Return the shortest time of a batch of one on the model's holders, or on all workers."""
         places = self.holders[model] or range(len(self.rows))
         return min((self.rows[worker][model][0] for worker in places), default=inf)
 

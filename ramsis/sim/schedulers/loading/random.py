@@ -21,7 +21,7 @@ from ramsis.sim.schedulers.loading.invoked import Invoked
 
 
 class RandomScheduler(Invoked):
-    """See the module.
+    """Scheduler that decides at random, as a baseline.
 
     Parameters
     ----------
