@@ -52,7 +52,7 @@ OVERLOAD_VIOLATION_RATE = 0.1
 
 @dataclass(frozen=True, eq=False)
 class WorkerAnalysis:
-    """A worker policy's stationary behaviour.
+    """Stationary behaviour of a worker policy.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class WorkerAnalysis:
     decisions : ndarray, shape (N+1, D+1)
         Share of the decisions taken in each state, adding up to 1; the last row is the full
         state, at bin 0.
-    requests : ndarray, shape (N+1, D+1)
+    queries : ndarray, shape (N+1, D+1)
         Share of the requests served in each state, adding up to 1.
     queries_per_decision : float
     structured : StructuredMDP or None

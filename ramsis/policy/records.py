@@ -317,7 +317,7 @@ class Simulated(WrittenRecord):
     violation_half_width: NonNegative
     effective_accuracy: Fraction
     effective_half_width: NonNegative
-    # requests, runs, seed: requests in all, on average; runs, each with a seed of its own, and the
+    # queries, runs, seed: requests in all, on average; runs, each with a seed of its own, and the
     # first of these
     queries: Annotated[int, Whole(1, _MOST_QUERIES)]
     runs: Annotated[int, Whole(2, _MOST_RUNS)]

@@ -261,7 +261,7 @@ class _Infer:
                              self._limits)
 
     async def _parsed_in_turn(self, headers: dict[bytes, str], body: bytes) -> InferRequest:
-        """Parse large requests in half of the time; small ones have at least the other half."""
+        """Parse a large request in its turn; large ones take at most half of the time together."""
         if self._waiting_bytes + len(body) > self._max_waiting_bytes:
             raise OverloadedError("too many large requests at once")
         self._waiting_bytes += len(body)

@@ -16,11 +16,11 @@ Rows = Mapping[str, NDArray[Any]]
 
 
 class OverloadedError(RamsisError):
-    """A query cannot be answered in time, or there is no room for it."""
+    """Error of a query that cannot be answered in time, or for which there is no room."""
 
 
 class FailedError(RamsisError):
-    """A model or a worker failed."""
+    """Error of a query whose model or worker failed."""
 
 
 class Served(NamedTuple):

@@ -368,7 +368,7 @@ class Connection(HttpToolsProtocol):
         self._settle()
 
     def _parse(self, data: bytes) -> None:
-        """Parse, and count the bytes that are not of a body."""
+        """Parse bytes, and count those that are not of a body."""
         self._counted = self._body
         self._beside = self._seen = self._beside + len(data)
         self._feed(data)

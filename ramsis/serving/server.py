@@ -211,7 +211,15 @@ class Server:
         return max(self.policies.slo_classes)
 
     async def infer(self, request: InferRequest, arrival_ms: float) -> Answer:
-        """Answer a call; when this is cancelled, its waiting queries are dropped."""
+        """Answer a call; when this is cancelled, its waiting queries are dropped.
+
+        Raises
+        ------
+        OverloadedError
+            It cannot be answered in time, or there is no room for it.
+        FailedError
+            A model or worker failed.
+        """
         done: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
         def tell(result: Answer | RamsisError) -> None:
@@ -243,6 +251,11 @@ class Server:
             Called once, perhaps at once: with the answer; with an :class:`OverloadedError` where
             it cannot be given in time; or with a :class:`FailedError` where a model or worker
             failed. It must not raise.
+
+        Raises
+        ------
+        OverloadedError
+            The server is not ready, or there is no room for the call. ``tell`` is not called then.
         """
         self._hear()
         slots = self.pool.slots
@@ -325,7 +338,7 @@ class Server:
 
     @property
     def expected(self) -> Expected:
-        """Return the assumptions of the policies of the present level."""
+        """Assumptions of the policies of the present level."""
         present = self.front.dispatcher.level
         key = present.load_qps, present.slowness, present.arrivals
         if self._expected is None or self._expected[0] != key:

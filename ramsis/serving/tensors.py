@@ -30,12 +30,12 @@ class TensorSpec(NamedTuple):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """NumPy's type."""
+        """NumPy data type."""
         return DATATYPES[self.datatype]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of a query."""
+        """Bytes that the tensor takes for one query."""
         return self.dtype.itemsize * prod(self.shape)
 
     def metadata(self) -> dict[str, object]:

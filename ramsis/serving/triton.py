@@ -102,7 +102,7 @@ class _Sends:
         return gone
 
     def stop(self) -> None:
-        """Return when all is sent."""
+        """Send what is left, and end the threads."""
         self._hand_over()
         for _ in self._threads:
             self._queue.put(None)

@@ -26,7 +26,7 @@ class TimeSeries:
 
     start_ms: FloatArray  # when each bin begins
     bin_ms: float  # length of a bin; the last may be cut by the end
-    # requests, in_time: of the requests that arrived in a bin
+    # queries, in_time: of the requests that arrived in a bin
     queries: IntArray
     in_time: IntArray
     # load_qps, accuracy, violation_rate, effective_accuracy: naN where there are no requests (in

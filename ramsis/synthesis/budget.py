@@ -65,7 +65,7 @@ _FAR = 4.0  # times the budget: more than that is seen in a few runs
 
 @dataclass(frozen=True)
 class _Tried:
-    """A policy, the price that it is optimal at, and how it does."""
+    """Policy, the price that it is optimal at, and its figures in simulation."""
 
     policy: Policy
     price: float
@@ -73,7 +73,7 @@ class _Tried:
 
 
 class _Search:
-    """Tries policies against a budget, and keeps the best one within it."""
+    """Search for the best policy within a budget of violations."""
 
     def __init__(self, make: Callable[[float], Policy], budget: float,
                  own_arrivals: str | None, confidence: float) -> None:
@@ -84,11 +84,11 @@ class _Search:
         self.closest: _Tried | None = None
 
     def at(self, price: float) -> _Tried:
-        """The optimal policy at a price."""
+        """Simulate the optimal policy at a price."""
         return self.tried(self.make(price), price)
 
     def tried(self, policy: Policy, price: float) -> _Tried:
-        """A policy, simulated."""
+        """Simulate a policy; keep it if it is within the budget or the closest so far."""
         found = simulated(policy, queries=self.queries, runs=RUNS, seed=SEED,
                           hopeless=_FAR * self.budget, own_arrivals=self.own_arrivals)
         one = _Tried(policy, price, found)
@@ -99,7 +99,7 @@ class _Search:
         return one
 
     def fits(self, one: _Tried) -> bool:
-        """Whether it is within the budget."""
+        """Return whether a policy is within the budget."""
         return self.upper(one) <= self.budget
 
     def upper(self, one: _Tried) -> float:
@@ -122,7 +122,7 @@ def policy_within(
     make: Callable[[float], Policy], max_violation: float, *, own_arrivals: str | None = None,
     confidence: float = CONFIDENCE,
 ) -> Policy:
-    """The most accurate policy whose violation rate stays within a budget.
+    """Return the most accurate policy whose violation rate stays within a budget.
 
     Parameters
     ----------
@@ -153,7 +153,7 @@ def policy_within(
 
 
 def _check_samples(search: _Search, first: Policy) -> None:
-    """Refuse a budget that the samples could not support if not one of them were late."""
+    """Refuse a budget that the samples could not support even if none of them were late."""
     policy, least = first, 1.0
     for price in (0.0, HIGHEST_PRICE):
         policy = first if price == 0.0 else search.make(price)
@@ -170,7 +170,7 @@ def _check_samples(search: _Search, first: Policy) -> None:
 
 
 def _more_samples(search: _Search, policy: Policy, rate: float) -> float | None:
-    """How many times the samples keep a rate's upper end within the budget; None if none do."""
+    """Return how many times the samples keep a rate's upper end within the budget, or None."""
     assert policy.expectations.interval is not None
     evidence = Evidence.behind(policy.expectations.interval)
 
@@ -186,7 +186,10 @@ def _more_samples(search: _Search, policy: Policy, rate: float) -> float | None:
 def _too_few_samples(
     search: _Search, policy: Policy, times: float, least: float
 ) -> InfeasibleError:
-    """The error; ``least`` is the lowest upper end of all that was tried."""
+    """Return the error of too few samples, which names how many are needed.
+
+    ``least`` is the lowest upper end of all that was tried.
+    """
     known = policy.samples
     fewest = int(known[known > 0].min())
     wanted = math.ceil(times * fewest)
@@ -198,13 +201,13 @@ def _too_few_samples(
 
 
 def _rounded_up(rate: float) -> str:
-    """A rate to two digits, no less than it is."""
+    """Format a rate with two digits, at least 2 % above it."""
     digits = 10.0 ** (math.floor(math.log10(rate)) - 1)
     return f"{math.ceil(1.02 * rate / digits) * digits:.2g}"
 
 
 def _bracket(search: _Search, free: _Tried) -> tuple[_Tried, _Tried]:
-    """Policies beyond and within the budget, at neighbouring prices of a coarse grid."""
+    """Find policies beyond and within the budget at neighbouring prices of a coarse grid."""
     beyond, price = free, 0.25
     while price <= HIGHEST_PRICE:
         one = search.at(price)
@@ -222,14 +225,14 @@ def _bracket(search: _Search, free: _Tried) -> tuple[_Tried, _Tried]:
 
 
 def _none_within(search: _Search, policy: Policy, least: float) -> InfeasibleError:
-    """The error; ``least`` is the lowest upper end of all that was tried."""
+    """Return the error of a budget; ``least`` is the lowest upper end of all that was tried."""
     return InfeasibleError("no policy keeps the violation rate within the budget",
                            where=f"max_violation at {policy.load_qps:g} QPS", value=search.budget,
                            allowed=f"at least {_rounded_up(least)}")
 
 
 def _climb(search: _Search, one: _Tried) -> None:
-    """Try higher prices as long as the policy may be more accurate, by the interval."""
+    """Try higher prices while the policy may be more accurate, by the interval."""
     best, price = one.found, 4.0 * one.price
     while price <= HIGHEST_PRICE:
         dearer = search.at(price).found
@@ -251,7 +254,7 @@ def _narrowed(search: _Search, beyond: _Tried, within: _Tried) -> tuple[_Tried, 
 
 
 def _improve(search: _Search, beyond: _Tried, within: _Tried) -> None:
-    """Try the tables between two policies, by the number of states that do as the one beyond."""
+    """Try tables between two policies, by the number of states that follow the one beyond."""
     price, policy = within.price, within.policy
     if not _mixable(policy, beyond.policy):
         return
@@ -277,7 +280,7 @@ def _improve(search: _Search, beyond: _Tried, within: _Tried) -> None:
 
 
 def _mixable(one: Policy, other: Policy) -> bool:
-    """Whether two tables tell the same states apart, and were planned with the same times."""
+    """Return whether two tables distinguish the same states and were planned for equal times."""
     return (one.planned_factor == other.planned_factor
             and np.array_equal(one.slack_ms, other.slack_ms)
             and np.array_equal(one.queue_levels, other.queue_levels))
@@ -292,7 +295,7 @@ def _slope(beyond: Simulated, within: Simulated) -> float:
 
 
 def _stated(search: _Search) -> Policy:
-    """The most accurate policy within the budget, promising what another simulation has.
+    """Return the most accurate policy within the budget, its promise from another simulation.
 
     A policy that was chosen at the edge of the budget may be beyond it there; then the next one
     is taken, and after these the optimal policies at higher prices.
@@ -317,7 +320,7 @@ def _stated(search: _Search) -> Policy:
 
 
 def _by_accuracy(search: _Search) -> Iterator[_Tried]:
-    """Return policies within the budget, most accurate first, then those at higher prices."""
+    """Yield policies within the budget, most accurate first, then those at higher prices."""
     found = sorted(search.fitting, key=lambda one: -one.found.effective_accuracy)
     yield from found
     price = max(0.25, 4.0 * max(one.price for one in found))

@@ -78,13 +78,16 @@ def counts_of(result: SimulationResult) -> tuple[int, ...]:
 def bound_on_arrivals(
     fleets: Fleets, duration_ms: float, counts: Sequence[int], violation_price: float = 0.0
 ) -> float | None:
-    """What no scheduler can beat on arrivals, as of :func:`ramsis.bounds.realised_bound`."""
+    """Return the bound for all schedulers on drawn arrivals, by their numbers in each run.
+
+    None without requests; see :func:`ramsis.bounds.realised_bound`.
+    """
     return realised_bound(**_served(fleets), duration_ms=duration_ms, counts=counts,
                           violation_price=violation_price)
 
 
 def _served(fleets: Fleets) -> dict[str, Any]:
-    """What serves, as bounds take it."""
+    """Return the arguments of bounds that describe the fleets."""
     return {"times": [fleet.service_times for fleet in fleets.fleets], "slo_ms": fleets.classes,
             "workers": [fleet.workers for fleet in fleets.fleets],
             "max_batch": fleets.fleets[0].max_batch}

@@ -65,7 +65,7 @@ def best_division(
 
 
 def _moved(division: Division, step: int) -> Iterator[Division]:
-    """The divisions one exchange away."""
+    """Yield the divisions that move ``step`` units from one part to another."""
     for r, row in enumerate(division):
         for a, b in permutations(range(len(row)), 2):
             if row[a] >= step:
@@ -76,7 +76,7 @@ def _moved(division: Division, step: int) -> Iterator[Division]:
 
 
 def rounded(weights: Sequence[float], whole: int, least: int = 0) -> tuple[int, ...]:
-    """Whole numbers near the shares of some weights that sum to ``whole``, none below ``least``.
+    """Return whole numbers near the shares of weights; they sum to ``whole``, each >= ``least``.
 
     >>> rounded([0.5, 0.3, 0.2], 7)
     (4, 2, 1)

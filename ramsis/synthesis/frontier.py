@@ -33,19 +33,19 @@ _WORTH = 1e-5
 
 @dataclass(frozen=True)
 class Corner:
-    """A policy that is optimal at a price."""
+    """Policy that is optimal at a price, a corner of the frontier."""
 
     price: float  # at which it was found; it is optimal at others too
     policy: Policy
 
     @property
     def violation_rate(self) -> float:
-        """V, by the model."""
+        """Violation rate of the policy by the model."""
         return self.policy.expectations.violation_rate
 
     @property
     def effective_accuracy(self) -> float:
-        """E, by the model."""
+        """Effective accuracy of the policy by the model."""
         return self.policy.expectations.effective_accuracy
 
 
@@ -63,7 +63,7 @@ def trace_frontier(
     profile: ProfileSet, load_qps: float, settings: SynthesisSettings, *,
     points: int = 20,
 ) -> Frontier:
-    """The frontier for one load; ``settings`` may have any price, and headroom has no part in it.
+    """Trace the frontier for one load; price and headroom of ``settings`` do not count.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ def _slope(few: Corner, many: Corner) -> float:
 
 
 def _above(corner: Corner, few: Corner, many: Corner) -> float:
-    """How far a corner lies above an edge, measured at its violation rate."""
+    """Return how far a corner lies above an edge, at its violation rate."""
     along = corner.violation_rate - few.violation_rate
     inside = few.violation_rate < corner.violation_rate < many.violation_rate
     if not inside:
@@ -121,7 +121,7 @@ def _above(corner: Corner, few: Corner, many: Corner) -> float:
 def _hidden(
     corners: Sequence[Corner], done: set[tuple[float, float]]
 ) -> list[tuple[float, int]]:
-    """What each edge can hide, and its index."""
+    """Return for each edge how much accuracy it may hide, and its index."""
     found = []
     for k, (few, many) in enumerate(pairwise(corners)):
         proved = (few.price, many.price) in done
@@ -130,7 +130,7 @@ def _hidden(
 
 
 def _triangle(few: Corner, many: Corner) -> float:
-    """Height, over an edge, of the triangle that it makes with the lines of its ends' prices."""
+    """Return the height of the triangle of an edge and the lines at its ends' prices."""
     slope = _slope(few, many)
     left, right = few.price - slope, slope - many.price
     if left <= 0 or right <= 0:

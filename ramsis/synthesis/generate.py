@@ -22,7 +22,7 @@ from ramsis.synthesis.settings import SynthesisSettings, with_settings
 def generate_policy(
     profile: ProfileSet, load_qps: float, settings: SynthesisSettings
 ) -> Policy:
-    """The best policy for one load, with its promise and certificate.
+    """Generate the best policy for one load, with its promise and certificate.
 
     Raises
     ------
@@ -39,7 +39,7 @@ def generate_policy(
 def modelled_policy(
     profile: ProfileSet, load_qps: float, settings: SynthesisSettings
 ) -> Policy:
-    """As :func:`generate_policy`, with the promise of the model, which is not measured.
+    """Generate a policy with the promise of the model, which is not measured.
 
     The rates of policies for several prices then stand on one concave curve. Where the model
     does not know the arrival process they are those of the short replays that chose the planned
@@ -52,7 +52,7 @@ def modelled_policy(
 def prepared(
     profile: ProfileSet, load_qps: float, settings: SynthesisSettings
 ) -> Callable[[], Policy]:
-    """The synthesis for one load, its input checked; call it for the policy."""
+    """Check the input for one load, and return a function that generates the policy."""
     if settings.max_violation is not None:
         prepared(profile, load_qps, priced(settings, 1.0))
         return partial(_within_budget, profile, load_qps, settings)
@@ -70,7 +70,7 @@ def prepared(
 def _modelled(
     profile: ProfileSet, load_qps: float, settings: SynthesisSettings
 ) -> Callable[[Replays], Policy]:
-    """The synthesis of the best table, its input checked; what it promises is not measured yet."""
+    """Check the input, and return a function that generates the policy without measuring it."""
     recipe = RECIPES[settings.dispatch]
     if not recipe.knows(settings):
         check_measurable(settings, load_qps)
@@ -81,7 +81,7 @@ def _modelled(
 
 
 def _at_confidence(policy: Policy, confidence: float) -> Policy:
-    """A policy whose interval is at a confidence."""
+    """Return a policy with its interval at a confidence."""
     known = policy.expectations.interval
     if known is None or known.confidence == confidence:
         return policy
@@ -92,7 +92,7 @@ def _at_confidence(policy: Policy, confidence: float) -> Policy:
 def priced(
     settings: SynthesisSettings, price: float
 ) -> SynthesisSettings:
-    """The settings with a price instead of a budget of violations."""
+    """Return settings with a price instead of a budget of violations."""
     return replace(settings, violation_price=price, max_violation=None)
 
 

@@ -25,7 +25,9 @@ def adaptive_levels(
     highest_qps: float,
     max_step: float,
 ) -> tuple[float, ...]:
-    """The fewest loads from ``lowest_qps`` to ``highest_qps``, both included.
+    """Choose the fewest loads from ``lowest_qps`` to ``highest_qps``, both included.
+
+    The accuracies of neighbours differ by at most ``max_step``, where the lattice allows it.
 
     Loads in between are ``lowest_qps`` plus multiples of a power of ten, the largest one that is
     at most a thousandth of the range.
@@ -57,7 +59,7 @@ def adaptive_levels(
 
 
 def _lattice(lowest_qps: float, highest_qps: float) -> list[float]:
-    """The loads to choose from: round differences, without the errors of binary fractions."""
+    """Return the loads to choose from, at round differences, free of binary rounding."""
     low, high = Decimal(repr(float(lowest_qps))), Decimal(repr(float(highest_qps)))
     if not 0 < low < high:
         raise InvalidValueError(
@@ -69,7 +71,7 @@ def _lattice(lowest_qps: float, highest_qps: float) -> list[float]:
 
 
 def _farthest(within: Callable[[int], bool], here: int, last: int) -> int:
-    """The farthest place up to ``last`` that is within, where all up to it are."""
+    """Return by bisection the farthest place up to ``last`` that is within the step."""
     if within(last):
         return last
     while last - here > 1:

@@ -97,5 +97,5 @@ def check_limits(given: Mapping[str, Any]) -> None:
 
 
 def _word(value: object) -> str:
-    """A value without its parameters."""
+    """Return the text of a value without its parameters."""
     return str(value).partition(":")[0]

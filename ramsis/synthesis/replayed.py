@@ -80,7 +80,7 @@ def replayed(
     ----------
     own_arrivals : str, optional
         ``package.module:name`` of an arrival process of one's own.
-    requests, runs : int
+    queries, runs : int
         To begin with; 200,000 requests by default, half as many of one worker with fixed times.
     replays : Replays, optional
         Replays that its headroom was chosen by; one of these may be at longer service times.
@@ -124,7 +124,7 @@ def replayed(
 
 
 def as_stated_by(policy: Policy, figures: Mapping[str, float], found: Replay) -> Policy:
-    """The policy with the figures of a replay."""
+    """Return the policy with the figures of a replay as its promise."""
     expectations = as_measured(policy.expectations, figures, policy.load_qps, found)
     return replace(policy, expectations=expectations,
                    replay=replace(found, violation_rate=expectations.violation_rate))
@@ -144,7 +144,7 @@ def _agree(
 
 
 def _too_wide(figures: Mapping[str, float], half_widths: Mapping[str, float]) -> float:
-    """Times as many requests that would be enough for every figure; at most 1 if these are.
+    """Return the factor on the requests that is enough for every figure; at most 1 if these are.
 
     A figure is known well enough where half of its interval is within the number, or the share of
     the figure, that is allowed.
@@ -157,6 +157,6 @@ def _too_wide(figures: Mapping[str, float], half_widths: Mapping[str, float]) ->
 
 
 def first_seed(policy: Policy) -> int:
-    """The first seed of a policy's promise."""
+    """Return the first seed of a policy's promise, which follows from its content."""
     content = policy.codes.tobytes() + repr((policy.load_qps, policy.slo_ms)).encode()
     return _SEEDS + zlib.crc32(content) % (_SEEDS - 1000)

@@ -48,7 +48,7 @@ _WINDOW_S = WINDOW_MS / 1000.0
 
 
 class Ready(NamedTuple):
-    """A scheduler that can be simulated; its policies, where these were made."""
+    """Scheduler that can be simulated, with its policies where these were made."""
 
     spec: FleetScheduler
     policies: Policies | None
@@ -165,7 +165,7 @@ class ComparedScheduler:
 
 
 def settings_document(settings: SynthesisSettings) -> dict[str, Any]:
-    """All that a policy depends on but its load and the models, the same for 100 and 100.0 ms.
+    """Return all that a policy depends on but its load and models; equal for 100 and 100.0 ms.
 
     Plain JSON values, as a file gives them back.
     """
@@ -174,7 +174,7 @@ def settings_document(settings: SynthesisSettings) -> dict[str, Any]:
 
 
 def scheduler_document(spec: FleetScheduler) -> dict[str, Any]:
-    """Name and parameters of a scheduler, without where it keeps its files."""
+    """Return name and parameters of a scheduler, without where it keeps its files."""
     if isinstance(spec, SchedulerSpec):
         return spec.document()
     parameters = asdict(spec)  # type: ignore[call-overload]

@@ -18,7 +18,7 @@ _NANO = 6
 
 
 def latency_table(profile: ProfileSet, settings: SynthesisSettings) -> LatencyTable:
-    """The latencies of batches 1 … N+1: of a statistic and pruned, or the means of drawn times."""
+    """Return the latencies of batches 1 … N+1: a statistic, pruned, or means of drawn times."""
     return service_times(profile, settings)[0]
 
 
@@ -54,7 +54,7 @@ def service_times(
 
 
 def as_stated(times_ms: FloatArray, overhead_ms: float) -> FloatArray:
-    """Times with an overhead in them, as they are read back from a file that states both."""
+    """Return times with an overhead in them, rounded as read back from a file of both."""
     return without_overhead(times_ms, overhead_ms) + overhead_ms if overhead_ms else times_ms
 
 
@@ -64,13 +64,13 @@ def without_overhead(times_ms: FloatArray, overhead_ms: float) -> FloatArray:
 
 
 def sizes_stated(run_as: IntArray) -> tuple[int, ...] | None:
-    """Batch sizes to run as a file states them; None where every batch is run as it is."""
+    """Return batch sizes to run as a file states them; None where none is padded."""
     padded = (run_as > 1 + np.arange(len(run_as))).any()
     return tuple(run_as.tolist()) if padded else None
 
 
 def bounded_by(problem: WorkerProblem) -> ServiceTimes:
-    """The service times of a problem as the fluid bound takes them."""
+    """Return the service times of a problem as the fluid bound takes them."""
     table, batches = problem.latency, problem.max_queue
     if problem.quantiles_ms is None:
         return ServiceTimes.of_table(table)

@@ -32,7 +32,7 @@ _HARDLY_ANY_IN_TIME = 0.999  # violation rate above which the accuracy of the re
 
 
 class Point(NamedTuple):
-    """What a level is made for: a load, and settings with the slowness."""
+    """Load and settings, with the slowness, that a level is made for."""
 
     load_qps: float
     settings: SynthesisSettings
@@ -121,7 +121,7 @@ def generate_set(
 def made_level(
     cluster: Cluster, load_qps: float, settings: SynthesisSettings
 ) -> Level[Policy]:
-    """The level for a load, as :func:`generate_set` writes it.
+    """Generate the level for a load, as :func:`generate_set` writes it.
 
     Raises
     ------
@@ -136,7 +136,7 @@ def _written(
     problem: ClusterProblem, made: Iterable[Level[Policy]], folder: Path,
     on_level: Callable[[Level[Policy]], object] | None,
 ) -> PolicySet[Policy]:
-    """Add each level to the set of a folder as it is made."""
+    """Add each level to the set of a folder as it is made; return these levels."""
     flat = problem.one_station
     if not flat:  # then where files stand depends on all levels
         made = list(made)
@@ -159,7 +159,7 @@ def choose_loads(
     settings: SynthesisSettings,
     max_accuracy_step: float,
 ) -> tuple[float, ...]:
-    """The fewest load levels whose expected accuracies differ by at most a step.
+    """Choose the fewest load levels whose expected accuracies differ by at most a step.
 
     See :func:`ramsis.synthesis.levels.adaptive_levels`; policies are made for each load tried.
     It is the accuracy of the requests in time, so overload, where the fastest model does all

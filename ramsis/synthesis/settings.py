@@ -147,12 +147,12 @@ class SynthesisSettings:
 
     @property
     def rule(self) -> DispatchRule:
-        """How requests reach the workers."""
+        """Dispatch rule: how requests reach the workers."""
         return DISPATCHES[self.dispatch]
 
     @property
     def largest_batch(self) -> int:
-        """The largest batch that a policy may run."""
+        """Largest batch that a policy may run."""
         return self.max_queue + 1 if self.rule.own_queues else self.max_queue
 
     def with_one_queue(self) -> SynthesisSettings:
@@ -178,11 +178,11 @@ class SynthesisSettings:
         return profile.slower(self.slowness).with_overhead(self.overhead_ms)
 
     def chosen_service(self, *profiles: ProfileSet) -> str:
-        """The service times for workers with some profiles."""
+        """Return the kind of service times for workers with some profiles."""
         return default_service(*profiles) if self.service is None else self.service
 
     def as_dict(self) -> Mapping[str, Any]:
-        """What the policies of one set share, as plain JSON values; the arrivals are not.
+        """Return what the policies of one set share, as plain JSON values; not the arrivals.
 
         It is the same for 100 and 100.0 ms. A set holds policies for several arrival processes.
         """
@@ -206,7 +206,7 @@ class SynthesisSettings:
 
 
 def defaults_of(dispatch: str, objective: str | None) -> Mapping[str, Any]:
-    """The values of settings that are not given, with a dispatch rule and an objective.
+    """Return the defaults of all settings with a dispatch rule and an objective.
 
     None stands where the profile decides.
     """
@@ -238,11 +238,11 @@ def as_in_the_paper(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def inputs_of(profile: ProfileSet, settings: SynthesisSettings) -> Inputs:
-    """The record of a profile and settings."""
+    """Return the record of a profile and settings in a policy file."""
     return with_settings(Inputs(profile.fingerprint, profile.name, ""), settings)
 
 
 def with_settings(inputs: Inputs, settings: SynthesisSettings) -> Inputs:
-    """The record of the same profile with other settings."""
+    """Return the record of the same profile with other settings."""
     options = json.loads(json.dumps(settings.as_dict()))  # plain values, as files have them
     return Inputs(inputs.profile, inputs.profile_name, fingerprint(options), options)

@@ -90,7 +90,7 @@ def simulated(
 
     Parameters
     ----------
-    requests : int
+    queries : int
         In all runs together, on average.
     runs : int
         >= 2, with the seeds ``seed``, ``seed`` + 1, ….
@@ -210,7 +210,7 @@ def _start_effect(
 
 
 def _unstable_limit(policy: Policy) -> dict[str, float] | None:
-    """The figures that a queue longer than the table tends to; None where it does not grow."""
+    """Return the limits of figures where queues grow for ever; None where they do not."""
     if policy.late == LateRule.DROP.value or policy.longer_queue < 0:
         return None
     model, batch = policy.actions[policy.longer_queue].tolist()
@@ -228,7 +228,10 @@ def _unstable_limit(policy: Policy) -> dict[str, float] | None:
 
 
 def one_worker(policy: Policy) -> Policy | None:
-    """One of a policy's workers with its share of the arrivals; None where it tells nothing."""
+    """Return a policy of one of the workers with its share of the arrivals.
+
+    None where it would not tell the figures of all: only Poisson arrivals in turn are alike.
+    """
     routed = policy.rule.own_queues and policy.rule.in_turn
     alike = routed and policy.arrivals["process"] == "poisson"
     if not alike or not 1 < policy.workers <= _MOST_OF_ONE:
@@ -238,7 +241,7 @@ def one_worker(policy: Policy) -> Policy | None:
 
 
 def bursty_queries(policy: Policy, runs: int) -> int:
-    """Requests of all runs with which each lasts for 20 bursts, or for the whole of a trace.
+    """Return the requests of all runs with which each lasts for 20 bursts or a whole trace.
 
     0 for arrivals without memory, and at most 1e7.
     """
@@ -270,7 +273,7 @@ def _windows(
     slower: float = 1.0, drawn: Drawn | None = None,
     *, warm_up_slos: float = SETTLES, full: Iterable[bool] = repeat(False),
 ) -> Iterator[tuple[Run, float, float]]:
-    """Runs, and since when and until when each is in its steady state."""
+    """Yield runs, and since when and until when each is in its steady state."""
     fleet, plan = prepared_policy(policy, slower)
     if plan.compiled is None:
         raise InvalidValueError("no compiled simulation", where="dispatch", value=policy.dispatch,
@@ -307,7 +310,7 @@ def _requests(
 
 
 def _at_load(excess: FloatArray, values: FloatArray) -> Estimate:
-    """A figure at the stated load, from runs whose own loads differ from it by some per mille.
+    """Estimate a figure at the stated load from runs whose loads differ from it slightly.
 
     Near the capacity that difference is most of what runs differ by. So the figure is taken from
     a straight line through the runs, at an excess load of 0: the arrivals are a control variate
@@ -334,7 +337,10 @@ def _at_load(excess: FloatArray, values: FloatArray) -> Estimate:
 
 
 def _rates(violations: Estimate, effective: Estimate, independent: float) -> dict[str, Any]:
-    """Rates with halves of their intervals, of so many independent events, as of Simulated."""
+    """Return the fields of Simulated: rates with halves of their intervals.
+
+    An interval is no narrower than the rule of three for ``independent`` events.
+    """
     least = min(_RULE_OF_THREE / independent, 1.0)
     return {"violation_rate": violations.mean,
             "violation_half_width": max(violations.half_width or 0.0, least),
@@ -343,7 +349,7 @@ def _rates(violations: Estimate, effective: Estimate, independent: float) -> dic
 
 
 def prepared_policy(policy: Policy, slower: float = 1.0) -> tuple[Fleet, Plan]:
-    """The workers that a policy's file describes, and the policy ready to be replayed on them.
+    """Return the workers that a policy's file describes, and the policy ready to be replayed.
 
     Parameters
     ----------

@@ -47,7 +47,7 @@ _LOAD_STEPS_WITH_CLASSES = (32, 16, 8)  # each valuation divides the workers, to
 
 
 class ClusterProblem:
-    """A cluster to make policies for, checked; :meth:`level` makes them for a load.
+    """Cluster to make policies for, checked; :meth:`level` makes them for a load.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class ClusterProblem:
 
     @cached_property
     def kinds(self) -> tuple[LikeWorkers, ...]:
-        """Return the worker types, with types of equal service times merged."""
+        """Worker types, with types of equal service times merged."""
         settings = self.settings
         types = [replace(one, profile=settings.profile_for(one.profile))
                  for one in self.cluster.worker_types]
@@ -95,12 +95,12 @@ class ClusterProblem:
             for members in [[i for i, own in enumerate(alike) if own == kind]])
 
     def bound(self, load_qps: float) -> FluidBound:
-        """What no scheduler can beat, with a row for each kind of workers."""
+        """Return the fluid bound for all schedulers, with a row for each kind of workers."""
         return fluid_bound([kind.times for kind in self.kinds], slo_ms=self.classes,
                            workers=[kind.workers for kind in self.kinds], load_qps=load_qps)
 
     def prepared(self, load_qps: float) -> Callable[[], Level[Policy]]:
-        """The synthesis for a load, its input checked; call it for the best policies found."""
+        """Check the input for a load, and return a function that makes its level."""
         if not self.one_station:
             return partial(self._divided, load_qps)
         types = self.cluster.worker_types
@@ -108,7 +108,7 @@ class ClusterProblem:
         return lambda: level_of(make(), tuple(one.name for one in types))
 
     def level(self, load_qps: float) -> Level[Policy]:
-        """The best policies found for a load."""
+        """Make the level of a load, with the best policies found."""
         return self.prepared(load_qps)()
 
     def inputs(self, station: Station[Policy]) -> Inputs:
@@ -121,7 +121,7 @@ class ClusterProblem:
 
     @cached_property
     def _profiles(self) -> dict[str, Inputs]:
-        """The record of each type's profile, with these settings."""
+        """Record of each type's profile, with these settings."""
         return {one.name: inputs_of(one.profile, self.settings)
                 for one in self.cluster.worker_types}
 
@@ -129,7 +129,7 @@ class ClusterProblem:
         return TypeLoads(self.kinds, self.classes, self.settings, load_qps)
 
     def _divided(self, load_qps: float) -> Level[Policy]:
-        """The stations between which the load is divided."""
+        """Make the level of a load that is divided among stations."""
         bound, types = self.bound(load_qps), self._loads(load_qps)
         steps = _LOAD_STEPS if len(self.classes) == 1 else _LOAD_STEPS_WITH_CLASSES
 
@@ -163,7 +163,7 @@ class ClusterProblem:
             _expected(stations, load_qps, bound, shared, apart), self.settings.slowness)
 
     def _starts(self, bound: FluidBound) -> list[Division]:
-        """Divisions of the classes' loads between types to start from."""
+        """Return divisions of the classes' loads between types to start the search from."""
         able = np.array([[float(kind.times.quantiles_ms[:, :, 0].min()) <= one.slo_ms
                           for one in self.classes] for kind in self.kinds])
         speed = np.array([kind.workers / float(kind.times.quantiles_ms[:, 0, 0].min())
@@ -180,7 +180,7 @@ class ClusterProblem:
 
 
 def set_header(cluster: Cluster) -> tuple[dict[str, int], dict[float, float]]:
-    """Workers by type, and shares of the requests by SLO."""
+    """Return the header of a set: workers by type, and shares of the requests by SLO."""
     return ({one.name: int(one.count or 0) for one in cluster.worker_types},
             {float(one.slo_ms): one.share for one in cluster.classes})
 
@@ -188,7 +188,7 @@ def set_header(cluster: Cluster) -> tuple[dict[str, int], dict[float, float]]:
 def _loads(
     division: Division, classes: Sequence[SloClass]
 ) -> list[tuple[int, tuple[float, ...]]]:
-    """Types that get any load, and their loads by class as shares of all requests."""
+    """Return the types that get any load, with their loads by class as shares of all requests."""
     loads = [tuple(one.share * (row[t] / UNITS)
                    for one, row in zip(classes, division, strict=True))
              for t in range(len(division[0]))]
@@ -199,7 +199,7 @@ def _expected(
     stations: Sequence[Station[Policy]], load_qps: float, bound: FluidBound,
     shared: Rates | None, apart: Rates | None,
 ) -> dict[str, Any]:
-    """The promise of a level under the manifest's names.
+    """Return the promise of a level under the manifest's names.
 
     ``shared`` and ``apart`` are what classes get in simulation from common workers and from
     workers of their own.
@@ -221,7 +221,7 @@ def _expected(
 def _with_shares(
     station: Station[Policy], classes: Sequence[SloClass]
 ) -> Station[Policy]:
-    """The station with shares of each class in place of shares of all requests."""
+    """Return a station with shares of each class in place of shares of all requests."""
     whole = {one.slo_ms: one.share for one in classes}
     return station._replace(share={slo: load / whole[slo]
                                    for slo, load in station.share.items()})

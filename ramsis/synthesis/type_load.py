@@ -52,14 +52,14 @@ class LikeWorkers:
 
 @dataclass(frozen=True, eq=False)
 class Ways:
-    """The two ways to serve some loads by one type, each some stations or None."""
+    """Two ways to serve some loads by one type, as stations; None where one is impossible."""
 
     shared: Stations | None
     apart: Stations | None
 
 
 class TypeLoads:
-    """Stations for any loads of the kinds of workers, each made once.
+    """Cache of the stations of each kind of workers for any loads.
 
     Parameters
     ----------
@@ -85,19 +85,19 @@ class TypeLoads:
             policy, queries=QUERIES, runs=RUNS, seed=SEED))
 
     def arrivals_at(self, share: float) -> str:
-        """What arrives where each request comes with a probability; as settings name it."""
+        """Return the arrival process of a random ``share`` of the requests, named for settings."""
         arrivals = Arrivals.parse(self.settings.arrivals)
         process = split(arrivals(self.load_qps), share=share).process
         return format_process(process) if isinstance(process, ShippedProcess) else arrivals.text
 
     def worth(self, t: int, loads: Loads) -> float:
-        """Load × promise of the way that promises more, in accuracy per second."""
+        """Return load × promise of the way that promises more, in accuracy per second."""
         if self.at_most(t, loads) == -math.inf:
             return -math.inf
         return _worth(_better(self.ways(t, loads)))
 
     def better_simulated(self, way: Ways) -> Stations:
-        """The way that does better in simulation."""
+        """Return the way that does better in simulation."""
         if way.shared is None or way.apart is None or way.shared == way.apart:
             return _better(way)
         gains = []
@@ -109,7 +109,7 @@ class TypeLoads:
         return way.shared if gains[0] >= gains[1] else way.apart
 
     def both_finished(self, way: Ways) -> Ways:
-        """Both ways with their policies :meth:`finished`."""
+        """Return both ways with their policies :meth:`finished`."""
         if way.shared == way.apart:
             same = None if way.shared is None else tuple(map(self.finished, way.shared))
             return Ways(same, same)
@@ -118,7 +118,7 @@ class TypeLoads:
 
     def simulated(self, stations: Sequence[Station[Policy]], load_qps: float | None = None
                   ) -> Rates:
-        """What stations do together in simulation; of all requests unless of ``load_qps``."""
+        """Return simulated rates of stations together, over all requests or over ``load_qps``."""
         total = self.load_qps if load_qps is None else load_qps
         found = [(one.policy.load_qps / total, self._in_simulation(one.policy))
                  for one in stations]
@@ -126,7 +126,7 @@ class TypeLoads:
                      math.fsum(share * one.violation_rate for share, one in found))
 
     def finished(self, station: Station[Policy]) -> Station[Policy]:
-        """The station with its final policy: with headroom, within a budget of violations."""
+        """Return a station with its final policy: with headroom, within a budget of violations."""
         if self.settings.max_violation is None and self.settings.headroom == 0.0:
             return station
         t = [kind.names for kind in self.kinds].index(station.worker_types)
@@ -134,7 +134,7 @@ class TypeLoads:
         return _station(station.worker_types, station.share, policy)
 
     def _at_most(self, t: int, loads: Loads) -> float:
-        """Accuracy per second that a type reaches at most with some loads."""
+        """Return the accuracy per second that a type reaches at most; -inf if it cannot serve."""
         total, kind = self._of_all(loads) * self.load_qps, self.kinds[t]
         own = self._classes([(one.slo_ms, load)
                              for one, load in zip(self.classes, loads, strict=True) if load > 0])
@@ -145,7 +145,7 @@ class TypeLoads:
                                    load_qps=total).effective_accuracy
 
     def _ways(self, t: int, loads: Loads) -> Ways:
-        """Serve some loads by one type, both ways."""
+        """Return both ways to serve some loads by one type."""
         workers = self.kinds[t].workers
         own = tuple((one.slo_ms, load)
                     for one, load in zip(self.classes, loads, strict=True) if load > 0)
@@ -178,12 +178,12 @@ class TypeLoads:
 
     @staticmethod
     def _classes(own: Sequence[tuple[float, float]]) -> tuple[SloClass, ...]:
-        """The classes of some loads by SLO, with shares of these."""
+        """Return the classes of some loads by SLO, with shares of these loads."""
         total = sum(load for _, load in own)
         return tuple(SloClass(slo_ms, load / total) for slo_ms, load in own)
 
     def _one_class_at_most(self, t: int, workers: int, slo_ms: float, load: float) -> float:
-        """Accuracy per second that some workers reach at most with one class."""
+        """Return the accuracy per second that some workers reach at most with one class."""
         load_qps = self.load_qps * self._of_all([load])
         return load_qps * fluid_bound(self.kinds[t].times, slo_ms=slo_ms, workers=workers,
                                       load_qps=load_qps).effective_accuracy
@@ -196,7 +196,7 @@ class TypeLoads:
     def _made(
         self, t: int, workers: int, own: tuple[tuple[float, float], ...], *, final: bool = False,
     ) -> Policy:
-        """The policy of a type for loads by SLO in ms."""
+        """Generate the policy of a type for loads by SLO in ms; without headroom unless final."""
         share = self._of_all(load for _, load in own)
         settings = replace(
             self.settings, slo_ms=own[-1][0], workers=workers,
@@ -210,13 +210,13 @@ class TypeLoads:
 def _station(
     types: tuple[str, ...], share: Mapping[float, float], policy: Policy
 ) -> Station[Policy]:
-    """Workers of a type with their policy."""
+    """Return the station of a type's workers with their policy."""
     return Station(station_name(types, policy), types, policy.workers, policy.load_qps, share,
                    policy)
 
 
 def _better(way: Ways) -> Stations:
-    """Sharing, unless being apart promises more."""
+    """Return the shared stations, or those apart if they promise more."""
     shared, apart = way.shared or (), way.apart or ()
     if not shared or (apart and _worth(apart) > _worth(shared)):
         return apart
@@ -224,7 +224,7 @@ def _better(way: Ways) -> Stations:
 
 
 def _worth(stations: Sequence[Station[Policy]]) -> float:
-    """Load × promise, summed; in accuracy per second."""
+    """Return load × promise at the price of violations, summed over stations, per second."""
     total = 0.0
     for station in stations:
         expected, policy = station.policy.expectations, station.policy

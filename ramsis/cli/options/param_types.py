@@ -78,7 +78,7 @@ class Word(_ParamType):
         What it is, in help texts without a metavar of their own.
     parse : callable
         Takes the text and the option's name; raises InvalidValueError for a bad text.
-    known : callable, optional
+    words : callable, optional
         Names that a shell offers to complete a word with.
     files : bool
         Whether a word may also be a file, which a shell then offers.

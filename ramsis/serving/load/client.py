@@ -44,7 +44,7 @@ class Samples:
 
 @dataclass(frozen=True)
 class RemoteModel:
-    """A model of a server."""
+    """Model on a server, as the server describes it."""
 
     url: str  # of its inference requests
     # inputs, outputs: sizes of dimensions that may be any are 1
@@ -177,7 +177,10 @@ def unpacked(body: bytes, encoding: str) -> bytes:
 
 
 def heard(body: bytes, samples: Samples, place: int, head: str | None = None) -> Heard:
-    """Read an answer, whose JSON ends at ``head``, as its header states; None at the end."""
+    """Read an answer.
+
+    ``head`` is the header that states the length of its JSON; None where all of it is JSON.
+    """
     try:
         end = len(body) if head is None else int(head)
         if not 0 <= end <= min(len(body), _LARGEST_JSON):

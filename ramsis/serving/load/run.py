@@ -59,7 +59,7 @@ class LoadResult:
 
 @dataclass(frozen=True, eq=False)
 class Timetable:
-    """When to send requests with which deadlines, and random numbers for what is sent."""
+    """Times and deadlines of the requests to send, and a generator for their contents."""
 
     # arrival_s, slo_ms: shape (n,)
     arrival_s: FloatArray
@@ -195,7 +195,7 @@ class _Run:
         await self.all_done.wait()
 
     def _pace(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Wake the event loop at each time."""
+        """Have the event loop send requests at their times; runs in a thread until the last."""
         for first, after in _instants(self.arrival_s):
             wait = self.begun + self.arrival_s[first] - time.perf_counter()
             if wait > 0:

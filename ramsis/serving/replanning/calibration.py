@@ -38,7 +38,7 @@ Samples = dict[tuple[int, int], list[float]]
 
 @dataclass(frozen=True)
 class CalibrationSettings:
-    """How service times are measured."""
+    """Settings of a measurement of service times."""
 
     # batch sizes, rising, 1 among them
     batches: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)

@@ -128,7 +128,7 @@ class Replanning:
         server.on_batch.append(self._ran)
 
     def close(self) -> None:
-        """Stop whatever is being made."""
+        """Stop replanning, and the process that generates policies."""
         self._replanner.close()
 
     def _profiled_ms(self, variant: str, run_as: int) -> float | None:
@@ -156,7 +156,7 @@ class Replanning:
             self._plan(ratios)
 
     def _plan(self, ratios: Mapping[str, Sequence[float]]) -> None:
-        """Have a set made from the profile with the present ratios."""
+        """Request a new set for the profile with its times multiplied by the mean ratios."""
         every = [ratio for ratios_of in ratios.values() for ratio in ratios_of]
         common = sum(every) / len(every)
         mean_ratios = {name: sum(x) / len(x) if len(x) >= _OF_VARIANT else common

@@ -101,7 +101,7 @@ class Slots:
         return len(self._free)
 
     def put(self, inputs: Sequence[NDArray[np.generic]]) -> list[int]:
-        """Copy the inputs of queries to slots, which must be free.
+        """Copy the inputs of queries to free slots, of which there must be enough; return these.
 
         Parameters
         ----------

@@ -43,7 +43,7 @@ _HEARD_EACH_S = 0.001  # a look costs a system call for each worker that runs a 
 
 @dataclass(frozen=True)
 class PoolSettings:
-    """How workers are run."""
+    """Settings of a pool of workers."""
 
     workers: int  # how many, at most
     max_batch: int  # largest batch that they run
@@ -90,7 +90,7 @@ class Pool(Protocol):
         ...
 
     def process(self, worker: int) -> int | None:
-        """Number of a worker's process, where it is one of this machine."""
+        """Return the number of a worker's process, None where it is not one of this machine."""
         ...
 
     async def stop(self) -> None:
@@ -307,7 +307,7 @@ class _Worker:
                 self.process.kill(f"no memory can be shared with it ({_in_words(error)})")
 
     def begin(self) -> None:
-        """Start it, and again whenever it dies, until :meth:`end`."""
+        """Start the worker, and again whenever it dies, until :meth:`end`."""
         self.pause_s = _PAUSE_S
         self._start()
 
@@ -323,7 +323,7 @@ class _Worker:
         self.pool.ready(self)
 
     def _lost(self, reason: str) -> None:
-        """Start it again after a pause: its process is dead, or could not be started."""
+        """Start the worker again after a pause: its process is dead, or could not be started."""
         if self.state is State.OFF:
             return
         was_ready = self.state is State.READY
@@ -334,7 +334,7 @@ class _Worker:
         self.pause_s = min(2.0 * self.pause_s, _LONGEST_PAUSE_S)
 
     def end(self) -> None:
-        """Turn it off."""
+        """End the worker's process and start no other."""
         self.state = State.OFF
         self._runs_nothing()
         if self._again is not None:
@@ -364,7 +364,7 @@ def variants_as_json(variants: VariantsFile) -> list[dict[str, Any]]:
 
 
 def _in_words(error: BaseException) -> str:
-    """Return what the system lacks."""
+    """Return the reason of a system's error in words."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 

@@ -47,15 +47,15 @@ class Process(Protocol):
         ...
 
     def read(self) -> None:
-        """Read what it has sent."""
+        """Read the messages that the process has sent."""
         ...
 
     def kill(self, reason: str) -> None:
-        """Kill it; the first reason is the cause of its death."""
+        """Kill the process; the first reason is the cause of its death."""
         ...
 
     def end(self) -> None:
-        """Kill it, without a callback."""
+        """Kill the process, without a callback."""
         ...
 
 
@@ -123,7 +123,7 @@ class WorkerProcess:
             self.kill(f"the worker process cannot be reached ({error.strerror or error})")
 
     def read(self) -> None:
-        """Read what it has sent."""
+        """Read the messages that the process has sent."""
         if self._channel is None:
             return
         try:
@@ -142,12 +142,12 @@ class WorkerProcess:
             self._timer = self._loop.call_later(_EXIT_S, self.kill, _CLOSED)
 
     def kill(self, reason: str) -> None:
-        """Kill it; the first reason is the cause of its death."""
+        """Kill the process; the first reason is the cause of its death."""
         self._reason = self._reason or reason
         self._kill_group()
 
     def end(self) -> None:
-        """Kill it, without a callback."""
+        """Kill the process, without a callback."""
         self._heard = self._ended = len  # which does nothing
         self._kill_group()
 

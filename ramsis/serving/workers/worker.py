@@ -128,7 +128,7 @@ def _same(specs: Sequence[TensorSpec], first: Sequence[TensorSpec], where: str) 
 
 
 def serve(channel: socket.socket) -> None:
-    """Start, and answer batches until the front end is gone."""
+    """Load the variants and run batches until the front end is gone."""
     config, _ = receive_json(channel)
     _settle(config)
     try:
@@ -182,7 +182,7 @@ def _settle(config: Mapping[str, Any]) -> None:
 
 
 def main() -> None:
-    """Run until the front end is gone."""
+    """Run as a worker process until the front end is gone."""
     channel = socket.socket(fileno=int(sys.argv[1]))
     channel.set_inheritable(False)  # programs that a model starts have no part in it
     try:

@@ -99,7 +99,7 @@ class CombinationSearch:
         self._failed: list[Counts] = []
 
     def run(self) -> None:
-        """The three steps; :attr:`answer` is None if nothing met the targets."""
+        """Take the three steps; :attr:`answer` is None if nothing met the targets."""
         for t in range(len(self.bound)):
             self._alone(t)
         step = float(self.fluid.costs.min())

@@ -70,7 +70,7 @@ _SHORTEST_WINDOW = 10.0  # in units of the SLO
 
 @dataclass(frozen=True, eq=False)
 class Capacity:
-    """The fewest workers of a scheduler: the cheapest ones, where there are several types.
+    """Fewest workers of a scheduler that meet targets; of several types the cheapest.
 
     Attributes
     ----------
@@ -113,7 +113,7 @@ class Capacity:
 
     @property
     def slo_ms(self) -> float:
-        """The longest SLO."""
+        """Longest SLO."""
         return self.classes[-1].slo_ms
 
     @property
@@ -123,7 +123,7 @@ class Capacity:
 
     @property
     def workers(self) -> int:
-        """The fewest workers."""
+        """Fewest workers, of all types together."""
         return self.answer.workers
 
     @property
@@ -167,7 +167,7 @@ class Capacity:
                 for trial in self.trials]
 
     def to_frame(self) -> pd.DataFrame:
-        """The rows of :meth:`trial_rows`."""
+        """Return the rows of :meth:`trial_rows` as a frame."""
         import pandas as pd
 
         return pd.DataFrame(self.trial_rows())
@@ -186,7 +186,7 @@ class Capacity:
                           f"are enough, no scheduler does with fewer than {self.workers_bound}")
 
     def row(self) -> dict[str, Any]:
-        """The answer under the names that every command uses."""
+        """Return the answer under the names that every command uses."""
         answer, targets, rates = self.answer, self.answer.targets, self.answer.rates
         assert rates is not None  # it meets the targets
         several = _are_named(self.types)
@@ -232,7 +232,7 @@ def fewest_by_bound(
     slo_ms: float | Sequence[SloClass],
     service: str | None = None, max_batch: int = MAX_BATCH,
 ) -> float:
-    """Busy workers without which no scheduler with batches up to ``max_batch`` meets the targets.
+    """Bound from below the busy workers of every scheduler with batches up to ``max_batch``.
 
     At a constant load in the long run; on a trace of rates for their mean arrivals. Other
     parameters are as of :func:`fewest_workers`.

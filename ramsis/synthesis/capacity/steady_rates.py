@@ -104,7 +104,7 @@ class MeasuredRates:
 
     @classmethod
     def of_runs(cls, result: SimulationResult) -> MeasuredRates:
-        """The rates on a trace that is played once for each seed."""
+        """Return the rates on a trace that is played once for each seed."""
         figures = {name: result.estimate(name)
                    for name in ("violation_rate", "effective_accuracy", "accuracy")}
         if math.isnan(figures["accuracy"].mean):  # nothing was in time
@@ -114,17 +114,17 @@ class MeasuredRates:
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> MeasuredRates:
-        """The rates of a row of `simulate`."""
+        """Return the rates of a row of `simulate`; a missing figure counts as 0."""
         figures = {name: Estimate(row[name] or 0.0, row[f"{name}_half_width"])
                    for name in ("violation_rate", "effective_accuracy", "accuracy")}
         return cls(**figures, requests=row["queries"], runs=row["seeds"])
 
     def met(self, targets: Targets) -> bool:
-        """Whether the rates reach the targets."""
+        """Return whether the rates reach the targets."""
         return all(margin >= -ROUNDING for margin, _ in self._margins(targets))
 
     def clear(self, targets: Targets, width: float = 1.0) -> bool | None:
-        """Whether the intervals, so many times as wide, leave no doubt; None where unknown."""
+        """Return whether the intervals, times ``width``, leave no doubt; None where unknown."""
         margins = self._margins(targets)
         if any(half is None for _, half in margins):
             return None
@@ -134,14 +134,14 @@ class MeasuredRates:
         return any(margin < -half for margin, half in reach)
 
     def with_evidence(self, other: MeasuredRates) -> MeasuredRates:
-        """The rates by two independent measurements, weighed by their errors."""
+        """Return the rates by two independent measurements, weighed by their errors."""
         return MeasuredRates(_pooled(self.violation_rate, other.violation_rate),
                              _pooled(self.effective_accuracy, other.effective_accuracy),
                              _pooled(self.accuracy, other.accuracy),
                              self.requests + other.requests, self.runs + other.runs)
 
     def _margins(self, targets: Targets) -> list[tuple[float, float | None]]:
-        """By how much each target is met, and half of the interval."""
+        """Return by how much each target is met, and half of the interval."""
         late = self.violation_rate
         return [(targets.max_violation - late.mean, late.half_width)] + [
             (estimate.mean - least, estimate.half_width) for estimate, least in (
@@ -203,7 +203,7 @@ def steady_rates(
 
 
 def _burst_ms(workload: ConstantLoad) -> float:
-    """Mean time from one burst to the next; 0 for arrivals without bursts."""
+    """Return the mean time from one burst to the next; 0 for arrivals without bursts."""
     arrivals = arrivals_of(workload.arrivals)
     parameters = dict(arrivals.parameters)
     return parameters["burst_ms"] / parameters["share"] if arrivals.name == "mmpp" else 0.0
@@ -219,7 +219,7 @@ def _windows(run: Run, edges_ms: FloatArray, load_qps: float) -> FloatArray:
 def _ratio_at_mean_load(
     above: FloatArray, below: FloatArray, expected: FloatArray, excess: FloatArray
 ) -> tuple[float, float]:
-    """The ratio of two sums over windows whose loads are just the stated one, and its variance."""
+    """Return the ratio of two sums over windows, at exactly the stated load, and its variance."""
     total = float(below.sum())
     if total == 0.0:
         return 0.0, 0.0

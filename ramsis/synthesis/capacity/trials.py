@@ -87,7 +87,7 @@ class Trial:
         return True if self.rates is None else self.rates.clear(self.targets)
 
     def half_width(self, figure: str) -> float | None:
-        """Half of a figure's 95 % interval; None for one seed, or without policies."""
+        """Return half of a figure's 95 % interval; None for one seed, or without policies."""
         if self.rates is None:
             return None
         half: float | None = getattr(self.rates, figure).half_width
@@ -170,7 +170,7 @@ def _played(
 
 
 def _is_promise(level: Level[Policy], workload: ConstantLoad, service: str) -> bool:
-    """Whether policies were made for the arrivals and the service times of a simulation."""
+    """Return whether policies were made for a simulation's arrivals and service times."""
     return all(
         station.policy.service == service and station.policy.overhead_ms == 0.0
         and station.policy.arrivals["process"] == arrivals_of(workload.arrivals).name

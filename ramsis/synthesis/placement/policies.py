@@ -27,7 +27,7 @@ _GRID = "fixed:100"
 def station_policies(
     stations: Sequence[PlacedStation], on_policy: Callable[[], object] | None = None
 ) -> tuple[Policy | None, ...]:
-    """A policy for each station with one use; ``None`` for a duty cycle.
+    """Generate a policy for each station with one use; ``None`` for a duty cycle.
 
     Like stations have the same policy.
 
@@ -68,14 +68,14 @@ def _policy(station: PlacedStation) -> Policy:
 
 
 def station_fleet(station: PlacedStation, max_batch: int) -> Fleet:
-    """The station's workers in simulation; the SLO is the longest of its families'."""
+    """Return a station's workers for simulation; the SLO is the longest of its families'."""
     slo_ms = max(use.family.slo_ms for use in station.uses)
     return Fleet.of(station.profile, workers=len(station.workers), slo_ms=slo_ms, service="p95",
                     max_batch=max_batch)
 
 
 def station_plan(station: PlacedStation, policy: Policy) -> tuple[Fleet, Plan]:
-    """The station's workers in simulation, and its policy ready to run on them."""
+    """Return a station's workers for simulation, and its policy ready to run on them."""
     policies = Policies((policy,), station.name)
     fleet = station_fleet(station, max(station.max_batch, policies.max_batch))
     return fleet, policies.prepare(fleet)

@@ -72,7 +72,7 @@ class FamilyOutcome:
     simulated: tuple[Figures, ...]  # of each seed
 
     def estimate(self, figure: str) -> Estimate:
-        """Mean and 95 % confidence interval over the seeds of a rate of :class:`Figures`."""
+        """Return mean and 95 % confidence interval over seeds of a rate of :class:`Figures`."""
         return estimate(self.simulated, figure)
 
 
@@ -87,7 +87,7 @@ class PlacementOutcome:
 
 
 def estimate(simulated: Sequence[Figures], figure: str) -> Estimate:
-    """Mean and 95 % confidence interval over seeds."""
+    """Return mean and 95 % confidence interval of a figure over seeds."""
     values = [getattr(one, figure) for one in simulated]
     return Estimate.of([float(value) for value in values if value is not None])
 
@@ -141,7 +141,7 @@ def simulate_placement(
 def _policies(
     stations: Sequence[PlacedStation], fixed: bool, on_step: Callable[[], object] | None
 ) -> tuple[Policy | None, ...]:
-    """The policy of each station that is not to run the placement's batches."""
+    """Return the policy of each station, None where it runs the placement's batches."""
     by_policy = [not fixed or station.uses[0].batch is None for station in stations]
     made = iter(station_policies(
         [station for station, wanted in zip(stations, by_policy, strict=True) if wanted], on_step))
@@ -163,7 +163,7 @@ def _served(
 
 
 def _streams(problem: Problem, stations: Sequence[PlacedStation]) -> list[QueryStream]:
-    """The requests of each family, and where they go."""
+    """Return the stream of each family's requests, with the stations that they go to."""
     return [
         QueryStream(family.demand_qps, family.slo_ms, tuple(
             Target(i, j, use.load_qps / family.demand_qps)
@@ -202,7 +202,7 @@ def _one_seed(
 
 
 def _busy(run: Run, since_ms: float, until_ms: float) -> tuple[float, ...]:
-    """Share of the workers' time that is busy, by fleet."""
+    """Return the busy share of the workers' time in a window, by fleet."""
     busy_ms = (np.clip(run.finish_ms, since_ms, until_ms)
                - np.clip(run.start_ms, since_ms, until_ms))
     counts = np.bincount(run.site.worker_type)
@@ -238,7 +238,7 @@ def _family(
 
 
 def _bound(family: Family, stations: Sequence[PlacedStation]) -> float:
-    """The fluid bound of a family that had the workers of its stations to itself."""
+    """Return the fluid bound of a family that has the workers of its stations to itself."""
     types, counts = [], []
     for station in stations:
         names = [name for use in station.uses if use.family.name == family.name

@@ -66,7 +66,7 @@ class PlacedStation:
 
     @property
     def load_qps(self) -> float:
-        """Sent to it."""
+        """Load that is sent to the station."""
         return sum(use.load_qps for use in self.uses)
 
     @property
@@ -81,7 +81,7 @@ class PlacedStation:
 
 
 def placed_stations(problem: Problem, groups: Sequence[Group]) -> tuple[PlacedStation, ...]:
-    """The stations of a placement that are sent anything."""
+    """Return the stations of a placement to which requests are sent; refuse if there are none."""
     found: dict[object, PlacedStation] = {}
     for group in groups:
         for key, station in _of_group(problem, group):
@@ -94,7 +94,7 @@ def placed_stations(problem: Problem, groups: Sequence[Group]) -> tuple[PlacedSt
 
 
 def _of_group(problem: Problem, group: Group) -> Iterator[tuple[object, PlacedStation]]:
-    """Stations of a group, each with what like ones of other groups have in common with it."""
+    """Yield the stations of a group, each with a key that like stations of other groups share."""
     kind = next(item for item in problem.instance_types if item.name == group.worker_type)
     if any(use.batch is None for use in group.uses):  # a policy for every ``together`` workers
         for first in range(0, len(group.workers), group.together):
@@ -112,7 +112,7 @@ def _of_group(problem: Problem, group: Group) -> Iterator[tuple[object, PlacedSt
 
 
 def _joined(one: PlacedStation, other: PlacedStation) -> PlacedStation:
-    """Like workers of two groups as one station."""
+    """Join like workers of two groups into one station."""
     uses = tuple(replace(a, load_qps=a.load_qps + b.load_qps, rate_qps=a.rate_qps + b.rate_qps)
                  for a, b in zip(one.uses, other.uses, strict=True))
     return replace(one, workers=one.workers + other.workers, uses=uses)
@@ -137,7 +137,7 @@ def _station(
 def _profile(
     problem: Problem, kind: WorkerType, uses: tuple[StationUse, ...], processes: int
 ) -> tuple[ProfileSet, int]:
-    """The variants of some uses on a worker type, and the largest batch of any."""
+    """Return the profile of some uses' variants on a worker type, and the largest batch."""
     by_name = {variant.name: variant for variant in problem.variants}
     slo_ms = max(use.family.slo_ms for use in uses)
     listed = []
@@ -155,14 +155,14 @@ def _profile(
 def _listed(
     variant: Variant, kind: WorkerType, processes: int, *, alone: bool
 ) -> dict[int, float]:
-    """Latency by batch; of a variant that is alone on its worker those for which there is room."""
+    """Return latency by batch; of a variant alone on its worker only batches that have room."""
     return {entry.batch: entry.latency_ms for entry in latencies(variant, kind)
             if entry.processes == processes and (
                 not alone or (entry.memory_mb or variant.memory_mb) <= kind.memory_mb)}
 
 
 def _model(variant: Variant, entries: dict[int, float], slo_ms: float) -> ModelProfile:
-    """A variant with its batches, a batch of 1 by padding, and a larger one that is late."""
+    """Return a variant's model: its batches, a padded batch of 1, and a larger one always late."""
     known = {1: entries[min(entries)], **entries}
     known[max(known) + 1] = 2.0 * slo_ms + max(known.values())
     return ModelProfile(variant.name, variant.accuracy,

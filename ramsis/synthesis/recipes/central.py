@@ -34,10 +34,10 @@ _NO_MATTER = 6e-4  # gain that a replay may miss: the model's error where nothin
 
 
 class Central(Recipe["CentralProblem"]):
-    """One queue that all workers take from."""
+    """Recipe of a central queue, which all workers take from."""
 
     def knows(self, settings: SynthesisSettings) -> bool:
-        """See :meth:`Recipe.knows`: the state holds no age of the last arrival, and no phase."""
+        """Return whether arrivals are Poisson: the state has no phase of an arrival process."""
         return Arrivals.parse(settings.arrivals).name == "poisson"
 
     def problem(
@@ -247,7 +247,7 @@ def _unpromised(
 
 
 def _model(times: ServiceTimes, m: int, overhead_ms: float) -> PolicyModel:
-    """A model with the batches that may be in time, without the overhead."""
+    """Return a model for the file: batches that may be in time, without the overhead."""
     finite = np.isfinite(times.quantiles_ms[m]).all(axis=1)
     rows = without_overhead(times.quantiles_ms[m][finite], overhead_ms)
     means = np.maximum.accumulate(rows @ times.weights)

@@ -37,7 +37,7 @@ from ramsis.worker.solve import WorkerModel, WorkerSolution, evaluate_table
 
 
 class RoundRobinRecipe(Recipe[WorkerProblem]):
-    """Requests go to the workers in turn."""
+    """Recipe of round robin: requests go to the workers in turn."""
 
     def knows(self, settings: SynthesisSettings) -> bool:
         """See :meth:`Recipe.knows`.
@@ -201,7 +201,7 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
 
 
 class ShortestQueueRecipe(RoundRobinRecipe):
-    """Requests go to a short queue: the tables of round robin under another routing."""
+    """Recipe of shortest-queue dispatch: the tables of round robin under another routing."""
 
     def problem(
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
@@ -218,7 +218,7 @@ def _delay_price(objective: str) -> float:
 
 
 def _models(problem: WorkerProblem, overhead_ms: float) -> tuple[PolicyModel, ...]:
-    """The models as the file states them: without the overhead."""
+    """Return the models as the file states them: without the overhead."""
     table = problem.latency
     latency_ms = without_overhead(table.latency_ms, overhead_ms)
     return tuple(

@@ -25,19 +25,19 @@ price. So no more than 0.0002 is given up."""
 
 
 class Analysis(Protocol):
-    """The stationary behaviour of a policy."""
+    """Interface of the stationary behaviour of a policy."""
 
     def distributions(self) -> dict[str, tuple[FloatArray, FloatArray]]:
-        """Values and probabilities of the batch size, queue length and slack."""
+        """Return values and probabilities of batch size, queue length and slack, by name."""
 
     def expectations(
         self, *, capacity_qps: float | None = None, upper_bound: float | None = None
     ) -> Expectations:
-        """The record that a policy file carries."""
+        """Return the record that a policy file carries."""
 
 
 class Recipe(ABC, Generic[Problem]):
-    """The way from a profile to a policy and back, for a dispatch rule."""
+    """Synthesis, reading and analysis of the policies of one dispatch rule."""
 
     @abstractmethod
     def knows(self, settings: SynthesisSettings) -> bool:
@@ -109,7 +109,7 @@ class Recipe(ABC, Generic[Problem]):
 
     @abstractmethod
     def analysis(self, policy: Policy, *, own_arrivals: str | None = None) -> Analysis:
-        """The stationary behaviour of a policy file's table, distributions included.
+        """Return the stationary behaviour of a policy file's table, distributions included.
 
         Raises
         ------

@@ -184,7 +184,7 @@ def best_actions(
         What follows each service, by phase.
     service : (N+1, A)
         Of the actions that serve.
-    own : (N+1, A, D+1)
+    reward : (N+1, A, D+1)
         Reward of these less their charge; -inf where they are not admissible.
     place : (N+1, D+1)
         Of the incumbent among them; -1 for a drop.

@@ -99,7 +99,7 @@ def after_drops(
 
     Parameters
     ----------
-    known : Continuation
+    continuation : Continuation
         With rows of zeros for the overdue nodes.
     late : ndarray of int, shape (J,)
         These nodes.
@@ -107,7 +107,7 @@ def after_drops(
         What the passages are over (r', or mode and r'), once they are dropped.
     at_slo : Passage
         Of a service that lasts for the SLO.
-    found : QueueFound
+    queue : QueueFound
         From the overdue nodes.
     """
     transition, excess = continuation.transition, continuation.excess

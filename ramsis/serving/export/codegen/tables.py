@@ -89,7 +89,7 @@ def template(name: str, policies: FlatSet, **values: object) -> str:
 
 
 class Language(NamedTuple):
-    """How a language writes constants."""
+    """Syntax of constant tables in a language."""
 
     name: Callable[[str], str]
     # declares a table: kind of its values, name, values, and whether each is on another line
@@ -101,11 +101,11 @@ class Language(NamedTuple):
     def array(
         self, kind: str, word: str, values: Iterable[object], *, by_line: bool = False
     ) -> Iterator[str]:
-        """Declare a table."""
+        """Yield the lines that declare a table."""
         return self.declared(kind, self.name(word), list(values), by_line)
 
     def many(self, word: str, values: Sized) -> tuple[object, ...]:
-        """Return a table as a part of a literal."""
+        """Return a table as parts of a literal, with its length where the language needs that."""
         return (self.name(word),) if self.knows_length else (self.name(word), len(values))
 
     def lines(self, flat: FlatSet) -> Iterator[str]:
