@@ -1,0 +1,82 @@
+"""Write the page on what is implemented of five texts from the rows kept in docs/results.
+
+    python scripts/coverage.py
+
+A row of docs/results/coverage.csv is a mechanism, an experiment, a figure or a table of a text:
+where it is in the code, the command that shows it, the printed figure and ours, and its grade.
+Change a grade there, with the command and the figure that justify it, and run this script.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from acceptance.pages import write_part
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "evaluation" / "coverage.md"
+ROWS = ROOT / "docs" / "results" / "coverage.csv"
+TEXTS = {
+    "sigmaos": "σOS",
+    "clockwork-rl": "Clockwork with reinforcement learning",
+    "warsaw": "A Kubernetes cluster (Warsaw)",
+    "gpu-sharing": "GPU sharing (ETH)",
+    "ramsis": "RAMSIS",
+}
+GRADES = ("whole", "partly", "missing")
+
+
+class Row(NamedTuple):
+    """A line of the table."""
+
+    text: str  # a key of TEXTS
+    row: str  # number within the text, from 1
+    what: str
+    where: str  # paths of the tree with a name that is in the file, as PATH:NAME, between blanks
+    command: str  # that shows it; "" if there is none
+    printed: str  # figure of the text
+    ours: str
+    grade: str  # one of GRADES
+    reason: str  # why it is not whole, or what to know
+
+
+def read_rows(path: Path = ROWS) -> list[Row]:
+    """Read the rows, in the order of the file."""
+    with path.open(encoding="utf-8", newline="") as stream:
+        return [Row(**row) for row in csv.DictReader(stream)]
+
+
+def render(rows: Sequence[Row]) -> str:
+    """Return the counts, and a table for each text, in Markdown."""
+    return "\n".join([*_counts(rows), *(
+        line for key, title in TEXTS.items()
+        for line in _table(title, [row for row in rows if row.text == key]))])
+
+
+def _counts(rows: Sequence[Row]) -> Iterator[str]:
+    yield _line(["text", "rows", *GRADES])
+    yield "|---" * (2 + len(GRADES)) + "|"
+    for key, title in {**TEXTS, "": "all"}.items():
+        grades = Counter(row.grade for row in rows if key in ("", row.text))
+        yield _line([title, str(grades.total()), *(str(grades[grade]) for grade in GRADES)])
+
+
+def _table(title: str, rows: Sequence[Row]) -> Iterator[str]:
+    heads = ("", "what", "where", "command", "printed", "here", "grade")
+    yield from ("", f"## {title}", "", _line(heads), "|---" * len(heads) + "|")
+    for row in rows:
+        yield _line([row.row, row.what, ", ".join(f"`{place}`" for place in row.where.split()),
+                     row.command and f"`{row.command}`", row.printed, row.ours,
+                     f"{row.grade}: {row.reason}" if row.reason else row.grade])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "|" + "".join(f" {cell} |" if cell else " |" for cell in cells)
+
+
+if __name__ == "__main__":
+    write_part(PAGE, "coverage", render(read_rows()))
