@@ -34,6 +34,9 @@ class Compared:
     # where it was not asked for, or is not known
     bounds: tuple[float, ...]
     first: Run  # of the first seed
+    # requests answered before the earliest_ms of their stream, of each seed; empty if no stream
+    # has one
+    too_early: tuple[int, ...] = ()
     # what the scheduler says of itself, of each seed
     figures: tuple[Mapping[str, float], ...] = ()
     # figures of groups of requests, of each seed, as far as they were asked for
@@ -66,6 +69,8 @@ class Compared:
                 row[key] = sum(numbers)
             else:
                 row[key] = sum(numbers) / len(numbers) if numbers else None
+        if self.too_early:
+            row["too_early"] = sum(self.too_early)
         for name in sorted({name for figure in self.figures for name in figure}):
             values = [figure[name] for figure in self.figures if name in figure]
             row[name] = sum(values) / len(values)
@@ -102,7 +107,9 @@ def compare(
     grouped: list[list[list[GroupFigures]]] = [[[] for _ in groupings] for _ in schedulers]
     metrics: list[list[Metrics]] = [[] for _ in schedulers]
     bounds: list[float] = []
+    has_earliest = any(stream.earliest_ms > 0.0 for stream in scenario.streams)
     firsts: list[Run] = []
+    too_early: list[list[int]] = [[] for _ in schedulers]
     figures: list[list[Mapping[str, float]]] = [[] for _ in schedulers]
     for seed in seeds:
         requests = draw_requests(scenario, seed)
@@ -114,6 +121,8 @@ def compare(
                                                 slowdown=slowdown))
             metrics[i].append(measure(run))
             figures[i].append(run.figures)
+            if has_earliest:
+                too_early[i].append(int(run.too_early.sum()))
             for kept, grouping in zip(grouped[i], groupings, strict=True):
                 kept.append(grouping.figures(run))
             # Runs are large: of each scheduler the first is kept.
@@ -122,6 +131,6 @@ def compare(
             on_run()
     return tuple(
         Compared(spec.text, tuple(seeds), tuple(metrics[i]), tuple(bounds), firsts[i],
-                 tuple(figures[i]),
+                 tuple(too_early[i]), tuple(figures[i]),
                  tuple(zip(groupings, map(tuple, grouped[i]), strict=True)))
         for i, spec in enumerate(schedulers))

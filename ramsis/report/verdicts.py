@@ -200,8 +200,14 @@ def _at(row: Row) -> str:
     return "" if row.get("load_qps") is None else f" at {row['load_qps']:.6g} queries/s"
 
 
+def overload_rate(row: Row) -> float:
+    """Return the share of requests late, dropped or never answered; too early is no overload."""
+    too_early = row["too_early"] / row["requests"] if row.get("too_early") else 0.0
+    return (row.get("violation_rate") or 0.0) - too_early
+
+
 def _overloaded(row: Row) -> bool:
-    return (row.get("violation_rate") or 0.0) > OVERLOAD
+    return overload_rate(row) > OVERLOAD
 
 
 def _figures(row: Row) -> str:

@@ -157,9 +157,13 @@ class Run:
         Up to twice the tolerance of the lookup: a batch is started that much late, and sums of
         times are rounded.
         """
-        room_ms = 2.0 * SLACK_TOLERANCE_MS
-        return ((self.answered_ms <= self.deadline_ms + room_ms)
-                & (self.answered_ms >= self.earliest_ms - room_ms))
+        return ((self.answered_ms <= self.deadline_ms + 2.0 * SLACK_TOLERANCE_MS)
+                & ~self.too_early)
+
+    @cached_property
+    def too_early(self) -> NDArray[np.bool_]:
+        """Whether each request was answered before its earliest time; shape (n,)."""
+        return np.asarray(self.answered_ms < self.earliest_ms - 2.0 * SLACK_TOLERANCE_MS)
 
     @cached_property
     def model_of(self) -> IntArray:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ramsis.errors import InfeasibleError
-from ramsis.report.verdicts import OVERLOAD
+from ramsis.report.verdicts import OVERLOAD, overload_rate
 
 _SHOWN = 10
 
@@ -32,8 +32,8 @@ def overloaded(rows: Iterable[Mapping[str, Any]], *names: str) -> Iterator[str]:
         Keys of what names a row, of which some may be absent.
     """
     for row in rows:
-        rate = row.get("violation_rate")
-        if rate is not None and rate > OVERLOAD:
+        rate = overload_rate(row)
+        if rate > OVERLOAD:
             load_qps = row.get("load_qps")
             load = "" if load_qps is None else f", {load_qps:.6g} QPS"
             what = ", ".join(str(row[name]) for name in names if row.get(name))

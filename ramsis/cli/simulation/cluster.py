@@ -26,6 +26,7 @@ _COLUMNS = (
     Column("share_of_bound", "share of the bound", ".2%", wide=True),
     Column("accuracy", "accuracy", ".4f", wide=True),
     Column("violation_rate", "violations", ".3%"),
+    Column("too_early", "too early", "d"),
     Column("response_p50_ms", "p50 response (ms)", ".1f", wide=True),
     Column("response_p99_ms", "p99 response (ms)", ".1f"),
     Column("response_longest_ms", "longest response (ms)", ".1f", wide=True),

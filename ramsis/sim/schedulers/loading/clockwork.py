@@ -5,7 +5,9 @@ start: the deadline of the model's oldest request, less what the batch takes. Wh
 less than ``ahead_ms`` of work, the strategies of the models that it holds are taken in the order
 of their latest times, until one is found whose time has not passed when the worker gets to it and
 whose batch the waiting requests fill. As larger batches take longer, they come first. Requests
-that not even a batch of the smallest size answers in time are dropped.
+that not even a batch of the smallest size answers in time are dropped. Requests whose answers
+would come before the ``earliest_ms`` of their stream are held back
+(:mod:`~ramsis.sim.schedulers.loading.held_back`).
 
 *Loads.* The demand of a model is the time that its waiting requests take one by one. A model that
 a worker holds has its demand served up to the worker's capacity, shared among its models in
@@ -28,6 +30,7 @@ from heapq import heapify, heappop, heappush
 from math import inf, nextafter
 
 from ramsis.sim.engine import Engine, Scheduler, check_at_least
+from ramsis.sim.schedulers.loading.held_back import HeldBack, Release
 
 _EPSILON_MS = 1e-9
 
@@ -86,9 +89,12 @@ class Clockwork(Scheduler[Engine]):
         self.waiting: dict[int, None] = {}  # models with waiting requests
         self.cold: dict[int, None] = {}  # those of them that are neither held nor coming
         self.look_ms = 0.0  # when models are to be loaded a second time at the earliest
+        self.held_back = HeldBack(engine)
 
     def on_arrival(self, request: int) -> None:
         """Note the strategies that the request makes possible, and use them where work is due."""
+        if self.held_back.needed and self.held_back.hold(request):
+            return
         model = self.model_of[request]
         queue = self.queues[model]
         queue.append(request)
@@ -123,7 +129,10 @@ class Clockwork(Scheduler[Engine]):
             self.load_more()
 
     def on_timer(self, token: object) -> None:
-        """Give more work to a worker that has too little ahead."""
+        """Schedule a request that was held back, or fill a worker that has little work left."""
+        if isinstance(token, Release):
+            self.on_arrival(token.request)
+            return
         assert isinstance(token, int)
         if token < 0:
             self.timer = False

@@ -10,7 +10,8 @@ each on the worker that is free first. Where that is too late for one, of all ba
 one with most time per request is put off (Moore 1968, Hodgson's rule, for weights): it stays, and
 may have more requests by the time that it is looked at again. The first that is not put off is
 run. No more than ``look_ahead`` batches are looked at. A request that no batch can answer in time
-is dropped.
+is dropped. Requests whose answers would come before the ``earliest_ms`` of their stream are held
+back (:mod:`~ramsis.sim.schedulers.loading.held_back`).
 
 *Given up.* Where more waits than can be answered, the oldest request has little time left, so that
 only a small batch would have it in time; small batches take most time per request, and so it goes
@@ -49,6 +50,7 @@ from ramsis.sim.schedulers.loading._planned_kernels import (
     first_batch,
     to_give_up,
 )
+from ramsis.sim.schedulers.loading.held_back import HeldBack, Release
 from ramsis.sim.schedulers.loading.loads import LoadsByPlan
 
 _NEW = 0.2  # weight of the last batch in the time per request
@@ -81,6 +83,7 @@ class Planned(LoadsByPlan):
         super().__init__(engine, every_ms, window_ms, windows, worth, load_weight)
         check_at_least(1, "planned", look_ahead=look_ahead)
         self.look_ahead = look_ahead
+        self.held_back = HeldBack(engine)
         workers, models = engine.workers, len(engine.site.models)
         count = len(workers)
         self.model_of = engine.requests.model
@@ -112,6 +115,8 @@ class Planned(LoadsByPlan):
 
     def on_arrival(self, request: int) -> None:
         """Queue a request, and run it where a worker is free."""
+        if self.held_back.needed and self.held_back.hold(request):
+            return
         model = self.model_of[request]
         queue = self.waiting[model]
         if not queue:
@@ -134,6 +139,11 @@ class Planned(LoadsByPlan):
             if self.settled or model in self.engine.workers.loaded[worker]:
                 self.serve(worker)
                 return
+
+    def on_timer(self, token: object) -> None:
+        """Schedule a request that was held back."""
+        assert isinstance(token, Release)
+        self.on_arrival(token.request)
 
     def on_ready(self, request: int) -> None:
         """Handle a request that has become ready as an arrival."""
