@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import itertools
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +22,7 @@ from placement_milp.presets import (
     proteus,
 )
 from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError
+from ramsis.studies.sharing.gpu.profile import find_sharing_profile
 from ramsis.studies.sharing.presets import gpu_sharing
 from tests.placement.samples import document, documents, problem, variant
 from tests.reference.placement import outcomes
@@ -33,13 +33,13 @@ OCCUPANCY, UTILISATION = "ach_occ_pct", "wavg_sm_util_pct"
 
 
 def sharing(
-    table: Path, models: list[str], rps: float, slo_ms: float, gpus: int, column: str
+    models: list[str], rps: float, slo_ms: float, gpus: int, column: str
 ) -> Problem:
-    """The models of a profile table on GPUs; memory in percent. Rows with gaps are left out.
+    """The models of the V100 on GPUs; memory in percent. Rows with gaps are left out.
 
     The latency that belongs to the printed throughput, as the printed one is rounded.
     """
-    with table.open(newline="") as stream:
+    with find_sharing_profile("v100").open(newline="") as stream:
         rows = [row for row in csv.DictReader(stream)
                 if row["latency_s"] and row["mem_cap_pct"] and row[column]]
     variants = []
@@ -64,9 +64,9 @@ def sharing(
     ],
 )
 def test_sharing_by_occupancy_reaches_the_known_optima(
-    reference_dir: Path, models: list[str], rps: float, slo_ms: float, optimum: float, solver: str
+    models: list[str], rps: float, slo_ms: float, optimum: float, solver: str
 ) -> None:
-    asked = sharing(reference_dir / "eth_v100_profile.csv", models, rps, slo_ms, 4, OCCUPANCY)
+    asked = sharing(models, rps, slo_ms, 4, OCCUPANCY)
     placement = gpu_sharing(asked, Limits(solver=solver))
     assert placement.objective == pytest.approx(optimum, abs=0.01)
     assert placement.dual_bound == pytest.approx(optimum, abs=0.01)
@@ -76,11 +76,8 @@ def test_sharing_by_occupancy_reaches_the_known_optima(
     ("gpus", "optimum"),
     list(enumerate([600, 731.19, 862.38, 979.59, 1096.80, 1162.38, 1200], start=1)),
 )
-def test_sharing_by_utilisation_reaches_the_known_optima(
-    reference_dir: Path, gpus: int, optimum: float
-) -> None:
-    asked = sharing(reference_dir / "eth_v100_profile.csv",
-                    ["resnet50", "mobilenet_v2", "bert", "gpt2"], 300, 300, gpus, UTILISATION)
+def test_sharing_by_utilisation_reaches_the_known_optima(gpus: int, optimum: float) -> None:
+    asked = sharing(["resnet50", "mobilenet_v2", "bert", "gpt2"], 300, 300, gpus, UTILISATION)
     assert gpu_sharing(asked).objective == pytest.approx(optimum, abs=0.01)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,8 +26,8 @@ _Batch = tuple[int, int, frozenset[int], float, int]
 
 
 @pytest.fixture(scope="module")
-def v100(reference_dir: Path) -> SharingProfile:
-    return read_sharing_profile(reference_dir / "eth_v100_profile.csv")
+def v100() -> SharingProfile:
+    return read_sharing_profile("v100")
 
 
 def _model(name: str, slo_ms: float, rows: _Rows) -> SharedModel:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,8 +30,8 @@ _VISION = ("alexnet", "densenet121", "efficientnet_b7", "resnet50", "vgg19")
 
 
 @pytest.fixture(scope="module")
-def v100(reference_dir: Path) -> SharingProfile:
-    return read_sharing_profile(reference_dir / "eth_v100_profile.csv")
+def v100() -> SharingProfile:
+    return read_sharing_profile("v100")
 
 
 def _model(name: str, rate_rps: float, slo_ms: float, used: float) -> SharedModel:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ramsis.errors import InputFileError
-from ramsis.studies.sharing.gpu.profile import read_sharing_profile
+from ramsis.studies.sharing.gpu.profile import find_sharing_profile, read_sharing_profile
 
 _HEADER = ("model,batch,latency_s,throughput_rps,mem_cap_pct,ach_occ_pct,wavg_ach_occ_pct,"
            "wavg_sm_util_pct,gpu_type,mps_share_pct,flag\n")
@@ -20,9 +20,9 @@ def _written(tmp_path: Path, *rows: str) -> Path:
     return path
 
 
-def test_every_row_of_the_v100_is_batch_over_latency(reference_dir: Path) -> None:
+def test_every_row_of_the_v100_is_batch_over_latency() -> None:
     """Within half a step of the printed latency, and of the printed throughput."""
-    path = reference_dir / "eth_v100_profile.csv"
+    path = find_sharing_profile("v100")
     profile = read_sharing_profile(path)
     assert len(profile.rows) == 68
     assert [line.split(":")[0] for line in profile.skipped] == [

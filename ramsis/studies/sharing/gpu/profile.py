@@ -12,6 +12,9 @@ A CSV file with a row for each model and batch size; what is missing does not fi
 
 The latency is batch / throughput, which is printed with more digits, and must be the printed one
 as far as both are rounded.
+
+``v100`` names the shipped profile: 13 models on an NVIDIA V100, Table A.1 of P. Elvinger, ETH
+Zurich, MSc thesis, 2024.
 """
 
 from __future__ import annotations
@@ -21,10 +24,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import ramsis
 from ramsis.errors import InputFileError, check_known, whole
 from ramsis.profiles.importers.rows import CsvRow, read_rows
 
-__all__ = ["SharedBatch", "SharingProfile", "between", "read_sharing_profile"]
+__all__ = ["SharedBatch", "SharingProfile", "between", "find_sharing_profile",
+           "read_sharing_profile"]
+
+_PACKAGE = Path(ramsis.__file__).resolve().parent
+# Where shipped profiles lie: in a wheel, and in the repository of an editable installation.
+_SHIPPED = (_PACKAGE / "profiles" / "shipped" / "sharing",
+            _PACKAGE.parent / "profiles" / "sharing")
 
 _REQUIRED = ("model", "batch", "latency_s", "throughput_rps", "mem_cap_pct", "ach_occ_pct",
              "wavg_ach_occ_pct", "wavg_sm_util_pct")
@@ -122,9 +132,20 @@ def between(rows: Sequence[SharedBatch], batch: int) -> SharedBatch | None:
     return replace(low, batch=batch, **values)
 
 
-def read_sharing_profile(path: str | os.PathLike[str]) -> SharingProfile:
-    """Read a sharing profile from a CSV file."""
-    table = read_rows(Path(path))
+def find_sharing_profile(path_or_name: str | os.PathLike[str]) -> Path:
+    """Return the path if the file exists, else that of the shipped profile with this name.
+
+    Where there is neither, the path, so that opening it raises an error with this name.
+    """
+    path = Path(path_or_name)
+    shipped = (folder / f"{path}.csv" for folder in _SHIPPED)
+    return path if path.exists() else next((file for file in shipped if file.is_file()), path)
+
+
+def read_sharing_profile(path_or_name: str | os.PathLike[str]) -> SharingProfile:
+    """Read a sharing profile from a CSV file, or the shipped one of a name."""
+    path = find_sharing_profile(path_or_name)
+    table = read_rows(path)
     table.require(_REQUIRED, _KNOWN)
     rows: dict[tuple[object, ...], SharedBatch] = {}
     skipped = []
