@@ -38,7 +38,7 @@ help:
 	@echo "make lint   ruff and mypy"
 	@echo "make bench  speed and memory, as ratios against references; BEFORE=REVISION: and that code"
 	@echo "make docs   the documentation, in docs/_build/html"
-	@echo "make tables  the tables of clusters in the docs, some hours; PROFILE=v100.csv: of sharing, too"
+	@echo "make tables  the tables of clusters in the docs, and of sharing, some hours"
 	@echo "make dist   wheel and source archive in dist/, and tests of the installed wheel"
 	@echo "make clean  remove what these made"
 
@@ -163,7 +163,7 @@ docs: $(DOCS)
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
 tables: $(TEST)
-	$(BIN)/python scripts/tables.py $(if $(PROFILE),--profile $(PROFILE))
+	$(BIN)/python scripts/tables.py
 
 clean:
 	rm -rf $(VENV) .venv-newest .venv-oldest docs/_build build dist tables_out *.egg-info

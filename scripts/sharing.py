@@ -1,7 +1,7 @@
 """Policies that let models share GPUs, side by side: what they plan and what they deliver.
 
-python scripts/sharing.py --profile FILE --models A,B --rps R --slo-ms S --gpus G --json FILE
-python scripts/sharing.py --profile FILE --random N --json FILE
+python scripts/sharing.py --models A,B --rps R --slo-ms S --gpus G --json FILE
+python scripts/sharing.py --random N --json FILE
 """
 
 from __future__ import annotations
@@ -35,14 +35,18 @@ from ramsis.studies.sharing import (
     plan,
 )
 from ramsis.studies.sharing.bound import goodput_bound_rps
-from ramsis.studies.sharing.gpu.interference import NO_INTERFERENCE, THESIS
-from ramsis.studies.sharing.gpu.profile import SharingProfile, between, read_sharing_profile
+from ramsis.studies.sharing.gpu.interference import INTERFERENCES
+from ramsis.studies.sharing.gpu.profile import (
+    SharingProfile,
+    between,
+    find_sharing_profile,
+    read_sharing_profile,
+)
 from ramsis.studies.sharing.gpu.shared_gpu import NetworkTime, RouterSettings, SharedModel
 from ramsis.studies.sharing.play import SharedCluster, SharingFigures, measure_sharing, play
 from ramsis.studies.sharing.presets import gpu_sharing
 
 POLICIES = "usher,wao-usher,igniter,ao-milp,wsm-milp,queue-aware"
-INTERFERENCES = {"thesis": THESIS, "none": NO_INTERFERENCE}
 TEXT_MODELS = "bert,gpt2,t5,xlnet,bloom_560"
 TEXT_BYTES = 8192
 """512 tokens and their mask, as 64-bit integers."""
@@ -71,7 +75,8 @@ _MODELS, _GPUS, _TENS_OF_MS, _LOAD = (3, 6), (2, 7), (15, 36), (0.5, 1.0)
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=_DESCRIPTION,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--profile", required=True, help="CSV file of a profile of sharing")
+    parser.add_argument("--profile", default="v100",
+                        help="CSV file of a sharing profile, or v100: the thesis' 13 models")
     parser.add_argument("--models", help="names, with commas")
     parser.add_argument("--rps", help="requests per second of each model")
     parser.add_argument("--slo-ms")
@@ -96,7 +101,8 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=5, help="runs of each plan")
     parser.add_argument("--duration-s", type=float, default=8.0, help="of a run's arrivals")
     parser.add_argument("--interference", choices=tuple(INTERFERENCES), default="thesis",
-                        help="fitted to the thesis' printed cases, or none")
+                        help="fitted to the thesis' printed cases, to those of its policies other "
+                             "than iGniter, or none")
     parser.add_argument("--waiting-ms", type=float, default=100.0, help="the router's limit")
     parser.add_argument("--lazy", action="store_true",
                         help="look at the limit only when a request arrives")
@@ -272,7 +278,7 @@ def rows_of(given: argparse.Namespace) -> list[dict[str, Any]]:
         raise InputFileError("negative number", value=(given.ties, given.client_overhead_ms),
                              allowed="--ties and --client-overhead-ms >= 0")
     profile = read_sharing_profile(given.profile)
-    digest = hashlib.sha256(Path(given.profile).read_bytes()).hexdigest()[:12]
+    digest = hashlib.sha256(find_sharing_profile(given.profile).read_bytes()).hexdigest()[:12]
     settings = {name: getattr(given, name) for name in (
         "seeds", "duration_s", "interference", "waiting_ms", "lazy", "text_models", "fair",
         "slower", "ties", "client_overhead_ms")}

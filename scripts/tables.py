@@ -1,10 +1,12 @@
 """Tables of clusters and of sharing in the docs, made anew from the scripts that they come from.
 
-python scripts/tables.py --profile v100.csv [--only NAME] [--rows FOLDER]
+python scripts/tables.py [--only NAME] [--rows FOLDER]
+python scripts/tables.py --kept [--only NAME]
 
 Runs each script, keeps its rows in FOLDER, and puts the table between its two marks on its page.
-What FOLDER has whole is not run again; scripts that go on where they were cut off do. Without
-``--profile``, tables of sharing are left out.
+What FOLDER has whole is not run again; scripts that go on where they were cut off do. What a table
+shows of its rows is kept in docs/results/tables, if the table names columns. ``--kept`` writes the
+pages from there and runs nothing.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from typing import Any, NamedTuple
 
 from acceptance.pages import write_part
 
+from ramsis.files import canonical_json, write_atomic
+
 Row = Mapping[str, Any]
 ROOT = Path(__file__).resolve().parents[1]
 VISION = "alexnet,densenet121,efficientnet_b7,resnet50,vgg19"
@@ -32,6 +36,7 @@ class Table(NamedTuple):
     page: str
     runs: Mapping[str, str]
     text: Callable[[Sequence[Row]], str]
+    columns: Sequence[str] = ()  # of the rows, kept in the repository
 
 
 def markdown(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -126,23 +131,42 @@ def sharing(*first: str) -> Callable[[Sequence[Row]], str]:
     names = {"gpus": "GPUs", "slo_ms": "SLO (ms)", "load": "load"}
 
     def text(rows: Sequence[Row]) -> str:
-        found: dict[tuple[float, ...], dict[str, Row]] = {}
+        cells: dict[tuple[float, ...], dict[str, Row]] = {}
         for row in rows:
             values = {**row, "load": row["rps"] * len(row["models"])}
-            found.setdefault(tuple(values[key] for key in first), {})[row["policy"]] = row
+            cells.setdefault(tuple(values[key] for key in first), {})[row["policy"]] = row
         lines = []
-        for terms, of in sorted(found.items()):
-            mine = of.pop("queue-aware")
-            best, row = max(of.items(), key=lambda one: one[1]["simulated_goodput_rps"])
-            lines.append([*(f"{one:g}" for one in terms), f"`{best}`", *(f"{one:.1f}" for one in (
-                row["simulated_goodput_rps"], mine["simulated_goodput_rps"], mine["bound_rps"]))])
+        for terms, by_policy in sorted(cells.items()):
+            planner = by_policy.pop("queue-aware")
+            best, row = max(by_policy.items(), key=lambda item: item[1]["simulated_goodput_rps"])
+            lines.append([*(f"{term:g}" for term in terms), f"`{best}`", *(
+                f"{rps:.1f}" for rps in (row["simulated_goodput_rps"],
+                                         planner["simulated_goodput_rps"], planner["bound_rps"]))])
         return markdown([*(names[key] for key in first), "best other policy", "its goodput",
                          "queue-aware", "upper bound"], lines)
     return text
 
 
+def igniter(rows: Sequence[Row]) -> str:
+    """Plans of iGniter by set-ups, beside the printed ones."""
+    def whether(value: bool) -> str:
+        return "yes" if value else "no"
+
+    def goodput(rps: Mapping[str, float] | None) -> str:
+        return "" if rps is None else f"{sum(rps.values()):.1f}"
+
+    return markdown(
+        ["", "GPUs: vision", "mix", "vision, 350 ms", "batches of efficientnet_b7",
+         "vgg19 beside alexnet", "densenet121 beside resnet50", "mix on 6 GPUs",
+         "vision on 6 GPUs", "vision models short of their rate"],
+        [[row["setup"], row["gpus_vision"], row["gpus_mix"], *(
+            ", ".join(map(str, row[key])) for key in ("gpus_350_ms", "batches")),
+          whether(row["vgg19_beside_alexnet"]), whether(row["densenet121_beside_resnet50"]),
+          goodput(row["mix_rps"]), goodput(row["vision_rps"]), row["short"]] for row in rows])
+
+
 _GRID = "clockwork.py --duration-s 10 --seeds 3 --scheduler clockwork --scheduler planned"
-_SHARING = "sharing.py --profile {profile} --models"
+_SHARING = "sharing.py --models"
 TABLES = {
     "cells": Table("cluster.md", {"cells": "planned.py --cells --scheduler clockwork"}, cells),
     "random": Table("cluster.md", {"random": "planned.py --random 1000 --rows {rows}.jsonl "
@@ -173,41 +197,51 @@ TABLES = {
         "vision-slos": f"{_SHARING} {VISION} --rps 200,400,600,800,1000 --slo-ms 150,250,350 "
                        "--gpus 4 --plot docs/evaluation/sharing-vision.png",
     }, sharing("slo_ms", "load")),
+    "igniter": Table("sharing.md", {"igniter": "igniter.py"}, igniter, (
+        "setup", "gpus_vision", "gpus_mix", "gpus_350_ms", "batches", "vgg19_beside_alexnet",
+        "densenet121_beside_resnet50", "mix_rps", "vision_rps", "short")),
 }
 
 
-def rows_of(name: str, command: str, folder: Path, profile: Path | None) -> list[Row]:
+def rows_of(name: str, command: str, folder: Path) -> list[Row]:
     """The rows of a script's run, which is made where the folder lacks them."""
     file = folder / f"{name}.json"
     if not file.exists():
-        words = [word.format(profile=profile, rows=folder / name) for word in command.split()]
+        words = [word.format(rows=folder / name) for word in command.split()]
         begin = time.monotonic()
         subprocess.run([sys.executable, str(ROOT / "scripts" / words[0]), *words[1:],
                         "--json", str(file.resolve())], check=True, cwd=ROOT)
         print(f"{name}: {time.monotonic() - begin:.0f} s", flush=True)
-    found = json.loads(file.read_text("utf-8"))
-    return list(found["rows"] if isinstance(found, dict) else found)
+    document = json.loads(file.read_text("utf-8"))
+    return list(document["rows"] if isinstance(document, dict) else document)
+
+
+def kept_file(name: str) -> Path:
+    """The file of a table's kept rows."""
+    return ROOT / "docs" / "results" / "tables" / f"{name}.json"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what is asked for, and write the pages."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", action="append", choices=TABLES, help="repeat; by default all")
-    parser.add_argument("--profile", type=Path, help="of sharing, CSV")
     parser.add_argument("--rows", type=Path, default=Path("tables_out"), metavar="FOLDER")
+    parser.add_argument("--kept", action="store_true", help="write from kept rows; run nothing")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs", metavar="FOLDER",
                         help="whose pages are written")
     options = parser.parse_args(arguments)
     options.rows.mkdir(parents=True, exist_ok=True)
     for name, table in TABLES.items():
-        if name not in (options.only or TABLES):
+        if name not in (options.only or TABLES) or (options.kept and not table.columns):
             continue
-        if options.profile is None and table.page == "sharing.md":
-            print(f"{name}: left out, as it needs --profile")
-            continue
-        profile = options.profile and options.profile.resolve()
-        rows = [{**row, "run": run} for run, command in table.runs.items()
-                for row in rows_of(run, command, options.rows.resolve(), profile)]
+        if options.kept:
+            rows = json.loads(kept_file(name).read_text("utf-8"))["rows"]
+        else:
+            rows = [{**row, "run": run} for run, command in table.runs.items()
+                    for row in rows_of(run, command, options.rows.resolve())]
+        if table.columns:
+            rows = [{column: row[column] for column in table.columns} for row in rows]
+            write_atomic(kept_file(name), canonical_json({"rows": rows}))
         write_part(options.docs / table.page, name, table.text(rows))
     return 0
 

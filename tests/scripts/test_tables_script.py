@@ -74,9 +74,8 @@ def test_rows_that_are_there_are_not_made_again(
         "| one | 0.5000 | 0.2500 | 0.7500 | – |", "<!-- cells:end -->", "after"]
 
 
-def test_sharing_is_left_out_without_a_profile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a script was run"))
-    assert tables.main(["--only", "vision-slos", "--rows", str(tmp_path)]) == 0
-    assert "needs --profile" in capsys.readouterr().out
+@pytest.mark.parametrize("name", [name for name, table in tables.TABLES.items() if table.columns])
+def test_tables_are_those_of_their_kept_rows(name: str) -> None:
+    rows = json.loads(tables.kept_file(name).read_text("utf-8"))["rows"]
+    page = (DOCS / tables.TABLES[name].page).read_text("utf-8")
+    assert f"<!-- {name}:begin -->\n{tables.TABLES[name].text(rows)}\n<!-- {name}:end -->" in page

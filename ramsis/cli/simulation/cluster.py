@@ -125,15 +125,14 @@ def simulate_sharing(
 ) -> None:
     """Simulate a placement of models that share GPUs, and print a row for each family."""
     allow_options(_OF_SHARING, "is not for a placement of models that share GPUs.")
-    from ramsis.studies.sharing.gpu.interference import NO_INTERFERENCE, THESIS
+    from ramsis.studies.sharing.gpu.interference import INTERFERENCES
     from ramsis.studies.sharing.play.placement import (
         play_placement,  # here, as it takes long to load
     )
 
-    chosen = {"thesis": THESIS, "none": NO_INTERFERENCE}[interference]
     with progress("runs", len(seeds)) as advance:
-        rows, total = play_placement(path, seeds, interference=chosen, duration_s=duration_s,
-                                     on_run=advance)
+        rows, total = play_placement(path, seeds, interference=INTERFERENCES[interference],
+                                     duration_s=duration_s, on_run=advance)
     if as_json:
         print_json(rows, placement=path, interference=interference, duration_s=duration_s,
                    **total)

@@ -133,7 +133,7 @@ _MORE = (
                    "schedulers.")
 @click.option("--fixed", is_flag=True,
               help="With --placement: its fixed batches, without policies.")
-@click.option("--interference", type=click.Choice(("thesis", "none")),
+@click.option("--interference", type=click.Choice(("thesis", "thesis-driver-550", "none")),
               help="With --placement of models that share GPUs: its fixed batches, and the "
                    "interference of models on a GPU.")
 @click.option("--policy", "policies", multiple=True, metavar="DIR|FILE",

@@ -5,42 +5,40 @@ The predicted time of workload i, a batch b_i on share r_i of GPU j, is
     t_i = t_load + t_gpu + t_feedback,      t_gpu = (t_sch + t_act) / (f / F).
 
 t_load and t_feedback are the copies to and from the GPU. The three terms of interference are
-plugged in: the scheduling delay t_sch(workloads on the GPU), the factor of the shared cache on
-t_act, and the frequency f / F that the sum of the workloads' powers leaves.
+plugged in: the scheduling delay t_sch beside the GPU's other workloads, the factor of the shared
+cache on t_act, and the frequency f / F that the sum of the workloads' powers leaves.
 
-1. A model is divided into workloads that one GPU each can serve, by ``division``. The batch of a
-   workload is what arrives in ``build_share`` of its SLO, and r_lower the smallest share at which
-   it alone has t_i <= ``latency_share`` x SLO and a rate b_i / t_i of at least its load.
-2. Workloads are placed in order of r_lower, the largest first. On every GPU in use the shares of
+1. A model is one workload. Its batch is what arrives in ``budget_share`` of the SLO, rounded up,
+   and r_lower the smallest share at which it alone has t_i <= ``budget_share`` x SLO and a rate
+   b_i / t_i of at least its load.
+2. A model whose workload is too large for a GPU gets GPUs of its own: each runs the largest batch
+   up to ``largest_batch`` that is in time on all of it, and takes ``rate_share`` of b / t from the
+   load. What is left is the workload.
+3. Workloads are placed in order of r_lower, the largest first. On every GPU in use the shares of
    all its workloads are raised in steps until each is in time, as long as their sum is at most 1.
    The GPU that needs the smallest increase beyond r_lower is taken, else an empty one.
-3. The plan is made as if there were GPUs without end; GPUs that do not exist are cut off, with
-   their workloads (best effort on a fixed cluster).
+4. GPUs of a single model come last. The plan is made as if there were GPUs without end; those that
+   do not exist are cut off, with their workloads (best effort on a fixed cluster).
 
-iGniter's coefficients are not published for these models: all are parameters, and their defaults
-are round numbers. ``build_share`` = 1/4 gives the printed batches, 9 at 187.5 and 5 at 104.2
-requests per second with an SLO of 200 ms. The published program halves the SLO for both
-(``build_share`` = ``latency_share`` = 1/2), rounds batches up, looks at the time but not at the
-rate, and stops where a workload is too large for a GPU (``division`` = "none").
+The rules and their numbers are those of the published program. Its coefficients are fitted to
+measurements of TensorRT models on a V100; the defaults of the terms come from these. Those of the
+models here are published nowhere, so all are parameters.
 
-Source: Xu et al., *iGniter: Interference-Aware GPU Resource Provisioning for Predictable DNN
-Inference in the Cloud*, IEEE TPDS 34(3), 2022.
+Sources: Xu et al., *iGniter: Interference-Aware GPU Resource Provisioning for Predictable DNN
+Inference in the Cloud*, IEEE TPDS 34(3), 2022, and its repository, icloud-ecnu/igniter.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ramsis.errors import InputFileError
 from ramsis.studies.sharing.gpu.profile import SharedBatch, between
 from ramsis.studies.sharing.gpu.shared_gpu import Gpu, Replica, SharedModel
 from ramsis.studies.sharing.plan import check_given
-
-DIVISIONS = ("equal", "halves", "largest", "none")
 
 _EPSILON = 1e-9  # rounding of sums
 
@@ -54,19 +52,32 @@ class GpuWorkload(NamedTuple):
 
 @dataclass(frozen=True)
 class SchedulingTerm:
-    """Delay t_sch in ms: linear in the number of other workloads, whose kernels take turns."""
+    """Delay t_sch in ms: kernels of several workloads take turns.
 
-    ms_per_neighbour: float = 0.2
+    Each kernel waits ``ms_per_kernel`` for each workload of the GPU beyond ``free``.
+    """
 
-    def __call__(self, neighbours: int) -> float:
-        """Return the delay beside a number of others."""
-        return self.ms_per_neighbour * neighbours
+    # A line through the published delays of a kernel of vgg19 beside 1 to 4 others, at the
+    # highest frequency: 0.0003, 0.0054, 0.0102, 0.0146 ms longer than alone.
+    ms_per_kernel: float = 0.00475
+    free: float = 1.9  # workloads
+    # Kernels of a batch: the published numbers, and their mean with that of ssd (93) for others.
+    kernels: Mapping[str, int] = field(
+        default_factory=lambda: {"alexnet": 20, "resnet50": 80, "vgg19": 29})
+    other_kernels: int = 55
+
+    def __call__(self, model: str, others: int) -> float:
+        """Return the delay of a model's batch beside a number of other workloads."""
+        kernels = self.kernels.get(model, self.other_kernels)
+        return kernels * self.ms_per_kernel * max(0.0, 1 + others - self.free)
 
 
 @dataclass(frozen=True)
 class CacheTerm:
     """Factor on t_act that grows with the multiprocessors that others keep busy."""
 
+    # Between two measurements: beside a workload on half of the GPU, the four published models
+    # take 3.6 to 4.2 % longer (0.08); resnet50 beside alexnet in the thesis 18 % (0.375).
     per_utilisation: float = 0.15
 
     def __call__(self, others: Sequence[GpuWorkload]) -> float:
@@ -78,10 +89,13 @@ class CacheTerm:
 class PowerTerm:
     """Frequency f / F: 1 up to the limit of power, then falling by ``per_watt``."""
 
-    idle_w: float = 50.0
-    busy_w: float = 250.0
+    # Published of a V100: 53.5 W idle, 300 W at most; on half of the GPU 16 or 32 requests take
+    # 262 to 306 W per GPU more, 283 W in the mean. Beyond the limit the frequency, 1530 MHz, falls
+    # by 1.03 MHz with each W.
+    idle_w: float = 53.5
+    busy_w: float = 283.0
     limit_w: float = 300.0
-    per_watt: float = 0.001
+    per_watt: float = 0.00067
 
     def __call__(self, workloads: Sequence[GpuWorkload]) -> float:
         """Return the share of the frequency that is left."""
@@ -91,7 +105,7 @@ class PowerTerm:
 
 
 class _Part(NamedTuple):
-    """An equal part of a model's load."""
+    """A workload: a part of a model's load, and the smallest share that serves it alone."""
 
     model: SharedModel
     row: SharedBatch
@@ -103,9 +117,7 @@ class _Part(NamedTuple):
 class Igniter:
     """iGniter's policy; every coefficient is a parameter."""
 
-    # build_share, latency_share: shares of the SLO for gathering a batch, and for t_i
-    build_share: float = 0.25
-    latency_share: float = 0.5
+    budget_share: float = 0.5  # share of the SLO for gathering a batch, and for t_i
     share_step: float = 0.025  # step in which shares are raised
     # load_ms, feedback_ms: copies of a request to and from the GPU. The thesis' latencies
     # contain them: 0.
@@ -113,23 +125,22 @@ class Igniter:
     feedback_ms: float = 0.0
     # whether only measured batch sizes are used, and not those between them
     measured_batches: bool = False
-    # into the fewest ``equal`` workloads that one GPU each can serve, or ``halves`` of halves;
-    # ``largest``: the largest workload that one can, and so on with what is left; ``none``: a
-    # model that one GPU cannot serve is left out
-    division: str = "equal"
-    # whether a batch is what arrives, rounded up, and not to the nearest number
-    rounds_up: bool = False
-    # whether a share has to be enough for the load, and not for the time alone
-    checks_rate: bool = True
-    scaling: float = 1.62  # t_act on a share r is latency x max(1, utilisation / r)^scaling
+    # of a model that is too large for a GPU: the largest batch on GPUs of its own, that of single
+    # models, and the share of b / t that such a GPU takes from the load
+    largest_batch: int = 32
+    largest_batches: Mapping[str, int] = field(default_factory=dict)
+    rate_share: float = 0.9
+    # t_act on a share r is latency x max(1, utilisation / r)^scaling. The four published models
+    # have exponents of 0.80 to 0.99 at batches of 16 and 32, from 10 to 50 and to 100 % of a GPU.
+    scaling: float = 1.0
     # scheduling, cache, power: the terms of interference, or functions like them
-    scheduling: Callable[[int], float] = SchedulingTerm()
+    scheduling: Callable[[str, int], float] = field(default_factory=SchedulingTerm)
     cache: Callable[[Sequence[GpuWorkload]], float] = CacheTerm()
     power: Callable[[Sequence[GpuWorkload]], float] = PowerTerm()
 
     def __post_init__(self) -> None:
         numbers = {name: getattr(self, name) for name in (
-            "build_share", "latency_share", "share_step", "load_ms", "feedback_ms", "scaling")}
+            "budget_share", "share_step", "load_ms", "feedback_ms", "scaling", "rate_share")}
         for term in ("scheduling", "cache", "power"):
             numbers |= {f"{term}.{key}": value
                         for key, value in vars(getattr(self, term)).items()
@@ -138,12 +149,10 @@ class Igniter:
             if not 0 <= value < math.inf:
                 raise InputFileError("negative coefficient", where=f"iGniter: {name}", value=value,
                                      allowed="a finite number >= 0")
-        if not 0 < self.share_step <= 1:
-            raise InputFileError("not a step of shares", where="iGniter: share_step",
-                                 value=self.share_step, allowed="above 0, at most 1")
-        if self.division not in DIVISIONS:
-            raise InputFileError("unknown division", where="iGniter: division",
-                                 value=self.division, allowed=", ".join(DIVISIONS))
+        for name in ("share_step", "rate_share"):
+            if not 0 < getattr(self, name) <= 1:
+                raise InputFileError("not a share", where=f"iGniter: {name}",
+                                     value=getattr(self, name), allowed="above 0, at most 1")
 
     def __call__(self, models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> list[Replica]:
         """Return replicas of the models on the GPUs, as far as these suffice."""
@@ -155,27 +164,19 @@ class Igniter:
         """Return the replicas on the GPUs, and the number of GPUs that the whole plan takes."""
         check_given(models, gpus)
         kind = gpus[0].gpu_type
-        parts = sorted(itertools.chain.from_iterable(self._parts(m, kind) for m in models),
+        divided = [self._divided(model, kind) for model in models]
+        parts = sorted((part for _, part in divided if part is not None),
                        key=lambda part: -part.lower)
         plan: list[list[tuple[_Part, float]]] = []
-        tried_before: dict[tuple[object, ...], list[tuple[_Part, float]] | None] = {}
-
-        def beside(workloads: list[tuple[_Part, float]], part: _Part
-                   ) -> list[tuple[_Part, float]] | None:
-            # Equal parts of a load fill GPUs equally, and each part is tried on every GPU.
-            key = (id(part), *((id(other), share) for other, share in workloads))
-            if key not in tried_before:
-                tried_before[key] = self._beside(workloads, part)
-            return tried_before[key]
-
         for part in parts:
             tried = {i: shares for i, workloads in enumerate(plan)
-                     if (shares := beside(workloads, part)) is not None}
+                     if (shares := self._beside(workloads, part)) is not None}
             if tried:
                 best = min(tried, key=lambda i: _shares(tried[i]) - _shares(plan[i]))
                 plan[best] = tried[best]
             else:
                 plan.append([(part, part.lower)])
+        plan += [[(part, 1.0)] for whole, _ in divided for part in whole]
         # The plan is for GPUs of the first type; those of another may not have the batch.
         replicas = [Replica(part.model.name, gpu.name, part.row.batch, min(1.0, share))
                     for gpu, workloads in zip(gpus, plan, strict=False)
@@ -187,72 +188,50 @@ class Igniter:
         """Predict the time of a batch beside others."""
         row = workload.row
         slow: float = max(1.0, row.utilisation / workload.share) ** self.scaling
-        active = row.latency_ms * slow * self.cache(others)
+        # The profile's latency was measured at the frequency that the batch alone leaves.
+        alone = self.power([GpuWorkload(row, 1.0)])
+        active = row.latency_ms * alone * slow * self.cache(others)
         copies = (self.load_ms + self.feedback_ms) * row.batch
-        return copies + (self.scheduling(len(others)) + active) / self.power([workload, *others])
+        delay = self.scheduling(row.model, len(others))
+        return copies + (delay + active) / self.power([workload, *others])
 
-    def _parts(self, model: SharedModel, kind: str) -> list[_Part]:
+    def _divided(self, model: SharedModel, kind: str) -> tuple[list[_Part], _Part | None]:
+        """Return a model's workloads on GPUs of its own, and the one that is placed, if any."""
         rows = model.batches.get(kind, ())
-        best = max((row.rate_rps for row in rows), default=0.0)
-        if best <= 0:
-            return []
-        most = 2 + math.ceil(4 * model.rate_rps / best)
-        if self.division == "largest":
-            return self._largest(model, rows)
-        counts = {"equal": range(1, most), "none": range(1, 2),
-                  "halves": [2**k for k in range(most.bit_length() + 1)]}[self.division]
-        for count in counts:
-            part = self._part(model, rows, model.rate_rps / count)
-            if part is not None:
-                return [part] * count
-        return []
+        part = self._part(model, rows, model.rate_rps) if rows else None
+        if part is not None or not rows:
+            return [], part
+        limit = self.largest_batches.get(model.name, self.largest_batch)
+        candidates = [row for row in self._sizes(rows) if row.batch <= limit
+                      and self.time_ms(GpuWorkload(row, 1.0), []) <= self._budget_ms(model)]
+        if not candidates:
+            return [], None
+        largest = candidates[-1]
+        time_ms = self.time_ms(GpuWorkload(largest, 1.0), [])
+        rate_rps = self.rate_share * 1000 * largest.batch / time_ms
+        count = math.ceil(model.rate_rps / rate_rps - _EPSILON) - 1
+        left = model.rate_rps - count * rate_rps
+        part = self._part(model, rows, left) or _Part(model, largest, left, 1.0)
+        return [_Part(model, largest, rate_rps, 1.0)] * count, part
 
-    def _largest(self, model: SharedModel, rows: Sequence[SharedBatch]) -> list[_Part]:
-        """Split a model into the largest workloads that a GPU can serve, until no load is left."""
-        left, parts = model.rate_rps, list[_Part]()
-        whole = self._whole(model, rows)
-        while left > _EPSILON:
-            part = None if whole and left > whole.rate_rps else self._part(model, rows, left)
-            part = part or whole
-            if part is None:
-                return []
-            parts.append(part)
-            left -= part.rate_rps
-        return parts
+    def _budget_ms(self, model: SharedModel) -> float:
+        """Return the time for gathering a batch of a model, and for running it."""
+        return self.budget_share * model.slo_ms + _EPSILON
 
-    def _whole(self, model: SharedModel, rows: Sequence[SharedBatch]) -> _Part | None:
-        """Return the workload of the largest batch that one GPU serves as fast as it fills."""
-        for batch in range(rows[-1].batch, 0, -1):
-            row = between(rows, batch)
-            assert row is not None
-            rate_rps = 1000 * batch / max(self.build_share * model.slo_ms, _EPSILON)
-            if self.measured_batches and row not in rows:
-                continue
-            part = self._alone(model, row, rate_rps)
-            if part is not None:
-                return part
-        return None
+    def _sizes(self, rows: Sequence[SharedBatch]) -> list[SharedBatch]:
+        """Return the batches that may be used, by size."""
+        if self.measured_batches:
+            return list(rows)
+        return [row for batch in range(1, rows[-1].batch + 1)
+                if (row := between(rows, batch)) is not None]
 
     def _part(
         self, model: SharedModel, rows: Sequence[SharedBatch], rate_rps: float
     ) -> _Part | None:
-        """Return a workload of a rate; None where one GPU cannot serve it."""
-        exact = rate_rps * self.build_share * model.slo_ms / 1000
-        size = math.ceil(exact - _EPSILON) if self.rounds_up else round(exact)
-        for batch in range(max(1, min(size, rows[-1].batch)), 0, -1):
-            row = between(rows, batch)
-            assert row is not None
-            if self.measured_batches and batch not in {item.batch for item in rows}:
-                if batch > rows[0].batch or size >= rows[0].batch:
-                    continue
-                row = rows[0]
-            part = self._alone(model, row, rate_rps)
-            if part is not None:
-                return part
-        return None
-
-    def _alone(self, model: SharedModel, row: SharedBatch, rate_rps: float) -> _Part | None:
-        """Return a workload with the smallest share that serves it alone and in time."""
+        """Return the workload of a rate; None where one GPU cannot serve it."""
+        gathered = math.ceil(rate_rps * self.budget_share * model.slo_ms / 1000 - _EPSILON)
+        sizes = self._sizes(rows)
+        row = next((row for row in reversed(sizes) if row.batch <= gathered), sizes[0])
         for k in range(1, math.ceil(1 / self.share_step - _EPSILON) + 1):
             share = min(1.0, k * self.share_step)
             part = _Part(model, row, rate_rps, share)
@@ -261,9 +240,10 @@ class Igniter:
         return None
 
     def _enough(self, part: _Part, share: float, others: Sequence[GpuWorkload]) -> bool:
+        """Return whether a workload is in time on a share, at its rate."""
         time_ms = self.time_ms(GpuWorkload(part.row, share), others)
-        return time_ms <= self.latency_share * part.model.slo_ms + _EPSILON and (
-            not self.checks_rate or 1000 * part.row.batch / time_ms >= part.rate_rps - _EPSILON)
+        return (time_ms <= self._budget_ms(part.model)
+                and 1000 * part.row.batch / time_ms >= part.rate_rps - _EPSILON)
 
     def _beside(
         self, workloads: list[tuple[_Part, float]], part: _Part

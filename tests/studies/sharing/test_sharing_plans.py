@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -34,17 +35,21 @@ from ramsis.studies.sharing import (
 from ramsis.studies.sharing.bound import goodput_bound_rps
 from ramsis.studies.sharing.gpu.interference import THESIS
 from ramsis.studies.sharing.gpu.profile import SharedBatch, SharingProfile, read_sharing_profile
-from ramsis.studies.sharing.igniter import CacheTerm, PowerTerm, SchedulingTerm
+from ramsis.studies.sharing.igniter import CacheTerm, GpuWorkload, PowerTerm, SchedulingTerm
 from ramsis.studies.sharing.presets import gpu_sharing, igniter, queue_aware, usher, wao_usher
 from tests.placement.samples import problem, shared_problem
 from tests.slow import slow_after
+
+sys.path.append(str(Path(__file__).resolve().parents[3] / "scripts"))
+
+import igniter as igniter_script
 
 VISION = ("alexnet", "densenet121", "efficientnet_b7", "resnet50", "vgg19")
 
 
 @pytest.fixture(scope="module")
-def v100(reference_dir: Path) -> SharingProfile:
-    return read_sharing_profile(reference_dir / "eth_v100_profile.csv")
+def v100() -> SharingProfile:
+    return read_sharing_profile("v100")
 
 
 def _models(
@@ -189,36 +194,74 @@ def test_wao_usher_shares_gpus_that_usher_does_not(v100: SharingProfile) -> None
 
 
 def test_igniter_raises_shares_until_all_are_in_time() -> None:
-    """By hand: alone each needs 30 %; beside the other the cache makes it 10 % slower."""
-    rows = _rows("a", (1, 10, 0.1, 0.3)) | {}
-    a = SharedModel("a", 80, 40, rows)
-    b = SharedModel("b", 80, 40, _rows("b", (1, 10, 0.1, 0.3)))
-    calm = Igniter(scaling=1, scheduling=SchedulingTerm(0), cache=CacheTerm(0))
+    """By hand: alone each needs 25 %; beside the other the cache makes it 14 % slower."""
+    a, b = (SharedModel(name, 80, 40, _rows(name, (1, 10, 0.1, 0.3))) for name in "ab")
+    calm = Igniter(scheduling=SchedulingTerm(0), cache=CacheTerm(0))
     alone = plan("", [a], gpus_of(2), calm).replicas
     # 80 a second in 12.5 ms: a share of 24 %, rounded up to the next step.
     assert [(r.batch, r.mps_share) for r in alone] == [(1, pytest.approx(0.25))]
     both = plan("", [a, b], gpus_of(2), calm).replicas
     assert [r.gpu for r in both] == ["gpu-0", "gpu-0"]
-    disturbed = Igniter(scaling=1, scheduling=SchedulingTerm(0), cache=CacheTerm(0.5))
+    disturbed = Igniter(scheduling=SchedulingTerm(0), cache=CacheTerm(0.5))
     shares = [r.mps_share or 0 for r in plan("", [a, b], gpus_of(2), disturbed).replicas]
     # 1 + 0.5 x 0.275 slower: 10 ms x 1.1375 x 0.3 / share within 12.5 ms takes 27.3 %.
     assert shares == [pytest.approx(0.275)] * 2
     apart = Igniter(scheduling=SchedulingTerm(20))
     assert {r.gpu for r in plan("", [a, b], gpus_of(2), apart).replicas} == {"gpu-0", "gpu-1"}
-    assert PowerTerm(limit_w=200)([]) == 1.0
 
 
-def test_igniter_keeps_the_first_gpus_of_its_plan(v100: SharingProfile) -> None:
-    models = _models(v100, VISION, 600, 350)
+def test_igniters_terms_are_those_of_the_published_v100() -> None:
+    """A kernel waits 0.0003 and 0.0146 ms beside 1 and 4 others; 400 W leave 1431 of 1530 MHz."""
+    delay = SchedulingTerm()
+    assert delay("vgg19", 0) == 0
+    assert delay("vgg19", 1) == pytest.approx(29 * 0.0003, abs=29 * 3e-4)
+    assert delay("resnet50", 4) == pytest.approx(80 * 0.0146, rel=0.02)
+    power = PowerTerm()
+    full = GpuWorkload(SharedBatch("a", "gpu", 4, 10, 0.1, 1, 1, 1), 1.0)
+    assert power([]) == 1.0
+    assert 1530 * replace(power, busy_w=400.2 - 53.5)([full]) == pytest.approx(1431, abs=5)
+    # Alone on a GPU a batch takes what the profile says, however much power it uses.
+    assert Igniter().time_ms(full, []) == pytest.approx(10)
+
+
+def test_a_model_that_is_too_large_gets_gpus_of_its_own(v100: SharingProfile) -> None:
+    """By hand, 500 requests per second of efficientnet_b7 within 200 ms."""
+    models = _models(v100, ("efficientnet_b7", "alexnet"), 500, 200)
+    # 50 requests take 100 ms to gather and 130 to run. 32 take 88.3 ms: 362 per second, of which
+    # 90 % are taken. Of the 174 that are left 18 are gathered. GPUs of one model are the last.
     replicas, needed = Igniter().everything(models, gpus_of(8))
-    assert needed == 5
-    fewer = plan("igniter", models, gpus_of(3)).replicas
-    assert list(fewer) == [r for r in replicas if r.gpu in {"gpu-0", "gpu-1", "gpu-2"}]
-    # The largest share of its own first.
-    assert [(r.model, r.gpu) for r in fewer] == [
-        ("vgg19", "gpu-0"), ("efficientnet_b7", "gpu-1"), ("efficientnet_b7", "gpu-2")]
-    divided = plan("igniter", _models(v100, ("efficientnet_b7",), 187.5, 200), gpus_of(1))
-    assert [r.batch for r in divided.replicas] == [9]  # as printed
+    assert [(r.model, r.gpu, r.batch) for r in replicas] == [
+        ("efficientnet_b7", "gpu-0", 18), ("alexnet", "gpu-0", 50),
+        ("efficientnet_b7", "gpu-1", 32)]
+    assert (needed, replicas[-1].mps_share) == (2, 1.0)
+    # Batches of 5 take 30 ms: 149 of 166 per second, three times, and 52 are left.
+    small = Igniter(largest_batches={"efficientnet_b7": 5})
+    assert [r.batch for r in small(models[:1], gpus_of(8))] == [6, 5, 5, 5]
+    # Sizes that were measured: 32, and 16 of the 18 requests of what is left.
+    assert [r.batch for r in Igniter(measured_batches=True)(models[:1], gpus_of(8))] == [16, 32]
+    nothing = Igniter(budget_share=0.1)  # 20 ms, and no batch takes less than 29.9
+    assert nothing(models[:1], gpus_of(8)) == []
+    with pytest.raises(InputFileError, match="rate_share: not a share"):
+        Igniter(rate_share=1.5)
+
+
+def test_igniter_is_cut_off_where_gpus_end(v100: SharingProfile) -> None:
+    models = _models(v100, VISION, 500, 200)
+    replicas, needed = Igniter().everything(models, gpus_of(8))
+    assert needed == 4
+    assert plan("igniter", models, gpus_of(2)).replicas == tuple(
+        r for r in replicas if r.gpu in {"gpu-0", "gpu-1"})
+
+
+def test_igniter_has_the_printed_figures_of_both_workloads(v100: SharingProfile) -> None:
+    """Figures 6.8, 6.9 and 6.14 with one set of parameters."""
+    row = igniter_script.row_of(v100, "thesis", igniter_script.SETUPS["thesis"])
+    assert row["gpus_mix"] == 6
+    assert sum(row["mix_rps"].values()) > 0.99 * 4 * 274.6
+    assert row["short"] == 5
+    assert row["batches"] == [5, 5, 5, 3]
+    assert row["vgg19_beside_alexnet"]
+    assert row["densenet121_beside_resnet50"]
 
 
 def test_a_policy_of_ones_own_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,20 +369,3 @@ def test_presets_read_problems(v100: SharingProfile) -> None:
              for variant in bare.variants]
     with pytest.raises(InputFileError, match="sample: text: model fits no GPU"):
         usher(replace(bare, variants=tuple(large)))
-
-
-def test_igniter_divides_a_load_by_the_rule_that_is_given(v100: SharingProfile) -> None:
-    """One GPU takes 17 requests gathered in 50 ms at most, 340 per second."""
-    model = _models(v100, ("efficientnet_b7",), 500, 200)
-
-    def batches(**changes: object) -> list[int]:
-        replicas, _ = Igniter(**changes).everything(model, gpus_of(8))  # type: ignore[arg-type]
-        return sorted((r.batch for r in replicas), reverse=True)
-
-    assert batches() == batches(division="halves") == [12, 12]
-    assert batches(rounds_up=True) == [13, 13]
-    assert batches(division="largest") == [17, 8]
-    assert batches(division="none") == []
-    assert batches(division="none", checks_rate=False) == [25]
-    with pytest.raises(InputFileError, match="division"):
-        Igniter(division="thirds")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +13,13 @@ from hypothesis import strategies as st
 
 from ramsis.errors import InputFileError
 from ramsis.sim import Running
-from ramsis.studies.sharing.gpu.interference import NO_INTERFERENCE, THESIS, Interference, Load
+from ramsis.studies.sharing.gpu.interference import (
+    NO_INTERFERENCE,
+    THESIS,
+    THESIS_DRIVER_550,
+    Interference,
+    Load,
+)
 from ramsis.studies.sharing.gpu.profile import SharedBatch, SharingProfile, read_sharing_profile
 from ramsis.studies.sharing.gpu.shared_gpu import (
     Gpu,
@@ -29,8 +34,8 @@ _NO_NETWORK = RouterSettings(network=NetworkTime(0, 0, 0, 0))
 
 
 @pytest.fixture(scope="module")
-def v100(reference_dir: Path) -> SharingProfile:
-    return read_sharing_profile(reference_dir / "eth_v100_profile.csv")
+def v100() -> SharingProfile:
+    return read_sharing_profile("v100")
 
 
 def _model(
@@ -110,8 +115,10 @@ def test_a_measured_pair_sets_the_capacity(v100: SharingProfile) -> None:
     # The fitted coefficient says the same of this pair.
     loads = [Load("resnet50", 4, 0.3626), Load("alexnet", 4, 0.4707)]
     assert alone_ms * THESIS.beside(loads)[0] == pytest.approx(8.0, abs=0.03)
-    assert THESIS.on_share("resnet50", 0.3626, 0.1755) == pytest.approx(4, abs=0.02)
-    assert 34.1 * THESIS.on_share("bert", 0.9682, 0.3183) == pytest.approx(180, abs=0.5)
+    on_share = THESIS_DRIVER_550.on_share
+    assert on_share("resnet50", 0.3626, 0.1755) == pytest.approx(4, abs=0.02)
+    assert 34.1 * on_share("bert", 0.9682, 0.3183) == pytest.approx(180, abs=0.5)
+    assert THESIS.on_share("bert", 0.9682, 0.3183) == pytest.approx(0.9682 / 0.3183)
 
 
 def test_without_coefficients_batches_take_their_isolated_time() -> None:
