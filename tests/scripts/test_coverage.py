@@ -17,7 +17,7 @@ from ramsis.cli.main import cli
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "scripts"))
 
-import coverage as rows_of_texts  # noqa: E402
+import texts as rows_of_texts  # noqa: E402
 
 ROWS = rows_of_texts.read_rows()
 COMMANDS = sorted({row.command for row in ROWS if row.command})

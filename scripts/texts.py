@@ -1,6 +1,6 @@
 """Write the page on what is implemented of five texts from the rows kept in docs/results.
 
-    python scripts/coverage.py
+    python scripts/texts.py
 
 A row of docs/results/coverage.csv is a mechanism, an experiment, a figure or a table of a text:
 where it is in the code, the command that shows it, the printed figure and ours, and its grade.
