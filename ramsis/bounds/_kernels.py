@@ -393,8 +393,9 @@ def best_nested(
     The second result (requests, span + 1) is that of k requests from i on, ``within[i, k]``, k no
     more than can be within a batch that starts with some request.
 
-    With i falling, ``within[i, k]`` is the best of requests i to i + k − 1, and ``one[i, k]`` the
-    best batch whose first request is i and whose last is i + k − 1, with what lies in its gaps.
+    With i falling, ``within[i, k]`` is the best of requests i to i + k − 1, and ``single[i, k]``
+    the best batch whose first request is i and whose last is i + k − 1, with what lies in its
+    gaps.
     """
     count, sizes = release.size, duration.shape[2]
     span = _spans(release, deadline, 0, count, duration[:, model, 0].min())

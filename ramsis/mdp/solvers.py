@@ -118,7 +118,7 @@ def solve_discounted(
 
 
 def check_solver(solver: str, solvers: Sequence[str] | None = None) -> None:
-    """Refuse an unknown name; allowed are ``known``, by default :data:`SOLVERS`."""
+    """Refuse an unknown name; allowed are ``solvers``, by default :data:`SOLVERS`."""
     solvers = SOLVERS if solvers is None else solvers
     check_known("unknown solver", solver, solvers, "solver")
 

@@ -69,7 +69,7 @@ allowed: a fraction in [0, 1]
                 raise self.refusal(key, "unknown field", allowed=", ".join(sorted(keys)))
 
     def of_format(self, expected: str) -> None:
-        """Refuse an object whose field ``format`` is not ``known``, a name and a version."""
+        """Refuse an object whose field ``format`` is not ``expected``, name and version."""
         stated = self.value("format")
         if stated == expected:
             return
