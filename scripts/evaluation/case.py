@@ -28,6 +28,7 @@ import numpy as np
 
 from ramsis import profiles
 from ramsis.arrivals.rate_file import read_rates
+from ramsis.errors import InvalidValueError
 from ramsis.profiles import LatencyTable, ProfileSet, pareto_front
 
 __all__ = ["FLEET", "Case", "round_slo"]
@@ -63,6 +64,8 @@ class Case:
         What is compared in the place of our policies and the baselines.
     given_grids : tuple of str
         Slack grids, in the place of those that are compared, or of that of workers' policies.
+    given_three : tuple of str
+        Models of Fig. 12, in the place of those by the rule.
     """
 
     name: str
@@ -74,6 +77,7 @@ class Case:
     trace: str = TRACE
     given_schedulers: tuple[str, ...] = ()
     given_grids: tuple[str, ...] = ()
+    given_three: tuple[str, ...] = ()
 
     @cached_property
     def profile(self) -> ProfileSet:
@@ -101,6 +105,21 @@ class Case:
     def slo_ms(self) -> float:
         """The smallest."""
         return self.slos_ms[0]
+
+    @property
+    def compared_slos_ms(self) -> tuple[float, ...]:
+        """SLOs of the figures that are made at the smallest, unless SLOs are given."""
+        return self.given_slos or (self.slo_ms,)
+
+    @property
+    def three_models(self) -> tuple[str, ...]:
+        """The fastest, the middle and the most accurate model of the front, or those given."""
+        names = [model.name for model in self.profile.models]
+        if unknown := sorted(set(self.given_three) - set(names)):
+            raise InvalidValueError("not a model of the front", where="--three", value=unknown[0],
+                                    allowed=", ".join(names))
+        chosen = self.given_three or (names[0], names[(len(names) - 1) // 2], names[-1])
+        return tuple(dict.fromkeys(chosen))
 
     @cached_property
     def load_range(self) -> tuple[float, float]:

@@ -57,13 +57,16 @@ def parser(description: str) -> argparse.ArgumentParser:
     made.add_argument("--grid", metavar="A,B,C", type=_grids, default=(),
                       help="slack grids: those that are compared (Fig. 10, Table 2), elsewhere "
                       "that of per-worker policies: fixed:100, model")
+    made.add_argument("--three", metavar="A,B,C", type=_names, default=(),
+                      help="models of Fig. 12 in the place of those by the rule")
     return made
 
 
 def cases_of(given: argparse.Namespace) -> list[Case]:
     """The cases to evaluate."""
     return [Case(name, given.quick, given.slo_ms, given.loads, given.trace_scale, given.workers,
-                 given.trace, tuple(given.schedulers), given.grid) for name in given.profiles]
+                 given.trace, tuple(given.schedulers), given.grid, given.three)
+            for name in given.profiles]
 
 
 def main() -> None:
@@ -91,8 +94,10 @@ def _run_one(name: str, experiment: Experiment, case: Case, given: argparse.Name
     from ramsis.sweep import Sweep, SweepSpec
 
     folder = given.out / case.label
-    sweep = Sweep(SweepSpec.of(experiment.spec(case), name), folder / "sweep")
-    print(f"{name}: {case.label}, SLOs {', '.join(f'{s:g}' for s in case.slos_ms)} ms, "
+    spec = SweepSpec.of(experiment.spec(case), name)
+    sweep = Sweep(spec, folder / "sweep")
+    slos_ms = sorted({cell.slo_ms for cell in spec.cells})
+    print(f"{name}: {case.label}, SLOs {', '.join(f'{slo_ms:g}' for slo_ms in slos_ms)} ms, "
           f"{sweep.todo} steps to compute", file=sys.stderr)
     result = sweep.run(given.processes, _Dots(sweep.todo))
     for failure in result.failures:
@@ -154,6 +159,10 @@ class _Dots:
 
 def _numbers(text: str) -> tuple[float, ...]:
     return tuple(float(part) for part in text.split(","))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
 
 
 def _workers(text: str) -> tuple[int, ...]:

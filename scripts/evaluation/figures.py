@@ -87,7 +87,7 @@ def draw_by_load(rows: Sequence[Cell], path: Path, case: Case) -> None:
 def draw_many_models(rows: Sequence[Cell], path: Path, case: Case) -> None:
     """Fig. 8: a panel for each scheduler."""
     names = {"pareto": f"{len(case.profile.models)} measured models"}
-    two_rows(rows, path, lambda row: f"{scheduler(row)}, {row['workers']} workers",
+    two_rows(rows, path, lambda row: f"{scheduler(row)}, {slo(row)}",
              lambda row: names.get(row["model_set"], "with models in between"),
              "load_qps", LOAD, bound=False, log_x=not case.given_loads)
 
@@ -96,7 +96,9 @@ def draw_promises(rows: Sequence[Cell], path: Path, case: Case) -> None:
     """Fig. 7: promise and simulation, and their difference."""
     def fleet(row: Cell) -> str:
         several = len({row["scheduler"] for row in rows}) > 1
-        return f"{row['workers']} workers" + (f", {scheduler(row)}" if several else "")
+        slos = len({row["slo_ms"] for row in rows}) > 1
+        return (slo(row) if slos else f"{row['workers']} workers") + (
+            f", {scheduler(row)}" if several else "")
 
     def difference(row: Cell) -> float:
         return 1000.0 * (row["effective_accuracy"] - row["expected_effective_accuracy"])

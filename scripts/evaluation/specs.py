@@ -141,21 +141,23 @@ def headline(case: Case) -> Document:
 def promises(case: Case) -> Document:
     """Fig. 7: promise and simulation, three numbers of workers at the same loads for each."""
     grids = constant_grids(case, case.given_workers or (40, 60, 80))
-    return base(case, slo_ms=case.slo_ms, scheduler=policies_of(schedulers(case, WORKER)), grid=[
-        {**one, "seeds": 3 if case.quick else 10} for one in grids])
+    return base(case, slo_ms=list(case.compared_slos_ms),
+                scheduler=policies_of(schedulers(case, WORKER)),
+                grid=[{**one, "seeds": 3 if case.quick else 10} for one in grids])
 
 
 def many_models(case: Case) -> Document:
     """Fig. 8: the models of the front, and with models in between."""
-    return constant(case, slo_ms=case.slo_ms, models=["pareto", f"interpolate:{STEP:g}"],
-                    scheduler=schedulers(case, WORKER))
+    return constant(case, slo_ms=list(case.compared_slos_ms),
+                    models=["pareto", f"interpolate:{STEP:g}"], scheduler=schedulers(case, WORKER))
 
 
 def grids(case: Case) -> Document:
     """Fig. 10: slack grids."""
-    divisions = (5, 100) if case.quick else (5, 10, 25, 100, 400)
+    divisions = (2, 100) if case.quick else (2, 5, 10, 25, 100, 400)
     chosen = case.given_grids or (*(f"fixed:{d}" for d in divisions), "model")
-    return constant(case, slo_ms=case.slo_ms, scheduler=varied(case, "grid", chosen))
+    return constant(case, slo_ms=list(case.compared_slos_ms),
+                    scheduler=varied(case, "grid", chosen))
 
 
 def batchings(case: Case) -> Document:
@@ -166,8 +168,6 @@ def batchings(case: Case) -> Document:
 
 
 def three_models(case: Case) -> Document:
-    """Fig. 12: the fastest, the middle and the most accurate model of the front."""
-    names = [model.name for model in case.profile.models]
-    chosen = [names[0], names[(len(names) - 1) // 2], names[-1]]
-    return constant(case, models="three", model_sets={"three": list(dict.fromkeys(chosen))},
+    """Fig. 12: three models."""
+    return constant(case, models="three", model_sets={"three": list(case.three_models)},
                     scheduler=schedulers(case, WORKER))

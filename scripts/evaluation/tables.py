@@ -34,7 +34,8 @@ def figures(rows: Rows) -> Rows:
 def promises(rows: Rows) -> Rows:
     """Promise, simulation and their difference."""
     return [{
-        "workers": row["workers"], "load (QPS)": f"{row['load_qps']:g}",
+        "SLO (ms)": f"{row['slo_ms']:g}", "workers": row["workers"],
+        "load (QPS)": f"{row['load_qps']:g}",
         "promise": f"{row['expected_effective_accuracy']:.4f}",
         "simulation": f"{row['effective_accuracy']:.4f}",
         "difference": f"{row['effective_accuracy'] - row['expected_effective_accuracy']:+.5f}",

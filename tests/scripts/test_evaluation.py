@@ -113,7 +113,23 @@ def test_grids_and_batchings_are_of_the_policies_that_are_given(tiny_file: Path)
         "round-robin:headroom=0,grid=fixed:7"}
 
 
+@pytest.mark.parametrize("name", ["fig7", "fig8", "fig10"])
+def test_figures_of_the_smallest_slo_are_made_at_each_that_is_given(
+    tiny_file: Path, name: str
+) -> None:
+    assert {cell.slo_ms for cell in cells_of(name, tiny_file)} == {Case(str(tiny_file)).slo_ms}
+    given = {"given_slos": (50.0, 20.0)}
+    assert {cell.slo_ms for cell in cells_of(name, tiny_file, **given)} == {50.0, 20.0}
+
+
+def test_the_three_models_are_those_given(tiny_file: Path) -> None:
+    names = [model.name for model in Case(str(tiny_file)).profile.models]
+    case = Case(str(tiny_file), given_three=(names[0], names[-1]))
+    assert EXPERIMENTS["fig12"].spec(case)["model_sets"] == {"three": [names[0], names[-1]]}
+
+
 @pytest.mark.parametrize(("name", "given", "says"), [
+    ("fig12", {"given_three": ("best",)}, "--three: not a model of the front: got 'best'"),
     ("fig6", {"given_grids": ("fixed:7", "model")}, "--grid: several slack grids"),
     ("fig10", {"given_schedulers": ("greedy",)},
      "--schedulers: none of them has policies: got 'greedy"),
