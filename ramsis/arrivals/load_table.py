@@ -129,7 +129,10 @@ def _meaning(
     header: list[str], rows: list[list[str]], time: int, loads: list[int], unit: str | None,
     step_ms: float | None, path: Path,
 ) -> LoadColumns:
-    """Whether loads are rates or counts, by their units, the header and their fractions."""
+    """Decide whether loads are rates or counts, by their units, the header and their fractions.
+
+    Where these do not say, it raises :class:`InputFileError`, which shows what each would mean.
+    """
     cells = [cell for row in rows for i in loads if (cell := _number(row[i])) is not None]
     title = " ".join(header[i] for i in loads).lower()
     if any(unit in _PER_S for _, unit in cells) or _RATES.search(title):
@@ -153,7 +156,7 @@ def _meaning(
 
 
 def _numbers_only(rows: list[list[str]], time: int) -> bool:
-    """Whether beside the time there are quantities, and no texts that change from row to row."""
+    """Return whether each column but the time is of quantities, or of one text in all rows."""
     for i in range(len(rows[0])):
         cells = {row[i] for row in rows} - _EMPTY
         if i != time and len(cells) > 1 and not all(map(_QUANTITY.fullmatch, cells)):

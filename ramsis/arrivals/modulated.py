@@ -110,7 +110,7 @@ class MarkovModulated(ShippedProcess):
         return np.array([[-begin, begin], [end, -end]])
 
     def dispersion(self, interval_ms: NDArray[Any]) -> FloatArray:
-        """Index of dispersion of the counts of intervals, rising from 1 with their length."""
+        """Compute the index of dispersion of counts; from 1, it rises with the interval."""
         total = sum(self.switches)
         spread = self.share * (1.0 - self.share) * float(np.diff(self.rates)[0]) ** 2
         x = total * np.asarray(interval_ms, dtype=float)

@@ -135,7 +135,7 @@ class ShippedProcess:
 
 
 def is_orderly(process: ArrivalProcess) -> bool:
-    """Whether requests arrive one at a time: P(2 in h) / P(1 in h) → 0 as h → 0.
+    """Return whether requests arrive one at a time: P(2 in h) / P(1 in h) → 0 as h → 0.
 
     A process with stationary, independent increments is either Poisson or arrives in batches,
     several requests at one instant.

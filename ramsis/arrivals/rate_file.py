@@ -62,7 +62,7 @@ def is_rate_trace(
     path_or_name: str | os.PathLike[str], *, unit: str | None = None,
     load_columns: Sequence[str] = (),
 ) -> bool:
-    """Whether a file begins as a rate trace does; another may hold recorded arrivals.
+    """Return whether a file begins as a rate trace does; another may hold recorded arrivals.
 
     Parameters are as of :func:`read_rates`.
     """
@@ -162,5 +162,5 @@ def _steps(lines: Iterable[tuple[int, str]], where: str, unit: str | None) -> Ra
 
 
 def _looks_numeric(text: str) -> bool:
-    """Whether it is meant as a number, NaN among them."""
+    """Return whether a text is meant as a number, NaN among them."""
     return text.lower() == "nan" or not math.isnan(number_or_nan(text))

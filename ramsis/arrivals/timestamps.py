@@ -171,7 +171,7 @@ def _refuse_metrics(names: list[str], below: str, where: str) -> None:
 
 
 def _looks_like_time(field: str) -> bool:
-    """Whether a field is a value, even a bad one such as NaN, rather than a column's name."""
+    """Return whether a field is a value, even a bad one as NaN, rather than a column's name."""
     try:
         float(field)
     except ValueError:

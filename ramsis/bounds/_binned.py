@@ -133,7 +133,7 @@ def _width(task: Task) -> tuple[float | None, int]:
 
 
 def _lost(times: FloatArray, width: float) -> FloatArray:
-    """Share of each time that is rounded off."""
+    """Return the share of each time that is rounded off."""
     return np.asarray(1.0 - np.floor(times / width) * width / times)
 
 

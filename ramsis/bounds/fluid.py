@@ -315,7 +315,7 @@ def _optimum(cluster: _Merged, columns: Columns, terms: _Terms) -> FluidBound:
 
 
 def _busy(time_ms: FloatArray, cluster: _Merged, scale: float) -> FloatArray:
-    """Share of the time of each type's workers that each unknown takes; ``time_ms``: (T, n)."""
+    """Compute the share of each type's workers' time that each unknown takes, (T, n)."""
     with np.errstate(over="ignore", invalid="ignore"):
         busy = time_ms * cluster.load / cluster.workers[:, None] / scale
     if not np.isfinite(busy).all():  # at loads near the largest number that there is

@@ -140,25 +140,25 @@ class Servers:
     loads_at_a_time: FloatArray | None = None
 
     def loaded(self) -> NDArray[np.bool_]:
-        """Whether any worker holds each model at the start, (M,)."""
+        """Return whether any worker holds each model at the start, (M,)."""
         if self.held is None:
             return np.ones(self.batch_ms.shape[1], dtype=bool)
         return np.asarray((self.held > 0).any(axis=0))
 
     def first_load_ms(self) -> FloatArray:
-        """Load time of each model on each type, 0 where it is loaded at the start, (T, M)."""
+        """Return the load time of each model on each type, (T, M), 0 where any worker holds it."""
         types, models, _ = self.batch_ms.shape
         if self.load_ms is None:
             return np.zeros((types, models))
         return np.where(self.loaded(), 0.0, self.any_load_ms())
 
     def any_load_ms(self) -> FloatArray:
-        """Load time of each model on each type, infinite where it cannot be run, (T, M)."""
+        """Return the load time of each model on each type, (T, M), infinite if it cannot run."""
         usable = np.isfinite(self.batch_ms[:, :, 0])
         return np.where(usable, 0.0 if self.load_ms is None else self.load_ms, np.inf)
 
     def blocked(self) -> NDArray[np.bool_]:
-        """Whether each load takes at least a lane of a worker of each type, (T,)."""
+        """Return whether each load takes at least a lane of a worker of each type, (T,)."""
         if self.blocking is None:
             return np.zeros(len(self.workers), dtype=bool)
         return self.blocking & (self.at_a_time() * self.memories() <= self.workers)
@@ -174,12 +174,12 @@ class Servers:
         return self.loads_at_a_time
 
     def scarce(self, models: IntArray) -> bool:
-        """Whether the memory of all workers cannot hold all of some models at once."""
+        """Return whether the memory of all workers together cannot hold all of ``models``."""
         return self.room is not None and bool(
             self.room.min(axis=0)[models].sum() > self.memories().sum())
 
     def choose(self, models: IntArray) -> bool:
-        """Whether a worker cannot hold all of some models at once."""
+        """Return whether a worker of some type cannot hold all of ``models`` at once."""
         if self.room is None or self.load_ms is None:
             return False
         room = self.room[:, models]

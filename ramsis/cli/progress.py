@@ -62,7 +62,7 @@ def progress(what: str, total: float | None, *, shown: bool = True) -> Iterator[
 
 
 def on_terminal() -> bool:
-    """Whether progress is shown: stderr is a terminal, and no other process writes to it."""
+    """Return whether progress is shown: stderr is a terminal, and this is no child process."""
     return sys.stderr.isatty() and parent_process() is None
 
 

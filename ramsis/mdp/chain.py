@@ -139,7 +139,7 @@ def passage(inside: sparse.csr_array, leaving: NDArray[np.float64]) -> sparse.cs
 
 
 def closed_classes(transition: sparse.csr_array) -> tuple[int, NDArray[np.int64]]:
-    """Number of closed classes, and (S,) the class of each state, -1 where it is transient.
+    """Return the number of closed classes and each state's class, (S,), −1 if it is transient.
 
     Classes count from 0 in the order of their lowest state. Stored entries are transitions,
     so zeros must not be stored.

@@ -279,7 +279,7 @@ class PolicySet(Generic[P]):
                  "stations": len(level.stations), **level.expected} for level in levels]
 
     def plot(self) -> Any:
-        """The promises by load, of policies in memory (:class:`matplotlib.figure.Figure`)."""
+        """Plot the promises by load, of policies in memory (:class:`matplotlib.figure.Figure`)."""
         return figure_of("policy_set", self)
 
     def _repr_html_(self) -> str:

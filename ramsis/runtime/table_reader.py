@@ -47,7 +47,7 @@ class _Allowed(NamedTuple):
         return 0 if self.own_queue else WAIT_CODE
 
     def is_code(self, code: object, actions: int) -> bool:
-        """Whether a value is a code that may stand in the table."""
+        """Return whether a value is a code that may stand in the table."""
         if type(code) is not int or not self.lowest <= code < actions:
             return False
         return code != WAIT_CODE or not self.own_queue
@@ -60,7 +60,7 @@ class _Allowed(NamedTuple):
         return words + (f", {DROP_CODE} to drop" if self.drops else "")
 
     def batch_fits(self, batch: int, queued: int) -> bool:
-        """Whether a batch may be taken from a queue."""
+        """Return whether a batch may be taken from a queue of ``queued`` requests."""
         return batch == queued if self.whole_queue else batch <= queued
 
 
@@ -109,7 +109,7 @@ def decision_table(fields: Fields) -> DecisionTable:
 
 
 def arrivals_of(arrivals: Fields) -> str:
-    """Label of the arrival process in a document."""
+    """Return the label of the arrival process in a document."""
     process = arrivals.text("process")
     if not re.fullmatch(r"[^\s=,]+", process):
         raise arrivals.refusal("process", "not the name of a process", value=process,

@@ -76,7 +76,7 @@ class Plan(PerType):
     own: str | None = None  # the user's own code that decides, as it was named
 
     def prepare(self, fleet: Fleet) -> Plan:
-        """A plan is prepared already."""
+        """Return the plan itself, which is prepared already."""
         return self
 
 
@@ -106,7 +106,7 @@ class ClusterPlan:
                    for station in level.stations)
 
     def on_cluster(self, fleets: Fleets) -> ClusterPlan:
-        """A plan is prepared already."""
+        """Return the plan itself, which is prepared already."""
         return self
 
     @classmethod

@@ -55,7 +55,7 @@ _SETTINGS: Mapping[str, Setting] = {
 
 
 def _declared(key: str) -> _Check:
-    """The check of such a key."""
+    """Return the check of a key by the rule that its setting declares."""
     rule = _SETTINGS[key].rule
     assert rule is not None
     return partial(_number, rule)

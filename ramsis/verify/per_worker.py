@@ -178,7 +178,7 @@ def _modelled_checks(
 
 
 def _table_check(policy: Policy, problem: WorkerProblem) -> Check:
-    """Share of the table's entries that are allowed by the model: all of them."""
+    """Check that the model allows every entry of the table; the figures are shares of them."""
     share = float(np.mean(problem.admissible(_table(problem, policy))[:-1]))
     return Check("table entries that the model allows", 1.0, share, share == 1.0)
 

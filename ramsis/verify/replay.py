@@ -112,7 +112,7 @@ def _limit(policy: Policy, late: Estimate) -> tuple[list[Check], dict[str, Estim
 
 
 def not_measured_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Check, ...]:
-    """Whether a promise that is the model's could not have been measured."""
+    """Check that figures of the model could not have been measured; () for measured ones."""
     if policy.replay is not None:
         return ()
     again = replayed(policy, own_arrivals=own_arrivals).replay

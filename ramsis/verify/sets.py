@@ -77,7 +77,7 @@ def _checks(level: Level[Policy], policies: PolicySet[Policy], tolerance: float)
 def _worker_checks(
     level: Level[Policy], worker_types: Mapping[str, int], at: str
 ) -> list[Check]:
-    """Whether the stations of types that serve at all have all their workers."""
+    """Check that the stations of worker types that serve at all have all workers of these."""
     stations = [(station.worker_types, station.workers) for station in level.stations]
     return [close(f"workers of {'+'.join(types)} {at}", sum(worker_types[name] for name in types),
                   sum(workers for station_types, workers in stations if station_types == types),
@@ -108,7 +108,11 @@ def _bound_check(level: Level[Policy], policies: PolicySet[Policy], at: str) -> 
 
 
 def _way_checks(level: Level[Policy], at: str) -> list[Check]:
-    """Whether classes share workers, and what that gives in simulation."""
+    """Check the choice of whether classes share workers, by what it gives in simulation.
+
+    Empty where no choice is stated, or some types share and others do not. Its figures are
+    derived again only for policies without a budget of violations.
+    """
     stated = level.expected
     if stated.get("shared_effective_accuracy") is None:
         return []

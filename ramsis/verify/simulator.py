@@ -255,7 +255,7 @@ def events(
     table: TableArrays, batches: _Batches, chance: Chance, workers: int, dispatch: int,
     played: Replayed,
 ) -> int:
-    """Play all events; returns the number of decisions."""
+    """Play all events, noting them in ``played``; return the number of decisions."""
     arrival, slo, kind = chance.arrival_ms, chance.slo_ms, chance.kind
     luck = chance.luck
     n, common = arrival.size, dispatch == 0

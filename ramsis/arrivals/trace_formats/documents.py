@@ -51,7 +51,7 @@ def refuse_document(path: Path, record: Any) -> None:
 
 
 def _has(item: Any, path: list[str]) -> bool:
-    """Whether an object has a path of keys; of a list the first entry counts."""
+    """Return whether an object has a path of keys; of a list the first entry counts."""
     if isinstance(item, list) and item:
         item = item[0]
     if not path:

@@ -43,7 +43,7 @@ _EPOCH_S = 1.2e9, 2.3e9  # the seconds since 1970 of January 2008 and of Novembe
 
 
 def epoch_unit(text: str) -> str | None:
-    """The unit in which a number is a time since 1970 of our days; None where it is none.
+    """Return the unit in which a number is a time since 1970 that lies in 2008 to 2042, or None.
 
     >>> [epoch_unit(text) for text in ("1714557600.5", "1714557600500", "17145")]
     ['s', 'ms', None]
@@ -78,7 +78,7 @@ def iso_text(text: str) -> str:
 
 
 def is_iso(text: str) -> bool:
-    """Whether a text is a date and a time, in ISO 8601 or as :func:`iso_text` takes it."""
+    """Return whether a text is a date and time, in ISO 8601 or as :func:`iso_text` takes it."""
     return _ISO.fullmatch(iso_text(text)) is not None
 
 
@@ -99,7 +99,7 @@ def number(text: str) -> float:
 
 
 def floats(values: pd.Series) -> NDArray[np.float64] | None:
-    """A column of texts as numbers, each as ``float`` reads it; None when one is none."""
+    """Convert texts to numbers, each as ``float`` reads it; None when one is no number."""
     try:
         return values.to_numpy(dtype=object).astype(float)
     except ValueError:
@@ -151,7 +151,7 @@ class Instants:
         self.factor, self._zero = UNITS[unit], number(first)
 
     def one(self, text: str) -> float:
-        """Milliseconds of one text; NaN when it is not of this kind."""
+        """Convert one text to milliseconds; NaN when it is not of this kind."""
         if not self.iso:
             return (number(text) - self._zero) * self.factor
         text = iso_text(text)
@@ -163,7 +163,7 @@ class Instants:
             return math.nan
 
     def numbers(self, values: list[Any]) -> NDArray[np.float64] | None:
-        """Milliseconds of numbers; None where they are dates, or not all are numbers."""
+        """Convert numbers to milliseconds; None where times are dates, or not all are finite."""
         if self.iso or str in set(map(type, values)):
             return None
         try:
@@ -172,13 +172,13 @@ class Instants:
             return None
 
     def _scaled(self, numbers: NDArray[np.float64]) -> NDArray[np.float64] | None:
-        """Milliseconds of numbers; None where one is not finite, or comes to no finite time."""
+        """Convert numbers to milliseconds; None where one of the results is not finite."""
         with np.errstate(over="ignore", invalid="ignore"):
             times = (numbers - self._zero) * self.factor
         return times if np.isfinite(times).all() else None
 
     def column(self, values: pd.Series) -> NDArray[np.float64] | None:
-        """Milliseconds of a column of texts; None: go line by line."""
+        """Convert a column of texts to milliseconds; None where it must be read line by line."""
         if not self.iso:
             numbers = floats(values)
             return None if numbers is None else self._scaled(numbers)
@@ -210,7 +210,10 @@ def _zoned(text: str) -> bool:
 
 
 def _iso(text: str, zoned: bool) -> int:
-    """Nanoseconds since 1970 of an ISO 8601 text; without a zone as if of UTC."""
+    """Return the nanoseconds since 1970 of an ISO 8601 text.
+
+    It is read as of UTC unless ``zoned``, when it must end in its zone.
+    """
     matched = _ISO.fullmatch(text)
     assert matched
     whole, fraction, zone = matched.groups()

@@ -98,14 +98,14 @@ def time_keys(record: dict[str, Any], depth: int = 6) -> list[str]:
 
 
 def _is_time(value: Any) -> bool:
-    """Whether a value is a date, or a time since 1970 of our days."""
+    """Return whether a value is a date, or a time since 1970 that lies in 2008 to 2042."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return False
     return epoch_unit(_text(value)) is not None or (isinstance(value, str) and is_iso(value))
 
 
 def _may_be_time(value: Any) -> bool:
-    """Whether the value of a key that is called a time is one: also a number of a known unit."""
+    """Return whether the value of a key that is called a time may be one, as any number may."""
     return _is_time(value) or (isinstance(value, int | float) and not isinstance(value, bool))
 
 

@@ -50,7 +50,7 @@ def table_options(command: Any) -> Any:
 
 
 def wide() -> bool:
-    """Whether all columns are to be printed."""
+    """Return whether all columns are to be printed, as ``--wide`` says."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.meta.get("ramsis.wide"))
 

@@ -297,7 +297,7 @@ class _Output:
     loads_qps: Sequence[float | None]
 
     def enough(self, rows: Sequence[Mapping[str, Any]]) -> bool:
-        """Whether each load has an answer, of one kind of dispatch where none was named."""
+        """Return whether no scheduler was named, and each load has some answer."""
         return self.next_command is not None and (
             {row["load_qps"] for row in rows} >= set(self.loads_qps) or (len(
                 self.loads_qps) == 1 and bool(rows)))

@@ -366,7 +366,7 @@ def simulate_command(
 
 
 def _of_scenario(policies: Sequence[str], texts: Sequence[str]) -> list[SchedulerSpec]:
-    """Policies of files, and schedulers by their names."""
+    """Return the schedulers of a scenario: policies of files, then those that are named."""
     from ramsis.planning import scheduler_named  # here, as it takes long to load
 
     if not (policies or texts):
@@ -376,13 +376,13 @@ def _of_scenario(policies: Sequence[str], texts: Sequence[str]) -> list[Schedule
 
 
 def _service_of(sets: Sequence[Policies], cluster: Cluster) -> str:
-    """The service times that all policies were made for; else the default of the cluster."""
+    """Return the service times that all policies were made for, else the cluster's default."""
     made_for = {policy.service for policies in sets for policy in policies.policies}
     return made_for.pop() if len(made_for) == 1 else cluster.default_service
 
 
 def _spells(given: SlowSpells | str | None, cluster: Cluster) -> SlowSpells | None:
-    """The slow spells that were asked for; those of a profile are of its first worker type."""
+    """Return the slow spells to play; a text asks for those of the first type's profile."""
     if isinstance(given, str):
         return SlowSpells.recorded(cluster.worker_types[0].profile.measurement, "--slow-spells")
     return given
@@ -392,7 +392,10 @@ def _ready(
     schedulers: Sequence[NamedScheduler], cluster: Cluster, workloads: Sequence[Workload],
     service: str, stated_load: float,
 ) -> list[Ready]:
-    """The schedulers, policies made for the loads that arrive and for those that are stated."""
+    """Prepare the schedulers, with policies for the loads that arrive.
+
+    At a constant load there are policies for ``stated_load`` times the load, too.
+    """
     def levels(spec: ComparedScheduler) -> list[float]:
         return sorted({load * factor for workload in workloads
                        for load in spec.loads_for(workload)
@@ -446,7 +449,10 @@ def _row(
     entry: _Entry, result: SimulationResult,
     bound: Callable[[float, tuple[int, ...]], float | None], settings: SimulationSettings,
 ) -> dict[str, Any]:
-    """A result under the names that every command uses, with what was promised for this load."""
+    """Return a result's row, named as in every command, with what was promised for this load.
+
+    The promises are None unless a policy of exactly this load and slowness was used.
+    """
     row = result.row()
     promise: dict[str, Any] = dict.fromkeys(f"expected_{name}" for name in _PROMISE)
     if entry.policies is not None and result.told_qps is not None:
@@ -469,7 +475,7 @@ def _mean(times: Sequence[float | None]) -> float | None:
 
 
 def _met(row: Mapping[str, Any], target: Mapping[str, float]) -> dict[str, Any]:
-    """The target and whether a row meets it; empty where nothing was asked.
+    """Return the target and whether a row meets it; empty where nothing was asked.
 
     None where no request arrived, which shows neither.
     """
@@ -490,14 +496,14 @@ def _bins(run: Run) -> dict[str, list[float | None]]:
 
 
 def _warn_of_none(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Say which loads had no request, so that the row's rates tell nothing."""
+    """Note on stderr the loads without any request, whose rates tell nothing."""
     for load_qps in dict.fromkeys(row["load_qps"] for row in rows if not row["queries"]):
         click.echo(f"note: {load_qps:g} QPS: no request arrived, so these rows tell nothing; a "
                    "longer --duration-s is needed", err=True)
 
 
 def _warn_of_burst(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Say which schedulers have not recovered from a burst by the end of a run."""
+    """Note on stderr the schedulers that have not recovered from a burst at the run's end."""
     for row in rows:
         if "burst" in row and row["recovery_ms"] is None:
             click.echo(f"note: {row['label']}, {row['load_qps']:g} QPS: not recovered from the "
@@ -529,7 +535,7 @@ def _warn_of_service(entries: Sequence[_Entry], service: str) -> None:
 
 
 def _warn_of_times(entries: Sequence[_Entry], cluster: Cluster, service: str) -> None:
-    """Say of which policies the files hold other service times than the profile has."""
+    """Note on stderr the policy files that hold other service times than the profile."""
     for entry in entries:
         if entry.path is None or entry.policies is None:
             continue
@@ -543,7 +549,7 @@ def _warn_of_times(entries: Sequence[_Entry], cluster: Cluster, service: str) ->
 
 
 def _factor(station: Station[Policy], cluster: Cluster) -> float:
-    """The largest factor between the mean times of a policy's batches and the profile's."""
+    """Return the largest factor, >= 1, between a policy's mean batch times and the profile's."""
     policy = station.policy
     worker_type = next((offered for offered in cluster.worker_types
                         if offered.name in station.worker_types), cluster.worker_types[0])
@@ -576,7 +582,7 @@ def _write_files(
 
 
 def _csv_text(rows: list[dict[str, Any]]) -> str:
-    """The rows as CSV; of each row's models the shares, as in ``small=0.7;large=0.3``."""
+    """Format rows as CSV, the shares of models in one column as ``small=0.7;large=0.3``."""
     names = [name for name in rows[0] if name != "models"]
     return csv_text([{**row, "model_share": ";".join(
         f"{name}={value:.6g}" for name, value in row["model_share"].items())} for row in rows],

@@ -31,9 +31,9 @@ def four_intervals(
     after_cdf : (C,)
         P(at most k arrivals after the bin); the last entry counts as 1.
     table : (K, N+1)
-        Written: ``table[r-1, n'-1]``, all n' > N in the last column.
+        Added to: ``table[r-1, n'-1]``, all n' > N in the last column.
     excess : (K,)
-        Written: E[(n' - N - 1)+; first passage in the bin].
+        Added to: E[(n' - N - 1)+; first passage in the bin].
     """
     workers, rows = table.shape
     for total in range(1, workers + within.size):

@@ -73,7 +73,7 @@ class ExplicitWorkerMDP:
     overdue: csr_array[np.float64]
 
     def index(self, queued: int, slack_bin: int) -> int:
-        """State of n = ``queued`` >= 1 at bin j; n > N is the full state."""
+        """Return the state of n = ``queued`` >= 1 at bin j; n > N is the full state."""
         if queued > self.problem.max_queue:
             return self.mdp.n_states - 1
         return 1 + (queued - 1) * (self.problem.bins + 1) + slack_bin
@@ -309,7 +309,10 @@ class _ServiceTransitions:
         return probability, excess
 
     def _first_passages(self, latency_ms: float) -> tuple[FloatArray, FloatArray]:
-        """P(first passage in bin j, n' at the end | r), (D+1, K, N+1), and the excess, (K,)."""
+        """Compute P(first passage in bin j, n' at the end | r), (D+1, K, N+1), and the excess.
+
+        The excess, (K,), is the expected number of requests beyond N + 1 at the end.
+        """
         problem, arrivals, workers = self.problem, self.problem.arrivals, self.problem.workers
         by_bin = np.zeros((problem.bins + 1, workers, problem.max_queue + 1))
         excess = np.zeros(workers)

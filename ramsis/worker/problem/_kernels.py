@@ -51,7 +51,11 @@ def _split(
     share: NDArray[np.float64],
     total: NDArray[np.float64],
 ) -> tuple[int, int, int, int]:
-    """``state[p]·new[p, i]`` into ``share``, its sums over p into ``total``; where they count."""
+    """Write ``state[p]·new[p, i]`` into ``share``, and its sums over p into ``total``.
+
+    Returned are the first p and the one after the last, and the same of i, that are more than
+    negligible; ``share`` is written for these p only.
+    """
     phases, most = new.shape
     first, last = 0, phases
     while first < phases and state[first] <= negligible:
@@ -82,7 +86,7 @@ def partial_batch_rows(
     negligible: float,
     size: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float64], NDArray[np.float64]]:
-    """The CSR arrays of :func:`ramsis.worker.problem.partial_batch.partial_batch_transitions`.
+    """Compute the CSR arrays of ``ramsis.worker.problem.partial_batch.partial_batch_transitions``.
 
     Parameters
     ----------

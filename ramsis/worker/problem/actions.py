@@ -170,7 +170,7 @@ class ActionSet:
         return Outcome(model, batch, service, in_time, head_in_time)
 
     def index_of(self, codes: IntArray) -> IntArray:
-        """Index into ``listed`` of the codes of all states, (N+1, D+1); −1 where inadmissible."""
+        """Return the index into ``listed`` of each state's code, (N+1, D+1); else −1."""
         admissible = (codes >= DROP) & (codes < self._indices.shape[1] - 1)
         at = np.where(admissible, codes + 1, 0)[:, None]
         return np.where(admissible, np.take_along_axis(self._indices, at, axis=1)[:, 0], -1)

@@ -34,7 +34,7 @@ from ramsis.worker.problem.waiting_slack import waiting_by_slack
 
 
 def admissible_actions(queue: WorkerQueue, late: LateRule, batching: Batching) -> ActionSet:
-    """The actions of all states, the fastest first for each batch size."""
+    """List the actions of all states, the fastest first for each batch size."""
     maker = _Maker(queue, late, batching)
     return ActionSet(
         tuple(maker.actions(n) for n in range(1, queue.max_queue + 2)), len(queue.slack_ms)
@@ -50,7 +50,11 @@ class _Maker:
     batching: Batching
 
     def actions(self, queued: int) -> tuple[Action, ...]:
-        """The late action, or the drop, and the batches that may be in time."""
+        """List the actions on a queue: the batches that may be in time, and one more.
+
+        That one is the late action, first, in the bins where no batch of the whole queue may be in
+        time; or the drop, last, in all bins.
+        """
         full = queued > self.queue.max_queue
         chances = {m: self.queue.in_time_probability(m, queued) for m in self._models(queued)}
         whole = () if full else tuple(self._whole(queued, chances))
@@ -68,13 +72,13 @@ class _Maker:
         return (late, *whole, *partial)
 
     def _models(self, batch: int) -> list[int]:
-        """Models that may be in time for some slack, the fastest first."""
+        """List the models that may be in time for some slack, the fastest first."""
         latency = self.queue.latency
         return sorted(self.queue.possible_models[batch], key=lambda m: (
             latency.latency_ms[m, batch - 1], -latency.accuracy[m]))
 
     def _whole(self, queued: int, chances: dict[int, FloatArray]) -> Iterator[Action]:
-        """Batches of the whole queue that may be in time, with chances by model and bin."""
+        """Yield batches of the whole queue that may be in time, given chances by model and bin."""
         top = len(self.queue.slack_ms)
         for m, probability in chances.items():
             first = self.queue.first_bin(m, queued)
@@ -82,7 +86,7 @@ class _Maker:
                 yield self._batch(queued, (m, queued), (first, top), probability)
 
     def _partial(self, queued: int) -> Iterator[Action]:
-        """Batches of less than the queue that may be in time, fastest first for each size."""
+        """Yield batches of part of the queue that may be in time, the fastest of a size first."""
         top, latency = len(self.queue.slack_ms), self.queue.latency.latency_ms
         for batch in self.batching.parts(queued):
             for m in sorted(self.queue.possible_models[batch], key=latency[:, batch - 1].item):
@@ -94,7 +98,7 @@ class _Maker:
     def _batch(
         self, queued: int, run: tuple[int, int], bins: tuple[int, int], probability: FloatArray
     ) -> Action:
-        """The action that runs (model, batch) at bins[0] <= j < bins[1]."""
+        """Build the action that runs (model, batch) at bins[0] <= j < bins[1]."""
         (model, batch), span = run, slice(*bins)
         in_time = self._in_time(queued, run, probability)
         code = model + len(self.queue.latency.models) * (queued - batch)
@@ -104,7 +108,7 @@ class _Maker:
     def _in_time(
         self, queued: int, run: tuple[int, int], probability: FloatArray
     ) -> FloatArray:
-        """Expected number of requests in time of (model, batch), shape (D+1,)."""
+        """Compute the expected number of requests that (model, batch) answers in time, (D+1,)."""
         model, batch = run
         if queued > self.queue.max_queue:
             return np.zeros(len(probability))

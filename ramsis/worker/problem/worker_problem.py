@@ -107,7 +107,7 @@ class WorkerProblem(WorkerQueue):
         times: RandomTimes | None = None,
         **rules: Unpack[DecisionRules],
     ) -> WorkerProblem:
-        """A checked problem.
+        """Build a checked problem.
 
         Parameters
         ----------
@@ -165,11 +165,14 @@ class WorkerProblem(WorkerQueue):
         return self.objective is Objective.PER_QUERY
 
     def cost(self, batch: int) -> float:
-        """Cost of an action that takes ``batch`` requests from the queue."""
+        """Return the cost of an action that takes ``batch`` requests from the queue.
+
+        It is ``batch`` where the objective is per query, else 1.
+        """
         return float(batch) if self.objective is Objective.PER_QUERY else 1.0
 
     def reward(self, action: Action) -> FloatArray:
-        """Reward of an action, by bin from its first one on."""
+        """Compute the reward of an action, by bin from its first one on."""
         accuracy = 0.0 if action.drops else float(self.latency.accuracy[action.model])
         per_query = self.objective is Objective.PER_QUERY
         good = action.in_time if per_query else action.head_in_time
@@ -178,7 +181,10 @@ class WorkerProblem(WorkerQueue):
             self.slack_ms[action.bins], np.array(action.batch), np.array(action.service))
 
     def rewards_and_costs(self, outcome: Outcome) -> tuple[FloatArray, FloatArray]:
-        """Reward and cost of each state under a policy, or of actions; as the outcome's shape."""
+        """Compute the reward and cost of each state under a policy, or of actions.
+
+        They have the shape of the outcome.
+        """
         per_query = self.objective is Objective.PER_QUERY
         good = outcome.in_time if per_query else outcome.head_in_time
         cost = outcome.batch.astype(float) if per_query else np.ones_like(good)
@@ -202,7 +208,11 @@ class WorkerProblem(WorkerQueue):
         return batch * (self.delay_price * np.clip(response_ms / self.slo_ms, 0.0, 1.0))
 
     def fastest_policy(self) -> IntArray:
-        """The admissible policy of lowest latency; where none is, the first late action."""
+        """Return the policy that takes the whole queue by the fastest model that may be in time.
+
+        Where none may be, it takes the late action; or where late requests are dropped, the
+        smallest partial batch that may be in time, by the fastest model, else it drops.
+        """
         policy = np.full((self.max_queue, self.bins + 1), DROP, dtype=np.int64)
         for row, actions in zip(policy, self.actions.by_queue, strict=False):
             for action in reversed(actions):
@@ -210,26 +220,26 @@ class WorkerProblem(WorkerQueue):
         return policy
 
     def with_full_state(self, policy: IntArray) -> IntArray:
-        """A policy's table with the full state as its last row, (N+1, D+1)."""
+        """Append to a policy's table the first action of the full state, as a row, (N+1, D+1)."""
         full = self.actions.by_queue[-1][0].code
         return np.vstack([policy, np.full((1, self.bins + 1), full)])
 
     def outcome(self, policy: IntArray) -> Outcome:
-        """What an admissible policy does in each state."""
+        """Return what an admissible policy does in each state, the full state included."""
         return self.actions.outcome(self.with_full_state(policy))
 
     def admissible(self, policy: IntArray) -> BoolArray:
-        """Where a policy's action is admissible, the full state included; shape (N+1, D+1)."""
+        """Return where a policy's action is admissible, (N+1, D+1), the full state included."""
         listed: BoolArray = self.actions.index_of(self.with_full_state(policy)) >= 0
         return listed
 
     def in_time(self, policy: IntArray) -> BoolArray:
-        """Where a policy's action may meet the earliest deadline; shape (N, D+1)."""
+        """Return where a policy's action may meet the earliest deadline, (N, D+1)."""
         result: BoolArray = self.outcome(policy).head_in_time[:-1] > 0.0
         return result
 
     def model_and_batch(self, policy: IntArray) -> tuple[IntArray, IntArray]:
-        """The table's models and batches, (N, D+1) each; a batch of 0 stands for a drop."""
+        """Return the table's models and batches, (N, D+1) each; a drop is model 0, batch 0."""
         models = len(self.latency.models)
         queued = np.arange(1, self.max_queue + 1)[:, None]
         drops = policy == DROP
@@ -237,7 +247,7 @@ class WorkerProblem(WorkerQueue):
                 np.where(drops, 0, queued - policy // models))
 
     def policy_of(self, model: IntArray, batch: IntArray) -> IntArray:
-        """The inverse of :meth:`model_and_batch`."""
+        """Return the table of models and batches, the inverse of :meth:`model_and_batch`."""
         queued = np.arange(1, self.max_queue + 1)[:, None]
         codes = model + len(self.latency.models) * (queued - batch)
         return np.where(batch == 0, DROP, codes)
@@ -260,7 +270,7 @@ class WorkerProblem(WorkerQueue):
 
 
 def _checked(rules: DecisionRules) -> dict[str, Any]:
-    """The rules as members of their enumerations, and the prices as floats."""
+    """Return the rules as members of their enumerations, and the prices as floats."""
     violation_price, delay_price = rules.get("violation_price", 0.0), rules.get("delay_price", 0.0)
     check_not_negative("not a price", violation_price=violation_price, delay_price=delay_price)
     checked: dict[str, Any] = {**rules, "violation_price": float(violation_price),

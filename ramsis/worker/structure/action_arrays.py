@@ -46,7 +46,7 @@ class Choices:
         return cls(problem, code, service, cost, reward, dropped, drop_cost)
 
     def place_of(self, codes: IntArray) -> IntArray:
-        """Place of the actions with these codes in each state, (N+1, D+1); −1 for drops."""
+        """Return the place of the action with each state's code, (N+1, D+1); −1 for drops."""
         actions = self.problem.actions
         return np.where(codes < 0, -1, actions.index_of(codes) - actions.first[:, None])
 

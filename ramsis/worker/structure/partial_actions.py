@@ -39,7 +39,7 @@ class PartialActions:
     excess: FloatArray  # expected requests beyond N + 1 afterwards, shape (P,)
 
     def find(self, state: IntArray, code: IntArray) -> IntArray:
-        """Index of each pair, −1 where there is none."""
+        """Return the index of each pair of a state and an action's code, −1 where it has none."""
         if not len(self.code):
             return np.full(len(state), -1)
         base = 2 + int(max(self.code.max(), code.max()))  # codes are -1 and more

@@ -168,7 +168,7 @@ class LoadsByPlan(Scheduler[Engine]):
         """Handle a queue that has become shorter by dropped requests; for subclasses."""
 
     def held_changed(self, worker: int, model: int) -> None:
-        """A worker holds a model from now on, or no more."""
+        """React to a worker that holds a model from now on, or no longer; for subclasses."""
 
     # Rates and plans.
 
@@ -411,7 +411,7 @@ class LoadsByPlan(Scheduler[Engine]):
         return False
 
     def note_held(self, worker: int, model: int) -> None:
-        """A worker holds a model from now on, or no more."""
+        """Record that a worker holds a model from now on, or no longer."""
         self.set_shares()
         held = model in self.engine.workers.loaded[worker]
         self.places.held[worker, model] = held

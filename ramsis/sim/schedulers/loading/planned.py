@@ -272,7 +272,7 @@ class Planned(LoadsByPlan):
             self.free.remove(worker)
 
     def held_changed(self, worker: int, model: int) -> None:
-        """A worker holds a model from now on, or no more."""
+        """Record that a worker holds a model from now on, or no longer."""
         self.share[model] = 1.0 / max(len(self.holders[model]), 1) ** 0.5
         if not self.alike:
             self.shortest_ms[model] = self.shortest(model)
