@@ -240,6 +240,11 @@ class Engine:
                 waiting.append(request)
         return waiting
 
+    @property
+    def waiting_count(self) -> int:
+        """Number of requests that wait for inference or a machine."""
+        return self._waiting
+
     def is_idle(self, worker: int) -> bool:
         """Return whether a worker can start a batch now."""
         return self.workers.free_lanes[worker] > 0

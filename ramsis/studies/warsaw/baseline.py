@@ -38,8 +38,7 @@ class Baseline(PhasedScheduler):
             if place is None:
                 continue
             self.load_turn = worker = idle[place]
-            self.make_room(worker, model)
-            self.engine.load(worker, model)
+            self.load(worker, model)
             idle = [*idle[place + 1:], *idle[:place]]
             if not idle:
                 return
@@ -74,6 +73,11 @@ class Baseline(PhasedScheduler):
         workers = self.engine.workers
         return (self.engine.times.runs(workers.type[worker], model)
                 and workers.model_mb[model] <= workers.memory_mb[worker])
+
+    def load(self, worker: int, model: int) -> float:
+        """Load a model in the place of others; return when it will be loaded."""
+        self.make_room(worker, model)
+        return self.engine.load(worker, model)
 
     def make_room(self, worker: int, model: int) -> None:
         """Unload all models of a worker."""

@@ -66,11 +66,12 @@ class ModifiedBaseline(Baseline):
         self.since_ms[worker] = self.engine.now_ms
         super().on_end(worker, batch)
 
-    def on_loaded(self, worker: int, model: int) -> None:
-        """Note that the worker has to be used before the next load."""
+    def load(self, worker: int, model: int) -> float:
+        """Load a model, which has to be used before the next load."""
+        ready_ms = super().load(worker, model)
         self.used[worker] = False
-        self.since_ms[worker] = self.engine.now_ms
-        super().on_loaded(worker, model)
+        self.since_ms[worker] = ready_ms
+        return ready_ms
 
     def to_load(self) -> list[int]:
         """Return the workers that have been used since their last load, or idle for long."""
