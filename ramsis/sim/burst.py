@@ -58,7 +58,7 @@ class Burst:
 
 
 def recovery_ms(run: Run, at_ms: float) -> float | None:
-    """Return the time until workers recover from a burst; None if they do not in the run.
+    """Return the ms from a burst until workers have recovered; None if they do not in the run.
 
     They have when no more requests are present than on average in the second half of the time
     before the burst.

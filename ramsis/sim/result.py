@@ -26,13 +26,15 @@ FEW_VIOLATIONS = 50
 class Estimate:
     """Mean over seeds with its confidence interval."""
 
-    mean: float  # naN where no seed has the figure
-    # of the confidence interval, by Student's t; ``None`` for a single seed
+    mean: float  # NaN where no seed has the figure
+    # of the confidence interval, by Student's t; ``None`` for fewer than two seeds
     half_width: float | None
 
     @classmethod
     def of(cls, values: list[float], confidence: float = 0.95) -> Estimate:
-        """Return the mean of independent values and its interval; NaN without values.
+        """Return the mean of independent values, NaN without any, and its interval.
+
+        The half-width is None for fewer than two values.
 
         >>> Estimate.of([1.0, 2.0, 3.0]).mean
         2.0

@@ -29,7 +29,7 @@ class TimeSeries:
     # queries, in_time: of the requests that arrived in a bin
     queries: IntArray
     in_time: IntArray
-    # load_qps, accuracy, violation_rate, effective_accuracy: naN where there are no requests (in
+    # load_qps, accuracy, violation_rate, effective_accuracy: NaN where there are no requests (in
     # time)
     load_qps: FloatArray
     accuracy: FloatArray

@@ -196,7 +196,10 @@ class TypeLoads:
     def _made(
         self, t: int, workers: int, own: tuple[tuple[float, float], ...], *, final: bool = False,
     ) -> Policy:
-        """Generate the policy of a type for loads by SLO in ms; without headroom unless final."""
+        """Generate the policy of a type for loads by SLO in ms.
+
+        Headroom and a budget of violations count only where it is final.
+        """
         share = self._of_all(load for _, load in own)
         settings = replace(
             self.settings, slo_ms=own[-1][0], workers=workers,

@@ -128,7 +128,11 @@ def _same(specs: Sequence[TensorSpec], first: Sequence[TensorSpec], where: str) 
 
 
 def serve(channel: socket.socket) -> None:
-    """Load the variants and run batches until the front end is gone."""
+    """Load the variants and run batches until the front end is gone.
+
+    It raises :class:`EOFError` or :class:`ConnectionError` then. Where a variant cannot be loaded
+    or run, it reports that and returns.
+    """
     config, _ = receive_json(channel)
     _settle(config)
     try:

@@ -370,7 +370,10 @@ class Clockwork(Scheduler[Engine]):
                      or deadline_ms - engine.requests.arrival_ms[last] < takes_ms))
 
     def load(self, worker: int, model: int) -> bool:
-        """Load a model if the worker runs it and room can be made; return whether it is loaded."""
+        """Begin a load if the worker runs the model and room can be made; return whether it did.
+
+        Idle models are unloaded even where that does not make room enough.
+        """
         engine = self.engine
         if not engine.times.runs(engine.workers.type[worker], model) or not (
                 self.make_room(worker, model)):
