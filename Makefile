@@ -164,6 +164,8 @@ docs: $(DOCS)
 
 tables: $(TEST)
 	$(BIN)/python scripts/tables.py
+	$(BIN)/python scripts/paper.py
+	$(BIN)/python scripts/texts.py
 
 clean:
 	rm -rf $(VENV) .venv-newest .venv-oldest docs/_build build dist tables_out *.egg-info
