@@ -39,6 +39,8 @@ RUNS = {
     "fig5-text": f"fig5 --profiles {{text}} --slo-ms 100,200,300 {_TRACE}",
     "fig10": f"fig10 --profiles {{image}} --slo-ms 150,300,500 {_LOADS} "
              f"--schedulers {PAPER} {DEFAULT} --grid fixed:2,fixed:10,fixed:100,model",
+    "fig11": f"fig11 --profiles {{image}} --slo-ms 150,300,500 {_LOADS} "
+             f"--schedulers {PAPER} {DEFAULT}",
     "fig12": f"fig12 --profiles {{image}} --slo-ms 150,300,500 {_LOADS} "
              "--three shufflenet_v2_x0_5,efficientnet_b2,efficientnet_v2_s "
              f"--schedulers {PAPER} {DEFAULT} {JELLYFISH}",
@@ -157,6 +159,22 @@ def render_grids(rows: Sequence[Row]) -> str:
     return markdown(["policies", "SLO (ms)", "loads", "D = 2", "D = 10", "D = 100"], lines)
 
 
+def render_batchings(rows: Sequence[Row]) -> str:
+    """Fig. 11: effective accuracy that variable batching gains over maximal batching."""
+    lines = []
+    for policy, separator in ((PAPER, ","), (DEFAULT, ":")):
+        for slo_ms in (150.0, 300.0, 500.0):
+            pairs = [(row[f"{policy}{separator}batching=variable"],
+                      row[f"{policy}{separator}batching=maximal"])
+                     for (slo, _, _), row in cells(rows, "fig11").items() if slo == slo_ms]
+            gained = [1000.0 * (variable.effective_accuracy - maximal.effective_accuracy)
+                      for variable, maximal in pairs
+                      if max(variable.violation_rate, maximal.violation_rate) <= OVERLOAD]
+            lines.append([f"`{policy}`", f"{slo_ms:g}", len(gained), f"{min(gained):.1f}",
+                          f"{sum(gained) / len(gained):.1f}", f"{max(gained):.1f}"])
+    return markdown(["policies", "SLO (ms)", "loads", "least", "mean", "most"], lines)
+
+
 def render_three(rows: Sequence[Row]) -> str:
     """Fig. 12: effective accuracy with three models."""
     by_cell = cells(rows, "fig12")
@@ -178,6 +196,7 @@ PARTS: Mapping[str, Callable[[Sequence[Row]], str]] = {
     "paper-table3-image": render_violations("image"),
     "paper-table3-text": render_violations("text"),
     "paper-grids": render_grids,
+    "paper-batchings": render_batchings,
     "paper-three": render_three,
 }
 
