@@ -95,6 +95,9 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--client-overhead-ms", type=float, default=0.0,
                         help="that a client loses with each request: fewer are sent than asked "
                              "for (0.3077 in the thesis: 433.34 of 500)")
+    parser.add_argument("--client-sleep-factor", type=float, default=1.0, metavar="FACTOR",
+                        help="a client sleeps so many times as long as it should (1.032, with an "
+                             "overhead of 0.123 ms, in the thesis' Table 4.1)")
     parser.add_argument("--policy", default=POLICIES,
                         help="names, with commas, or FILE.py:FUNCTION of one's own")
     parser.add_argument("--json", required=True, type=Path, help="file of the rows")
@@ -106,6 +109,15 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--waiting-ms", type=float, default=100.0, help="the router's limit")
     parser.add_argument("--lazy", action="store_true",
                         help="look at the limit only when a request arrives")
+    parser.add_argument("--coroutines", type=int, metavar="N",
+                        help="batches on their way at most, before the router stops taking "
+                             "requests; by default no limit")
+    parser.add_argument("--copy-ms", type=float, default=0.0, metavar="MS",
+                        help="of a request to the GPU, on a stream of its own beside the batch "
+                             "before it; a part of the profile's latency")
+    parser.add_argument("--network-range", action="append", default=[], metavar="BYTES,A,B,C",
+                        help="batches from so many bytes on are A x^B + C ms on their way; "
+                             "repeat, by size")
     parser.add_argument("--text-models", default=TEXT_MODELS,
                         help=f"models whose requests have {TEXT_BYTES} bytes, not an image's")
     parser.add_argument("--fair", action="store_true",
@@ -126,9 +138,19 @@ def numbers(text: str, name: str, kind: Callable[[str], Any] = float) -> list[An
 
 
 def router_of(given: argparse.Namespace) -> RouterSettings:
-    text = NetworkTime(bytes_per_request=TEXT_BYTES)
-    return RouterSettings(given.waiting_ms, given.lazy,
-                          networks=dict.fromkeys(given.text_models.split(","), text))
+    ranges = []
+    for text in given.network_range:
+        try:
+            start, a, b, c = map(float, text.split(","))
+        except ValueError:
+            raise InputFileError("not a range of sizes", where="--network-range", value=text,
+                                 allowed="BYTES,A,B,C") from None
+        ranges.append((start, a, b, c))
+    network = NetworkTime(ranges=tuple(ranges))
+    texts = dict.fromkeys(given.text_models.split(","),
+                          replace(network, bytes_per_request=TEXT_BYTES))
+    return RouterSettings(given.waiting_ms, given.lazy, network, texts, given.copy_ms,
+                          given.copy_ms > 0, given.coroutines)
 
 
 def run_row(
@@ -139,8 +161,8 @@ def run_row(
     models = models_of(profile, dict.fromkeys(case["models"], case["rps"]), case["slo_ms"])
     gpus = gpus_of(case["gpus"], profile.gpu_types()[0])
     router, interference = router_of(given), INTERFERENCES[given.interference]
-    sent = [replace(model, rate_rps=sent_rps(model.rate_rps, given.client_overhead_ms))
-            for model in models]
+    sent = [replace(model, rate_rps=sent_rps(
+        model.rate_rps, given.client_overhead_ms, given.client_sleep_factor)) for model in models]
     planner = QueueAware(router, interference, fair=given.fair)
     policy: SharingPolicy | None = planner if case["policy"] == "queue-aware" else None
     found = plan(case["policy"], models, gpus, policy)
@@ -178,9 +200,11 @@ def run_row(
                 "slower_bound_rps": slower[1], "slower_simulated_goodput_rps": _mean(slower[2])}
     program = {"ao-milp": "occupancy", "wsm-milp": "utilisation"}.get(case["policy"])
     if given.ties and program:
-        tied = [_mean(played(Program(partial(gpu_sharing, tie=tie), program)(models, gpus)))
+        tied = [played(Program(partial(gpu_sharing, tie=tie), program)(models, gpus))
                 for tie in range(given.ties)]
-        more["tied_goodput_rps"] = [min(tied), max(tied)]
+        worst = min(tied, key=_mean)
+        more |= {"tied_goodput_rps": [_mean(worst), max(map(_mean, tied))],
+                 "tied_worst_by_model": _details(worst)["by_model"]}
     return {
         **case, "planned_goodput_rps": planned, "simulated_goodput_rps": _mean(runs),
         "bound_rps": bound, **more,
@@ -195,9 +219,9 @@ def arrivals_ms(cluster: SharedCluster, seed: int) -> list[NDArray[np.float64]]:
     return [run.arrival_ms[run.asked == m] for m in range(len(cluster.models))]
 
 
-def sent_rps(asked_rps: float, overhead_ms: float) -> float:
-    """What a client sends that is busy for some time with each request before it waits."""
-    return asked_rps / (1 + asked_rps * overhead_ms / 1000)
+def sent_rps(asked_rps: float, overhead_ms: float, sleep_factor: float = 1.0) -> float:
+    """Return the rate of a client that is busy with each request, and then sleeps too long."""
+    return asked_rps / (sleep_factor + asked_rps * overhead_ms / 1000)
 
 
 def _mean(runs: Sequence[SharingFigures]) -> float:
@@ -277,11 +301,15 @@ def rows_of(given: argparse.Namespace) -> list[dict[str, Any]]:
     if given.ties < 0 or not 0 <= given.client_overhead_ms < float("inf"):
         raise InputFileError("negative number", value=(given.ties, given.client_overhead_ms),
                              allowed="--ties and --client-overhead-ms >= 0")
+    if not 1 <= given.client_sleep_factor < float("inf"):
+        raise InputFileError("not a factor", where="--client-sleep-factor",
+                             value=given.client_sleep_factor, allowed="a finite number from 1")
     profile = read_sharing_profile(given.profile)
     digest = hashlib.sha256(find_sharing_profile(given.profile).read_bytes()).hexdigest()[:12]
     settings = {name: getattr(given, name) for name in (
         "seeds", "duration_s", "interference", "waiting_ms", "lazy", "text_models", "fair",
-        "slower", "ties", "client_overhead_ms")}
+        "slower", "ties", "client_overhead_ms", "client_sleep_factor", "coroutines", "copy_ms",
+        "network_range")}
     results = Results(given.json.with_suffix(".jsonl"))
     rows = []
     bounds: dict[str, float] = {}

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from acceptance.pages import write_part
+from sharing import sent_rps
 
 from ramsis.files import canonical_json, write_atomic
 
@@ -126,25 +127,54 @@ def warsaw(rows: Sequence[Row]) -> str:
     return markdown(["", "printed", *(f"{ms:g} ms" for ms in overheads)], lines)
 
 
+SHARING_POLICIES = ("usher", "wao-usher", "igniter", "ao-milp", "wsm-milp", "queue-aware")
+
+
 def sharing(*first: str) -> Callable[[Sequence[Row]], str]:
-    """The queue-aware planner beside the best other policy."""
+    """Goodput of each policy, and the upper bound."""
     names = {"gpus": "GPUs", "slo_ms": "SLO (ms)", "load": "load"}
 
     def text(rows: Sequence[Row]) -> str:
-        cells: dict[tuple[float, ...], dict[str, Row]] = {}
+        cells: dict[tuple[float, ...], dict[str, float]] = {}
         for row in rows:
             values = {**row, "load": row["rps"] * len(row["models"])}
-            cells.setdefault(tuple(values[key] for key in first), {})[row["policy"]] = row
-        lines = []
-        for terms, by_policy in sorted(cells.items()):
-            planner = by_policy.pop("queue-aware")
-            best, row = max(by_policy.items(), key=lambda item: item[1]["simulated_goodput_rps"])
-            lines.append([*(f"{term:g}" for term in terms), f"`{best}`", *(
-                f"{rps:.1f}" for rps in (row["simulated_goodput_rps"],
-                                         planner["simulated_goodput_rps"], planner["bound_rps"]))])
-        return markdown([*(names[key] for key in first), "best other policy", "its goodput",
-                         "queue-aware", "upper bound"], lines)
+            cell = cells.setdefault(tuple(values[key] for key in first), {})
+            cell |= {row["policy"]: row["simulated_goodput_rps"], "bound": row["bound_rps"]}
+        columns = [policy for policy in SHARING_POLICIES
+                   if all(policy in cell for cell in cells.values())]
+        return markdown(
+            [*(names[key] for key in first), *(f"`{policy}`" for policy in columns),
+             "upper bound"],
+            [[*(f"{term:g}" for term in terms), *(f"{cell[name]:.1f}"
+                                                  for name in (*columns, "bound"))]
+             for terms, cell in sorted(cells.items())])
     return text
+
+
+def without_mps(rows: Sequence[Row]) -> str:
+    """WAO-Usher with and without shares of the multiprocessors, in both set-ups."""
+    columns = list(dict.fromkeys((row["run"], row["policy"]) for row in rows))
+    values = {(row["gpus"], row["run"], row["policy"]): row["simulated_goodput_rps"]
+              for row in rows}
+    return markdown(["GPUs", *(f"`{policy}`, `{run.removeprefix('wao-')}`"
+                               for run, policy in columns)],
+                    [[str(gpus), *(f"{values[gpus, *column]:.1f}" for column in columns)]
+                     for gpus in sorted({row["gpus"] for row in rows})])
+
+
+PRINTED_RATES = {400: (368, 368, 368, 368), 800: (711, 713, 713, 713),
+                 1200: (1022, 1022, 1022, 1022), 1600: (1294, 1290, 1296, 1296)}
+
+
+def clients(_: Sequence[Row]) -> str:
+    """Rates that the thesis' clients reach, printed and by the client of the simulation."""
+    lines = []
+    for target, printed in PRINTED_RATES.items():
+        mean = sum(printed) / len(printed)
+        reached = sent_rps(target, 0.123, 1.032)
+        lines.append([str(target), f"{mean:.1f}", f"{reached:.1f}",
+                      f"{100 * (reached / mean - 1):+.1f} %"])
+    return markdown(["target", "printed, mean of 4 clients", "here", "difference"], lines)
 
 
 def igniter(rows: Sequence[Row]) -> str:
@@ -167,6 +197,9 @@ def igniter(rows: Sequence[Row]) -> str:
 
 _GRID = "clockwork.py --duration-s 10 --seeds 3 --scheduler clockwork --scheduler planned"
 _SHARING = "sharing.py --models"
+_OBSERVED = (f"{_SHARING} {VISION} --rps 500 --slo-ms 200 --gpus 1,2,3,4,5,6 "
+             "--client-overhead-ms 0.3077")
+_GOODPUT = ("models", "rps", "slo_ms", "gpus", "policy", "simulated_goodput_rps", "bound_rps")
 TABLES = {
     "cells": Table("cluster.md", {"cells": "planned.py --cells --scheduler clockwork"}, cells),
     "random": Table("cluster.md", {"random": "planned.py --random 1000 --rows {rows}.jsonl "
@@ -189,14 +222,20 @@ TABLES = {
         f"warsaw-{ms}": f"warsaw.py --overhead-ms {ms}" for ms in (0, 150, 300)}, warsaw),
     "vision-gpus": Table("sharing.md", {
         "vision-gpus": f"{_SHARING} {VISION} --rps 500 --slo-ms 200 --gpus 1,2,3,4,5,6,7,8",
-    }, sharing("gpus")),
+    }, sharing("gpus"), _GOODPUT),
     "language-gpus": Table("sharing.md", {
         "language-gpus": f"{_SHARING} {LANGUAGE} --rps 300 --slo-ms 300 --gpus 1,2,3,4,5,6,7,8",
-    }, sharing("gpus")),
+    }, sharing("gpus"), _GOODPUT),
     "vision-slos": Table("sharing.md", {
         "vision-slos": f"{_SHARING} {VISION} --rps 200,400,600,800,1000 --slo-ms 150,250,350 "
                        "--gpus 4 --plot docs/evaluation/sharing-vision.png",
     }, sharing("slo_ms", "load")),
+    "wao": Table("sharing.md", {
+        f"wao-{interference}": f"{_OBSERVED} --policy wao-usher,wao-usher:mps=no "
+                               f"--interference {interference}"
+        for interference in ("thesis", "thesis-driver-550")
+    }, without_mps, ("run", "gpus", "policy", "simulated_goodput_rps")),
+    "clients": Table("sharing.md", {}, clients, ("target",)),
     "igniter": Table("sharing.md", {"igniter": "igniter.py"}, igniter, (
         "setup", "gpus_vision", "gpus_mix", "gpus_350_ms", "batches", "vgg19_beside_alexnet",
         "densenet121_beside_resnet50", "mix_rps", "vision_rps", "short")),
@@ -240,7 +279,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rows = [{**row, "run": run} for run, command in table.runs.items()
                     for row in rows_of(run, command, options.rows.resolve())]
         if table.columns:
-            rows = [{column: row[column] for column in table.columns} for row in rows]
+            rows = [{column: row[column] for column in table.columns if column in row}
+                    for row in rows]
             write_atomic(kept_file(name), canonical_json({"rows": rows}))
         write_part(options.docs / table.page, name, table.text(rows))
     return 0

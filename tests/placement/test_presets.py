@@ -106,6 +106,37 @@ def test_sharing_of_gpus_against_trying_everything() -> None:
         assert gpu_sharing(asked, replicas=replicas).objective == pytest.approx(best)
 
 
+def test_sharing_of_gpus_of_two_types_against_trying_everything() -> None:
+    """Goodput, shares and memory depend on the type; a model has one batch on all of them."""
+    entries = {"a": {"old": [(1, 20, 0.6, 30), (4, 50, 0.8, 60)],
+                     "new": [(1, 10, 0.3, 20), (4, 20, 0.6, 40)]},
+               "b": {"old": [(1, 30, 0.5, 40), (2, 50, 0.7, 50)],
+                     "new": [(1, 20, 0.2, 30), (2, 25, 0.4, 30)]}}
+    rps = {"a": 260.0, "b": 120.0}
+    asked = problem(
+        families=[{"name": m, "demand_qps": rps[m], "slo_ms": 100} for m in entries],
+        worker_types=[{"name": kind, "count": 1, "memory_mb": 100} for kind in ("old", "new")],
+        variants=[{"name": m, "family": m, "accuracy": 1, "memory_mb": 1, "latency": [
+            {"worker_type": kind, "batch": b, "latency_ms": ms, "compute_share": share,
+             "memory_mb": mb} for kind, rows in kinds.items() for b, ms, share, mb in rows]}
+            for m, kinds in entries.items()])
+    best = 0.0
+    for sizes in itertools.product(range(2), repeat=2):
+        chosen = {m: {kind: rows[size] for kind, rows in entries[m].items()}
+                  for m, size in zip(entries, sizes, strict=True)}
+        for places in itertools.product((0, 1), repeat=4):
+            placed = {(m, kind): places[2 * i + j] for i, m in enumerate(entries)
+                      for j, kind in enumerate(("old", "new"))}
+            if all(sum(placed[m, kind] * chosen[m][kind][column] for m in entries) <= limit
+                   for kind in ("old", "new") for column, limit in ((2, 1), (3, 100))):
+                best = max(best, sum(min(rps[m], sum(
+                    placed[m, kind] * 1000 * row[0] / row[1] for kind, row in chosen[m].items()))
+                    for m in entries))
+    placement = gpu_sharing(asked)
+    assert placement.objective == pytest.approx(best) == 340
+    assert {worker for group in placement.groups for worker in group.workers} == {"old-1", "new-1"}
+
+
 def test_sharing_needs_one_model_and_its_share() -> None:
     with pytest.raises(InvalidValueError, match="vision: family has several variants: got 2"):
         gpu_sharing(problem())

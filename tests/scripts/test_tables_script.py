@@ -37,15 +37,23 @@ def test_printed_totals_stand_above_simulated_ones_with_the_difference() -> None
     assert lines[3] == "| simulated | 11.00 (+10.0 %) | 11.00 (-12.0 %) | 11.00 (+0.0 %) | 11.00 |"
 
 
-def test_the_best_other_policy_stands_beside_the_queue_aware_planner() -> None:
+def test_the_goodput_of_each_policy_stands_beside_the_bound() -> None:
     rows = [{"policy": policy, "slo_ms": 150.0, "rps": rps, "models": ["a", "b"], "gpus": 4,
              "simulated_goodput_rps": goodput, "bound_rps": 2.0 * rps}
             for rps in (100.0, 200.0)
             for policy, goodput in (("usher", 120.0), ("igniter", 0.9 * rps),
                                     ("queue-aware", 1.5 * rps))]
     lines = tables.sharing("slo_ms", "load")(rows).splitlines()
-    assert lines[2:] == ["| 150 | 200 | `usher` | 120.0 | 150.0 | 200.0 |",
-                         "| 150 | 400 | `igniter` | 180.0 | 300.0 | 400.0 |"]
+    assert lines[0] == ("| SLO (ms) | load | `usher` | `igniter` | `queue-aware` | upper bound |")
+    assert lines[2:] == ["| 150 | 200 | 120.0 | 90.0 | 150.0 | 200.0 |",
+                         "| 150 | 400 | 120.0 | 180.0 | 300.0 | 400.0 |"]
+
+
+def test_clients_send_what_the_thesis_prints_within_a_percent() -> None:
+    differences = [float(line.split("|")[4].strip(" %"))
+                   for line in tables.clients([]).splitlines()[2:]]
+    assert len(differences) == 4
+    assert max(map(abs, differences)) < 1
 
 
 def test_random_scenarios_count_those_near_the_best() -> None:

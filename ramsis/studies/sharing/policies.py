@@ -6,17 +6,22 @@
 >>> register("one-on-each", one_each)
 >>> "one-on-each" in policy_names()
 True
+>>> sharing_policy("usher:mps=no").mps
+False
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass, replace
 from functools import partial
+from typing import Any, cast
 
 from placement_milp.presets.alpaserve import alpaserve
 from placement_milp.presets.nexus import nexus
 from ramsis.errors import InputFileError
 from ramsis.plugins import blamed, own
+from ramsis.settings import parse
 from ramsis.studies.sharing.gpu.shared_gpu import Gpu, Replica, SharedModel
 from ramsis.studies.sharing.igniter import Igniter
 from ramsis.studies.sharing.plan import (
@@ -57,9 +62,16 @@ def register(name: str, policy: SharingPolicy) -> None:
 
 
 def sharing_policy(name: str) -> SharingPolicy:
-    """Return the policy of a name, or of ``module:function`` or ``file.py:function``."""
-    if name in _POLICIES:
-        return _POLICIES[name]()
+    """Return the policy of a name, or of ``module:function`` or ``file.py:function``.
+
+    Numbers and switches of a shipped policy follow its name: ``usher:mps=no:group_size=2``.
+    """
+    base, *parameters = name.split(":")
+    if base in _POLICIES:
+        policy: Any = _POLICIES[base]()
+        if parameters:
+            policy = replace(policy, **_values(base, policy, parameters))
+        return cast("SharingPolicy", policy)
     if ":" not in name:
         raise InputFileError("unknown policy", value=name,
                              allowed=", ".join(_POLICIES) + ", MODULE:FUNCTION")
@@ -78,6 +90,23 @@ def sharing_policy(name: str) -> SharingPolicy:
         return replicas
 
     return checked
+
+
+def _values(name: str, policy: Any, parameters: Sequence[str]) -> dict[str, Any]:
+    """Read ``key=value`` of the numbers and switches of a policy."""
+    kinds = {item.name: type(value) for item in (fields(policy) if is_dataclass(policy) else ())
+             if isinstance(value := getattr(policy, item.name), (bool, int, float))}
+    values = {}
+    for part in parameters:
+        key, _, text = part.partition("=")
+        try:
+            values[key] = parse(kinds[key], text)
+        except (KeyError, ValueError):
+            raise InputFileError(
+                "not a parameter of the policy", where=f"policy {name}", value=part,
+                allowed=", ".join(f"{key}={kind.__name__}" for key, kind in kinds.items())
+                or "no parameters") from None
+    return values
 
 
 def plan(

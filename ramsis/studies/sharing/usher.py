@@ -62,7 +62,7 @@ class Usher:
     # false tries every number of replicas up to the number of GPUs, so that a model whose c_m is
     # larger is served in part
     whole_multiples: bool = True
-    mps_shares: bool = True  # whether replicas are held to a share of C
+    mps: bool = True  # whether replicas are held to a share of C
     one_of_a_model: bool = True  # whether a GPU holds at most one replica of a model
 
     def __post_init__(self) -> None:
@@ -161,7 +161,7 @@ class _Cluster:
             self.memory[i] += row.memory
             self.holds[i] |= {choice.model.name}
             self.replicas.append(Replica(choice.model.name, self.gpus[i].name, choice.batch,
-                                         share if self.settings.mps_shares else None))
+                                         share if self.settings.mps else None))
             if i not in group_gpus:
                 group_gpus.append(i)
             taken = min(left, row.rate_rps)

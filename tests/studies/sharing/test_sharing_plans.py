@@ -96,6 +96,18 @@ def test_usher_replicates_as_printed(v100: SharingProfile) -> None:
     assert {r.batch for r in found.replicas if r.model == "efficientnet_b7"} == {8}
 
 
+def test_parameters_of_a_policy_follow_its_name(v100: SharingProfile) -> None:
+    models = _models(v100, VISION, 500, 200)
+    free, held = (plan(name, models, gpus_of(6)).replicas for name in ("usher:mps=no", "usher"))
+    assert [replace(replica, mps_share=None) for replica in held] == list(free)
+    assert all(replica.mps_share for replica in held)
+    changed = Igniter(rate_share=0.95, largest_batch=8)
+    assert policies.sharing_policy("igniter:rate_share=0.95:largest_batch=8") == changed
+    for name in ("usher:mps=perhaps", "usher:mps", "usher:shares=no", "wsm-milp:metric=occupancy"):
+        with pytest.raises(InputFileError, match="not a parameter of the policy: got"):
+            policies.sharing_policy(name)
+
+
 def test_groups_of_models_that_complement_each_other(v100: SharingProfile) -> None:
     models = _models(v100, ("resnet50", "vgg19", "mobilenet_v2", "gpt2", "bert"), 400, 300)
     assert [{m.name for m in group} for group in groups_of(models, "gpu")] == [
@@ -120,7 +132,7 @@ def test_usher_alternates_memory_and_compute_heavy_models() -> None:
         ("m", "gpu-0", 0.3), ("c", "gpu-0", 0.7), ("n", "gpu-1", 0.4), ("d", "gpu-1", 0.6)]
     whole = [replace(models[0], rate_rps=450)]  # five GPUs are needed, three there
     assert plan("usher", whole, gpus_of(3)).replicas == ()
-    in_part = plan("", whole, gpus_of(3), Usher(whole_multiples=False, mps_shares=False))
+    in_part = plan("", whole, gpus_of(3), Usher(whole_multiples=False, mps=False))
     assert in_part.goodput_rps == pytest.approx(300)
     assert {r.mps_share for r in in_part.replicas} == {None}
     with pytest.raises(InvalidValueError, match="unknown metric"):

@@ -90,6 +90,35 @@ def test_a_batch_is_full_where_the_load_fills_it_within_the_limit(
         assert max(waited[:-1]) == pytest.approx(101.667 if lazy else 100, abs=0.001)
 
 
+def _arrivals_at_gpu(coroutines: int | None, lazy: bool = False) -> list[float]:
+    """Three requests of one model and one of another; a batch is 10 ms on its way."""
+    network = NetworkTime(a=0, c=10)
+    models = (_model("a", 100), _model("b", 100))
+    cluster = SharedCluster(
+        models, _gpus(1), RouterSettings(20, lazy, network, coroutines=coroutines),
+        interference=NO_INTERFERENCE, duration_s=1,
+        times_ms={"a": (0.0, 1.0, 2.0), "b": (3.0,)})
+    played = play(cluster, [Replica("a", "gpu-0", 1), Replica("b", "gpu-0", 8)])
+    return [sent.at_gpu_ms for sent in sorted(played.sent, key=lambda sent: sent.at_gpu_ms)]
+
+
+def test_the_router_stalls_while_all_its_coroutines_send() -> None:
+    """By hand: b is not full, and due 20 ms after the router has taken it."""
+    assert _arrivals_at_gpu(None) == [10, 11, 12, 33]
+    assert _arrivals_at_gpu(2) == [10, 11, 20, 41]
+    assert _arrivals_at_gpu(1) == [10, 20, 30, 60]
+    assert _arrivals_at_gpu(1, lazy=True) == [10, 20, 30, 40]  # the last request sends all
+    with pytest.raises(InputFileError, match="not a number of coroutines: got 0"):
+        RouterSettings(coroutines=0)
+
+
+def test_sizes_of_batches_have_their_own_network_times() -> None:
+    network = NetworkTime(1000, 1e-3, 1, 5, ranges=((4000, 0, 1, 7), (8000, 1e-6, 2, 0)))
+    assert [network.ms(n) for n in (1, 3, 4, 7, 8)] == pytest.approx([6, 8, 7, 7, 64])
+    with pytest.raises(InputFileError, match="network: c: negative coefficient"):
+        NetworkTime(ranges=((1, 0, 1, -1),))
+
+
 def test_small_batches_serve_in_time_what_large_ones_do_not(v100: SharingProfile) -> None:
     models = _measured(v100, ["efficientnet_b7"], [430], 200)
     cluster = SharedCluster(models, _gpus(2), duration_s=40)

@@ -8,7 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ramsis.errors import InputFileError, check_not_negative, check_positive
+from ramsis.errors import (
+    NON_NEGATIVE,
+    InputFileError,
+    check_not_negative,
+    check_positive,
+)
 from ramsis.studies.sharing.gpu.profile import SharedBatch, between
 
 __all__ = ["Gpu", "NetworkTime", "Replica", "RouterSettings", "SharedModel"]
@@ -65,7 +70,11 @@ class Replica:
 
 @dataclass(frozen=True)
 class NetworkTime:
-    """Time of a batch from the router to a GPU: a x^b + c ms for x bytes."""
+    """Time of a batch from the router to a GPU: a x^b + c ms for x bytes.
+
+    The thesis fits three ranges, from 1 kB, 1 MB and 100 MB. It shows them in a plot only, and
+    prints one time, of the second.
+    """
 
     bytes_per_request: float = 602112.0  # >= 0
     # a, b, c: >= 0. The defaults go through the printed anchor, 8.7 ms for 9,633,792 bytes, in a
@@ -73,14 +82,23 @@ class NetworkTime:
     a: float = (8.7 - 0.322) / 9633792.0
     b: float = 1.0
     c: float = 0.322
+    # (bytes, a, b, c): other coefficients from a size on, by size
+    ranges: tuple[tuple[float, float, float, float], ...] = ()
 
     def __post_init__(self) -> None:
-        check_not_negative("negative coefficient", inside="network: ", error=InputFileError,
-                           **vars(self))
+        for coefficients in ((self.bytes_per_request, self.a, self.b, self.c), *self.ranges):
+            for name, value in zip(("bytes", "a", "b", "c"), coefficients, strict=True):
+                NON_NEGATIVE.required(f"network: {name}", value, "negative coefficient",
+                                      InputFileError)
 
     def ms(self, size: int) -> float:
         """Return the time of a batch of a size."""
-        return float(self.a * (self.bytes_per_request * size) ** self.b + self.c)
+        sent = self.bytes_per_request * size
+        a, b, c = self.a, self.b, self.c
+        for start, *coefficients in self.ranges:
+            if sent >= start:
+                a, b, c = coefficients
+        return float(a * sent**b + c)
 
 
 @dataclass(frozen=True)
@@ -96,9 +114,15 @@ class RouterSettings:
     copy_ms: float = 0.0  # of a request, to the GPU; a part of the batch's latency, >= 0
     # whether the copies of a batch run beside the batch before it (a stream of their own)
     overlaps: bool = False
+    # batches on their way at most, before the router stops taking requests; None is no limit. The
+    # planner and the bound count on no limit.
+    coroutines: int | None = None
 
     def __post_init__(self) -> None:
         check_not_negative("negative coefficient", error=InputFileError, copy_ms=self.copy_ms)
+        if self.coroutines is not None and self.coroutines < 1:
+            raise InputFileError("not a number of coroutines", where="coroutines",
+                                 value=self.coroutines, allowed="a whole number from 1")
         check_positive(error=InputFileError, waiting_ms=self.waiting_ms)
 
     def network_of(self, model: str) -> NetworkTime:

@@ -8,12 +8,16 @@ network time. Each replica runs its batches one after the other, in the order in
 and never regroups them; replicas of a GPU run at the same time. With overlapping copies a batch is
 copied while the one before it runs.
 
+A coroutine sends a batch, and is busy until it has arrived. Where their number is limited and all
+are busy, the router takes no request and sends nothing that is due until one is free.
+
 Requests of a model without replicas are dropped. A changed plan takes effect at once: replicas of
 both plans keep their queues and their turn, removed ones finish their batches.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -91,6 +95,8 @@ class Router(Scheduler[Engine]):
         self.turn: dict[int, int] = {}
         self.of: dict[int, list[_Replica]] = {}
         self.by_batch: dict[int, _Replica] = {}
+        self.busy = 0  # coroutines
+        self.backlog: deque[int] = deque()  # requests that the router has not taken
         self.last = len(engine.requests) - 1
         self.use(replicas)
 
@@ -114,7 +120,19 @@ class Router(Scheduler[Engine]):
                 self.turn[model] = 0
         self.of = next_of
 
+    @property
+    def stalled(self) -> bool:
+        """Whether all coroutines are busy."""
+        return self.busy >= (self.settings.coroutines or math.inf)
+
     def on_arrival(self, request: int) -> None:
+        """Take the request, unless all coroutines are busy."""
+        if self.stalled or self.backlog:
+            self.backlog.append(request)
+        else:
+            self.take(request)
+
+    def take(self, request: int) -> None:
         """Add the request to the open batch of its model, and send that if it is due."""
         engine = self.engine
         model = engine.requests.model[request]
@@ -149,6 +167,7 @@ class Router(Scheduler[Engine]):
         replicas = self.of[model]
         replica = replicas[self.turn[model]]
         self.turn[model] = (self.turn[model] + 1) % len(replicas)
+        self.busy += 1
         at_gpu_ms = engine.now_ms + self.network_ms[model][len(requests)]
         batch = Batch(requests, engine.now_ms, at_gpu_ms)
         engine.wake_at(at_gpu_ms, ("there", replica, batch))
@@ -158,16 +177,28 @@ class Router(Scheduler[Engine]):
         kind, *arguments = token
         if kind == "due":
             model, serial = arguments
-            if model in self.open and self.serial[model] == serial:
+            if model in self.open and self.serial[model] == serial and not self.stalled:
                 self.send(model)
         elif kind == "there":
             self.arrived(*arguments)
+            self.release()
         elif kind == "copied":
             replica, batch = arguments
             replica.queue.append(batch)
             self.start(replica)
         else:
             self.use(arguments[0])
+
+    def release(self) -> None:
+        """Free a coroutine; send what is due, then take requests, as long as one is free."""
+        self.busy -= 1
+        overdue = [] if self.settings.lazy else [
+            model for model in self.open if self.due_ms[model] <= self.engine.now_ms]
+        for model in overdue:
+            if not self.stalled:
+                self.send(model)
+        while self.backlog and not self.stalled:
+            self.take(self.backlog.popleft())
 
     def arrived(self, replica: _Replica, batch: Batch) -> None:
         """Copy or queue a batch that has reached its GPU."""
