@@ -123,6 +123,9 @@ def trained(scenario: Scenario, rewards: Sequence[str], options: argparse.Namesp
     for name in rewards:
         settings = training.TrainingSettings(steps=options.steps, imitate=options.imitate,
                                              learning_rate=options.learning_rate,
+                                             discount=options.discount, runs=options.runs,
+                                             first_steps=options.first_steps,
+                                             entropy=options.entropy,
                                              reward=reward_named(name))
         place = folder / f"{''.join(filter(str.isalnum, scenario.name))}-{name}"
         agent, _ = training.train(
@@ -177,6 +180,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--imitate", type=int, default=0,
                         help="decisions of a rule that are imitated first")
     parser.add_argument("--learning-rate", type=float, default=0.001)
+    parser.add_argument("--discount", type=float, default=0.9)
+    parser.add_argument("--entropy", type=float, default=0.003)
+    parser.add_argument("--runs", type=int, default=16)
+    parser.add_argument("--first-steps", type=int, default=3_000)
     parser.add_argument("--agents", type=Path, metavar="FOLDER", help="keep trained agents here")
     parser.add_argument("--no-bound", action="store_true", help="leave out what none can beat")
     parser.add_argument("--json", type=Path, metavar="FILE")

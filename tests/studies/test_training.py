@@ -15,6 +15,7 @@ from ramsis.scenario import Scenario
 from ramsis.studies.clockwork_rl import REWARDS, needing_extra
 from tests.cli.command import Run
 from tests.scenario.samples import document, model, scenario, stream
+from tests.studies.agents import urgent_first
 
 SIZES = [{"worker_type": "gpu", "batch": size, "latency_ms": ms}
          for size, ms in ((1, 3.0), (2, 5.0), (4, 7.0))]
@@ -121,10 +122,39 @@ def test_imitation_teaches(training: Any) -> None:
                     models=[model(copies=8, latency=SIZES)],
                     streams=[stream(slo_ms=24, workload={"load_qps": 620})])
     chosen = training.TrainingSettings(steps=64, runs=2, imitate=4000)
-    untaught, _ = training.evaluate(
-        training.agent_of(training.trainer(made, chosen)[0], {}, True), made, range(1))
+    untaught = training.evaluate(
+        training.agent_of(training.trainer(made, chosen)[0], {}, True), made, 0)
     _, found = training.train(made, chosen)
-    assert found[0].in_time > untaught + 0.05
+    assert found[0].in_time > untaught.in_time + 0.05
+
+
+def test_training_continues_from_an_agent(training: Any, settings: Any) -> None:
+    before, _ = training.train(busy(), settings)
+    model, _ = training.trainer(busy(), settings)
+    training.take_up(model, before)
+    after = training.agent_of(model, {})
+    for layer, same in zip(before.layers, after.layers, strict=True):
+        assert (layer.weights == same.weights).all()
+        assert (layer.bias == same.bias).all()
+    with pytest.raises(InputFileError, match="agent of another shape"):
+        training.train(busy(), settings, start=urgent_first())
+
+
+def test_an_evaluation_has_the_share_of_each_stream(training: Any) -> None:
+    made = scenario(duration_s=1, streams=[
+        stream("soon"), stream("never", slo_ms=9, workload={"times_ms": [1, 2]})])
+    played = training.evaluate(urgent_first(), made, 0)
+    assert played.by_stream == {"soon": 1.0, "never": 0.0}
+    assert 0.8 < played.in_time < 1.0
+
+
+def test_the_command_line_has_the_defaults_of_the_settings(training: Any) -> None:
+    from ramsis.cli.planning.scenario import train_command
+
+    settings = vars(training.TrainingSettings())
+    for option in train_command.params:
+        if option.name in settings and option.name != "reward":
+            assert option.default == settings[option.name], option.name
 
 
 def test_the_command_line_trains(run: Run, tmp_path: Path, training: Any) -> None:

@@ -61,12 +61,22 @@ def placement_command(
                    "training.")
 @click.option("--learning-rate", type=click.FloatRange(min=0, min_open=True), default=0.001,
               show_default=True, help="Learning rate of PPO.")
+@click.option("--discount", type=click.FloatRange(min=0, max=1, max_open=True), default=0.9,
+              show_default=True, help="Discount of later rewards, for each decision.")
+@click.option("--entropy", type=click.FloatRange(min=0), default=0.003, show_default=True,
+              help="Weight of the entropy of the choices, which keeps the agent exploring.")
+@click.option("--runs", type=click.IntRange(min=1), default=16, show_default=True,
+              help="Runs of the scenario side by side.")
+@click.option("--first-steps", type=click.IntRange(min=1), default=3_000, show_default=True,
+              help="Decisions in the first episode of each run; every other one has twice as "
+                   "many, up to 60,000.")
 @click.option("--checkpoint", type=OUT_FILE, metavar="FILE",
               help="File written at each evaluation, from which an interrupted training "
                    "continues.")
 def train_command(
     scenario_file: str, out: Path, reward: str, steps: int, seed: int, imitate: int,
-    learning_rate: float, checkpoint: Path | None,
+    learning_rate: float, discount: float, entropy: float, runs: int, first_steps: int,
+    checkpoint: Path | None,
 ) -> None:
     """Train an agent that schedules a scenario (extra rl).
 
@@ -84,8 +94,9 @@ def train_command(
     training = needing_extra("training")
     chosen = reward_named(reward)
     scenario = read_scenario(scenario_file)
-    settings = training.TrainingSettings(steps=steps, seed=seed, reward=chosen, imitate=imitate,
-                                         learning_rate=learning_rate)
+    settings = training.TrainingSettings(
+        steps=steps, seed=seed, reward=chosen, imitate=imitate, learning_rate=learning_rate,
+        discount=discount, entropy=entropy, runs=runs, first_steps=first_steps)
     with progress("steps", steps) as advance:
         done = 0
 

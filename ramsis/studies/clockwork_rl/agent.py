@@ -143,6 +143,7 @@ class Agent:
         scalings = {name: asdict(value) for name, value in values.items()
                     if isinstance(value, Scaling)}
         return {"format": AGENT_FORMAT, **values, **scalings,
+                "batch_sizes": list(self.batch_sizes),
                 "layers": [layer.to_document() for layer in self.layers]}
 
 

@@ -2,16 +2,17 @@
 
 The network is two layers of 64 with tanh, another of the same size estimates values. Training
 starts from an agent that rarely runs anything, and in large batches where it does (the biases of
-the last layer are set so): one that runs everything at once on the first worker learns late. Many
+the last layer are set so), or from a given agent: one that runs everything at once on the first
+worker piles up work, and takes 120,000 decisions to get as far as others in 40,000. Many
 runs go on side by side in this process. Rewards are divided by the standard deviation of their
 discounted sum so far. After each ``evaluate_every`` steps the agent is played on a run that
 training does not see, with and without chance in its choices. The best agent so far is written,
-and its file states whether it plays with chance.
+and its file states whether it plays with chance: agents get worse again after their best.
 
 *Imitation.* With ``imitate`` the network first learns, from this number of decisions, to imitate a
 simple rule: whenever a worker has at most a millisecond of work, run the most urgent model in the
-largest batch that its requests fill. PPO then continues with the reward. It saves most of the
-time; without it an agent takes some hundred thousand decisions to get as far.
+largest batch that its requests fill. PPO then continues with the reward. Without it an agent takes
+some hundred thousand decisions to get as far.
 
 A run of training is a function of scenario, settings and seed, on one machine with one version of
 the libraries. It can be stopped and resumed from its checkpoint (a file of tensors and numbers,
@@ -27,7 +28,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -46,9 +47,10 @@ from ramsis.studies.clockwork_rl.rewards import REWARDS, Reward
 from ramsis.studies.clockwork_rl.scheduler import AgentScheduler
 
 # Biases of the last layer before training: rarely run, and in large batches; see the module.
-_RUN_BIAS, _SIZE_BIAS = -2.0, 0.5
+_RUN_BIAS, _SIZE_BIAS = -4.0, 0.5
 _EVALUATION_SEED = 1_000_000  # of the run for evaluation, beyond the seeds of training
-_EVALUATED_S = 3.0  # of that run: longer ones compare agents more surely, and delay training
+_BATCH, _EPOCHS = 512, 8  # decisions of a gradient step, and times that each is learned from
+_TRACE = 0.9  # λ of the advantages
 _STRAYS, _PASSES = 0.1, 15  # share of random actions in what is imitated, and times it is read
 
 
@@ -59,15 +61,18 @@ class TrainingSettings:
     steps: int = 800_000  # decisions in all; the thesis' twenty episodes have about 790,000
     seed: int = 0
     reward: Reward = field(default_factory=lambda: REWARDS["work"])
-    runs: int = 64  # environments side by side
-    # first_steps, most_steps: length of the first episode of each of them, and of the longest.
-    # With many runs side by side the first are shorter than the thesis' 3000 steps of a single
-    # one.
-    first_steps: int = 500
+    runs: int = 16  # environments side by side
+    # first_steps, most_steps: length of the first episode of each of them, and of the longest. A
+    # run of 500 steps would see less than a tenth of a second of six workers.
+    first_steps: int = 3_000
     most_steps: int = 60_000
-    evaluate_every: int = 40_000  # steps between two evaluations
+    evaluate_every: int = 20_000  # steps between two evaluations
+    evaluated_s: float = 3.0  # of the run for evaluation; longer ones compare agents more surely
     learning_rate: float = 1e-3
-    discount: float = 0.99
+    # Of the rewards that follow, for each decision. Six workers decide six times a millisecond, so
+    # that with 0.99 an action is drowned in the rewards of a hundred others.
+    discount: float = 0.9
+    entropy: float = 0.003  # weight of the entropy of the choices, which keeps them exploring
     imitate: int = 0  # decisions of a rule that are imitated first; none by default
 
     def __post_init__(self) -> None:
@@ -87,11 +92,12 @@ class AgentEvaluation:
     in_time: float
     mean_batch: float
     chance: bool  # whether the better one plays with chance
+    by_stream: Mapping[str, float]  # share in time of each stream of that run
 
 
 def train(
     scenario: Scenario, settings: TrainingSettings = TrainingSettings(), *,
-    checkpoint: str | os.PathLike[str] | None = None,
+    start: Agent | None = None, checkpoint: str | os.PathLike[str] | None = None,
     on_evaluation: Callable[[AgentEvaluation], object] = lambda _: None,
     on_steps: Callable[[int], object] = lambda _: None,
 ) -> tuple[Agent, list[AgentEvaluation]]:
@@ -99,6 +105,8 @@ def train(
 
     Parameters
     ----------
+    start : Agent, optional
+        Agent whose training continues, with a network of the shape that this module trains.
     checkpoint : path, optional
         Resumed if it exists, and written at each evaluation.
     on_evaluation : callable
@@ -114,6 +122,8 @@ def train(
     """
     torch.set_num_threads(1)
     model, rewards = trainer(scenario, settings)
+    if start is not None:
+        take_up(model, start)
     watch = _Watch(scenario, settings, model, rewards, on_evaluation, on_steps)
     if checkpoint is not None:
         watch.path = Path(checkpoint)
@@ -130,24 +140,31 @@ def train(
     return watch.best, watch.evaluations
 
 
-def evaluate(agent: Agent, scenario: Scenario, seeds: range) -> tuple[float, float]:
-    """Return share in time and mean batch size of an agent, over runs with these seeds."""
-    shares, batches = [], []
-    for seed in seeds:
-        figures = measure(Engine.of_scenario(scenario, seed).serve(
-            lambda engine: AgentScheduler(engine, agent)))
-        shares.append(figures.in_time_share or 0.0)
-        batches.append(figures.batch_mean or 0.0)
-    return float(np.mean(shares)), float(np.mean(batches))
+class Played(NamedTuple):
+    """Figures of a run that an agent has scheduled."""
+
+    in_time: float
+    mean_batch: float
+    by_stream: Mapping[str, float]  # share in time of each stream
+
+
+def evaluate(agent: Agent, scenario: Scenario, seed: int) -> Played:
+    """Return the figures of an agent on a run with a seed."""
+    run = Engine.of_scenario(scenario, seed).serve(lambda engine: AgentScheduler(engine, agent))
+    figures = measure(run)
+    count = len(scenario.streams)
+    asked = np.bincount(run.stream, minlength=count)
+    in_time = np.bincount(run.stream[run.in_time], minlength=count)
+    return Played(figures.in_time_share or 0.0, figures.batch_mean or 0.0, {
+        stream.name: float(good / max(total, 1))
+        for stream, good, total in zip(scenario.streams, in_time, asked, strict=True)})
 
 
 def agent_of(
     model: MaskablePPO, training: Mapping[str, Any], chance: bool = False
 ) -> Agent:
     """Convert a model of sb3-contrib with :class:`SlotPolicy` to an agent."""
-    policy: Any = model.policy
-    linear = [layer for layer in policy.mlp_extractor.policy_net
-              if isinstance(layer, torch.nn.Linear)] + [policy.action_net]
+    linear = _linear(model)
     layers = tuple(Layer(layer.weight.detach().numpy().T.copy(),
                          layer.bias.detach().numpy().copy()) for layer in linear)
     return replace(_UNTAUGHT, layers=layers, chance=chance, training=training)
@@ -171,8 +188,9 @@ def trainer(
     rollout = max(1, min(128, settings.steps // settings.runs))
     model = MaskablePPO(
         SlotPolicy, rewards, learning_rate=settings.learning_rate, n_steps=rollout,
-        batch_size=min(2048, rollout * settings.runs), n_epochs=4, gamma=settings.discount,
-        gae_lambda=0.95, ent_coef=0.0005, max_grad_norm=0.5, seed=settings.seed, device="cpu",
+        batch_size=min(_BATCH, rollout * settings.runs), n_epochs=_EPOCHS,
+        gamma=settings.discount, gae_lambda=_TRACE, ent_coef=settings.entropy, max_grad_norm=0.5,
+        seed=settings.seed, device="cpu",
         policy_kwargs={"features_extractor_class": Scaled,
                        "features_extractor_kwargs": {"limits": _UNTAUGHT.limits},
                        "net_arch": {"pi": [64, 64], "vf": [64, 64]}})
@@ -181,6 +199,28 @@ def trainer(
         bias[1:2 * SLOTS:2] = _RUN_BIAS
         bias[2 * SLOTS:] = torch.arange(len(BATCH_SIZES)).repeat(SLOTS) * _SIZE_BIAS
     return model, rewards
+
+
+def _linear(model: MaskablePPO) -> list[torch.nn.Linear]:
+    """Return the layers of the policy's network."""
+    policy: Any = model.policy
+    layers = [layer for layer in policy.mlp_extractor.policy_net
+              if isinstance(layer, torch.nn.Linear)]
+    return [*layers, policy.action_net]
+
+
+def take_up(model: MaskablePPO, agent: Agent) -> None:
+    """Set the policy's network to that of an agent; that of the values stays untrained."""
+    linear = _linear(model)
+    shapes = [tuple(layer.weight.T.shape) for layer in linear]
+    stated = [layer.weights.shape for layer in agent.layers]
+    if shapes != stated:
+        raise InputFileError("agent of another shape", where="start",
+                             value=str(stated), allowed=str(shapes))
+    with torch.no_grad():
+        for layer, trained in zip(linear, agent.layers, strict=True):
+            layer.weight.copy_(torch.as_tensor(trained.weights.T))
+            layer.bias.copy_(torch.as_tensor(trained.bias))
 
 
 def imitate(model: MaskablePPO, scenario: Scenario, settings: TrainingSettings) -> None:
@@ -229,7 +269,7 @@ class _Watch(BaseCallback):
         super().__init__()
         self.scenario, self.settings, self.trained = scenario, settings, model
         self.rewards, self.on_evaluation, self.on_steps = rewards, on_evaluation, on_steps
-        self.short = replace(scenario, duration_s=min(scenario.duration_s, _EVALUATED_S))
+        self.short = replace(scenario, duration_s=min(scenario.duration_s, settings.evaluated_s))
         self.path: Path | None = None
         self.best: Agent | None = None
         self.best_state: dict[str, Any] = {}
@@ -252,16 +292,15 @@ class _Watch(BaseCallback):
             return
         late, good = np.sum(self.rewards.env_method("in_time_since"), axis=0).tolist()
         training = good / (late + good) if late + good else None
-        seeds = range(_EVALUATION_SEED, _EVALUATION_SEED + 1)
-        (in_time, mean_batch), (by_chance, batch_by_chance) = (
-            evaluate(agent_of(self.trained, {}, chance), self.short, seeds)
+        likeliest, drawn = (
+            evaluate(agent_of(self.trained, {}, chance), self.short, _EVALUATION_SEED)
             for chance in (False, True))
-        chance = by_chance > in_time
-        if chance:
-            in_time, mean_batch = by_chance, batch_by_chance
-        if self.best is None or in_time >= max(past.in_time for past in self.evaluations):
-            self.best = agent_of(self.trained, self.described(steps, in_time), chance)
-        self.evaluations.append(AgentEvaluation(steps, training, in_time, mean_batch, chance))
+        chance = drawn.in_time > likeliest.in_time
+        played = drawn if chance else likeliest
+        if self.best is None or played.in_time >= max(past.in_time for past in self.evaluations):
+            self.best = agent_of(self.trained, self.described(steps, played.in_time), chance)
+        self.evaluations.append(AgentEvaluation(
+            steps, training, played.in_time, played.mean_batch, chance, played.by_stream))
         self.on_evaluation(self.evaluations[-1])
         if self.path is not None:
             self.write_checkpoint()
