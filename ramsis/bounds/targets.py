@@ -11,7 +11,7 @@ import numpy as np
 from ramsis.arrays import FloatArray
 from ramsis.bounds.columns import Columns, solved
 from ramsis.cluster.slo_class import SloClass
-from ramsis.errors import ABOVE_ZERO, BELOW_ONE, InfeasibleError
+from ramsis.errors import ABOVE_ZERO, BELOW_ONE, InfeasibleError, check_positive
 
 ROUNDING = 1e-9
 
@@ -28,6 +28,8 @@ class Targets:
         Smallest mean accuracy of the requests answered in time, in (0, 1].
     min_effective_accuracy : float, optional
         Smallest mean accuracy over all requests, those late or dropped counting 0; in (0, 1].
+    every_ms : float, optional
+        The targets are met in each window of this length of a trace, > 0; by default on the mean.
 
     Raises
     ------
@@ -38,11 +40,13 @@ class Targets:
     max_violation: float = 0.001
     min_accuracy: float | None = None
     min_effective_accuracy: float | None = None
+    every_ms: float | None = None
 
     def __post_init__(self) -> None:
         BELOW_ONE.check("not a share of violations", max_violation=self.max_violation)
         ABOVE_ZERO.check("not an accuracy", optional=True, min_accuracy=self.min_accuracy,
                          min_effective_accuracy=self.min_effective_accuracy)
+        check_positive("not a length of windows", optional=True, every_ms=self.every_ms)
 
     def met(self, accuracy: float, violation_rate: float) -> bool:
         """Return whether figures reach the targets; ``accuracy`` is of the requests in time."""

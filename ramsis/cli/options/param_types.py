@@ -233,6 +233,16 @@ def _positive(text: str, where: str) -> float:
     return number
 
 
+def _duration_ms(text: str, where: str) -> float:
+    from ramsis.arrivals.trace_formats.instants import UNITS
+
+    match = re.fullmatch(r"([0-9.e+-]+) ?([a-z]+)", text.strip())
+    if match is None or match[2] not in UNITS:
+        raise InvalidValueError("not a duration", where=where, value=text,
+                                allowed=f"a number and a unit ({', '.join(UNITS)}), as 10s")
+    return _positive(match[1], where) * UNITS[match[2]]
+
+
 def _positives(text: str, where: str) -> tuple[float, ...]:
     numbers = tuple(_positive(number, where) for number in text.split(","))
     if len(set(numbers)) < len(numbers):
@@ -362,6 +372,10 @@ COSTS = Word("costs", _numbers)
 """``gpu=3,cpu=0.5``: :class:`ByType` of numbers > 0."""
 LIMITS = Word("limits", _limits)
 """``gpu=8``: :class:`ByType` of whole numbers >= 1."""
+GROWTH = Word("growth", _positives)
+"""``1.5,2``: a tuple of different numbers > 0."""
+DURATION = Word("duration", _duration_ms)
+"""``10s``: milliseconds."""
 GRID = Word("grid", _grid)
 """``fixed:D`` or ``model``, as :func:`~ramsis.worker.problem.grid.slack_grid` takes it."""
 TRACE = Word("trace", _trace, _trace_names, files=True)

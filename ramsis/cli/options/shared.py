@@ -15,7 +15,16 @@ from ramsis.arrivals.registry import OWN
 from ramsis.arrivals.timestamps import UNITS
 from ramsis.arrivals.trace_formats import TRACE_FORMATS
 from ramsis.cli.options.extras import require
-from ramsis.cli.options.param_types import ARRIVALS, LOADS, MODELS, PROFILES, SLOS, TRACE, WORKERS
+from ramsis.cli.options.param_types import (
+    ARRIVALS,
+    DURATION,
+    LOADS,
+    MODELS,
+    PROFILES,
+    SLOS,
+    TRACE,
+    WORKERS,
+)
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cluster.service_times import DEFAULT_SERVICE
 from ramsis.settings import settings_of
@@ -88,7 +97,7 @@ def variants_options(command: _Command) -> _Command:
 
 
 def target_options(command: _Command, max_violation: float | None = 0.001) -> _Command:
-    """Add ``--max-violation``, ``--min-accuracy`` and ``--min-effective-accuracy``."""
+    """Add ``--max-violation``, ``--min-accuracy``, ``--min-effective-accuracy``, ``--every``."""
     for option in (
         click.option("--max-violation", type=float, default=max_violation, metavar="V",
                      show_default=max_violation is not None,
@@ -97,6 +106,9 @@ def target_options(command: _Command, max_violation: float | None = 0.001) -> _C
                      help="Least mean accuracy over all requests; those late or dropped count 0."),
         click.option("--min-accuracy", type=float, metavar="A",
                      help="Least mean accuracy of the requests answered in time, such as 0.74."),
+        click.option("--every", "every_ms", type=DURATION, metavar="TIME",
+                     help="Meet the target in each window of this length of the trace, such as "
+                          "10s, and not only on the mean."),
     ):
         command = option(command)
     return command

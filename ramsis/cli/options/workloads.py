@@ -64,11 +64,13 @@ class WorkloadOptions:
         """Seconds at a constant load."""
         return _DEFAULT_S if self.duration_s is None else self.duration_s
 
-    def check(self) -> None:
-        """Refuse both loads and a trace, or neither, and a scale that is none."""
+    def check(self, every_ms: float | None = None) -> None:
+        """Refuse both loads and a trace, or neither, a scale that is none, and their windows."""
         if (self.loads is None) == (self.trace is None):
             raise click.UsageError("Give either --load or --trace.")
         check_positive(scale=self.scale)
+        if every_ms is not None and self.trace is None:
+            raise click.UsageError("--every is for --trace: a constant load has no windows.")
 
     def workloads(self, fleet: Fleet | Fleets | None) -> list[Workload]:
         """Return one workload per load, or the trace's, its loads checked against a fleet."""

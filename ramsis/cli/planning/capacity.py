@@ -111,7 +111,7 @@ _OF_SCENARIOS = ("scenario_file", "grow", "schedulers", "max_violation", "max_wo
 _MORE = (
     "--scenario", "--grow", "--models", "--cost", "--max-workers", *MORE_ARRIVALS,
     "--duration-s", "--seed", "--seeds", "--service", "--overhead-ms",
-    *MORE_COMPUTING, "--keep")
+    *MORE_COMPUTING, "--keep", "--every")
 """Options that only --help-all shows."""
 
 
@@ -162,6 +162,7 @@ def capacity(
     min_accuracy: float | None,
     min_effective_accuracy: float | None,
     max_violation: float,
+    every_ms: float | None,
     workload: WorkloadOptions,
     seed: int,
     seeds: int,
@@ -221,10 +222,10 @@ def capacity(
         missing = "--profiles" if profile_names is None else "--slo-ms"
         raise click.UsageError(f"Missing option '{missing}'; or --scenario for models that come "
                                "and go.")
-    workload.check()
+    workload.check(every_ms)
     if plot is not None and workload.loads is None:
         raise click.UsageError("--plot is for --load.")
-    targets = Targets(max_violation, min_accuracy, min_effective_accuracy)
+    targets = Targets(max_violation, min_accuracy, min_effective_accuracy, every_ms)
     names = [NamedScheduler.of(text).text for text in schedulers]
     _check_types(profile_names, cost, max_workers)
     read = profiles_of(profile_names, models, overhead_ms)

@@ -20,7 +20,7 @@ import json
 import math
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ import click
 from ramsis.bounds import Targets
 from ramsis.cli.options.clusters import profiles_of
 from ramsis.cli.options.command import MORE_ARRIVALS, Command, given_options
-from ramsis.cli.options.param_types import OUT_FOLDER, PROFILES, SLOS, ByType, TraceName
+from ramsis.cli.options.param_types import GROWTH, OUT_FOLDER, PROFILES, SLOS, ByType, TraceName
 from ramsis.cli.options.shared import target_options, workload_options
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import Column, json_option, print_json, print_rows, say
@@ -55,6 +55,9 @@ _FEWEST_REQUESTS = 10  # in a run
 _PROCESSES = "2"
 _SECONDS_EACH_POLICY, _REQUESTS_EACH_S, _SECONDS_TO_START = 0.4, 2e6, 25.0  # for --dry-run
 _RATES = (*FIGURES, *(f"{name}_half_width" for name in FIGURES))
+_PEAK = ("busiest_tenth_effective_accuracy", "response_p99_ms", "slo_ms", "every_s", "windows",
+         "windows_missed", "worst_window_accuracy", "worst_window_violation_rate")
+_GROWN = ("workers", "workers_bound", *FIGURES, "cost")
 _PROMISED = ("expected_effective_accuracy", "expected_violation_rate")
 _COLUMNS = (
     Column("dispatch", "dispatch"),
@@ -64,9 +67,17 @@ _COLUMNS = (
     Column("violation_rate", "violations", ".4%"),
     Column("violation_rate_half_width", "± (95 %)", ".4%"),
 )
+_GROWTH = (
+    Column("growth", "growth", "g"),
+    Column("load_qps", "load (QPS)", ".6g"),
+    Column("workers", "workers", "d"),
+    Column("workers_bound", "lower bound", "d"),
+    Column("effective_accuracy", "effective accuracy", ".4f"),
+    Column("cost", "cost", "g"),
+)
 
 
-@click.command("plan", cls=Command, more=MORE_ARRIVALS)
+@click.command("plan", cls=Command, more=("--every", "--growth", *MORE_ARRIVALS))
 @click.option("--profiles", "profile_names", type=PROFILES, required=True, metavar="FILE|NAME",
               help="Profile file, or the name of a shipped profile set.")
 @click.option("--slo-ms", "classes", type=SLOS, required=True, metavar="MS",
@@ -74,6 +85,8 @@ _COLUMNS = (
 @target_options
 @click.option("--cost-per-worker", type=float, metavar="C",
               help="Cost of a worker, in any unit; adds the cost to the result.")
+@click.option("--growth", type=GROWTH, metavar="F,...",
+              help="Further factors on the load to find the workers for, such as 1.5,2.")
 @click.option("--out", required=True, metavar="DIR", type=OUT_FOLDER,
               help="Folder for the plan; an interrupted one continues.")
 @workload_options
@@ -88,7 +101,9 @@ def plan(
     min_accuracy: float | None,
     min_effective_accuracy: float | None,
     max_violation: float,
+    every_ms: float | None,
     cost_per_worker: float | None,
+    growth: tuple[float, ...] | None,
     out: Path,
     workload: WorkloadOptions,
     dry_run: bool,
@@ -110,14 +125,14 @@ def plan(
       $ ramsis plan --profiles digits-cpu --trace day --slo-ms 25 \\
           --min-effective-accuracy 0.94 --out plan2 --dry-run
     """
-    workload.check()
+    workload.check(every_ms)
     if workload.loads is not None and len(workload.loads) > 1:
         raise click.UsageError("--load is one number here; --trace has loads that change.")
     check_not_negative("not a cost", cost_per_worker=cost_per_worker or 0.0)
     if profile_names.typed or len(classes) > 1:
         raise click.UsageError("A plan is for one profile and one SLO: see `ramsis capacity` for "
                                "several.")
-    targets = Targets(max_violation, min_accuracy, min_effective_accuracy)
+    targets = Targets(max_violation, min_accuracy, min_effective_accuracy, every_ms)
     profile = profiles_of(profile_names, None)[profile_names.one]
     slo_ms = classes[0].slo_ms
     (played,) = workload.workloads(Fleet.of(profile, workers=MOST_WORKERS, slo_ms=slo_ms))
@@ -128,13 +143,14 @@ def plan(
         folder=out, workload=played, slo_ms=slo_ms, targets=targets,
         served=("--profiles", _from_anywhere(profile_names.one), "--slo-ms", _exact(slo_ms)),
         arrivals=_arrival_words(context),
-        wanted=_words({"--min-accuracy": min_accuracy, "--max-violation": max_violation,
-                       "--min-effective-accuracy": min_effective_accuracy}))
+        wanted=(*_words({"--min-accuracy": min_accuracy, "--max-violation": max_violation,
+                         "--min-effective-accuracy": min_effective_accuracy}),
+                *(() if every_ms is None else ("--every", f"{_exact(every_ms)}ms"))))
     if dry_run:
         _say_what(recipe, least)
         return
     recipe.begin({"profile": profile.fingerprint, "trace": _digest(workload)})
-    plan_result = recipe.run(cost_per_worker)
+    plan_result = recipe.run(cost_per_worker, growth or ())
     if as_json:
         print_json(plan_result.pop("rows"), **plan_result)
         return
@@ -143,6 +159,9 @@ def plan(
     click.echo()
     print_rows(_COLUMNS, plan_result["rows"])
     click.echo()
+    if growth:
+        print_rows(_GROWTH, plan_result["growth"])
+        click.echo()
     say(f"{out}: {plan_result['verdict']['policies']}, report.html, and plan.json with the "
         f"{len(plan_result['commands'])} commands that were run there")
 
@@ -193,9 +212,24 @@ class _Recipe:
     @property
     def search(self) -> list[str]:
         """The command that finds the fewest workers."""
-        return ["capacity", *self.served, *self.arrivals, *self.wanted,
-                *(word for queue in _QUEUES for word in ("--scheduler", self.scheduler(queue))),
+        return self.search_of(_QUEUES, self.arrivals)
+
+    def search_of(self, dispatches: Iterable[str], arrivals: Sequence[str]) -> list[str]:
+        """Return the command that finds the fewest workers for some arrivals."""
+        return ["capacity", *self.served, *arrivals, *self.wanted,
+                *(word for queue in dispatches for word in ("--scheduler", self.scheduler(queue))),
                 "--processes", _PROCESSES, "--keep", "searches", "--json"]
+
+    def grown(self, factor: float) -> list[str]:
+        """Return the options of the load or trace with the load multiplied."""
+        option = "--load" if self.constant else "--scale"
+        before = 1.0
+        options = list(self.arrivals)
+        if option in options:
+            at = options.index(option)
+            before = float(options[at + 1])
+            del options[at:at + 2]
+        return [*options, option, _exact(before * factor)]
 
     def played(self, workers: int, *what: str) -> list[str]:
         """Return the command that simulates with further seeds."""
@@ -219,7 +253,9 @@ class _Recipe:
         else:
             write_atomic(self._file, canonical_json(self._document))
 
-    def run(self, cost_per_worker: float | None) -> dict[str, Any]:
+    def run(
+        self, cost_per_worker: float | None, growth: Sequence[float] = ()
+    ) -> dict[str, Any]:
         """Run all steps, write ``plan.json``, and return its document."""
         best_rows = {str(row["scheduler"]).partition(":")[0]: row
                      for row in self._rows("capacity", self.search, rows_at=4)}
@@ -229,7 +265,8 @@ class _Recipe:
         while True:
             played, policies = self._confirmed(dispatch, workers)
             seen = MeasuredRates.of_row(played)
-            if seen.met(self.targets) or (self.constant and not seen.clear(self.targets)):
+            met = seen.met(self.targets) and not played.get("windows_missed")
+            if met or (self.constant and not seen.clear(self.targets)):
                 break
             if workers == first + _MOST_ADDED:
                 raise InfeasibleError(
@@ -252,22 +289,40 @@ class _Recipe:
             "workers": workers, "dispatch": dispatch,
             **{name: answer[name] for name in (*_RATES, *_PROMISED, "workers_bound")},
             "certain": answer["clear"], "upper_bound": played["upper_bound"],
+            **{name: played.get(name) for name in _PEAK},
             "worth_of_one_more_worker": worth,
             "worth_half_width": math.hypot(more["effective_accuracy_half_width"],
                                            played["effective_accuracy_half_width"]),
             "cost": None if cost_per_worker is None else cost_per_worker * workers,
             "policies": policies,
         }
-        rows = [{"dispatch": name, **{key: row[key] for key in (
-            "workers", "workers_bound", *_RATES)}} for name, row in best_rows.items()]
+        simulated = [{key: row[key] for key in (*FIGURES, "workers", "upper_bound")}
+                     for row in (played, more)]
+        rows = [{"dispatch": name,
+                 **{key: row[key] for key in ("workers", "workers_bound", *_RATES)},
+                 "trials": _by_workers(row["trials"], simulated if name == dispatch else ())}
+                for name, row in best_rows.items()]
+        grown = [self._grown(factor, dispatch, cost_per_worker) for factor in growth]
         report = ["report", "plan.json", policies, f"simulation-{workers}.json", "capacity.json",
                   "--out", "report.html"]
         self._document |= {"verdict": verdict, "words": _in_words(verdict, best_rows),
                            "commands": [*self.commands, shlex.join(["ramsis", *report])],
-                           "rows": rows}
+                           "rows": rows, **({"growth": [{
+                               "growth": 1.0, "load_qps": self.workload.load_qps,
+                               **{name: verdict[name] for name in _GROWN}}, *grown]}
+                               if grown else {})}
         write_atomic(self._file, canonical_json(self._document))
         self._step(report)
         return dict(self._document)
+
+    def _grown(
+        self, factor: float, dispatch: str, cost_per_worker: float | None
+    ) -> dict[str, Any]:
+        """Return the fewest workers for a multiple of the load."""
+        (row,) = self._rows(f"capacity-{factor:g}", self.search_of([dispatch], self.grown(factor)))
+        cost = None if cost_per_worker is None else cost_per_worker * row["workers"]
+        return {"growth": factor, "load_qps": row["load_qps"], "cost": cost,
+                **{name: row[name] for name in _GROWN if name != "cost"}}
 
     def _confirmed(self, dispatch: str, workers: int) -> tuple[dict[str, Any], str]:
         """Simulate policies for some workers with other seeds; return figures and folder."""
@@ -324,6 +379,13 @@ class _Recipe:
         return done.stdout
 
 
+def _by_workers(*rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return trials by number of workers; of equal numbers the last."""
+    found = {row["workers"]: {key: row.get(key) for key in ("workers", *FIGURES, "upper_bound")}
+             for group in rows for row in group if "accuracy" in row}
+    return [found[workers] for workers in sorted(found)]
+
+
 def _check_requests(workload: Workload) -> None:
     """Refuse a trace of so few requests that it shows nothing."""
     run_s = workload.duration_ms / 1000.0
@@ -347,15 +409,23 @@ def _in_words(verdict: Mapping[str, Any], best_rows: Mapping[str, Mapping[str, A
         ", but not certainly: the figures are too near to the target for their error")
     late, late_error = (100.0 * verdict[name] for name in (
         "violation_rate", "violation_rate_half_width"))
+    peak = verdict["busiest_tenth_effective_accuracy"]
+    tail = f"p99 {verdict['response_p99_ms']:.4g} ms of {verdict['slo_ms']:g}"
     return [
         f"{workers} worker{'s' if workers > 1 else ''} with {_QUEUES[verdict['dispatch']]} "
         f"{'are' if workers > 1 else 'is'} enough{cost} ({others}lower bound "
         f"{verdict['workers_bound']}){certain}",
         with_error(verdict["effective_accuracy"], verdict["effective_accuracy_half_width"])
-        + f" {words}, {with_error(late, late_error)} % violations; no scheduler passes "
-        f"{verdict['upper_bound']:.4f}",
+        + f" {words}{'' if peak is None else f' ({peak:.4f} in the busiest tenth)'}, "
+        f"{with_error(late, late_error)} % violations, {tail}",
+        *([] if verdict["windows"] is None else [
+            f"the target holds in each of {verdict['windows']} windows of "
+            f"{verdict['every_s']:g} s; in the worst, accuracy "
+            f"{verdict['worst_window_accuracy']:.4f} with "
+            f"{verdict['worst_window_violation_rate']:.4%} violations"]),
         f"one more worker is worth {with_error(worth, error)} of "
-        + words.replace("answered", "the share answered"),
+        + words.replace("answered", "the share answered")
+        + f"; no scheduler passes {verdict['upper_bound']:.4f}",
     ]
 
 

@@ -74,6 +74,7 @@ from ramsis.sim.burst import MOST_REQUESTS, Burst, recovery_ms
 from ramsis.sim.experiment import largest_batch
 from ramsis.sim.fleet import SERVICES
 from ramsis.sim.timeline import write_timeline
+from ramsis.synthesis.capacity.windows import Windows, busiest_tenth
 from ramsis.synthesis.certified import bound_on_arrivals, counts_of, gap_in_simulation
 from ramsis.synthesis.schedulers import ComparedScheduler, Ready
 from ramsis.tables import csv_text, with_values
@@ -117,7 +118,7 @@ _MORE = (
     "--models", "--fixed", "--interference", "--scaling", "--bound", "--by", *MORE_ARRIVALS,
     "--seed", "--seeds",
     "--service", "--network-ms", "--overhead-ms", "--max-violation", "--min-effective-accuracy",
-    "--min-accuracy", "--burst", "--slow-spells", "--monitor",
+    "--min-accuracy", "--every", "--burst", "--slow-spells", "--monitor",
     "--monitor-ms", "--told", "--slowness", "--told-slowness", "--from-s", "--stretch",
     "--forecast", "--csv", "--timeline", "--request-log", "--strict")
 """Options that only --help-all shows."""
@@ -211,6 +212,7 @@ def simulate_command(
     network_ms: float,
     overhead_ms: float,
     max_violation: float | None,
+    every_ms: float | None,
     min_effective_accuracy: float | None,
     min_accuracy: float | None,
     burst: int | None,
@@ -290,13 +292,15 @@ def simulate_command(
     target = {name: value for name, value in (
         ("max_violation", max_violation), ("min_accuracy", min_accuracy),
         ("min_effective_accuracy", min_effective_accuracy)) if value is not None}
-    Targets(**target)
+    Targets(**target, every_ms=every_ms)
+    if every_ms is not None and not target:
+        raise click.UsageError("--every is for a target: --max-violation or --min-accuracy.")
     schedulers = [NamedScheduler.of(text) for text in scheduler_texts]
     if not (policies or schedulers):
         raise click.UsageError("Nothing to simulate: give --policy or --scheduler.")
     if request_log is not None and len(policies) + len(schedulers) > 1:
         raise click.UsageError("--request-log is for a single --policy or --scheduler.")
-    workload.check()
+    workload.check(every_ms)
     if burst is not None and workload.loads is None:
         raise click.UsageError("--burst is for --load, which does not change before the burst.")
     check_positive(told=told)
@@ -328,14 +332,17 @@ def simulate_command(
     traced = workload.trace is not None
     results, first, recovered = _simulated(
         cluster, entries, workloads, settings,
-        keep_first=any((plot, timeline, request_log, traced and as_json)))
+        keep_first=any((plot, timeline, request_log, traced and as_json)),
+        keep_runs=every_ms is not None)
     # The schedulers of a comparison have the same arrivals.
     bound_on = cache(partial(bound_on_arrivals, fleets))
     rows = [{**_row(entry, result, bound_on, settings), **cluster_terms_if_several(cluster),
              **gap_in_simulation(result, entry.policies, fleets, offered)}
             for (offered, entry), (_, result) in zip(product(workloads, entries), results,
                                                  strict=True)]
-    rows = [{**row, **_met(row, target)} for row in rows]
+    limits = Targets(**{"max_violation": _ANY_VIOLATION, **target}, every_ms=every_ms)
+    rows = [{**row, **_met(row, target, limits, result)}
+            for row, (_, result) in zip(rows, results, strict=True)]
     if burst is not None:
         rows = [{**row, "burst": burst, "recovery_ms": _mean(times)}
                 for row, times in zip(rows, recovered, strict=True)]
@@ -346,7 +353,7 @@ def simulate_command(
     _warn_of_times(entries, cluster, service)
     if as_json:
         print_json([{**{k: v for k, v in row.items() if k != "models"},
-                     **({"over_time": _bins(first[row["label"]])} if traced else {})}
+                     **(_over_time(first[row["label"]]) if traced else {})}
                     for row in rows],
                    models={model.name: model.accuracy for worker_type in cluster.worker_types
                            for model in worker_type.profile.models},
@@ -414,7 +421,7 @@ _Recovered = list[list[float | None]]
 
 def _simulated(
     cluster: Cluster, entries: Sequence[_Entry], workloads: Sequence[Workload],
-    settings: SimulationSettings, *, keep_first: bool,
+    settings: SimulationSettings, *, keep_first: bool, keep_runs: bool,
 ) -> tuple[_Results, dict[str, Run], _Recovered]:
     """Simulate every scheduler on every workload.
 
@@ -440,7 +447,8 @@ def _simulated(
                     times.append(recovery_ms(run, workload.at_ms))
                 advance()
 
-            result = simulate(cluster, entry.plan, workload, settings, on_run=note)
+            result = simulate(cluster, entry.plan, workload, settings, on_run=note,
+                              keep_runs=keep_runs)
             results.append((entry, result))
     return results, first, recovered
 
@@ -474,7 +482,9 @@ def _mean(times: Sequence[float | None]) -> float | None:
     return float(np.mean(finite)) if len(finite) == len(times) else None
 
 
-def _met(row: Mapping[str, Any], target: Mapping[str, float]) -> dict[str, Any]:
+def _met(
+    row: Mapping[str, Any], target: Mapping[str, float], limits: Targets, result: SimulationResult
+) -> dict[str, Any]:
     """Return the target and whether a row meets it; empty where nothing was asked.
 
     None where no request arrived, which shows neither.
@@ -483,16 +493,18 @@ def _met(row: Mapping[str, Any], target: Mapping[str, float]) -> dict[str, Any]:
         return {}
     if not row["queries"]:
         return {**target, "meets_target": None}
-    limits = Targets(**{"max_violation": _ANY_VIOLATION, **target})
-    return {**target, "meets_target": limits.met(row["accuracy"] or 0.0, row["violation_rate"])}
+    windows = Windows.of(result.runs, limits, limits.every_ms) if limits.every_ms else None
+    met = limits.met(row["accuracy"] or 0.0, row["violation_rate"])
+    return {**target, "meets_target": met and not (windows and windows.missed),
+            **(windows.row() if windows else {})}
 
 
-def _bins(run: Run) -> dict[str, list[float | None]]:
-    """Load, accuracy and violations of a run over time, for the figures of a report."""
+def _over_time(run: Run) -> dict[str, Any]:
+    """Load, accuracy and violations over time, for figures, and what the busiest tenth gets."""
     series = over_time(run, max(1000.0, run.duration_ms / _MOST_BINS))
-    return six_digits({
+    return {"busiest_tenth_effective_accuracy": busiest_tenth(series), "over_time": six_digits({
         "time_s": series.start_ms / 1000.0, "load_qps": series.load_qps,
-        "accuracy": series.accuracy, "violation_rate": series.violation_rate})
+        "accuracy": series.accuracy, "violation_rate": series.violation_rate})}
 
 
 def _warn_of_none(rows: Sequence[Mapping[str, Any]]) -> None:

@@ -10,10 +10,12 @@ from ramsis.report.page.parts import (
     PLAN,
     Axis,
     Entry,
+    Figure,
     PageTable,
     Part,
     Section,
-    dots,
+    Series,
+    curves,
     rows_figure,
     violations,
 )
@@ -28,6 +30,12 @@ _PLANNED = (
     Column("effective_accuracy", "effective accuracy", ".4f"),
     Column("violation_rate", "violations", ".4%"),
     Column("violation_rate_half_width", "± (95 %)", ".4%"))
+_GROWN = (
+    Column("growth", "growth", "g"), Column("load_qps", "load (QPS)", ".6g"),
+    Column("workers", "workers", "d"), Column("workers_bound", "lower bound (workers)", "d"),
+    Column("accuracy", "accuracy", ".4f"),
+    Column("effective_accuracy", "effective accuracy", ".4f"),
+    Column("violation_rate", "violations", ".4%"), Column("cost", "cost", "g"))
 _VERDICT = (("workers", "workers", "d"), ("effective_accuracy", "effective accuracy", ".4f"),
             ("violation_rate", "violations", ".4%"), ("upper_bound", "upper bound", ".4f"),
             ("worth_of_one_more_worker", "worth of one more worker", ".4f"), ("cost", "cost", "g"))
@@ -43,17 +51,55 @@ def plan_section(path: Path, document: Mapping[str, Any], rows: Sequence[Mapping
                         form if form != "d" else ".10g")
                 for key, title, form in _VERDICT} if isinstance(verdict, Mapping) else {}
     commands = document.get("commands")
-    figure = dots("Workers needed, and the bound", Axis("workers", whole=True, zero=True), [
-        (str(row["dispatch"]), row) for row in rows],
-        {"needed": "workers", "bound of any scheduler": "workers_bound"})
+    growth = document.get("growth")
+    grown = [row for row in growth if isinstance(row, Mapping)] if isinstance(
+        growth, list) else []
+    parts: list[Part] = [PageTable("Dispatch rules side by side", with_values(_PLANNED, rows),
+                                   rows), *_over_workers(rows, options)]
+    if grown:
+        parts += [PageTable("Workers as the load grows", with_values(_GROWN, grown), grown),
+                  curves("Workers as the load grows", Axis("load (queries/s)", zero=True),
+                         Axis("workers", whole=True, zero=True), [
+                      Series(name, [row["load_qps"] for row in grown],
+                             [row[key] for row in grown], ref=ref)
+                      for name, key, ref in (("needed", "workers", False),
+                                             ("bound of any scheduler", "workers_bound", True))])]
     return Section(
         PLAN, path.resolve().parent.name or name,
         option_values(options if isinstance(options, list) else ()),
-        [PageTable("Dispatch rules side by side", with_values(_PLANNED, rows), rows), figure],
+        parts,
         tuple(str(command) for command in commands) if isinstance(commands, list) else (),
         (("file", name),),
         verdict=[str(line) for line in words] if isinstance(words, list) else [],
         measures=measures)
+
+
+def _over_workers(rows: Sequence[Mapping[str, Any]], options: object) -> list[Figure]:
+    """Return the figure of accuracy over workers, with target and bound, where some were tried."""
+    words = [str(word) for word in options] if isinstance(options, list) else []
+    targets = {name: float(words[words.index(option) + 1]) for name, option in (
+        ("accuracy", "--min-accuracy"), ("effective_accuracy", "--min-effective-accuracy"))
+        if option in words[:-1]}
+    name, target = next(iter(targets.items()), ("effective_accuracy", None))
+    series, bound, workers = [], [], set()
+    for look, row in enumerate(rows):
+        trials = [trial for trial in row.get("trials") or () if trial.get(name) is not None]
+        workers |= {trial["workers"] for trial in trials}
+        series.append(Series(str(row["dispatch"]), [trial["workers"] for trial in trials],
+                             [trial[name] for trial in trials], look=look))
+        bound += [(trial["workers"], trial["upper_bound"]) for trial in trials
+                  if trial.get("upper_bound") is not None and name == "effective_accuracy"]
+    if not workers:
+        return []
+    ends = [min(workers), max(workers)]
+    if bound:
+        series.append(Series("bound of any scheduler", [count for count, _ in bound],
+                             [value for _, value in bound], ref=True))
+    if target is not None:
+        series.append(Series("target", ends, [target, target], draw="line", ref=True))
+    label = "accuracy of requests in time" if name == "accuracy" else "effective accuracy"
+    return [curves(f"{label[0].upper()}{label[1:]} by number of workers",
+                   Axis("workers", whole=True), Axis(label, most=1.0), series)]
 
 
 _AUDITED = (

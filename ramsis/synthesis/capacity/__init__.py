@@ -11,7 +11,8 @@ from ramsis.synthesis.capacity.fewest import (
 )
 from ramsis.synthesis.capacity.steady_rates import MeasuredRates
 from ramsis.synthesis.capacity.trials import FIGURES, Trial, try_workers
+from ramsis.synthesis.capacity.windows import Windows, busiest_tenth
 
 __all__ = ["FIGURES", "MOST_WORKERS", "SPAN", "Capacity", "MeasuredRates", "Targets", "Trial",
-           "fewest_by_bound", "fewest_workers", "fluid_mixes", "offered_types",
-           "try_workers"]
+           "Windows", "busiest_tenth", "fewest_by_bound", "fewest_workers", "fluid_mixes",
+           "offered_types", "try_workers"]

@@ -207,6 +207,7 @@ class Capacity:
                 "violation_rate_at_ticks": self.at_ticks.violation_rate}),
             "tried": [self._named(trial.counts) if several else trial.workers
                       for trial in self.trials],
+            "trials": self.trial_rows(),
             **({"complete": self.complete} if several else {}),
         }
 
@@ -425,7 +426,7 @@ def _windows(trace: RateTrace | Recorded, slo_ms: float) -> tuple[FloatArray, fl
 
 def not_reached(scheduler: str, workload: Workload, last: Trial) -> NoReturn:
     """Refuse a scheduler that misses the targets on every number of workers tried."""
-    targets, late = last.targets, last.violation_rate
+    targets, late, windows = last.targets, last.violation_rate, last.windows
     where_at = f"{scheduler} at {workload.load_qps or 0.0:g} QPS"
     if last.rates is None:
         raise InfeasibleError(
@@ -441,7 +442,11 @@ def not_reached(scheduler: str, workload: Workload, last: Trial) -> NoReturn:
         if missed:
             raise InfeasibleError(f"{where_at} does not reach this on {last.workers} workers",
                                   where=where, value=wanted, allowed=allowed)
-    raise AssertionError("the last trial meets the targets")
+    assert windows is not None  # without them, the last trial meets the targets
+    raise InfeasibleError(
+        f"{where_at} misses the target in {windows.missed} of {windows.count} windows on "
+        f"{last.workers} workers", where="every_ms", value=windows.every_ms,
+        allowed="longer windows, or a target that leaves some room")
 
 
 check_arguments(globals(), ["fewest_workers"])

@@ -12,7 +12,7 @@ from ramsis.arrivals import Arrivals
 from ramsis.arrivals.registry import arrivals_of
 from ramsis.bounds import Targets
 from ramsis.cluster import Cluster
-from ramsis.errors import InfeasibleError
+from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.policy import Level, Policy, rates_of
 from ramsis.sim import (
     ConstantLoad,
@@ -26,6 +26,7 @@ from ramsis.sim import (
 )
 from ramsis.sim.experiment import largest_batch
 from ramsis.synthesis.capacity.steady_rates import MeasuredRates, steady_rates
+from ramsis.synthesis.capacity.windows import Windows
 from ramsis.synthesis.schedulers import fleet_scheduler
 
 __all__ = ["FIGURES", "Trial", "try_workers"]
@@ -52,6 +53,8 @@ class Trial:
         Why no policies could be made.
     counts : tuple of int
         Workers of each type that there is, where there are several.
+    windows : Windows or None
+        Of a trace whose targets are to be met in each.
     """
 
     workers: int
@@ -60,6 +63,7 @@ class Trial:
     targets: Targets
     refusal: str = ""
     counts: tuple[int, ...] = ()
+    windows: Windows | None = None
 
     @property
     def violation_rate(self) -> float:
@@ -78,12 +82,18 @@ class Trial:
 
     @property
     def met(self) -> bool:
-        """Whether the rates reach the targets."""
-        return self.rates is not None and self.rates.met(self.targets)
+        """Whether the rates reach the targets, in each window where that is asked for."""
+        return (self.rates is not None and self.rates.met(self.targets)
+                and not (self.windows is not None and self.windows.missed))
 
     @property
     def clear(self) -> bool | None:
-        """Whether the 95 % intervals leave no doubt of it; None where one seed has none."""
+        """Whether the 95 % intervals leave no doubt of it; None where one seed has none.
+
+        Windows have no intervals: of them only runs that do not vary leave no doubt.
+        """
+        if self.windows is not None and self.half_width("effective_accuracy") != 0.0:
+            return None
         return True if self.rates is None else self.rates.clear(self.targets)
 
     def half_width(self, figure: str) -> float | None:
@@ -99,7 +109,8 @@ class Trial:
         row: dict[str, Any] = {f"expected_{name}": promise.get(f"expected_{name}")
                                for name in FIGURES}
         row |= {name: getattr(self, name) for name in FIGURES}
-        return row | {f"{name}_half_width": self.half_width(name) for name in FIGURES}
+        return row | {f"{name}_half_width": self.half_width(name) for name in FIGURES} | (
+            {} if self.windows is None else self.windows.row())
 
 
 def try_workers(
@@ -143,7 +154,11 @@ def try_workers(
         return Trial(cluster.workers, None, None, targets, str(error))
     settings = SimulationSettings(service=service, seeds=seeds)
     if not isinstance(workload, ConstantLoad):
-        return Trial(cluster.workers, None, _played(cluster, spec, workload, settings), targets)
+        rates, windows = _played(cluster, spec, workload, settings, targets)
+        return Trial(cluster.workers, None, rates, targets, windows=windows)
+    if targets.every_ms is not None:
+        raise InvalidValueError("a constant load has no windows", where="every_ms",
+                                value=targets.every_ms, allowed="a trace")
     promise = promised = None
     if policies is not None:
         level = policies.levels.levels[0]
@@ -158,15 +173,20 @@ def try_workers(
 
 
 def _played(
-    cluster: Cluster, spec: FleetScheduler, workload: Workload, settings: SimulationSettings
-) -> MeasuredRates:
+    cluster: Cluster, spec: FleetScheduler, workload: Workload, settings: SimulationSettings,
+    targets: Targets,
+) -> tuple[MeasuredRates, Windows | None]:
     """Return the rates on a trace; if two seeds give the same run, no more are played."""
-    first = simulate(cluster, spec, workload, replace(settings, seeds=settings.seeds[:2]))
+    keep = targets.every_ms is not None
+    first = simulate(cluster, spec, workload, replace(settings, seeds=settings.seeds[:2]),
+                     keep_runs=keep)
     if len(settings.seeds) > 2 and first.metrics[0] != first.metrics[1]:
-        more = simulate(cluster, spec, workload, replace(settings, seeds=settings.seeds[2:]))
-        first = replace(first, metrics=first.metrics + more.metrics,
+        more = simulate(cluster, spec, workload, replace(settings, seeds=settings.seeds[2:]),
+                        keep_runs=keep)
+        first = replace(first, metrics=first.metrics + more.metrics, runs=first.runs + more.runs,
                         seeds=first.seeds + more.seeds)
-    return MeasuredRates.of_runs(first)
+    windows = Windows.of(first.runs, targets, targets.every_ms) if targets.every_ms else None
+    return MeasuredRates.of_runs(first), windows
 
 
 def _is_promise(level: Level[Policy], workload: ConstantLoad, service: str) -> bool:

@@ -1,0 +1,111 @@
+"""Targets that hold in each window of a trace, and what a plan says of peaks and growth."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.cli.command import Run, refused
+from tests.cli.test_plan_cli import in_this_process
+
+
+@pytest.fixture
+def peak(tmp_path: Path) -> Path:
+    """Timestamps of 40 s: a load of 20/s with a peak of 120/s for 4 s."""
+    rng = np.random.default_rng(11)
+    quiet = rng.uniform(0.0, 40.0, 800)
+    busy = rng.uniform(18.0, 22.0, 400)
+    path = tmp_path / "arrivals.csv"
+    path.write_text("arrival_s\n" + "".join(
+        f"{time:.6f}\n" for time in np.sort(np.concatenate([quiet, busy])).tolist()))
+    return path
+
+
+def searched(run: Run, profile: Path, peak: Path, *more: object) -> dict[str, Any]:
+    ran = run("capacity", "--profiles", profile, "--slo-ms", 100, "--trace", peak, "--scheduler",
+              "greedy", "--min-accuracy", 0.7, "--max-violation", 0.05, "--json", *more)
+    assert ran.code == 0, ran.err
+    (row,) = json.loads(ran.out)["rows"]
+    return dict(row)
+
+
+def test_a_peak_needs_more_workers_than_the_mean(
+    run: Run, tiny_file: Path, peak: Path, tmp_path: Path
+) -> None:
+    """What each window gets is counted again in the request log of a simulation."""
+    mean = searched(run, tiny_file, peak)
+    each = searched(run, tiny_file, peak, "--every", "2s")
+    assert each["workers"] > mean["workers"]
+    assert (each["windows"], each["windows_missed"], each["every_s"]) == (20, 0, 2.0)
+    fewer = each["workers"] - 1
+    log = tmp_path / "log.csv"
+    ran = run("simulate", "--profiles", tiny_file, "--slo-ms", 100, "--trace", peak, "--workers",
+              fewer, "--scheduler", "greedy", "--min-accuracy", 0.7, "--max-violation", 0.05,
+              "--every", "2s", "--seeds", 1, "--request-log", log, "--json")
+    assert ran.code == 0, ran.err
+    (row,) = json.loads(ran.out)["rows"]
+    assert row["meets_target"] is False
+    heads, *lines = (line.split(",") for line in log.read_text().splitlines())
+    at = {name: place for place, name in enumerate(heads)}
+    arrived = np.array([float(line[at["arrival_s"]]) for line in lines])
+    finished = np.array([float(line[at["finish_s"]] or "inf") for line in lines])
+    window = (arrived // 2.0).astype(int)
+    late = np.array([np.mean((finished - arrived)[window == k] > 0.1 + 1e-8) for k in range(20)])
+    assert row["windows_missed"] >= np.count_nonzero(late > 0.05) >= 1
+    assert row["worst_window_violation_rate"] == pytest.approx(
+        late[int(row["worst_window_s"] // 2)])
+
+
+def test_a_plan_tells_of_its_peak_and_of_growth(
+    run: Run, tiny_file: Path, peak: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = importlib.import_module("ramsis.cli.planning.plan")
+    monkeypatch.setattr(recipe, "run_with_bar", in_this_process)
+    monkeypatch.setattr(recipe, "_PROCESSES", "1")
+    monkeypatch.setattr(recipe, "_LEVELS", 2)
+    ran = run("plan", "--profiles", tiny_file, "--slo-ms", 100, "--trace", peak, "--min-accuracy",
+              0.7, "--max-violation", 0.05, "--every", "2s", "--growth", "2.5",
+              "--cost-per-worker", 3, "--out", tmp_path / "plan", "--json")
+    assert ran.code == 0, ran.err
+    plan = json.loads(ran.out)
+    verdict, words = plan["verdict"], plan["words"]
+    assert verdict["windows_missed"] == 0
+    assert 0.0 < verdict["busiest_tenth_effective_accuracy"] < verdict["effective_accuracy"]
+    assert f"{verdict['busiest_tenth_effective_accuracy']:.4f} in the busiest tenth" in words[1]
+    assert "ms of 100" in words[1]
+    assert words[2].startswith("the target holds in each of 20 windows of 2 s")
+    now, grown = plan["growth"]
+    assert (now["growth"], now["workers"]) == (1.0, verdict["workers"])
+    assert grown["load_qps"] == pytest.approx(2.5 * now["load_qps"])
+    assert grown["workers"] > now["workers"]
+    assert grown["cost"] == 3 * grown["workers"]
+    page = (tmp_path / "plan" / "report.html").read_text()
+    assert "Workers as the load grows" in page
+    assert "of requests in time by number of workers" in page
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    (("--every", "2"), ("--every", "not a duration", "as 10s")),
+    (("--every", "-2s"), ("--every", "not positive")),
+    (("--every", "0s"), ("--every", "not positive")),
+    (("--growth", "1,0"), ("--growth", "not positive")),
+    (("--growth", "2,2"), ("--growth", "a number stands twice")),
+])
+def test_windows_and_growth_that_are_none(
+    run: Run, tiny_file: Path, peak: Path, tmp_path: Path, options: tuple[str, ...],
+    words: tuple[str, ...]
+) -> None:
+    refused(run("plan", "--profiles", tiny_file, "--slo-ms", 100, "--trace", peak, "--out",
+                tmp_path / "plan", *options), 2, *words)
+
+
+def test_a_constant_load_has_no_windows(run: Run, tiny_file: Path, tmp_path: Path) -> None:
+    for command in (("capacity",), ("plan", "--out", tmp_path / "plan"),
+                    ("simulate", "--workers", 2, "--scheduler", "greedy", "--min-accuracy", 0.7)):
+        refused(run(*command, "--profiles", tiny_file, "--slo-ms", 100, "--load", 20, "--every",
+                    "2s"), 2, "--every", "--trace")
