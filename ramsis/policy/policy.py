@@ -243,6 +243,28 @@ class Policy:
                             self.service_ms, self.service, self.levels, self.samples,
                             tails=self.tails)
 
+    def accuracy_quantile(self, level: float) -> float | None:
+        """Return a quantile of the accuracy of requests in the steady state.
+
+        Parameters
+        ----------
+        level
+            In (0, 1]: 0.5 for the median; 0.01 for what 99 % of the requests have at least.
+
+        Returns
+        -------
+        float or None
+            Accuracy of the model at this level, over all requests that are served, late ones
+            included; ``None`` where the shares of the models are not stated.
+        """
+        share = self.expectations.model_share
+        served = sorted((model.accuracy, share[model.name])
+                        for model in self.models if share.get(model.name))
+        if not served:
+            return None
+        upto = np.cumsum([part for _, part in served])
+        return served[min(int(np.searchsorted(upto, level * upto[-1])), len(served) - 1)][0]
+
     def model_and_batch(self) -> tuple[IntArray, IntArray]:
         """The table's models and batches, shape (I-1, N-1, J); batch 0 to drop, -1 to wait."""
         padded = np.vstack([self.actions, [[0, 0], [0, -1]]])[self.codes]

@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ramsis.policy import read, read_set
@@ -78,6 +79,12 @@ def test_json_rows_hold_expectations_quantiles_and_certificate(run: Run, folder:
         spread = getattr(expected, key)
         assert row[key] == {"mean": spread.mean, "p50": spread.p50, "p99": spread.p99}
     assert row["model_share"] == expected.model_share
+    served = np.sort(np.repeat(
+        [model.accuracy for model in policy.models],
+        [round(1e5 * expected.model_share.get(model.name, 0.0)) for model in policy.models]))
+    for name, level in (("p01", 0.01), ("p50", 0.5), ("p99", 0.99)):
+        assert row["request_accuracy"][name] == served[math.ceil(level * len(served)) - 1]
+        assert row["request_late"][name] == (expected.violation_rate > 1.0 - level)
     assert row["certificate"]["gain_upper"] == policy.certificate.gain_upper
     assert row["certificate"]["converged"] is True
 
@@ -88,9 +95,10 @@ def test_a_file_that_names_no_share_of_models_still_prints(
     document = json.loads((folder / "round-robin-00050qps.json").read_text())
     document["expectations"]["model_share"] = {}
     (tmp_path / "policy.json").write_text(json.dumps(document))
-    ran = run("analyze", tmp_path / "policy.json")
+    ran = run("analyze", tmp_path / "policy.json", "--wide")
     assert ran.code == 0
     assert len(ran.out.splitlines()) == 2
+    assert "–/–/–" in ran.out
 
 
 def test_a_figure_is_drawn_beside_the_table(run: Run, folder: Path, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ _COLUMNS = (
     Column("upper_bound", "upper bound", ".4f"),
     Column("certified_gap", "certified gap", ".2%"),
     Column("utilisation", "utilisation", ".1%", wide=True),
+    Column("request_accuracy", "accuracy p1/p50/p99", wide=True),
     Column("batch", "batch p50/p99", wide=True),
     Column("queue", "queue p50/p99", wide=True),
     Column("slack", "slack p50 (ms)", wide=True),
@@ -34,6 +35,8 @@ _COLUMNS = (
     Column("solved", "certificate", wide=True),
     Column("state", "state"),
 )
+
+_LEVELS = (0.01, 0.5, 0.99)
 
 
 @click.command("analyze", cls=Command)
@@ -51,7 +54,8 @@ def analyze(
 ) -> None:
     """Show what policies promise: expectations, quantiles and certificate.
 
-    Each argument is a policy file, or a folder with a manifest. Batch sizes are those that
+    Each argument is a policy file, or a folder with a manifest. Accuracies are those of the
+    models that serve requests, p1 what 99 % of them have at least, and batch sizes are those that
     requests are served in; queue and slack are those found at a decision; response times are
     those from arrival to answer. The certified gap is the share that the promise is short of
     what no scheduler can beat, at the policy's own price of violations. The certificate gives how
@@ -111,6 +115,10 @@ def _row(policy: Policy) -> dict[str, Any]:
         **policy_row(policy),
         "objective": policy.objective,
         "per_decision": asdict(expected.per_decision),
+        "request_accuracy": {f"p{100 * level:02.0f}": policy.accuracy_quantile(level)
+                             for level in _LEVELS},
+        "request_late": {f"p{100 * level:02.0f}": expected.violation_rate > 1.0 - level
+                         for level in _LEVELS},
         "batch_size": asdict(expected.batch_size),
         "queue_length": None if expected.queue_length is None else asdict(expected.queue_length),
         "slack_ms": None if expected.slack_ms is None else asdict(expected.slack_ms),
@@ -131,7 +139,10 @@ def _words(policy: Policy) -> dict[str, str]:
     expected, proof = policy.expectations, policy.certificate
     used = max(expected.model_share.items(), key=lambda item: item[1], default=None)
     gap = "–" if proof.gain_upper is None else f"gap {max(0.0, proof.gain_upper - proof.gain):.0e}"
+    accuracies = [policy.accuracy_quantile(level) for level in _LEVELS]
     return {
+        "request_accuracy": "/".join(
+            "–" if accuracy is None else f"{accuracy:.4f}" for accuracy in accuracies),
         "batch": f"{expected.batch_size.p50:g}/{expected.batch_size.p99:g}",
         "queue": ("no end" if expected.queue_length is None else
                   f"{expected.queue_length.p50:g}/{expected.queue_length.p99:g}"),
