@@ -162,6 +162,28 @@ def without_mps(rows: Sequence[Row]) -> str:
                      for gpus in sorted({row["gpus"] for row in rows})])
 
 
+def ties(rows: Sequence[Row]) -> str:
+    """Usher beside the programs, by their stated rule and by the worst of their equal optima."""
+    def of_model(figures: Mapping[str, Mapping[str, float]]) -> str:
+        figure = figures["efficientnet_b7"]
+        return f"{figure['throughput_rps']:.1f}, {figure['goodput_rps']:.1f}"
+
+    cells: dict[int, dict[str, Row]] = {}
+    for row in rows:
+        cells.setdefault(row["gpus"], {})[row["policy"]] = row
+    lines = []
+    for gpus, cell in sorted(cells.items()):
+        usher, ao, wsm = (cell[name] for name in ("usher", "ao-milp", "wsm-milp"))
+        lines.append([
+            str(gpus), f"{usher['simulated_goodput_rps']:.1f}", of_model(usher["by_model"]),
+            f"{ao['simulated_goodput_rps']:.1f}", f"{ao['tied_goodput_rps'][0]:.1f}",
+            of_model(ao["tied_worst_by_model"]), f"{wsm['simulated_goodput_rps']:.1f}",
+            f"{wsm['tied_goodput_rps'][0]:.1f}"])
+    lines.append(["6, printed", "", "425.8, 360.6", "", "", "425.3, 143.7", "", ""])
+    return markdown(["GPUs", "`usher`", "its efficientnet_b7", "`ao-milp`", "worst of 6 ties",
+                     "its efficientnet_b7", "`wsm-milp`", "worst of 6 ties"], lines)
+
+
 PRINTED_RATES = {400: (368, 368, 368, 368), 800: (711, 713, 713, 713),
                  1200: (1022, 1022, 1022, 1022), 1600: (1294, 1290, 1296, 1296)}
 
@@ -235,6 +257,10 @@ TABLES = {
                                f"--interference {interference}"
         for interference in ("thesis", "thesis-driver-550")
     }, without_mps, ("run", "gpus", "policy", "simulated_goodput_rps")),
+    "ties": Table("sharing.md", {
+        "ties": f"{_OBSERVED} --policy usher,ao-milp,wsm-milp --ties 6",
+    }, ties, ("gpus", "policy", "simulated_goodput_rps", "tied_goodput_rps", "by_model",
+              "tied_worst_by_model")),
     "clients": Table("sharing.md", {}, clients, ("target",)),
     "igniter": Table("sharing.md", {"igniter": "igniter.py"}, igniter, (
         "setup", "gpus_vision", "gpus_mix", "gpus_350_ms", "batches", "vgg19_beside_alexnet",

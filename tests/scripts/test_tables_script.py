@@ -49,6 +49,31 @@ def test_the_goodput_of_each_policy_stands_beside_the_bound() -> None:
                          "| 150 | 400 | 120.0 | 180.0 | 300.0 | 400.0 |"]
 
 
+def _kept(name: str) -> dict[tuple[int, str], float]:
+    """Goodput by GPUs and policy in the kept rows of a table."""
+    rows = json.loads(tables.kept_file(name).read_text("utf-8"))["rows"]
+    return {(row["gpus"], row["policy"]): row["simulated_goodput_rps"] for row in rows}
+
+
+def test_kept_rows_show_what_the_thesis_on_sharing_observes() -> None:
+    vision, mix = _kept("vision-gpus"), _kept("language-gpus")
+    assert vision[3, "usher"] < 1.02 * vision[2, "usher"] < 0.8 * vision[4, "usher"]
+    assert vision[6, "usher"] == pytest.approx(2500, rel=1e-3)
+    assert all(vision[n, "ao-milp"] > 1.3 * vision[n, "usher"] for n in (3, 4))
+    assert vision[6, "igniter"] < 0.5 * 2500
+    for figures in (vision, mix):
+        assert figures[8, "wao-usher"] <= figures[2, "wao-usher"]
+    assert mix[5, "wsm-milp"] < 0.7 * mix[5, "usher"]
+    assert mix[7, "wsm-milp"] > 0.99 * 1200
+    rows = json.loads(tables.kept_file("ties").read_text("utf-8"))["rows"]
+    six = {row["policy"]: row for row in rows if row["gpus"] == 6}
+    assert six["ao-milp"]["tied_goodput_rps"][0] < 0.95 * six["usher"]["simulated_goodput_rps"]
+    worst = six["ao-milp"]["tied_worst_by_model"]["efficientnet_b7"]
+    usher = six["usher"]["by_model"]["efficientnet_b7"]
+    assert worst["throughput_rps"] == pytest.approx(usher["throughput_rps"], rel=0.01)
+    assert worst["goodput_rps"] < 0.6 * usher["goodput_rps"]
+
+
 def test_clients_send_what_the_thesis_prints_within_a_percent() -> None:
     differences = [float(line.split("|")[4].strip(" %"))
                    for line in tables.clients([]).splitlines()[2:]]
