@@ -20,6 +20,8 @@ from typing import NamedTuple
 
 from acceptance.pages import write_part
 from evaluation.command import csv_text
+from evaluation.savings import savings, summary
+from evaluation.specs import label
 from tables import markdown
 
 from ramsis.files import write_atomic
@@ -116,6 +118,25 @@ def render_gains(rows: Sequence[Row]) -> str:
     return markdown(["task", "over", "printed", f"`{PAPER}`", "per-worker policies"], lines)
 
 
+def render_savings(rows: Sequence[Row]) -> str:
+    """Fig. 5: workers saved on the trace at the effective accuracy of a baseline."""
+    lines = []
+    for task, title, printed in (
+        ("image", "images", {JELLYFISH: "17.53 (42.86)", SWITCHING: "20.01 (50.00)"}),
+        ("text", "text", {JELLYFISH: "31.25 (75.00)", SWITCHING: "25.31 (44.44)"}),
+    ):
+        at_load = [{**row._asdict(), "trace": row.run} for row in rows
+                   if row.run == f"fig5-{task}" and row.violation_rate <= OVERLOAD]
+        saved = {(row["scheduler"], row["baseline"]): row
+                 for row in summary(savings(at_load, [DEFAULT]), "saved")
+                 if row["slo_ms"] is None}
+        lines += [[title, label(baseline), figure, *(
+            f"{100.0 * row['average']:.2f} ({100.0 * row['largest']:.2f})"
+            for row in (saved[policy, baseline] for policy in (PAPER, DEFAULT)))]
+            for baseline, figure in printed.items()]
+    return markdown(["task", "against", "printed", f"`{PAPER}`", "per-worker policies"], lines)
+
+
 def render_violations(task: str) -> Callable[[Sequence[Row]], str]:
     """Return what renders Table 3 for a task: violations in percent, printed and simulated."""
     def render(rows: Sequence[Row]) -> str:
@@ -193,6 +214,7 @@ def render_three(rows: Sequence[Row]) -> str:
 
 PARTS: Mapping[str, Callable[[Sequence[Row]], str]] = {
     "paper-gains": render_gains,
+    "paper-savings": render_savings,
     "paper-table3-image": render_violations("image"),
     "paper-table3-text": render_violations("text"),
     "paper-grids": render_grids,
