@@ -114,21 +114,26 @@ def _discounted(mdp: SparseMDP, discount: float, settings: dict[str, object]) ->
 
 
 def _average(mdp: SparseMDP, settings: dict[str, object]) -> Solution:
+    # In units of their median, as HiGHS drops coefficients below 1e-9 and frequencies are as small
+    # as costs are large.
+    positive = mdp.costs[mdp.costs > 0.0]
+    costs = mdp.costs / (np.median(positive) if len(positive) else 1.0)
     balance = (_owner(mdp) - mdp.transition).T.tocsr()[1:]
     solution = _highs(
         c=-mdp.reward,
-        A_eq=sparse.csr_matrix(sparse.vstack([balance, sparse.csr_array(mdp.costs[None, :])])),
+        A_eq=sparse.csr_matrix(sparse.vstack([balance, sparse.csr_array(costs[None, :])])),
         b_eq=np.append(np.zeros(mdp.n_states - 1), 1.0),
         bounds=(0.0, None),
     )
     relative = np.append(0.0, -solution.eqlin.marginals[:-1])
     most, rows = mdp.best(solution.x)
-    worth = mdp.reward + float(solution.fun) * mdp.costs + mdp.transition @ relative
-    rows = np.where(most > _VISITED, rows, mdp.best(worth)[1])
-    rows = _leading(mdp, rows, most > _VISITED, worth)
+    worth = mdp.reward + float(solution.fun) * costs + mdp.transition @ relative
+    visited = most > min(_VISITED, 0.5 * float(most.max()))
+    rows = np.where(visited, rows, mdp.best(worth)[1])
+    rows = _leading(mdp, rows, visited, worth)
     notes: tuple[str, ...] = ()
-    if (most <= _VISITED).any():
-        notes = (f"{int((most <= _VISITED).sum())} states are never visited in the long run: "
+    if not visited.all():
+        notes = (f"{int((~visited).sum())} states are never visited in the long run: "
                  "their actions keep the gain, their relative values may be improvable",)
     evaluation = evaluate_pairs(mdp, rows, None)
     return average_solution(
@@ -151,6 +156,8 @@ def _leading(
         if not new.any():
             most, other = mdp.best(np.where(ahead, worth, -np.inf))
             new = ~reached & np.isfinite(most)
+            if not new.any():  # no pair leads there
+                break
             rows = np.where(new, other, rows)
         reached = reached | new
     return rows

@@ -160,6 +160,23 @@ def test_states_that_are_never_visited_are_completed_and_noted() -> None:
     assert "never visited" in solution.certificate.notes[-1]
 
 
+@pytest.mark.parametrize("unit", [1e-12, 1e-6, 1e6, 1e9, 1e12])
+def test_a_linear_program_is_solved_in_any_unit_of_the_costs(unit: float) -> None:
+    pairs = [(0, 0, {0: 0.5, 1: 0.5}, 1.0, 2.0 * unit), (0, 1, {0: 1.0}, 1.5, unit),
+             (1, 0, {0: 1.0}, 4.0, unit), (2, 0, {2: 0.5, 0: 0.5}, 0.0, unit)]
+    solution = linear_program(SparseMDP.from_pairs(pairs))
+    assert solution.gain * unit == pytest.approx(1.5)
+    assert solution.policy.tolist() == [1, 0, 0]
+    assert solution.certificate.gap * unit < 1e-9
+
+
+def test_a_linear_program_ends_where_only_dear_states_are_visited() -> None:
+    """Visits to state 0 are a billionth as frequent as cheap ones would be."""
+    dear = [(0, 0, {0: 1.0}, 1.0, 3e9), *((s, 0, {0: 1.0}, 0.0, 1.0) for s in (1, 2, 3))]
+    solution = linear_program(SparseMDP.from_pairs(dear))
+    assert solution.gain == pytest.approx(1.0 / 3e9)
+
+
 # Bridge to pymdptoolbox
 
 
