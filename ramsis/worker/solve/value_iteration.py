@@ -20,6 +20,7 @@ import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.mdp.result import Status
+from ramsis.mdp.settings import check_iterations
 from ramsis.mdp.value_iteration import AdaptiveDamping
 from ramsis.worker.solve.policy_iteration import NodeSolution, certify
 from ramsis.worker.structure import StructuredMDP
@@ -36,13 +37,13 @@ def iterate_on_nodes(
     tolerance : float > 0
         Largest span of B, in units of the gain.
     max_iterations : int
-        Sweeps after which the best policy so far is returned, marked as not converged.
+        Sweeps, >= 1, after which the best policy so far is returned, marked as not converged.
     """
     value = np.zeros((mdp.problem.max_queue + 1, mdp.problem.bins + 1))
     costs = _costs(mdp)
     step = min(float(cost.min()) for cost in costs)
     damping, gain, status = AdaptiveDamping(), 0.0, Status.MAX_ITERATIONS
-    for sweep in range(1, max_iterations + 1):  # noqa: B007 - counted for the certificate
+    for sweep in range(1, check_iterations(max_iterations) + 1):  # noqa: B007 - counted for the certificate
         policy, advantage = _ahead(mdp, costs, value, gain)
         low, high = _range(advantage)
         if high - low <= tolerance:
