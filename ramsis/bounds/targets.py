@@ -108,10 +108,15 @@ def _unreachable(what: str, where: str, value: float | None, allowed: str) -> In
                            allowed=allowed)
 
 
-def outward(value: float, *, up: bool = False) -> str:
-    """Format a share or seconds with six digits, rounded down, or up with ``up``.
+def outward(value: float, *, up: bool = False, slack: float = ROUNDING) -> str:
+    """Format a share or seconds to six decimals, rounded down, or up with ``up``.
 
-    So that the value in a message is itself allowed.
+    So that the value in a message is itself allowed; it may be off by ``slack``, which the check
+    behind the message lets pass.
     """
-    turn = math.ceil if up else math.floor
-    return f"{turn(value * 1e6 + (-1e-3 if up else 1e-3)) / 1e6:.6g}"
+    nearest = round(float(value), 6)
+    if up and nearest < value - slack:
+        nearest = round(nearest + 1e-6, 6)
+    elif not up and nearest > value + slack:
+        nearest = round(nearest - 1e-6, 6)
+    return repr(nearest).removesuffix(".0")

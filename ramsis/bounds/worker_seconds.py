@@ -233,7 +233,7 @@ def _check(arrival: FloatArray, times: ServiceTimes | None, under: WorkerSeconds
     if not 0.0 <= under.startup_s <= span_s:
         raise InvalidValueError(
             "start-up not within the trace", where="startup_s", value=under.startup_s,
-            allowed=f"0 to {outward(span_s)}, from the first arrival to the last")
+            allowed=f"0 to {outward(span_s, slack=0.0)}, from the first arrival to the last")
     if (times is None) == (rate is None):
         raise InvalidValueError(
             "pass either service times or rate_per_worker_qps, not both" if rate is not None
@@ -254,10 +254,11 @@ def _check(arrival: FloatArray, times: ServiceTimes | None, under: WorkerSeconds
     if most is not None and most < max(least, 1):
         raise InvalidValueError("fewer workers than the least", where="most", value=most,
                                 allowed=f"a whole number from {max(least, 1)}")
-    if under.duration_s is not None and not arrival[-1] <= 1000.0 * under.duration_s < math.inf:
-        raise InvalidValueError("ends before the last arrival", where="duration_s",
-                                value=under.duration_s,
-                                allowed=f"from {outward(arrival[-1] / 1000.0, up=True)}")
+    if under.duration_s is not None and not (
+            arrival[-1] / 1000.0 <= under.duration_s < math.inf):
+        raise InvalidValueError(
+            "ends before the last arrival", where="duration_s", value=under.duration_s,
+            allowed=f"from {outward(arrival[-1] / 1000.0, up=True, slack=0.0)}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -450,13 +451,14 @@ class _Target:
     def missed(self, worth: tuple[float, float], most: float, what: str) -> InfeasibleError:
         """Return the refusal of an unreachable target, with the nearest reachable one."""
         share = most / self.requests
+        slack = _EXACT * share
         if worth[0]:
             return InfeasibleError(f"{what} this effective accuracy",
                                    where="min_effective_accuracy", value=self.shown[1],
-                                   allowed=f"at most {outward(share)}")
+                                   allowed=f"at most {outward(share, slack=slack)}")
         return InfeasibleError(f"{what} this share of violations", where="max_violation",
                                value=self.shown[0],
-                               allowed=f"at least {outward(1.0 - share, up=True)}")
+                               allowed=f"at least {outward(1.0 - share, up=True, slack=slack)}")
 
 
 @dataclass(frozen=True)

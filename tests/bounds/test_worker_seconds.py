@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,6 +163,22 @@ def test_no_fleet_costs_less_at_prices(part: int) -> None:
         assert low <= cost_s * (1 + 1e-9) + 1e-12, seed
         near.append(low / cost_s if cost_s else 1.0)
     assert max(near) > 0.8
+
+
+@pytest.mark.parametrize(("first_ms", "last_ms"), [
+    (0.0, 12345.67891), (250.0, 1234567.125), (0.1, 999.9999999), (0.0, 12345.6), (1.0, 8000.0)])
+def test_times_that_a_message_allows_are_allowed(first_ms: float, last_ms: float) -> None:
+    case = Case.drawn(0)
+
+    def bound(**terms: float) -> None:
+        fewest_worker_seconds(np.array([first_ms, last_ms]), case.times, WorkerSecondsTerms(
+            slo_ms=case.slo, max_batch=1, max_violation=0.5, **terms))
+
+    for name, beyond in (("startup_s", 1e9), ("duration_s", 0.0)):
+        with pytest.raises(InvalidValueError, match=rf"^{name}: .*allowed: ") as refused:
+            bound(**{name: beyond})
+        shown = re.findall(r"(?:from|0 to) ([\d.]+)", str(refused.value))[0]
+        bound(**{name: float(shown)})
 
 
 @pytest.mark.parametrize("price", [-1.0, np.inf, np.nan])
