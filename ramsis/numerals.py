@@ -71,6 +71,8 @@ def duration_ms(text: str, unit: str = "") -> float:
     unit : str
         Unit of a number that has none; such a number is an error where this is empty.
 
+    Examples
+    --------
     >>> duration_ms("726ms"), duration_ms("432µs"), duration_ms("1m2.3s"), duration_ms("31", "us")
     (726.0, 0.432, 62300.0, 0.031)
     >>> duration_ms("0:01:02.5")

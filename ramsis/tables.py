@@ -62,7 +62,7 @@ def escape(text: str, quote: bool = True) -> str:
 def csv_text(
     rows: Iterable[Mapping[str, Any]], columns: Iterable[str] | None = None
 ) -> str:
-    """Rows as CSV; what a spreadsheet would take for a formula has an apostrophe before it.
+    """Return rows as CSV, with an apostrophe before what a spreadsheet would take for a formula.
 
     Parameters
     ----------
@@ -70,6 +70,8 @@ def csv_text(
     columns : iterable of str, optional
         Keys to write; by default all, in the order in which they come.
 
+    Examples
+    --------
     >>> csv_text([{"a": "=1+1", "b": -1.0}], ["a", "b"])
     "a,b\\n'=1+1,-1.0\\n"
     """
