@@ -60,7 +60,7 @@ def _processes() -> Iterable[tuple[str, str]]:
 
     yield "", "What --arrivals takes, for policies and simulations."
     yield from ((pattern, _ARRIVALS[pattern.partition(":")[0]]) for pattern in patterns())
-    yield OWN, "a callable of your own that takes the load in queries per second"
+    yield OWN, "a callable of your own that takes the load in requests per second"
 
 
 def _exit_codes() -> Iterable[tuple[str, str]]:

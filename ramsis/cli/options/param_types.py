@@ -355,7 +355,7 @@ def _process_names() -> Iterable[str]:
 
 
 LOADS = Word("loads", _loads)
-"""``400``, ``400,800`` or ``from:to:step``: a tuple of loads in queries per second."""
+"""``400``, ``400,800`` or ``from:to:step``: a tuple of loads in requests per second."""
 SLOWNESS = Word("slowness", _positives)
 """``1,1.15,1.3``: a tuple of different numbers > 0."""
 ARRIVALS = Word("process", _arrivals, _process_names)

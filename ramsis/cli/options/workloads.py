@@ -48,7 +48,7 @@ _DEFAULT_S = 30.0
 class WorkloadOptions:
     """Loads or a trace, and how they become arrivals."""
 
-    loads: tuple[float, ...] | None  # in queries per second
+    loads: tuple[float, ...] | None  # in requests per second
     trace: TraceName | None
     # unit, time_column, load_columns: as of :func:`ramsis.arrivals.reading.read_any_trace`
     unit: str | None

@@ -114,7 +114,7 @@ def bound(
 
     The bound for Poisson arrivals is tighter, as their batches take time to gather; it needs fixed
     service times (--service p95). The best mix has models and batches (b) by their share of the
-    queries. Where no scheduler has as few violations as --max-violation, the exit code is 4, and
+    requests. Where no scheduler has as few violations as --max-violation, the exit code is 4, and
     the message says how few there can be.
 
     \b

@@ -62,7 +62,7 @@ def analyze(
     far the gain can be from the optimum of its model.
 
     With --loadgen the policy of the lowest load that meets that of the run is held against it:
-    exit code 6 when more queries were late than its promise lets expect, at a level of 1 %.
+    exit code 6 when more requests were late than its promise lets expect, at a level of 1 %.
 
     \b
     Examples:

@@ -230,10 +230,10 @@ def simulate_command(
 ) -> None:
     """Replay policy files and other schedulers on the same arrivals, side by side.
 
-    One row per scheduler and load, averaged over the seeds: accuracy of the queries answered in
-    time, share of the queries that were not, effective accuracy (those count 0) with the
+    One row per scheduler and load, averaged over the seeds: accuracy of the requests answered in
+    time, share of the requests that were not, effective accuracy (those count 0) with the
     half-width of its 95 % confidence interval, and the bound that no scheduler can beat on these
-    arrivals that asks one model for each query. The certified gap of policies is the share that they are short of the bound at their
+    arrivals that asks one model for each request. The certified gap of policies is the share that they are short of the bound at their
     own price of violations. At a constant load schedulers are told the load; on a trace the load monitor
     anticipates it. On several worker types requests are routed at random: to the stations
     of a DIR by its shares, to those of another scheduler, one of each type, by their capacity.
