@@ -48,7 +48,7 @@ class Finding:
 
 
 def check(profile_set: ProfileSet) -> list[Finding]:
-    """Everything odd in a profile set, model by model; empty when there is nothing.
+    """Return the findings on a profile set, model by model; empty when nothing is odd.
 
     Kinds: ``unit``, ``few-samples``, ``noise``, ``not-monotone``, ``outlier``, ``sketch``,
     ``gap``, ``no-p95``, ``dominated``. Latencies are compared by p95, or by the first of
@@ -108,7 +108,7 @@ def _not_monotone(model: ModelProfile, statistic: str) -> Iterator[Finding]:
 
 
 def _outliers(model: ModelProfile, statistic: str) -> Iterator[Finding]:
-    """Batch sizes whose latency is far above what the table would fill in without them.
+    """Find batch sizes whose latency is far above what the table would fill in without them.
 
     Batch size 1 is compared with the least of the larger ones.
     """
@@ -132,7 +132,7 @@ def _outliers(model: ModelProfile, statistic: str) -> Iterator[Finding]:
 
 
 def _sketches(model: ModelProfile) -> Iterator[Finding]:
-    """Statistics that are not those of the sketch; a maximum that it does not reach."""
+    """Find statistics that differ from those of the sketch."""
     for item in model.batches:
         if item.quantiles_ms is None:
             continue
@@ -149,7 +149,7 @@ def _sketches(model: ModelProfile) -> Iterator[Finding]:
 
 
 def _gaps(model: ModelProfile) -> Iterator[Finding]:
-    """Batch sizes between measured ones that were not measured: the table fills them."""
+    """Find unmeasured batch sizes below the largest measured one; the table fills them in."""
     sizes = [item.batch for item in model.batches]
     missing = sorted(set(range(1, sizes[-1])) - set(sizes))
     if missing:
@@ -158,7 +158,7 @@ def _gaps(model: ModelProfile) -> Iterator[Finding]:
 
 
 def _no_p95(model: ModelProfile) -> Iterator[Finding]:
-    """Batch sizes without the statistic that commands take by default."""
+    """Find batch sizes without p95, the statistic that commands take by default."""
     for item in model.batches:
         if "p95" not in item.statistics:
             yield Finding("no-p95", model.name, item.batch,

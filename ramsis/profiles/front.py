@@ -121,7 +121,7 @@ def between_models(
 
 
 def _points(table: LatencyTable, step: float) -> Iterator[tuple[str, float]]:
-    """Names and accuracies along a front, by rising accuracy."""
+    """Yield names and accuracies along a front, by rising accuracy."""
     rows = sorted(zip(table.accuracy.tolist(), table.models, strict=True))
     for (low, name), (high, _) in pairwise(rows):
         yield name, low

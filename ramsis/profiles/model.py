@@ -288,7 +288,7 @@ class ProfileSet:
         return latency_ms, origin, run_as
 
     def _repr_html_(self) -> str:
-        """The models as a table, for notebooks."""
+        """Return the models as an HTML table, for notebooks."""
         rows = [{"name": model.name, "accuracy": model.accuracy, "batches": ", ".join(
                     str(item.batch) for item in model.batches),
                  "p95_ms": model.batches[0].p95_ms, "memory_mb": model.memory_mb}
@@ -300,11 +300,11 @@ class ProfileSet:
                           caption=f"Profile set {self.name}")
 
     def plot(self, *, batch: int = 1, statistic: Statistic = "p95") -> Any:
-        """The figure of `ramsis profile plot` (:class:`matplotlib.figure.Figure`)."""
+        """Return the figure of `ramsis profile plot` (:class:`matplotlib.figure.Figure`)."""
         return figure_of("profile", self, batch=batch, statistic=statistic)
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per model and batch size, every statistic a column (quantiles aside)."""
+        """Return a row per model and batch size, every statistic a column (quantiles aside)."""
         import pandas as pd
 
         names = [item.name for item in fields(BatchProfile)

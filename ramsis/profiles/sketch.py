@@ -36,7 +36,7 @@ _PARTS, _OF_TAIL = 2000, 128  # points that stand for linear pieces, and for a t
 
 
 def midpoint_levels(size: int) -> FloatArray:
-    """The levels (i + 1/2)/size of a sketch without a tail.
+    """Return the levels (i + 1/2)/size of a sketch without a tail.
 
     >>> midpoint_levels(4).tolist()
     [0.125, 0.375, 0.625, 0.875]
@@ -45,7 +45,7 @@ def midpoint_levels(size: int) -> FloatArray:
 
 
 def sketch_levels(size: int, samples: int) -> FloatArray:
-    """The levels for a number of samples; see the module's text.
+    """Return the levels of a sketch with a tail, for a number of samples.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def sketch_levels(size: int, samples: int) -> FloatArray:
 
 
 def hat_weights(levels: FloatArray) -> FloatArray:
-    """What the value at each level counts in the mean; they add up to 1.
+    """Return the weight of the value at each level in the mean; the weights add up to 1.
 
     >>> hat_weights(np.array([0.25, 0.75, 1.0])).tolist()
     [0.5, 0.375, 0.125]
@@ -71,7 +71,7 @@ def hat_weights(levels: FloatArray) -> FloatArray:
 
 
 def averaged(values: FloatArray, mass: FloatArray, levels: FloatArray) -> FloatArray:
-    """The averages under the hats of ``levels`` of a distribution of points.
+    """Return the averages of a distribution of points under the hat functions of ``levels``.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def averaged(values: FloatArray, mass: FloatArray, levels: FloatArray) -> FloatA
 
 
 def sketch_samples(samples: ArrayLike, size: int) -> tuple[FloatArray, FloatArray]:
-    """Levels and values of the sketch of samples.
+    """Return the levels and values of a sketch of samples.
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ def sketch_samples(samples: ArrayLike, size: int) -> tuple[FloatArray, FloatArra
 def sketch_quantile(
     quantiles: Sequence[float], level: float, levels: Sequence[float] | None = None
 ) -> float:
-    """The quantile at ``level`` in [0, 1] of a sketch, by default at equal midpoints.
+    """Return the quantile at ``level`` in [0, 1] of a sketch, by default at equal midpoints.
 
     >>> sketch_quantile((1.0, 2.0, 3.0, 4.0), 0.5)
     2.5
@@ -131,7 +131,7 @@ def with_tail(
     levels: FloatArray, values: FloatArray, *, mean: float | None, largest: float | None,
     samples: int | None,
 ) -> tuple[FloatArray, FloatArray]:
-    """The points of a distribution known at some levels, with the mean and maximum stated.
+    """Return points of a distribution with known quantiles, of the stated mean and maximum.
 
     The largest sample has its share of the probability. Between it and the last level the
     quantile function rises by the power of the way that gives the mean; where none does, all
@@ -171,7 +171,7 @@ def with_tail(
 
 
 def _moved(points: FloatArray, mass: FloatArray, mean: float | None) -> FloatArray:
-    """Points with this mean, moved towards the largest or the smallest one."""
+    """Return points with this mean, moved towards the largest or the smallest one."""
     found, low, high = float(points @ mass), float(points[0]), float(points[-1])
     if mean is None or not low < mean < high or high <= found or found <= low:
         return points

@@ -118,7 +118,7 @@ class LatencyTable:
         latency_ms: ArrayLike,
         statistic: str = "p95",
     ) -> LatencyTable:
-        """A table whose every entry counts as measured.
+        """Create a table whose every entry counts as measured.
 
         >>> LatencyTable.measured(["a"], [0.7], [[10.0, 15.0]]).max_batch
         2
@@ -139,7 +139,7 @@ class LatencyTable:
         return int(order[0])
 
     def select(self, models: Sequence[str]) -> LatencyTable:
-        """The rows of the named models, in the order given.
+        """Return a table of the named models, in the order of the names.
 
         Raises
         ------

@@ -54,12 +54,12 @@ class Deviations:
 
     @classmethod
     def of(cls, quantiles_ms: FloatArray, weights: FloatArray, samples: int) -> Deviations:
-        """Of quantiles with the weights that they have in the mean."""
+        """Create the deviations from quantiles and the weights that they have in the mean."""
         median_ms = float(np.interp(0.5, np.cumsum(weights) - weights / 2.0, quantiles_ms))
         return cls(median_ms, quantiles_ms / median_ms, weights, samples)
 
     def above(self, deviation: FloatArray) -> FloatArray:
-        """Probability of what is larger, for each of some deviations."""
+        """Return the probability of a larger deviation, for each of some deviations."""
         return self._beyond[self.values.searchsorted(deviation, side="right")]
 
     @cached_property
@@ -90,7 +90,7 @@ class _Sorted(NamedTuple):
                    sum(batch.samples for batch in batches))
 
     def only(self, batches: Sequence[Deviations], kept: BoolArray) -> _Sorted:
-        """Some of the batches, which need not be sorted again."""
+        """Return the values of the kept batches, still sorted."""
         of_kept = kept[self.batch]
         return _Sorted(self.values[of_kept], self.counts[of_kept], self.median_ms[of_kept],
                        self.batch[of_kept],
@@ -111,7 +111,7 @@ class Tail:
 
     @classmethod
     def of(cls, pooled: _Sorted, top: float) -> Tail:
-        """The share ``top`` of the samples of some batches."""
+        """Create the tail of the largest share ``top`` of the pooled samples."""
         values, samples = pooled.values, pooled.samples
         weights = pooled.counts / samples
         above = np.append(0.0, np.cumsum(weights))
@@ -132,7 +132,7 @@ class Tail:
                    tuple(np.round(means(pooled.median_ms), _DIGITS).tolist()))
 
     def improbable(self, others: Sequence[Deviations | Tail]) -> FloatArray:
-        """Least probability, over all d, of as many samples above d as another has, or more.
+        """Return the least probability over d of at least as many samples above d as another has.
 
         For each of the others.
         """
@@ -153,12 +153,12 @@ class Tail:
         return np.cumsum(np.array(self.share)[::-1])[::-1]
 
     def above(self, deviation: FloatArray) -> FloatArray:
-        """As of :class:`Deviations`, for deviations in the tail."""
+        """Return the probability of a larger deviation, for each of some in the tail."""
         upto = np.append(self.samples_above, 0.0)
         return upto[np.searchsorted(np.array(self.deviation), deviation, side="right")]
 
     def is_like(self, other: Deviations | Tail) -> bool:
-        """Whether another's samples may be of this tail."""
+        """Return whether another's samples may come from this tail."""
         return bool(self.improbable([other])[0] >= _UNLIKE)
 
 
@@ -172,7 +172,7 @@ class Tails:
 
 
 def tails_of(batches: Mapping[str, Sequence[Deviations]]) -> Tails | None:
-    """The tails of models from the deviations of their batches; None where there are none."""
+    """Fit the tails of models to the deviations of their batches; None where there are none."""
     known = {name: found for name, found in batches.items() if found}
     every = [one for found in known.values() for one in found]
     if not every:
@@ -194,7 +194,7 @@ def _with_top(
     batches: Sequence[Deviations], pooled: _Sorted, models: Mapping[str, BoolArray],
     top: float, alike: float,
 ) -> Tails | None:
-    """The tails above the share ``top`` of the samples; None where fewer samples are alike.
+    """Fit tails of the share ``top``; None where fewer than ``alike`` samples have a common one.
 
     ``pooled`` has the values of all batches, and ``models`` says which batches are a model's.
     """

@@ -48,7 +48,7 @@ _NOTE = "latencies are as a client sees them, with the way to the server and bac
 
 
 def recognises(source: Source) -> bool:
-    """Whether a file is of this tool."""
+    """Return whether a file was written by AIPerf or GenAI-Perf."""
     record = source.document() or source.first_record()
     if not isinstance(record, dict):
         return False
@@ -58,7 +58,7 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source, given: Given) -> list[MeasuredRun]:
-    """The run of a file."""
+    """Read the run of a file, from its summary or its records of requests."""
     document = source.document()
     if isinstance(document, dict) and "request_latency" in document:
         return [_from_summary(Node(document, source.where))]
@@ -124,7 +124,7 @@ class _Configuration:
 
 
 def _model(config: Node) -> str | None:
-    """The model, in the configuration's layout of today or of AIPerf 0.6 and GenAI-Perf."""
+    """Return the model by the configuration, in today's layout or that of AIPerf 0.6."""
     names: list[Node] = []
     for keys in (("models", "items"), ("endpoint", "model_names"), ("model_names",)):
         stated = config.get(*keys)
@@ -140,7 +140,7 @@ def _model(config: Node) -> str | None:
 
 
 def _batch(config: Node) -> int | None:
-    """The stated batch size; one where a request is one input."""
+    """Return the stated batch size; 1 where a request is one input."""
     stated = config.get("input", "prompt", "batch_size")
     sets = config.get("datasets")
     if sets is not None and isinstance(sets.value, list) and len(sets.value) == 1:
@@ -201,7 +201,7 @@ def _refuse_cut(source: Source, records: int, requests: Node) -> None:
 
 
 def _left_out(record: Node) -> str | None:
-    """Why a record does not count; None: it does."""
+    """Return why a record is left out, or None where it counts."""
     phase = record.item("metadata").get("benchmark_phase")
     if phase is not None and phase.value == "warmup":
         return "of the warm-up"
@@ -212,7 +212,7 @@ def _left_out(record: Node) -> str | None:
 
 
 def _row(record: Node) -> tuple[float, int, int]:
-    """Latency in ms, begin and end in ns."""
+    """Return the latency in ms, and begin and end in ns."""
     latency = record.item("metrics").item("request_latency")
     value = latency.item("value").positive() * _factor(latency)
     start = record.item("metadata", "request_start_ns").whole()
@@ -229,7 +229,7 @@ def _row(record: Node) -> tuple[float, int, int]:
 
 
 def _beside(path: Path) -> _Configuration | None:
-    """The configuration in the summary of the same run."""
+    """Return the configuration in the summary of the same run; None where there is none."""
     summary = path.with_name(_SUMMARY)
     if not summary.is_file():
         return None

@@ -25,12 +25,12 @@ _SHORTEST_NS = 1000
 
 
 def recognises(source: Source) -> bool:
-    """Whether a file is of this format."""
+    """Return whether a file has Clockwork's settings of a model."""
     return re.search(r"^\s*b1\s*[=:]\s*\d", source.text[:5000], re.M) is not None
 
 
 def read(source: Source, given: Given) -> list[MeasuredRun]:
-    """A run for each batch size."""
+    """Read a run for each batch size."""
     values = _settings(source)
     weights = values.pop("weights", None)
     weights_file = source.path.with_suffix(".clockwork_params")
@@ -46,7 +46,7 @@ def read(source: Source, given: Given) -> list[MeasuredRun]:
 
 
 def _settings(source: Source) -> dict[str, int]:
-    """Times in ns by name."""
+    """Read the times in ns by name, ``weights`` or ``bN``."""
     values: dict[str, int] = {}
     text = _COMMENT.sub(lambda found: "\n" * found[0].count("\n"), source.text)
     if not text.endswith("\n") and not text.rstrip().endswith(";"):

@@ -49,11 +49,11 @@ class TableFormat(Protocol):
     """A module for a table of models and batch sizes, or a folder of samples."""
 
     def recognises(self, columns: Collection[str]) -> bool:
-        """Whether a header is of this format."""
+        """Return whether a header is of this format."""
         ...
 
     def read(self, path: Path) -> dict[str, MeasuredModel]:
-        """The models of a file or folder, in its order."""
+        """Read the models of a file or folder, in its order."""
         ...
 
 
@@ -61,11 +61,11 @@ class RunFormat(Protocol):
     """A module for files of one run each."""
 
     def recognises(self, source: Source) -> bool:
-        """Whether a file is of this format."""
+        """Return whether a file is of this format."""
         ...
 
     def read(self, source: Source, given: Given) -> Sequence[MeasuredRun]:
-        """The runs of a file."""
+        """Read the runs of a file."""
         ...
 
 
@@ -102,12 +102,12 @@ _HEADERS: dict[str, Callable[[Collection[str]], bool]] = {
 
 
 def detect(path: Path) -> str:
-    """The format of a file, or of what lies in a folder."""
+    """Detect the format of a file, or of the files in a folder."""
     return _of_folder(path) if path.is_dir() else _of_file(path)
 
 
 def table_file(path: Path, format: str) -> Path:
-    """The table of a format in a folder, which must be one; a file is that itself."""
+    """Return the only table of a format in a folder, or the file itself."""
     if not path.is_dir() or format in _OF_FOLDERS:
         return path
     fitting = [file for file in _tables(path) if _table_format(file) == format]
@@ -119,7 +119,7 @@ def table_file(path: Path, format: str) -> Path:
 
 
 def run_files(path: Path, format: str) -> tuple[list[tuple[str, Path]], list[str]]:
-    """The files of one format in a folder (or the file itself), and the names of the others."""
+    """Return the files of one format in a folder (or the file), and the names of the others."""
     if not path.is_dir():
         _refuse_another(path, format)
         return [(path.name, path)], []
@@ -145,7 +145,7 @@ def _refuse_another(path: Path, format: str) -> None:
 def _without_summaries(
     files: list[tuple[str, Path]], format: str
 ) -> list[tuple[str, Path]]:
-    """AIPerf writes samples and a summary of each run: the samples are enough."""
+    """Leave out AIPerf's summaries of runs whose samples are there."""
     if format != "aiperf":
         return files
     sampled = {file.parent for _, file in files if file.suffix == ".jsonl"}
@@ -171,7 +171,7 @@ def _of_file(path: Path) -> str:
 
 
 def _table_format(path: Path) -> str | None:
-    """The format of a CSV file by its header; None for another file."""
+    """Return the format of a CSV file by its header; None for another file."""
     if os.stat(path).st_size > MAX_FILE_BYTES:
         columns = read_columns(path, MAX_SAMPLES_BYTES)
         return "long-csv" if TABLE_FORMATS["long-csv"].recognises(columns) else None
@@ -208,7 +208,7 @@ def _of_folder(path: Path) -> str:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """The files below a folder, by name."""
+    """Yield the files below a folder, by name."""
     count = 0
     for folder, folders, names in os.walk(path):
         folders.sort()
@@ -224,7 +224,7 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _run_format(file: Path) -> str | None:
-    """The format of a file of one run in a folder; None for another file, readable or not.
+    """Return the format of a file of one run; None for another file, readable or not.
 
     A damaged JSON file is refused: it may be a run, and the others alone be half of the runs.
     """

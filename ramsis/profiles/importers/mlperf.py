@@ -63,12 +63,12 @@ class ServerRun:
 
 
 def recognises(source: Source) -> bool:
-    """Whether a file is of this tool."""
+    """Return whether a file is a summary of MLPerf's loadgen."""
     return _TITLE in source.text[:500]
 
 
 def read(source: Source, given: Given) -> list[MeasuredRun]:
-    """The run of a file."""
+    """Read the run of a SingleStream or MultiStream summary."""
     lines = _lines(source)
     scenario = lines.get("Scenario", "")
     if lines.get("Mode") != "PerformanceOnly":
@@ -90,7 +90,7 @@ def read(source: Source, given: Given) -> list[MeasuredRun]:
 
 
 def read_server(path: str | os.PathLike[str]) -> ServerRun:
-    """The run of the Server scenario in a summary."""
+    """Read the run of a summary of the Server scenario."""
     source = Source(Path(path))
     lines = _lines(source) if recognises(source) else {}
     for label, wanted in (("Scenario", "Server"), ("Mode", "PerformanceOnly")):
@@ -117,7 +117,7 @@ def read_server(path: str | os.PathLike[str]) -> ServerRun:
 
 
 def _lines(source: Source) -> dict[str, str]:
-    """What a summary says, by label; one that is cut off is refused, and several in a file."""
+    """Read the values of a summary by label; refuse a cut one, and several in a file."""
     lines: dict[str, str] = {}
     for label, text in _LINE.findall(source.text):
         if label in lines:
@@ -173,7 +173,7 @@ def _notes(source: Source, lines: dict[str, str], scenario: str) -> tuple[str, .
 
 
 def _capacity(source: Source, lines: dict[str, str]) -> str:
-    """What a run of the Server scenario says."""
+    """Describe why a run of the Server scenario is no profile, with its result."""
     rate = (lines.get("Scheduled samples per second") or lines.get("Completed samples per second")
             or "an unknown number of")
     slo = lines.get("target_latency (ns)", "")

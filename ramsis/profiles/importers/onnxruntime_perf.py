@@ -51,14 +51,14 @@ _LABELS = {"session": ("Session creation time cost", "s"),
 
 
 def recognises(source: Source) -> bool:
-    """Whether a file is of this tool."""
+    """Return whether a file was written by onnxruntime_perf_test."""
     lines = [line for line in islice(source.text.splitlines(), 60) if line.strip()]
     return bool(lines) and (_ROW.fullmatch(lines[0]) is not None
                             or any("inference time cost:" in line for line in lines))
 
 
 def read(source: Source, given: Given) -> list[MeasuredRun]:
-    """The run of a file."""
+    """Read the run of a file, its console output or its rows."""
     if any("inference time cost:" in line for line in source.text.splitlines()[:200]):
         return [_from_console(source)]
     return [_from_rows(source)]
@@ -162,7 +162,7 @@ def _from_console(source: Source) -> MeasuredRun:
 
 
 def _labelled(source: Source, label: str, unit: str) -> float | None:
-    """The number after a label, in its unit."""
+    """Return the number after a label, in its unit; None where the label is absent."""
     lines = list(re.finditer(rf"^{label}: *(\S+) *(\S*)[ \t\r]*$", source.text, re.M))
     if not lines:
         return None

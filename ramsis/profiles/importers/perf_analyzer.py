@@ -27,13 +27,13 @@ _SHORTEST_NS = 1000
 
 
 def recognises(source: Source) -> bool:
-    """Whether a file is of this tool."""
+    """Return whether a file was written by Perf Analyzer."""
     document = source.document()
     return isinstance(document, dict) and isinstance(document.get("experiments"), list)
 
 
 def read(source: Source, given: Given) -> list[MeasuredRun]:
-    """The run at concurrency 1."""
+    """Read the run at concurrency 1."""
     document = source.node()
     experiments = list(document.item("experiments").entries())
     alone = [entry for entry in experiments if _alone(entry)]
@@ -60,7 +60,7 @@ def _alone(experiment: Node) -> bool:
 
 
 def _latencies(experiment: Node) -> tuple[NDArray[np.float64], int]:
-    """Latencies in ns, and the number of requests without a response."""
+    """Return the latencies in ns, and the number of requests without a response."""
     found: list[int] = []
     unanswered = 0
     for request in experiment.item("requests").entries():

@@ -63,12 +63,12 @@ class _Series:
 
 
 def recognises(source: Source) -> bool:
-    """Whether a file is in this format."""
+    """Return whether a file has metrics in Prometheus' text format."""
     return _ANY_TYPE.search(source.text[:_BEGINNING]) is not None
 
 
 def read(source: Source, given: Given) -> list[MeasuredRun]:
-    """A run for each model and batch size of the histogram."""
+    """Read a run for each model and batch size of the histogram."""
     if given.metric is None and _COUNTERS["executions"] in source.text:
         return _from_triton(source)
     name = _chosen(source, given.metric)
@@ -84,7 +84,7 @@ def read(source: Source, given: Given) -> list[MeasuredRun]:
 
 
 def _left_out(source: Source, name: str, empty: int) -> list[str]:
-    """Notes on what else the file holds."""
+    """Return notes on other histograms and on empty series, which are left out."""
     others = [other for other in dict.fromkeys(_TYPE.findall(source.text)) if other != name]
     notes = [f"other histograms, left out: {', '.join(others)}"] if others else []
     return notes + ([f"series without a count, left out: {empty}"] if empty else [])
@@ -113,7 +113,7 @@ def _chosen(source: Source, wanted: str | None) -> str:
 
 
 def _likeliest(names: Sequence[str]) -> str:
-    """The histogram whose name speaks of running a model."""
+    """Return the histogram whose name speaks of running a model, else the first."""
     return next((name for word in ("compute", "infer", "predict", "execut", "service")
                  for name in names if word in name and "queue" not in name), names[0])
 
@@ -131,7 +131,7 @@ def _factor(source: Source, name: str, said: str | None) -> float:
 
 
 def _from_triton(source: Source) -> list[MeasuredRun]:
-    """The mean time of a batch by model, of Triton's counters."""
+    """Read the mean time of a batch by model from Triton's counters."""
     runs: list[MeasuredRun] = []
     sums: dict[str, dict[str, float]] = {}
     seen: set[str] = set()
@@ -237,7 +237,7 @@ def _value(text: str, where: str, *, infinite: bool = False) -> float:
 
 
 def _key(labels: dict[str, str], where: str) -> tuple[str | None, int | None]:
-    """Model and batch size; their labels are taken out."""
+    """Remove the labels of model and batch size; return their values."""
     model = next((labels.pop(name) for name in _MODEL if name in labels), None)
     batch = next((labels.pop(name) for name in _BATCH if name in labels), None)
     if batch is not None and not (batch.isascii() and batch.isdigit() and int(batch[:9]) > 0):

@@ -22,12 +22,12 @@ _LAYOUT = "M/M_bsize-B_profile.json, a list of seconds for model M and batch siz
 
 
 def recognises(columns: Collection[str]) -> bool:
-    """Whether a header is of this format: never, as its files are JSON."""
+    """Return False: no CSV header is of this format, as its files are JSON."""
     return False
 
 
 def read(path: Path) -> dict[str, MeasuredModel]:
-    """The models of a folder, by name; files that are not JSON are passed over."""
+    """Read the models of a folder, by name; files that are not JSON are passed over."""
     models: dict[str, MeasuredModel] = {}
     folders = sorted(item for item in path.glob("*") if item.is_dir())
     for folder in folders:

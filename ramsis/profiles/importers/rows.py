@@ -23,7 +23,7 @@ _Value = TypeVar("_Value", int, float, str)
 
 
 def read_text(path: Path) -> str:
-    """The UTF-8 text (UTF-16 with its mark) of a file of at most :data:`MAX_FILE_BYTES`."""
+    """Read the UTF-8 text (UTF-16 with its mark) of a file of at most :data:`MAX_FILE_BYTES`."""
     content = files.read_bytes(path)
     encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
@@ -45,15 +45,15 @@ class CsvRow:
     cells: dict[str, str]
 
     def at(self, column: str) -> str:
-        """The place of a cell."""
+        """Return the place of a cell, for messages."""
         return f"{self.path}: line {self.line}, {column}"
 
     def place(self, path: str) -> str:
-        """The place of the row, for a message about another row of a file."""
+        """Return the place of the row, for a message about another row of a file."""
         return f"line {self.line}" if path == self.path else f"{self.path}: line {self.line}"
 
     def text(self, column: str) -> str:
-        """The cell, which must not be empty or hold control characters."""
+        """Return the text of a cell, which must not be empty or hold control characters."""
         value = self.cells.get(column, "")
         if not value:
             raise InputFileError("cell is empty", where=self.at(column))
@@ -63,7 +63,7 @@ class CsvRow:
         return value
 
     def number(self, column: str, factor: str = "1") -> float:
-        """The cell as a number times ``factor``, exact in decimal."""
+        """Return a cell as a number times ``factor``, exact in decimal."""
         text = self.text(column)
         try:
             value = decimal_number(text)  # stricter than Decimal about what a number is
@@ -72,7 +72,7 @@ class CsvRow:
             raise InputFileError("not a number", where=self.at(column), value=text) from error
 
     def count(self, column: str) -> int:
-        """The cell as a whole number."""
+        """Return a cell as a whole number."""
         try:
             return whole_number(self.text(column))
         except ValueError as error:
@@ -80,7 +80,7 @@ class CsvRow:
                                  value=self.text(column)) from error
 
     def positive(self, column: str) -> float:
-        """The cell as a finite number > 0."""
+        """Return a cell as a finite number > 0."""
         try:
             return positive(self.number(column), column, "value")
         except ProfileError as error:
@@ -137,7 +137,7 @@ def open_rows(path: Path, most_bytes: int) -> Rows:
 
 
 def _streamed(path: Path, most_bytes: int) -> Generator[CsvRow, None, None]:
-    """The header as a row, and the rows."""
+    """Yield the header as a row, and the rows, read one by one."""
     try:
         if os.stat(path).st_size > most_bytes:
             raise InputFileError(
@@ -152,7 +152,7 @@ def _streamed(path: Path, most_bytes: int) -> Generator[CsvRow, None, None]:
 
 
 def _lines(file: TextIO, path: Path, most_bytes: int) -> Iterator[str]:
-    """The lines of a file of which not even the size may be known, as that of a device."""
+    """Yield the lines of a file; refuse one of too many bytes, also where its size is unknown."""
     taken = 0
     while text := file.readline(_LONGEST_LINE):
         taken += len(text)
@@ -166,7 +166,7 @@ def _lines(file: TextIO, path: Path, most_bytes: int) -> Iterator[str]:
 
 
 def _parsed(path: Path, lines: Iterable[str]) -> Generator[CsvRow, None, None]:
-    """The header as a row, and the rows, of lines of comma-separated values."""
+    """Parse lines of comma-separated values; yield the header as a row, and the rows."""
     columns: tuple[str, ...] = ()
     reader = csv.reader(lines, strict=True)
     try:

@@ -90,7 +90,7 @@ class Node:
         self.where = where
 
     def get(self, *keys: str) -> Node | None:
-        """What lies at these keys, one inside the other; None where one is absent or null."""
+        """Return the value at nested keys; None where one is absent or null."""
         node = self
         for key in keys:
             value = node.value.get(key) if isinstance(node.value, dict) else None
@@ -101,26 +101,26 @@ class Node:
         return node
 
     def item(self, *keys: str) -> Node:
-        """As :meth:`get`; absence is an error."""
+        """Return the value at nested keys; refuse its absence."""
         node = self.get(*keys)
         if node is None:
             raise InputFileError("missing", where=f"{self.where}: {'.'.join(keys)}")
         return node
 
     def entries(self) -> Iterator[Node]:
-        """The entries of a list."""
+        """Yield the entries of a list; refuse another value."""
         if not isinstance(self.value, list):
             raise InputFileError("not a list", where=self.where, value=type(self.value).__name__)
         for i, value in enumerate(self.value):
             yield Node(value, f"{self.where}[{i}]")
 
     def number(self) -> float:
-        """A finite number."""
+        """Return a finite number; refuse another value."""
         with placed(str):
             return number(self.value, self.where)
 
     def positive(self) -> float:
-        """A finite number > 0."""
+        """Return a finite number > 0; refuse another value."""
         value = self.number()
         if value <= 0:
             raise InputFileError("not positive", where=self.where, value=self.value,
@@ -128,14 +128,14 @@ class Node:
         return value
 
     def whole(self) -> int:
-        """A whole number."""
+        """Return a whole number; refuse another value."""
         if isinstance(self.value, bool) or not isinstance(self.value, int):
             raise InputFileError("not a whole number", where=self.where, value=self.value)
         self.number()
         return self.value
 
     def text(self) -> str:
-        """A text that is not empty."""
+        """Return a text that is not empty; refuse another value."""
         if not isinstance(self.value, str) or not self.value.strip():
             raise InputFileError("not a text", where=self.where, value=self.value)
         return self.value
@@ -156,7 +156,7 @@ class Source:
         return str(self.path)
 
     def document(self) -> Any:
-        """The JSON value; None when the text is not JSON."""
+        """Return the JSON value; None when the text is not JSON."""
         if not self._read:
             self._read = True
             if self.text.lstrip()[:1] in ("{", "["):
@@ -167,7 +167,7 @@ class Source:
         return self._document
 
     def first_record(self) -> Any:
-        """The JSON value of the first line of a file of JSON lines; None when it is not JSON."""
+        """Return the JSON value of the first line of JSON lines; None when it is not JSON."""
         line = self.text.lstrip().partition("\n")[0]
         if not line.startswith("{"):
             return None
@@ -177,7 +177,7 @@ class Source:
             return None
 
     def node(self) -> Node:
-        """The JSON value, which must be one."""
+        """Return the JSON value with its place; refuse a text that is not JSON."""
         if self.document() is None:
             return Node(parsed(self.text, self.where), self.where)
         return Node(self._document, self.where)
@@ -207,7 +207,7 @@ def gather(
     files: Sequence[tuple[str, Path]], read: Callable[[Source, Given], Sequence[MeasuredRun]],
     given: Given, tool: str,
 ) -> dict[str, MeasuredModel]:
-    """The models of some files of one tool.
+    """Gather the models of some files of one tool.
 
     Parameters
     ----------
@@ -299,7 +299,7 @@ def _batch(run: MeasuredRun, name: str, path: Path, given: Given) -> int:
 
 
 def _inputs_in_flight(run: MeasuredRun) -> float | None:
-    """Inputs in flight on average (Little's law); with one request at a time the batch size."""
+    """Return the mean number of inputs in flight (Little's law), or None where not known."""
     latency_ms = run.statistics.get("mean_ms", run.statistics.get("p50_ms"))
     if run.items_per_s is None or latency_ms is None:
         return None
@@ -311,7 +311,7 @@ def _fits(in_flight: float, batch: int) -> bool:
 
 
 def _given(patterns: Mapping[str, Any], name: str) -> Any:
-    """What is said of a file; a pattern that is not ``*`` goes first."""
+    """Return the user's value for a file; ``*`` counts where no other pattern fits."""
     for pattern, value in patterns.items():
         if pattern != "*" and fnmatch.fnmatchcase(name, pattern):
             return value
@@ -319,7 +319,7 @@ def _given(patterns: Mapping[str, Any], name: str) -> Any:
 
 
 def _fallback(path: Path) -> str:
-    """The name of a file without a batch size in it; that of its folder where it says nothing."""
+    """Return a file's name without its batch size, or its folder's where the name says nothing."""
     plain = _IN_NAME.sub("", path.stem).strip("-_. ")
     usual = path.name.partition(".")[0] in _PLAIN_NAMES
     return path.resolve().parent.name if usual or not plain else plain
@@ -334,7 +334,7 @@ def _refuse_unused(given: Given, names: Sequence[str]) -> None:
 
 
 def percentiles_left_out(names: Iterable[str]) -> tuple[str, ...]:
-    """A note on the percentiles that a file states and a profile does not hold."""
+    """Return a note on the percentiles of a file that a profile does not hold."""
     shown = ", ".join(names)
     return (f"percentiles that a profile does not hold, left out: {shown}",) if shown else ()
 

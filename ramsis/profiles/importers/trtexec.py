@@ -26,7 +26,7 @@ _PARTS = (("h2dMs", "computeMs", "d2hMs"), ("inMs", "computeMs", "outMs"))
 
 
 def recognises(source: Source) -> bool:
-    """Whether a file is of this tool (also one of times by layer)."""
+    """Return whether a file was written by trtexec (also one of times by layer)."""
     document = source.document()
     return (isinstance(document, list) and bool(document)
             and all(isinstance(entry, dict) for entry in document[:3])
@@ -38,7 +38,7 @@ def _by_layer(document: list[object]) -> bool:
 
 
 def read(source: Source, given: Given) -> list[MeasuredRun]:
-    """The run of a file."""
+    """Read the run of a file of inferences; refuse times by layer."""
     document = source.node()
     if isinstance(document.value, list) and _by_layer(document.value):
         raise NotAProfileError("times by layer, as --exportProfile writes them",

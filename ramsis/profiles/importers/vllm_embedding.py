@@ -36,7 +36,7 @@ _PERCENTILE = re.compile(r"(p\d+(?:\.\d+)?)_e2el_ms")
 
 
 def recognises(source: Source) -> bool:
-    """Whether a file is a result of ``vllm bench serve`` (also of one that generates)."""
+    """Return whether a file is a result of ``vllm bench serve`` (also of a run that generates)."""
     document = source.document() or source.first_record()
     return (isinstance(document, dict) and "request_throughput" in document
             and {"completed", "duration"} <= set(document)
@@ -44,7 +44,7 @@ def recognises(source: Source) -> bool:
 
 
 def read(source: Source, given: Given) -> list[MeasuredRun]:
-    """The run of a file."""
+    """Read the run of an embedding endpoint; refuse runs that generate text."""
     if source.document() is None:
         raise InputFileError(
             "several results in one file, as --append-result writes them, or one that is "
@@ -79,7 +79,7 @@ def _refuse_several(document: Node, mean_ms: float) -> None:
 
 
 def _batch(document: Node) -> int | None:
-    """Inputs in each request, where the file has them."""
+    """Return the inputs of each request, or None where the file does not state them."""
     inputs = document.get("total_input_sequences")
     if inputs is None:
         return None

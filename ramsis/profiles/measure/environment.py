@@ -15,7 +15,7 @@ MUCH = 0.5
 
 
 def hardware(threads: int = 1) -> dict[str, object]:
-    """The processor, and how much of it this process may use.
+    """Describe the processor, and how much of it this process may use.
 
     ``pinned_core`` is the number of the core when there is only one.
     """
@@ -34,7 +34,7 @@ def hardware(threads: int = 1) -> dict[str, object]:
 
 
 def _cpu() -> str:
-    """The processor's name, as the system gives it."""
+    """Return the processor's name, as the system gives it."""
     info = Path("/proc/cpuinfo")
     if info.exists():
         for line in info.read_text().splitlines():
@@ -44,7 +44,7 @@ def _cpu() -> str:
 
 
 def versions(libraries: Iterable[str]) -> dict[str, str]:
-    """Versions of Python, ramsis, NumPy and the named distributions, as far as installed."""
+    """Return the versions of Python, ramsis, NumPy and the installed ones of ``libraries``."""
     found = {"python": platform.python_version(), "ramsis": ramsis.__version__}
     for name in ("numpy", *libraries):
         try:
@@ -55,7 +55,7 @@ def versions(libraries: Iterable[str]) -> dict[str, str]:
 
 
 def foreign_load(own: float) -> float | None:
-    """Processors kept busy in the last minute beside ``own`` threads; None where not known."""
+    """Return the processors busy beside ``own`` in the last minute; None where not known."""
     try:
         busy = os.getloadavg()[0]
     except (AttributeError, OSError):

@@ -34,7 +34,7 @@ _FEWEST_TURNS = 5
 
 
 def ranks(n: int, level: float) -> tuple[int, int] | None:
-    """Ranks l < u, from 1, of the order statistics that enclose the quantile of ``level``.
+    """Return ranks l < u, from 1, of the order statistics that enclose the quantile of ``level``.
 
     None when ``n`` samples are too few for one of them.
 
@@ -51,7 +51,7 @@ def ranks(n: int, level: float) -> tuple[int, int] | None:
 
 
 def relative_error(samples: ArrayLike, level: float, turn: int = 1) -> float | None:
-    """Stated relative error of a sample's quantile, at :data:`CONFIDENCE`.
+    """Return the relative error of a sample's quantile, at :data:`CONFIDENCE`.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def relative_error(samples: ArrayLike, level: float, turn: int = 1) -> float | N
 
 
 def _inflation(values: NDArray[np.float64], estimate: float, level: float, turn: int) -> float:
-    """Variance of the turns' shares below the estimate, over that of independent samples."""
+    """Return the variance of the turns' shares below the estimate, over that if independent."""
     turns = len(values) // turn
     if turns < _FEWEST_TURNS or turn < 2:
         return 1.0

@@ -67,16 +67,16 @@ class Observer:
     """Told of the progress; this one ignores it."""
 
     def batch_finished(self, model: str, batch: int) -> None:
-        """A batch size of a model has its samples."""
+        """Observe that a batch size of a model has its samples."""
 
     def model_finished(self, model: str, note: str | None) -> None:
-        """A model is finished; ``note`` says why batch sizes are missing, if any are."""
+        """Observe that a model is finished; ``note`` says why batch sizes are missing."""
 
     def model_changed(self, model: str) -> None:
-        """A model's file has changed since the measurement was interrupted; it begins anew."""
+        """Observe that a model begins anew, as its file has changed since the interruption."""
 
     def foreign_load(self, processors: float) -> None:
-        """Others keep so many processors busy while latencies are measured."""
+        """Observe that others keep so many processors busy while latencies are measured."""
 
 
 def measure_profile(
@@ -263,7 +263,7 @@ class _Record:
 
 
 def _by_name(backend: Backend, models: Sequence[str]) -> dict[str, str]:
-    """What the models are called in the profile, and how the back end names them."""
+    """Return the back end's names of the models by their names in the profile."""
     found: dict[str, str] = {}
     for model in models:
         name = backend.name(model)
@@ -282,7 +282,7 @@ def _accuracies(
     accuracy: str | os.PathLike[str] | Mapping[str, float] | None,
     source: str | None,
 ) -> dict[str, Published]:
-    """Each model's accuracy: the one given, else the published one."""
+    """Return each model's accuracy: that of the user, else the published one."""
     if isinstance(accuracy, str | os.PathLike):
         given: Mapping[str, float] = read_accuracy(accuracy)
         source = source or Path(accuracy).name
@@ -304,7 +304,7 @@ def _accuracies(
 
 
 def _description(settings: MeasureSettings, backend: Backend) -> dict[str, object]:
-    """How it is measured; an absent limit is left out."""
+    """Describe how the models are measured; an absent limit is left out."""
     stop = {key: value for key, value in asdict(settings.stop).items() if value != math.inf}
     usual = asdict(Options())
     options = {key: value for key, value in asdict(settings.options).items()

@@ -33,7 +33,7 @@ _KEPT_EACH_S = 5.0
 
 
 def partial_path(out: str | os.PathLike[str]) -> Path:
-    """Where the models finished so far are kept."""
+    """Return the path of the file that keeps the models finished so far."""
     return Path(f"{os.fspath(out)}.partial")
 
 
@@ -117,7 +117,7 @@ class KeptRuns:
 
 
 def _digest(model: str) -> str | None:
-    """Of the file that a model is read from, as far as its name tells; None where there is none.
+    """Return the digest of the file that a model is read from; None where there is none.
 
     A function is read from its module, and a folder's model from its configuration.
     """
@@ -149,7 +149,7 @@ def check_writable(out: str | os.PathLike[str]) -> None:
 def unfinished(
     path: Path, hardware: Mapping[str, Any], measurement: Mapping[str, Any]
 ) -> ProfileSet | None:
-    """The set measured so far in ``path``; None when there is no such file."""
+    """Load the set measured so far from ``path``; None when there is no such file."""
     if not path.exists():
         return None
     found = load(path)
@@ -167,7 +167,7 @@ def _check_same(before: Mapping[str, Any], now: Mapping[str, Any], path: Path) -
 
 
 def _identity(hardware: Mapping[str, Any], measurement: Mapping[str, Any]) -> dict[str, Any]:
-    """What must agree, as it reads back from a file."""
+    """Return the entries that must agree to resume, as they read back from a file."""
     found = {"hardware": dict(hardware), **{key: measurement.get(key) for key in SAME}}
     result: dict[str, Any] = json.loads(canonical_json(found))
     return result

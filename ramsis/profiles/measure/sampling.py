@@ -45,10 +45,10 @@ class Runnable(Protocol):
     """A loaded model."""
 
     def prepare(self, batch: int) -> Any:
-        """An input of ``batch`` requests; not timed."""
+        """Make an input of ``batch`` requests; not timed."""
 
     def run(self, prepared: Any) -> Any:
-        """Answer it; returns when the answer is there."""
+        """Run the model on an input; return when the answer is there."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class StopRule:
         return math.ceil(self.min_samples / _TURNS)
 
     def supporting(self, max_violation: float) -> StopRule:
-        """The rule with samples enough for a budget of violations, by those of each batch alone.
+        """Return the rule with samples enough for a budget of violations, by each batch alone.
 
         Were no request late in n samples, the upper end of the violation rate's interval (95 %)
         is that of Jeffreys' for n runs without an event, times the requests that one more would
@@ -102,11 +102,11 @@ class StopRule:
         return replace(self, min_samples=least, max_samples=max(self.max_samples, least))
 
     def error(self, latencies_ms: Sequence[float]) -> float | None:
-        """Relative error of the percentile of these samples; None for too few."""
+        """Return the relative error of the percentile of these samples; None for too few."""
         return relative_error(latencies_ms, PERCENTILES[self.percentile], self.turn)
 
     def finished(self, latencies_ms: Sequence[float]) -> bool:
-        """Whether these samples of a batch size are enough."""
+        """Return whether these samples of a batch size are enough."""
         if len(latencies_ms) < self.min_samples:
             return False
         if len(latencies_ms) >= self.max_samples:
@@ -253,7 +253,7 @@ def sample_interleaved(
 
 
 def _once(model: Runnable, batch: int) -> float:
-    """The latency of one run, in ms."""
+    """Measure the latency of one run, in ms."""
     prepared = model.prepare(batch)
     with without_collection():
         return _timed(model, prepared)
@@ -262,7 +262,7 @@ def _once(model: Runnable, batch: int) -> float:
 def _probe(
     model: Runnable, batches: Sequence[int], rule: StopRule
 ) -> tuple[list[int], str | None]:
-    """The batch sizes to measure, and why there are no more."""
+    """Probe the batch sizes; return those to measure, and why there are no more."""
     chosen: list[int] = []
     for batch in batches:
         try:
@@ -283,7 +283,7 @@ def _failure(batch: int, error: Exception) -> str:
 
 
 def _turn(model: Runnable, batch: int, rule: StopRule) -> list[float]:
-    """Latencies of one turn, in ms; the first run warms the caches and is not among them."""
+    """Measure the latencies of one turn, in ms, after a run that warms the caches."""
     prepared = model.prepare(batch)
     with without_collection():
         model.run(prepared)

@@ -28,7 +28,7 @@ _FEWEST = 20  # runs
 def spells_of(
     keys: Sequence[tuple[str, int]], latency_ms: Sequence[float]
 ) -> dict[str, Any] | None:
-    """What a profile's ``measurement`` records of slow spells; None for too few runs.
+    """Compute what a profile's ``measurement`` records of slow spells; None for too few runs.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def spells_of(
 
 
 def _autocorrelation(values: NDArray[np.float64]) -> float:
-    """From one value to the next."""
+    """Return the autocorrelation of a series at lag 1."""
     away = values - values.mean()
     total = float(away @ away)
     return float(away[1:] @ away[:-1]) / total if total > 0 else 0.0

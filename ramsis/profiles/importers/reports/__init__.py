@@ -43,12 +43,12 @@ _OFTEN = 100
 
 
 def recognises(source: Source) -> bool:
-    """Whether a file is a report of one of the tools."""
+    """Return whether a file is a report of one of the tools."""
     return _tool_of(source) is not None
 
 
 def read(source: Source, given: Given) -> list[MeasuredRun]:
-    """The runs of a report."""
+    """Read the runs of a report that had one request at a time."""
     tool = _tool_of(source)
     if tool is None:
         raise InputFileError(
@@ -86,7 +86,7 @@ def _tool_of(source: Source) -> Tool | None:
 
 @cache
 def _pattern(pattern: str, hole: str = _NUMBER) -> re.Pattern[str]:
-    """A pattern of the layouts, with numbers in the place of ``#``."""
+    """Compile a pattern of the layouts, with numbers in the place of ``#``."""
     return re.compile(pattern.replace("#", hole), re.MULTILINE)
 
 
@@ -95,7 +95,7 @@ def _figure(tool: Tool, name: str) -> re.Pattern[str]:
 
 
 def _runs(source: Source, tool: Tool) -> tuple[str, list[tuple[str, Sequence[Any]]]]:
-    """What stands before the first run; the text of each run, with the samples that it states."""
+    """Split a report: the text before the first run, and each run's text and samples."""
     if tool.records == "csv":
         return "", [(text, ()) for text in _rows(source)]
     if tool.records and source.document() is not None:
@@ -150,7 +150,7 @@ def _records(source: Source, tool: Tool) -> list[tuple[str, Sequence[Any]]]:
 
 
 def _lines(value: Any, name: str, depth: int) -> Iterator[str]:
-    """A line for each value in an object, lists aside."""
+    """Yield a line for each value in an object, lists aside."""
     if isinstance(value, dict):
         for key, item in value.items() if depth < _DEEPEST else ():
             yield from _lines(item, f"{name}.{key}" if name else key, depth + 1)
@@ -163,7 +163,7 @@ def _found(text: str, tool: Tool, name: str) -> re.Match[str] | None:
 
 
 def _flight(text: str, head: str, tool: Tool) -> float | None:
-    """Requests in flight, as a run or what stands before says; 0: a rate was kept up."""
+    """Return the requests in flight that a run or the text before states; 0 at a fixed rate."""
     found = _found(text, tool, "flight") or _found(head, tool, "flight")
     if found is not None:
         return float(_groups(found)[0])
@@ -171,13 +171,13 @@ def _flight(text: str, head: str, tool: Tool) -> float | None:
 
 
 def _groups(found: re.Match[str]) -> tuple[str, str]:
-    """What a pattern found: a text or a number, and its unit."""
+    """Return the value and the unit of a match; the unit may be empty."""
     value, *units = [group for group in found.groups() if group is not None]
     return value, units[0] if units else ""
 
 
 def _of_all(text: str, head: str, tool: Tool, name: str) -> str | None:
-    """A figure of a run, or of what stands before the runs, where it is stated once."""
+    """Return a figure of a run, or of the text before the runs, where it is stated once."""
     for part in (text, head) if name in tool.figures else ():
         values = {_groups(one)[0] for one in islice(_figure(tool, name).finditer(part), _OFTEN)}
         if values:
@@ -245,7 +245,7 @@ def _count(text: str, where: str, most: float = 1e6) -> int:
 
 
 def _samples_ms(samples: Sequence[Any], unit: str, source: Source) -> np.ndarray | None:
-    """The samples in ms where there are two or more."""
+    """Return the samples in ms, or None where there are fewer than two."""
     if len(samples) < 2:
         return None
     for i, value in enumerate(samples):

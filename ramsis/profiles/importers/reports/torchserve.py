@@ -24,13 +24,13 @@ _END = re.compile(r"timestamp:\d+\s*\Z")
 
 
 def recognises(source: Source) -> bool:
-    """Whether a file is a log of TorchServe's model metrics."""
+    """Return whether a file is a log of TorchServe's model metrics."""
     lines = list(islice((line for line in source.text[:65_536].splitlines() if line.strip()), 20))
     return bool(lines) and sum(bool(_METRIC.search(line)) for line in lines) > len(lines) // 2
 
 
 def read(source: Source, given: Given) -> Sequence[MeasuredRun]:
-    """A run for each model and batch size, of the times of its batches."""
+    """Read a run for each model and batch size, of the times of its batches."""
     samples: dict[tuple[str, int], list[float]] = {}
     seen: set[tuple[str, str]] = set()
     if not _END.search(source.text[-1000:]):

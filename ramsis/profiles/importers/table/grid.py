@@ -49,7 +49,7 @@ class Grid:
 
 
 def read_grid(path: Path, known: Callable[[str], bool]) -> Grid:
-    """The table in a file.
+    """Read the table in a file, delimited text or JSON.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def read_grid(path: Path, known: Callable[[str], bool]) -> Grid:
 
 
 def looks_like_json(text: str) -> bool:
-    """Whether a text begins as JSON does, not with a title in brackets.
+    """Return whether a text begins as JSON does, not with a title in brackets.
 
     >>> looks_like_json('[{"model": "small"}]'), looks_like_json("[----- inference -----]")
     (True, False)
@@ -118,7 +118,7 @@ def _of_text(text: str, path: Path, known: Callable[[str], bool]) -> Grid:
 
 
 def _joined(lines: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Lines, joined where a quoted cell goes over several."""
+    """Yield lines, joined where a quoted cell goes over several."""
     held: list[str] = []
     begin = size = quotes = 0
     for number, line in lines:
@@ -133,7 +133,7 @@ def _joined(lines: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
 
 
 def _header(lines: list[tuple[int, str]], known: Callable[[str], bool]) -> tuple[str, int]:
-    """The separator, and which line is the header: the first with most names that are known."""
+    """Return the separator and the header's place: the first line with most known names."""
     best = (0, 0, ",", 0)
     for place, (_, line) in enumerate(lines[:_LEADING]):
         for mark in (*_MARKS, " "):
@@ -148,7 +148,7 @@ def _header(lines: list[tuple[int, str]], known: Callable[[str], bool]) -> tuple
 
 
 def _split(line: str, mark: str) -> list[str]:
-    """The cells of a line as far as quotes allow."""
+    """Split a line into cells; return an empty list where its quotes do not end."""
     try:
         return _plain_cells(line, mark)
     except csv.Error:
@@ -175,7 +175,7 @@ def _plain_cells(line: str, mark: str) -> list[str]:
 
 
 def _unit_of(comments: list[str]) -> str:
-    """The unit of times that comments state, if they state one."""
+    """Return the unit of times that comments state; empty where they do not state exactly one."""
     units = {unit.lower() for line in comments for unit in _STATED_UNIT.findall(line)
              if unit.lower() in MS}
     return units.pop() if len(units) == 1 else ""
@@ -202,13 +202,13 @@ def _of_json(text: str, path: Path, known: Callable[[str], bool]) -> Grid:
 
 
 def _lines(text: str) -> bool:
-    """Whether a text is of JSON lines: its first line is an object."""
+    """Return whether a text is of JSON lines: its first line is an object."""
     first, _, rest = text.strip().partition("\n")
     return bool(rest.strip()) and first.startswith("{") and first.rstrip().endswith("}")
 
 
 def _values(text: str, path: Path) -> Iterator[tuple[int, Any]]:
-    """The values of a file with their lines: one, or one on each line."""
+    """Yield the JSON values of a file with their lines: one, or one on each line."""
     parts = ([(number, line) for number, line in enumerate(text.splitlines(), start=1)
               if line.strip()] if _lines(text) else [(1, text)])
     for number, part in parts:
@@ -219,7 +219,7 @@ def _records(
     value: Any, above: dict[str, str], known: Callable[[str], bool], depth: int,
     title: str = "latency",
 ) -> Iterator[dict[str, str]]:
-    """The rows in a JSON value: what stands beside a list or an object counts for all in it."""
+    """Yield the rows in a JSON value; fields beside a list or an object count for all in it."""
     if depth > _DEEPEST:
         return
     if isinstance(value, list):
@@ -256,7 +256,7 @@ def _records(
 def _flat(
     value: dict[str, Any], known: Callable[[str], bool]
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """The plain fields of an object, those of fields of fields among them; and what is a row."""
+    """Split an object into plain fields, with those of nested objects, and nested rows."""
     plain: dict[str, str] = {}
     inner: dict[str, Any] = {}
     for key, item in value.items():
@@ -279,13 +279,13 @@ def _flat(
 
 
 def _is_plain(item: Any) -> bool:
-    """Whether an object has fields only, none of which is a batch size."""
+    """Return whether an object has fields only, none of which is a batch size."""
     return isinstance(item, dict) and not any(
         isinstance(part, dict | list) or name.isdecimal() for name, part in item.items())
 
 
 def _is_columns(value: dict[str, Any]) -> bool:
-    """Whether an object holds a table by columns, each a list or an object by row."""
+    """Return whether an object holds a table by columns, each a list or an object by row."""
     items = list(value.values())
     if len(items) < 2 or not all(isinstance(item, dict | list) for item in items):
         return False

@@ -89,7 +89,7 @@ def _words(text: str) -> list[str]:
 
 
 def read_heading(column: str) -> Heading:
-    """What a heading names.
+    """Read what a heading names: a field, its unit and a batch size.
 
     >>> read_heading("P95 Latency [us]").field, read_heading("P95 Latency [us]").unit
     ('p95', 'us')
@@ -121,7 +121,7 @@ def read_heading(column: str) -> Heading:
 
 
 def _without_batch(words: list[str]) -> tuple[list[str], int | None]:
-    """The words without a batch size among them, and that."""
+    """Split words into those that state no batch size, and the batch size."""
     for i, word in enumerate(words):
         joined = _BATCH_WORD.fullmatch(word)
         if joined:
@@ -134,7 +134,7 @@ def _without_batch(words: list[str]) -> tuple[list[str], int | None]:
 
 
 def _field(words: list[str], dimension: str) -> tuple[str, int]:
-    """The field that words name, with its rank; empty where they name none."""
+    """Return the field that words name, with its rank; empty where they name none."""
     if "percentile" in words:  # as 99.00_percentile
         words = [re.sub(r"^([0-9]{2})(\.0+)?(th)?$", r"\1th", word) for word in words]
     those = set(words)
@@ -154,7 +154,7 @@ def _field(words: list[str], dimension: str) -> tuple[str, int]:
 
 
 def nearest(field: str, columns: list[str]) -> str | None:
-    """The column whose name is nearest to those of a field; None where none is near."""
+    """Return the column whose name is nearest to those of a field; None where none is near."""
     scores = {
         column: max(difflib.SequenceMatcher(None, " ".join(_words(column)), text).ratio()
                     for text in (*_NAMES.get(field, (field,)), field))

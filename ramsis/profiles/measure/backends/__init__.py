@@ -23,7 +23,7 @@ BACKENDS = {
 
 
 def open_backend(name: str, options: Options) -> Backend:
-    """The back end of that name."""
+    """Open the back end of that name."""
     check_known("no such back end", name, BACKENDS, "backend")
     module, _, attribute = BACKENDS[name].partition(":")
     found: Backend = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)(options)

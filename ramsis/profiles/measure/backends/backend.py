@@ -35,7 +35,7 @@ class Options:
     weights: str | None = None
 
     def seen_device(self) -> str:
-        """``"cpu"`` or ``"cuda"``; a MIG instance becomes the only GPU that CUDA sees.
+        """Return ``"cpu"`` or ``"cuda"``; make a MIG instance the only GPU that CUDA sees.
 
         Has to be called before CUDA starts.
         """
@@ -46,12 +46,12 @@ class Options:
 
 
 def _only_or_all(arrays: Mapping[str, NDArray[Any]]) -> Any:
-    """The array of a single input, else all by name."""
+    """Return the array of a single input, else all arrays by name."""
     return next(iter(arrays.values())) if len(arrays) == 1 else dict(arrays)
 
 
 def _by_name(answer: Any) -> Mapping[str, NDArray[Any]]:
-    """Arrays by name as they are; anything else is the array ``output``."""
+    """Return arrays by name as they are, and anything else as the array ``output``."""
     if isinstance(answer, Mapping):
         return {str(name): np.asarray(value) for name, value in answer.items()}
     return {"output": np.asarray(answer)}
@@ -91,17 +91,17 @@ class Backend(Protocol):
     """Distributions whose versions are recorded."""
 
     def name(self, model: str) -> str:
-        """The name in the profile; raises when there is no such model."""
+        """Return the model's name in the profile; refuse a model that does not exist."""
 
     def open(self, model: str) -> LoadedModel:
-        """Load it."""
+        """Load a model."""
 
     def published(self, model: str) -> Published | None:
-        """Its published accuracy, where the back end knows one."""
+        """Return a model's published accuracy, or None where the back end knows none."""
 
 
 def library(name: str, extra: str) -> Any:
-    """An optional library, imported."""
+    """Import an optional library; refuse one that cannot be imported."""
     try:
         return importlib.import_module(name)
     except Exception as error:  # a library beside another's wrong version raises anything
@@ -111,7 +111,7 @@ def library(name: str, extra: str) -> Any:
 
 
 def unknown_model(what: str, value: str, known: Iterable[str]) -> InvalidValueError:
-    """The error for a name that is not there, with the near ones that are."""
+    """Return the error for an unknown name, with similar known ones."""
     names = sorted(known)
     near = difflib.get_close_matches(value, names, n=5, cutoff=0.5) or names[:10]
     return InvalidValueError(f"no such {what}", where="model", value=value,

@@ -25,16 +25,16 @@ class Callables:
                       "input": options.inputs or "the batch size"}
 
     def name(self, model: str) -> str:
-        """The name in the profile."""
+        """Return the function's name, which is that in the profile."""
         _found(model)
         return model.partition(":")[2]
 
     def open(self, model: str) -> LoadedModel:
-        """Load it."""
+        """Load a function and the one that makes its input."""
         return LoadedModel(self._inputs or int, _found(model), ["batch"])
 
     def published(self, model: str) -> Published | None:
-        """No accuracies are published for these."""
+        """Return None: no accuracies are published for functions."""
         return None
 
 

@@ -48,7 +48,7 @@ class Onnx:
         }
 
     def name(self, model: str) -> str:
-        """The name in the profile."""
+        """Return the file's stem, the name in the profile; refuse a file that does not exist."""
         path = Path(model)
         if not path.is_file():
             beside = path.parent.glob("*.onnx") if path.parent.is_dir() else ()
@@ -56,7 +56,7 @@ class Onnx:
         return path.stem
 
     def open(self, model: str) -> LoadedModel:
-        """Load it."""
+        """Load an ONNX file."""
         settings = self._runtime.SessionOptions()
         settings.intra_op_num_threads = self._options.threads
         settings.inter_op_num_threads = 1
@@ -82,18 +82,18 @@ class Onnx:
         )
 
     def _outputs(self, known: list[str], model: str) -> list[str]:
-        """Those to compute."""
+        """Return the outputs to compute; refuse unknown ones."""
         for name in self._options.outputs:
             check_known("no such output", name, known, model)
         return list(self._options.outputs) or known
 
     def published(self, model: str) -> Published | None:
-        """No accuracies are published for these."""
+        """Return None: no accuracies are published for ONNX files."""
         return None
 
 
 def _shape(entry: Any, sizes: Mapping[str, int], model: str) -> list[int]:
-    """Sizes of an input's dimensions after the first, which is the batch's."""
+    """Return the sizes of an input's dimensions after the first, which is the batch's."""
     found = []
     for dimension in entry.shape[1:]:
         size = dimension if isinstance(dimension, int) else sizes.get(str(dimension))
@@ -114,7 +114,7 @@ def _kind(entry: Any, model: str) -> Any:
 def _inputs(
     entries: Mapping[str, tuple[list[int], Any]], rng: np.random.Generator, batch: int
 ) -> Inputs:
-    """Normal numbers; 0 or 1 where whole numbers are wanted, which ids and masks both allow."""
+    """Draw inputs: normal numbers, or 0 and 1 for integers, which ids and masks both allow."""
     return {
         name: (rng.standard_normal((batch, *shape)) if np.issubdtype(kind, np.floating)
                else rng.integers(0, 2, (batch, *shape))).astype(kind)

@@ -33,7 +33,7 @@ class Torch:
 
     @property
     def hardware(self) -> dict[str, object]:
-        """The GPU, if it is one."""
+        """Device, with the GPU's name where it is one."""
         if self.device == "cpu":
             return {"device": "cpu"}
         return {"device": "cuda", "gpu": self.torch.cuda.get_device_name(),
@@ -41,7 +41,7 @@ class Torch:
                 **({"mig_device": self._named} if self._named != "cuda" else {})}
 
     def notes(self, inputs: str) -> dict[str, str]:
-        """What is measured of a model that is built with random weights."""
+        """Return the notes on how a model with random weights is measured."""
         return {
             "latency": f"wall time of one forward pass in inference mode, from random {inputs} in "
                        "the host's memory to logits there",
@@ -53,7 +53,7 @@ class Torch:
     def loaded(
         self, network: Any, prepare: Callable[[int], Any], input_shape: object
     ) -> LoadedModel:
-        """A network in inference mode; ``prepare`` makes a tensor, or tensors by name."""
+        """Load a network in inference mode; ``prepare`` makes a tensor, or tensors by name."""
         if self._weights is not None:
             self._load(network, self._weights)
         network = network.eval().to(self.device)
@@ -75,7 +75,7 @@ class Torch:
                            fetch=lambda answer: {"logits": answer.numpy()})
 
     def _load(self, network: Any, weights: str) -> None:
-        """Trained weights from a file, which can hold tensors only."""
+        """Load trained weights from a file, which can hold tensors only."""
         try:
             network.load_state_dict(self.torch.load(weights, map_location="cpu",
                                                     weights_only=True))
@@ -84,7 +84,7 @@ class Torch:
             raise InputFileError(f"not weights of this model ({reason})", where=weights) from error
 
     def _feed(self, arrays: Mapping[str, NDArray[Any]]) -> Any:
-        """Arrays as tensors: a single image input by position, all others by name."""
+        """Convert arrays to tensors: a single image input by position, all others by name."""
         tensors = {name: self.torch.from_numpy(array) for name, array in arrays.items()}
         return tensors["input"] if tensors.keys() == {"input"} else tensors
 

@@ -31,13 +31,13 @@ class Torchvision:
         self.notes = self._torch.notes("images")
 
     def name(self, model: str) -> str:
-        """The name in the profile."""
+        """Return the classifier's name, which is that in the profile; refuse an unknown one."""
         if model not in self._known:
             raise unknown_model("torchvision classifier", model, self._known)
         return model
 
     def open(self, model: str) -> LoadedModel:
-        """Load it."""
+        """Load a classifier."""
         side = self._weights(model).transforms().crop_size[0]
         torch = self._torch.torch
         return self._torch.loaded(
@@ -47,7 +47,7 @@ class Torchvision:
         )
 
     def published(self, model: str) -> Published:
-        """Top-1 accuracy of the model's default weights."""
+        """Return the published top-1 accuracy of the model's default weights."""
         weights = self._weights(model)
         (data, metrics), = weights.meta["_metrics"].items()
         return Published(round(metrics["acc@1"] / 100, 6),
@@ -65,7 +65,7 @@ class _Images:
         self._drawn = torch.randn(0, *self._shape)
 
     def __call__(self, batch: int) -> Any:
-        """A batch of them."""
+        """Return a batch of the images."""
         if batch > len(self._drawn):
             self._drawn = self._torch.randn(batch, *self._shape)
         return self._drawn[:batch]

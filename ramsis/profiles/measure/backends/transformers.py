@@ -38,7 +38,7 @@ class Transformers:
         self.notes = self._torch.notes("token ids")
 
     def name(self, model: str) -> str:
-        """The name in the profile."""
+        """Return the model's name, or the stem of its configuration, as in the profile."""
         if model in _BERTS:
             return model
         if not Path(model).exists():
@@ -46,7 +46,7 @@ class Transformers:
         return Path(model).resolve().stem
 
     def open(self, model: str) -> LoadedModel:
-        """Load it."""
+        """Load a model for sequence classification."""
         config = self._config(model)
         network = self._library.AutoModelForSequenceClassification.from_config(config)
         return self._torch.loaded(
@@ -56,7 +56,7 @@ class Transformers:
         )
 
     def published(self, model: str) -> Published | None:
-        """No accuracies are published for these."""
+        """Return None: no accuracies are published for these models."""
         return None
 
     def _config(self, model: str) -> Any:
