@@ -48,7 +48,7 @@ __all__ = [*_PUBLIC]  # noqa: PLE0604 - the keys are strings
 
 
 def __getattr__(name: str) -> Any:
-    """A public name, from the module that defines it."""
+    """Load a public name from the module that defines it."""
     if name not in _PUBLIC:
         raise AttributeError(f"module 'ramsis' has no attribute {name!r}")
     module, _, attribute = _PUBLIC[name].partition(":")

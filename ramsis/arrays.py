@@ -24,6 +24,6 @@ def ratio(part: float, whole: float) -> float | None:
 
 
 def six_digits(series: Mapping[str, FloatArray]) -> dict[str, list[float | None]]:
-    """Series for a document, to six significant digits; ``None`` for what is not finite."""
+    """Round series for a document to six significant digits; ``None`` for what is not finite."""
     return {name: [float(f"{value:.6g}") if math.isfinite(value) else None
                    for value in values.tolist()] for name, values in series.items()}

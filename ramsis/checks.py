@@ -39,7 +39,7 @@ class _Kind(NamedTuple):
 
 
 def check_arguments(namespace: dict[str, Any], names: Iterable[str]) -> None:
-    """Have functions and classes check the types of their arguments.
+    """Make functions and classes check the types of their arguments.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def _check_class(cls: type) -> None:
 
 
 def _checked(function: Callable[..., Any], owner: type | None = None) -> Callable[..., Any]:
-    """A function that refuses arguments of wrong types before it runs."""
+    """Return a function that refuses arguments of wrong types before it runs."""
     if hasattr(function, "_checks_types"):
         return function
     refuse = _Signature(function, owner).refuse
@@ -120,7 +120,7 @@ class _Signature:
         return kinds
 
     def _without_value(self) -> set[str]:
-        """The parameters that are None by default."""
+        """Return the parameters that are None by default."""
         defaults = self._function.__defaults__ or ()
         last = self._positional[len(self._positional) - len(defaults):]
         defaults_by_name = dict(zip(last, defaults, strict=True)) | (self._function.__kwdefaults__
@@ -152,7 +152,7 @@ class _Signature:
 
 
 def _kind_of(hint: Any) -> _Kind | None:
-    """What an annotation allows; None: anything."""
+    """Return the kind that an annotation allows, or None where it allows anything."""
     hint = _meant(hint)
     if hint is None or hint is type(None):
         return _Kind(lambda value: value is None, "None")
@@ -172,7 +172,7 @@ def _kind_of(hint: Any) -> _Kind | None:
 
 
 def _meant(hint: Any) -> Any:
-    """What an alias (``type X = ...``) or an annotated type stands for; NDArray may be one."""
+    """Resolve an alias (``type X = ...``, as NDArray may be) or an annotated type."""
     while True:
         if hasattr(hint, "__value__"):
             hint = hint.__value__
@@ -221,7 +221,7 @@ def _is_sequence(cls: type) -> bool:
 
 
 def _items_of(inner: tuple[Any, ...]) -> _Kind | None:
-    """The kind of all items, where it is one."""
+    """Return the kind of all items, or None where there are several."""
     hints = {hint for hint in inner if hint is not ...}
     return _kind_of(hints.pop()) if len(hints) == 1 else None
 
@@ -241,7 +241,7 @@ def _sequence(item: _Kind | None, arrays: bool) -> _Kind:
 
 
 def _iterable(value: Any) -> bool:
-    """Whether a value can be gone through; an array without dimensions cannot."""
+    """Return whether a value can be iterated over; an array without dimensions cannot."""
     return hasattr(type(value), "__iter__") and getattr(value, "shape", None) != ()
 
 
@@ -250,7 +250,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_vector(value: Any) -> bool:
-    """Real numbers in one dimension or more; an array of objects is taken on trust."""
+    """Return whether a value is an array of real numbers; one of objects is taken on trust."""
     if hasattr(value, "shape"):
         return getattr(getattr(value, "dtype", None), "kind", "O") in "biufO" and _iterable(value)
     return isinstance(value, list | tuple) and all(

@@ -163,7 +163,7 @@ def _one_process(kept: Any, function: Callable[..., Any], is_kept: Callable[[], 
 
 @cache
 def _lock_file(folder: str) -> int | None:
-    """A file beside the compiled code, open for as long as the process; None where there is none.
+    """Open the lock file beside the compiled code, once for the process; None if impossible.
 
     It is never closed: a process loses all its locks of a file with the first handle it closes.
     """
@@ -176,7 +176,7 @@ def _lock_file(folder: str) -> int | None:
 
 
 def _is_of_numbers(result: types.Type) -> bool:
-    """Whether a kernel's result is nothing, a number, or a plain tuple of numbers."""
+    """Return whether a kernel's result is None, a number, or a plain tuple of numbers."""
     if isinstance(result, types.UniTuple | types.Tuple):
         return all(map(_is_of_numbers, result))
     return isinstance(result, types.Number | types.Boolean | types.NoneType)
@@ -201,7 +201,7 @@ def njit(**options: Any) -> Callable[[F], F]:
 
 @njit(cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator,unused-ignore]
 def dot(vector: NDArray[np.float64], other: NDArray[np.float64], first: int, stop: int) -> float:
-    """Σ one(i)·other(i) over 0 <= first <= i < stop, in any order."""
+    """Return Σ vector(i)·other(i) over 0 <= first <= i < stop, summed in any order."""
     total = 0.0
     for i in range(index(first), index(stop)):
         total += vector[i] * other[i]
@@ -220,7 +220,7 @@ def put(values: NDArray[Any], to: NDArray[Any]) -> None:
 
 
 def of_types(kernel: F, *arguments: Any) -> F:
-    """A kernel that takes positional arguments of the types of these alone, and gives numbers.
+    """Compile a kernel that returns numbers for positional arguments of these types alone.
 
     A call looks at no types, which takes most of the time of a short one with named tuples; an
     array of another type or layout would be misread.
@@ -234,7 +234,7 @@ def of_types(kernel: F, *arguments: Any) -> F:
 
 
 def uniform(arguments: T) -> T:
-    """The same named tuple, each array in it contiguous and writable; copied where it is not.
+    """Return a named tuple with contiguous, writable arrays; copy those that are not.
 
     Numba compiles a kernel once more, for seconds, for arrays of another layout, and for arrays
     that are read-only.
@@ -255,7 +255,7 @@ class _Compilations(event.Listener):  # type: ignore[misc,unused-ignore]
 
     @contextmanager
     def in_python(self) -> Iterator[None]:
-        """What runs within takes interrupts at once."""
+        """Let code within the block take interrupts at once."""
         main = _in_main_thread()
         self.running += main
         try:
@@ -275,7 +275,7 @@ class _Compilations(event.Listener):  # type: ignore[misc,unused-ignore]
 
 
 def _in_main_thread() -> bool:
-    """Whether this is the thread that runs signal handlers."""
+    """Return whether this is the main thread, which runs signal handlers."""
     return threading.current_thread() is threading.main_thread()
 
 

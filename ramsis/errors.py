@@ -37,7 +37,7 @@ def describe(
 
 
 def printable(text: str) -> str:
-    r"""A text in which what a terminal or an editor would obey is escaped.
+    r"""Escape control characters, which a terminal or an editor would obey.
 
     >>> printable("model \x1b[31mred")
     'model \\x1b[31mred'
@@ -50,7 +50,7 @@ def printable(text: str) -> str:
 
 
 def install(extra: str) -> str:
-    """The command that installs an extra of this package.
+    """Return the command that installs an extra of this package.
 
     >>> install("plot")
     "pip install 'ramsis[plot]'"
@@ -68,7 +68,7 @@ class _Shown(reprlib.Repr):
         self.maxstring = self.maxlong = self.maxother = 4 * _WIDTH
 
     def repr_dict(self, x: dict[Any, Any], level: int) -> str:
-        """In its own order."""
+        """Represent a dictionary in its own order."""
         pairs = islice(x.items(), self.maxdict) if level > 0 else ()
         return "{" + ", ".join(f"{self.repr1(key, level - 1)}: {self.repr1(value, level - 1)}"
                                for key, value in pairs) + "}"
@@ -141,7 +141,7 @@ class VerificationError(RamsisError):
 
 
 def out_of_range(where: str, value: object, allowed: str) -> InvalidValueError:
-    """The error, for the caller to raise, about an argument outside its range."""
+    """Return the error for an argument outside its range, for the caller to raise."""
     return InvalidValueError("out of range", where=where, value=value, allowed=allowed)
 
 
@@ -171,7 +171,7 @@ class Rule(NamedTuple):
     bounds: tuple[tuple[str, float], ...] = ()  # the range in the words of JSON Schema
 
     def number(self, value: object) -> float | None:
-        """A value as a float; ``None`` when it is no number, or breaks the rule."""
+        """Return a value as a float; ``None`` when it is no number, or breaks the rule."""
         # True is an int in Python, and no number where people write one.
         if isinstance(value, (bool, str)) or not isinstance(value, _NUMBERS):
             return None
@@ -185,7 +185,7 @@ class Rule(NamedTuple):
         self, where: str, value: object, wrong: str = "",
         error: type[RamsisError] = InvalidValueError,
     ) -> float:
-        """A value as a float; refused when it is no number, or breaks the rule."""
+        """Return a value as a float; refuse one that is no number, or breaks the rule."""
         number = self.number(value)
         if number is None:
             raise error(wrong or self.wrong, where=where, value=value, allowed=self.allowed)
@@ -209,13 +209,13 @@ class Rule(NamedTuple):
 
 
 def at_least(least: float) -> Rule:
-    """The rule of finite numbers from one on."""
+    """Return the rule for finite numbers >= ``least``."""
     return Rule(f"a finite number >= {least:g}", lambda value: least <= value < math.inf,
                 bounds=(("minimum", least),))
 
 
 def whole(low: int, high: int | None = None) -> Rule:
-    """The rule of whole numbers from one on, up to another if given."""
+    """Return the rule for whole numbers from ``low`` up to ``high``, if given."""
     most = math.inf if high is None else high
     return Rule(f"a whole number {f'>= {low}' if high is None else f'from {low} to {high}'}",
                 lambda value: isinstance(value, Integral) and not isinstance(value, bool)

@@ -13,5 +13,5 @@ _DRAWS = "ramsis.report.objects"
 
 
 def figure_of(kind: str, shown: object, **terms: Any) -> Any:
-    """The figure of an object, drawn by the function of this name, which takes the terms."""
+    """Draw the figure of an object by the function ``kind``, which takes the terms."""
     return getattr(importlib.import_module(_DRAWS), kind)(shown, **terms)

@@ -43,7 +43,7 @@ def _refuse_constant(name: str) -> float:
 
 
 def _number(text: str) -> int | float:
-    """A whole number; a float, perhaps infinite, where it is too large to count anything."""
+    """Parse a whole number; one of 19 digits or more becomes a float, perhaps infinite."""
     if len(text) < 19:
         return int(text)
     if len(text) > 4300:
@@ -52,7 +52,7 @@ def _number(text: str) -> int | float:
 
 
 def _within_floats(value: Any) -> Any:
-    """A TOML value with whole numbers as :func:`_number` has those of JSON."""
+    """Convert the whole numbers in a TOML value as :func:`_number` does those of JSON."""
     if isinstance(value, dict):
         return {key: _within_floats(inner) for key, inner in value.items()}
     if isinstance(value, list):
@@ -63,7 +63,7 @@ def _within_floats(value: Any) -> Any:
 
 
 def keys_once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """An object, refused where a key stands twice: programs differ in which value they take."""
+    """Build an object; refuse a key that stands twice, as programs differ in what they take."""
     document: dict[str, Any] = {}
     for key, value in pairs:
         if key in document:
@@ -73,7 +73,7 @@ def keys_once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_bytes(path: str | os.PathLike[str], *, limit: int | None = None) -> bytes:
-    """The content of a file of at most ``limit`` bytes (:data:`MAX_FILE_BYTES`).
+    """Read the content of a file of at most ``limit`` bytes (:data:`MAX_FILE_BYTES`).
 
     Sources that never end are refused too.
     """
@@ -96,7 +96,7 @@ def read_bytes(path: str | os.PathLike[str], *, limit: int | None = None) -> byt
 def read_text(
     path: str | os.PathLike[str], *, limit: int | None = None, encoding: str = "utf-8"
 ) -> str:
-    """The text of a file of at most ``limit`` bytes (:data:`MAX_FILE_BYTES`)."""
+    """Read the text of a file of at most ``limit`` bytes (:data:`MAX_FILE_BYTES`)."""
     try:
         return read_bytes(path, limit=limit).decode(encoding)
     except UnicodeDecodeError as error:
@@ -104,14 +104,14 @@ def read_text(
 
 
 def not_utf8(path: str | os.PathLike[str]) -> InputFileError:
-    """The error for a file of another encoding, with what makes it UTF-8."""
+    """Return the error for a file of another encoding, with the way to convert it to UTF-8."""
     return InputFileError(
         "file is not UTF-8 text", where=str(path),
         allowed="text in UTF-8; of a spreadsheet, iconv -f WINDOWS-1252 -t UTF-8 makes it")
 
 
 def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The TOML document in ``path``."""
+    """Read the TOML document in ``path``."""
     import tomllib  # here, so that importing the runtime stays quick
 
     text = read_text(path, limit=_MOST_TOML_BYTES)
@@ -134,7 +134,7 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def parsed(text: str, where: str) -> Any:
-    """The value of a JSON text; ``NaN`` and ``Infinity`` are refused only where they count."""
+    """Parse a JSON text; ``NaN`` and ``Infinity`` are refused only where they count."""
     try:
         return json.loads(text, object_pairs_hook=keys_once)
     except (ValueError, RecursionError) as error:
@@ -143,7 +143,7 @@ def parsed(text: str, where: str) -> Any:
 
 
 def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The JSON object in ``path``."""
+    """Read the JSON object in ``path``."""
     where = str(path)
     text = read_text(path)
     if not text.strip():
@@ -168,12 +168,12 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def read_document(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The document in ``path``: TOML where the name ends in ``.toml``, else a JSON object."""
+    """Read the document in ``path``: TOML where the name ends in ``.toml``, else a JSON object."""
     return read_toml(path) if Path(path).suffix == ".toml" else read_json(path)
 
 
 def _render(value: Any, indent: int) -> str:
-    """JSON with sorted keys in which a list of plain values stays on one line."""
+    """Render JSON with sorted keys and each list of plain values on one line."""
     pad, inner = " " * indent, " " * (indent + 1)
     if isinstance(value, Mapping):
         if not value:
@@ -191,12 +191,12 @@ def _render(value: Any, indent: int) -> str:
 
 
 def canonical_json(document: Mapping[str, Any]) -> str:
-    """Byte-stable text of a document: sorted keys, one line per list of plain values."""
+    """Return a document's byte-stable text: sorted keys, one line per list of plain values."""
     return _render(document, 0) + "\n"
 
 
 def fingerprint(document: Mapping[str, Any] | str) -> str:
-    """``sha256:`` and the hexadecimal digest of a document's canonical text."""
+    """Return ``sha256:`` and the hexadecimal digest of a document's canonical text."""
     import hashlib  # here, so that importing the runtime stays quick
 
     text = document if isinstance(document, str) else canonical_json(document)
@@ -211,7 +211,7 @@ def write_atomic(path: str | os.PathLike[str], content: str | bytes) -> None:
 
 @contextmanager
 def written_whole(path: str | os.PathLike[str], *, binary: bool = False) -> Iterator[IO[Any]]:
-    """A stream (UTF-8 text by default) whose content becomes that of ``path`` at the block's end.
+    """Open a stream (UTF-8 text by default) that replaces ``path`` as a whole at the block's end.
 
     A reader sees the old file or the whole new one, never a half; an interruption leaves no
     temporary file behind, and what a killed process left is removed by the next. Missing parent
@@ -246,7 +246,7 @@ def _mode(target: Path) -> int | None:
 
 
 def _opened(file: Path | int, binary: bool) -> IO[Any]:
-    """A stream to write bytes or UTF-8 text with line ends as they are."""
+    """Open a stream to write bytes or UTF-8 text with line ends as they are."""
     opened: Any = os.fdopen if isinstance(file, int) else open
     stream: IO[Any] = (opened(file, "wb") if binary
                        else opened(file, "w", encoding="utf-8", newline="\n"))
@@ -255,7 +255,7 @@ def _opened(file: Path | int, binary: bool) -> IO[Any]:
 
 @contextmanager
 def _replacing(target: Path, binary: bool, permissions: int | None) -> Iterator[IO[Any]]:
-    """A stream to a new file that is put in the place of a regular one by a single rename."""
+    """Open a stream to a new file that replaces a regular one by a single rename."""
     short = target.name[:100]  # names have a largest length
     while True:
         # The name is known before there is a file, so an interrupt at any step leaves none.

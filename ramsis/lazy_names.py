@@ -13,7 +13,7 @@ from typing import Any
 
 
 def names_from(namespace: dict[str, Any], modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """A package's ``__getattr__``, which takes each name from the module that defines it.
+    """Return a package's ``__getattr__``, which loads each name from the module that defines it.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ def share_memory(processes: int) -> None:
 
 
 def available_bytes() -> float:
-    """Memory that this process can still have, in bytes; infinite where that is not known.
+    """Return the bytes that this process can still allocate; infinite where not known.
 
     It is the least of what the system has available, what is left of the control group's limit,
     and what is left of the limit on address space, divided by the processes that
@@ -61,7 +61,7 @@ def check_memory(what: str, where: str, count: float, bytes_each: float) -> None
 
 
 def _of_system() -> float:
-    """What all processes together can still have."""
+    """Return the bytes that all processes together can still allocate."""
     with suppress(OSError, ValueError, IndexError):
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
@@ -72,7 +72,7 @@ def _of_system() -> float:
 
 
 def _of_group() -> float:
-    """What is left in the control group and those that it is in; what is cached counts as free."""
+    """Return the bytes left in the control group and its ancestors; caches count as free."""
     left = float("inf")
     with suppress(OSError, ValueError):
         for line in _OWN_GROUPS.read_text().splitlines():
@@ -97,7 +97,7 @@ def _of_folder(folder: Path, limit: str, used: str) -> float:
 
 
 def _of_process() -> float:
-    """What is left of the limit on the address space."""
+    """Return the bytes left of the limit on the address space."""
     with suppress(ImportError, OSError, ValueError):  # there is no such limit, or no such file
         import resource
 

@@ -29,7 +29,7 @@ _PART = re.compile(r"([0-9]+\.?[0-9]*(?:e[+-]?[0-9]{1,3})?|\.[0-9]+)\s*([a-zµμ
 
 
 def whole_number(text: str) -> int:
-    """A whole number of at most 18 digits.
+    """Parse a whole number of at most 18 digits.
 
     >>> whole_number(" 12 ")
     12
@@ -41,7 +41,7 @@ def whole_number(text: str) -> int:
 
 
 def number_or_nan(text: str) -> float:
-    """As :func:`decimal_number`; NaN where the text is no number."""
+    """Parse a number as :func:`decimal_number` does; NaN where the text is no number."""
     try:
         return decimal_number(text)
     except ValueError:
@@ -49,7 +49,7 @@ def number_or_nan(text: str) -> float:
 
 
 def decimal_number(text: str) -> float:
-    """A number; ``nan`` and ``inf`` in any case are numbers, which the caller may refuse.
+    """Parse a number; ``nan`` and ``inf`` in any case are numbers, which the caller may refuse.
 
     >>> decimal_number("1e3"), decimal_number(".5")
     (1000.0, 0.5)

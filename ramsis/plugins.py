@@ -73,7 +73,7 @@ def trusting(words: Iterable[str]) -> Iterator[None]:
 
 
 def is_trusted(text: str) -> bool:
-    """Whether the user has named the code that a text names; a part of a name is none.
+    """Return whether the user has named the code that a text names; a part is not enough.
 
     >>> with trusting(["--scheduler", "mine.py:Mine:alpha=2"]):
     ...     is_trusted("mine.py:Mine"), is_trusted("e.py:Mine"), is_trusted("mine.py:M")
@@ -84,7 +84,7 @@ def is_trusted(text: str) -> bool:
 
 
 def untrusted(text: str, what: str, where: str, option: str) -> str:
-    """The message for code that the user has not named; arguments as of :func:`own`."""
+    """Describe code that the user has not named in an error; arguments as of :func:`own`."""
     return describe(
         f"{what} of its maker's own is not imported on a file's word", where=where, value=text,
         allowed=f"{option} {text}".strip() + ", where you trust that code (in Python, trust it)")
@@ -142,7 +142,7 @@ def own(
 
 
 def source_of(text: str) -> Path | None:
-    """The file that what is named as ``package.module:name`` or ``file.py:name`` is in."""
+    """Return the source file of ``package.module:name`` or ``file.py:name``; None if unknown."""
     place = text.partition(":")[0]
     if place.endswith(".py"):
         return Path(place)
@@ -170,7 +170,7 @@ def blamed(failed: str, error: type[RamsisError] = InputFileError) -> Iterator[N
 
 
 def _place(traceback: TracebackType | None) -> str | None:
-    """File, line and function of the innermost frame of the user's code."""
+    """Return file, line and function of the innermost frame of the user's code."""
     place = None
     while traceback is not None:
         code = traceback.tb_frame.f_code
@@ -203,6 +203,6 @@ def _see_here() -> None:
 
 
 def _defined(module: ModuleType) -> list[str]:
-    """Classes and functions that a module defines."""
+    """Return the names of the classes and functions that a module defines."""
     return sorted(name for name, value in vars(module).items()
                   if callable(value) and getattr(value, "__module__", None) == module.__name__)

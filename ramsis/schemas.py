@@ -13,7 +13,7 @@ from ramsis.errors import InputFileError
 
 @cache
 def read_schema(package: str, name: str) -> dict[str, Any]:
-    """The JSON schema of a name, as ``policy-1``, that a package ships."""
+    """Read a JSON schema that a package ships, by its name, such as ``policy-1``."""
     text = resources.files(package).joinpath(f"{name}.schema.json").read_text("utf-8")
     document: dict[str, Any] = json.loads(text)
     return document
@@ -21,7 +21,7 @@ def read_schema(package: str, name: str) -> dict[str, Any]:
 
 @cache
 def _validator(package: str, name: str) -> Any:
-    """Of draft 2020-12; of many numbers in a range, the least and the largest are looked at.
+    """Return a validator (draft 2020-12) that checks only the extremes of an array of numbers.
 
     The package looks at each item of an array for itself, 25 µs each. Those of a policy's table
     and of its quantiles are tens of thousands.
@@ -50,7 +50,7 @@ _KINDS: dict[str, set[type]] = {"integer": {int}, "number": {int, float}}
 
 
 def _extremes(values: Any, kind: str) -> tuple[float, ...]:
-    """The least and the largest of an array, where all are numbers of this kind that compare."""
+    """Return the extremes of an array of comparable numbers of this kind; else an empty tuple."""
     if (isinstance(values, list) and values and kind in _KINDS
             and set(map(type, values)) <= _KINDS[kind]
             and all(value == value for value in values)):

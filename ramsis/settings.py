@@ -40,7 +40,7 @@ class Setting:
     metavar: str | None
 
     def default_with(self, *words: str) -> Any:
-        """The default with these words of other settings; the first that has one decides."""
+        """Return the default with these words of other settings; the first with one decides."""
         return next((self.defaults[word] for word in words if word in self.defaults),
                     self.default)
 
@@ -59,7 +59,7 @@ class Setting:
                                     allowed=self.rule.allowed)
 
     def read(self, text: str, where: str) -> Any:
-        """The value that a text states."""
+        """Read the value that a text states; refuse another text."""
         try:
             value = parse(self.kind, text)
         except ValueError:
@@ -89,7 +89,7 @@ def setting(
 
 @cache
 def settings_of(cls: type) -> Mapping[str, Setting]:
-    """The settings that a dataclass declares, by name and in the order of its fields."""
+    """Return the settings that a dataclass declares, by name and in the order of its fields."""
     hints = typing.get_type_hints(cls)
     settings = {}
     for item in fields(cls):
@@ -104,7 +104,7 @@ def settings_of(cls: type) -> Mapping[str, Setting]:
 
 
 def parse(kind: Any, text: str) -> Any:
-    """The value of a type that a text states; ValueError if it states none."""
+    """Parse a text as a value of a type; ValueError if it states none."""
     try:
         return _KINDS.get(kind, str)(text)
     except KeyError:
@@ -127,7 +127,7 @@ def documented(cls: _Class) -> _Class:
 
 
 def _kind(hint: Any) -> Any:
-    """The type of a setting's values without None; of words ``str``."""
+    """Return the type of a setting's values without None; ``str`` for words."""
     if typing.get_origin(hint) is typing.Literal:
         return str
     parts = [part for part in typing.get_args(hint) if part is not type(None)]

@@ -43,7 +43,7 @@ class Column:
     wide: bool = False
 
     def text(self, row: Mapping[str, Any]) -> str:
-        """The row's entry as it is shown."""
+        """Format the row's entry of this column."""
         value, form = row.get(self.key), self.form
         if value is None:
             return "–"
@@ -55,7 +55,7 @@ class Column:
 
 
 def escape(text: str, quote: bool = True) -> str:
-    """A text for HTML, on which control characters are spelled out."""
+    """Escape a text for HTML, with control characters spelled out."""
     return html.escape(printable(text), quote)
 
 
@@ -86,7 +86,7 @@ def csv_text(
 
 
 def cell(value: object) -> object:
-    """What stands in a CSV file for a value: no formula, and no control characters."""
+    """Return a value as a CSV cell: no formula, and no control characters."""
     if not isinstance(value, str):
         return value
     text = printable(value)
@@ -94,7 +94,7 @@ def cell(value: object) -> object:
 
 
 def text_of(cell: str) -> str:
-    """The text that :func:`cell` was given.
+    """Return the text from which :func:`cell` made a cell.
 
     >>> text_of("'=1+1"), text_of("'tis")
     ('=1+1', "'tis")
@@ -103,7 +103,7 @@ def text_of(cell: str) -> str:
 
 
 def with_error(value: float, half_width: float | None) -> str:
-    """A figure with four decimals, and its error where it has one, rounded up.
+    """Format a figure with four decimals, and its error where it has one, rounded up.
 
     >>> with_error(0.83417, 0.00001), with_error(0.83417, 0.0), with_error(0.83417, 0.00021)
     ('0.8342 ± 0.0001', '0.8342', '0.8342 ± 0.0003')
@@ -114,7 +114,7 @@ def with_error(value: float, half_width: float | None) -> str:
 def with_values(
     columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]
 ) -> list[Column]:
-    """The columns of which some row has a value."""
+    """Return the columns of which some row has a value."""
     return [column for column in columns if any(row.get(column.key) is not None for row in rows)]
 
 
@@ -123,7 +123,7 @@ _EFFECTIVE = "effective accuracy"
 
 
 def effective_words(*accuracies: float | None) -> str:
-    """What effective accuracy is called: where each answer counts 1, a share of the requests.
+    """Return the name of effective accuracy: where all accuracies are 1, a share of requests.
 
     >>> effective_words(0.9999999999999999, None), effective_words(1.0, 0.9)
     ('answered in time', 'effective accuracy')
@@ -137,7 +137,7 @@ def effective_words(*accuracies: float | None) -> str:
 def in_their_terms(
     columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]
 ) -> Sequence[Column]:
-    """The columns as they are titled where no model has an accuracy, that of answers left out."""
+    """Rename effective accuracy where all accuracies are 1, and leave out those columns."""
     words = effective_words(*(row.get(name) for row in rows for name in _ACCURACIES))
     if words == _EFFECTIVE or not any(_EFFECTIVE in column.title for column in columns):
         return columns
@@ -149,7 +149,7 @@ def html_table(
     columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], *, caption: str = "",
     most: int = _SHOWN,
 ) -> str:
-    """The rows as an HTML table; of more than ``most`` the first, and a line that says so.
+    """Render rows as an HTML table; of more than ``most`` the first, and a line that says so.
 
     >>> html_table([Column("name", "model"), Column("share", "share", ".1%")],
     ...            [{"name": "<b>", "share": 0.25}]).count("&lt;b&gt;")

@@ -18,7 +18,7 @@ ABSENT = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 
 def is_url(place: str | os.PathLike[str]) -> bool:
-    """Whether a place is a URL.
+    """Return whether a place is a URL.
 
     >>> is_url("s3://bucket/sweep"), is_url("sweeps/first")
     (True, False)
@@ -27,7 +27,7 @@ def is_url(place: str | os.PathLike[str]) -> bool:
 
 
 def file_system(url: str, where: str) -> tuple[Any, str]:
-    """The file system of a URL, and the path in it; messages name ``where``, what was given."""
+    """Open the file system of a URL; return it and the path in it."""
     try:
         import fsspec
     except ImportError as error:
@@ -56,7 +56,7 @@ class Remote:
         self._error: Exception | None = None
 
     def names(self) -> list[str]:
-        """The files below it; an empty name where it is a file itself."""
+        """Return the names of the files below the URL; an empty name where it is a file itself."""
         try:
             self._system.invalidate_cache()
             names = self._system.find(self._root)

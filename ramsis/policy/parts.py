@@ -24,7 +24,7 @@ _ROUNDING = 1e-9
 def models_in(
     fields: Fields, table: DecisionTable, *, drawn: bool
 ) -> tuple[PolicyModel, ...]:
-    """The models, with service times for every action.
+    """Read the models, with service times for every action.
 
     Where each worker has its own queue there is one for each batch up to one more than the
     longest queue; where times are drawn, the first model has quantiles for each of these.
@@ -52,7 +52,7 @@ def models_in(
 
 
 def classes_in(fields: Fields, table: DecisionTable) -> tuple[SloClass, ...]:
-    """The SLO classes of a document, none where there is one SLO."""
+    """Read the SLO classes of a document; return none where there is one SLO."""
     if "slo_classes" not in fields:
         return ()
     if DISPATCHES[table.dispatch].own_queues:
@@ -85,7 +85,7 @@ def arrivals_in(fields: Fields) -> dict[str, Any]:
 
 
 def levels_in(fields: Fields, models: Sequence[PolicyModel]) -> FloatArray | None:
-    """Levels of the models' quantiles; None where there are none, or they are midpoints."""
+    """Read the levels of the models' quantiles; None where they are midpoints or absent."""
     if "quantile_levels" not in fields or fields.value("quantile_levels") is None:
         return None
     if models[0].quantiles_ms is None:

@@ -266,7 +266,7 @@ class Policy:
         return served[min(int(np.searchsorted(upto, level * upto[-1])), len(served) - 1)][0]
 
     def model_and_batch(self) -> tuple[IntArray, IntArray]:
-        """The table's models and batches, shape (I-1, N-1, J); batch 0 to drop, -1 to wait."""
+        """Return models and batches of the table, (I-1, N-1, J); batch 0 to drop, -1 to wait."""
         padded = np.vstack([self.actions, [[0, 0], [0, -1]]])[self.codes]
         return padded[..., 0], padded[..., 1]
 
@@ -287,7 +287,7 @@ class Policy:
         )
 
     def table_rows(self) -> list[dict[str, Any]]:
-        """The table: a row for each stretch of slack with one answer.
+        """Return the table as rows, one for each stretch of slack with one answer.
 
         ``idle``, ``queued``, ``slack_from_ms``, ``slack_below_ms`` (or None), ``answer`` (``run``,
         ``wait`` or ``drop``), ``model`` and ``batch`` (or None).
@@ -309,13 +309,13 @@ class Policy:
         return {"answer": "run", "model": self.models[model].name, "batch": batch}
 
     def to_frame(self) -> pd.DataFrame:
-        """The rows of :meth:`table_rows`."""
+        """Return the rows of :meth:`table_rows` as a data frame."""
         import pandas as pd
 
         return pd.DataFrame(self.table_rows())
 
     def plot(self, *, idle: int | None = None) -> Any:
-        """The table as a heat map (:class:`matplotlib.figure.Figure`)."""
+        """Draw the table as a heat map (:class:`matplotlib.figure.Figure`)."""
         return figure_of("policy", self, idle=idle)
 
     def _repr_html_(self) -> str:
@@ -334,7 +334,7 @@ class Policy:
                           caption="Policy")
 
     def to_document(self) -> dict[str, Any]:
-        """The policy as the JSON object that stands in its file."""
+        """Return the policy as the JSON object of its file."""
         return {
             "format": POLICY_FORMAT,
             "created_by": self.created_by,
@@ -380,7 +380,7 @@ class Policy:
         }
 
     def _extras(self) -> dict[str, Any]:
-        """The fields that stand only in the files that need them."""
+        """Return the optional fields of the file, as far as this policy needs them."""
         found: dict[str, Any] = {}
         if self.slo_classes:
             found["slo_classes"] = [asdict(slo_class) for slo_class in self.slo_classes]
@@ -407,7 +407,7 @@ class Policy:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any], where: str) -> Policy:
-        """The policy in a parsed file; ``where`` names the file in messages.
+        """Read the policy in a parsed file; ``where`` names the file in messages.
 
         Raises
         ------
@@ -469,7 +469,7 @@ _KEYS = (
 
 
 def _frozen(values: ArrayLike, dtype: type[np.generic]) -> NDArray[Any]:
-    """A private read-only copy."""
+    """Return a private read-only copy."""
     array = np.array(values, dtype=dtype)
     array.setflags(write=False)
     return array

@@ -60,7 +60,7 @@ _COMMAND: ContextVar[str | None] = ContextVar("command", default=None)
 
 @contextmanager
 def made_by(command: str) -> Iterator[None]:
-    """Within the block, manifests that are written list this command among those that made them.
+    """Let manifests that the block writes list this command among those that made them.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def made_by(command: str) -> Iterator[None]:
 def policy_file_name(
     dispatch: str, load_qps: float, arrivals: Mapping[str, Any], slowness: float = 1.0
 ) -> str:
-    """The name of a policy's file in its set: by dispatch, load and, unless Poisson, process.
+    """Return the name of a policy's file in its set: dispatch, load and, unless Poisson, process.
 
     Names sort by load up to 99999 requests per second. Decimals follow an underscore; a slowness
     is named unless it is 1, and a process that does not fit a file name is told by eight digits of
@@ -107,7 +107,7 @@ def policy_file_name(
 
 
 def _in_name(number: float) -> tuple[str, str]:
-    """A number in a file name: the whole part, and the decimals with an underscore."""
+    """Return the parts of a number in a file name: whole, and decimals with an underscore."""
     whole, _, decimals = format(Decimal(repr(float(number))).normalize(), "f").partition(".")
     return whole, f"_{decimals}" if decimals else ""
 
@@ -121,7 +121,7 @@ def station_name(worker_types: Sequence[str], policy: Policy) -> str:
 
 
 def level_of(policy: Policy, worker_types: tuple[str, ...] = (ALL_WORKERS,)) -> Level[Policy]:
-    """The level that a single station serves by a policy."""
+    """Return the level that a single station serves by a policy."""
     share = {slo_class.slo_ms: 1.0 for slo_class in policy.classes}
     station = Station(station_name(worker_types, policy), worker_types, policy.workers,
                       policy.load_qps, share, policy)
@@ -136,7 +136,7 @@ def level_of(policy: Policy, worker_types: tuple[str, ...] = (ALL_WORKERS,)) -> 
 
 
 def set_of(policies: Iterable[Policy]) -> PolicySet[Policy]:
-    """A simple set of policies for the same workers and SLOs."""
+    """Return a simple set of policies for the same workers and SLOs."""
     found = list(policies)
     for what, values in (("numbers of workers", {one.workers for one in found}),
                          ("SLO classes", {one.classes for one in found}),
@@ -149,7 +149,7 @@ def set_of(policies: Iterable[Policy]) -> PolicySet[Policy]:
 
 
 def rates_of(stations: Iterable[tuple[float, Policy]]) -> Rates:
-    """What stations promise together, given each one's share of all requests and its policy."""
+    """Compute the joint promise of stations from their shares of all requests and policies."""
     effective, violations = 0.0, 0.0
     for share, policy in stations:
         effective += share * policy.expectations.effective_accuracy
@@ -193,7 +193,7 @@ class SetFolder:
 
     @classmethod
     def of(cls, folder: str | os.PathLike[str], policy: Policy) -> SetFolder:
-        """For a simple set of policies like one."""
+        """Create the folder of a simple set of policies like this one."""
         return cls(folder, *_header_of(policy), policy.created_by)
 
     def _take_up(self) -> None:
@@ -305,7 +305,7 @@ def read_set(folder: str | os.PathLike[str]) -> PolicySet[Policy]:
 
 
 def validate_set(folder: str | os.PathLike[str]) -> PolicySet[Policy]:
-    """As :func:`read_set`, with the schemas, each file's consistency and the sums checked too.
+    """Read a set as :func:`read_set` does; check schemas, files' consistency and sums too.
 
     Raises
     ------
@@ -336,7 +336,7 @@ def validate_set(folder: str | os.PathLike[str]) -> PolicySet[Policy]:
 
 @contextmanager
 def replaced_set(folder: str | os.PathLike[str]) -> Iterator[Path]:
-    """A folder for a new set, which takes the place of the one in ``folder`` at the end.
+    """Provide a folder for a new set, which replaces that in ``folder`` at the block's end.
 
     The old set stays until the new one is whole: an error or an interruption before that leaves
     it as it was. After that the new one holds, from the sub-folder :data:`WHOLE_NAME` until its
@@ -392,7 +392,7 @@ def _put_in_place(new: Path, folder: Path) -> None:
 
 
 def _files_in(folder: Path, manifest: Path) -> dict[str, PolicyFile]:
-    """The policy files of a set; none where its manifest is damaged, as then nobody knows."""
+    """Return the policy files of a set; none where its manifest is damaged."""
     try:
         return {station.policy.file: station.policy
                 for level in read_manifest(folder, manifest).levels for station in level.stations}
@@ -401,7 +401,7 @@ def _files_in(folder: Path, manifest: Path) -> dict[str, PolicyFile]:
 
 
 def _is_policy(listed: PolicyFile) -> bool:
-    """Whether a file is in its folder, as the manifest says, and a policy; else it stays."""
+    """Return whether a file is a policy in its folder with the digest that the manifest states."""
     path = listed.folder / listed.file
     try:
         check_within(listed.folder, listed.file)
@@ -412,7 +412,7 @@ def _is_policy(listed: PolicyFile) -> bool:
 
 
 def _header_of(policy: Policy) -> tuple[dict[str, int], dict[float, float]]:
-    """Worker types and SLO classes of a simple set."""
+    """Return the worker types and SLO classes of a simple set."""
     return ({ALL_WORKERS: int(policy.workers)},
             {float(slo_class.slo_ms): slo_class.share for slo_class in policy.classes})
 
@@ -422,14 +422,14 @@ def _share_document(shares: Mapping[float, float]) -> list[dict[str, float]]:
 
 
 def _arrivals_document(level: Level[Policy]) -> dict[str, Any]:
-    """The process of all requests; at one station alone they all arrive."""
+    """Describe the arrival process of all requests; at a single station it is the station's."""
     if len(level.stations) == 1 or level.arrivals == _POISSON:
         return dict(level.stations[0].policy.arrivals)
     return _thinned(level, 1.0)
 
 
 def _thinned(level: Level[Policy], share: float) -> dict[str, Any]:
-    """What arrives where each request comes with a probability."""
+    """Describe the arrival process that keeps each request with a probability."""
     # Here, as arrival processes take long to load and few sets need them.
     from ramsis.arrivals import Arrivals, describe_process
     from ramsis.cluster.routing import split
@@ -439,7 +439,7 @@ def _thinned(level: Level[Policy], share: float) -> dict[str, Any]:
 
 
 def _check_expected(fields: Fields) -> None:
-    """The promise of a level: rates under known names."""
+    """Check the promise of a level: rates under known names."""
     fields.only((*_RATES, *_OPTIONAL_RATES, "overloaded"))
     for name in _RATES:
         fields.number(name, FRACTION)
@@ -494,7 +494,7 @@ def _check_level(fields: Fields, level: Level[Policy], workers: int) -> None:
 def _arrivals_stated(
     level: Level[Policy], station: Station[Policy]
 ) -> list[tuple[str, Any, Any]]:
-    """What arrives at a station by the manifest, and by its policy."""
+    """Return a station's arrivals by the manifest, and by its policy, field by field."""
     found = station.policy
     several = len(level.stations) > 1 and level.arrivals != _POISSON
     if not several or ":" in str(found.arrivals["process"]):  # no module on a file's word
@@ -507,7 +507,7 @@ def _arrivals_stated(
 
 
 def _equal(one: object, other: object) -> bool:
-    """Whether two values are the same; numbers up to rounding."""
+    """Return whether two values are the same; numbers up to rounding."""
     if isinstance(one, float) and isinstance(other, float):
         return abs(one - other) <= _TOLERANCE * max(1.0, abs(other))
     return one == other

@@ -42,7 +42,7 @@ def _ends(interval: Fields, key: str) -> tuple[float, float]:
 
 
 def _values(inputs: Fields, key: str) -> dict[str, Any]:
-    """The fields of an object, whatever they are; none where it is null."""
+    """Return the fields of an object, whatever they are; none where it is null."""
     options = inputs.child_or_none(key)
     return {} if options is None else {name: options.value(name) for name in options}
 
@@ -85,7 +85,7 @@ class PolicyModel:
     def from_fields(
         cls, model: Fields, batches: int | None, *, drawn: bool = False, size: int | None = None
     ) -> PolicyModel:
-        """The model in an entry of ``models``.
+        """Read the model in an entry of ``models``.
 
         Parameters
         ----------
@@ -119,7 +119,7 @@ class PolicyModel:
         return tuple((value,) for value in self.latency_ms)
 
     def to_document(self) -> dict[str, Any]:
-        """The model as an entry of a document's ``models``."""
+        """Return the model as an entry of a document's ``models``."""
         values = {name: getattr(self, name) for name in names(PolicyModel)}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -135,7 +135,7 @@ def _origin(model: Fields, batches: int, *, needed: bool) -> str | None:
 
 
 def _quantile_rows(model: Fields, size: int | None) -> tuple[tuple[float, ...], ...]:
-    """Rows of positive numbers that do not fall, ``size`` in each or as many as in the first."""
+    """Read rows of non-falling positive numbers, ``size`` in each or as many as in the first."""
     found, rows = [], model.entries("quantiles_ms")
     for key in rows:
         times = rows.numbers(key, POSITIVE, length=size)

@@ -21,7 +21,7 @@ _TOLERANCE = 1e-6
 
 
 def policy_text(policy: Policy) -> str:
-    """The byte-stable text of a policy's file."""
+    """Return the byte-stable text of a policy's file."""
     try:
         text = canonical_json(policy.to_document())
         Policy.from_document(json.loads(text), "policy")
@@ -46,7 +46,7 @@ def write(policy: Policy, path: str | os.PathLike[str]) -> str:
 
 
 def read(path: str | os.PathLike[str]) -> Policy:
-    """The policy in a file.
+    """Read the policy in a file.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def read(path: str | os.PathLike[str]) -> Policy:
 
 
 def validate(path: str | os.PathLike[str]) -> Policy:
-    """As :func:`read`, with the JSON schema and the consistency of the numbers checked too.
+    """Read a policy; check the JSON schema and the consistency of the numbers too.
 
     Raises
     ------

@@ -19,7 +19,7 @@ from ramsis.runtime.table import DROP_CODE
 def encoded(
     model: ArrayLike, batch: ArrayLike, longer_queue: tuple[int, int]
 ) -> tuple[IntArray, IntArray, int]:
-    """Actions, codes and the code for a longer queue of a table that serves or drops.
+    """Encode a table that serves or drops: actions, codes and the code for a longer queue.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ def encoded(
 
 
 def codes_among(actions: IntArray, others: IntArray, codes: IntArray) -> tuple[IntArray, IntArray]:
-    """Actions and those of ``others`` that are new, and the codes of ``others`` among them all."""
+    """Append the new actions of ``others``; return all actions, and the codes among these."""
     known = [tuple(pair) for pair in actions.tolist()]
     place = {pair: i for i, pair in enumerate(known)}
     for pair in map(tuple, others.tolist()):
@@ -58,7 +58,7 @@ def codes_among(actions: IntArray, others: IntArray, codes: IntArray) -> tuple[I
 
 
 def compressed(codes: IntArray) -> tuple[list[list[int]], list[list[int]]]:
-    """Distinct rows of a table, and for each idle and queue level the row.
+    """Compress a table to distinct rows, and the row of each idle and queue level.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def compressed(codes: IntArray) -> tuple[list[list[int]], list[list[int]]]:
 def expanded(
     rows: Sequence[Sequence[int]], row_of: Sequence[Sequence[int]], bins: int
 ) -> NDArray[Any]:
-    """The inverse of :func:`compressed`."""
+    """Expand what :func:`compressed` made to the codes of the whole table."""
     full = np.array([np.repeat(row[1::2], np.diff([*row[::2], bins])) for row in rows],
                     dtype=np.int64)
     return np.take(full, np.array(row_of), axis=0)
