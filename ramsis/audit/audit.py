@@ -17,6 +17,7 @@ profile's means. It is above 1 where service has become slower.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -30,7 +31,13 @@ from ramsis.audit.request_log import RequestLog
 from ramsis.bounds.observed import Observed, WaysToAnswer, observed_bound, observed_workers
 from ramsis.bounds.targets import ROUNDING
 from ramsis.cluster import ServiceTimes, SloClass, default_service
-from ramsis.errors import FRACTION, InputFileError, InvalidValueError, check_number_of
+from ramsis.errors import (
+    FRACTION,
+    InputFileError,
+    InvalidValueError,
+    check_known,
+    check_number_of,
+)
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.routing import DISPATCH_NAMES
 from ramsis.sim.fleet import MAX_BATCH
@@ -55,7 +62,9 @@ class AuditSettings:
     # share of violations that the fewest workers may have even where there were fewer
     max_violation: float = 0.001
     seeds: int = 3  # simulations on the arrivals, >= 1
-    model: str | None = None  # model that answered, where the log names none
+    model: str | None = None  # model that answered, whatever the log names
+    # models of the profile for names of the log, as of a router or an ensemble
+    names: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_number_of("workers", self.workers)
@@ -291,13 +300,20 @@ def _named(
 ) -> RequestLog:
     """Return a log with the models that answered.
 
-    Where it names none, this is the model of the settings, or the most accurate model that could
-    have answered as many requests in the time of all workers, so that the accuracy is an upper
-    end.
+    These are the model of the settings, or what the log names, by the settings' other names for
+    it. Where it names none, this is the most accurate model that could have answered as many
+    requests in the time of all workers, so that the accuracy is an upper end.
     """
-    if not log.answered.any() or (log.model != "").any():
-        return log
+    known = [model.name for model in profile.models]
+    for model in (*settings.names.values(), *filter(None, [settings.model])):
+        check_known("a model that the profile lacks", model, known, "model")
+    named = [*dict.fromkeys(log.model[log.answered & (log.model != "")].tolist())]
+    for alias in settings.names:
+        check_known("a name that the log lacks", alias, named, "map")
     name = settings.model
+    if name is None and (named or not log.answered.any()):
+        return replace(log, model=np.array(
+            [settings.names.get(model, model) for model in log.model.tolist()], dtype=object))
     if name is None:
         stated = ServiceTimes.of_all(profile, service, MAX_BATCH)
         each_ms = (stated.mean_ms / np.arange(1, stated.mean_ms.shape[1] + 1)).min(axis=1)
@@ -319,8 +335,10 @@ def _models(log: RequestLog, models: tuple[str, ...], where: str) -> IntArray:
     number = {name: i for i, name in enumerate(models)}
     for name in dict.fromkeys(log.model[log.answered].tolist()):
         if name not in number:
-            raise InputFileError("a model that the profile lacks", where=f"{where}: model",
-                                 value=name, allowed=", ".join(models))
+            raise InputFileError(
+                "a model that the profile lacks", where=f"{where}: model", value=name,
+                allowed=f"{', '.join(models)}; or --map {name}=MODEL, for the name of a router "
+                "or an ensemble, or --model MODEL for all requests")
     return np.array([number.get(name, -1) if answered else -1
                      for name, answered in zip(log.model.tolist(), log.answered.tolist(),
                                                strict=True)], dtype=np.int64)

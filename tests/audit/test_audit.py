@@ -197,6 +197,28 @@ def test_too_large_a_batch_is_a_cause(tmp_path: Path) -> None:
     assert audit.achieved.service_factor == pytest.approx(1.0)
 
 
+def test_names_of_routers_and_ensembles_stand_for_models(tmp_path: Path) -> None:
+    profile = tiny_profile()
+    fast, *_, slow = (model.name for model in profile.models)
+    log = one_worker(*(Request(float(at), None, at + 0.02, 100.0, "served", name) for at, name in
+                       enumerate(("ens", fast, "ens"))), tmp_path=tmp_path)
+    best, least = profile.models[-1].accuracy, profile.models[0].accuracy
+
+    def accuracy(**settings: Any) -> float:
+        audit = audit_log(log, profile, AuditSettings(1, schedulers=(), **settings))
+        return float(audit.achieved.accuracy or 0.0)
+
+    assert accuracy(names={"ens": slow}) == pytest.approx((2 * best + least) / 3)
+    assert accuracy(model=fast) == pytest.approx(least)
+    with pytest.raises(InputFileError, match=r"got 'ens'.*--map ens=MODEL.*--model MODEL"):
+        accuracy()
+    for settings, words in (({"names": {"ens": "x"}}, "the profile lacks: got 'x'"),
+                            ({"model": "x"}, "the profile lacks: got 'x'"),
+                            ({"names": {"router": slow}}, "the log lacks: got 'router'.*ens")):
+        with pytest.raises(InvalidValueError, match=words):
+            accuracy(**settings)
+
+
 def test_logs_that_cannot_be_are_refused(tmp_path: Path) -> None:
     profile = tiny_profile()
     name = profile.models[0].name

@@ -12,6 +12,7 @@ import re
 import stat
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -315,12 +316,11 @@ def _device(text: str, where: str) -> str:
     return text
 
 
-def _log_column(text: str, where: str) -> tuple[str, str]:
-    name, _, column = text.partition("=")
-    if not name or not column:
-        raise InvalidValueError("not the column of a field", where=where, value=text,
-                                allowed="FIELD=NAME")
-    return name, column
+def _pair(what: str, allowed: str, text: str, where: str) -> tuple[str, str]:
+    name, _, value = text.rpartition("=") if allowed == "NAME=MODEL" else text.partition("=")
+    if not name or not value:
+        raise InvalidValueError(what, where=where, value=text, allowed=allowed)
+    return name, value
 
 
 def _slow_spells(text: str, where: str) -> SlowSpells | str:
@@ -400,5 +400,7 @@ DIMENSION = Word("dimension", _dimension)
 """``NAME=SIZE``: a pair."""
 SLOW_SPELLS = Word("spells", _slow_spells)
 """``share=S,factor=F,length-ms=L``: :class:`~ramsis.sim.SlowSpells`; or ``profile``."""
-LOG_COLUMN = Word("column", _log_column)
+LOG_COLUMN = Word("column", partial(_pair, "not the column of a field", "FIELD=NAME"))
 """``FIELD=NAME``: a pair."""
+MODEL_NAME = Word("name", partial(_pair, "not a model for a name", "NAME=MODEL"))
+"""``NAME=MODEL``: a pair."""

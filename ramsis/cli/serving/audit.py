@@ -14,7 +14,7 @@ from ramsis.audit.audit import Audit, AuditSettings, audit_log
 from ramsis.audit.request_log import LogFormat, read_request_log
 from ramsis.cli.options.command import Command
 from ramsis.cli.options.dispatch import compared_options
-from ramsis.cli.options.param_types import FIGURE, LOG_COLUMN
+from ramsis.cli.options.param_types import FIGURE, LOG_COLUMN, MODEL_NAME
 from ramsis.cli.options.shared import MOST_SEEDS
 from ramsis.cli.output.rows import Column, print_json, print_rows, say, say_command, table_options
 from ramsis.cluster.service_times import DEFAULT_SERVICE
@@ -37,7 +37,7 @@ _CAUSES = (
 )
 
 
-@click.command("audit", cls=Command, more=("--unit", "--seeds", "--model"))
+@click.command("audit", cls=Command, more=("--unit", "--seeds", "--model", "--map"))
 @click.argument("log", type=click.Path(), metavar="LOG")
 @click.option("--profiles", "profile_name", required=True, metavar="FILE|NAME",
               help="Profile file of the models that answered, or the name of a shipped set.")
@@ -48,7 +48,10 @@ _CAUSES = (
               help="Column of a log of another program: arrival, start, finish, duration, "
               "deadline (ms), outcome, status, success, error, model, batch or others; repeat.")
 @click.option("--model", metavar="NAME",
-              help="Model that answered, if the log names none.")
+              help="Model that answered all requests, whatever the log names.")
+@click.option("--map", "names", type=MODEL_NAME, multiple=True, metavar="NAME=MODEL",
+              help="Model of the profile for a name in the log, as of a router or an ensemble; "
+              "repeat.")
 @click.option("--unit", type=click.Choice(_UNITS),
               help="Unit of times that are numbers, but not of times since 1970.  [default: that "
               "of the column's name]")
@@ -71,6 +74,7 @@ def audit(
     slo_ms: float | None,
     columns: tuple[tuple[str, str], ...],
     model: str | None,
+    names: tuple[tuple[str, str], ...],
     unit: str | None,
     service: str | None,
     schedulers: tuple[str, ...],
@@ -102,7 +106,8 @@ def audit(
           --column arrival=received --column finish=done --column model=net \\
           --scheduler round-robin:grid=fixed:20 --json
     """
-    settings = AuditSettings(workers, service, schedulers, max_violation, seeds, model)
+    settings = AuditSettings(workers, service, schedulers, max_violation, seeds, model,
+                             dict(names))
     read = read_request_log(log, LogFormat(dict(columns), unit, slo_ms))
     profile = profiles.load(profile_name)
     each = [schedulers] if named else [(scheduler,) for scheduler in schedulers]
