@@ -11,7 +11,8 @@ from ramsis.sim import SCHEDULERS, Scheduler, SchedulerSpec
 from ramsis.testing import check_reader, check_scheduler
 
 PARAMETERS = {"bentoml": "model=small", "clipper": "model=small", "fixed": "model=small",
-              "infaas": "accuracy=0.7", "symphony": "model=small"}
+              "infaas": "accuracy=0.7", "symphony": "model=small",
+              "delay": "model=small"}
 # Policies need a file, the agent an extra; the tests of the planner solve smaller programs.
 LEFT_OUT = {"policies", "rl", "planned"}
 

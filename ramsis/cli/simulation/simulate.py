@@ -139,9 +139,9 @@ _MORE = (
                    "interference of models on a GPU.")
 @click.option("--policy", "policies", multiple=True, metavar="DIR|FILE",
               help="Policies to simulate; repeat to compare.")
-@scheduler_option("jellyfish-plus, model-switching, greedy, infaas, clipper, bentoml, symphony or "
-                  "fixed, with parameters as jellyfish-plus:headroom=1.05; or policies, made for "
-                  f"the loads, by their dispatch: {DISPATCH_NAMES}, "
+@scheduler_option("jellyfish-plus, model-switching, greedy, infaas, clipper, bentoml, symphony, "
+                  "delay or fixed, with parameters as jellyfish-plus:headroom=1.05; or policies, "
+                  f"made for the loads, by their dispatch: {DISPATCH_NAMES}, "
                   "with settings as central-queue:violation_price=0; repeat to compare.",
                   variable="scheduler_texts", type=SCHEDULER_TEXT, metavar="NAME")
 @click.option("--scaling", multiple=True, metavar="DIR|FILE|RULE",

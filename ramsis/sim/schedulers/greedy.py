@@ -23,7 +23,8 @@ from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schedulers.central import EarliestDeadlineFirst, most_efficient
 from ramsis.sim.tables import Compiled, TableOfLevel, stack
 
-_LATE = ("serve", "drop")
+LATE = ("serve", "drop")
+"""Rules for requests that cannot be answered in time."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Greedy(PerType):
     late: str = "serve"
 
     def __post_init__(self) -> None:
-        check_known("unknown rule for late queries", self.late, _LATE, "late")
+        check_known("unknown rule for late queries", self.late, LATE, "late")
 
     def prepare(self, fleet: Fleet) -> Plan:
         """Prepare runs, with tables over the distinct latencies as slacks."""
