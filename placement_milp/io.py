@@ -51,7 +51,7 @@ def schema(name: str) -> dict[str, Any]:
 
 
 def _values_schema() -> dict[str, Any]:
-    """The JSON schema of a value table; further fields are allowed, and left alone."""
+    """Return the JSON schema of a value table; further fields are allowed, and left alone."""
     row = {**ValueRow.schema(), "additionalProperties": True}
     return {"$schema": DIALECT, "title": VALUES_FORMAT,
             "description": "What policies make of workers at loads.", "type": "object",
@@ -80,7 +80,7 @@ def read_problem(path: str | os.PathLike[str]) -> Problem:
 
 
 def shipped_problems() -> tuple[str, ...]:
-    """Names of the problems that come with the package."""
+    """Return the names of the problems that come with the package."""
     return tuple(sorted(item.stem for item in _EXAMPLES.glob("*.json")))
 
 

@@ -75,7 +75,7 @@ class PartitionTable(Record):
 
     @classmethod
     def field_schema(cls) -> dict[str, Any]:
-        """The JSON schema of a table, or of the name of a shipped one."""
+        """Return the JSON schema of a table, or of the name of a shipped one."""
         name = {"type": "string", "minLength": 1,
                 "description": "A GPU that is known, such as A100-80GB."}
         return {"oneOf": [name, cls.schema()]}

@@ -64,7 +64,7 @@ _ORDER = {"type": "array", "items": {"enum": list(METRICS)}, "minItems": 1, "uni
 def _schema_by_kind(
     record: type[Record], kinds: Mapping[str, tuple[Sequence[str], Sequence[str]]]
 ) -> dict[str, Any]:
-    """The JSON schema of a record whose field ``kind`` decides which others there are.
+    """Return the JSON schema of a record whose field ``kind`` decides which others there are.
 
     ``kinds`` has the others of each kind, and those of them that must be there.
     """
@@ -134,7 +134,7 @@ class WorkerType(Record):
 
     @classmethod
     def schema(cls) -> dict[str, Any]:
-        """The JSON schema, with what fields need of each other."""
+        """Return the JSON schema, with the fields that others require."""
         schema = schema_of(cls)
         schema["required"].remove("memory_mb")
         return {**schema, "anyOf": [{"required": ["memory_mb"]}, {"required": ["partitions"]}],
@@ -222,7 +222,7 @@ class Variant(Record):
 
     @classmethod
     def schema(cls) -> dict[str, Any]:
-        """The JSON schema; the field ``latency`` must be there."""
+        """Return the JSON schema; the field ``latency`` is required."""
         schema = schema_of(cls)
         return {**schema, "required": [*schema["required"], "latency"]}
 
@@ -265,7 +265,7 @@ class PlacementObjective(Record):
 
     @classmethod
     def schema(cls) -> dict[str, Any]:
-        """The JSON schema of each kind."""
+        """Return the JSON schema of each kind."""
         return _schema_by_kind(cls, {
             kind: (("moving_price", *names), ("order",) if "order" in names else ())
             for kind, names in _PARAMETERS.items()})
@@ -331,7 +331,7 @@ class Colocation(Record):
 
     @classmethod
     def schema(cls) -> dict[str, Any]:
-        """The JSON schema of each kind."""
+        """Return the JSON schema of each kind."""
         schema = _schema_by_kind(cls, {
             kind: (("members", *more), ("members", *more)) for kind, more in _NEEDED.items()})
         for kind in schema["oneOf"]:
@@ -382,7 +382,7 @@ class Values(Record):
 
     @classmethod
     def schema(cls) -> dict[str, Any]:
-        """The JSON schema: the table itself, or the file that it stands in."""
+        """Return the JSON schema: the table itself, or the file that holds it."""
         return {"oneOf": [schema_of(ValuesFile), schema_of(cls)]}
 
 
@@ -431,7 +431,7 @@ class Problem(Record):
 
     @classmethod
     def schema(cls) -> dict[str, Any]:
-        """The JSON schema; a file states an objective, and variants or profiles."""
+        """Return the JSON schema; a file states an objective, and variants or profiles."""
         schema = schema_of(cls)
         needed = [*schema["required"], "objective"]
         needed.remove("variants")

@@ -219,7 +219,7 @@ class Placement:
 
     @staticmethod
     def schema() -> dict[str, Any]:
-        """The JSON schema of a placement file."""
+        """Return the JSON schema of a placement file."""
         lists: dict[str, type[WrittenRecord]] = {
             "stages": Stage, "groups": Group, "families": FamilyResult,
             "moves": Move, "front": Point, "gpus": CutGpu,

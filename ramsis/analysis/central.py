@@ -33,13 +33,13 @@ class CentralAnalysis:
     steady_state: SteadyState
 
     def _share(self) -> FloatArray:
-        """Share of the requests served that each action serves."""
+        """Return the share of the requests served that each action serves."""
         served = self.steady_state.batches * self.problem.action_batch
         share: FloatArray = served / max(float(served.sum()), 1e-300)
         return share
 
     def distributions(self) -> dict[str, tuple[FloatArray, FloatArray]]:
-        """Values and probabilities of the batch size (per request), queue length and slack."""
+        """Return values and probabilities of batch size (per request), queue length and slack."""
         problem, steady = self.problem, self.steady_state
         return {
             "batch_size": (problem.action_batch.astype(float), self._share()),
@@ -50,7 +50,7 @@ class CentralAnalysis:
     def expectations(
         self, *, capacity_qps: float | None = None, upper_bound: float | None = None
     ) -> Expectations:
-        """The record that a policy file carries; capacity and bound are the fluid program's."""
+        """Return the expectations for a policy file; capacity and bound of the fluid program."""
         problem, steady, share = self.problem, self.steady_state, self._share()
         in_time = fraction(steady.in_time.sum())
         effective = float(np.clip(steady.in_time @ problem.accuracy, 0.0, in_time))

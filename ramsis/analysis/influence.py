@@ -96,7 +96,7 @@ def _variance(effects: list[Effect], weights: FloatArray) -> float:
 def _late(
     problem: WorkerProblem, n: int, visits: FloatArray, times: FloatArray
 ) -> FloatArray:
-    """Late requests of batches of n + 1 by how long these take, (G,)."""
+    """Return the late requests of batches of n + 1, by the time that these take, (G,)."""
     by_slack = visits.reshape(problem.bins + 1, -1).sum(axis=1)
     waiting = problem.once("waiting by slack", problem.max_queue,
                            lambda: waiting_by_slack(problem, problem.max_queue))

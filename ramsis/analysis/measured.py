@@ -76,7 +76,7 @@ def _spread(figures: Mapping[str, float], name: str) -> Spread | None:
 
 
 def _shares(figures: Mapping[str, float]) -> dict[str, float]:
-    """Shares of the models that serve any request; they sum to 1."""
+    """Return the shares of the models that serve any request; they sum to 1."""
     prefix = "model_share."
     served = {name.removeprefix(prefix): share for name, share in figures.items()
               if name.startswith(prefix) and share > 0.0}

@@ -116,7 +116,7 @@ class Evidence(NamedTuple):
         return cls(*(getattr(interval, name) for name in cls._fields))
 
     def of_more(self, times: float) -> Evidence:
-        """What as many times the samples would be, were they as these are."""
+        """Return the evidence of ``times`` as many samples like these."""
         return self._replace(samples=self.samples * times, unseen=self.unseen / times,
                              unseen_deviation=self.unseen_deviation / times)
 
@@ -134,17 +134,17 @@ class Effect(NamedTuple):
     per_ms: float  # what J rises by beyond the last of them
 
     def and_also(self, other: Effect) -> Effect:
-        """Of both, which rest on the same samples; J is known at the same times."""
+        """Return the joint effect of two that rest on the same samples and times."""
         return self._replace(late=self.late + other.late, per_ms=self.per_ms + other.per_ms)
 
     def at(self, time_ms: FloatArray | float) -> FloatArray:
-        """J of some times."""
+        """Return J at some times."""
         return np.asarray(np.interp(time_ms, self.time_ms, self.late)
                           + self.per_ms * np.maximum(time_ms - self.time_ms[-1], 0.0))
 
 
 def overrun_ms(quantiles_ms: FloatArray, weights: FloatArray, slo_ms: float) -> FloatArray:
-    """Mean time beyond an SLO of what takes longer than that, by the last axis; else 0."""
+    """Return the mean excess over an SLO of times that are longer, by the last axis; else 0."""
     over = np.maximum(quantiles_ms - slo_ms, 0.0)
     chance = (over > 0) @ weights
     return np.asarray(np.divide(over @ weights, chance, out=np.zeros_like(chance),
@@ -165,7 +165,7 @@ def evidence_of_effects(
     rate: float, variance: float, effects: Sequence[Effect], weights: FloatArray,
     tails: Tails | None, slo_ms: float,
 ) -> Evidence | None:
-    """What a violation rate rests on; None where no batches are known.
+    """Return the evidence behind a violation rate; None where no batches are known.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ def evidence_of_groups(
     started: Sequence[Started], slack_ms: FloatArray, weights: FloatArray, tails: Tails | None,
     slo_ms: float,
 ) -> Evidence | None:
-    """As :func:`evidence_of_effects`, by groups; None where a number of samples is not known.
+    """Return the evidence by groups of batches; None where a number of samples is not known.
 
     Parameters
     ----------
@@ -254,20 +254,20 @@ class _Group(NamedTuple):
         return self.far / self.effect.samples
 
     def at(self, deviation: FloatArray | float) -> FloatArray:
-        """J of deviations."""
+        """Return J at some deviations."""
         return self.effect.at(deviation * self.times.median_ms)
 
     def beyond(self, start: float, deviation: FloatArray) -> FloatArray:
-        """What own deviations add to J above the start of a tail."""
+        """Return what the batch's own deviations add to J above the start of a tail."""
         return np.maximum(self.at(np.maximum(deviation, start)) - self.at(start), 0.0)
 
     def beyond_by(self, tail: Tail) -> FloatArray:
-        """What the points of a tail add to J above its start."""
+        """Return what the points of a tail add to J above its start."""
         late = self.effect.at(self.times.median_ms + self._over_ms(tail)) - self.at(tail.start)
         return np.maximum(late, 0.0) * np.maximum(self.times.median_ms / self._of_ms(tail), 1.0)
 
     def unseen(self, tail: Tail) -> float:
-        """What a sample that is longer than any seen adds to J."""
+        """Return what a sample that is longer than any seen adds to J."""
         over_ms = max(self.longest_ms, float(self._over_ms(tail).max()))
         return self._longer(over_ms)
 
@@ -277,7 +277,7 @@ class _Group(NamedTuple):
         return self._longer(_longest_ms(self.times, self.times.median_ms)) / self.effect.samples
 
     def weight_at(self, deviation: float) -> float:
-        """Weight of a sample of its own with a deviation."""
+        """Return the weight of the group's own sample at a deviation."""
         return max(float(self.at(deviation)) - self.mean, 0.0) / self.effect.samples
 
     def _longer(self, over_ms: float) -> float:
@@ -285,12 +285,12 @@ class _Group(NamedTuple):
         return max(float(self.effect.at(times_ms).mean()) - self.mean, 0.0)
 
     def _over_ms(self, tail: Tail) -> FloatArray:
-        """How far from the median the points of a tail are."""
+        """Return how far beyond the median the points of a tail are, in ms."""
         short_ms = np.minimum(self.times.median_ms, self._of_ms(tail))
         return (np.array(tail.deviation) - 1.0) * short_ms
 
     def _of_ms(self, tail: Tail) -> FloatArray:
-        """Medians of the batches that the points of a tail are of."""
+        """Return the medians of the batches from which the points of a tail come."""
         return np.array(tail.median_ms or [self.times.median_ms])
 
 
@@ -307,7 +307,7 @@ def _groups(effects: Sequence[Effect], weights: FloatArray, slo_ms: float) -> li
 
 
 def _longest_ms(times: Deviations, median_ms: float) -> float:
-    """How far from its median a batch is, where another one takes its longest time."""
+    """Return how far beyond its median a batch is at another one's longest time, in ms."""
     return (float(times.values[-1]) - 1.0) * min(median_ms, times.median_ms)
 
 
@@ -327,7 +327,7 @@ class _Pooled(NamedTuple):
         return cls(max(float(z @ share) - own, 0.0), float(z**2 @ share) / tail.samples)
 
     def __add__(self, other: object) -> _Pooled:
-        """Of tails that have no sample in common."""
+        """Add the pooled figures of tails that have no sample in common."""
         assert isinstance(other, _Pooled)
         return _Pooled(self.mean + other.mean, self.variance + other.variance)
 
@@ -338,7 +338,7 @@ class _Pooled(NamedTuple):
 
 
 def _beyond_own(groups: Sequence[_Group], tails: Tails, seen: float) -> tuple[float, float]:
-    """U and S by the tails; ``seen`` is the weight of a sample that was late."""
+    """Return U and S by the tails; ``seen`` is the weight of a sample that was late."""
     own, found, weights = seen, _Pooled(0.0, 0.0), list[float]()
     shows_all = tails.common.samples >= _FEWEST_POOLED
     own_tails = {name: tail for name, tail in tails.models.items()
@@ -368,7 +368,7 @@ def _beyond_own(groups: Sequence[_Group], tails: Tails, seen: float) -> tuple[fl
 
 
 def _shared(groups: Sequence[_Group], tail: Tail, tails: Tails) -> _Pooled:
-    """What samples that are shared say of groups: those of a model where they say more."""
+    """Pool the tails of groups: a model's own tail where it gives more, else the shared one."""
     found, of_tail = _Pooled(0.0, 0.0), list[_Group]()
     for name, of_model in groupby(sorted(groups, key=_model_of), key=_model_of):
         alike = list(of_model)
@@ -387,7 +387,7 @@ def _model_of(group: _Group) -> str:
 def rate_interval(
     rate: float, evidence: Evidence, confidence: float = CONFIDENCE
 ) -> tuple[float, float]:
-    """The interval of a rate that rests on some evidence, within [0, 1].
+    """Return the confidence interval of a rate by its evidence, within [0, 1].
 
     The error of a simulation is not in it.
     """
@@ -402,7 +402,7 @@ def rate_interval(
 def at_confidence(
     expected: Expectations, evidence: Evidence | None, confidence: float = CONFIDENCE
 ) -> Expectations:
-    """A promise with its interval; without one where the number of samples is not known.
+    """Return a promise with its interval, or without one where sample sizes are not known.
 
     Effective accuracy falls by the accuracy of the requests in time for each one that is late. The
     errors of a simulation and of mean service times come on top of either end. The upper bound is

@@ -154,7 +154,7 @@ class WorkerAnalysis:
         return fraction(self.decisions[-1].sum())
 
     def distributions(self) -> dict[str, tuple[FloatArray, FloatArray]]:
-        """Values and probabilities of the batch size, queue length and slack.
+        """Return values and probabilities of the batch size, queue length and slack.
 
         The batch size is that of a query's batch (per request); queue length and slack in ms are
         those found at a decision (per decision; a drop is one). The full state counts as N + 1.
@@ -170,7 +170,7 @@ class WorkerAnalysis:
         }
 
     def to_frame(self) -> pd.DataFrame:
-        """The distributions in long form: quantity, value, probability; model shares too."""
+        """Return distributions and model shares in long form: quantity, value, probability."""
         import pandas as pd
 
         rows = [
@@ -198,7 +198,7 @@ class WorkerAnalysis:
             load_qps=1000.0 * problem.arrivals.rate_per_ms))
 
     def _evidence_of_groups(self) -> Evidence | None:
-        """By groups of samples, where batches may leave some of the queue.
+        """Return the evidence by groups of samples, where batches may leave some of the queue.
 
         A batch that is beyond the deadline makes those late that come meanwhile; and of the
         requests late at less than the whole slack, each had waited for a batch before, and is late
@@ -231,7 +231,7 @@ class WorkerAnalysis:
     def expectations(
         self, *, capacity_qps: float | None = None, upper_bound: float | None = None
     ) -> Expectations:
-        """The record that a policy file carries."""
+        """Return the expectations for a policy file."""
         rate_per_ms = self.problem.arrivals.rate_per_ms
         above = capacity_qps is not None and rate_per_ms > capacity_qps / 1000.0
         violation_rate = self.violation_rate
@@ -258,7 +258,7 @@ def analyse_worker(
     problem: WorkerProblem, policy: IntArray, visits: FloatArray, excess: float,
     structured: StructuredMDP | None = None,
 ) -> WorkerAnalysis:
-    """The stationary behaviour of a policy.
+    """Analyse the stationary behaviour of a policy.
 
     Parameters
     ----------

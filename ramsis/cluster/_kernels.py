@@ -14,7 +14,7 @@ def quantile(
     quantiles_ms: FloatArray, levels: FloatArray, near: NDArray[np.int64], place: tuple[int, int],
     level: float,
 ) -> float:
-    """The quantile function of one of several distributions, (M, B, Q), at a place (m, b).
+    """Return a quantile of the distribution at a place (m, b) of several, (M, B, Q).
 
     ``near`` is :func:`ramsis.cluster.quantiles.near_levels`. The arrays come whole: a row cut out
     would cost more than all the rest.
@@ -37,7 +37,7 @@ def quantile(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def cdf(values: FloatArray, levels: FloatArray, time_ms: float) -> float:
-    """Probability that a time with these quantiles, shape (Q,), is at most ``time_ms``."""
+    """Return the probability that a time with these quantiles, (Q,), is at most ``time_ms``."""
     size = values.size
     below = np.searchsorted(values, time_ms, side="right")
     if below == 0:

@@ -14,7 +14,7 @@ _FASTEST = "the fastest model's batch of 1"
 def below_every_latency(
     slo_ms: float, lowest_ms: float, *, whose: str = "SLO", fastest: str = _FASTEST
 ) -> InfeasibleError:
-    """The error for an SLO within which no batch can be done; ``lowest_ms`` is what could be."""
+    """Return the error for an SLO below ``lowest_ms``, the shortest time of any batch."""
     return InfeasibleError(f"{whose} is below every latency", where="slo_ms", value=slo_ms,
                            allowed=f"at least {lowest_ms:g} ms, {fastest}")
 

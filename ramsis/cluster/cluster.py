@@ -48,7 +48,7 @@ class Cluster:
 
     @classmethod
     def of(cls, profile: ProfileSet, *, workers: int, slo_ms: float) -> Cluster:
-        """Like workers, and one SLO for all requests.
+        """Create a cluster of like workers, with one SLO for all requests.
 
         Parameters
         ----------

@@ -41,7 +41,7 @@ class ByType(Generic[T]):
 
 
 def read_slos(text: str, where: str) -> tuple[SloClass, ...]:
-    """One SLO, or classes ``MS:SHARE,…``."""
+    """Parse one SLO, or classes ``MS:SHARE,…``."""
     try:
         if ":" not in text:
             return (SloClass(float(text)),)
@@ -56,7 +56,7 @@ def read_slos(text: str, where: str) -> tuple[SloClass, ...]:
 
 
 def by_type(text: str, where: str) -> dict[str, str]:
-    """``TYPE=VALUE,…`` as a mapping; empty for a text of another form."""
+    """Parse ``TYPE=VALUE,…`` to a mapping; empty for a text of another form."""
     parts = [_TYPED.fullmatch(part.strip()) for part in text.split(",")]
     if not any(parts):
         return {}
@@ -69,13 +69,13 @@ def by_type(text: str, where: str) -> dict[str, str]:
 
 
 def not_by_type(text: str, where: str) -> InvalidValueError:
-    """The error of a text that gives no value for each worker type."""
+    """Return the error for a text that gives no value for each worker type."""
     return InvalidValueError("not a value for each worker type", where=where, value=text,
                              allowed="TYPE=VALUE,TYPE=VALUE,…")
 
 
 def read_workers(text: str, where: str) -> ByType[int]:
-    """A number of workers, or one for each type."""
+    """Parse a number of workers, or one for each type."""
     counts = by_type(text, where)
     if not counts:
         return ByType({ByType.ONE: _count(text, where)}, False, text)
@@ -92,7 +92,7 @@ def _count(text: str, where: str) -> int:
 
 
 def read_profiles(text: str, where: str) -> ByType[str]:
-    """A file or name, or one for each worker type; a file whose name has a ``=`` is one file."""
+    """Parse a file or name, or one for each type; an existing file may have ``=`` in its name."""
     files = {} if os.path.exists(text) else by_type(text, where)
     return ByType(files or {ByType.ONE: text}, bool(files), text)
 
@@ -115,7 +115,7 @@ def named_cluster(
     profiles: ByType[str], classes: Sequence[SloClass], workers: ByType[int],
     where: tuple[str, str], read: Callable[[str], ProfileSet],
 ) -> Cluster:
-    """The cluster of some worker types, their profiles read; each file once."""
+    """Create a cluster of worker types; read the profiles, each file once."""
     check_named(profiles, workers, where)
     by_file = {file: read(file) for file in profiles.values.values()}
     types = tuple(

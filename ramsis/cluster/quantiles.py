@@ -22,7 +22,7 @@ _CELLS = 256
 def quantile(
     values: Sequence[Any] | FloatArray, levels: Sequence[float] | FloatArray, level: float
 ) -> Any:
-    """The quantile function at a level; at a uniform number it is a draw.
+    """Return the quantile at a level; at a uniform random number it is a draw.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def quantile(
 
 
 def cdf(values: FloatArray, levels: FloatArray, time_ms: float) -> FloatArray:
-    """Probability that a time is at most ``time_ms``.
+    """Return the probability that a time is at most ``time_ms``.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def cdf(values: FloatArray, levels: FloatArray, time_ms: float) -> FloatArray:
 
 
 def near_levels(levels: FloatArray) -> IntArray:
-    """Where to look for levels from, for compiled loops.
+    """Return the places from which compiled loops search for a level.
 
     For each 256th of [0, 1) the last level at or below where it begins, but for the last of all; 0
     where there is none. Shape (256,).

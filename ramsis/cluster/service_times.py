@@ -76,7 +76,7 @@ class ServiceTimes:
 
     @classmethod
     def of(cls, profile: ProfileSet, service: str, max_batch: int) -> ServiceTimes:
-        """The times of a profile's models at batches 1 … ``max_batch``, fastest model first.
+        """Create the times of a profile's models at batches 1 … ``max_batch``, fastest first.
 
         Under a statistic, models that another one beats at every batch size are left out.
         """
@@ -136,17 +136,17 @@ class ServiceTimes:
         return float(self.quantiles_ms[:, :, 0].min())
 
     def cdf(self, time_ms: float) -> FloatArray:
-        """Probability that a batch takes at most ``time_ms``, shape (M, B)."""
+        """Return the probability that a batch takes at most ``time_ms``, shape (M, B)."""
         return cdf(self.quantiles_ms, self.levels, time_ms)
 
     def quantile(self, level: float) -> FloatArray:
-        """Quantile at a level in [0, 1] of each batch that is run, shape (M, B)."""
+        """Return the quantile at a level in [0, 1] of each batch that is run, shape (M, B)."""
         with np.errstate(invalid="ignore"):
             times = quantile(np.moveaxis(self.quantiles_ms, 2, 0), self.levels, level)
         return np.where(np.isfinite(self.quantiles_ms[:, :, 0]), times, np.inf)
 
     def without_late(self, slo_ms: float) -> ServiceTimes:
-        """The times without batches that are never within an SLO: these are not run.
+        """Return the times without batches that are never within an SLO.
 
         Models without any other batch are left out, unless that leaves none.
         """
@@ -161,16 +161,16 @@ class ServiceTimes:
         return usable.up_to(int(last[keep].max()))
 
     def up_to(self, max_batch: int) -> ServiceTimes:
-        """The times of no larger batches than this."""
+        """Return the times of batches up to ``max_batch``."""
         return replace(self, quantiles_ms=self.quantiles_ms[:, :max_batch],
                        samples=self.samples[:, :max_batch], run_as=self.run_as[:, :max_batch])
 
     def scaled(self, factor: float) -> ServiceTimes:
-        """All times multiplied by a factor > 0."""
+        """Return all times multiplied by a factor > 0."""
         return replace(self, quantiles_ms=self.quantiles_ms * factor)
 
     def shorter(self) -> ServiceTimes:
-        """The times shorter by the standard error of their mean, where samples are known.
+        """Return the times shorter by the standard error of their mean, where samples are known.
 
         No mean falls below the shortest time of its batch.
         """
@@ -183,7 +183,7 @@ class ServiceTimes:
         return replace(self, quantiles_ms=self.quantiles_ms * factor[:, :, None])
 
     def same_as(self, other: ServiceTimes) -> bool:
-        """Whether both have the same models and take equally long."""
+        """Return whether both have the same models and take equally long."""
         return (self.models == other.models and np.array_equal(self.accuracy, other.accuracy)
                 and np.array_equal(self.quantiles_ms, other.quantiles_ms)
                 and np.array_equal(self.levels, other.levels)
@@ -200,13 +200,13 @@ def seen_table(profile: ProfileSet, service: str, max_batch: int) -> LatencyTabl
 
 
 def carries_quantiles(profile: ProfileSet) -> bool:
-    """Whether every measured batch of a profile has a quantile sketch."""
+    """Return whether every measured batch of a profile has a quantile sketch."""
     return all(item.quantiles_ms is not None
                for model in profile.models for item in model.batches)
 
 
 def default_service(*profiles: ProfileSet) -> str:
-    """The service times that are taken where none are named, by every command and function.
+    """Return the default service times of every command and function.
 
     They are drawn where all profiles carry the quantiles of every batch, else fixed at p95.
     """
@@ -216,7 +216,7 @@ def default_service(*profiles: ProfileSet) -> str:
 def service_quantiles(
     profile: ProfileSet, table: LatencyTable
 ) -> tuple[FloatArray, FloatArray]:
-    """Quantiles of every (model, batch) of a p95 table, by the rules of this module.
+    """Return quantiles of every (model, batch) of a p95 table, by the rules of this module.
 
     Parameters
     ----------
@@ -240,7 +240,7 @@ def service_quantiles(
 
 
 def _measured_quantiles(profile: ProfileSet) -> tuple[FloatArray, list[FloatArray]]:
-    """Levels, and for each model the quantiles of its measured batches at these, (B, Q)."""
+    """Return levels, and each model's quantiles of its measured batches at these, (B, Q)."""
     def work_out() -> tuple[FloatArray, list[FloatArray]]:
         levels = _shared_levels(profile)
         return levels, [np.array([_at_levels(item, levels) for item in model.batches])
@@ -266,7 +266,7 @@ def _shared_levels(profile: ProfileSet) -> FloatArray:
 
 
 def _is_whole(item: BatchProfile) -> bool:
-    """Whether the sketch of a batch says as much of mean and maximum as its statistics do."""
+    """Return whether a batch's sketch determines mean and maximum as well as its statistics."""
     if item.quantiles_ms is None or item.mean_ms is None:
         return False
     if item.quantile_levels is not None:
@@ -277,7 +277,7 @@ def _is_whole(item: BatchProfile) -> bool:
 
 
 def _at_levels(item: BatchProfile, levels: FloatArray) -> FloatArray:
-    """The quantiles of a batch at some levels."""
+    """Return the quantiles of a batch at some levels."""
     if _is_whole(item) and np.isin(item.levels, levels).all():
         return np.asarray(np.interp(levels, item.levels, np.array(item.quantiles_ms)))
     levels_of_knots, values = _knots(item)
@@ -287,7 +287,7 @@ def _at_levels(item: BatchProfile, levels: FloatArray) -> FloatArray:
 
 
 def _knots(item: BatchProfile) -> tuple[FloatArray, FloatArray]:
-    """Levels and values of a batch's quantile function."""
+    """Return levels and values of a batch's quantile function."""
     if item.quantiles_ms is not None:
         return item.levels, np.array(item.quantiles_ms)
     quantiles = ((0.0, item.min_ms), (0.5, item.p50_ms), (0.9, item.p90_ms), (0.95, item.p95_ms),

@@ -53,7 +53,7 @@ class SloClass:
 
 
 def classes_of(slo_ms: float | Sequence[SloClass]) -> tuple[SloClass, ...]:
-    """The merged classes that an SLO in ms, or classes, stand for.
+    """Return merged SLO classes from an SLO in ms, or from classes.
 
     >>> classes_of(100.0)
     (SloClass(slo_ms=100.0, share=1.0),)

@@ -55,7 +55,7 @@ class ScenarioArrays:
         cls, types: Sequence[ScenarioWorkerType], models: Sequence[ScenarioModel],
         streams: Sequence[Stream], start: Sequence[StartState],
     ) -> ScenarioArrays:
-        """The arrays of records that agree with each other."""
+        """Build the arrays from records that agree with each other."""
         copies = np.array([model.copies for model in models])
         kind = np.repeat(np.arange(len(models)), copies)
         counts = [worker_type.count for worker_type in types]
@@ -100,7 +100,7 @@ class ScenarioArrays:
 
 
 def _places(models: Sequence[ScenarioModel]) -> dict[str, range]:
-    """The models of each name of a kind or a copy."""
+    """Return the models of each name of a kind or a copy."""
     firsts = [0, *accumulate(model.copies for model in models)]
     places = {model.name: range(first, first + model.copies)
               for model, first in zip(models, firsts, strict=False)}
@@ -111,7 +111,7 @@ def _places(models: Sequence[ScenarioModel]) -> dict[str, range]:
 
 
 def _families(models: Sequence[ScenarioModel]) -> IntArray:
-    """A number for each model; the same for all of a family."""
+    """Number the families; return each model's number."""
     numbers: dict[str, int] = {}
     families: list[int] = []
     for model in models:
@@ -123,7 +123,7 @@ def _families(models: Sequence[ScenarioModel]) -> IntArray:
 
 
 def _listed(model: ScenarioModel, kind: ScenarioWorkerType) -> dict[int, tuple[float, ...]]:
-    """Quantiles by batch size of a model on a worker type."""
+    """Return the quantiles of a model on a worker type, by batch size."""
     return {entry.batch: entry.quantiles_ms or (entry.latency_ms or 0.0,)
             for entry in model.latency if entry.worker_type == kind.name}
 
@@ -145,7 +145,7 @@ def _quantiles_ms(
 
 
 def _finer(values: FloatArray, width: int) -> FloatArray:
-    """Quantiles at the midpoints of more parts."""
+    """Interpolate quantiles at the midpoints of ``width`` parts."""
     if len(values) in (1, width):
         return np.broadcast_to(values, (width,))
     levels = (np.arange(len(values)) + 0.5) / len(values)
@@ -153,7 +153,7 @@ def _finer(values: FloatArray, width: int) -> FloatArray:
 
 
 def _load_ms(model: ScenarioModel, kind: ScenarioWorkerType, first: bool) -> float:
-    """Time to load a model onto a worker type."""
+    """Return the time to load a model onto a worker type, in ms."""
     for load in model.load:
         if load.worker_type == kind.name:
             return load.first_load_ms if first and load.first_load_ms is not None else load.load_ms

@@ -54,7 +54,7 @@ class _Check:
         self.where = where
 
     def refusal(self, place: str, what: str, **details: object) -> InputFileError:
-        """The error, for the caller to raise."""
+        """Return the error, for the caller to raise."""
         return InputFileError(what, where=f"{self.where}: {place}",
                               **details)  # type: ignore[arg-type]
 

@@ -15,7 +15,7 @@ __all__ = ["SCENARIO_FORMAT", "read_scenario", "scenario_from_document", "write_
 
 
 def schema() -> dict[str, Any]:
-    """The JSON schema of scenario files."""
+    """Return the JSON schema of scenario files."""
     return Scenario.schema()
 
 
@@ -32,7 +32,7 @@ def read_scenario(path: str | os.PathLike[str]) -> Scenario:
 
 
 def scenario_from_document(document: Mapping[str, Any], where: str = "scenario") -> Scenario:
-    """The scenario in a parsed file; ``where`` stands before the place in every message."""
+    """Read the scenario in a parsed file; ``where`` stands before the place in every message."""
     scenario = Scenario.from_fields(Fields(document, where))
     check_consistency(scenario, where)
     return scenario

@@ -33,7 +33,7 @@ _MODELS = {"type": "array", "items": {"type": "string", "minLength": 1}, "minIte
 
 
 def _one_or_more(item: Fields, key: str) -> tuple[float, ...]:
-    """A number, or a list of them."""
+    """Read a number, or a list of numbers."""
     alone = not isinstance(item.value(key), list)
     return (item.number(key, POSITIVE),) if alone else tuple(item.numbers(key, POSITIVE))
 
@@ -93,7 +93,7 @@ class ScenarioWorkerType(Record):
                                allowed=f"at most count, {self.count}")
 
     def worker_names(self) -> tuple[str, ...]:
-        """``NAME-1`` to ``NAME-count``."""
+        """Return the workers' names, ``NAME-1`` to ``NAME-count``."""
         return tuple(f"{self.name}-{i + 1}" for i in range(self.count))
 
 
@@ -116,7 +116,7 @@ class BatchTime(Record):
 
     @classmethod
     def schema(cls) -> dict[str, Any]:
-        """The JSON schema, with a time that is stated once."""
+        """Return the JSON schema, by which a time is stated exactly once."""
         return {**schema_of(cls),
                 "oneOf": [{"required": ["latency_ms"]}, {"required": ["quantiles_ms"]}]}
 
@@ -186,7 +186,7 @@ class ScenarioModel(Record):
     accuracy: Annotated[Fraction, "Of its answers."] = 1.0
 
     def instance_names(self) -> tuple[str, ...]:
-        """The name of each copy."""
+        """Return the name of each copy."""
         if self.copies == 1:
             return (self.name,)
         return tuple(f"{self.name}-{i + 1}" for i in range(self.copies))
@@ -230,7 +230,7 @@ class Stream(Record):
 
     @classmethod
     def from_fields(cls, item: Fields) -> Stream:
-        """The stream in an entry of ``streams``; with processing it holds a core."""
+        """Read the stream in an entry of ``streams``; with processing it holds a core."""
         stream = record_of(cls, item)
         processing = stream.pre_ms or stream.post_ms or stream.network_ms or stream.network_back_ms
         return replace(stream, cores=1) if processing and "cores" not in item else stream

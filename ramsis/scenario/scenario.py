@@ -47,9 +47,9 @@ class Scenario(Record):
             replace(stream, workload=stream.workload.read()) for stream in self.streams))
 
     def model_names(self) -> tuple[str, ...]:
-        """The name of each model, copies one by one."""
+        """Return the name of each model, copies one by one."""
         return tuple(name for model in self.models for name in model.instance_names())
 
     def to_document(self) -> dict[str, Any]:
-        """The JSON document of a scenario file."""
+        """Return the JSON document of a scenario file."""
         return {"format": SCENARIO_FORMAT, **stated(self)}

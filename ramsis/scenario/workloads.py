@@ -68,11 +68,11 @@ class WorkloadOf(Protocol):
 
     @property
     def loop(self) -> ClosedLoopOf | None:
-        """The closed loop that it is; ``None`` for requests that come by themselves."""
+        """The workload as a closed loop; ``None`` for requests that come by themselves."""
         ...
 
     def draw(self, duration_ms: float, copies: int, rng: np.random.Generator) -> Drawn:
-        """The requests in [0, duration_ms) of a stream of a model with some copies."""
+        """Draw the requests in [0, duration_ms) of a stream of a model with some copies."""
         ...
 
     def read(self) -> WorkloadOf:
@@ -96,23 +96,23 @@ class _Spell(Record):
 
     @property
     def loop(self) -> None:
-        """None."""
+        """None, as the requests come by themselves."""
 
     def read(self) -> Self:
-        """Itself: it names no file."""
+        """Return the workload itself, as it names no file."""
         return self
 
     def content(self) -> tuple[FloatArray, ...]:
-        """Nothing."""
+        """Return nothing, as the workload names no file."""
         return ()
 
     def length_ms(self, duration_ms: float) -> float:
-        """For how long requests come."""
+        """Return for how long requests come, in ms."""
         rest_ms = max(duration_ms - self.start_ms, 0.0)
         return rest_ms if self.duration_s is None else min(rest_ms, 1000.0 * self.duration_s)
 
     def cut(self, times_ms: FloatArray, duration_ms: float) -> FloatArray:
-        """The times that are within the workload's length, from the stream's time 0."""
+        """Keep the times within the workload's length; return them from the stream's time 0."""
         return self.start_ms + times_ms[times_ms < self.length_ms(duration_ms)]
 
 
@@ -134,7 +134,7 @@ class LoadOf(_Spell):
             raise item.refusal("arrivals", str(error)) from error
 
     def draw(self, duration_ms: float, copies: int, rng: np.random.Generator) -> Drawn:
-        """Arrivals of the process."""
+        """Draw the arrivals of the process."""
         length_ms = self.length_ms(duration_ms)
         if length_ms <= 0:
             return Drawn(np.empty(0))
@@ -156,7 +156,7 @@ class MinuteBins(_Spell):
     ] = "uniform"
 
     def draw(self, duration_ms: float, copies: int, rng: np.random.Generator) -> Drawn:
-        """Each request at a random time of its minute."""
+        """Draw each request at a random time of its minute."""
         times = _in_minutes(np.array(self.minutes), self.within, rng)
         return Drawn(self.cut(times, duration_ms))
 
@@ -218,18 +218,18 @@ class FunctionTrace(_InFile):
                                allowed=f"a whole number >= {self.first_minute + 1}")
 
     def read(self) -> FunctionTrace:
-        """With the counts."""
+        """Return the workload with the counts of its file."""
         return replace(self, held=self.content()[0])
 
     def content(self) -> tuple[FloatArray, ...]:
-        """The counts of the file, a row for each function."""
+        """Return the counts of the file, a row for each function."""
         if self.held is not None:
             return (self.held,)
         return (np.asarray(read_function_minutes(Path(self.folder) / self.functions),
                            dtype=np.float64),)
 
     def draw(self, duration_ms: float, copies: int, rng: np.random.Generator) -> Drawn:
-        """Each request at a random time of its minute, for the copy of its function."""
+        """Draw each request at a random time of its minute, for the copy of its function."""
         counts, = self.content()
         counts = counts[self.first_function::self.every]
         counts = self.scale * counts[:, self.first_minute:self.last_minute]
@@ -257,7 +257,7 @@ class TimesOf(_Spell):
                                allowed="rising or equal numbers")
 
     def draw(self, duration_ms: float, copies: int, rng: np.random.Generator) -> Drawn:
-        """The times."""
+        """Return the stated times within the workload's length."""
         return Drawn(self.cut(np.array(self.times_ms, dtype=float), duration_ms))
 
 
@@ -277,15 +277,15 @@ class RecordedFile(_InFile):
                                               repr=False)
 
     def read(self) -> RecordedFile:
-        """With the recorded times, or loads."""
+        """Return the workload with the recorded times, or loads, of its file."""
         return replace(self, held=self._workload())
 
     def content(self) -> tuple[FloatArray, ...]:
-        """The recorded times, or the loads and their times."""
+        """Return the recorded times, or the loads and their times."""
         return self._workload().content()
 
     def draw(self, duration_ms: float, copies: int, rng: np.random.Generator) -> Drawn:
-        """The recorded times, or arrivals of the recorded load."""
+        """Return the recorded times, or draw arrivals of the recorded load."""
         return Drawn(self.cut(self._workload().scaled(self.scale).arrivals_ms(rng), duration_ms))
 
     def _workload(self) -> RateTrace | Recorded:
@@ -313,15 +313,15 @@ class ClosedLoopOf(Record):
 
     @property
     def loop(self) -> ClosedLoopOf:
-        """Itself."""
+        """The workload itself, a closed loop."""
         return self
 
     def read(self) -> ClosedLoopOf:
-        """Itself: it names no file."""
+        """Return the workload itself, as it names no file."""
         return self
 
     def content(self) -> tuple[FloatArray, ...]:
-        """Nothing."""
+        """Return nothing, as the workload names no file."""
         return ()
 
     def check(self, item: Fields) -> None:
@@ -331,7 +331,7 @@ class ClosedLoopOf(Record):
                                allowed=f"at most {_MOST_USERS}")
 
     def draw(self, duration_ms: float, copies: int, rng: np.random.Generator) -> Drawn:
-        """None beforehand: a user's next request depends on when the last was answered."""
+        """Draw no request beforehand: a user's next one depends on when the last was answered."""
         return Drawn(np.empty(0))
 
 
@@ -341,7 +341,7 @@ _KINDS: Mapping[str, Callable[[Fields], WorkloadOf]] = {
 
 
 def workload_from_fields(item: Fields) -> WorkloadOf:
-    """The workload in ``streams[i].workload``, by the key that it has."""
+    """Read the workload in ``streams[i].workload``, by the key that it has."""
     keys = [key for key in _KINDS if key in item]
     if len(keys) != 1:
         raise item.refusal(keys[1] if keys else "load_qps", "no workload, or several",
@@ -350,5 +350,5 @@ def workload_from_fields(item: Fields) -> WorkloadOf:
 
 
 def workload_schema() -> Schema:
-    """The JSON schema of ``streams[i].workload``."""
+    """Return the JSON schema of ``streams[i].workload``."""
     return {"oneOf": [kind.schema() for kind in _RECORDS]}
