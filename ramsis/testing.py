@@ -203,7 +203,7 @@ def check_reader(
     count : int
         Number of copies with random changes.
     seed : int
-        Of the random changes.
+        Seed of the random changes.
 
     Raises
     ------

@@ -166,7 +166,7 @@ def plan(gains: FloatArray, cost: float, startup: tuple[int, float]) -> IntArray
     gains : ndarray, shape (T, N)
         What the k-th worker adds in an interval, not rising in k.
     cost : float
-        Of a worker for an interval.
+        Cost of a worker per interval.
     startup : tuple of int and float
         Intervals until a worker is active, and the share of the last of them in which it serves.
     """

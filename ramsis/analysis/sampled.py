@@ -174,7 +174,7 @@ def evidence_of_effects(
     weights : ndarray, shape (Q,)
         What each quantile counts in the mean.
     tails : Tails, optional
-        Of the profile.
+        Pooled tails of the profile.
     """
     if not effects:
         return None

@@ -76,7 +76,7 @@ def load_columns_of(
     head : sequence of (int, str)
         The first lines, at most :data:`HEAD_LINES`, with their numbers.
     unit : str, optional
-        Of times that are numbers.
+        Unit of numeric times.
     wanted : sequence of str
         Names of the columns of loads.
     """

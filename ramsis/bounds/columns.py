@@ -135,7 +135,7 @@ class GatheringWindows:
         Parameters
         ----------
         share : ndarray, shape (n,)
-            Of each column.
+            Share of each column.
         most : int
             Windows returned at most; at most one for each width.
 

@@ -208,7 +208,7 @@ class CheapestWorkers:
         Parameters
         ----------
         cost : float
-            Of the workers at most.
+            Upper limit on the cost of the workers.
         failed : sequence of tuple of int
             Workers of each *kind*; sets of workers with no more of any are left out.
         """
@@ -342,7 +342,7 @@ def _fewest(program: _Program, share: FloatArray, stretches: Sequence[Stretch]) 
     Parameters
     ----------
     share : ndarray, shape (n,)
-        Of the requests in each window.
+        Share of the requests in each window.
     stretches : sequence of (windows, ms)
         Windows that share the workers' time, and how much of it; the whole first.
     """

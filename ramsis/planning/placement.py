@@ -27,7 +27,7 @@ def placement_problem(
     window_s : float, optional
         Length of a window, > 0; by default the whole scenario, so that demand is the mean.
     seed : int
-        By which requests are drawn.
+        Seed of the simulated arrivals.
     """
     requests, arrays = draw_requests(scenario, seed), scenario.arrays
     peak_qps = _peak_qps(scenario, requests, window_s)

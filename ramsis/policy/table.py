@@ -31,7 +31,7 @@ def encoded(
     Returns
     -------
     actions : ndarray, shape (A, 2)
-        By batch and model.
+        Batch and model of each action.
     codes : ndarray, shape (1, N, J)
     longer : int
     """

@@ -140,7 +140,7 @@ def with_tail(
     Parameters
     ----------
     levels, values : ndarray, shape (k,)
-        Of a quantile function that is linear between them.
+        Levels and values of a piecewise linear quantile function.
 
     Returns
     -------

@@ -83,7 +83,7 @@ class Level(NamedTuple, Generic[P]):
     Attributes
     ----------
     load_qps
-        Of all requests.
+        Load of all requests together.
     arrivals
         Label of the arrival process.
     stations

@@ -38,7 +38,7 @@ class Ticket(Generic[R]):
     late_until_ms
         Until when an answer after the deadline is still of use; ``-inf`` where it is not.
     uniform
-        By which it is routed among stations.
+        Uniform random number that routes the request to a station.
     """
 
     __slots__ = ("arrival_ms", "deadline_ms", "late_until_ms", "number", "request", "slo_ms",

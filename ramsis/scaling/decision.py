@@ -90,9 +90,9 @@ def solve_workers(
     gains : ndarray, shape (S, N)
         What the k-th worker adds in the interval after load state s, not rising in k.
     transition : ndarray, shape (S, S)
-        Of the load state.
+        Transition probabilities of the load state.
     cost : float
-        Of a worker that is active or starting, for an interval, > 0.
+        Cost per interval of an active or starting worker, > 0.
     stages : int
         Intervals d until a worker is active, >= 0.
     partial : float

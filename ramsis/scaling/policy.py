@@ -120,13 +120,13 @@ def expected_run(
     Parameters
     ----------
     loads_qps : ndarray, shape (n,)
-        Of successive intervals.
+        Loads of successive intervals.
     control : ScalingControl
         Not asked before.
     start : int
         Workers that are active at the beginning.
     forecast : Forecast, optional
-        Of these loads.
+        Forecast of these loads.
     """
     stages, partial = stages_of(fleet.startup_s, fleet.interval_s)
     active, ages = start, list[int]()
@@ -313,11 +313,11 @@ def choose_policy(
     arrival_ms : array_like
         Sorted times of the part that is fitted.
     duration_s : float
-        Of that part.
+        Duration of that part.
     seed : int
-        Of the runs that are played.
+        Seed of the simulated runs.
     forecast : Forecast, optional
-        Of that part.
+        Forecast of the load in that part.
     on_play : callable, optional
         Called after each run.
     """

@@ -61,7 +61,7 @@ class PromisedFigure:
         Parameters
         ----------
         expected : ndarray, shape (P, 2)
-            Of loads and their mirror images.
+            Expected figures of loads and of their mirror images.
         off : ndarray, shape (n,)
         """
         from scipy.stats import norm, t

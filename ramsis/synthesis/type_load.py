@@ -66,7 +66,7 @@ class TypeLoads:
     settings : SynthesisSettings
         All but workers and SLOs.
     load_qps : float
-        Of all requests.
+        Load of all requests together.
     """
 
     def __init__(

@@ -33,7 +33,7 @@ def verify_levels(folder: str | os.PathLike[str], tolerance: float) -> tuple[Che
     Parameters
     ----------
     folder : path
-        Of the manifest.
+        Folder of the manifest.
     tolerance : float
         Largest difference between a stated and a derived figure, > 0.
 

@@ -38,9 +38,9 @@ def solved_again_checks(
     Parameters
     ----------
     again : Expectations
-        Of the policy that is made again.
+        Expected figures of the policy solved for again.
     tolerance : float
-        Of rates, > 0.
+        Largest difference allowed between rates, > 0.
     """
     rates = [
         accuracy_check("expected accuracy", stated.accuracy, again.accuracy,

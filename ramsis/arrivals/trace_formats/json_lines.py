@@ -32,7 +32,7 @@ def read_json_lines(
         Of each line's object; numbers, or texts in ISO 8601. Below other keys, all in objects or
         lists, it is ``turns.calls.timestamp``.
     unit : str, optional
-        Of numbers.
+        Unit of numeric times.
     in_any_order : bool
         Sort instants that go back, instead of refusing them.
 

@@ -32,7 +32,7 @@ def improve(
     Parameters
     ----------
     values : ChainValues
-        Of the policy so far.
+        Values of the present policy.
     to, action : (I, N, J)
         The policy, changed in place.
     """
@@ -47,7 +47,7 @@ def table_of(model: CentralArrays, values: ChainValues, width_ms: FloatArray) ->
     Parameters
     ----------
     values : ChainValues
-        Of the optimal policy.
+        Values of the optimal policy.
     width_ms : (J,)
         Widths of the slack bins.
 

@@ -27,9 +27,9 @@ def compared_options(type_: click.ParamType[Any], help_: str) -> Callable[[_Comm
     Parameters
     ----------
     type_ : click.ParamType
-        Of a name.
+        Type of a scheduler's name.
     help_ : str
-        Of ``--scheduler``.
+        Help text of ``--scheduler``.
     """
 
     def add(command: _Command) -> _Command:

@@ -45,7 +45,7 @@ class KeptRuns:
     out : path, optional
         The profile file that is to be written; without one nothing is kept.
     hardware, measurement : mapping
-        Of the profile set that is to be made.
+        Hardware and measurement settings of the new profile set.
     models : mapping of str to str
         What the models are called in the profile, and how the back end names them.
 

@@ -192,7 +192,7 @@ def sample_interleaved(
     Parameters
     ----------
     models : mapping of str to Runnable
-        By name.
+        Models by name.
     batches, rule, quantiles
         As of :func:`sample_batches`.
     finished : callable

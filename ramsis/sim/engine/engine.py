@@ -139,7 +139,7 @@ class Engine:
         Parameters
         ----------
         seed : int
-            Of arrivals and draws.
+            Seed of the arrivals and of the random service times.
         requests : Requests, optional
             Those that come by themselves; by default drawn with the seed.
         slowdown : Slowdown, optional

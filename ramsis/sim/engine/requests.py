@@ -45,11 +45,11 @@ class RequestState:
     Parameters
     ----------
     requests : Requests
-        Those that come by themselves.
+        Requests whose arrivals do not depend on the run.
     seed : int
-        Of the requests that the run makes.
+        Seed of the requests that the run itself creates.
     draws : Generator
-        Of the numbers that service times are drawn by.
+        Random numbers of the service times.
 
     Attributes
     ----------

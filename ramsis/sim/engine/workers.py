@@ -42,7 +42,7 @@ class Workers:
     Parameters
     ----------
     types : sequence of ScenarioWorkerType
-        By number.
+        Worker types, indexed by number.
     memory_mb : sequence of float
         That each model takes.
     """

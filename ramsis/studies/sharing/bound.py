@@ -112,7 +112,7 @@ def goodput_bound_rps(
     Returns
     -------
     float
-        At most the rates of all models together.
+        Upper bound on the total rate of all models.
     """
     if not models:
         raise InputFileError("no models", value=0, allowed="one or more")

@@ -291,7 +291,7 @@ def fewest_workers(
         ``p95`` or another statistic, or ``distribution``; by default those of
         :func:`ramsis.cluster.default_service`.
     seeds : sequence of int
-        Of the simulations.
+        Seeds of the simulations.
     on_trial : callable, optional
         Called with each trial as it is finished.
     on_level : callable, optional

@@ -42,7 +42,7 @@ class Trial:
     Attributes
     ----------
     workers : int
-        Of all types.
+        Number of workers of all types together.
     promise : mapping of str to number, or None
         Of the policies for a constant load, by the names of a policy set's level; None where they
         were made for other arrivals or service times.
@@ -54,7 +54,7 @@ class Trial:
     counts : tuple of int
         Workers of each type that there is, where there are several.
     windows : Windows or None
-        Of a trace whose targets are to be met in each.
+        Windows of a trace, in each of which the targets must be met.
     """
 
     workers: int

@@ -209,9 +209,9 @@ def _unpromised(
     Parameters
     ----------
     problem : CentralProblem
-        At the service times as profiled.
+        Decision problem with the profiled service times.
     solution : CentralSolution
-        At the service times that the policy is planned for.
+        Solution for the service times that the policy is planned for.
     """
     plan, times, overhead_ms = solution.problem, problem.times, settings.overhead_ms
     return Policy(

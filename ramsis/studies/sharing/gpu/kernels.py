@@ -41,7 +41,7 @@ class GpuLimits:
     sms
         Multiprocessors.
     threads, blocks, registers, shared_memory_bytes
-        Of each multiprocessor.
+        Limits of each multiprocessor.
     """
 
     sms: int
