@@ -151,6 +151,26 @@ def sharing(*first: str) -> Callable[[Sequence[Row]], str]:
     return text
 
 
+def sharing_random(rows: Sequence[Row]) -> str:
+    """The queue-aware planner beside the best other policy, over random mixes."""
+    mixes: dict[str, dict[str, Row]] = {}
+    for row in rows:
+        mix = canonical_json({key: row[key] for key in ("models", "rps", "slo_ms", "gpus")})
+        mixes.setdefault(mix, {})[row["policy"]] = row
+    lines = []
+    for latencies, prefix in (("the profile's", ""), ("10 % longer", "slower_")):
+        goodput = f"{prefix}simulated_goodput_rps"
+        ratios, shares = [], []
+        for by_policy in mixes.values():
+            planner = by_policy["queue-aware"]
+            best = max(row[goodput] for name, row in by_policy.items() if name != "queue-aware")
+            ratios.append(planner[goodput] / best)
+            shares.append(planner[goodput] / planner[f"{prefix}bound_rps"])
+        lines.append([latencies, f"{min(ratios):.3f}", f"{sum(shares) / len(shares):.3f}"])
+    return markdown(["latencies", "least goodput / best other policy's",
+                     "mean share of the bound"], lines)
+
+
 def without_mps(rows: Sequence[Row]) -> str:
     """WAO-Usher with and without shares of the multiprocessors, in both set-ups."""
     columns = list(dict.fromkeys((row["run"], row["policy"]) for row in rows))
@@ -252,6 +272,9 @@ TABLES = {
         "vision-slos": f"{_SHARING} {VISION} --rps 200,400,600,800,1000 --slo-ms 150,250,350 "
                        "--gpus 4 --plot docs/evaluation/sharing-vision.png",
     }, sharing("slo_ms", "load")),
+    "sharing-random": Table("sharing.md", {
+        "sharing-random": "sharing.py --random 12 --duration-s 60 --seeds 2",
+    }, sharing_random, (*_GOODPUT, "slower_simulated_goodput_rps", "slower_bound_rps")),
     "wao": Table("sharing.md", {
         f"wao-{interference}": f"{_OBSERVED} --policy wao-usher,wao-usher:mps=no "
                                f"--interference {interference}"

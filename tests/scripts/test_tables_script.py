@@ -49,6 +49,16 @@ def test_the_goodput_of_each_policy_stands_beside_the_bound() -> None:
                          "| 150 | 400 | 120.0 | 180.0 | 300.0 | 400.0 |"]
 
 
+def test_random_mixes_are_compared_at_both_latencies() -> None:
+    rows = [{"policy": policy, "models": ["a"], "rps": rps, "slo_ms": 100.0, "gpus": 2,
+             "simulated_goodput_rps": share * rps, "bound_rps": rps,
+             "slower_simulated_goodput_rps": share * rps / 2, "slower_bound_rps": rps / 2}
+            for rps, shares in ((100.0, (0.5, 0.4, 0.9)), (200.0, (0.8, 0.7, 0.8)))
+            for policy, share in zip(("usher", "igniter", "queue-aware"), shares, strict=True)]
+    assert tables.sharing_random(rows).splitlines()[2:] == [
+        "| the profile's | 1.000 | 0.850 |", "| 10 % longer | 1.000 | 0.850 |"]
+
+
 def _kept(name: str) -> dict[tuple[int, str], float]:
     """Goodput by GPUs and policy in the kept rows of a table."""
     rows = json.loads(tables.kept_file(name).read_text("utf-8"))["rows"]
