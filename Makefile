@@ -164,6 +164,7 @@ docs: $(DOCS)
 
 tables: $(TEST)
 	$(BIN)/python scripts/tables.py
+	$(BIN)/python scripts/clockwork_rl.py --kept --rows docs/results/clockwork-rl.csv --docs docs
 	$(BIN)/python scripts/paper.py
 	$(BIN)/python scripts/texts.py
 
