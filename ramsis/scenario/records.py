@@ -217,6 +217,10 @@ class Stream(Record):
     ] = 0
     network_ms: Annotated[NonNegative, "Time to an inference that runs on another machine."] = 0.0
     network_back_ms: Annotated[NonNegative, "Time back from there."] = 0.0
+    best_effort: Annotated[
+        bool,
+        "Whether its requests give way to those of other streams; by the schedulers sigmaos….",
+    ] = False
     after: Annotated[
         str | None,
         "Another stream: the time of this one begins when all its requests have been answered or "

@@ -38,7 +38,8 @@ FULL = document(
     streams=[
         stream("a", "m", shares=[1, 3], tenant="x", earliest_ms=5, pre_ms=1, post_ms=2,
                network_ms=3, network_back_ms=4),
-        stream("b", "m-2", workload={"minutes": [3, 4], "within": "poisson", "start_ms": 5}),
+        stream("b", "m-2", best_effort=True,
+               workload={"minutes": [3, 4], "within": "poisson", "start_ms": 5}),
         stream("c", "llm", workload={"users": 3, "think_ms": 2, "requests": 9}, after="a"),
         stream("d", "m", workload={"times_ms": [0, 4, 4], "duration_s": 0.5}),
         stream("e", "m", workload={"load_qps": 3, "arrivals": "renewal:2"})],

@@ -45,6 +45,49 @@ def test_tenants_take_turns(name: str) -> None:
     assert order.tolist() == [0, 1, 0, 1, 0, 0]
 
 
+@pytest.mark.parametrize("name", FAMILY)
+def test_best_effort_is_sent_only_while_no_other_request_waits(name: str) -> None:
+    """One core, and requests of 10 ms: the first of best effort runs, the others give way."""
+    made = one_model(at(0, 0, 0, name="late", best_effort=True), at(1, 12, 31, name="first"),
+                     machines=1)
+    run = served(made, name)
+    order = run.stream[np.argsort(run.answered_ms)]
+    assert order.tolist() == [0, 1, 1, 0, 1, 0]
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_critical_requests_overtake_best_effort_at_a_proxy(name: str) -> None:
+    made = one_model(at(0, 0, 0, name="late", best_effort=True), at(1, name="first"),
+                     machines=1, cores=4)
+    run = served(made, name)
+    assert run.stream[np.argsort(run.answered_ms)].tolist() == [0, 1, 0, 0]
+
+
+def test_best_effort_leaves_the_cores_that_a_critical_request_waits_for() -> None:
+    """The critical one needs both cores; a request of best effort that would fit stays behind."""
+    made = one_model(at(0, name="running", best_effort=True), at(1, name="large", cores=2),
+                     at(2, name="late", best_effort=True), machines=1, cores=2)
+    run = served(made, "sigmaos")
+    assert run.stream[np.argsort(run.answered_ms)].tolist() == [0, 1, 2]
+
+
+def test_tenants_of_each_class_take_turns() -> None:
+    streams = [at(0, 0, name=f"{tenant}-{kind}", tenant=tenant, best_effort=kind == "late")
+               for tenant in "ab" for kind in ("first", "late")]
+    run = served(one_model(*streams, machines=1), "sigmaos")
+    names = [made_of.name for made_of in one_model(*streams).streams]
+    order = [names[stream] for stream in run.stream[np.argsort(run.answered_ms)]]
+    assert order == ["a-first", "b-first", "a-first", "b-first",
+                     "a-late", "b-late", "a-late", "b-late"]
+
+
+def test_requests_that_are_all_of_best_effort_are_served_as_any_others() -> None:
+    plain, late = (served(one_model(*(
+        at(0, 0, 3, name=tenant, tenant=tenant, best_effort=best_effort) for tenant in "ab")),
+        "sigmaos") for best_effort in (False, True))
+    assert (plain.answered_ms == late.answered_ms).all()
+
+
 def test_a_request_that_does_not_fit_lets_a_smaller_one_pass() -> None:
     made = one_model(at(0, name="first"), at(1, name="large", cores=2), at(2, name="small"),
                      machines=1, cores=2)

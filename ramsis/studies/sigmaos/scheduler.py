@@ -8,6 +8,10 @@ loads the model when the first of them comes and it does not hold it. Where a mo
 registered when the request is sent there. Requests of streams without processing need no cores;
 their machine is that of their proxy.
 
+Streams of *best effort* give way to the others, which are latency-critical: their requests are
+sent only while none of the others waits for a machine, and at a proxy the others are run first.
+What has been sent to a machine keeps its cores, and what runs ends.
+
 The schedulers of the family differ in where they place a request: ``sigmaos`` (any machine),
 :mod:`~ramsis.studies.sigmaos.colocation`,
 :mod:`~ramsis.studies.sigmaos.registry` and
@@ -61,14 +65,21 @@ class SigmaOS(Scheduler[Engine]):
         self.rng = Random(engine.seed)
         self.streams = engine.world.streams
         self.processed = engine.requests.processed
-        tenants = list(dict.fromkeys(stream.tenant for stream in self.streams))
-        self.tenant = [tenants.index(stream.tenant) for stream in self.streams]
-        self.least_cores = [min(stream.cores for stream in self.streams if stream.tenant == tenant)
-                            for tenant in tenants]
-        self.queues: list[Queues] = [{} for _ in tenants]
+        # A tenant's latency-critical requests and its best-effort ones are apart.
+        groups = list(dict.fromkeys(
+            sorted(((stream.best_effort, stream.tenant) for stream in self.streams),
+                   key=lambda group: group[0])))
+        self.group = [groups.index((stream.best_effort, stream.tenant))
+                      for stream in self.streams]
+        self.critical = sum(not best_effort for best_effort, _ in groups)  # these groups are first
+        self.least_cores = [
+            min(stream.cores for stream, of_group in zip(self.streams, self.group, strict=True)
+                if of_group == group) for group in range(len(groups))]
+        self.queues: list[Queues] = [{} for _ in groups]
         # Heaps of the first request of each queue; some entries are not first any more.
-        self.heads: list[list[tuple[int, tuple[int, int]]]] = [[] for _ in tenants]
-        self.turn = 0
+        self.heads: list[list[tuple[int, tuple[int, int]]]] = [[] for _ in groups]
+        # The group whose turn it is, of the critical ones and of the others.
+        self.turn = [0, self.critical]
         self.copies: list[dict[int, Copy]] = [{} for _ in range(len(engine.workers))]
         self.used = 0
         # Memory that copies with requests leave of each worker, and the number of those copies.
@@ -207,37 +218,53 @@ class SigmaOS(Scheduler[Engine]):
             self.on_ready(request)
 
     def send_all(self) -> None:
-        """Take tenants in turn until no request can be placed."""
-        count, idle = len(self.queues), 0
-        workers = self.engine.workers
-        while idle < count and any(self.queues):
+        """Take tenants in turn until no request can be placed; best effort if no other waits."""
+        self.send_of_class(0)
+        if not self.critical_waits():
+            self.send_of_class(1)
+
+    def critical_waits(self) -> bool:
+        """Return whether a latency-critical request waits for a machine."""
+        return any(self.queues[:self.critical])
+
+    def send_of_class(self, kind: int) -> None:
+        """Take the tenants of the critical requests (0), or of the others (1), in turn."""
+        groups = range(self.critical, len(self.queues)) if kind else range(self.critical)
+        idle, workers = 0, self.engine.workers
+        while idle < len(groups) and any(self.queues[groups.start:groups.stop]):
             free = zip(workers.free_cores, workers.status, strict=True)
             most = max((cores for cores, status in free if status == ACTIVE), default=-1)
-            tenant = self.turn
-            self.turn = (tenant + 1) % count
-            idle = 0 if self.send_one(tenant, most) else idle + 1
+            group = self.turn[kind]
+            self.pass_turn(group)
+            idle = 0 if self.send_one(group, most) else idle + 1
 
-    def send_one(self, tenant: int, most_cores: int) -> bool:
-        """Send the first request of a tenant that can be placed."""
-        if self.least_cores[tenant] > most_cores:
+    def pass_turn(self, group: int) -> None:
+        """Give the turn to the group after one, among those of its class."""
+        kind = int(group >= self.critical)
+        first, end = (self.critical, len(self.queues)) if kind else (0, self.critical)
+        self.turn[kind] = group + 1 if group + 1 < end else first
+
+    def send_one(self, group: int, most_cores: int) -> bool:
+        """Send the first request of a tenant of a class that can be placed."""
+        if self.least_cores[group] > most_cores:
             return False
-        queues, heads, stay = self.queues[tenant], self.heads[tenant], []
+        queues, heads, stay = self.queues[group], self.heads[group], []
         sent = False
         while heads and not sent:
             head, key = heads[0]
             if key not in queues or queues[key][0] != head:
                 heappop(heads)
                 continue
-            sent = self.streams[key[0]].cores <= most_cores and self.send_of(tenant, key)
+            sent = self.streams[key[0]].cores <= most_cores and self.send_of(group, key)
             if not sent:
                 stay.append(heappop(heads))
         for entry in stay:
             heappush(heads, entry)
         return sent
 
-    def send_of(self, tenant: int, key: tuple[int, int]) -> bool:
+    def send_of(self, group: int, key: tuple[int, int]) -> bool:
         """Send a request of a queue, if one can be placed."""
-        queue = self.queues[tenant][key]
+        queue = self.queues[group][key]
         choice = self.choose(queue)
         if choice is None:
             return False
@@ -245,9 +272,9 @@ class SigmaOS(Scheduler[Engine]):
         request = queue[which]
         del queue[which]
         if not queue:
-            del self.queues[tenant][key]
+            del self.queues[group][key]
         elif not which:
-            heappush(self.heads[tenant], (queue[0], key))
+            heappush(self.heads[group], (queue[0], key))
         self.send(request, place)
         return True
 
@@ -290,30 +317,40 @@ class SigmaOS(Scheduler[Engine]):
         """Queue the request of its tenant, and send it if it can go."""
         state = self.engine.requests
         stream = state.stream[request]
-        tenant, key = self.tenant[stream], (stream, state.model[request])
-        queues = self.queues[tenant]
+        group, key = self.group[stream], (stream, state.model[request])
+        queues = self.queues[group]
+        gives_way = group >= self.critical and self.critical_waits()
         # For others, nothing has become free.
         if key in queues:
             queues[key].append(request)
-            sent = self.send_of(tenant, key)
+            sent = not gives_way and self.send_of(group, key)
         else:
-            choice = self.choose((request,))
+            choice = None if gives_way else self.choose((request,))
             sent = choice is not None
             if choice is not None:
                 self.send(request, choice[1])
             else:
                 queues[key] = deque((request,))
-                heappush(self.heads[tenant], (request, key))
+                heappush(self.heads[group], (request, key))
         if sent:
-            self.turn = (tenant + 1) % len(self.queues)
+            self.pass_turn(group)
 
     def on_ready(self, request: int) -> None:
         """Queue the request at its proxy, which it has reached."""
         copy = self.sent[request]
-        copy.waiting.append(request)
+        self.wait(copy, request)
         loaded = copy.model in self.engine.workers.loaded[copy.worker]
         (self.at_proxy if loaded else self.to_load)[copy.worker].setdefault(copy.model, copy)
         self.serve(copy.worker)
+
+    def wait(self, copy: Copy, request: int) -> None:
+        """Queue a request at its copy; a critical one before those of best effort."""
+        stream, queue = self.engine.requests.stream, copy.waiting
+        place = len(queue)
+        if not self.streams[stream[request]].best_effort:
+            while place and self.streams[stream[queue[place - 1]]].best_effort:
+                place -= 1
+        queue.insert(place, request)
 
     def on_loaded(self, worker: int, model: int) -> None:
         """Run what waited for the model."""
