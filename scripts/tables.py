@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import subprocess
 import sys
 import time
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 from acceptance.pages import write_part
 from sharing import sent_rps
 
@@ -108,23 +110,89 @@ def totals(rows: Sequence[Row]) -> str:
     return markdown(["", "colocation", "with queueing", "registry", "dynamic"], lines)
 
 
-def warsaw(rows: Sequence[Row]) -> str:
-    """Violations and time of all loads, printed and by overhead."""
-    def cell(rate: float | None, loading_s: float | None = None) -> str:
-        if rate is None:
-            return ""
-        percent = f"{100 * rate:.{2 if rate < 0.1 else 1}f} %"
-        return percent if loading_s is None else f"{percent}, {loading_s:.0f} s"
+def listed(heads: Mapping[str, str]) -> Callable[[Sequence[Row]], str]:
+    """A column for each of some values of the rows, by their keys."""
+    def cell(value: object) -> str:
+        if isinstance(value, float):
+            return f"{value:.2f}".rstrip("0").rstrip(".")
+        return "" if value is None else str(value)
 
-    overheads = sorted({row["overhead_ms"] for row in rows})
-    of = {(row["scheduler"], row["overhead_ms"]): row for row in rows}
-    names = list(dict.fromkeys(row["scheduler"] for row in rows))
-    lines = [[name, cell(of[name, 0]["printed_violation_rate"], of[name, 0]["printed_loading_s"]),
-              *(cell(of[name, ms]["violation_rate"], of[name, ms]["loading_s"])
-                for ms in overheads)] for name in names]
-    lines.append(["at least (bound)", "", *(cell(1 - of[names[0], ms]["bound"])
-                                            for ms in overheads)])
-    return markdown(["", "printed", *(f"{ms:g} ms" for ms in overheads)], lines)
+    return lambda rows: markdown(
+        list(heads.values()), [[cell(row.get(key)) for key in heads] for row in rows])
+
+
+def sigmaos(part: str, heads: Mapping[str, str]) -> Table:
+    """Return the table of a part of the σOS experiments."""
+    return Table("evaluation/sigmaos.md", {f"sigmaos-{part}": f"sigmaos.py --part {part}"},
+                 listed(heads), tuple(heads))
+
+
+def percent(rate: float | None, digits: int | None = None) -> str:
+    """Return a share as a percentage, by default with three digits."""
+    if rate is None:
+        return ""
+    return f"{100 * rate:.{(2 if rate < 0.1 else 1) if digits is None else digits}f} %"
+
+
+def rate_and_loading(row: Row) -> str:
+    """Return violations and the time of all loads."""
+    return f"{percent(row['violation_rate'])}, {row['loading_s']:.0f} s"
+
+
+def printed_by_warsaw(row: Row) -> str:
+    """Return what the thesis prints of a scheduler, if anything."""
+    if row["printed_violation_rate"] is None:
+        return ""
+    return f"{percent(row['printed_violation_rate'], 2)}, {row['printed_loading_s']:.0f} s"
+
+
+def warsaw(column: str, head: str) -> Callable[[Sequence[Row]], str]:
+    """Violations and time of all loads, printed and by the values of a column."""
+    def text(rows: Sequence[Row]) -> str:
+        values = list(dict.fromkeys(row[column] for row in rows))
+        by_cell = {(row["scheduler"], row[column]): row for row in rows}
+        names = list(dict.fromkeys(row["scheduler"] for row in rows))
+        lines = [[name, printed_by_warsaw(by_cell[name, values[0]]),
+                  *(rate_and_loading(by_cell[name, value]) for value in values)]
+                 for name in names]
+        if rows[0].get("bound") is not None:
+            lines.append(["at least (bound)", "", *(percent(1 - by_cell[names[0], value]["bound"])
+                                                    for value in values)])
+        return markdown(["", "printed", *(head.format(value) for value in values)], lines)
+    return text
+
+
+def decision_times(rows: Sequence[Row]) -> str:
+    """Violations by the time of a decision, and the time that gives the printed ones."""
+    times_ms = sorted({row["decision_ms"] for row in rows})
+    lines = []
+    for name in dict.fromkeys(row["scheduler"] for row in rows):
+        by_time = {row["decision_ms"]: row for row in rows if row["scheduler"] == name}
+        rates = [by_time[ms]["violation_rate"] for ms in times_ms]
+        printed = by_time[times_ms[0]]["printed_violation_rate"]
+        lines.append([name, percent(printed, 2), *map(percent, rates),
+                      f"{np.interp(printed, rates, times_ms):.1f} ms"])
+    return markdown(["", "printed", *(f"{ms:g} ms" for ms in times_ms), "printed rate at"], lines)
+
+
+def at_printed_rates(rows: Sequence[Row]) -> str:
+    """Violations, loads and latencies with the decision time of each scheduler."""
+    return markdown(
+        ["", "decision", "violations", "printed", "all loads", "printed", "median", "90 %",
+         "longest"],
+        [[row["scheduler"], f"{row['decision_ms']:g} ms", percent(row["violation_rate"]),
+          percent(row["printed_violation_rate"], 2), f"{row['loading_s']:.0f} s",
+          f"{row['printed_loading_s']:.0f} s", f"{row['p50_s']:.2f} s", f"{row['p90_s']:.1f} s",
+          f"{row['longest_s']:.0f} s"] for row in rows])
+
+
+def switching(rows: Sequence[Row]) -> str:
+    """Loads after which nothing ran, with and without polls."""
+    return markdown(
+        ["", "requests and loads seen", "loads", "evicted unused", "violations"],
+        [[row["scheduler"], f"every {row['poll_ms']:g} ms" if row["poll_ms"] else "at once",
+          f"{row['loads']:g}", f"{row['unused_loads']:g}", percent(row["violation_rate"])]
+         for row in rows])
 
 
 SHARING_POLICIES = ("usher", "wao-usher", "igniter", "ao-milp", "wsm-milp", "queue-aware")
@@ -238,6 +306,13 @@ def igniter(rows: Sequence[Row]) -> str:
 
 
 _GRID = "clockwork.py --duration-s 10 --seeds 3 --scheduler clockwork --scheduler planned"
+_SLOW = "warsaw.py --no-bound --poll-ms 100"
+_DECISION_MS = {
+    "modified-baseline, no idle holder": 27.5, "clockwork-adjusted": 23, "round-robin": 22.2,
+    "round-robin-a": 20.9, "round-robin-b": 21.5, "round-robin-c": 20.5, "round-robin-d": 16.7}
+"""Time of a decision with which each scheduler has about the violations that are printed."""
+_IN_PRINT = " ".join(f"--scheduler {name!r}" for name in _DECISION_MS)
+_WARSAW = ("violation_rate", "loading_s", "printed_violation_rate", "printed_loading_s")
 _SHARING = "sharing.py --models"
 _OBSERVED = (f"{_SHARING} {VISION} --rps 500 --slo-ms 200 --gpus 1,2,3,4,5,6 "
              "--client-overhead-ms 0.3077")
@@ -259,9 +334,62 @@ TABLES = {
         f"azure-{ms}": f"{_GRID} --scheduler rl --scheduler random --azure {ms}" for ms in (4, 5)
     }, schedulers(lambda row: f"a batch of 1 up to {row['run'][-1]} ms", "clockwork", "planned",
                   "rl", "random", "bound")),
-    "sigmaos": Table("evaluation/sigmaos.md", {"sigmaos": "sigmaos.py"}, totals),
+    "sigmaos": Table("evaluation/sigmaos.md", {"sigmaos-tables": "sigmaos.py --part tables"},
+                     totals, ("table", "scheduler", "simulated_s", "printed_s")),
+    "sigmaos-sequences": sigmaos("sequences", {
+        "table": "requests", "scheduler": "", "runs": "runs", "printed_s": "printed (s)",
+        "simulated_s": "simulated (s)", "cold_starts": "cold starts"}),
+    "sigmaos-cold-starts": sigmaos("cold-starts", {
+        "model": "", "printed": "printed", "simulated": "mean", "share_of_runs": "share of runs"}),
+    "sigmaos-break-even": sigmaos("break-even", {
+        "model": "", "cold_start_s": "a cold start (s)", "time": "", "printed": "printed",
+        "simulated": "simulated"}),
+    "sigmaos-3.1": sigmaos("figure-3.1", {
+        "replica": "replica", "requests": "requests", "answered_before": "answers before",
+        "first_s": "its first (s)", "later_s": "later ones (s)"}),
+    "sigmaos-3.2": sigmaos("figure-3.2", {
+        "model": "", "size_mb": "size (MB)", "printed_s": "printed (s)", "line_s": "line (s)"}),
+    "sigmaos-6.1": sigmaos("figure-6.1", {
+        "inference": "time of an inference", "model": "", "inference_s": "inference (s)",
+        "cold_start_s": "a cold start (s)", "cold_starts": "cold starts",
+        "default_s": "default (s)", "colocation_s": "colocation (s)", "lower": "lower by"}),
+    "sigmaos-6.2": sigmaos("figure-6.2", {
+        "scheduler": "", **{f"request_{i}_s": str(i) for i in range(1, 11)}}),
+    "sigmaos-stages": sigmaos("stages", {
+        "figure": "figure", "scheduler": "", "scheduler_s": "scheduler", "call_s": "call",
+        "runtime_s": "runtime", "back_s": "call back"}),
+    "sigmaos-classes": sigmaos("classes", {
+        "others": "others", "cores_used": "cores in use", "critical_wait_s": "critical wait (s)",
+        "critical_wait_p99_s": "99 % (s)", "other_wait_s": "others wait (s)",
+        "other_wait_p99_s": "99 % (s) of others"}),
+    "sigmaos-formulas": sigmaos("formulas", {
+        "post_s": "processing (s)", "network_s": "network (s)", "waiting": "requests before",
+        "scheduler": "", "formula_s": "formula (s)", "simulated_s": "simulated (s)"}),
     "warsaw": Table("evaluation/warsaw.md", {
-        f"warsaw-{ms}": f"warsaw.py --overhead-ms {ms}" for ms in (0, 150, 300)}, warsaw),
+        f"warsaw-{ms}": f"warsaw.py --overhead-ms {ms}" for ms in (0, 150, 300)},
+        warsaw("overhead_ms", "{:g} ms"), ("scheduler", "overhead_ms", "bound", *_WARSAW)),
+    "warsaw-decisions": Table("evaluation/warsaw.md", {
+        f"warsaw-decision-{ms}": f"{_SLOW} --decision-ms {ms} {_IN_PRINT}"
+        for ms in (16, 17, 18, 20, 24, 28)},
+        decision_times, ("scheduler", "decision_ms", *_WARSAW)),
+    "warsaw-printed": Table("evaluation/warsaw.md", {
+        f"warsaw-printed-{name}": f"{_SLOW} --decision-ms {ms} --scheduler {name!r}"
+        for name, ms in _DECISION_MS.items()},
+        at_printed_rates, ("scheduler", "decision_ms", "p50_s", "p90_s", "longest_s", *_WARSAW)),
+    "warsaw-both": Table("evaluation/warsaw.md", {
+        f"warsaw-both-{ms}": f"{_SLOW} --decision-ms {ms} --overhead-ms 300 {_IN_PRINT}"
+        for ms in (16, 18)},
+        warsaw("decision_ms", "300 ms, {:g} ms"), ("scheduler", "decision_ms", *_WARSAW)),
+    "warsaw-requests": Table("evaluation/warsaw.md", {
+        f"warsaw-requests-{requests}":
+            f"warsaw.py --no-bound --overhead-ms 150 --requests {requests} {_IN_PRINT}"
+        for requests in ("thesis", "equal", "equal-work", "mirrored")},
+        warsaw("requests", "{}"), ("scheduler", "requests", *_WARSAW)),
+    "warsaw-switching": Table("evaluation/warsaw.md", {
+        f"warsaw-switching-{ms}": f"warsaw.py --no-bound --machines 4 --poll-ms {ms} "
+                                  "--scheduler baseline --scheduler modified-baseline"
+        for ms in (0, 100)},
+        switching, ("scheduler", "poll_ms", "loads", "unused_loads", "violation_rate")),
     "vision-gpus": Table("sharing.md", {
         "vision-gpus": f"{_SHARING} {VISION} --rps 500 --slo-ms 200 --gpus 1,2,3,4,5,6,7,8",
     }, sharing("gpus"), _GOODPUT),
@@ -295,7 +423,7 @@ def rows_of(name: str, command: str, folder: Path) -> list[Row]:
     """The rows of a script's run, which is made where the folder lacks them."""
     file = folder / f"{name}.json"
     if not file.exists():
-        words = [word.format(rows=folder / name) for word in command.split()]
+        words = [word.format(rows=folder / name) for word in shlex.split(command)]
         begin = time.monotonic()
         subprocess.run([sys.executable, str(ROOT / "scripts" / words[0]), *words[1:],
                         "--json", str(file.resolve())], check=True, cwd=ROOT)

@@ -1,6 +1,7 @@
 """Thirty minutes on a Kubernetes cluster: the schedulers of the Warsaw thesis, and a planned one.
 
-python scripts/warsaw.py [--overhead-ms X] [--seed S] [--no-bound] [--json FILE] [--scenario FILE]
+python scripts/warsaw.py [--overhead-ms X] [--decision-ms X] [--poll-ms X] [--requests equal]
+    [--machines N] [--seed S] [--no-bound] [--json FILE] [--scenario FILE]
 
 The workload is that of P. Blinowski, S. Mrozicki, S. Potrzebowski, K. Wąsowski: *Measuring and
 improving resource utilization in a Kubernetes cluster serving AI inference tasks*, BSc thesis,
@@ -12,8 +13,11 @@ the minutes next to them by is given to VGG-19, whose requests would otherwise n
 
 All of this is 6.7 % of what the machines can do: the violations that the thesis prints come from
 overheads of its microservices, which it does not print. ``--overhead-ms`` adds a time to each
-inference, during which the machine is taken. ``bound`` is the share of the requests that no
-scheduler can exceed. ``--scenario`` writes the scenario, for ``ramsis simulate``.
+inference, during which the machine is taken. ``--decision-ms`` and ``--poll-ms`` make the
+scheduler one process that takes time for each request and sees what is new at its polls (the
+scheduler ``slow``). ``--requests`` divides the same requests among the models in other ways, and
+``--machines`` takes fewer of them. ``bound`` is the share of the requests that no scheduler can
+exceed. ``--scenario`` writes the scenario, for ``ramsis simulate``.
 """
 
 from __future__ import annotations
@@ -58,6 +62,7 @@ SLO_MS = (500.0, 1000.0)
 """Uniform between these, drawn once for each model, plus twice its latency."""
 PRINTED = {  # violations in % and loading time in s; figures 6.14 and 6.15
     "modified-baseline": (32.53, 1931.51),
+    "modified-baseline, no idle holder": (32.53, 1931.51),
     "clockwork-adjusted": (17.69, 1061.24),
     "round-robin": (16.36, 857.81),
     "round-robin-a": (14.25, 774.86),
@@ -70,6 +75,9 @@ SCHEDULERS: Mapping[str, str] = {
     "modified-baseline": "modified-baseline",
     "modified-baseline, no idle holder": "modified-baseline:load_when=no-idle",
     "clockwork-adjusted": "clockwork-adjusted",
+    "clockwork-adjusted, every 5 s": "clockwork-adjusted:every_ms=5000",
+    "clockwork-adjusted, every 10 s": "clockwork-adjusted:every_ms=10000",
+    "clockwork-adjusted, every 20 s": "clockwork-adjusted:every_ms=20000",
     "round-robin": "round-robin",
     "round-robin-a": "round-robin:variant=a",
     "round-robin-b": "round-robin:variant=b",
@@ -80,28 +88,59 @@ SCHEDULERS: Mapping[str, str] = {
 """Rows, and how ``ramsis simulate --scheduler`` names what they show."""
 
 
-def minutes_by_model() -> dict[str, list[int]]:
-    """Requests of each model in each minute, with the totals of both tables."""
+def equal_requests() -> dict[str, float]:
+    """Return the same number of requests for each model."""
+    return dict.fromkeys(MODELS, 1.0)
+
+
+def equal_work() -> dict[str, float]:
+    """Return numbers of requests with which each model has the same work."""
+    return {name: 1.0 / latency for name, (_, latency, _) in MODELS.items()}
+
+
+def mirrored_requests() -> dict[str, float]:
+    """Return the thesis' numbers in reverse: the most frequent model's to the rarest one etc."""
+    names = sorted(MODELS, key=lambda name: MODELS[name][0])
+    return {name: MODELS[other][0] for name, other in zip(names, reversed(names), strict=True)}
+
+
+REQUESTS = {"thesis": lambda: {name: float(count) for name, (count, _, _) in MODELS.items()},
+            "equal": equal_requests, "equal-work": equal_work, "mirrored": mirrored_requests}
+"""Weights of the models, by the value of ``--requests``."""
+
+
+def minutes_by_model(requests: str = "thesis") -> dict[str, list[int]]:
+    """Return the requests of each model in each minute, with the totals of both tables.
+
+    Further divisions keep the requests by minute, and what the spikes exceed their neighbours by.
+    """
     minutes = np.array(MINUTES, dtype=float)
     beside = np.array([minutes[[m - 1, m + 1]].mean() for m in SPIKES])
     spikes = np.zeros(len(minutes))
     spikes[list(SPIKES)] = np.rint(minutes[list(SPIKES)] - beside)
     rest = minutes - spikes
-    found = {}
-    for name, (requests, _, _) in MODELS.items():
-        own = spikes if name == IN_SPIKES else np.zeros(len(minutes))
-        upto = np.rint(np.cumsum(rest) * (requests - own.sum()) / rest.sum())
-        found[name] = (np.diff(upto, prepend=0.0) + own).astype(int).tolist()
-    return found
+    weights = REQUESTS[requests]()
+    total = sum(count for count, _, _ in MODELS.values())
+    counts = {name: total * weight / sum(weights.values()) for name, weight in weights.items()}
+    beside_spikes = {**counts, IN_SPIKES: max(counts[IN_SPIKES] - spikes.sum(), 0.0)}
+    scale = (total - spikes.sum()) / sum(beside_spikes.values())
+    by_model = {}
+    for name, count in beside_spikes.items():
+        until = np.rint(np.cumsum(rest) * (count * scale) / rest.sum())
+        by_model[name] = (np.diff(until, prepend=0.0)
+                          + (spikes if name == IN_SPIKES else 0.0)).astype(int).tolist()
+    return by_model
 
 
-def warsaw_scenario(overhead_ms: float = 0.0, seed: int = 0) -> Scenario:
-    """The scenario; the seed draws the deadlines of the models."""
+def warsaw_scenario(
+    overhead_ms: float = 0.0, seed: int = 0, *, requests: str = "thesis", machines: int = MACHINES
+) -> Scenario:
+    """Return the scenario; the seed draws the deadlines of the models."""
     slo_ms = np.random.default_rng(seed).uniform(*SLO_MS, len(MODELS))
-    minutes = minutes_by_model()
+    minutes = minutes_by_model(requests)
     return scenario_from_document({
         "format": "ramsis.scenario/1", "name": "Warsaw", "duration_s": 60 * len(MINUTES),
-        "worker_types": [{"name": "c5.18xlarge", "count": MACHINES, "loading": "blocking",
+        "worker_types": [{"name": "c5.18xlarge", "count": machines, "loading": "blocking",
                           "max_models": MODELS_PER_MACHINE, "load_mb_per_s": LOAD_MB_PER_S}],
         "models": [{"name": name, "memory_mb": size, "inference": {"batching": "none"},
                     "latency": [{"worker_type": "c5.18xlarge", "batch": 1,
@@ -113,6 +152,19 @@ def warsaw_scenario(overhead_ms: float = 0.0, seed: int = 0) -> Scenario:
     }, "Warsaw")
 
 
+def unused_loads(run: Run) -> int:
+    """Count the loads after which the model ran nothing before it was evicted."""
+    unused = 0
+    for worker, model, end_ms in zip(
+            run.load_worker, run.load_model, run.load_end_ms, strict=True):
+        evictions = run.unload_ms[(run.unload_worker == worker) & (run.unload_model == model)
+                                  & (run.unload_ms >= end_ms)]
+        if len(evictions):
+            starts = run.start_ms[(run.worker == worker) & (run.model == model)]
+            unused += not ((starts >= end_ms) & (starts <= evictions.min())).any()
+    return unused
+
+
 def violations_by_minute(run: Run) -> list[float]:
     """Share of the requests that came in each minute and were not answered in time."""
     minute = (run.arrival_ms // 60_000).astype(int)
@@ -120,38 +172,61 @@ def violations_by_minute(run: Run) -> list[float]:
     return list((late / np.bincount(minute, minlength=len(MINUTES))).tolist())
 
 
+def slow(spec: str, decision_ms: float, poll_ms: float) -> str:
+    """Return a scheduler as one process that takes time, where it takes any."""
+    if not decision_ms and not poll_ms:
+        return spec
+    return f"slow:of={spec.replace(',', '+')},decision_ms={decision_ms:g},poll_ms={poll_ms:g}"
+
+
 def rows(
-    overhead_ms: float, seed: int, names: Mapping[str, str], bound: bool = True
+    overhead_ms: float, seed: int, names: Mapping[str, str], bound: bool = True, *,
+    decision_ms: float = 0.0, poll_ms: float = 0.0, requests: str = "thesis",
+    machines: int = MACHINES,
 ) -> list[dict[str, Any]]:
-    """A row for each scheduler."""
-    scenario = warsaw_scenario(overhead_ms, seed)
-    requests = draw_requests(scenario, seed)
-    known = scenario_bound(scenario, requests) if bound else None
-    found = []
+    """Return a row for each scheduler."""
+    scenario = warsaw_scenario(overhead_ms, seed, requests=requests, machines=machines)
+    arrivals = draw_requests(scenario, seed)
+    known = scenario_bound(scenario, arrivals) if bound else None
+    results = []
     for name, spec in names.items():
         begun_s = time.process_time()
-        run = Engine.of_scenario(scenario, seed, requests=requests).serve(scheduler(spec))
+        run = Engine.of_scenario(scenario, seed, requests=arrivals).serve(
+            scheduler(slow(spec, decision_ms, poll_ms)))
         took_s = time.process_time() - begun_s
         metrics = measure(run)
         violations, loading_s = PRINTED.get(name, (None, None))
-        found.append({
-            "scheduler": name, "spec": spec, "overhead_ms": overhead_ms, "seed": seed,
+        latency_s = np.sort((run.answered_ms - run.arrival_ms)[run.answered]) / 1000.0
+        results.append({
+            "scheduler": name, "spec": slow(spec, decision_ms, poll_ms),
+            "overhead_ms": overhead_ms, "decision_ms": decision_ms, "poll_ms": poll_ms,
+            "requests": requests, "machines": machines, "seed": seed,
             "violation_rate": metrics.violation_rate, "loading_s": metrics.loading_s,
             "bound": None if known is None else known.share, "loads": metrics.loads,
-            "longest_s": (metrics.response_longest_ms or 0.0) / 1000.0,
+            "unused_loads": unused_loads(run),
+            "p50_s": float(np.quantile(latency_s, 0.5)),
+            "p90_s": float(np.quantile(latency_s, 0.9)), "longest_s": float(latency_s[-1]),
             "violations_by_minute": violations_by_minute(run),
             "printed_violation_rate": None if violations is None else violations / 100.0,
-            "printed_loading_s": loading_s, "requests_per_cpu_s": round(len(requests) / took_s),
+            "printed_loading_s": loading_s, "requests_per_cpu_s": round(len(arrivals) / took_s),
         })
         least = "" if known is None else f"  at least {1.0 - known.share:8.4%}"
         print(f"{name:34} {metrics.violation_rate:9.4%} in violation{least}  "
               f"{metrics.loading_s:8.1f} s of {metrics.loads} loads", flush=True)
-    return found
+    return results
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the schedulers, and write rows and scenario."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--overhead-ms", type=float, default=0.0)
+    parser.add_argument("--decision-ms", type=float, default=0.0,
+                        help="time that the scheduler takes for each request")
+    parser.add_argument("--poll-ms", type=float, default=0.0,
+                        help="interval at which the scheduler sees what is new")
+    parser.add_argument("--requests", choices=REQUESTS, default="thesis",
+                        help="how requests are divided among the models")
+    parser.add_argument("--machines", type=int, default=MACHINES)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--scheduler", action="append", metavar="NAME",
                         help="only these rows, or others that `ramsis simulate` knows")
@@ -159,19 +234,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--scenario", type=Path)
     options = parser.parse_args(arguments)
-    if not 0.0 <= options.overhead_ms < float("inf") or options.seed < 0:
-        parser.error("--overhead-ms and --seed have to be 0 or more")
+    for name in ("overhead_ms", "decision_ms", "poll_ms", "seed", "machines"):
+        value = getattr(options, name)
+        if not (name == "machines") <= value < float("inf"):
+            parser.error(f"--{name.replace('_', '-')} has to be {int(name == 'machines')} or "
+                         f"more, and finite, got {value:g}")
+    division = {"requests": options.requests, "machines": options.machines}
     if options.scenario is not None:
-        write_scenario(warsaw_scenario(options.overhead_ms, options.seed), options.scenario)
+        write_scenario(warsaw_scenario(options.overhead_ms, options.seed, **division),
+                       options.scenario)
     names = SCHEDULERS if options.scheduler is None else {
         name: SCHEDULERS.get(name, name) for name in options.scheduler}
     try:
-        found = rows(options.overhead_ms, options.seed, names, not options.no_bound)
+        results = rows(options.overhead_ms, options.seed, names, not options.no_bound,
+                       decision_ms=options.decision_ms, poll_ms=options.poll_ms, **division)
     except RamsisError as error:
         print(f"warsaw.py: {error}", file=sys.stderr)
         return error.exit_code
     if options.json is not None:
-        write_atomic(options.json, json.dumps({"rows": found}, indent=1) + "\n")
+        write_atomic(options.json, json.dumps({"rows": results}, indent=1) + "\n")
     return 0
 
 

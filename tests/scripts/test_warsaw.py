@@ -96,3 +96,43 @@ def test_a_negative_overhead_is_refused(capsys: pytest.CaptureFixture[str]) -> N
 def test_an_unknown_scheduler_is_refused_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert warsaw.main(["--no-bound", "--scheduler", "round-robbin"]) == 3
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("requests", warsaw.REQUESTS)
+def test_each_division_has_the_same_requests_by_minute(requests: str) -> None:
+    minutes = warsaw.minutes_by_model(requests)
+    assert sum(map(sum, minutes.values())) == pytest.approx(sum(warsaw.MINUTES), rel=0.001)
+    for minute, counts in enumerate(zip(*minutes.values(), strict=True)):
+        assert sum(counts) == pytest.approx(warsaw.MINUTES[minute], rel=0.01)
+    assert min(map(min, minutes.values())) >= 0
+
+
+def test_decision_time_alone_reaches_the_printed_range() -> None:
+    """Printed are 3.49 to 32.53 %; machines have no overhead, and work for 6.7 % of the time."""
+    name = {"clockwork-adjusted": "clockwork-adjusted"}
+    for decision_ms, least, most in ((0.0, 0.0, 0.0015), (16.0, 0.0, 0.0349), (28.0, 0.3, 0.4)):
+        (row,) = warsaw.rows(0.0, 0, name, bound=False, decision_ms=decision_ms, poll_ms=100.0)
+        assert least <= row["violation_rate"] <= most
+    late = row["violations_by_minute"]
+    assert max(late[:10]) < 0.2 < 0.9 < min(late[minute] for minute in warsaw.SPIKES)
+
+
+def test_models_are_switched_unused_where_loads_are_seen_late() -> None:
+    names = {name: name for name in ("baseline", "modified-baseline")}
+    for poll_ms in (0.0, 100.0):
+        baseline, modified = warsaw.rows(
+            0.0, 0, names, bound=False, poll_ms=poll_ms, machines=4)
+        unused = [row["unused_loads"] / row["loads"] for row in (baseline, modified)]
+        assert unused[0] > 0.8 if poll_ms else unused[0] == 0
+        assert unused[1] < 0.2
+
+
+@pytest.mark.parametrize(("option", "value"), [
+    ("--decision-ms", "-1"), ("--poll-ms", "nan"), ("--machines", "0")])
+def test_numbers_out_of_range_are_refused(
+    option: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as refused:
+        warsaw.main([option, value])
+    assert refused.value.code == 2
+    assert option in capsys.readouterr().err
