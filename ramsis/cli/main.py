@@ -31,8 +31,8 @@ _ASKS_FOR_HELP = getattr(click.exceptions, "NoArgsIsHelpError", ())
 _LONGEST = 2000  # of a message
 _GROUPS = {
     "Prepare": {
-        "profile": ("profiles.profile:profile", "Measure, import and look at latency profiles."),
-        "arrivals": ("arrivals:arrivals", "Find the arrival process of a trace."),
+        "profile": ("profiles.profile:profile", "Measure, import and inspect latency profiles."),
+        "arrivals": ("arrivals:arrivals", "Fit arrival processes to a trace."),
         "scenario": ("planning.scenario:scenario_group",
                      "Turn scenarios into placements or trained agents."),
     },
@@ -40,17 +40,17 @@ _GROUPS = {
         "plan": ("planning.plan:plan", "Plan workers and policies for a load and a target."),
         "generate": ("policies.generate:generate", "Make a policy for each load level."),
         "capacity": ("planning.capacity:capacity", "Find the fewest workers for a target."),
-        "scale": ("planning.scale:scale_command", "Decide how many workers there are when."),
+        "scale": ("planning.scale:scale_command", "Plan the number of workers over time."),
         "place": ("planning.place:place", "Decide which models run on which workers."),
         "bound": ("planning.bound:bound", "Bound the accuracy of every scheduler."),
         "frontier": ("planning.frontier:frontier_command",
-                     "Trace what accuracy costs in violations."),
+                     "Trace accuracy against violations."),
     },
     "Try": {
         "simulate": ("simulation.simulate:simulate_command",
                      "Simulate policies and schedulers on a workload."),
-        "sweep": ("simulation.sweep:sweep_command", "Simulate a grid of cases, each kept."),
-        "report": ("report:report", "Write a page about results, to keep and hand on."),
+        "sweep": ("simulation.sweep:sweep_command", "Simulate a resumable grid of cases."),
+        "report": ("report:report", "Write a self-contained page about results."),
     },
     "Serve": {
         "serve": ("serving.serve:serve_command", "Serve models by policies, over HTTP."),
@@ -58,14 +58,14 @@ _GROUPS = {
         "export": ("policies.export:export", "Write policies for other systems and languages."),
     },
     "Check": {
-        "analyze": ("policies.analyze:analyze", "Show what policies promise."),
+        "analyze": ("policies.analyze:analyze", "Show the promises of policies."),
         "policy": ("policies.policy:policy_group", "Show the table of a policy."),
         "verify": ("policies.verify:verify", "Derive the claims of policy files again."),
         "validate": ("validate:validate_command", "Check files against their formats."),
-        "audit": ("serving.audit:audit", "Compare a request log with the best possible."),
+        "audit": ("serving.audit:audit", "Compare a request log with the optimum."),
     },
     "Help": {
-        "help": ("help:help_command", "Explain a command, or the words that commands take."),
+        "help": ("help:help_command", "Explain a command or an argument."),
         "completion": ("completion:completion_command", "Complete commands in a shell."),
     },
 }

@@ -20,10 +20,10 @@ def report(sources: tuple[str, ...], out: Path, title: str | None) -> None:
     """Write one page about profiles, policies, simulations, sweeps, capacity or placements.
 
     DIR|FILE is a profile file or the name of a shipped set, a policy file, the folder of a policy
-    set or of a sweep, a placement file, or what `simulate`, `capacity`, `scale`, `frontier` and
-    `cluster` print with --json; a folder with several of these; or the URL of a sweep, of a policy
-    set, or of a file. The page says what was asked, has the tables, figures with the values under
-    the pointer, policies as heat maps by load, and how to make it again.
+    set or of a sweep, a placement file, or the --json output of `simulate`, `capacity`, `scale` or
+    `frontier`; a folder with several of these; or the URL of a sweep, of a policy set, or of a
+    file. The page has the inputs, tables, interactive figures, policies as heat maps by load, and
+    the commands that reproduce it.
 
     \b
     Examples:

@@ -176,24 +176,24 @@ def capacity(
     """Find the fewest workers that reach an accuracy and a violation rate.
 
     One row per scheduler and load, or for the whole trace. Simulation confirms the workers, with
-    policies made for that number. No scheduler that answers each request once, by one model, does
-    with fewer than the lower bound. It is certain where the targets are met at the bad ends of the
-    95 % confidence intervals, too.
+    policies made for that number. The lower bound holds for every scheduler that answers each
+    request once, by one model. A row is certain if the targets also hold at the pessimistic ends
+    of the 95 % confidence intervals.
 
-    Where no scheduler is named, both kinds of dispatch stand side by side: a queue for each
-    worker (round-robin), and a common queue (central-queue), which needs fewer workers. Below
-    them are the commands that make their policies.
+    If no scheduler is named, both dispatch rules are compared: a queue for each worker
+    (round-robin), and a common queue (central-queue), which needs fewer workers. The commands
+    that make their policies follow.
 
-    Of several worker types (--profiles TYPE=FILE,...) the cheapest workers are found, by --cost.
-    This is for policies, and Poisson arrivals at constant loads.
+    With several worker types (--profiles TYPE=FILE,...) the command finds the cheapest
+    combination, by --cost, for policies and Poisson arrivals at constant loads.
 
-    With --scenario the workers of the type --grow are counted, for each scheduler of `cluster`.
-    The others stay as the scenario says; --max-workers TYPE=N ends the search. With --grow
-    TYPE:memory the least memory of each such worker is found, in steps of the smallest model's.
+    With --scenario it finds the number of workers of the type --grow, for each cluster
+    scheduler. The other types are fixed; --max-workers TYPE=N limits the search. With --grow
+    TYPE:memory it finds the least memory of each such worker, in steps of the smallest model's.
 
-    Where no number of workers reaches the target, the exit code is 4, and the message has the
-    best that can be met. A scheduler that needs more than ten times the bound gets the same,
-    once the other rows are printed.
+    If no number of workers reaches the target, the exit code is 4, and the message has the best
+    attainable. The same holds for a scheduler that needs more than ten times the bound, once the
+    other rows are printed.
 
     \b
     Examples:

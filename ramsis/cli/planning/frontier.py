@@ -74,13 +74,12 @@ def frontier_command(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Trace what accuracy costs in violations, from the fewest of them to none counted.
+    """Trace accuracy against violations, from the fewest violations to the unconstrained policy.
 
-    Each row is a policy that is optimal at a violation price: a corner of the upper concave hull
-    of all that policies of this model reach. What lies between two corners is reached by chance,
-    as `ramsis generate --max-violation` does. The model's figures stand first and those of a
-    simulation beside them: models count more violations than there are, most of all where these
-    are few.
+    Each row is a policy that is optimal at a violation price: a vertex of the upper concave hull
+    of what policies of this model reach. Points between two vertices need a randomised policy.
+    The model's figures come first, those of a simulation beside them: the model overestimates
+    violations, most of all if they are few.
 
     \b
     Examples:

@@ -64,18 +64,18 @@ def place(
     problem_file: str, out: Path, solver: str, gap: float, time_limit: float | None,
     preset: str | None, plot: Path | None, as_json: bool,
 ) -> None:
-    """Decide what runs where, and prove how good that is.
+    """Assign models to workers, with a bound on the optimality gap.
 
     Reads a placement problem (families with demands and SLOs, worker types, model variants; a
     file, or the name of a shipped problem), writes the placement to FILE, with every worker by
     name, and prints a summary. Ctrl-C stops the search; the best placement so far is written and
     the exit code is 130.
 
-    GPUs can be cut into instances (NVIDIA MIG): a worker type with "partitions" names a GPU
-    (A100-40GB, A100-80GB, H100-80GB, H100-NVL-94GB, H200-141GB, B200-180GB, A30-24GB) or has a
-    table of its own, and layouts and instances are chosen, too. Objectives: effective-accuracy,
+    To partition GPUs into instances (NVIDIA MIG), give a worker type "partitions": the name of a
+    GPU (A100-40GB, A100-80GB, H100-80GB, H100-NVL-94GB, H200-141GB, B200-180GB, A30-24GB) or a
+    custom table. Layouts and instances are then chosen as well. Objectives: effective-accuracy,
     cheapest, fewest-workers, max-min, lexicographic, pareto. A moving_price counts models loaded,
-    instances made and destroyed.
+    and instances created and destroyed.
 
     \b
     Examples:

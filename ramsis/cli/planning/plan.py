@@ -111,12 +111,12 @@ def plan(
 ) -> None:
     """Plan workers and policies for a load and a target.
 
-    The verdict has the fewest workers, what they deliver in simulation with seeds that nothing was
-    chosen by, the bound that no scheduler passes, and what one more worker is worth. DIR gets
-    the policies, the simulations, report.html, and plan.json with the commands that were run.
+    The verdict has the fewest workers, their performance in simulation with fresh seeds, the bound
+    for every scheduler, and the value of one more worker. Writes the policies, the simulations,
+    report.html, and plan.json with the executed commands to DIR.
 
-    A target that no number of workers meets is refused with the best that can be met (exit
-    code 4).
+    If no number of workers meets the target, the command reports the best attainable and ends
+    with exit code 4.
 
     \b
     Examples:

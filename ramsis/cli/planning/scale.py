@@ -117,20 +117,20 @@ def scale_command(
     min_effective_accuracy: float | None, dispatch: str, levels: int, forecast: Path | None,
     compare: bool, seed: int, out: Path, as_json: bool,
 ) -> None:
-    """Decide how many workers a load needs when, and by which policy they serve.
+    """Plan the number of workers over time, and the policies that they serve by.
 
     Fits the load on the first half of the trace and finds the cheapest scaling policy that meets
-    the target there. Prints what it costs and delivers on the second half: worker-seconds of the
-    workers that serve and start, violations and effective accuracy. --compare plays the rules of
-    Kubernetes, KEDA, Ray Serve, llm-d and Dynamo and a static fleet beside it, by their defaults
-    and tuned on the first half, all with the same decision tables, and prints the bound on the
+    the target there. Prints its cost and performance on the second half: worker-seconds of serving
+    and starting workers, violations and effective accuracy. --compare adds the autoscalers of
+    Kubernetes, KEDA, Ray Serve, llm-d and Dynamo and a static fleet, with default parameters and
+    tuned on the first half, all with the same decision tables, and prints the lower bound on the
     worker-seconds of every scheduler.
 
-    With a cost of violations or of missed accuracy there is no target: the policy with the least
-    cost in all is found. Without --cost-per-worker-s these costs are in worker-seconds.
+    With a cost of violations or of missed accuracy there is no target: the policy has the lowest
+    total cost. Without --cost-per-worker-s these costs are in worker-seconds.
 
-    DIR gets scaling.json, which docs/autoscaling.md describes, the decision tables for each number
-    of workers, and the results.
+    Writes scaling.json (see docs/autoscaling.md), the decision tables for each number of workers,
+    and the results to DIR.
 
     \b
     Examples:

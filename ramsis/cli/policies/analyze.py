@@ -52,14 +52,13 @@ _LEVELS = (0.01, 0.5, 0.99)
 def analyze(
     sources: tuple[str, ...], as_json: bool, plot: Path | None, loadgen: str | None
 ) -> None:
-    """Show what policies promise: expectations, quantiles and certificate.
+    """Show the promises of policies: expectations, quantiles and certificate.
 
-    Each argument is a policy file, or a folder with a manifest. Accuracies are those of the
-    models that serve requests, p1 what 99 % of them have at least, and batch sizes are those that
-    requests are served in; queue and slack are those found at a decision; response times are
-    those from arrival to answer. The certified gap is the share that the promise is short of
-    what no scheduler can beat, at the policy's own price of violations. The certificate gives how
-    far the gain can be from the optimum of its model.
+    Each argument is a policy file, or a folder with a manifest. Quantiles of
+    accuracy (99 % of the requests have at least p1) and of batch size are over the requests, those
+    of queue and slack over the decisions. Response times are from arrival to answer. The certified
+    gap is the relative gap of the promise to the bound on every scheduler, at the policy's own
+    violation price. The certificate bounds the gap between the gain and the optimum of its model.
 
     With --loadgen the policy of the lowest load that meets that of the run is held against it:
     exit code 6 when more requests were late than its promise lets expect, at a level of 1 %.

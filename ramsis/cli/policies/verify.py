@@ -38,15 +38,14 @@ _COLUMNS = (
 def verify(
     files: tuple[str, ...], arrivals: str | None, tolerance: float, show_all: bool, as_json: bool
 ) -> None:
-    """Check the claims of policy FILEs from what each file holds.
+    """Derive the claims of policy FILEs again from the files alone.
 
-    A DIR stands for the policy files of its manifest, and for what several stations promise
-    together. The decision process is written out
-    in full and solved by value iteration and power iteration, which shares no shortcut with
-    `ramsis generate`; this takes seconds a file, minutes for large tables. The tables of a central
-    queue and of shortest-queue dispatch are replayed on simulated arrivals. The certified_gap is
-    printed: the share by which the best possible scheduler could at most be better, at the
-    policy's own price of violations. The exit code is 6 when a claim fails.
+    A DIR stands for the policy files of its manifest, and for the joint promise of several
+    stations. The full decision process is solved by value iteration and power iteration, without
+    any shortcut of `ramsis generate`; this takes seconds a file, minutes for large tables. The
+    tables of a central queue and of shortest-queue dispatch are replayed on simulated arrivals.
+    Prints the certified_gap: the largest relative advantage that any scheduler can have, at the
+    policy's own violation price. The exit code is 6 if a claim fails.
 
     \b
     Examples:

@@ -84,19 +84,19 @@ def audit(
     as_json: bool,
     plot: Path | None,
 ) -> None:
-    """Say how far a request log is from the best possible, and where violations came from.
+    """Compare a request log with the best policy and the bound, and explain its violations.
 
     LOG is a request log of `serve`, `load` or `simulate`, an access log (nginx, Envoy, load
     balancers), a log of a model server, the result of a load test (k6, vegeta, JMeter), or CSV or
-    JSON lines of another program, by usual or named columns. The first table holds what was
-    achieved against the best policy on the same arrivals (its load level is chosen in hindsight)
-    and the bound that no scheduler passes that answers each request once, by one model. The
-    workers needed are the fewest with which the best policy achieves as much. Each violation has
-    one cause, so the second table adds up.
+    JSON lines of another program, by usual or named columns. The first table compares
+    the log with the best policy on the same arrivals (its load level is chosen in hindsight) and
+    with the bound on every scheduler that answers each request once, by one model. The workers
+    needed are the fewest with which the best policy matches the log. The second table attributes
+    each violation to one cause.
 
-    Where no policies are named, both kinds of dispatch stand side by side: a queue for each
-    worker (round-robin), and a common queue (central-queue). Below them are the commands that
-    make these policies.
+    If no policies are named, both dispatch rules are compared: a queue for each worker
+    (round-robin), and a common queue (central-queue). The commands that make these policies
+    follow.
 
     \b
     Examples:

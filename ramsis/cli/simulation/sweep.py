@@ -35,15 +35,15 @@ def sweep_command(
     """Simulate every combination of profiles, workers, SLOs, loads and schedulers that SPEC names.
 
     SPEC is a TOML file; its cells can also be scenarios and schedulers of `ramsis simulate`. Each
-    cell's result is kept in DIR under the fingerprint of all that it depends on: a run that is
-    interrupted goes on where it stopped, and a changed SPEC computes only what changed. Worker
-    policies are generated once for all cells that use them. Writes results.csv, seeds.csv,
-    models.csv and failures.csv, and value-table.json with what the policies promise; of scenarios
-    scenarios.csv and scenario-seeds.csv. A cell that fails does not stop the others; the exit
-    code is then that of the first one.
+    cell's result is kept in DIR under the fingerprint of its inputs: an interrupted run resumes
+    where it stopped, and a changed SPEC computes only what changed. Policies are generated once
+    for all cells that use them. Writes results.csv, seeds.csv, models.csv and failures.csv, and
+    value-table.json with the promises of the policies; for scenarios scenarios.csv and
+    scenario-seeds.csv. A failed cell does not stop the others; the exit code is then that of the
+    first failure.
 
-    With --engine ray the cells run on a Ray cluster, or on processes that Ray starts here; lost
-    processes and nodes are made up for. docs/scaling.md says what that takes.
+    With --engine ray the cells run on a Ray cluster, or on processes that Ray starts here; cells
+    of lost processes and nodes are repeated. See docs/scaling.md.
 
     \b
     Examples:
