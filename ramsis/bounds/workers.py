@@ -107,7 +107,7 @@ def fewest_workers_bound_over_time(
 ) -> float:
     """Return the fluid bound on workers for a load that varies by windows of one length.
 
-    Of several classes it bounds the mean, as classes are drawn request by request.
+    With several classes it bounds the mean, as the class of each request is drawn at random.
 
     Parameters
     ----------

@@ -299,7 +299,7 @@ def _knots(item: BatchProfile) -> tuple[FloatArray, FloatArray]:
 def _samples_behind(profile: ProfileSet, table: LatencyTable) -> IntArray:
     """Return the number of samples behind each entry of a table, (M, B); 0 where unknown.
 
-    Of an entry between two measured batches it is the smaller number of these.
+    An entry between two measured batches gets the smaller of their numbers.
     """
     result = np.zeros(table.latency_ms.shape, dtype=np.int64)
     for m, model in enumerate(profile.models):

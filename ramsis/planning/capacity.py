@@ -62,7 +62,7 @@ def with_workers(scenario: Scenario, grow: str, count: int) -> Scenario:
 def with_memory(scenario: Scenario, grow: str, memory_mb: float) -> Scenario:
     """Return the scenario with another memory size of the workers of a type.
 
-    Of what ``start`` says that these workers hold, the first models stay that have room.
+    Of the models that these workers hold at the ``start``, the first ones that fit are kept.
     """
     _check_type(scenario, grow)
     check_positive("no memory", memory_mb=memory_mb)

@@ -216,7 +216,7 @@ def _refuse_entry(
 def theil_sen_slope(x: NDArray[Any], y: NDArray[Any]) -> float:
     """Return the median slope over all pairs of points (at least two distinct x; Sen 1968).
 
-    Of more than 1,000 points, 1,000 that are evenly spread are taken: pairs grow with the square.
+    More than 1,000 points are thinned to 1,000 evenly spread ones: pairs grow with the square.
 
     >>> theil_sen_slope(np.arange(5.0), np.array([1.0, 2.0, 3.0, 4.0, 900.0]))
     1.0

@@ -91,9 +91,9 @@ def simulated(
     Parameters
     ----------
     queries : int
-        In all runs together, on average.
+        Mean number of requests in all runs together.
     runs : int
-        >= 2, with the seeds ``seed``, ``seed`` + 1, ….
+        Number of runs, >= 2, with the seeds ``seed``, ``seed`` + 1, ….
     hopeless : float
         No more than four runs are made when these have a higher violation rate.
     own_arrivals : str, optional
@@ -196,7 +196,8 @@ def _start_effect(
 ) -> tuple[float, float]:
     """Return by how much a full queue at the start changes a figure, and half of its interval.
 
-    By least squares, with the excess load of each run as the other variable (:func:`_at_load`).
+    The fit is by least squares, with each run's excess load as the other regressor
+    (:func:`_at_load`).
     """
     design = np.column_stack([np.ones(len(values)), excess, full])
     freedom = len(values) - design.shape[1]

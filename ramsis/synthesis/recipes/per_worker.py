@@ -125,9 +125,9 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
         Parameters
         ----------
         problem : WorkerProblem
-            At the service times as profiled.
+            Decision problem with the profiled service times.
         solution : WorkerSolution
-            At the service times that the policy is planned for.
+            Solution for the service times that the policy is planned for.
         """
         table = problem.latency
         actions, codes, longer_queue = table_record(solution.problem, solution.policy)
