@@ -83,9 +83,9 @@ class Family(Record):
     name: Annotated[str, "Unique."]
     demand_qps: Annotated[float, _DEMAND, "Queries per second."]
     slo_ms: Annotated[Positive, "Deadline after arrival."]
-    weight: Annotated[Positive, "Weight of a query of this family in the objective."] = 1.0
+    weight: Annotated[Positive, "Weight of a request of this family in the objective."] = 1.0
     min_accuracy: Annotated[
-        Fraction, "Minimum mean accuracy of the queries answered in time."] = 0.0
+        Fraction, "Minimum mean accuracy of the requests answered in time."] = 0.0
     min_served: Annotated[
         Fraction | None,
         "Minimum share of the demand that is answered in time; 0 if absent, and 1 where the "
@@ -245,7 +245,7 @@ class PlacementObjective(Record):
 
     kind: Annotated[str, KINDS] = "effective-accuracy"
     unserved_penalty: Annotated[
-        NonNegative, "Price of a query not answered in time, in accuracy."] = 0.0
+        NonNegative, "Price of a request not answered in time, in accuracy."] = 0.0
     moving_price: Annotated[
         NonNegative,
         "Price of a second of loading, and of making and destroying instances.",
@@ -356,7 +356,7 @@ class ValueRow(Record):
     load_qps: Annotated[Positive, "Load that the workers share."]
     slo_ms: Annotated[Positive, "The deadline that the policy was made for."]
     expected_effective_accuracy: Annotated[Fraction, "Accuracy x (1 - violation rate)."]
-    expected_violation_rate: Annotated[Fraction, "Share of the queries not answered in time."]
+    expected_violation_rate: Annotated[Fraction, "Share of the requests not answered in time."]
 
     @property
     def case(self) -> tuple[object, ...]:

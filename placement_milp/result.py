@@ -31,13 +31,13 @@ STATUSES = ("optimal", "time-limit", "interrupted", "heuristic")
 class Use(WrittenRecord):
     """Use of a worker by one of its variants, or of a station by a policy."""
 
-    family: Annotated[str, "Whose queries."]
+    family: Annotated[str, "Whose requests."]
     variants: Annotated[
         tuple[str, ...], "The variants that answer them: one, or the model set of a policy."]
     batch: Annotated[Count | None, "Batch size; null under a policy."]
     latency_ms: Annotated[
         Positive | None, "Time of a batch, with the slow-down of sharing; null under a policy."]
-    accuracy: Annotated[Fraction, "Of the queries answered in time."]
+    accuracy: Annotated[Fraction, "Of the requests answered in time."]
     in_time: Annotated[Fraction, "Share of the load that is answered in time."]
     rate_qps: Annotated[Positive, "Queries per second that it can take."]
     load_qps: Annotated[NonNegative, "Queries per second that it is sent."]
@@ -94,8 +94,8 @@ class FamilyResult(WrittenRecord):
     effective_accuracy: Annotated[NonNegative, "Accuracy x served share, 0 for none."]
     worst_latency_ms: Annotated[
         float | None,
-        "Longest time of a query answered in time, its wait for a batch included; null when no "
-        "query is answered by a variant of known latency.",
+        "Longest time of a request answered in time, its wait for a batch included; null when no "
+        "request is answered by a variant of known latency.",
     ]
     workers: Annotated[int, "Workers that hold a variant of it."]
 

@@ -124,7 +124,7 @@ def fewest_workers_bound_over_time(
     """
     queries = np.array(counts, dtype=float).reshape(-1)
     if not (np.isfinite(queries).all() and (queries >= 0).all() and queries.any()):
-        raise InvalidValueError("not numbers of queries", where="counts",
+        raise InvalidValueError("not numbers of requests", where="counts",
                                 allowed="finite numbers >= 0, not all 0")
     check_positive(window_ms=window_ms)
     classes = classes_of(slo_ms)

@@ -52,7 +52,7 @@ def read_slos(text: str, where: str) -> tuple[SloClass, ...]:
     except ValueError:
         raise InvalidValueError("not a valid float", where=where, value=text,
                                 allowed="a number of ms, or MS:SHARE,MS:SHARE,… with "
-                                "shares of the queries that sum to 1") from None
+                                "shares of the requests that sum to 1") from None
 
 
 def by_type(text: str, where: str) -> dict[str, str]:

@@ -69,7 +69,7 @@ def split(
 
 def _thinned(process: ProcessWithRate, share: float) -> ProcessWithRate:
     """Thin a process: each request stays with a given probability."""
-    ABOVE_ZERO.check("not a share of the queries", share=share)
+    ABOVE_ZERO.check("not a share of the requests", share=share)
     if share == 1.0:
         return process
     if isinstance(process, NegativeBinomial):

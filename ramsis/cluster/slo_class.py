@@ -40,7 +40,7 @@ class SloClass:
             raise InvalidValueError("longer than any deadline", where="slo_ms", value=self.slo_ms,
                                     allowed=f"up to {LONGEST_SLO_MS:g} ms")
         ABOVE_ZERO.required(f"class of {self.slo_ms:g} ms", self.share,
-                            "not a share of the queries")
+                            "not a share of the requests")
 
     @property
     def label(self) -> str:

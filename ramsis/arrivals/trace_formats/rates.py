@@ -122,7 +122,7 @@ def read_second_rates(path: Path, column: str | None) -> NDArray[np.float64]:
             rate = number(fields[index]) if index < len(fields) else math.nan
             if not rate >= 0:
                 raise InputFileError("not a rate", where=f"{path}: line {line}", value=content,
-                                     allowed="a finite number >= 0 of queries per second")
+                                     allowed="a finite number >= 0 of requests per second")
             rates.append(rate)
     values = np.array(rates)
     if not values.any():

@@ -41,7 +41,7 @@ class Delay(PerType):
 
     def __post_init__(self) -> None:
         check_not_negative("not a time", wait_ms=self.wait_ms)
-        check_known("unknown rule for late queries", self.late, LATE, "late")
+        check_known("unknown rule for late requests", self.late, LATE, "late")
 
     def prepare(self, fleet: Fleet) -> Plan:
         """Prepare runs on the plain engine, which has timers."""

@@ -38,7 +38,7 @@ class Greedy(PerType):
     late: str = "serve"
 
     def __post_init__(self) -> None:
-        check_known("unknown rule for late queries", self.late, LATE, "late")
+        check_known("unknown rule for late requests", self.late, LATE, "late")
 
     def prepare(self, fleet: Fleet) -> Plan:
         """Prepare runs, with tables over the distinct latencies as slacks."""
