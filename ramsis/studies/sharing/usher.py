@@ -40,7 +40,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ramsis.errors import InvalidValueError
+from ramsis.errors import InvalidValueError, install
 from ramsis.studies.sharing.gpu.profile import SharedBatch, between
 from ramsis.studies.sharing.gpu.shared_gpu import Gpu, Replica, SharedModel
 from ramsis.studies.sharing.plan import check_given
@@ -88,8 +88,11 @@ def groups_of(
     models: Sequence[SharedModel], gpu_type: str, settings: Usher | None = None
 ) -> list[list[SharedModel]]:
     """Group the models by minimum-weight matchings."""
-    import networkx as nx  # here, as it takes long to load and few need it
-
+    try:
+        import networkx as nx  # here, as few need it
+    except ImportError:
+        raise InvalidValueError("Usher's groups need networkx, which is not installed",
+                                where="usher", allowed=install("sharing")) from None
     chosen = settings or Usher()
 
     def excess(model: SharedModel) -> float:
