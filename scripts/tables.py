@@ -399,7 +399,7 @@ TABLES = {
     "vision-slos": Table("sharing.md", {
         "vision-slos": f"{_SHARING} {VISION} --rps 200,400,600,800,1000 --slo-ms 150,250,350 "
                        "--gpus 4 --plot docs/evaluation/sharing-vision.png",
-    }, sharing("slo_ms", "load")),
+    }, sharing("slo_ms", "load"), _GOODPUT),
     "sharing-random": Table("sharing.md", {
         "sharing-random": "sharing.py --random 12 --duration-s 60 --seeds 2",
     }, sharing_random, (*_GOODPUT, "slower_simulated_goodput_rps", "slower_bound_rps")),

@@ -75,6 +75,13 @@ def test_kept_rows_show_what_the_thesis_on_sharing_observes() -> None:
         assert figures[8, "wao-usher"] <= figures[2, "wao-usher"]
     assert mix[5, "wsm-milp"] < 0.7 * mix[5, "usher"]
     assert mix[7, "wsm-milp"] > 0.99 * 1200
+    rows = json.loads(tables.kept_file("vision-slos").read_text("utf-8"))["rows"]
+    by_load = {(row["slo_ms"], 5 * row["rps"], row["policy"]): row["simulated_goodput_rps"]
+               for row in rows}
+    for slo_ms in (150, 250, 350):
+        wsm = [by_load[slo_ms, load, "wsm-milp"] for load in (3000, 4000, 5000)]
+        assert 1.5 * wsm[1] < min(wsm[0], wsm[2])
+    assert all(by_load[350, load, "igniter"] < 0.9 * load for load in (1000, 2000))
     rows = json.loads(tables.kept_file("ties").read_text("utf-8"))["rows"]
     six = {row["policy"]: row for row in rows if row["gpus"] == 6}
     assert six["ao-milp"]["tied_goodput_rps"][0] < 0.95 * six["usher"]["simulated_goodput_rps"]
