@@ -75,7 +75,6 @@ def test_the_baseline_switches_models_unused_where_loads_are_seen_late(
     ("slow:of=slow:of=lru", "cannot wrap itself: got .slow:of=lru"),
     ("slow:of=lruu", "unknown scheduler: got .lruu.; allowed: lru"),
     ("slow:of=baseline:starving=2", "not a parameter of the scheduler"),
-    ("slow:decision_ms=1", "parameter is missing"),
     ("slow:of=greedy", "decides about a cluster")])
 def test_other_values_are_refused_in_a_line(name: str, words: str) -> None:
     with pytest.raises(InputFileError, match=words) as refused:

@@ -46,8 +46,8 @@ class Slow(Scheduler[Engine]):
     """
 
     def __init__(
-        self, engine: Engine, of: str, decision_ms: float = 0.0, per_waiting_us: float = 0.0,
-        poll_ms: float = 0.0,
+        self, engine: Engine, of: str = "modified-baseline", decision_ms: float = 0.0,
+        per_waiting_us: float = 0.0, poll_ms: float = 0.0,
     ) -> None:
         super().__init__(engine)
         check_at_least(0.0, "scheduler slow", decision_ms=decision_ms,
