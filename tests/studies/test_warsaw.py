@@ -76,6 +76,15 @@ def test_the_modified_baseline_uses_a_model_before_it_gives_it_up() -> None:
     assert run.load_model.tolist() == [0, 1, 2]
 
 
+def test_what_runs_beside_a_load_does_not_count_as_its_use() -> None:
+    """While b is loaded until 150 ms, a runs; c may come only once b has run, from 150 ms on."""
+    streams = [at("a", 0, 105), at("b", 100), at("c", 106)]
+    made = cluster(1, "abc", streams, max_models=2, loading="beside")
+    run = served(made, "modified-baseline")
+    assert run.load_model.tolist() == [0, 1, 2]
+    assert run.load_start_ms == pytest.approx([0, 100, 160])
+
+
 def test_the_modified_baseline_keeps_two_models_and_gives_up_the_least_recently_used() -> None:
     streams = [at("a", 0, 300), at("b", 100), at("c", 400)]
     run = served(cluster(1, "abc", streams, max_models=2), "modified-baseline")

@@ -58,12 +58,14 @@ class ModifiedBaseline(Baseline):
 
     def inferred(self, worker: int, model: int) -> None:
         """Note that the worker has been used."""
-        self.used[worker] = True
+        if not self.engine.workers.loading[worker]:  # or it would not be used after that load
+            self.used[worker] = True
         self.used_ms[worker][model] = self.engine.now_ms
 
     def on_end(self, worker: int, batch: int) -> None:
         """Note when a worker became idle."""
-        self.since_ms[worker] = self.engine.now_ms
+        # A load that is on its way ends later, and has been noted.
+        self.since_ms[worker] = max(self.since_ms[worker], self.engine.now_ms)
         super().on_end(worker, batch)
 
     def load(self, worker: int, model: int) -> float:
