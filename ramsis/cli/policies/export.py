@@ -18,6 +18,7 @@ from ramsis.files import write_atomic
 from ramsis.policy import Policy, PolicySet
 from ramsis.serving.export.codegen.c import c_header
 from ramsis.serving.export.codegen.go import go_file
+from ramsis.serving.export.kubernetes import manifests, manifests_text
 from ramsis.serving.export.ray_configuration import configuration, yaml_text
 from ramsis.serving.export.triton_repository import configuration as triton_configuration
 from ramsis.serving.export.triton_repository import write_repository
@@ -129,6 +130,47 @@ def export_triton(policies: Path, variants: str, out: Path, overhead_ms: float |
                "deadline_ms")
     click.echo(f"  Triton's Python needs ramsis: {install('serve')} there, or PYTHONPATH")
     click.echo(f"  other policies: write them to {policies}, and load the model once more")
+
+
+@export.command("kubernetes")
+@click.argument("policies", type=click.Path(path_type=Path), metavar="POLICIES")
+@variants_options
+@click.option("--name", default="ramsis", show_default=True,
+              help="Name of the Deployment, its Services and labels.")
+@click.option("--image", required=True,
+              help="Container image with ramsis, as docs/deploy/Dockerfile builds it.")
+@click.option("--claim", default="models", show_default=True,
+              help="PersistentVolumeClaim with the policies and the variants file.")
+@click.option("--drain-s", type=click.FloatRange(min=0), default=10.0, show_default=True,
+              help="Time to answer requests under way when a pod stops.")
+@click.option("--out", type=OUT_FILE, required=True, metavar="FILE", help="YAML file to write.")
+def export_kubernetes(
+    policies: Path, variants: str, name: str, image: str, claim: str, drain_s: float, out: Path
+) -> None:
+    """Write Kubernetes manifests: a Deployment with probes, Services, alerts and scaling.
+
+    POLICIES is a folder of `generate`, whose server runs all its workers in a pod; or a folder of
+    `scale`, then a pod is one worker and KEDA follows the scaling policy. The volume of the claim
+    holds POLICIES and the variants file under their names. The alerts are a PrometheusRule.
+
+    \b
+    Examples:
+      $ ramsis export kubernetes policies_out/example --variants variants.toml \\
+          --image registry.example/ramsis:1 --name digits --out digits.yaml
+    """
+    models, scaling = read_variants(variants), scaling_file(policies)
+    fleet = None if scaling is None else read_fleet(scaling)
+    policy_set = read_policies(policies) if fleet is None else fleet.policies(1)
+    check_served(policy_set, [variant.name for variant in models.variants], None, variants)
+    parts = manifests(
+        policies.resolve(), Path(variants), name=name, image=image, claim=claim,
+        workers=1 if fleet is not None else sum(policy_set.worker_types.values()),
+        drain_s=drain_s, scaling=None if fleet is None else fleet.table,
+        code=sorted({variant.model for variant in models.variants
+                     if variant.backend == "callable"}))
+    write_atomic(out, manifests_text(parts))
+    click.echo(f"{out}: kubectl apply -f {out}")
+    click.echo(f"  the claim {claim} holds {policies.resolve().name} and {Path(variants).name}")
 
 
 @export.command("c")

@@ -1,0 +1,105 @@
+"""``ramsis export kubernetes``, and the files of docs/deploy."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ramsis.plugins import trusting
+from tests.cli.command import Ran, Run, refused
+from tests.serving.servers import make
+
+for name in ("orjson", "prometheus_client"):
+    pytest.importorskip(name)
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def export(run: Run, folder: Path, *more: object, policies: str = "policies") -> Ran:
+    with trusting(["summing:fast", "summing:slow", "summing:bent", "summing:broken"]):
+        return run("export", "kubernetes", folder / policies, "--variants",
+                   folder / "variants.toml", "--image", "registry.example/ramsis:1", "--out",
+                   folder / "out.yaml", *more)
+
+
+def parts(folder: Path) -> dict[tuple[str, str], Any]:
+    documents = yaml.safe_load_all((folder / "out.yaml").read_text())
+    return {(part["kind"], part["metadata"]["name"]): part for part in documents}
+
+
+def test_manifests_are_valid_and_run_a_server_that_the_command_takes(
+    run: Run, tmp_path: Path
+) -> None:
+    validate = pytest.importorskip("kubernetes_validate").validate
+    make(tmp_path)
+    ran = export(run, tmp_path, "--name", "sums", "--drain-s", 7)
+    assert ran.code == 0, ran.err
+    assert ran.out.startswith(f"{tmp_path / 'out.yaml'}: kubectl apply -f ")
+    found = parts(tmp_path)
+    assert set(found) == {("Deployment", "sums"), ("Service", "sums"), ("Service", "sums-pods"),
+                          ("PrometheusRule", "sums")}
+    for (kind, _), part in found.items():
+        if kind != "PrometheusRule":  # a resource of the operator's own
+            validate(part, "1.33", strict=True)
+    pod = found["Deployment", "sums"]["spec"]["template"]["spec"]
+    assert pod["terminationGracePeriodSeconds"] == 12
+    (container,) = pod["containers"]
+    args = [str(tmp_path / word.removeprefix("/models/")) if word.startswith("/models/") else word
+            for word in container["args"]]
+    checked = run(*args, "--check")
+    assert checked.code == 0, checked.err
+    assert "sums takes x" in checked.out
+    broken = json.loads(json.dumps(found["Deployment", "sums"]))
+    broken["spec"]["template"]["spec"]["containers"][0]["livenessProb"] = {}
+    with pytest.raises(Exception, match="livenessProb"):
+        validate(broken, "1.33", strict=True)
+
+
+def test_alerts_ask_for_metrics_that_the_server_has(run: Run, tmp_path: Path) -> None:
+    make(tmp_path)
+    assert export(run, tmp_path).code == 0
+    rules = parts(tmp_path)["PrometheusRule", "ramsis"]["spec"]["groups"][0]["rules"]
+    source = "".join(path.read_text() for path in (ROOT / "ramsis" / "serving").rglob("*.py")
+                     if path.name != "kubernetes.py")
+    asked = {name for rule in rules for name in re.findall(r"ramsis_[a-z_]+", rule["expr"])}
+    assert len(asked) >= 4
+    for metric in asked:
+        assert f'"{metric.removesuffix("_total")}"' in source, metric
+
+
+@pytest.mark.parametrize(("option", "value", "words"), [
+    ("--name", "Digits", "a to z"), ("--name", "1st", "first a letter"),
+    ("--name", "a" * 59, "up to 58"), ("--name", "a-", "last none of -"),
+    ("--claim", "my_models", "0 to 9"), ("--image", "two words", "registry/name:tag")])
+def test_names_that_kubernetes_refuses(
+    run: Run, tmp_path: Path, option: str, value: str, words: str
+) -> None:
+    make(tmp_path)
+    refused(export(run, tmp_path, option, value), 2, option, value, words)
+    assert not (tmp_path / "out.yaml").exists()
+
+
+def test_the_image_copies_what_there_is_and_starts_the_server(run: Run, tmp_path: Path) -> None:
+    lines = (ROOT / "docs" / "deploy" / "Dockerfile").read_text().splitlines()
+    copied = [word for line in lines if line.startswith("COPY ") for word in line.split()[1:-1]]
+    assert copied
+    assert all((ROOT / word).exists() for word in copied)
+    (entry,) = (json.loads(line.removeprefix("ENTRYPOINT ")) for line in lines
+                if line.startswith("ENTRYPOINT "))
+    (command,) = (json.loads(line.removeprefix("CMD ")) for line in lines
+                  if line.startswith("CMD "))
+    assert entry == ["ramsis"]
+    make(tmp_path)
+    with trusting(["summing:fast", "summing:slow"]):
+        ran = run(*(word.replace("/models", str(tmp_path)) for word in command), "--check")
+    assert ran.code == 0, shlex.join(command) + ran.err
+    compose = yaml.safe_load((ROOT / "docs" / "deploy" / "compose.yaml").read_text())
+    build = compose["services"]["ramsis"]["build"]
+    context = (ROOT / "docs" / "deploy" / build["context"]).resolve()
+    assert (context / build["dockerfile"]).is_file()
