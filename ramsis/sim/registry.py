@@ -202,7 +202,8 @@ def scheduler(
         place = name = f"{name}:{attribute}"
         kind = _is_scheduler(own(name, "scheduler", option="--scheduler", error=error), name)
     else:
-        near = get_close_matches(name, known, _NEAR) or list(known)
+        begun = (other for other in known if name and other.startswith(name))
+        near = [*dict.fromkeys((*begun, *get_close_matches(name, known, _NEAR)))] or list(known)
         raise error("unknown scheduler", where="scheduler", value=name,
                     allowed=f"{', '.join(near)}, or FILE.py:CLASS or MODULE:CLASS of your own")
     takes = dict(inspect.signature(kind).parameters)

@@ -120,16 +120,16 @@ def test_one_kind_of_dispatch_that_meets_the_target_is_enough_unless_both_are_na
     run: Run, tiny_file: Path, monkeypatch: pytest.MonkeyPatch, missing: set[str],
     named: tuple[str, ...], code: int,
 ) -> None:
-    from ramsis.cli.planning import capacity
+    from ramsis.cli import parallel_jobs
 
-    search = capacity.fewest_workers
+    search = parallel_jobs.fewest_workers
 
     def searched(*given: Any, scheduler: str, **terms: Any) -> Any:
         if scheduler in missing:
             raise InfeasibleError(f"{scheduler} does not reach this; allowed: at most 0.7")
         return search(*given, scheduler=scheduler, **terms)
 
-    monkeypatch.setattr(capacity, "fewest_workers", searched)
+    monkeypatch.setattr(parallel_jobs, "fewest_workers", searched)
     ran = run("capacity", "--profiles", tiny_file, *ASKED, "--min-accuracy", 0.7, "--json", *named)
     assert ran.code == code
     assert "round-robin does not reach this" in ran.err
