@@ -217,3 +217,39 @@ def _most_cores(run: Run, made: Scenario) -> int:
     at_ms = np.concatenate([run.answered_ms, start_ms])
     change = np.concatenate([-cores, cores])
     return int(np.cumsum(change[np.lexsort((change, np.round(at_ms, 6)))]).max())
+
+
+def test_the_registry_follows_the_steps_of_figure_4_3() -> None:
+    """C and B are full, B's copy has fewer than three requests: the next goes to A, and to B."""
+    machines = (("c", 6), ("b", 4), ("a", 1))
+    made = scenario(
+        worker_types=[{"name": name, "count": 1, "cores": cores} for name, cores in machines],
+        models=[model(latency=[{"worker_type": name, "batch": 1, "latency_ms": 10}
+                               for name, _ in machines])],
+        streams=[at(*[0] * 5, name="before", cores=2, post_ms=100),
+                 at(1, name="z", post_ms=5000)],
+        start=[{"worker": name, "models": ["m"]} for name in "cb"])
+    run = served(made, "sigmaos-registry")
+    done_on = run.worker[run.batch_of]
+    assert done_on[:5].tolist() == [0, 0, 0, 1, 1]
+    # It waits for two others at B, which it reaches over the network; nothing is loaded for it.
+    assert done_on[5] == 1
+    assert run.answered_ms[5] == 30 + 5000
+    assert not len(run.load_model)
+
+
+@pytest.mark.parametrize("name", FAMILY)
+def test_three_services_share_the_machines(name: str) -> None:
+    """Translation, images, and text to image differ in their times; each loads its own model."""
+    services = {"translation": (1000, 3000), "images": (200, 1000), "text-to-image": (8000, 20000)}
+    made = scenario(
+        worker_types=[cluster(1)], start=[],
+        models=[model(service, latency_ms, load_ms=load_ms)
+                for service, (latency_ms, load_ms) in services.items()],
+        streams=[at(1e5 * i, 5e5 + 1e5 * i, name=service, model=service)
+                 for i, service in enumerate(services)], duration_s=1000)
+    run = served(made, name)
+    assert run.load_model.tolist() == [0, 1, 2]
+    for stream_index, (latency_ms, load_ms) in enumerate(services.values()):
+        took_ms = (run.answered_ms - run.arrival_ms)[run.stream == stream_index]
+        assert took_ms.tolist() == [load_ms + latency_ms, latency_ms]
