@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,9 @@ def test_the_image_copies_what_there_is_and_starts_the_server(run: Run, tmp_path
     copied = [word for line in lines if line.startswith("COPY ") for word in line.split()[1:-1]]
     assert copied
     assert all((ROOT / word).exists() for word in copied)
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        wheel = tomllib.load(file)["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert {*wheel["packages"], *wheel["force-include"], "pyproject.toml"} <= {*copied}
     (entry,) = (json.loads(line.removeprefix("ENTRYPOINT ")) for line in lines
                 if line.startswith("ENTRYPOINT "))
     (command,) = (json.loads(line.removeprefix("CMD ")) for line in lines
