@@ -48,7 +48,8 @@ def arrivals() -> None:
               help="Format of TRACE, if its first line does not tell it; `ramsis help traces` "
                    "lists them.")
 @click.option("--plot", type=FIGURE, metavar="FILE",
-              help="Draw dispersion and gaps (png, pdf or svg; needs the extra 'plot').")
+              help="Draw dispersion and gaps: .png, .pdf or .svg (needs the extra "
+                   "'plot').")
 @table_options
 @click.pass_context
 def fit(

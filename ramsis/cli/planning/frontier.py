@@ -60,7 +60,7 @@ _MORE = (
 @click.option("--out", type=OUT_FILE, metavar="FILE",
               help="Write the rows as CSV.")
 @click.option("--plot", type=FIGURE, metavar="FILE",
-              help="Draw the frontiers (png, pdf or svg; needs the extra 'plot').")
+              help="Draw the frontiers: .png, .pdf or .svg (needs the extra 'plot').")
 @table_options
 def frontier_command(
     profile_names: ByType[str],
