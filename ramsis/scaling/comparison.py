@@ -120,6 +120,6 @@ class Comparison:
                  if isinstance(target, Prices) else
                  {"meets_target": meets(real, target)})
         return {"scheduler": name, "tuned": tuned, "parameters": dict(parameters),
-                **real._asdict(), **asked,
+                **real._asdict(), **asked, "changes": run.changes, "starts": run.starts,
                 "fitted": None if before is None else Delivered.of(before)._asdict(),
                 "over_time": run.over_time()}

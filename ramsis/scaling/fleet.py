@@ -204,11 +204,25 @@ class ScaledRun:
         ways = ways[ways != 0]
         return int(np.count_nonzero(ways[1:] != ways[:-1]))
 
+    @property
+    def changes(self) -> int:
+        """Number of intervals after which another number of workers is wanted."""
+        return int(np.count_nonzero(np.diff(self.wanted)))
+
+    @property
+    def starts(self) -> int:
+        """Workers that were started after the first interval, those that replace failed ones not.
+
+        Each has a start-up time that is paid for.
+        """
+        return int(np.maximum(np.diff(self.wanted), 0).sum())
+
     def row(self) -> dict[str, float]:
         """Return the figures of the whole run by name."""
         return {"worker_s": self.worker_s, "violation_rate": self.violation_rate,
                 "effective_accuracy": self.effective_accuracy, "requests": self.requests,
-                "dropped": self.dropped, "lost": self.lost, "reversals": self.reversals}
+                "dropped": self.dropped, "lost": self.lost, "reversals": self.reversals,
+                "changes": self.changes, "starts": self.starts}
 
     def rows(self) -> list[dict[str, float | None]]:
         """Return one row per interval."""

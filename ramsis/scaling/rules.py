@@ -3,6 +3,7 @@
     static:workers=20
     hpa:target=0.7,scale_down_s=60
     keda:queue_per_worker=10
+    knative:concurrency=8
     ray-serve:target_ongoing_requests=8
     wva
     dynamo:forecast=moving,window=8
@@ -232,6 +233,81 @@ class Keda(_Stabilised):
         return _ceil(value / threshold)
 
 
+class Knative:
+    """Knative's autoscaler: a stable window, and a short one in which it panics.
+
+    The value is averaged over ``stable_s`` and over a tenth of it; each average over
+    ``utilisation`` × the target of a worker, rounded up, is desired, at most ``up_rate`` times and
+    at least 1 / ``down_rate`` of the ready workers. Where the short average desires ``panic``
+    times the ready workers or more, the rule panics, until that has not been for ``stable_s``:
+    then it takes the larger of both numbers and never falls. The highest number of the last
+    ``down_delay_s`` counts.
+
+    Source: knative/serving, pkg/autoscaler/scaling/autoscaler.go; defaults in
+    config/core/configmaps/autoscaler.yaml (70 % of the target, stable window 60 s, panic window
+    10 % and threshold 200 %, rates 1000 and 2, no delay of scaling down). A value is what was seen
+    at the decisions in the window; Knative samples each second. Its target is the user's: by
+    default here a worker's rate, else requests that wait or run (``concurrency``).
+
+    Parameters
+    ----------
+    rate_per_worker_qps : float
+        What a worker carries within the target, > 0.
+    concurrency : float, optional
+        Target of requests that wait or run on a worker, > 0, in the place of a rate.
+    utilisation : float
+        > 0.
+    stable_s, down_delay_s : float
+        >= 0.
+    panic, up_rate, down_rate : float
+        >= 1.
+    """
+
+    def __init__(
+        self, rate_per_worker_qps: float, concurrency: float | None = None,
+        utilisation: float = 0.7, stable_s: float = 60.0, panic: float = 2.0,
+        up_rate: float = 1000.0, down_rate: float = 2.0, down_delay_s: float = 0.0,
+    ) -> None:
+        self.concurrent = concurrency is not None
+        target = (_positive("rate_per_worker_qps", rate_per_worker_qps) if concurrency is None
+                  else _positive("concurrency", concurrency))
+        self.target = target * _positive("utilisation", utilisation)
+        self.stable_s = _at_least("stable_s", stable_s, 0)
+        self.panic, self.up_rate, self.down_rate = (
+            _at_least(name, value, 1) for name, value in (
+                ("panic", panic), ("up_rate", up_rate), ("down_rate", down_rate)))
+        self.down_delay_s = _at_least("down_delay_s", down_delay_s, 0)
+        self._values: deque[tuple[float, float]] = deque()
+        self._desired: deque[tuple[float, int]] = deque()
+        self._panicked_s = -math.inf  # when the short average last desired so many
+        self._most = 0  # workers, since the panic began
+
+    def wanted(self, seen: Observation) -> int:
+        """Return the desired workers after panic and the delay of scaling down."""
+        now_s, ready = seen.time_s, max(seen.active, 1)
+        _forget(self._values, now_s - self.stable_s)
+        self._values.append((now_s, float(seen.queued + seen.in_service) if self.concurrent
+                             else seen.load_qps))
+        stable, short = (self._by(window_s, now_s, ready)
+                         for window_s in (self.stable_s, _PANIC_WINDOW * self.stable_s))
+        if short[0] >= self.panic * ready:
+            self._panicked_s = now_s
+        if now_s - self._panicked_s <= self.stable_s:
+            self._most = desired = max(self._most, stable[1], short[1])
+        else:
+            self._most, desired = 0, stable[1]
+        self._desired.append((now_s, desired))
+        _forget(self._desired, now_s - self.down_delay_s)
+        return max((number for _, number in self._desired), default=desired)
+
+    def _by(self, window_s: float, now_s: float, ready: int) -> tuple[int, int]:
+        """Return what a window desires, without and with the limits of the rates."""
+        recent = [value for at_s, value in self._values if at_s > now_s - window_s + _ROUNDING]
+        desired = _ceil(float(np.mean(recent or [self._values[-1][1]])) / self.target)
+        least, most = int(ready / self.down_rate + _ROUNDING), _ceil(self.up_rate * ready)
+        return desired, min(max(desired, least), most)
+
+
 class RayServe:
     """Ray Serve's default autoscaling policy.
 
@@ -453,12 +529,13 @@ class _Every:
         return seen.active + seen.starting if self._wanted is None else self._wanted
 
 
+_PANIC_WINDOW = 0.1  # of the stable window
 _ROOM = 10  # room of a queue, in largest batches
 _HALVINGS = 60  # of a load: 2^-60 of it is below what a float tells apart
 
 RULES: Mapping[str, type[Any]] = {
-    "static": Static, "hpa": Hpa, "keda": Keda, "ray-serve": RayServe, "wva": Wva,
-    "dynamo": Dynamo,
+    "static": Static, "hpa": Hpa, "keda": Keda, "knative": Knative, "ray-serve": RayServe,
+    "wva": Wva, "dynamo": Dynamo,
 }
 """Rules by name."""
 
@@ -473,6 +550,8 @@ _GRIDS: Mapping[str, tuple[_Grid, ...]] = {
             {"metric": ("utilisation",), "target": (0.5, 0.7, 0.9), "scale_down_s": (60.0,)}),
     "keda": ({"target": _SHARES, "queue_per_worker": (50.0,), "scale_down_s": (0.0, 60.0, 300.0)},
              {"target": _SHARES, "scale_down_s": (60.0,)}),
+    "knative": ({"utilisation": _SHARES, "stable_s": (60.0, 300.0)},
+                {"concurrency": (2.0, 4.0, 8.0, 16.0)}),
     "ray-serve": ({"target_ongoing_requests": (1.0, 2.0, 4.0, 8.0, 16.0, 32.0),
                    "upscale_delay_s": (0.0, 30.0), "downscale_delay_s": (60.0, 600.0)},),
     "wva": ({"target": (0.1, 0.2, 0.35, 0.5, 0.75, 1.0), "max_batch": (1, 8),

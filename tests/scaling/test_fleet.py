@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any
 
 import numpy as np
@@ -189,8 +190,11 @@ def test_series_add_up() -> None:
     in_time = run.load_qps * 0.25 - run.violations
     assert np.nansum(run.accuracy * in_time) / 3000 == pytest.approx(run.effective_accuracy)
     assert set(run.row()) == {"worker_s", "violation_rate", "effective_accuracy", "requests",
-                              "dropped", "lost", "reversals"}
+                              "dropped", "lost", "reversals", "changes", "starts"}
     assert len(run.rows()) == 12
+    numbers = run.wanted.tolist()
+    assert run.changes == sum(a != b for a, b in itertools.pairwise(numbers)) > 0
+    assert run.starts == sum(max(b - a, 0) for a, b in itertools.pairwise(numbers)) > 0
 
 
 @pytest.mark.parametrize(("duration_s", "interval_s", "begins_s"), [

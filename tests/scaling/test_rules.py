@@ -24,7 +24,7 @@ from ramsis.scaling import (
     tune,
     tuning,
 )
-from ramsis.scaling.rules import Dynamo, Hpa, Keda, RayServe, Static, Wva
+from ramsis.scaling.rules import Dynamo, Hpa, Keda, Knative, RayServe, Static, Wva
 from tests.sim.samples import tiny_policy
 
 
@@ -41,6 +41,35 @@ def told(rule: Any, loads_qps: list[float], start: int, interval_s: float = 15.0
         active = rule.wanted(seen(interval_s * (i + 1), load_qps, active))
         numbers.append(active)
     return numbers
+
+
+class TestKnative:
+    """By hand from the source: ceil(average / (0.7 × target)), and panic at twice the workers."""
+
+    def test_the_stable_average_over_seven_tenths_of_the_target_is_wanted(self) -> None:
+        assert told(Knative(50.0), [100.0] * 5, 3) == [3] * 5  # ceil(100 / 35)
+        assert told(Knative(1.0, concurrency=10.0), [100.0], 2) == [1]  # none waits or runs
+        rule = Knative(1.0, concurrency=10.0)
+        assert rule.wanted(seen(2.0, active=1, queued=5, in_service=6)) == 2  # ceil(11 / 7)
+
+    def test_at_most_half_of_the_ready_workers_go(self) -> None:
+        assert told(Knative(50.0), [1.0] * 5, 16, 70.0) == [8, 4, 2, 1, 1]
+
+    def test_a_peak_makes_it_panic_and_nothing_goes_until_the_window_has_passed(self) -> None:
+        quiet, peak = [70.0] * 30, [350.0] * 3  # 2 workers, and 10
+        wanted = told(Knative(50.0), [*quiet, *peak, *quiet, *quiet], 2, 2.0)
+        assert wanted[:30] == [2] * 30
+        # In 6 s: (70 + 70 + 350) / 3 = 163 wants 5, at least twice 2; then 257 and 350.
+        assert wanted[30:33] == [5, 8, 10]
+        # Its average of 6 s was twice the 5 ready ones last with the second of the peak's loads.
+        ends = 30 + wanted[30:].index(2)
+        assert 30 + 30 < ends < 30 + 3 + 31
+        assert set(wanted[33:ends - 3]) == {10}
+
+    def test_a_delay_holds_the_highest_number(self) -> None:
+        # At most half go at a time: 10, 5, 2; each is held by the one before it in 100 s.
+        rule = Knative(50.0, down_delay_s=100.0)
+        assert told(rule, [70.0, 350.0, *[70.0] * 4], 2, 70.0) == [2, 10, 10, 5, 5, 2]
 
 
 class TestHpa:
@@ -282,6 +311,8 @@ def test_every_rule_has_parameters_to_try(name: str) -> None:
     ("static", {"workers": 0}), ("hpa", {"target": 0.0}), ("hpa", {"tolerance": -0.1}),
     ("hpa", {"scale_down_s": math.nan}), ("hpa", {"metric": "cpu"}),
     ("keda", {"queue_per_worker": -1.0}),
+    ("knative", {"concurrency": 0.0}), ("knative", {"panic": 0.5}),
+    ("knative", {"stable_s": -1.0}),
     ("ray-serve", {"target_ongoing_requests": 0.0}), ("wva", {"base_share": 1.0}),
     ("wva", {"max_batch": 0}), ("dynamo", {"forecast": "arima"}), ("dynamo", {"window": 0,
                                                                         "forecast": "moving"}),
@@ -335,7 +366,7 @@ def test_the_cheapest_that_meets_the_target(
     assert runs[none["target"]].violation_rate == fewest
 
 
-@pytest.mark.parametrize("name", ["hpa", "keda", "ray-serve", "wva", "dynamo"])
+@pytest.mark.parametrize("name", ["hpa", "keda", "knative", "ray-serve", "wva", "dynamo"])
 @pytest.mark.parametrize("late", [0.02, 0.0])
 def test_tuning_ends_no_worse_than_the_defaults(
     tables: DecisionTables, times: np.ndarray, monkeypatch: pytest.MonkeyPatch, name: str,

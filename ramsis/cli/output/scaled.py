@@ -12,6 +12,7 @@ SCALED_COLUMNS = (
     Column("cost_worker_s", "cost in worker-seconds", ".0f"),
     Column("violation_rate", "violations", ".4%"),
     Column("effective_accuracy", "effective accuracy", ".4f"),
+    Column("changes", "changes", "d", wide=True), Column("starts", "starts", "d", wide=True),
     Column("meets_word", "meets target"), Column("parameter_words", "parameters"),
 )
 """What a scheduler costs and delivers; those without a value are left out."""

@@ -146,8 +146,8 @@ _MORE = (
                   variable="scheduler_texts", type=SCHEDULER_TEXT, metavar="NAME")
 @click.option("--scaling", multiple=True, metavar="DIR|FILE|RULE",
               help="Scaling policy of `scale`, in place of workers and schedulers; and rules that "
-                   "use its decision tables: static, hpa, keda, ray-serve, wva or dynamo, with "
-                   "parameters as hpa:target=0.7; repeat to compare.")
+                   "use its decision tables: static, hpa, keda, knative, ray-serve, wva or dynamo,"
+                   " with parameters as hpa:target=0.7; repeat to compare.")
 @click.option("--from-s", type=float, default=0.0, show_default=True, metavar="S",
               help="With --scaling: measure from S on; the time before is simulated first.")
 @click.option("--stretch", type=float, default=1.0, show_default=True, metavar="F",
