@@ -88,6 +88,7 @@ class Study:
         chosen = self.training.TrainingSettings(
             steps=min(steps, self.most_steps or steps), reward=REWARDS[reward], seed=seed,
             evaluate_every=settings.pop("evaluate_every", 10_000), **settings)
+        agent: Agent
         agent, evaluations = self.training.train(scenario, chosen, start=start)
         rows = [row for past in evaluations for row in self.of_streams(
             study, reward, seed, cell, past.steps, False, past)]

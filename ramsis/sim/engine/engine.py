@@ -28,7 +28,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 from math import inf
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 import numpy as np
 
@@ -133,7 +133,7 @@ class Engine:
     def of_scenario(
         cls, scenario: Scenario, seed: int = 0, *, requests: Requests | None = None,
         slowdown: Slowdown | None = None,
-    ) -> Engine:
+    ) -> Self:
         """Return the engine of one run on a scenario.
 
         Parameters
@@ -157,7 +157,7 @@ class Engine:
         cls, fleets: Sequence[Fleet], requests: Requests | ClosedLoop, duration_ms: float,
         rng: np.random.Generator, load_qps: float | None, *, monitor_ms: float = WINDOW_MS,
         seed: int = 0, spells: DrawnSpells = NO_SPELLS,
-    ) -> Engine:
+    ) -> Self:
         """Return the engine of one run on fleets.
 
         One scheduler may decide about all workers, or each fleet may have a scheduler of its own
