@@ -19,7 +19,10 @@ _LOOKS_AGAIN_S = 0.02
 
 
 def main() -> None:
-    """Run the command line and exit, as interrupted also where it only begins or ends."""
+    """Run the command line; Ctrl-C exits with 130 from start-up on, and is ignored at the end.
+
+    The alarm repeats a Ctrl-C that came while a module was imported (:func:`_interrupted`).
+    """
     signal.signal(signal.SIGINT, _interrupted)
     signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:

@@ -162,7 +162,8 @@ def check_known(
 class Rule(NamedTuple):
     """What a number must satisfy: in words, as a test, and what is said of one that breaks it.
 
-    The test is of the value as it is, which may be one that is not finite.
+    The test gets the value itself, not its float, so that it must refuse NaN and infinity where
+    they are not allowed.
     """
 
     allowed: str

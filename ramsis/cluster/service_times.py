@@ -313,7 +313,10 @@ def _samples_behind(profile: ProfileSet, table: LatencyTable) -> IntArray:
 
 
 def _tails(profile: ProfileSet) -> Tails | None:
-    """Return the pooled tail of the measured batches whose number of samples is known."""
+    """Return the tail that models share: times far above their median, pooled over batches.
+
+    Of batches whose number of samples is known; None where there is none.
+    """
     levels, measured = _measured_quantiles(profile)
     weights = hat_weights(levels)
     deviations = dict[str, list[Deviations]]()

@@ -337,8 +337,9 @@ class Dispatcher(Generic[R]):
     def take_slowness(self, now_ms: float, slowness: float) -> Orders[R]:
         """Serve from now on as if batches take ``slowness`` times as long as profiled.
 
-        The policies for that slowness serve, as :meth:`PolicySet.at` says; lookups are told what
-        the set's policies do not reach, also for what waits.
+        The policies for that slowness serve, as :meth:`PolicySet.at` chooses them. Beyond the
+        largest slowness of the set, lookups divide the slack by the factor that is left. What
+        waits is decided again.
         """
         check_positive(slowness=slowness)
         self.slowness = slowness

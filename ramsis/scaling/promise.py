@@ -63,6 +63,7 @@ class PromisedFigure:
         expected : ndarray, shape (P, 2)
             Expected figures of loads and of their mirror images.
         off : ndarray, shape (n,)
+            Simulated less expected figure of each simulated run.
         """
         from scipy.stats import norm, t
 

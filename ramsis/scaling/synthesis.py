@@ -58,9 +58,9 @@ class FleetTables:
         return tuple(sorted(self.policies))
 
     def size(self, workers: int) -> int:
-        """Return the number of workers for whose policies ``workers`` use, at most as many.
+        """Return the size whose policies a number of workers uses: the largest one not above it.
 
-        Below all of them it is the smallest.
+        Below all sizes it is the smallest.
         """
         return max((size for size in self.sizes if size <= workers), default=self.sizes[0])
 

@@ -114,7 +114,7 @@ class PolicyJob(Job):
         return level_of(policy)
 
     def _level(self) -> Level[Policy]:
-        """Return the level of the set."""
+        """Return the set's policies for the load, read from its folder, or made and written."""
         folder = self.path.parent
         try:
             (level,) = read_set(folder).levels

@@ -53,7 +53,10 @@ def budget_checks(
 def _interval_checks(
     policy: Policy, derived: Interval | None, tolerance: float
 ) -> tuple[Check, ...]:
-    """Check the interval against the derived one, and its upper end against the budget."""
+    """Check the interval for the sampling error of service times.
+
+    It is compared with the derived one, and the upper end of its violations with the budget.
+    """
     budget, interval = policy.budget, policy.expectations.interval
     if budget is None or interval is None:
         return (Check("interval", None, None, interval is derived),)

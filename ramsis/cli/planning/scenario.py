@@ -80,7 +80,8 @@ def train_command(
 ) -> None:
     """Train an agent that schedules a scenario (extra rl).
 
-    Writes the agent that did best on runs beside the training. `ramsis simulate SCENARIO
+    Writes the agent that answered most requests in time in evaluation runs, with requests that it
+    does not learn from. `ramsis simulate SCENARIO
     --scheduler rl:agent=FILE` plays it, on this scenario or another.
 
     \b

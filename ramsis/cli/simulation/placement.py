@@ -55,7 +55,10 @@ def simulate_placement_file(
     path: str, *, fixed: bool, duration_s: float, seeds: range, as_json: bool,
     csv_file: Path | None, plot: Path | None, timeline: Path | None,
 ) -> None:
-    """Simulate a placement; print the rows and write the requested files."""
+    """Simulate a placement; print the rows and write the requested files.
+
+    With ``fixed`` workers run the placement's batches, and no policies are made.
+    """
     import placement_milp
     from ramsis.synthesis.placement import placed_stations, simulate_placement
 

@@ -383,7 +383,11 @@ class _Search:
                             yield kept
 
     def _excess(self, m: int, gathered: int, most_rps: float) -> list[int]:
-        """Return the shedding batches that reduce a model's rate to ``most_rps``."""
+        """Return the sizes of the shedding batches that reduce a model's rate to ``most_rps``.
+
+        ``gathered`` requests come while a batch of each replica gathers. None are shed where
+        more than four largest batches would be.
+        """
         rate = self.models[m].rate_rps
         left = round(gathered * (rate / most_rps - 1)) if self.sheds else 0
         measured = max((row.batch for rows in self.models[m].batches.values() for row in rows),

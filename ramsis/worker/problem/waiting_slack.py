@@ -147,7 +147,8 @@ def _early_counts(
 ) -> Iterator[tuple[tuple[int, int], FloatArray, IntArray]]:
     """Yield worth(B)·P(B up to the slack T_j') for B = … 1, 0, in blocks of j'.
 
-    The times of an even grid are multiples of its step.
+    On an even grid every difference of two slacks is a multiple of the step, so that all j' are
+    one block.
 
     Yields
     ------

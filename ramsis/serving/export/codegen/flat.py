@@ -70,10 +70,10 @@ class FlatStation(NamedTuple):
 
 
 class FlatLevel(NamedTuple):
-    """A level, of a load and a slowness.
+    """The stations for one load and one slowness (service times as a multiple of the profiled).
 
-    ``classes`` holds for each SLO in ms the stations that serve it, by index, each with the sum of
-    the shares up to it.
+    ``classes`` holds for each SLO in ms the stations that serve it, by index, each with its share
+    of the class's requests, added up over the stations so far.
     """
 
     load_qps: float
