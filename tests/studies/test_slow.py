@@ -80,3 +80,12 @@ def test_other_values_are_refused_in_a_line(name: str, words: str) -> None:
     with pytest.raises(InputFileError, match=words) as refused:
         served(loaded([0]), name)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["sigmaos", "sigmaos-colocation", "sigmaos-registry",
+                                  "sigmaos-dynamic"])
+def test_a_model_whose_load_is_noticed_late_is_not_loaded_again(name: str) -> None:
+    made = cluster(2, "ab", [stream(one, one, slo_ms=400, workload={
+        "load_qps": 40, "duration_s": 2}) for one in "ab"])
+    run = served(made, f"slow:of={name},decision_ms=5,poll_ms=30")
+    assert run.answered.all()

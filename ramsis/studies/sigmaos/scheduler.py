@@ -301,7 +301,8 @@ class SigmaOS(Scheduler[Engine]):
         """Begin as many loads as a proxy can."""
         workers = self.engine.workers
         for model in self.to_load[worker]:
-            if model not in workers.loading[worker]:
+            # A load that has ended may not have been noticed yet.
+            if model not in workers.loading[worker] and model not in workers.loaded[worker]:
                 if model in self.promised[worker]:
                     self.promised[worker].remove(model)
                     self.promised_mb[worker] -= workers.model_mb[model]
@@ -339,8 +340,9 @@ class SigmaOS(Scheduler[Engine]):
         """Queue the request at its proxy, which it has reached."""
         copy = self.sent[request]
         self.wait(copy, request)
-        loaded = copy.model in self.engine.workers.loaded[copy.worker]
-        (self.at_proxy if loaded else self.to_load)[copy.worker].setdefault(copy.model, copy)
+        if copy.model not in self.to_load[copy.worker]:
+            loaded = copy.model in self.engine.workers.loaded[copy.worker]
+            (self.at_proxy if loaded else self.to_load)[copy.worker].setdefault(copy.model, copy)
         self.serve(copy.worker)
 
     def wait(self, copy: Copy, request: int) -> None:
