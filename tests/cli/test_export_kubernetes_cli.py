@@ -77,8 +77,9 @@ def test_alerts_ask_for_metrics_that_the_server_has(run: Run, tmp_path: Path) ->
 @pytest.mark.parametrize(("option", "value", "words"), [
     ("--name", "Digits", "a to z"), ("--name", "1st", "first a letter"),
     ("--name", "a" * 59, "up to 58"), ("--name", "a-", "last none of -"),
-    ("--claim", "my_models", "0 to 9"), ("--image", "two words", "registry/name:tag")])
-def test_names_that_kubernetes_refuses(
+    ("--claim", "my_models", "0 to 9"), ("--image", "two words", "registry/name:tag"),
+    ("--drain-s", "inf", "0 to 86400"), ("--drain-s", "nan", "0 to 86400")])
+def test_values_that_kubernetes_refuses(
     run: Run, tmp_path: Path, option: str, value: str, words: str
 ) -> None:
     make(tmp_path)

@@ -20,6 +20,7 @@ _LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")  # RFC 1035, as names of Serv
 _PODS = "-pods"  # what the headless Service's name ends in
 _LONGEST = 63 - len(_PODS)
 _FOLDER, _PORT = "/models", 8000
+_LONGEST_DRAIN_S = 86400.0
 _GRACE_S = 5  # beyond the time in which the server answers what is under way
 
 
@@ -44,7 +45,7 @@ def manifests(
     Raises
     ------
     InvalidValueError
-        A name that Kubernetes refuses.
+        A name that Kubernetes refuses, or a time to drain beyond a day.
     """
     if not _LABEL.fullmatch(name) or len(name) > _LONGEST:
         raise InvalidValueError(
@@ -56,6 +57,9 @@ def manifests(
     if not re.fullmatch(r"\S+", image):
         raise InvalidValueError("not an image", where="--image", value=image,
                                 allowed="registry/name:tag")
+    if not 0.0 <= drain_s <= _LONGEST_DRAIN_S:
+        raise InvalidValueError("not a time to drain", where="--drain-s", value=drain_s,
+                                allowed=f"0 to {_LONGEST_DRAIN_S:g}, a day")
     folder = f"{_FOLDER}/{policies.name}"
     served = [folder] if scaling is None else [
         f"{folder}/tables/workers-1", "--advise", f"{folder}/{SCALING_NAME}", "--peers",
