@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from ramsis.arrivals.sampling import check_amount
-from ramsis.arrivals.trace import PEAK_WINDOW_MS, Recorded
+from ramsis.arrivals.trace import PEAK_WINDOW_MS, RateTrace, Recorded
 from ramsis.cluster import Cluster
 from ramsis.cluster.service_times import DEFAULT_SERVICE
 from ramsis.errors import POSITIVE, InvalidValueError
@@ -261,7 +261,8 @@ def largest_batch(schedulers: Sequence[ClusterScheduler]) -> int:
 
 def check_load(workers: Fleet | Fleets, workload: Workload | ClosedLoop) -> None:
     """Refuse a load that can only be a mistaken unit of time, and requests beyond memory."""
-    peak_qps = getattr(workload, "peak_qps", workload.load_qps)
+    peak_qps = (workload.peak_qps if isinstance(workload, RateTrace | Recorded)
+                else workload.load_qps)
     largest = LARGEST_OVERLOAD * workers.capacity_qps
     if peak_qps is not None and peak_qps > largest:
         window = (f" (most requests in {min(PEAK_WINDOW_MS, workload.duration_ms):.4g} ms)"

@@ -16,6 +16,8 @@ from ramsis.sim.run import Run
 if TYPE_CHECKING:
     import pandas as pd
 
+MOST_BINS = 1_000_000
+
 
 @dataclass(frozen=True, eq=False)
 class TimeSeries:
@@ -58,7 +60,7 @@ class TimeSeries:
 
 def over_time(run: Run, bin_ms: float = 1000.0) -> TimeSeries:
     """Compute the figures of a run in bins of time, up to the end of its arrivals."""
-    if not (math.isfinite(bin_ms) and bin_ms > 0 and run.duration_ms / bin_ms <= 1e6):
+    if not (math.isfinite(bin_ms) and bin_ms > 0 and run.duration_ms / bin_ms <= MOST_BINS):
         raise InvalidValueError("not a length of bins", where="bin_ms", value=bin_ms,
                                 allowed="> 0, for at most a million bins")
     bin_ms = float(bin_ms)  # a whole number could be too large for an array

@@ -165,6 +165,9 @@ def test_a_dry_run_writes_nothing(run: Run, tiny_file: Path, tmp_path: Path) -> 
     (["--load", "300", "--cost-per-worker", "-1"], 2, ["--cost-per-worker"]),
     (["--load", "300", "--max-violation", "1.5"], 2, ["--max-violation"]),
     (["--trace", "day", "--scale", "1e-5"], 2, ["--trace: too few requests", "allowed"]),
+    (["--load", "300", "--growth", "2,1e9"], 4, ["--growth 1e+09: workers: more workers"]),
+    (["--trace", "day", "--growth", "1e12"], 2, ["--growth 1e+12: load_qps: peak load"]),
+    (["--trace", "day", "--growth", "1e-5"], 2, ["--growth 1e-05: --trace: too few requests"]),
 ])
 def test_what_cannot_be_planned_is_refused_before_anything_is_made(
     run: Run, tiny_file: Path, tmp_path: Path, more: list[str], code: int, words: list[str]

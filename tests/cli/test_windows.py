@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ramsis.sim import Estimate
+from ramsis.synthesis.capacity import MeasuredRates, Targets
 from tests.cli.command import Run, refused
 from tests.cli.test_plan_cli import in_this_process
 
@@ -69,7 +71,7 @@ def test_a_plan_tells_of_its_peak_and_of_growth(
     monkeypatch.setattr(recipe, "_PROCESSES", "1")
     monkeypatch.setattr(recipe, "_LEVELS", 2)
     ran = run("plan", "--profiles", tiny_file, "--slo-ms", 100, "--trace", peak, "--min-accuracy",
-              0.7, "--max-violation", 0.05, "--every", "2s", "--growth", "2.5",
+              0.7, "--max-violation", 0.05, "--every", "2s", "--growth", "2.5,1",
               "--cost-per-worker", 3, "--out", tmp_path / "plan", "--json")
     assert ran.code == 0, ran.err
     plan = json.loads(ran.out)
@@ -109,3 +111,22 @@ def test_a_constant_load_has_no_windows(run: Run, tiny_file: Path, tmp_path: Pat
                     ("simulate", "--workers", 2, "--scheduler", "greedy", "--min-accuracy", 0.7)):
         refused(run(*command, "--profiles", tiny_file, "--slo-ms", 100, "--load", 20, "--every",
                     "2s"), 2, "--every", "--trace")
+
+
+def test_windows_that_are_too_many(run: Run, tiny_file: Path, peak: Path) -> None:
+    refused(run("simulate", "--profiles", tiny_file, "--slo-ms", 100, "--trace", peak, "--workers",
+                1, "--scheduler", "greedy", "--min-accuracy", 0.7, "--every", "1us"),
+            2, "--every", "too many windows", "0.039899 ms")
+
+
+@pytest.mark.parametrize(("every_ms", "half", "cheaper", "certain"), [
+    (None, 0.001, True, True), (None, 0.001, False, False), (None, 0.02, True, False),
+    (2000.0, 0.001, True, None), (2000.0, 0.0, True, True), (None, None, True, None)])
+def test_windows_that_vary_are_not_certain(
+    every_ms: float | None, half: float | None, cheaper: bool, certain: bool | None
+) -> None:
+    recipe = importlib.import_module("ramsis.cli.planning.plan")
+    targets = Targets(0.05, min_effective_accuracy=0.7, every_ms=every_ms)
+    rates = MeasuredRates(Estimate(0.0, half and 0.0), Estimate(0.71, half),
+                          Estimate(0.71, half), 10_000, 10)
+    assert recipe._certain(rates, targets, cheaper) is certain

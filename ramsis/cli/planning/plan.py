@@ -20,8 +20,9 @@ import json
 import math
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,15 @@ from ramsis.cli.progress import run_with_bar
 from ramsis.cluster import SloClass
 from ramsis.errors import InfeasibleError, InvalidValueError, check_not_negative
 from ramsis.files import canonical_json, make_folder, read_json, write_atomic
-from ramsis.sim import ConstantLoad, Fleet, Workload
+from ramsis.sim import ConstantLoad, Fleet, RateTrace, Recorded, Workload, check_load
 from ramsis.sim.result import FEW_VIOLATIONS
-from ramsis.synthesis.capacity import FIGURES, MOST_WORKERS, MeasuredRates, fewest_by_bound
+from ramsis.synthesis.capacity import (
+    FIGURES,
+    MOST_WORKERS,
+    MeasuredRates,
+    fewest_by_bound,
+    whole_workers,
+)
 from ramsis.synthesis.schedulers import fleet_scheduler
 from ramsis.tables import effective_words, with_error
 
@@ -135,10 +142,14 @@ def plan(
     targets = Targets(max_violation, min_accuracy, min_effective_accuracy, every_ms)
     profile = profiles_of(profile_names, None)[profile_names.one]
     slo_ms = classes[0].slo_ms
-    (played,) = workload.workloads(Fleet.of(profile, workers=MOST_WORKERS, slo_ms=slo_ms))
+    fleet = Fleet.of(profile, workers=MOST_WORKERS, slo_ms=slo_ms)
+    (played,) = workload.workloads(fleet)
     if workload.loads is None:
         _check_requests(played)
-    least = math.ceil(fewest_by_bound(profile, played, targets, slo_ms=slo_ms))
+    bound = partial(fewest_by_bound, profile, targets=targets, slo_ms=slo_ms)
+    least = whole_workers(bound(played))
+    for factor in growth or ():
+        _check_growth(factor, played, fleet, bound)
     recipe = _Recipe(
         folder=out, workload=played, slo_ms=slo_ms, targets=targets,
         served=("--profiles", _from_anywhere(profile_names.one), "--slo-ms", _exact(slo_ms)),
@@ -277,8 +288,7 @@ class _Recipe:
                     allowed="a target that leaves some room")
             workers += 1
         if workers > first or not self.constant:
-            certain = seen.clear(self.targets) and (workers > first
-                                                    or best_rows[dispatch]["clear"])
+            certain = _certain(seen, self.targets, workers > first or best_rows[dispatch]["clear"])
             best_rows[dispatch] = {**best_rows[dispatch], "workers": workers, "clear": certain, **{
                 name: played[name] for name in (*_RATES, *_PROMISED)}}
         answer = best_rows[dispatch]
@@ -302,15 +312,15 @@ class _Recipe:
                  **{key: row[key] for key in ("workers", "workers_bound", *_RATES)},
                  "trials": _by_workers(row["trials"], simulated if name == dispatch else ())}
                 for name, row in best_rows.items()]
-        grown = [self._grown(factor, dispatch, cost_per_worker) for factor in growth]
+        now = {"growth": 1.0, "load_qps": self.workload.load_qps,
+               **{name: verdict[name] for name in _GROWN}}
+        grown = [now if factor == 1.0 else self._grown(factor, dispatch, cost_per_worker)
+                 for factor in (sorted({*growth, 1.0}) if growth else ())]
         report = ["report", "plan.json", policies, f"simulation-{workers}.json", "capacity.json",
                   "--out", "report.html"]
         self._document |= {"verdict": verdict, "words": _in_words(verdict, best_rows),
                            "commands": [*self.commands, shlex.join(["ramsis", *report])],
-                           "rows": rows, **({"growth": [{
-                               "growth": 1.0, "load_qps": self.workload.load_qps,
-                               **{name: verdict[name] for name in _GROWN}}, *grown]}
-                               if grown else {})}
+                           "rows": rows, **({"growth": grown} if grown else {})}
         write_atomic(self._file, canonical_json(self._document))
         self._step(report)
         return dict(self._document)
@@ -319,7 +329,8 @@ class _Recipe:
         self, factor: float, dispatch: str, cost_per_worker: float | None
     ) -> dict[str, Any]:
         """Return the fewest workers for a multiple of the load."""
-        (row,) = self._rows(f"capacity-{factor:g}", self.search_of([dispatch], self.grown(factor)))
+        (row,) = self._rows(f"capacity-{_exact(factor)}",
+                            self.search_of([dispatch], self.grown(factor)))
         cost = None if cost_per_worker is None else cost_per_worker * row["workers"]
         return {"growth": factor, "load_qps": row["load_qps"], "cost": cost,
                 **{name: row[name] for name in _GROWN if name != "cost"}}
@@ -379,6 +390,16 @@ class _Recipe:
         return done.stdout
 
 
+def _certain(rates: MeasuredRates, targets: Targets, cheaper: bool | None) -> bool | None:
+    """Return whether a simulation leaves no doubt, and none is left about fewer workers.
+
+    Windows have no intervals: of them only runs that do not vary leave no doubt.
+    """
+    if targets.every_ms is not None and rates.effective_accuracy.half_width:
+        return None
+    return rates.clear(targets) and cheaper
+
+
 def _by_workers(*rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return trials by number of workers; of equal numbers the last."""
     found = {row["workers"]: {key: row.get(key) for key in ("workers", *FIGURES, "upper_bound")}
@@ -395,6 +416,23 @@ def _check_requests(workload: Workload) -> None:
             "too few requests for a verdict", where="--trace",
             value=f"about {requests:.3g} in {run_s:g} s",
             allowed=f"at least {_FEWEST_REQUESTS}: a longer trace")
+
+
+def _check_growth(
+    factor: float, workload: Workload, fleet: Fleet, bound: Callable[[Workload], float]
+) -> None:
+    """Refuse a multiple of the load that cannot be planned, before the plan itself is made."""
+    try:
+        if isinstance(workload, ConstantLoad):
+            grown: Workload = replace(workload, load_qps=workload.load_qps * factor)
+        else:
+            assert isinstance(workload, RateTrace | Recorded)  # all that --trace reads
+            grown = workload.scaled(factor)
+            check_load(fleet, grown)
+            _check_requests(grown)
+        whole_workers(bound(grown))
+    except (InvalidValueError, InfeasibleError) as error:
+        raise type(error)(f"--growth {factor:g}: {error}") from None
 
 
 def _in_words(verdict: Mapping[str, Any], best_rows: Mapping[str, Mapping[str, Any]]) -> list[str]:

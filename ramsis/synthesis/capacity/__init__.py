@@ -8,6 +8,7 @@ from ramsis.synthesis.capacity.fewest import (
     fewest_by_bound,
     fewest_workers,
     offered_types,
+    whole_workers,
 )
 from ramsis.synthesis.capacity.steady_rates import MeasuredRates
 from ramsis.synthesis.capacity.trials import FIGURES, Trial, try_workers
@@ -15,4 +16,4 @@ from ramsis.synthesis.capacity.windows import Windows, busiest_tenth
 
 __all__ = ["FIGURES", "MOST_WORKERS", "SPAN", "Capacity", "MeasuredRates", "Targets", "Trial",
            "Windows", "busiest_tenth", "fewest_by_bound", "fewest_workers", "fluid_mixes",
-           "offered_types", "try_workers"]
+           "offered_types", "try_workers", "whole_workers"]

@@ -60,7 +60,8 @@ from ramsis.tables import Column, html_table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SPAN", "Capacity", "fewest_by_bound", "fewest_workers", "offered_types"]
+__all__ = ["SPAN", "Capacity", "fewest_by_bound", "fewest_workers", "offered_types",
+           "whole_workers"]
 
 SPAN = 10
 """Largest number of workers tried, as a multiple of the bound's (and of 10 at least)."""
@@ -257,6 +258,21 @@ def fewest_by_bound(
     return fewest_workers_bound(law, targets, slo_ms=slo_ms, load_qps=workload.load_qps)
 
 
+def whole_workers(bound: float) -> int:
+    """Return the least whole number of workers that a bound allows, at least 1.
+
+    Raises
+    ------
+    InfeasibleError
+        More workers than are searched for.
+    """
+    lowest = max(1, math.ceil(bound * (1.0 - 1e-9)))  # the bound is rounded, too
+    if lowest > MOST_WORKERS:
+        raise InfeasibleError("more workers than are searched for", where="workers", value=lowest,
+                              allowed=f"at most {MOST_WORKERS}")
+    return lowest
+
+
 def fewest_workers(
     types: ProfileSet | Sequence[WorkerType],
     workload: Workload,
@@ -347,10 +363,7 @@ def _of_one_type(
     spec = fleet_scheduler(scheduler)
     bound = fewest_by_bound(types[0].profile, workload, targets, slo_ms=classes, service=service,
                             max_batch=max(MAX_BATCH, spec.largest_batch))
-    lowest = max(1, math.ceil(bound * (1.0 - 1e-9)))  # the bound is rounded, too
-    if lowest > MOST_WORKERS:
-        raise InfeasibleError("more workers than are searched for", where="workers", value=lowest,
-                              allowed=f"at most {MOST_WORKERS}")
+    lowest = whole_workers(bound)
     trials: dict[int, Trial] = {}
 
     def met(workers: int) -> bool:

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from ramsis.bounds import Targets
+from ramsis.errors import InvalidValueError
 from ramsis.sim import Run, TimeSeries, over_time
+from ramsis.sim.time_series import MOST_BINS
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,16 @@ class Windows:
         """Compare the windows of runs with targets; None where no request arrived.
 
         Runs that are equal, as on recorded requests, count once.
+
+        Raises
+        ------
+        InvalidValueError
+            More than :data:`~ramsis.sim.time_series.MOST_BINS` windows.
         """
+        shortest_ms = max(run.duration_ms for run in runs) / MOST_BINS
+        if every_ms < shortest_ms:
+            raise InvalidValueError("too many windows", where="every_ms", value=every_ms,
+                                    allowed=f"at least {shortest_ms:g} ms: a million windows")
         series = [over_time(run, every_ms) for run in runs]
         series = series[:1] + [each for each in series[1:] if not (
             np.array_equal(each.queries, series[0].queries)
