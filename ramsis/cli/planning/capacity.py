@@ -320,7 +320,8 @@ def _tell(
         if (hidden := row.get("violation_rate_at_ticks", 0.0)) > row["max_violation"]:
             click.echo(f"note: {row['scheduler']}: not certain, as the clock of the trace hides "
                        "bursts; were all requests of a tick at its beginning, "
-                       f"{row['workers']} workers would miss {hidden:.2%}", err=True)
+                       f"{row['workers']} worker{'s' if row['workers'] > 1 else ''} would miss "
+                       f"{hidden:.2%}", err=True)
     enough = output.enough(rows)
     for other in missed[0 if enough else 1:]:
         click.echo(f"note: {other}", err=True)
