@@ -80,9 +80,9 @@ def train_command(
 ) -> None:
     """Train an agent that schedules a scenario (extra rl).
 
-    Writes the agent that answered most requests in time in evaluation runs, with requests that it
-    does not learn from. `ramsis simulate SCENARIO
-    --scheduler rl:agent=FILE` plays it, on this scenario or another.
+    Writes the agent that answered most requests in time in evaluation runs, on requests that
+    training does not see. Play it with `ramsis simulate SCENARIO --scheduler rl:agent=FILE`, on
+    this scenario or another.
 
     \b
     Examples:
