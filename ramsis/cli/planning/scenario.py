@@ -81,7 +81,7 @@ def train_command(
     """Train an agent that schedules a scenario (extra rl).
 
     Writes the agent that answered most requests in time in evaluation runs, on requests that
-    training does not see. Play it with `ramsis simulate SCENARIO --scheduler rl:agent=FILE`, on
+    training does not see. As the scheduler rl:agent=FILE of `ramsis simulate SCENARIO` it plays
     this scenario or another.
 
     \b
