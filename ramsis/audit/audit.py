@@ -305,8 +305,9 @@ def _named(
     requests in the time of all workers, so that the accuracy is an upper end.
     """
     known = [model.name for model in profile.models]
-    for model in (*settings.names.values(), *filter(None, [settings.model])):
-        check_known("a model that the profile lacks", model, known, "model")
+    for where, models in (("map", settings.names.values()), ("model", [settings.model])):
+        for model in filter(None, models):
+            check_known("a model that the profile lacks", model, known, where)
     named = [*dict.fromkeys(log.model[log.answered & (log.model != "")].tolist())]
     for alias in settings.names:
         check_known("a name that the log lacks", alias, named, "map")

@@ -212,8 +212,8 @@ def test_names_of_routers_and_ensembles_stand_for_models(tmp_path: Path) -> None
     assert accuracy(model=fast) == pytest.approx(least)
     with pytest.raises(InputFileError, match=r"got 'ens'.*--map ens=MODEL.*--model MODEL"):
         accuracy()
-    for settings, words in (({"names": {"ens": "x"}}, "the profile lacks: got 'x'"),
-                            ({"model": "x"}, "the profile lacks: got 'x'"),
+    for settings, words in (({"names": {"ens": "x"}}, "map: a model that the profile lacks"),
+                            ({"model": "x"}, "model: a model that the profile lacks"),
                             ({"names": {"router": slow}}, "the log lacks: got 'router'.*ens")):
         with pytest.raises(InvalidValueError, match=words):
             accuracy(**settings)
