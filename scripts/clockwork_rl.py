@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from acceptance.pages import write_part
+from acceptance.pages import markdown, write_part
 from clockwork import (
     AZURE_COPIES,
     AZURE_MODELS,
@@ -219,21 +219,21 @@ def figures_of_rewards(rows: Sequence[Row]) -> dict[tuple[str, int], CurveFigure
 def table_of_rewards(rows: Sequence[Row]) -> str:
     """Return the table of figure 5.9: mean over the seeds, and from the least to the most."""
     figures = figures_of_rewards(rows)
-    lines = ["| reward | seeds | mean of the curve | its best | kept agent, other requests |",
-             "|---|---|---|---|---|"]
+    lines = []
     for reward in REWARDS:
         of_seeds = [values for (name, _), values in figures.items() if name == reward]
         cells = [f"{sum(values) / len(values):.3f} ({min(values):.3f} to {max(values):.3f})"
                  for values in zip(*of_seeds, strict=True)]
-        lines.append(f"| `{reward}` | {len(of_seeds)} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        lines.append([f"`{reward}`", len(of_seeds), *cells])
+    return markdown(["reward", "seeds", "mean of the curve", "its best",
+                     "kept agent, other requests"], lines)
 
 
 def table_of_cells(rows: Sequence[Row]) -> str:
     """Return the table of figures 5.3, 5.6, 5.8, 5.10, 5.11 and 6.1."""
     kept = {(row.study, row.rate_qps, row.instances, row.slo_ms, row.stream): row.in_time
             for row in rows if row.kept}
-    lines = ["| agent | played on | in time | with more training there |", "|---|---|---|---|"]
+    lines = []
     names = {"untuned": "shipped", "azure-after-24": "shipped", "relaxed": "of 96 ms",
              "azure-after-96": "of 96 ms", "two-slos": "of two kinds of SLO"}
     for (study, rate_qps, instances, slo_ms, stream), share in kept.items():
@@ -242,9 +242,9 @@ def table_of_cells(rows: Sequence[Row]) -> str:
         tuned = kept.get(("tuned", rate_qps, instances, slo_ms, stream))
         place = f"the stream “{stream}”" if stream else (
             f"{rate_qps:g} × {instances}, {slo_ms:g} ms")
-        lines.append(f"| {names[study]} | {place} | {share:.4f} | "
-                     + ("" if tuned is None else f"{tuned:.4f} ") + "|")
-    return "\n".join(lines)
+        lines.append([names[study], place, f"{share:.4f}",
+                      "" if tuned is None else f"{tuned:.4f}"])
+    return markdown(["agent", "played on", "in time", "with more training there"], lines)
 
 
 TABLES = {"rewards": table_of_rewards, "trained": table_of_cells}

@@ -18,11 +18,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from acceptance.pages import write_part
+from acceptance.pages import markdown, write_part
 from evaluation.command import csv_text
 from evaluation.savings import savings, summary
 from evaluation.specs import label
-from tables import markdown
 
 from ramsis.files import write_atomic
 

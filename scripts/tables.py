@@ -17,12 +17,12 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from acceptance.pages import write_part
+from acceptance.pages import markdown, write_part
 from sharing import sent_rps
 
 from ramsis.files import canonical_json, write_atomic
@@ -40,13 +40,6 @@ class Table(NamedTuple):
     runs: Mapping[str, str]
     text: Callable[[Sequence[Row]], str]
     columns: Sequence[str] = ()  # of the rows, kept in the repository
-
-
-def markdown(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table in Markdown."""
-    lines = [f"| {' | '.join(map(str, row))} |".replace("|  |", "| |").replace("|  |", "| |")
-             for row in (heads, *rows)]
-    return "\n".join([lines[0], "|---" * len(heads) + "|", *lines[1:]])
 
 
 def share(value: float | None) -> str:

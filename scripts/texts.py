@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from acceptance.pages import write_part
+from acceptance.pages import markdown, write_part
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "evaluation" / "coverage.md"
@@ -52,30 +52,20 @@ def read_rows(path: Path = ROWS) -> list[Row]:
 
 def render(rows: Sequence[Row]) -> str:
     """Return the counts, and a table for each text, in Markdown."""
-    return "\n".join([*_counts(rows), *(
-        line for key, title in TEXTS.items()
-        for line in _table(title, [row for row in rows if row.text == key]))])
-
-
-def _counts(rows: Sequence[Row]) -> Iterator[str]:
-    yield _line(["text", "rows", *GRADES])
-    yield "|---" * (2 + len(GRADES)) + "|"
+    counts = []
     for key, title in {**TEXTS, "": "all"}.items():
         grades = Counter(row.grade for row in rows if key in ("", row.text))
-        yield _line([title, str(grades.total()), *(str(grades[grade]) for grade in GRADES)])
+        counts.append([title, grades.total(), *(grades[grade] for grade in GRADES)])
+    return "\n".join([markdown(["text", "rows", *GRADES], counts), *(
+        f"\n## {title}\n\n" + _table(row for row in rows if row.text == key)
+        for key, title in TEXTS.items())])
 
 
-def _table(title: str, rows: Sequence[Row]) -> Iterator[str]:
-    heads = ("", "what", "where", "command", "printed", "here", "grade")
-    yield from ("", f"## {title}", "", _line(heads), "|---" * len(heads) + "|")
-    for row in rows:
-        yield _line([row.row, row.what, ", ".join(f"`{place}`" for place in row.where.split()),
-                     row.command and f"`{row.command}`", row.printed, row.ours,
-                     f"{row.grade}: {row.reason}" if row.reason else row.grade])
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "|" + "".join(f" {cell} |" if cell else " |" for cell in cells)
+def _table(rows: Iterable[Row]) -> str:
+    return markdown(("", "what", "where", "command", "printed", "here", "grade"), (
+        [row.row, row.what, ", ".join(f"`{place}`" for place in row.where.split()),
+         row.command and f"`{row.command}`", row.printed, row.ours,
+         f"{row.grade}: {row.reason}" if row.reason else row.grade] for row in rows))
 
 
 if __name__ == "__main__":

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ramsis.files import write_atomic
 
-__all__ = ["with_part", "write_part"]
+__all__ = ["markdown", "with_part", "write_part"]
+
+
+def markdown(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table in Markdown."""
+    lines = [f"| {' | '.join(map(str, row))} |".replace("|  |", "| |").replace("|  |", "| |")
+             for row in (heads, *rows)]
+    return "\n".join([lines[0], "|---" * len(heads) + "|", *lines[1:]])
 
 
 def with_part(page: str, text: str, begin: str, end: str) -> str:
