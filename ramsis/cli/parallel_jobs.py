@@ -19,14 +19,11 @@ from ramsis.errors import (
     NotConvergedError,
     RamsisError,
 )
-from ramsis.planning import fewest_by_scenario_bound, fewest_in_scenario
 from ramsis.policy import Level, Policy, Station
 from ramsis.profiles import ProfileSet
-from ramsis.scenario import Scenario
 from ramsis.sweep import Engine
 from ramsis.sweep.answers import Question, answers
 from ramsis.sweep.pool import JobOutcome
-from ramsis.sweep.scenarios import SweepScenario, scheduler_inputs
 from ramsis.sweep.store import Place
 from ramsis.synthesis import SynthesisSettings
 from ramsis.synthesis.capacity import Trial, fewest_workers, offered_types
@@ -43,11 +40,11 @@ def capacity_question(
     """Return the question for the fewest workers with which a scheduler serves a workload."""
     return Question(
         partial(_capacity_row, models, workload, scheduler, terms),
-        {"asked": "capacity", "scheduler": scheduler, "workload": _plain(workload),
+        {"asked": "capacity", "scheduler": scheduler, "workload": plain(workload),
          "types": [{"name": worker_type.name, "profile": worker_type.profile.fingerprint,
                     "count": worker_type.count,
                     "cost": worker_type.cost} for worker_type in offered_types(models)],
-         **{key: _plain(value) for key, value in terms.items()}})
+         **{key: plain(value) for key, value in terms.items()}})
 
 
 def _capacity_row(
@@ -70,37 +67,15 @@ def _capacity_row(
             on_level=lambda workers: advance(text=f"{known}trying {workers}")).row()
 
 
-def scenario_bound_question(scenario: SweepScenario, grow: str, **terms: Any) -> Question:
-    """Return the question of the bound on requests in time of a scenario."""
-    return Question(
-        partial(_scenario_bound, scenario.scenario, grow, terms),
-        {"asked": "capacity of a scenario, bound", "grow": grow, **scenario.document,
-         **{key: _plain(value) for key, value in terms.items()}})
-
-
-def _scenario_bound(scenario: Scenario, grow: str, terms: Mapping[str, Any]) -> dict[str, Any]:
-    return {"least": fewest_by_scenario_bound(scenario, grow, **terms)}
-
-
-def scenario_question(
-    scenario: SweepScenario, scheduler: str, grow: str, **terms: Any
-) -> Question:
-    """Return the question for a scheduler's fewest workers or least memory in a scenario."""
-    return Question(
-        partial(fewest_in_scenario, scenario.scenario, scheduler, grow, **terms),
-        {"asked": "capacity of a scenario", "grow": grow, **scheduler_inputs(scheduler),
-         **scenario.document, **{key: _plain(value) for key, value in terms.items()}})
-
-
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Convert a value to plain JSON: records by their fields, arrays by their digests."""
     if isinstance(value, np.ndarray):
         return f"sha256:{hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()}"
     if isinstance(value, range | list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if hasattr(value, "__dataclass_fields__"):
         return {"is": type(value).__name__,
-                **{item.name: _plain(getattr(value, item.name)) for item in fields(value)}}
+                **{item.name: plain(getattr(value, item.name)) for item in fields(value)}}
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 

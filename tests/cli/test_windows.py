@@ -125,8 +125,7 @@ def test_windows_that_are_too_many(run: Run, tiny_file: Path, peak: Path) -> Non
 def test_windows_that_vary_are_not_certain(
     every_ms: float | None, half: float | None, cheaper: bool, certain: bool | None
 ) -> None:
-    recipe = importlib.import_module("ramsis.cli.planning.plan")
     targets = Targets(0.05, min_effective_accuracy=0.7, every_ms=every_ms)
     rates = MeasuredRates(Estimate(0.0, half and 0.0), Estimate(0.71, half),
                           Estimate(0.71, half), 10_000, 10)
-    assert recipe._certain(rates, targets, cheaper) is certain
+    assert (rates.clear(targets) and cheaper) is certain

@@ -51,7 +51,7 @@ from ramsis.cli.output.rows import (
     say_command,
     table_options,
 )
-from ramsis.cli.planning.scenario_capacity import scenario_capacity
+from ramsis.cli.parallel_jobs import capacity_question, rows_of
 from ramsis.cluster import SloClass, WorkerType, default_service, merged_classes
 from ramsis.cluster.service_times import DISTRIBUTION
 from ramsis.errors import InfeasibleError, InvalidValueError, check_known
@@ -210,6 +210,8 @@ def capacity(
           --dispatch round-robin --duration-s 5
     """
     if scenario_file is not None:
+        from ramsis.cli.planning.scenario_capacity import scenario_capacity  # takes long to load
+
         allow_options(_OF_SCENARIOS, "is not for a scenario.")
         scenario_capacity(
             scenario_file, grow, schedulers if named else ("clockwork",),
@@ -255,8 +257,6 @@ def capacity(
         None if named else partial(_next_command, context, workloads),
         [workload.load_qps for workload in workloads])
     offered: Any = types or profile
-    from ramsis.cli.parallel_jobs import capacity_question, rows_of  # which take long to load
-
     questions = [capacity_question(offered, load, name, targets=targets, **runs)
                  for load, name in product(workloads, names)]
     # In this process each search shows its own progress.

@@ -288,7 +288,8 @@ class _Recipe:
                     allowed="a target that leaves some room")
             workers += 1
         if workers > first or not self.constant:
-            certain = _certain(seen, self.targets, workers > first or best_rows[dispatch]["clear"])
+            certain = seen.clear(self.targets) and (workers > first
+                                                    or best_rows[dispatch]["clear"])
             best_rows[dispatch] = {**best_rows[dispatch], "workers": workers, "clear": certain, **{
                 name: played[name] for name in (*_RATES, *_PROMISED)}}
         answer = best_rows[dispatch]
@@ -388,16 +389,6 @@ class _Recipe:
             self.notes.add(line)
         self.commands.append(command_text if file is None else f"{command_text} > {file}")
         return done.stdout
-
-
-def _certain(rates: MeasuredRates, targets: Targets, cheaper: bool | None) -> bool | None:
-    """Return whether a simulation leaves no doubt, and none is left about fewer workers.
-
-    Windows have no intervals: of them only runs that do not vary leave no doubt.
-    """
-    if targets.every_ms is not None and rates.effective_accuracy.half_width:
-        return None
-    return rates.clear(targets) and cheaper
 
 
 def _by_workers(*rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ramsis.cli.output.rows import Column, print_json, print_rows, progress
-from ramsis.errors import InfeasibleError, InvalidValueError
+from ramsis.cli.parallel_jobs import plain, rows_of
+from ramsis.errors import InvalidValueError
+from ramsis.planning import (
+    fewest_by_scenario_bound,
+    fewest_in_scenario,
+    scheduler_named,
+    with_workers,
+)
+from ramsis.scenario import Scenario
 from ramsis.sweep import Engine
+from ramsis.sweep.answers import Question
+from ramsis.sweep.scenarios import SweepScenario, scheduler_inputs
 
 _COLUMNS = (
     Column("scheduler", "scheduler"),
@@ -38,11 +49,6 @@ def scenario_capacity(
     ``terms`` are ``max_violation``, ``seeds`` and ``most`` of
     :func:`ramsis.planning.fewest_in_scenario`.
     """
-    # here, as they take long to load
-    from ramsis.cli.parallel_jobs import rows_of, scenario_bound_question, scenario_question
-    from ramsis.planning import fewest_in_scenario, scheduler_named, with_workers
-    from ramsis.sweep.scenarios import SweepScenario
-
     read = SweepScenario.read(scenario_file)
     if grow is None:
         raise InvalidValueError("no worker type to have more of", where="--grow",
@@ -52,24 +58,14 @@ def scenario_capacity(
     for text in schedulers:
         scheduler_named(text)
     with progress("lower bound", None):
-        bounds, missed = rows_of([scenario_bound_question(read, grow, **terms)], engine, keep,
-                                 lambda: None)
+        bounds, missed = rows_of([_bound_question(read, grow, terms)], engine, keep, lambda: None)
     if missed:
         raise missed[0]
     terms = {**terms, "least": bounds[0]["least"]}
-    rows: list[dict[str, Any]] = []
-    if engine.elsewhere or keep is not None:
-        questions = [scenario_question(read, text, grow, **terms) for text in schedulers]
-        with progress("searches", len(questions)) as advance:
-            rows, missed = rows_of(questions, engine, keep, advance)
-    else:
-        for text in schedulers:
-            with progress(f"{text}: workers tried", None) as advance:
-                try:
-                    rows.append(fewest_in_scenario(read.scenario, text, grow, on_trial=advance,
-                                                   **terms))
-                except InfeasibleError as error:
-                    missed.append(error)
+    questions = [_question(read, text, grow, terms) for text in schedulers]
+    # In this process each search shows its own progress.
+    with progress("searches", len(questions), shown=engine.elsewhere) as advance:
+        rows, missed = rows_of(questions, engine, keep, advance)
     if rows and as_json:
         print_json(rows, scenario=scenario_file, name=read.scenario.name,
                    duration_s=read.scenario.duration_s)
@@ -82,3 +78,32 @@ def scenario_capacity(
     if missed:
         raise missed[0]
 
+
+
+def _bound_question(read: SweepScenario, grow: str, terms: Mapping[str, Any]) -> Question:
+    """Return the question of the bound on requests in time of a scenario."""
+    return Question(
+        partial(_bound, read.scenario, grow, terms),
+        {"asked": "capacity of a scenario, bound", "grow": grow, **read.document,
+         **{key: plain(value) for key, value in terms.items()}})
+
+
+def _bound(scenario: Scenario, grow: str, terms: Mapping[str, Any]) -> dict[str, Any]:
+    return {"least": fewest_by_scenario_bound(scenario, grow, **terms)}
+
+
+def _question(
+    read: SweepScenario, scheduler: str, grow: str, terms: Mapping[str, Any]
+) -> Question:
+    """Return the question for a scheduler's fewest workers or least memory in a scenario."""
+    return Question(
+        partial(_search, read.scenario, scheduler, grow, terms),
+        {"asked": "capacity of a scenario", "grow": grow, **scheduler_inputs(scheduler),
+         **read.document, **{key: plain(value) for key, value in terms.items()}})
+
+
+def _search(
+    scenario: Scenario, scheduler: str, grow: str, terms: Mapping[str, Any]
+) -> dict[str, Any]:
+    with progress(f"{scheduler}: workers tried", None) as advance:
+        return fewest_in_scenario(scenario, scheduler, grow, on_trial=advance, **terms)

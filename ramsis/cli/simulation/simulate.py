@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import product, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import numpy as np
@@ -292,7 +292,7 @@ def simulate_command(
     target = {name: value for name, value in (
         ("max_violation", max_violation), ("min_accuracy", min_accuracy),
         ("min_effective_accuracy", min_effective_accuracy)) if value is not None}
-    Targets(**target, every_ms=every_ms)
+    limits = Targets(**{"max_violation": _ANY_VIOLATION, **target}, every_ms=every_ms)
     if every_ms is not None and not target:
         raise click.UsageError("--every is for a target: --max-violation or --min-accuracy.")
     schedulers = [NamedScheduler.of(text) for text in scheduler_texts]
@@ -330,25 +330,23 @@ def simulate_command(
     entries = [_Entry(label, ready.spec.on_cluster(fleets), ready.policies, path)
                for label, ready, path in zip_longest(labels, compared, policies)]
     traced = workload.trace is not None
-    results, first, recovered = _simulated(
-        cluster, entries, workloads, settings,
-        keep_first=any((plot, timeline, request_log, traced and as_json)),
-        keep_runs=every_ms is not None)
+    played, first = _simulated(
+        cluster, entries, workloads, settings, limits,
+        keep_first=any((plot, timeline, request_log, traced and as_json)))
     # The schedulers of a comparison have the same arrivals.
     bound_on = cache(partial(bound_on_arrivals, fleets))
     rows = [{**_row(entry, result, bound_on, settings), **cluster_terms_if_several(cluster),
              **gap_in_simulation(result, entry.policies, fleets, offered)}
-            for (offered, entry), (_, result) in zip(product(workloads, entries), results,
-                                                 strict=True)]
-    limits = Targets(**{"max_violation": _ANY_VIOLATION, **target}, every_ms=every_ms)
-    rows = [{**row, **_met(row, target, limits, result)}
-            for row, (_, result) in zip(rows, results, strict=True)]
+            for (offered, _), (entry, result, *_) in zip(product(workloads, entries), played,
+                                                         strict=True)]
+    rows = [{**row, **_met(row, target, limits, windows)}
+            for row, (*_, windows) in zip(rows, played, strict=True)]
     if burst is not None:
         rows = [{**row, "burst": burst, "recovery_ms": _mean(times)}
-                for row, times in zip(rows, recovered, strict=True)]
+                for row, (_, _, times, _) in zip(rows, played, strict=True)]
     _warn_of_none(rows)
     _warn_of_burst(rows)
-    _warn_above_highest(results, told_slowness)
+    _warn_above_highest(played, told_slowness)
     _warn_of_service(entries, service)
     _warn_of_times(entries, cluster, service)
     if as_json:
@@ -415,27 +413,29 @@ def _ready(
                 for scheduler in schedulers]
 
 
-_Results = list[tuple[_Entry, SimulationResult]]
-_Recovered = list[list[float | None]]
+class _Played(NamedTuple):
+    """A scheduler on a workload."""
+
+    entry: _Entry
+    result: SimulationResult
+    recovered_ms: list[float | None]  # of each seed's run from its burst; empty without one
+    windows: Windows | None  # where the target is for each window
 
 
 def _simulated(
     cluster: Cluster, entries: Sequence[_Entry], workloads: Sequence[Workload],
-    settings: SimulationSettings, *, keep_first: bool, keep_runs: bool,
-) -> tuple[_Results, dict[str, Run], _Recovered]:
+    settings: SimulationSettings, limits: Targets, *, keep_first: bool,
+) -> tuple[list[_Played], dict[str, Run]]:
     """Simulate every scheduler on every workload.
 
-    Returns also, by label, the runs of the first workload and seed; and for each result how long
-    each seed's run took to recover from its burst.
+    Returns also, by label, the runs of the first workload and seed.
     """
-    results: _Results = []
-    recovered: _Recovered = []
+    played: list[_Played] = []
     first: dict[str, Run] = {}
     with progress("runs", len(entries) * len(workloads) * len(settings.seeds)) as advance:
         for workload, entry in product(workloads, entries):
 
             times: list[float | None] = []
-            recovered.append(times)
 
             def note(
                 run: Run, label: str = entry.label, workload: Workload = workload,
@@ -448,9 +448,11 @@ def _simulated(
                 advance()
 
             result = simulate(cluster, entry.plan, workload, settings, on_run=note,
-                              keep_runs=keep_runs)
-            results.append((entry, result))
-    return results, first, recovered
+                              keep_runs=limits.every_ms is not None)
+            # Runs are large: they are compared with the target now, and not kept.
+            played.append(_Played(entry, replace(result, runs=()), times,
+                                  Windows.of(result.runs, limits)))
+    return played, first
 
 
 def _row(
@@ -483,7 +485,7 @@ def _mean(times: Sequence[float | None]) -> float | None:
 
 
 def _met(
-    row: Mapping[str, Any], target: Mapping[str, float], limits: Targets, result: SimulationResult
+    row: Mapping[str, Any], target: Mapping[str, float], limits: Targets, windows: Windows | None
 ) -> dict[str, Any]:
     """Return the target and whether a row meets it; empty where nothing was asked.
 
@@ -493,7 +495,6 @@ def _met(
         return {}
     if not row["queries"]:
         return {**target, "meets_target": None}
-    windows = Windows.of(result.runs, limits, limits.every_ms) if limits.every_ms else None
     met = limits.met(row["accuracy"] or 0.0, row["violation_rate"])
     return {**target, "meets_target": met and not (windows and windows.missed),
             **(windows.row() if windows else {})}
@@ -523,9 +524,9 @@ def _warn_of_burst(rows: Sequence[Mapping[str, Any]]) -> None:
                        "later on", err=True)
 
 
-def _warn_above_highest(results: _Results, slowness: float) -> None:
+def _warn_above_highest(played: Sequence[_Played], slowness: float) -> None:
     warned: set[str] = set()
-    for entry, result in results:
+    for entry, result, *_ in played:
         load_qps = result.load_qps if result.told_qps is None else result.told_qps
         if entry.policies is None or load_qps is None or entry.label in warned:
             continue

@@ -124,9 +124,14 @@ class MeasuredRates:
         return all(margin >= -ROUNDING for margin, _ in self._margins(targets))
 
     def clear(self, targets: Targets, width: float = 1.0) -> bool | None:
-        """Return whether the intervals, times ``width``, leave no doubt; None where unknown."""
+        """Return whether the intervals, times ``width``, leave no doubt; None where unknown.
+
+        Windows have no intervals: where targets are for each of them, only rates that do not vary
+        leave no doubt.
+        """
         margins = self._margins(targets)
-        if any(half is None for _, half in margins):
+        if any(half is None for _, half in margins) or (
+                targets.every_ms is not None and self.effective_accuracy.half_width):
             return None
         reach = [(margin + ROUNDING, width * (half or 0.0)) for margin, half in margins]
         if self.met(targets):

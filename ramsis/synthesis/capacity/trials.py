@@ -88,12 +88,7 @@ class Trial:
 
     @property
     def clear(self) -> bool | None:
-        """Whether the 95 % intervals leave no doubt of it; None where one seed has none.
-
-        Windows have no intervals: of them only runs that do not vary leave no doubt.
-        """
-        if self.windows is not None and self.half_width("effective_accuracy") != 0.0:
-            return None
+        """Whether the 95 % intervals leave no doubt of it; None where they cannot tell."""
         return True if self.rates is None else self.rates.clear(self.targets)
 
     def half_width(self, figure: str) -> float | None:
@@ -185,8 +180,7 @@ def _played(
                         keep_runs=keep)
         first = replace(first, metrics=first.metrics + more.metrics, runs=first.runs + more.runs,
                         seeds=first.seeds + more.seeds)
-    windows = Windows.of(first.runs, targets, targets.every_ms) if targets.every_ms else None
-    return MeasuredRates.of_runs(first), windows
+    return MeasuredRates.of_runs(first), Windows.of(first.runs, targets)
 
 
 def _is_promise(level: Level[Policy], workload: ConstantLoad, service: str) -> bool:

@@ -27,8 +27,10 @@ class Windows:
     violation_rate: float
 
     @classmethod
-    def of(cls, runs: Sequence[Run], targets: Targets, every_ms: float) -> Windows | None:
-        """Compare the windows of runs with targets; None where no request arrived.
+    def of(cls, runs: Sequence[Run], targets: Targets) -> Windows | None:
+        """Compare the windows of runs with targets.
+
+        None where the targets are for the mean alone, or no request arrived.
 
         Runs that are equal, as on recorded requests, count once.
 
@@ -37,6 +39,9 @@ class Windows:
         InvalidValueError
             More than :data:`~ramsis.sim.time_series.MOST_BINS` windows.
         """
+        every_ms = targets.every_ms
+        if every_ms is None:
+            return None
         shortest_ms = max(run.duration_ms for run in runs) / MOST_BINS
         if every_ms < shortest_ms:
             raise InvalidValueError("too many windows", where="every_ms", value=every_ms,
