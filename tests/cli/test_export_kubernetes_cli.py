@@ -15,6 +15,7 @@ import yaml
 from ramsis.plugins import trusting
 from tests.cli.command import Ran, Run, refused
 from tests.serving.servers import make
+from tests.serving.test_scaling import scaling_policy
 
 for name in ("orjson", "prometheus_client"):
     pytest.importorskip(name)
@@ -60,6 +61,27 @@ def test_manifests_are_valid_and_run_a_server_that_the_command_takes(
     broken["spec"]["template"]["spec"]["containers"][0]["livenessProb"] = {}
     with pytest.raises(Exception, match="livenessProb"):
         validate(broken, "1.33", strict=True)
+
+
+def test_a_pod_is_one_worker_where_a_scaling_policy_says_how_many(
+    run: Run, tmp_path: Path
+) -> None:
+    scaling = json.loads((scaling_policy(tmp_path) / "policies" / "scaling.json").read_text())
+    ran = export(run, tmp_path, "--name", "sums")
+    assert ran.code == 0, ran.err
+    found = parts(tmp_path)
+    scaled = found["ScaledObject", "sums"]["spec"]
+    assert scaled["scaleTargetRef"] == {"name": "sums"}
+    assert (scaled["minReplicaCount"], scaled["maxReplicaCount"]) == (
+        scaling["least"], scaling["most"])
+    (trigger,) = scaled["triggers"]
+    assert trigger["metadata"]["query"] == 'max(ramsis_wanted_workers{app="sums"})'
+    deployment = found["Deployment", "sums"]["spec"]
+    assert deployment["replicas"] == scaled["minReplicaCount"]
+    args = deployment["template"]["spec"]["containers"][0]["args"]
+    assert args[args.index("--peers") + 1] == "sums-pods"
+    for place in (args[1], args[args.index("--advise") + 1]):
+        assert (tmp_path / place.removeprefix("/models/")).exists(), place
 
 
 def test_alerts_ask_for_metrics_that_the_server_has(run: Run, tmp_path: Path) -> None:
