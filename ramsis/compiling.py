@@ -2,7 +2,7 @@
 
 Numba keeps compiled code beside the source, or in the user's cache folder. Where neither can be
 written (a read-only installation of a user without a home), kernels are compiled in each process.
-That takes half a minute for a policy, so the first compilation of a process is logged (INFO).
+That takes about a minute for a policy, so the first compilation of a process is logged (INFO).
 Of processes that need a kernel at once one compiles it, and the others wait for what it keeps.
 
 A kernel whose name begins with an underscore is called by kernels only. So the code that turns
