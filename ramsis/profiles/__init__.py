@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ramsis.checks import check_arguments
 from ramsis.profiles.batch import STATISTICS, BatchProfile, Statistic
+from ramsis.profiles.confidences import Confidences, ModelConfidence, Pair
 from ramsis.profiles.file import FORMAT, load, save, shipped_names
 from ramsis.profiles.front import between_models, interpolate_front
 from ramsis.profiles.model import ModelProfile, ProfileSet
@@ -18,9 +19,12 @@ __all__ = [
     "FORMAT",
     "STATISTICS",
     "BatchProfile",
+    "Confidences",
     "LatencyTable",
+    "ModelConfidence",
     "ModelProfile",
     "Origin",
+    "Pair",
     "ProfileError",
     "ProfileSet",
     "Statistic",
@@ -33,4 +37,4 @@ __all__ = [
     "shipped_names",
 ]
 
-check_arguments(globals(), ["ProfileSet", "load"])
+check_arguments(globals(), ["Confidences", "ProfileSet", "load"])

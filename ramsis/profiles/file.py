@@ -18,6 +18,7 @@ from typing import Any
 from ramsis.errors import InputFileError, InvalidValueError, OutputError, describe
 from ramsis.files import canonical_json, read_json, write_atomic
 from ramsis.profiles.batch import BatchProfile
+from ramsis.profiles.confidences import Confidences, ModelConfidence, Pair
 from ramsis.profiles.model import FORMAT, ModelProfile, ProfileSet
 from ramsis.profiles.values import MAX_MODELS, ProfileError, placed
 
@@ -28,6 +29,7 @@ _SHIPPED = (_PACKAGE / "shipped", _PACKAGE.parents[1] / "profiles")
 """Where shipped sets lie: in a wheel, and in the repository of an editable installation."""
 
 _SET_FIELDS = ("format", *(item.name for item in fields(ProfileSet)))
+_CONFIDENCE_FIELDS = tuple(item.name for item in fields(Confidences))
 _MODEL_FIELDS = tuple(item.name for item in fields(ModelProfile))
 _BATCH_FIELDS = tuple(item.name for item in fields(BatchProfile))
 
@@ -108,9 +110,24 @@ def _parse(document: Mapping[str, Any], path: str) -> ProfileSet:
             raise ProfileError("too many models", "models", len(items), f"at most {MAX_MODELS}")
     alone = {"accuracy": 1.0} if len(items) == 1 else {}
     models = [_model(item, path, f"models[{i}]", alone) for i, item in enumerate(items)]
+    confidences = (_confidences(values["confidences"], path) if "confidences" in values else None)
     with _at(path, ""):
         return ProfileSet(values["name"], tuple(models), values["hardware"],
-                          values["measurement"])
+                          values["measurement"], confidences)
+
+
+def _confidences(item: object, path: str) -> Confidences:
+    """Return the confidences in an item."""
+    parts: dict[str, list[ModelConfidence | Pair]] = {}
+    with _at(path, "confidences"):
+        values = _object(item, _CONFIDENCE_FIELDS, _CONFIDENCE_FIELDS)
+        for name, kind in (("models", ModelConfidence), ("pairs", Pair)):
+            names = tuple(item.name for item in fields(kind))
+            parts[name] = []
+            for i, part in enumerate(_list(values[name], name, least=int(name == "models"))):
+                with _at(path, f"confidences.{name}[{i}]"):
+                    parts[name].append(kind(**_object(part, names, names)))
+        return Confidences(**{**values, **parts})
 
 
 def _model(
@@ -149,7 +166,8 @@ def _object(item: object, allowed: tuple[str, ...], required: tuple[str, ...]) -
     return {name: value for name, value in item.items() if name != "format"}
 
 
-def _list(value: object, name: str) -> list[Any]:
-    if not isinstance(value, list) or not value:
-        raise ProfileError("not a list of objects", name, value, "one or more objects")
+def _list(value: object, name: str, least: int = 1) -> list[Any]:
+    if not isinstance(value, list) or len(value) < least:
+        raise ProfileError("not a list of objects", name, value,
+                           "one or more objects" if least else "a list of objects")
     return value

@@ -81,7 +81,9 @@ def interpolate_front(
     measured = {model.name: model for model in profile.models}
     note = {**profile.measurement, "interpolated": f"{len(table.models)} measured models on the "
             f"front and {len(names) - len(table.models)} in between, every {step:g} of accuracy"}
-    return ProfileSet(profile.name, tuple(_models(filled, measured)), profile.hardware, note)
+    confidences = profile.confidences and profile.confidences.select(names)
+    return ProfileSet(profile.name, tuple(_models(filled, measured)), profile.hardware, note,
+                      confidences)
 
 
 def between_models(

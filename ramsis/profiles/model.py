@@ -21,6 +21,7 @@ from ramsis.errors import InvalidValueError, check_positive
 from ramsis.figures import figure_of
 from ramsis.files import fingerprint
 from ramsis.profiles.batch import STATISTICS, BatchProfile, Statistic
+from ramsis.profiles.confidences import Confidences
 from ramsis.profiles.table import LatencyTable, Origin, fill_row, smoothed
 from ramsis.profiles.values import DELAY_MS, MAX_BATCH, ProfileError, number, positive, text
 from ramsis.tables import Column, html_table
@@ -126,6 +127,8 @@ class ProfileSet:
         One or more, no name twice.
     hardware, measurement : Mapping
         Free-form notes (JSON values) on what was measured where, and how.
+    confidences : Confidences, optional
+        How sure models of the set are, and what second opinions add: what cascades need.
 
     Raises
     ------
@@ -137,6 +140,7 @@ class ProfileSet:
     models: tuple[ModelProfile, ...]
     hardware: Mapping[str, Any] = field(default_factory=dict)
     measurement: Mapping[str, Any] = field(default_factory=dict)
+    confidences: Confidences | None = None
 
     def __post_init__(self) -> None:
         text(self.name, "name")
@@ -149,9 +153,15 @@ class ProfileSet:
                 raise ProfileError("duplicate model", f"models[{i}].name", model.name,
                                    "each name once")
             seen.add(model.name)
+        for i, item in enumerate(self.confidences.models if self.confidences else ()):
+            if item.name not in seen:
+                raise ProfileError("no such model in the set", f"confidences.models[{i}].name",
+                                   item.name, ", ".join(seen))
 
     def subset(self, names: Iterable[str]) -> ProfileSet:
         """Return the set with only the named models, in the order of the names.
+
+        Confidences stay of these models and of the pairs among them.
 
         Raises
         ------
@@ -166,7 +176,9 @@ class ProfileSet:
                 raise InvalidValueError(f"unknown model of profile set {self.name!r}",
                                         where="models", value=name, allowed=", ".join(near))
             chosen.append(by_name[name])
-        return replace(self, models=tuple(chosen))
+        confidences = self.confidences and self.confidences.select(
+            {model.name for model in chosen})
+        return replace(self, models=tuple(chosen), confidences=confidences)
 
     def slower(self, slowness: float) -> ProfileSet:
         """Return the set with every latency so many times as long.
@@ -205,15 +217,23 @@ class ProfileSet:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return the fingerprint of the file of the set."""
-        return fingerprint(self.to_document())
+        """Return the fingerprint of the file of the set, confidences left out.
+
+        Policies without cascades are the same with and without them.
+        """
+        document = self.to_document()
+        document.pop("confidences", None)
+        return fingerprint(document)
 
     def to_document(self) -> dict[str, Any]:
         """Return the JSON document of the set; absent values are left out."""
         models = [{**_present(model), "batches": [_present(batch) for batch in model.batches]}
                   for model in self.models]
-        return {"format": FORMAT, "name": self.name, "hardware": dict(self.hardware),
-                "measurement": dict(self.measurement), "models": models}
+        document = {"format": FORMAT, "name": self.name, "hardware": dict(self.hardware),
+                    "measurement": dict(self.measurement), "models": models}
+        if self.confidences is not None:
+            document["confidences"] = self.confidences.to_document()
+        return document
 
     @property
     def statistics(self) -> tuple[str, ...]:

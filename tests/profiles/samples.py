@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
 
 STATISTICS_CSV = """\
@@ -86,7 +89,33 @@ def document() -> dict[str, Any]:
             },
             {"name": "large", "accuracy": 0.8, "batches": [{"batch": 1, "p95_ms": 40}]},
         ],
+        "confidences": {
+            "chosen_samples": 300, "stated_samples": 200,
+            "models": [
+                {"name": "small", "thresholds": [0.5, 0.75], "share": [0.25, 0.25, 0.5],
+                 "accuracy": [0.5, 0.75, 0.875]},
+                {"name": "large", "thresholds": [0.5], "share": [0.5, 0.5],
+                 "accuracy": [0.7, 0.9]},
+            ],
+            "pairs": [{"first": "small", "second": "large", "accuracy": [0.75, 0.75, 0.85],
+                       "expected_increment": [0.2, 0.1, -0.01]}],
+        },
     }
+
+
+def drawn_samples(
+    size: int = 4000, seed: int = 1, groups: int | None = None
+) -> dict[str, tuple[NDArray[np.bool_], NDArray[np.float64]]]:
+    """Correctness and confidence of two models on items of drawn difficulty; large is better."""
+    rng = np.random.default_rng(seed)
+    hard = rng.normal(size=groups or size)
+    hard = hard if groups is None else np.repeat(hard, size // groups)
+    drawn = {}
+    for name, skill in (("small", 1.0), ("large", 2.5)):
+        logit = skill - 1.5 * hard
+        drawn[name] = (rng.random(size) < 1 / (1 + np.exp(-logit)),
+                       np.round(logit + rng.normal(size=size), 6))
+    return drawn
 
 
 def trtexec_times(latency_ms: list[float]) -> str:

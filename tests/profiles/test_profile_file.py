@@ -18,7 +18,10 @@ from hypothesis import strategies as st
 from ramsis.errors import InputFileError, InvalidValueError, OutputError
 from ramsis.profiles import (
     BatchProfile,
+    Confidences,
+    ModelConfidence,
     ModelProfile,
+    Pair,
     ProfileSet,
     load,
     prune,
@@ -32,6 +35,8 @@ SCHEMA = json.loads((files("ramsis.profiles") / "profile-1.schema.json").read_te
 DELETE = object()
 SMALL: Place = ("models", 0)
 BATCH: Place = ("models", 0, "batches", 1)
+SURE: Place = ("confidences", "models", 0)
+PAIR: Place = ("confidences", "pairs", 0)
 
 BROKEN_BY_SHAPE: list[tuple[Place, object, str]] = [
     (("format",), "ramsis.profile/2", "format: unknown format or version"),
@@ -63,6 +68,19 @@ BROKEN_BY_SHAPE: list[tuple[Place, object, str]] = [
     ((*BATCH, "std_ms"), -1, r"models\[0\]\.batches\[1\]\.std_ms: standard deviation"),
     ((*BATCH, "quantiles_ms"), [1], r"batches\[1\]\.quantiles_ms: not a list"),
     ((*BATCH, "quantiles_ms"), [1, True], r"batches\[1\]\.quantiles_ms\[1\]: not a number"),
+    (("confidences",), [], "confidences: not an object"),
+    (("confidences", "pairs"), DELETE, r"confidences\.pairs: missing"),
+    (("confidences", "models"), [], r"confidences\.models: not a list"),
+    (("confidences", "pairs"), {}, r"confidences\.pairs: not a list"),
+    (("confidences", "samples"), 9, r"confidences\.samples: unknown field"),
+    (("confidences", "stated_samples"), 0, r"confidences\.stated_samples: not a positive whole"),
+    (SURE, 1, r"confidences\.models\[0\]: not an object"),
+    ((*SURE, "thresholds"), [], r"models\[0\]\.thresholds: not a list of numbers"),
+    ((*SURE, "thresholds"), [0.5, "1"], r"models\[0\]\.thresholds\[1\]: not a number"),
+    ((*SURE, "share"), [1.0], r"models\[0\]\.share: .*3 numbers, one for each bin"),
+    ((*SURE, "accuracy"), [0.5, 0.5, 75], r"models\[0\]\.accuracy\[2\]: out of range"),
+    ((*PAIR, "first"), 1, r"confidences\.pairs\[0\]\.first: not a name"),
+    ((*PAIR, "expected_increment"), [0.2, 0.1, -2], r"\.expected_increment\[2\]: out of range"),
 ]
 BROKEN_BY_MEANING: list[tuple[Place, object, str]] = [
     ((*SMALL, "name"), "large", r"models\[1\]\.name: duplicate model"),
@@ -70,6 +88,15 @@ BROKEN_BY_MEANING: list[tuple[Place, object, str]] = [
     (("models", 1, "batches", 0, "batch"), 2, r"models\[1\]\.batches: no batch-1 profile"),
     ((*BATCH, "quantiles_ms"), [3, 2], r"batches\[1\]\.quantiles_ms\[1\]: quantiles fall"),
     ((*BATCH, "p99_ms"), 1.0, r"batches\[1\]\.p99_ms: p99_ms is below p95_ms"),
+    ((*SURE, "thresholds"), [0.5, 0.5], r"thresholds\[1\]: thresholds do not rise.*above 0.5"),
+    ((*SURE, "share"), [0.5, 0.5, 0.5], r"models\[0\]\.share: shares do not add up to 1: got 1.5"),
+    ((*SURE, "accuracy"), [0.5, 0.5], r"models\[0\]\.accuracy: not a list .*3 numbers"),
+    ((*SURE, "name"), "large", r"confidences\.models\[1\]\.name: duplicate model"),
+    (("models", 0, "name"), "tiny", r"confidences\.models\[0\]\.name: no such model in the set"),
+    ((*PAIR, "second"), "tiny", r"pairs\[0\]\.second: model without confidences.*small, large"),
+    ((*PAIR, "second"), "small", r"pairs\[0\]\.second: a model gives no second opinion on itse"),
+    ((*PAIR, "first"), "large", r"a model gives no second opinion on itself"),
+    ((*PAIR, "expected_increment"), [0.2, 0.1], r"expected_increment: .*3 numbers"),
 ]
 
 
@@ -102,6 +129,11 @@ def test_every_field_is_read(tmp_path: Path) -> None:
     assert small.batches[0] == BatchProfile(1, 200, 10.0, 0.5, 9.0, 10.0, 11.0, 12.0, 13.0, 20.0,
                                             (9.5, 10.0, 12.5), 0.02)
     assert large.batches == (BatchProfile(1, p95_ms=40.0),)
+    assert found.confidences == Confidences(
+        300, 200,
+        (ModelConfidence("small", (0.5, 0.75), (0.25, 0.25, 0.5), (0.5, 0.75, 0.875)),
+         ModelConfidence("large", (0.5,), (0.5, 0.5), (0.7, 0.9))),
+        (Pair("small", "large", (0.75, 0.75, 0.85), (0.2, 0.1, -0.01)),))
 
 
 @pytest.mark.parametrize(("place", "value", "message"), BROKEN_BY_SHAPE + BROKEN_BY_MEANING)

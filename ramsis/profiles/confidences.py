@@ -1,0 +1,469 @@
+"""How sure models are of their answers, and what a second opinion of another model adds.
+
+A *cascade* asks a second model about the requests whose first answer is unsure. Samples with the
+correctness and the confidence of every model are split in two: one part *chooses*, the other
+*states*.
+
+Confidence thresholds are quantiles of the part that chooses: they divide the samples of a model
+into bins, lowest confidence first; a confidence that equals a threshold lies above it. Bins whose
+thresholds coincide are one.
+
+What decides is the expected increment of accuracy, second minus first, in each bin. It comes from
+smooth curves on the part that chooses: with u the rank of the first model's confidence, a fraction
+of 1, and n samples,
+
+    logit P(correct) = a + b·u + c·log(u + 1/n),
+
+one curve for either model [1]. Means of bins, or isotonic regression, follow the noise of few
+samples, and whoever takes the largest of many noisy estimates is disappointed.
+
+What is stated are shares and accuracies of bins on the other part: no choice was made by them.
+
+[1] J. Platt, "Probabilistic outputs for support vector machines", Advances in Large Margin
+Classifiers, 1999.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ramsis.arrays import FloatArray
+from ramsis.errors import check_known, whole
+from ramsis.files import fingerprint
+from ramsis.profiles.values import ProfileError, count, number, text
+
+BINS = 20
+"""Bins of confidence, where the samples are enough."""
+_IN_BIN = 25  # samples of either part; their accuracy has a standard error of 0.1 at most
+_LEAST_BINS = 4
+_MOST_BINS = 1000
+_CELLS = 400  # ranks are gathered into so many, which makes a fit independent of the samples
+_RIDGE = 0.1  # keeps the curve of a model that is always right finite
+_WORTHWHILE = 5e-4  # accuracy that a pair must be expected to add, or it is left out
+_DIGITS = 6
+_SIGNIFICANT = 9  # digits of a threshold
+_ROUNDING = 1e-4
+
+Samples = Mapping[str, tuple[ArrayLike, ArrayLike]]
+"""Correctness and confidence by model: the same samples in the same order."""
+
+
+@dataclass(frozen=True)
+class ModelConfidence:
+    """Confidence of one model: thresholds, and share and accuracy of each bin.
+
+    Parameters
+    ----------
+    name : str
+    thresholds : tuple of float, length Q - 1
+        Confidences between the bins, rising.
+    share : tuple of float, length Q
+        Share of the requests in each bin, lowest confidence first; they add up to 1.
+    accuracy : tuple of float, length Q
+        Accuracy of the model in each bin.
+
+    Raises
+    ------
+    ProfileError
+        When a value breaks the above.
+    """
+
+    name: str
+    thresholds: tuple[float, ...]
+    share: tuple[float, ...]
+    accuracy: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        text(self.name, "name")
+        _put_numbers(self, "thresholds", -np.inf, np.inf, range(1, _MOST_BINS),
+                     "1 or more numbers")
+        for i, (low, high) in enumerate(zip(self.thresholds, self.thresholds[1:], strict=False)):
+            if not low < high:
+                raise ProfileError("thresholds do not rise", f"thresholds[{i + 1}]", high,
+                                   f"above {low:g}")
+        for name in ("share", "accuracy"):
+            _put_fractions(self, name, self.bins, 0.0)
+        if abs(sum(self.share) - 1) > _ROUNDING:
+            raise ProfileError("shares do not add up to 1", "share", sum(self.share))
+
+    @property
+    def bins(self) -> int:
+        """Number of bins Q."""
+        return len(self.thresholds) + 1
+
+
+@dataclass(frozen=True)
+class Pair:
+    """What a second model says of the requests in each bin of a first one.
+
+    Parameters
+    ----------
+    first, second : str
+        Names of models; not the same.
+    accuracy : tuple of float, length Q
+        Accuracy of the second model in each bin of the first.
+    expected_increment : tuple of float, length Q
+        Accuracy that a second opinion is expected to add in each bin: what decides.
+
+    Raises
+    ------
+    ProfileError
+        When a value breaks the above.
+    """
+
+    first: str
+    second: str
+    accuracy: tuple[float, ...]
+    expected_increment: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        for name in ("first", "second"):
+            text(getattr(self, name), name)
+        if self.first == self.second:
+            raise ProfileError("a model gives no second opinion on itself", "second", self.second,
+                               "another model")
+        bins = len(self.accuracy) if isinstance(self.accuracy, Sequence) else 0
+        _put_fractions(self, "accuracy", bins, 0.0)
+        _put_fractions(self, "expected_increment", bins, -1.0)
+
+
+@dataclass(frozen=True)
+class Confidences:
+    """Confidences of a profile's models, and the pairs in which one corrects another.
+
+    Parameters
+    ----------
+    chosen_samples, stated_samples : int
+        Samples that chose thresholds and curves, and those that state shares and accuracies.
+    models : tuple of ModelConfidence
+        One or more, no name twice.
+    pairs : tuple of Pair
+        Pairs of these models, none twice.
+
+    Raises
+    ------
+    ProfileError
+        When a value breaks the above.
+    """
+
+    chosen_samples: int
+    stated_samples: int
+    models: tuple[ModelConfidence, ...]
+    pairs: tuple[Pair, ...] = ()
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        for name in ("chosen_samples", "stated_samples"):
+            put(self, name, count(getattr(self, name), name))
+        put(self, "models", tuple(self.models))
+        put(self, "pairs", tuple(self.pairs))
+        if not self.models:
+            raise ProfileError("no models", "models", [], "one or more models")
+        bins: dict[str, int] = {}
+        for i, model in enumerate(self.models):
+            if model.name in bins:
+                raise ProfileError("duplicate model", f"models[{i}].name", model.name,
+                                   "each name once")
+            bins[model.name] = model.bins
+        seen: set[tuple[str, str]] = set()
+        for i, pair in enumerate(self.pairs):
+            for name in ("first", "second"):
+                if getattr(pair, name) not in bins:
+                    raise ProfileError("model without confidences", f"pairs[{i}].{name}",
+                                       getattr(pair, name), ", ".join(bins))
+            if len(pair.accuracy) != bins[pair.first]:
+                raise ProfileError(f"not a number for each bin of {pair.first}",
+                                   f"pairs[{i}].accuracy", len(pair.accuracy),
+                                   f"{bins[pair.first]} numbers")
+            if (pair.first, pair.second) in seen:
+                raise ProfileError("duplicate pair", f"pairs[{i}]", f"{pair.first}, {pair.second}",
+                                   "each pair once")
+            seen.add((pair.first, pair.second))
+
+    @classmethod
+    def of(
+        cls, samples: Samples, *, groups: ArrayLike | None = None, bins: int = BINS, seed: int = 0
+    ) -> Confidences:
+        """Return the confidences that samples show.
+
+        Parameters
+        ----------
+        samples : mapping of str to (correct, confidence)
+            For each model whether it answers each sample correctly (0 or 1), and how sure it is
+            (finite; higher is surer). The same samples in the same order for every model.
+        groups : array_like, optional
+            What each sample is a copy of. Samples of one group stay in one part. By default no
+            two belong together.
+        bins : int
+            Bins of confidence, from 4 to 1,000. There are fewer where a part has less than 25
+            samples for each, or where samples tie.
+        seed : int
+            Seed of the split in two parts.
+
+        Raises
+        ------
+        ProfileError
+            When there are too few samples, a value is no correctness or no confidence, or a model
+            is equally sure of all samples.
+        """
+        whole(_LEAST_BINS).check(bins=bins)
+        whole(0).check(seed=seed)
+        correct, confidence = _checked(samples)
+        size = len(next(iter(correct.values())))
+        labels = np.arange(size) if groups is None else np.asarray(groups)
+        if labels.shape != (size,):
+            raise ProfileError("not a group for each sample", "groups", labels.shape, f"({size},)")
+        chooses = choosing_part(labels, seed)
+        in_part = int(min(chooses.sum(), size - chooses.sum()))
+        if in_part < _LEAST_BINS * _IN_BIN:
+            raise ProfileError(
+                "too few samples to choose thresholds by one part and state them by the other",
+                "samples", size, f"{2 * _LEAST_BINS * _IN_BIN} or more samples "
+                f"({2 * bins * _IN_BIN} for {bins} bins)"
+                + ("" if groups is None else ", in groups that can be halved"))
+        bins = min(bins, in_part // _IN_BIN, _MOST_BINS)
+        models, pairs = [], []
+        for name in correct:
+            model, of_model = _estimated(name, correct, confidence[name], chooses, bins)
+            models.append(model)
+            pairs += of_model
+        return cls(int(chooses.sum()), int(size - chooses.sum()), tuple(models), tuple(pairs))
+
+    def model(self, name: str) -> ModelConfidence:
+        """Return the confidence of a model.
+
+        Raises
+        ------
+        InvalidValueError
+            The model has no confidences.
+        """
+        by_name = {model.name: model for model in self.models}
+        check_known("no confidences of this model", name, by_name, "model")
+        return by_name[name]
+
+    def pair(self, first: str, second: str) -> Pair:
+        """Return the pair of two models.
+
+        Raises
+        ------
+        InvalidValueError
+            There is no such pair: the second is not expected to correct the first.
+        """
+        by_names = {f"{pair.first}, {pair.second}": pair for pair in self.pairs}
+        check_known("no such pair", f"{first}, {second}", by_names, "pair")
+        return by_names[f"{first}, {second}"]
+
+    def increment(self, first: str, second: str) -> FloatArray:
+        """Return the accuracy that a second opinion adds in each bin, as stated; shape (Q,)."""
+        return np.subtract(self.pair(first, second).accuracy, self.model(first).accuracy)
+
+    def select(self, names: Collection[str]) -> Confidences | None:
+        """Return the confidences of the named models; None where none of them has any."""
+        models = tuple(model for model in self.models if model.name in names)
+        pairs = tuple(pair for pair in self.pairs
+                      if pair.first in names and pair.second in names)
+        return Confidences(self.chosen_samples, self.stated_samples, models, pairs) \
+            if models else None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Return the fingerprint of the confidences, which that of a profile set leaves out."""
+        return fingerprint(self.to_document())
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the JSON document of the confidences."""
+        return {
+            "chosen_samples": self.chosen_samples, "stated_samples": self.stated_samples,
+            **{name: [{item.name: (list(value) if isinstance(value, tuple) else value)
+                       for item in fields(part) for value in [getattr(part, item.name)]}
+                      for part in getattr(self, name)] for name in ("models", "pairs")},
+        }
+
+
+def choosing_part(groups: ArrayLike, seed: int = 0) -> NDArray[np.bool_]:
+    """Return which samples choose; the others state. Groups stay together.
+
+    Parameters
+    ----------
+    groups : array_like, shape (N,)
+        What each sample is a copy of; all different where no two belong together.
+    seed : int
+        Seed of the draw of half of the groups.
+    """
+    unique, group = np.unique(np.asarray(groups), return_inverse=True)
+    drawn = np.random.default_rng(seed).permutation(len(unique))
+    chooses = np.zeros(len(unique), dtype=bool)
+    chooses[drawn[: (len(unique) + 1) // 2]] = True
+    part: NDArray[np.bool_] = chooses[group]
+    return part
+
+
+def _put_numbers(
+    item: object, name: str, low: float, high: float, sizes: range, allowed: str
+) -> None:
+    """Keep a field's numbers as a tuple; refuse others than some in [low, high]."""
+    values = getattr(item, name)
+    if isinstance(values, str) or not isinstance(values, Sequence) or len(values) not in sizes:
+        raise ProfileError("not a list of numbers", name, values, allowed)
+    numbers = tuple(number(value, f"{name}[{i}]") for i, value in enumerate(values))
+    for i, value in enumerate(numbers):
+        if not low <= value <= high:
+            raise ProfileError("out of range", f"{name}[{i}]", value, f"[{low:g}, {high:g}]")
+    object.__setattr__(item, name, numbers)
+
+
+def _put_fractions(item: object, name: str, bins: int, low: float) -> None:
+    _put_numbers(item, name, low, 1.0, range(max(bins, 2), bins + 1),
+                 f"{bins if bins > 1 else '2 or more'} numbers, one for each bin")
+
+
+def _checked(
+    samples: Samples
+) -> tuple[dict[str, NDArray[np.bool_]], dict[str, FloatArray]]:
+    """Return correctness and confidence by model; refuse what is neither."""
+    if not samples:
+        raise ProfileError("no models", "samples", {}, "one or more models")
+    correct: dict[str, NDArray[np.bool_]] = {}
+    confidence: dict[str, FloatArray] = {}
+    for name, (answers, confidences) in samples.items():
+        text(name, "model")
+        right, sure = np.asarray(answers), np.asarray(confidences)
+        for what, values in (("correct", right), ("confidence", sure)):
+            if values.ndim != 1 or values.dtype.kind not in "biuf":
+                raise ProfileError("not a list of numbers", f"model {name}, {what}", str(values),
+                                   "a number for each sample")
+            size = len(next(iter(correct.values()), right))
+            if len(values) != size:
+                raise ProfileError("not the same samples as of the other models",
+                                   f"model {name}, {what}", len(values), f"{size} samples")
+        _refuse_first(name, "correct", right, (right == 0) | (right == 1),
+                      "neither right nor wrong", "0 or 1")
+        _refuse_first(name, "confidence", sure, np.isfinite(sure), "not finite",
+                      "a finite number")
+        if len(sure) and (sure == sure[0]).all():
+            raise ProfileError("equally sure of all samples, which tells none apart",
+                               f"model {name}, confidence", float(sure[0]),
+                               "a confidence that differs between samples")
+        correct[name], confidence[name] = right.astype(bool), sure.astype(float)
+    return correct, confidence
+
+
+def _refuse_first(
+    model: str, what: str, values: NDArray[Any], holds: NDArray[np.bool_], wrong: str,
+    allowed: str,
+) -> None:
+    """Refuse the first sample that breaks a rule."""
+    if not holds.all():
+        sample = int(np.argmin(holds))
+        raise ProfileError(wrong, f"model {model}, sample {sample}, {what}",
+                           values[sample].item(), allowed)
+
+
+def _estimated(
+    first: str, correct: Mapping[str, NDArray[np.bool_]], confidence: FloatArray,
+    chooses: NDArray[np.bool_], bins: int,
+) -> tuple[ModelConfidence, list[Pair]]:
+    """Return the confidence of one model, and the pairs in which it is the first."""
+    thresholds = _thresholds(confidence[chooses], confidence[~chooses], bins)
+    if not thresholds.size:
+        raise ProfileError("equally sure of almost all samples, which tells none apart",
+                           f"model {first}, confidence",
+                           float(np.median(confidence)), "confidences that differ more")
+    size = len(thresholds) + 1
+    bin_of = np.searchsorted(thresholds, confidence, side="right")
+    stated = bin_of[~chooses]
+    counts = np.bincount(stated, minlength=size)
+    accuracy = {name: _rounded(np.bincount(stated, right[~chooses], size) / counts)
+                for name, right in correct.items()}
+    # Rounded sums, so that the shares still add up to 1.
+    sums = np.round(np.cumsum(counts) / counts.sum(), _DIGITS)
+    share = _rounded(np.diff(sums, prepend=0.0))
+    model = ModelConfidence(first, tuple(thresholds.tolist()), share, accuracy[first])
+
+    curve = _Curve.of(confidence[chooses])
+    in_bin = bin_of[chooses]
+    expected = {name: curve.means(right[chooses], in_bin, size)
+                for name, right in correct.items()}
+    pairs = []
+    for second in correct:
+        increment = expected[second] - expected[first]
+        if second != first and np.dot(share, np.maximum(increment, 0.0)) >= _WORTHWHILE:
+            pairs.append(Pair(first, second, accuracy[second], _rounded(increment)))
+    return model, pairs
+
+
+def _rounded(values: FloatArray) -> tuple[float, ...]:
+    return tuple(np.round(values, _DIGITS).tolist())
+
+
+def _thresholds(chosen: FloatArray, stated: FloatArray, bins: int) -> FloatArray:
+    """Return quantiles of a part, without those that leave a bin of either part empty."""
+    quantiles = np.quantile(chosen, np.arange(1, bins) / bins)
+    thresholds = np.unique([float(f"{value:.{_SIGNIFICANT}g}") for value in quantiles])
+    for part in (chosen, stated):
+        held = np.bincount(np.searchsorted(thresholds, part, side="right"),
+                           minlength=len(thresholds) + 1) > 0
+        # A threshold stays if the bin above it has samples, and one below.
+        thresholds = thresholds[held[1:] & (np.cumsum(held)[:-1] > 0)]
+    return cast(FloatArray, thresholds)
+
+
+@dataclass(frozen=True)
+class _Curve:
+    """Logistic curves of correctness over the rank of a confidence."""
+
+    cell: NDArray[np.int64]  # of each sample, by its rank
+    trials: FloatArray  # samples in each cell, shape (C,)
+    features: FloatArray  # 1, rank and logarithm of the rank of each cell, shape (C, 3)
+
+    @classmethod
+    def of(cls, confidence: FloatArray) -> _Curve:
+        """Return the ranks of confidences, ties in the middle."""
+        size = len(confidence)
+        ordered = np.sort(confidence)
+        rank = (np.searchsorted(ordered, confidence, side="left")
+                + np.searchsorted(ordered, confidence, side="right")) / (2 * size)
+        cells = min(size, _CELLS)
+        cell = np.minimum((rank * cells).astype(np.int64), cells - 1)
+        middle = (np.arange(cells) + 0.5) / cells
+        features = np.column_stack([np.ones(cells), middle, np.log(middle + 1 / size)])
+        return cls(cell, np.bincount(cell, minlength=cells).astype(float), features)
+
+    def means(
+        self, right: NDArray[np.bool_], bin_of: NDArray[np.int64], bins: int
+    ) -> FloatArray:
+        """Return the mean of the fitted probability over the samples of each bin."""
+        fitted = self._fit(np.bincount(self.cell, right, len(self.trials)).astype(float))
+        sums = np.bincount(bin_of, fitted[self.cell], bins)
+        means: FloatArray = sums / np.bincount(bin_of, minlength=bins)
+        return means
+
+    def _fit(self, right: FloatArray) -> FloatArray:
+        """Return the probability in each cell: Newton's method on the penalised likelihood."""
+        weights = np.zeros(self.features.shape[1])
+        share = (right.sum() + 0.5) / (self.trials.sum() + 1)
+        weights[0] = np.log(share / (1 - share))
+        loss, steps = self._loss(weights, right), 0
+        while steps < 100:
+            p = 1 / (1 + np.exp(-self.features @ weights))
+            gradient = self.features.T @ (self.trials * p - right) + _RIDGE * weights
+            curvature = (self.features.T * (self.trials * p * (1 - p))) @ self.features
+            step = np.linalg.solve(curvature + _RIDGE * np.eye(len(weights)), gradient)
+            while (new := self._loss(weights - step, right)) > loss and np.abs(step).max() > 1e-9:
+                step = step / 2
+            if loss - new < 1e-10 * abs(loss):
+                break
+            weights, loss, steps = weights - step, new, steps + 1
+        fitted: FloatArray = 1 / (1 + np.exp(-self.features @ weights))
+        return fitted
+
+    def _loss(self, weights: FloatArray, right: FloatArray) -> float:
+        logit = self.features @ weights
+        return float((self.trials * np.logaddexp(0, logit) - right * logit).sum()
+                     + _RIDGE / 2 * weights @ weights)

@@ -1,0 +1,176 @@
+"""Confidences of models: bins, stated accuracies, expected increments, and what is refused."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ramsis.errors import InvalidValueError
+from ramsis.profiles import Confidences, ProfileError, ProfileSet, interpolate_front
+from ramsis.profiles.confidences import choosing_part
+from tests.profiles.samples import drawn_samples, model
+
+SAMPLES = drawn_samples()
+
+
+def two_models(confidences: Confidences | None = None) -> ProfileSet:
+    """Models small and large, of the accuracies of the drawn samples."""
+    accuracy = {name: float(right.mean()) for name, (right, _) in SAMPLES.items()}
+    return ProfileSet("two", (model("small", accuracy["small"], {1: 5.0}),
+                              model("large", accuracy["large"], {1: 20.0}),
+                              model("other", 0.99, {1: 50.0})), confidences=confidences)
+
+
+def test_bins_are_quantiles_of_one_part_and_stated_on_the_other() -> None:
+    confidences = Confidences.of(SAMPLES)
+    chooses = choosing_part(np.arange(4000))
+    assert (confidences.chosen_samples, confidences.stated_samples) == (2000, 2000)
+    right, sure = SAMPLES["small"]
+    small = confidences.model("small")
+    quantiles = np.quantile(sure[chooses], np.arange(1, 20) / 20)
+    np.testing.assert_allclose(small.thresholds, quantiles, rtol=1e-8)
+    edges = [-np.inf, *small.thresholds, np.inf]
+    pair = confidences.pair("small", "large")
+    for i in range(20):
+        inside = ~chooses & (edges[i] <= sure) & (sure < edges[i + 1])
+        assert small.share[i] == pytest.approx(inside.sum() / 2000, abs=2e-6)
+        assert small.accuracy[i] == pytest.approx(right[inside].mean(), abs=1e-6)
+        assert pair.accuracy[i] == pytest.approx(SAMPLES["large"][0][inside].mean(), abs=1e-6)
+    assert sum(small.share) == pytest.approx(1, abs=1e-12)
+    increment = confidences.increment("small", "large")
+    np.testing.assert_allclose(increment, np.subtract(pair.accuracy, small.accuracy))
+    # The whole gain is that of asking the second model always.
+    gain = SAMPLES["large"][0][~chooses].mean() - right[~chooses].mean()
+    assert small.share @ increment == pytest.approx(gain, abs=1e-5)
+
+
+def test_what_is_expected_is_smooth_and_near_the_truth() -> None:
+    """Of 400 samples: the truth is the mean over many."""
+    truth = drawn_samples(400_000, seed=2)
+    errors: dict[str, list[float]] = {"curves": [], "means of bins": []}
+    for seed in range(8):
+        samples = drawn_samples(400, seed=10 + seed)
+        confidences = Confidences.of(samples, bins=8)
+        pair, small = confidences.pair("small", "large"), confidences.model("small")
+        assert np.abs(np.diff(pair.expected_increment, 2)).max() < 0.15
+        chooses = choosing_part(np.arange(400))
+        bins = [np.searchsorted(small.thresholds, sure, side="right")
+                for sure in (truth["small"][1], samples["small"][1][chooses])]
+        gains = [truth["large"][0].astype(float) - truth["small"][0],
+                 (samples["large"][0].astype(float) - samples["small"][0])[chooses]]
+        exact, noisy = (np.bincount(bin_of, gain) / np.bincount(bin_of)
+                        for bin_of, gain in zip(bins, gains, strict=True))
+        errors["curves"].append(float(np.square(pair.expected_increment - exact).mean()))
+        errors["means of bins"].append(float(np.square(noisy - exact).mean()))
+    assert np.mean(errors["curves"]) < np.mean(errors["means of bins"]) / 3
+
+
+def test_copies_of_an_item_stay_in_one_part() -> None:
+    groups = np.repeat([f"item-{i}" for i in range(200)], 20)
+    samples = drawn_samples(4000, groups=200)
+    chooses = choosing_part(groups)
+    assert chooses.reshape(200, 20).all(axis=1).sum() == chooses.sum() / 20 == 100
+    assert Confidences.of(samples, groups=groups).chosen_samples == 2000
+    assert Confidences.of(samples, groups=groups) != Confidences.of(samples)
+    assert Confidences.of(samples, seed=1) != Confidences.of(samples)
+
+
+def test_few_samples_have_fewer_bins_and_too_few_are_refused_with_how_many_would_do() -> None:
+    assert Confidences.of(drawn_samples(300)).model("small").bins == 6
+    assert Confidences.of(drawn_samples(200)).model("small").bins == 4
+    with pytest.raises(ProfileError, match=r"^samples: too few samples .*got 199; allowed: 200 or "
+                                           r"more samples \(1000 for 20 bins\)$"):
+        Confidences.of(drawn_samples(199))
+    with pytest.raises(ProfileError, match=r"too few.*got 4000; .* in groups that can be h"):
+        Confidences.of(SAMPLES, groups=np.zeros(4000))
+
+
+def test_tied_confidences_share_a_bin() -> None:
+    samples = {name: (right, np.clip(np.round(sure), 0, 2)) for name, (right, sure)
+               in SAMPLES.items()}
+    small = Confidences.of(samples).model("small")
+    assert small.bins == 3
+    assert small.share[0] == pytest.approx((SAMPLES["small"][1] <= 0.5).mean(), abs=0.03)
+    assert list(small.accuracy) == sorted(small.accuracy)
+
+
+@pytest.mark.parametrize("always", [True, False])
+def test_a_model_that_is_always_right_or_always_wrong_has_a_finite_curve(always: bool) -> None:
+    samples = {**SAMPLES, "large": (np.full(4000, always), SAMPLES["large"][1])}
+    confidences = Confidences.of(samples)
+    assert confidences.model("large").accuracy == (float(always),) * 20
+    assert len(confidences.pairs) == 1  # neither corrects one that is always right
+    pair = confidences.pairs[0]
+    assert (pair.first, pair.second) == (("small", "large") if always else ("large", "small"))
+    low, *_, high = pair.expected_increment
+    right = SAMPLES["small"][0]
+    assert 0 < high < low < 1 if always else 0 < low < 1
+    assert np.mean(pair.expected_increment) == pytest.approx(
+        1 - right.mean() if always else right.mean(), abs=0.02)
+
+
+def sample(name: str, part: int, at: int, value: object) -> dict[str, Any]:
+    """The samples with one value of a model changed."""
+    values = [np.array(item, dtype=float) for item in SAMPLES[name]]
+    values[part][at] = value
+    return {**SAMPLES, name: tuple(values)}
+
+
+@pytest.mark.parametrize(("samples", "message"), [
+    (sample("large", 0, 7, 0.5), "model large, sample 7, correct: neither right nor wrong: got 0"),
+    (sample("large", 0, 7, np.nan), "model large, sample 7, correct: neither right nor wrong"),
+    (sample("small", 1, 3, np.nan), "model small, sample 3, confidence: not finite: got nan"),
+    (sample("small", 1, 3, np.inf), "model small, sample 3, confidence: not finite: got inf"),
+    ({**SAMPLES, "large": tuple(item[:9] for item in SAMPLES["large"])},
+     "model large, correct: not the same samples as of the other models: got 9; allowed: 4000 "),
+    ({**SAMPLES, "large": (SAMPLES["large"][0], np.full(4000, 0.5))},
+     "model large, confidence: equally sure of all samples, which tells none apart: got 0.5; "),
+    ({**SAMPLES, "large": (SAMPLES["large"][0], np.arange(4000) == 17)},
+     "model large, confidence: equally sure of almost all samples"),
+    ({**SAMPLES, "large": (np.array(["yes"] * 4000), SAMPLES["large"][1])},
+     "model large, correct: not a list of numbers"),
+    ({}, "samples: no models"),
+])
+def test_samples_that_say_nothing_are_refused_in_one_line(
+    samples: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ProfileError, match=f"^{message}") as caught:
+        Confidences.of(samples)
+    assert "\n" not in str(caught.value)
+
+
+def test_arguments_out_of_range_are_refused() -> None:
+    with pytest.raises(InvalidValueError, match="bins"):
+        Confidences.of(SAMPLES, bins=3)
+    with pytest.raises(InvalidValueError, match="seed"):
+        Confidences.of(SAMPLES, seed=-1)
+    with pytest.raises(InvalidValueError, match=r"groups: not a group for each sample.*\(4000,\)"):
+        Confidences.of(SAMPLES, groups=[1, 2])
+
+
+def test_a_set_keeps_the_confidences_of_the_models_that_it_keeps() -> None:
+    confidences = Confidences.of(SAMPLES)
+    profile = two_models(confidences)
+    assert profile.subset(["large", "small"]).confidences == confidences
+    small = profile.subset(["small", "other"]).confidences
+    assert small is not None
+    assert (small.models, small.pairs) == ((confidences.model("small"),), ())
+    assert profile.subset(["other"]).confidences is None
+    for changed in (profile.slower(2.0), profile.with_overhead(1.0),
+                    pickle.loads(pickle.dumps(profile)), interpolate_front(profile, 0.05)):
+        assert changed.confidences == confidences
+    with pytest.raises(InvalidValueError, match="no confidences of this model: got 'other'"):
+        confidences.model("other")
+    with pytest.raises(InvalidValueError, match="no such pair: got 'large, other'"):
+        confidences.pair("large", "other")
+
+
+def test_confidences_do_not_change_the_fingerprint_of_a_set() -> None:
+    """Policies without cascades stay those of the profile."""
+    confidences = Confidences.of(SAMPLES)
+    assert two_models(confidences).fingerprint == two_models().fingerprint
+    assert confidences.fingerprint != replace(confidences, pairs=()).fingerprint
