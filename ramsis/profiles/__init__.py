@@ -37,4 +37,4 @@ __all__ = [
     "shipped_names",
 ]
 
-check_arguments(globals(), ["Confidences", "ProfileSet", "load"])
+check_arguments(globals(), ["ProfileSet", "load"])

@@ -14,6 +14,7 @@ from typing import cast
 import numpy as np
 
 from ramsis.profiles.batch import Statistic
+from ramsis.profiles.confidences import Confidences
 from ramsis.profiles.model import ModelProfile, ProfileSet
 from ramsis.profiles.pareto import dominators
 from ramsis.profiles.sketch import hat_weights, sketch_quantile
@@ -51,8 +52,8 @@ def check(profile_set: ProfileSet) -> list[Finding]:
     """Return the findings on a profile set, model by model; empty when nothing is odd.
 
     Kinds: ``unit``, ``few-samples``, ``noise``, ``not-monotone``, ``outlier``, ``sketch``,
-    ``gap``, ``no-p95``, ``dominated``. Latencies are compared by p95, or by the first of
-    :attr:`ProfileSet.statistics` where it is missing somewhere.
+    ``gap``, ``no-p95``, ``contradiction``, ``dominated``. Latencies are compared by p95, or by the
+    first of :attr:`ProfileSet.statistics` where it is missing somewhere.
     """
     findings: list[Finding] = []
     statistic = next(iter(profile_set.statistics), None)
@@ -65,6 +66,7 @@ def check(profile_set: ProfileSet) -> list[Finding]:
         findings += _sketches(model)
         findings += _gaps(model)
         findings += _no_p95(model)
+        findings += _contradiction(model, profile_set.confidences)
     if statistic is not None:
         findings += _dominated(profile_set, statistic)
     return findings
@@ -163,6 +165,17 @@ def _no_p95(model: ModelProfile) -> Iterator[Finding]:
         if "p95" not in item.statistics:
             yield Finding("no-p95", model.name, item.batch,
                           f"no 95th percentile; it has {', '.join(item.statistics)}")
+
+
+def _contradiction(model: ModelProfile, confidences: Confidences | None) -> Iterator[Finding]:
+    """Find an accuracy that is not that of the samples of the confidences."""
+    if confidences is None or all(model.name != item.name for item in confidences.models):
+        return
+    stated = confidences.accuracy(model.name)
+    if abs(stated - model.accuracy) > confidences.tolerance(model.name, model.accuracy):
+        yield Finding("contradiction", model.name, None,
+                      f"accuracy {model.accuracy:.4g}, but {stated:.4g} on the samples of its "
+                      "confidences")
 
 
 def _dominated(profile_set: ProfileSet, statistic: str) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ Classifiers, 1999.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -41,7 +41,7 @@ from ramsis.profiles.values import ProfileError, count, number, text
 BINS = 20
 """Bins of confidence, where the samples are enough."""
 _IN_BIN = 25  # samples of either part; their accuracy has a standard error of 0.1 at most
-_LEAST_BINS = 4
+_LEAST_BINS, _LEAST_ITEMS = 4, 50
 _MOST_BINS = 1000
 _CELLS = 400  # ranks are gathered into so many, which makes a fit independent of the samples
 _RIDGE = 0.1  # keeps the curve of a model that is always right finite
@@ -49,6 +49,8 @@ _WORTHWHILE = 5e-4  # accuracy that a pair must be expected to add, or it is lef
 _DIGITS = 6
 _SIGNIFICANT = 9  # digits of a threshold
 _ROUNDING = 1e-4
+_OTHER_DATA, _STANDARD_ERRORS = 0.02, 4.0  # by which two measured accuracies may differ
+_LEAST_SURE = 0.2
 
 Samples = Mapping[str, tuple[ArrayLike, ArrayLike]]
 """Correctness and confidence by model: the same samples in the same order."""
@@ -145,6 +147,10 @@ class Confidences:
         One or more, no name twice.
     pairs : tuple of Pair
         Pairs of these models, none twice.
+    items : int, optional
+        Independent items behind the samples, where some samples are copies.
+    source : str, optional
+        What the samples and the confidences are.
 
     Raises
     ------
@@ -156,11 +162,17 @@ class Confidences:
     stated_samples: int
     models: tuple[ModelConfidence, ...]
     pairs: tuple[Pair, ...] = ()
+    items: int | None = None
+    source: str | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
         for name in ("chosen_samples", "stated_samples"):
             put(self, name, count(getattr(self, name), name))
+        if self.items is not None:
+            put(self, "items", count(self.items, "items"))
+        if self.source is not None:
+            text(self.source, "source")
         put(self, "models", tuple(self.models))
         put(self, "pairs", tuple(self.pairs))
         if not self.models:
@@ -188,7 +200,8 @@ class Confidences:
 
     @classmethod
     def of(
-        cls, samples: Samples, *, groups: ArrayLike | None = None, bins: int = BINS, seed: int = 0
+        cls, samples: Samples, *, groups: ArrayLike | None = None, bins: int = BINS,
+        seed: int = 0, source: str | None = None,
     ) -> Confidences:
         """Return the confidences that samples show.
 
@@ -205,6 +218,8 @@ class Confidences:
             samples for each, or where samples tie.
         seed : int
             Seed of the split in two parts.
+        source : str, optional
+            What the samples and the confidences are, for the record.
 
         Raises
         ------
@@ -219,6 +234,7 @@ class Confidences:
         labels = np.arange(size) if groups is None else np.asarray(groups)
         if labels.shape != (size,):
             raise ProfileError("not a group for each sample", "groups", labels.shape, f"({size},)")
+        items = len(np.unique(labels))
         chooses = choosing_part(labels, seed)
         in_part = int(min(chooses.sum(), size - chooses.sum()))
         if in_part < _LEAST_BINS * _IN_BIN:
@@ -226,14 +242,18 @@ class Confidences:
                 "too few samples to choose thresholds by one part and state them by the other",
                 "samples", size, f"{2 * _LEAST_BINS * _IN_BIN} or more samples "
                 f"({2 * bins * _IN_BIN} for {bins} bins)"
-                + ("" if groups is None else ", in groups that can be halved"))
+                + (", in groups of like size" if items < size else ""))
+        if items < _LEAST_ITEMS:
+            raise ProfileError("too few items that are no copies of each other", "groups", items,
+                               f"{_LEAST_ITEMS} or more")
         bins = min(bins, in_part // _IN_BIN, _MOST_BINS)
         models, pairs = [], []
         for name in correct:
             model, of_model = _estimated(name, correct, confidence[name], chooses, bins)
             models.append(model)
             pairs += of_model
-        return cls(int(chooses.sum()), int(size - chooses.sum()), tuple(models), tuple(pairs))
+        return cls(int(chooses.sum()), int(size - chooses.sum()), tuple(models), tuple(pairs),
+                   items if items < size else None, source)
 
     def model(self, name: str) -> ModelConfidence:
         """Return the confidence of a model.
@@ -268,8 +288,43 @@ class Confidences:
         models = tuple(model for model in self.models if model.name in names)
         pairs = tuple(pair for pair in self.pairs
                       if pair.first in names and pair.second in names)
-        return Confidences(self.chosen_samples, self.stated_samples, models, pairs) \
-            if models else None
+        return replace(self, models=models, pairs=pairs) if models else None
+
+    def accuracy(self, name: str) -> float:
+        """Return the accuracy of a model on the samples that state."""
+        model = self.model(name)
+        return float(np.dot(model.share, model.accuracy))
+
+    def tolerance(self, name: str, accuracy: float) -> float:
+        """Return how far the accuracy on the stated samples may be from that of a profile.
+
+        That is four standard errors, of independent items, and 0.02 for another draw of data.
+        """
+        stated = self.accuracy(name)
+        items = self.stated_samples if self.items is None else self.items / 2
+        variance = max(p * (1 - p) for p in (accuracy, stated))
+        return _OTHER_DATA + _STANDARD_ERRORS * float(np.sqrt(variance / items))
+
+    def gain(self, first: str, second: str, share: float) -> float:
+        """Return the accuracy that second opinions on the least sure share add, as stated."""
+        shares = np.asarray(self.model(first).share)
+        asked = np.clip(share - (np.cumsum(shares) - shares), 0.0, shares)
+        return float(asked @ self.increment(first, second))
+
+    def summary(self) -> tuple[str, ...]:
+        """Return samples, models and bins, and the pair that gains most, in a line or two."""
+        copies = "" if self.items is None else f" ({self.items} items and their copies)"
+        bins = sorted({model.bins for model in self.models})
+        lines = [f"confidences: {self.chosen_samples + self.stated_samples} samples{copies}, of "
+                 f"which {self.chosen_samples} choose and {self.stated_samples} state; "
+                 f"models: {len(self.models)}, pairs: {len(self.pairs)}, "
+                 f"bins: {'-'.join(map(str, (bins[0], bins[-1])[: len(bins)]))}"]
+        if self.pairs:
+            gains = [self.gain(pair.first, pair.second, _LEAST_SURE) for pair in self.pairs]
+            pair = self.pairs[int(np.argmax(gains))]
+            lines.append(f"largest gain: {pair.second} on the least sure {_LEAST_SURE:.0%} of "
+                         f"{pair.first} adds {max(gains):.4f} of accuracy")
+        return tuple(lines)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -278,12 +333,11 @@ class Confidences:
 
     def to_document(self) -> dict[str, Any]:
         """Return the JSON document of the confidences."""
-        return {
-            "chosen_samples": self.chosen_samples, "stated_samples": self.stated_samples,
-            **{name: [{item.name: (list(value) if isinstance(value, tuple) else value)
-                       for item in fields(part) for value in [getattr(part, item.name)]}
-                      for part in getattr(self, name)] for name in ("models", "pairs")},
-        }
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        for name in ("models", "pairs"):
+            values[name] = [{key: list(value) if isinstance(value, tuple) else value
+                             for key, value in vars(part).items()} for part in values[name]]
+        return {name: value for name, value in values.items() if value is not None}
 
 
 def choosing_part(groups: ArrayLike, seed: int = 0) -> NDArray[np.bool_]:

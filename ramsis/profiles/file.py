@@ -30,6 +30,7 @@ _SHIPPED = (_PACKAGE / "shipped", _PACKAGE.parents[1] / "profiles")
 
 _SET_FIELDS = ("format", *(item.name for item in fields(ProfileSet)))
 _CONFIDENCE_FIELDS = tuple(item.name for item in fields(Confidences))
+_REQUIRED_OF_CONFIDENCES = ("chosen_samples", "stated_samples", "models", "pairs")
 _MODEL_FIELDS = tuple(item.name for item in fields(ModelProfile))
 _BATCH_FIELDS = tuple(item.name for item in fields(BatchProfile))
 
@@ -66,6 +67,22 @@ def load(path_or_name: str | os.PathLike[str]) -> ProfileSet:
             raise InputFileError(_unknown(text, tuple(sorted(shipped))))
         path = shipped.get(text, path)
     return _parse(read_json(path), str(path))
+
+
+def is_profile(path: Path) -> bool:
+    """Return whether a path is a profile file, or names a shipped profile set."""
+    if not path.exists():
+        return str(path) in _shipped_paths()
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        if file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")[:1] != b"{":
+            return False
+    try:
+        document = read_json(path)
+    except InputFileError:  # another program's file, such as one of JSON lines
+        return False
+    return document.get("format") == FORMAT
 
 
 def _unknown(text: str, shipped: tuple[str, ...]) -> str:
@@ -120,7 +137,7 @@ def _confidences(item: object, path: str) -> Confidences:
     """Return the confidences in an item."""
     parts: dict[str, list[ModelConfidence | Pair]] = {}
     with _at(path, "confidences"):
-        values = _object(item, _CONFIDENCE_FIELDS, _CONFIDENCE_FIELDS)
+        values = _object(item, _CONFIDENCE_FIELDS, _REQUIRED_OF_CONFIDENCES)
         for name, kind in (("models", ModelConfidence), ("pairs", Pair)):
             names = tuple(item.name for item in fields(kind))
             parts[name] = []

@@ -15,13 +15,13 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ramsis.errors import InvalidValueError, check_positive
 from ramsis.figures import figure_of
 from ramsis.files import fingerprint
 from ramsis.profiles.batch import STATISTICS, BatchProfile, Statistic
-from ramsis.profiles.confidences import Confidences
+from ramsis.profiles.confidences import Confidences, Samples
 from ramsis.profiles.table import LatencyTable, Origin, fill_row, smoothed
 from ramsis.profiles.values import DELAY_MS, MAX_BATCH, ProfileError, number, positive, text
 from ramsis.tables import Column, html_table
@@ -214,6 +214,41 @@ class ProfileSet:
         return replace(self, models=tuple(
             replace(model, batches=tuple(item.longer(overhead_ms) for item in model.batches))
             for model in self.models))
+
+    def with_confidences(
+        self, samples: Samples, *, groups: ArrayLike | None = None, seed: int = 0,
+        source: str | None = None,
+    ) -> ProfileSet:
+        """Return the set with the confidences that samples show.
+
+        Parameters
+        ----------
+        samples, groups, seed, source
+            As for :meth:`Confidences.of`.
+
+        Raises
+        ------
+        ProfileError
+            As for :meth:`Confidences.of`; also for a model that the set does not have, or whose
+            accuracy on the samples contradicts that of the set.
+        """
+        accuracies = {model.name: model.accuracy for model in self.models}
+        for name in samples:
+            if name not in accuracies:
+                near = difflib.get_close_matches(name, accuracies, n=3) or list(accuracies)
+                raise ProfileError(f"no such model in profile set {self.name!r}", "model", name,
+                                   ", ".join(near))
+        samples = {name: samples[name] for name in accuracies if name in samples}
+        confidences = Confidences.of(samples, groups=groups, seed=seed, source=source)
+        for name in samples:
+            stated, tolerance = confidences.accuracy(name), confidences.tolerance(
+                name, accuracies[name])
+            if abs(stated - accuracies[name]) > tolerance:
+                raise ProfileError(
+                    "accuracy on the samples contradicts that of the profile", f"model {name}",
+                    round(stated, 4), f"{accuracies[name]:.4g} ± {tolerance:.2g}: samples of the "
+                    "same task, or a profile with their accuracy")
+        return replace(self, confidences=confidences)
 
     @cached_property
     def fingerprint(self) -> str:

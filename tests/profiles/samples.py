@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ def document() -> dict[str, Any]:
             {"name": "large", "accuracy": 0.8, "batches": [{"batch": 1, "p95_ms": 40}]},
         ],
         "confidences": {
-            "chosen_samples": 300, "stated_samples": 200,
+            "chosen_samples": 300, "stated_samples": 200, "items": 100, "source": "pictures",
             "models": [
                 {"name": "small", "thresholds": [0.5, 0.75], "share": [0.25, 0.25, 0.5],
                  "accuracy": [0.5, 0.75, 0.875]},
@@ -118,6 +119,13 @@ def drawn_samples(
     return drawn
 
 
+def samples_csv(samples: Mapping[str, tuple[NDArray[np.bool_], NDArray[np.float64]]]) -> str:
+    """A file of samples for ``--confidences``."""
+    return "sample,model,correct,confidence\n" + "".join(
+        f"{i},{name},{int(right)},{sure}\n" for name, answers in samples.items()
+        for i, (right, sure) in enumerate(zip(*answers, strict=True)))
+
+
 def trtexec_times(latency_ms: list[float]) -> str:
     """A file of ``trtexec --exportTimes`` after its published layout."""
     return "[\n" + ", ".join(
@@ -141,6 +149,7 @@ def write_sources(folder: Path) -> None:
     (folder / "quantiles.csv").write_text(QUANTILES_CSV)
     (folder / "latencies.csv").write_text(LONG_CSV)
     (folder / "benchmark.csv").write_text("model,items,p95,accuracy\nsmall,1,6200,70.5\n")
+    (folder / "samples.csv").write_text(samples_csv(drawn_samples(1000)))
     (folder / "accuracy.json").write_text(json.dumps(ACCURACY))
     write_trtexec_runs(folder / "runs")
     for name, seconds in (("small", [0.010, 0.011, 0.012]), ("large", [0.03, 0.04])):

@@ -11,6 +11,7 @@ import pytest
 
 from ramsis.errors import InvalidValueError
 from ramsis.profiles import Confidences, ProfileError, ProfileSet, interpolate_front
+from ramsis.profiles.check import check
 from ramsis.profiles.confidences import choosing_part
 from tests.profiles.samples import drawn_samples, model
 
@@ -85,8 +86,10 @@ def test_few_samples_have_fewer_bins_and_too_few_are_refused_with_how_many_would
     with pytest.raises(ProfileError, match=r"^samples: too few samples .*got 199; allowed: 200 or "
                                            r"more samples \(1000 for 20 bins\)$"):
         Confidences.of(drawn_samples(199))
-    with pytest.raises(ProfileError, match=r"too few.*got 4000; .* in groups that can be h"):
+    with pytest.raises(ProfileError, match=r"too few.*got 4000; .* in groups of like size"):
         Confidences.of(SAMPLES, groups=np.zeros(4000))
+    with pytest.raises(ProfileError, match=r"^groups: too few items .*got 49; .*50 or more$"):
+        Confidences.of(SAMPLES, groups=np.arange(4000) % 49)
 
 
 def test_tied_confidences_share_a_bin() -> None:
@@ -111,6 +114,36 @@ def test_a_model_that_is_always_right_or_always_wrong_has_a_finite_curve(always:
     assert 0 < high < low < 1 if always else 0 < low < 1
     assert np.mean(pair.expected_increment) == pytest.approx(
         1 - right.mean() if always else right.mean(), abs=0.02)
+
+
+def test_gain_and_accuracy_are_sums_over_bins() -> None:
+    confidences = Confidences.of(SAMPLES)
+    small, increment = confidences.model("small"), confidences.increment("small", "large")
+    share = np.array(small.share)
+    assert confidences.gain("small", "large", 1.0) == pytest.approx(share @ increment)
+    part = share[0] + share[1] / 2
+    assert confidences.gain("small", "large", part) == pytest.approx(
+        share[0] * increment[0] + share[1] * increment[1] / 2)
+    assert confidences.accuracy("small") == pytest.approx(share @ small.accuracy)
+    assert confidences.summary() == (
+        "confidences: 4000 samples, of which 2000 choose and 2000 state; models: 2, pairs: 1, "
+        "bins: 20",
+        "largest gain: large on the least sure 20% of small adds "
+        f"{confidences.gain('small', 'large', 0.2):.4f} of accuracy")
+
+
+def test_a_set_takes_the_confidences_of_samples_that_fit_it() -> None:
+    profile = two_models().with_confidences(SAMPLES, source="drawn")
+    assert profile.confidences == Confidences.of(SAMPLES, source="drawn")
+    assert [item for item in check(profile) if item.kind == "contradiction"] == []
+    with pytest.raises(ProfileError, match=r"^model: no such model in profile set 'two': got "):
+        two_models().with_confidences({"smal": SAMPLES["small"]})
+    with pytest.raises(ProfileError, match=r"^model other: accuracy on the samples contradicts th"
+                                           r"at of the profile: got 0.8\d*; allowed: 0.99 ± 0.0"):
+        two_models().with_confidences({"other": SAMPLES["large"]})
+    other = replace(profile, models=tuple(replace(item, accuracy=0.5) for item in profile.models))
+    assert [(item.kind, item.model) for item in check(other) if item.kind == "contradiction"] == [
+        ("contradiction", "small"), ("contradiction", "large")]
 
 
 def sample(name: str, part: int, at: int, value: object) -> dict[str, Any]:

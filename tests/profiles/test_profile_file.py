@@ -74,6 +74,8 @@ BROKEN_BY_SHAPE: list[tuple[Place, object, str]] = [
     (("confidences", "pairs"), {}, r"confidences\.pairs: not a list"),
     (("confidences", "samples"), 9, r"confidences\.samples: unknown field"),
     (("confidences", "stated_samples"), 0, r"confidences\.stated_samples: not a positive whole"),
+    (("confidences", "items"), 0.5, r"confidences\.items: not a positive whole"),
+    (("confidences", "source"), "", r"confidences\.source: not a name"),
     (SURE, 1, r"confidences\.models\[0\]: not an object"),
     ((*SURE, "thresholds"), [], r"models\[0\]\.thresholds: not a list of numbers"),
     ((*SURE, "thresholds"), [0.5, "1"], r"models\[0\]\.thresholds\[1\]: not a number"),
@@ -133,7 +135,7 @@ def test_every_field_is_read(tmp_path: Path) -> None:
         300, 200,
         (ModelConfidence("small", (0.5, 0.75), (0.25, 0.25, 0.5), (0.5, 0.75, 0.875)),
          ModelConfidence("large", (0.5,), (0.5, 0.5), (0.7, 0.9))),
-        (Pair("small", "large", (0.75, 0.75, 0.85), (0.2, 0.1, -0.01)),))
+        (Pair("small", "large", (0.75, 0.75, 0.85), (0.2, 0.1, -0.01)),), 100, "pictures")
 
 
 @pytest.mark.parametrize(("place", "value", "message"), BROKEN_BY_SHAPE + BROKEN_BY_MEANING)

@@ -102,6 +102,8 @@ def check_command(source: str, as_json: bool) -> None:
         return
     for item in findings:
         say(str(item))
+    for line in _summary(profile_set):
+        say(line)
     click.echo(f"{profile_set.name}: valid; {_counts(profile_set, findings)}")
 
 
@@ -144,6 +146,8 @@ def show_command(source: str, statistic: Statistic, max_batch: int, as_json: boo
     for line in _LEGEND:
         if line[0] in marks:
             console.print(line, soft_wrap=True)
+    for line in _summary(profile_set):
+        say(line)
 
 
 @profile.command("import", more=("--metric", "--instance", "--processes", "--model-name"))
@@ -158,6 +162,9 @@ def show_command(source: str, statistic: Statistic, max_batch: int, as_json: boo
 @click.option("--accuracy", metavar="FILE",
               help="Accuracies by model: JSON, or CSV with the columns model and "
                    "accuracy_percent or accuracy_fraction, or timm's results.")
+@click.option("--confidences", metavar="FILE",
+              help="Correctness and confidence of each model on samples: CSV with the columns "
+                   "sample, model, correct, confidence, and optionally group.")
 @click.option("--name", help="Name of the profile set; that of SOURCE by default.")
 @click.option("--batch", "batches", multiple=True, metavar="N|PATTERN=N",
               help="Batch size, where files do not state it: of all files, or of those whose "
@@ -180,7 +187,7 @@ def show_command(source: str, statistic: Statistic, max_batch: int, as_json: boo
               help="Processes that shared the instance.  [default: 1]")
 def import_command(
     sources: tuple[str, ...], out: Path, format_name: str, models: list[str] | None,
-    accuracy: str | None, name: str | None, batches: tuple[str, ...],
+    accuracy: str | None, confidences: str | None, name: str | None, batches: tuple[str, ...],
     model_names: tuple[str, ...], metric: str | None, columns: tuple[str, ...], unit: str | None,
     accuracy_unit: str | None, instance: str | None, processes: int | None,
 ) -> None:
@@ -191,7 +198,8 @@ def import_command(
     a tool such as AIPerf, perf_analyzer, trtexec, MLPerf's loadgen or timm; or several files, or a
     folder of files, of one run each. What they hold tells the format, and what was recognised is
     said in a line. `ramsis help profiles` lists the formats. Several models need accuracies: where
-    sources have none, --accuracy has.
+    sources have none, --accuracy has. --confidences adds what cascades need; SOURCE may then also
+    be a profile file or a shipped profile set.
 
     \b
     Examples:
@@ -203,18 +211,23 @@ def import_command(
       $ ramsis profile import perf_b1.csv perf_b4.csv perf_b8.csv --out perf.json
       $ ramsis profile import runs --batch '*b1.json=1' --batch '*b4.json=4' \\
           --model-name small --accuracy accuracy.json --out runs.json
+      $ ramsis profile import statistics.csv --confidences samples.csv --out cascade.json
     """
     hints = Given(
         {pattern: _batch_size(value) for pattern, value in _patterns("--batch", batches).items()},
         _patterns("--model-name", model_names), metric,
         _fields(columns), unit, accuracy_unit, instance, processes)
     profile = import_profile(sources if len(sources) > 1 else sources[0], format_name, models,
-                             accuracy, name, hints)
-    if os.path.exists(out) and any(os.path.samefile(source, out) for source in sources):
+                             accuracy, name, hints, confidences)
+    if os.path.exists(out) and any(
+            os.path.exists(source) and os.path.samefile(source, out) for source in sources):
         raise OutputError("is the file that is imported", where="--out", value=str(out),
                           allowed="another file")
     save(profile, out)
-    for line in profile.measurement.get("notes", ()):
+    notes = profile.measurement.get("notes")
+    for line in notes if isinstance(notes, list) else ():
+        click.echo(printable(f"note: {line}"), err=True)
+    for line in _summary(profile):
         click.echo(printable(f"note: {line}"), err=True)
     findings = check(profile)
     _warn(findings, out)
@@ -264,6 +277,11 @@ def _batch_size(text: str) -> int:
         raise InvalidValueError("not a batch size", where="--batch", value=text,
                                 allowed="a whole number >= 1")
     return int(text)
+
+
+def _summary(profile_set: ProfileSet) -> tuple[str, ...]:
+    """Return what the confidences of a set are, in a line or two; none where it has none."""
+    return profile_set.confidences.summary() if profile_set.confidences else ()
 
 
 def _counts(profile_set: ProfileSet, findings: list[Finding]) -> str:

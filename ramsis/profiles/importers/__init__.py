@@ -14,9 +14,11 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ramsis.errors import InputFileError, InvalidValueError, check_known
+from ramsis.profiles.file import is_profile, load
 from ramsis.profiles.importers import instances, table
 from ramsis.profiles.importers.accuracy import read_accuracy
 from ramsis.profiles.importers.detection import (
@@ -28,10 +30,12 @@ from ramsis.profiles.importers.detection import (
 )
 from ramsis.profiles.importers.measured import MeasuredModel, check_number
 from ramsis.profiles.importers.runs import Given, gather
+from ramsis.profiles.importers.samples import AnsweredSamples, read_samples
 from ramsis.profiles.model import ModelProfile, ProfileSet
 from ramsis.profiles.values import placed
 
-__all__ = ["FORMATS", "Given", "about_format", "detect", "import_profile"]
+__all__ = ["FORMATS", "AnsweredSamples", "Given", "about_format", "detect", "import_profile",
+           "read_samples"]
 
 _MODULES = {**TABLE_FORMATS, "table": table, "instances": instances, **RUN_FORMATS}
 
@@ -53,6 +57,7 @@ def import_profile(
     accuracy: str | os.PathLike[str] | Mapping[str, float] | None = None,
     name: str | None = None,
     given: Given | None = None,
+    confidences: str | os.PathLike[str] | None = None,
 ) -> ProfileSet:
     """Return the profile set in another program's file or folder.
 
@@ -72,11 +77,16 @@ def import_profile(
         Name of the set; by default that of the source without its ending.
     given : Given, optional
         What the files do not say: batch sizes, models, a metric, columns and units.
+    confidences : path, optional
+        Samples with correctness and confidence of each model, as :func:`read_samples` takes; they
+        also state accuracies that nothing else does. With them, a profile file or the name of a
+        shipped set is a source, too.
 
     Raises
     ------
     InputFileError
-        When a file cannot be read or breaks its format, or a model has no accuracy.
+        When a file cannot be read or breaks its format, a model has no accuracy, or samples
+        contradict the profile.
     InvalidValueError
         When ``format`` or a name in ``models`` is unknown, or an argument is out of range.
     """
@@ -85,10 +95,43 @@ def import_profile(
     check_known("unknown format", format, ("auto", *FORMATS), "format")
     if not paths:
         raise InvalidValueError("no files", where="source", allowed="a path, or one or more")
+    if confidences is None:
+        return _imported(paths, format, models, accuracy, name, given or Given())
+    samples = read_samples(confidences, models)
+    if len(paths) == 1 and is_profile(paths[0]):
+        profile = _changed(load(paths[0]), format, models, accuracy, name, given or Given())
+    else:
+        profile = _imported(paths, format, models, accuracy, name,
+                            replace(given or Given(), accuracies=samples.accuracies))
+    return samples.added_to(profile)
+
+
+def _changed(
+    profile: ProfileSet, format: str, models: Sequence[str] | None,
+    accuracy: str | os.PathLike[str] | Mapping[str, float] | None, name: str | None, given: Given,
+) -> ProfileSet:
+    """Return a profile file's set with other models, accuracies or another name."""
+    if format != "auto" or given:
+        raise InvalidValueError("a profile file states all that these options say",
+                                where="--format, --batch, --model-name, --metric, --column, "
+                                "--unit, --accuracy-unit, --instance, --processes",
+                                value=profile.name, allowed="none of these options")
+    accuracies = read_accuracy(accuracy) if isinstance(accuracy, str | os.PathLike) else (
+        accuracy or {})
+    changed = profile if models is None else profile.subset(models)
+    return replace(changed, name=name or profile.name, models=tuple(
+        replace(model, accuracy=accuracies.get(model.name, model.accuracy))
+        for model in changed.models))
+
+
+def _imported(
+    paths: Sequence[Path], format: str, models: Sequence[str] | None,
+    accuracy: str | os.PathLike[str] | Mapping[str, float] | None, name: str | None, given: Given,
+) -> ProfileSet:
+    """Return the profile set of another program's files."""
     for path in paths:
         if not path.exists():
             raise InputFileError("no such file or folder", where=str(path))
-    given = given or Given()
     if len(paths) > 1:
         return _import_files(paths, format, models, accuracy, name, given)
     (path,) = paths
@@ -130,6 +173,9 @@ def _profile_set(
     check_number(measured, path)
     accuracies = (read_accuracy(accuracy, given.accuracy_unit)
                   if isinstance(accuracy, str | os.PathLike) else accuracy)
+    for key, item in measured.items():
+        if item.accuracy is None:
+            item.accuracy = given.accuracies.get(key)
     _alone_counts_one(measured, accuracies)
     profiles = [_model(key, item, accuracies or {}, str(path)) for key, item in measured.items()]
     note: dict[str, object] = {"imported_from": path.resolve().name, "format": chosen}

@@ -165,7 +165,8 @@ def _of_file(path: Path) -> str:
         if isinstance(document, dict) and str(document.get("format", "")).startswith("ramsis."):
             raise InputFileError(
                 "is a file of ramsis already", where=str(path), value=document["format"],
-                allowed="another program's measurements; a profile file is for --profiles FILE")
+                allowed="another program's measurements; a profile file is for --profiles FILE, "
+                        "or gets --confidences SAMPLES.csv")
         return "table"
     return _table_format(path) or "table"
 
