@@ -54,6 +54,7 @@ from placement_milp.problem import (
 from placement_milp.recipe import place
 from placement_milp.result import PLACEMENT_FORMAT, Placement
 from ramsis.checks import check_arguments
+from ramsis.lazy_names import names_from
 
 __all__ = [
     "PLACEMENT_FORMAT", "PROBLEM_FORMAT", "SOLVERS", "VALUES_FORMAT", "Colocation", "Family",
@@ -62,5 +63,7 @@ __all__ = [
     "problem_from_document", "read_placement", "read_problem", "read_values", "schema",
     "shipped_problems", "variants_from_profile", "write_placement",
 ]
+
+__getattr__, __dir__ = names_from(globals())
 
 check_arguments(globals(), ["place", "read_problem"])

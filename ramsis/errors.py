@@ -14,6 +14,9 @@ from itertools import islice
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple, TypedDict, Unpack
 
+__all__ = ["InfeasibleError", "InputFileError", "InvalidTypeError", "InvalidValueError",
+           "NotConvergedError", "OutputError", "RamsisError", "VerificationError", "describe"]
+
 _ABSENT = object()
 _WIDTH = 80
 _NUMBERS = (int, float, Real)  # the first two answer much faster

@@ -1,8 +1,13 @@
-"""Public names of a package that are loaded when they are first used.
+"""Public names of a package: loaded when they are first used, and all that ``dir`` lists.
 
->>> __getattr__ = names_from(globals(), {"Fraction": "fractions"})
->>> __getattr__("Fraction")(1, 2)
+>>> import types
+>>> numbers = types.ModuleType("numbers")
+>>> numbers.__getattr__, numbers.__dir__ = names_from(
+...     vars(numbers), {"fractions": "Fraction", "decimal": "Decimal getcontext"})
+>>> numbers.Fraction(1, 2)
 Fraction(1, 2)
+>>> [name for name in dir(numbers) if not name.startswith("_")]
+['Decimal', 'Fraction', 'getcontext']
 """
 
 from __future__ import annotations
@@ -12,21 +17,43 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
-def names_from(namespace: dict[str, Any], modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a package's ``__getattr__``, which loads each name from the module that defines it.
+def names_from(
+    namespace: dict[str, Any], modules: Mapping[str, str] | None = None, submodules: str = "",
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return a package's ``__getattr__``, which loads public names, and its ``__dir__``.
 
     Parameters
     ----------
     namespace : dict
-        The package's ``globals()``, in which what was loaded is kept.
-    modules : mapping of str to str
-        The module of each name.
+        The package's ``globals()``, in which what was loaded is kept. ``__all__`` gets the names
+        of ``modules`` that it lacks.
+    modules : mapping of str to str, optional
+        The names that each module defines, with spaces between them; ``name=other`` offers the
+        module's ``other`` as ``name``.
+    submodules : str, optional
+        Packages and modules in the package that can be used without importing them, with spaces
+        between them; ``dir`` lists them, ``__all__`` does not.
     """
+    homes = {}
+    for module, names in (modules or {}).items():
+        for text in names.split():
+            name, _, attribute = text.partition("=")
+            homes[name] = (module, attribute or name)
+    public = namespace.setdefault("__all__", [])
+    public += [name for name in homes if name not in public]
+    below = submodules.split()
+
     def load(name: str) -> Any:
-        if name not in modules:
+        if name in below:
+            return importlib.import_module(f"{namespace['__name__']}.{name}")
+        if name not in homes:
             raise AttributeError(f"module {namespace['__name__']!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(modules[name]), name)
+        module, attribute = homes[name]
+        value = getattr(importlib.import_module(module), attribute)
         namespace[name] = value
         return value
 
-    return load
+    def listed() -> list[str]:
+        return sorted({*public, *below, *(name for name in namespace if name.startswith("__"))})
+
+    return load, listed

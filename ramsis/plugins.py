@@ -30,6 +30,8 @@ from typing import Any
 
 from ramsis.errors import InputFileError, RamsisError, describe
 
+__all__ = ["own", "trust", "trusting"]
+
 _NAMED = "MODULE:NAME, FILE.py:NAME"
 _IS_NAME = re.compile(r"(?:.+\.py|[^\W\d][\w.-]*):[^\W\d][\w.]*", re.DOTALL)
 _NEAR = 5

@@ -15,7 +15,6 @@ import importlib
 import inspect
 import io
 import os
-import pkgutil
 import re
 import shlex
 import tempfile
@@ -28,7 +27,6 @@ import click
 import pytest
 
 import ramsis
-import ramsis.mdp
 from ramsis.cli.main import cli, main
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -196,12 +194,9 @@ def test_links_and_names_lead_somewhere(page: Path) -> None:
 
 def _functions() -> dict[str, Callable[..., Any]]:
     """The functions that a page may call by their bare names."""
-    modules = [importlib.import_module(f"ramsis.mdp.{each.name}")
-               for each in pkgutil.iter_modules(ramsis.mdp.__path__)]
-    found = {name: each for module in modules for name, each in vars(module).items()
-             if not name.startswith("_") and getattr(each, "__module__", "") == module.__name__}
-    found |= {name: getattr(ramsis, name) for name in ramsis.__all__}
-    return {name: each for name, each in found.items() if inspect.isfunction(each)}
+    public = {name: getattr(package, name) for package in (ramsis.mdp, ramsis)
+              for name in package.__all__}
+    return {name: value for name, value in public.items() if inspect.isfunction(value)}
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES])

@@ -12,6 +12,7 @@ from ramsis.arrivals.process import ArrivalProcess, Sampler, is_orderly
 from ramsis.arrivals.registry import SHIPPED, Arrivals, describe_process, patterns
 from ramsis.arrivals.renewal import Renewal
 from ramsis.checks import check_arguments
+from ramsis.lazy_names import names_from
 
 __all__ = [
     "SHIPPED",
@@ -28,5 +29,13 @@ __all__ = [
     "parse_loads",
     "patterns",
 ]
+
+__getattr__, __dir__ = names_from(globals(), {
+    "ramsis.arrivals.fitting": "ProcessFit TraceFit fit_trace",
+    "ramsis.arrivals.rate_file": "shipped_traces",
+    "ramsis.arrivals.reading": "ReadTrace read_any_trace",
+    "ramsis.arrivals.timestamps": "read_timestamps",
+    "ramsis.arrivals.trace": "RateTrace Recorded",
+})
 
 check_arguments(globals(), ["Poisson", "parse_loads"])

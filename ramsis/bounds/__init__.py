@@ -39,15 +39,11 @@ __all__ = ["CheapestWorkers", "FluidBound", "GoodputBound", "ReleasedRequests", 
            "fluid_bound", "goodput_bound", "least_cost", "realised_bound", "scenario_bound",
            "smallest"]
 
-_LATER = {
-    **dict.fromkeys(("GoodputBound", "ReleasedRequests", "Servers", "goodput_bound"),
-                    "ramsis.bounds.goodput"),
-    "scenario_bound": "ramsis.bounds.scenario",
-    **dict.fromkeys(("WorkerSecondsBound", "WorkerSecondsTerms", "fewest_worker_seconds",
-                     "least_cost"), "ramsis.bounds.worker_seconds"),
-}
-
-
-__getattr__ = names_from(globals(), _LATER)
+__getattr__, __dir__ = names_from(globals(), {
+    "ramsis.bounds.goodput": "GoodputBound ReleasedRequests Servers goodput_bound",
+    "ramsis.bounds.scenario": "scenario_bound",
+    "ramsis.bounds.worker_seconds": "WorkerSecondsBound WorkerSecondsTerms fewest_worker_seconds "
+                                    "least_cost",
+})
 
 check_arguments(globals(), ["Targets", "fluid_bound"])

@@ -2,3 +2,12 @@
 
 May import: cluster, runtime.
 """
+
+from __future__ import annotations
+
+from ramsis.lazy_names import names_from
+
+__getattr__, __dir__ = names_from(globals(), {
+    "ramsis.central.problem": "CentralProblem",
+    "ramsis.central.solve": "CentralSolution evaluate_central solve_central",
+})

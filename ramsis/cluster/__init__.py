@@ -10,8 +10,11 @@ from ramsis.cluster.cluster import Cluster
 from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes, default_service
 from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.cluster.worker_type import WorkerType
+from ramsis.lazy_names import names_from
 
 __all__ = ["DISTRIBUTION", "Cluster", "ServiceTimes", "SloClass", "WorkerType",
            "default_service", "merged_classes"]
+
+__getattr__, __dir__ = names_from(globals())
 
 check_arguments(globals(), ["Cluster", "SloClass", "WorkerType"])

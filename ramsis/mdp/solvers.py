@@ -1,9 +1,9 @@
 """The solvers by name: for average reward, and for discounted reward.
 
 A solver takes a decision problem and some of an initial policy, a discount and a tolerance, and
-returns a :class:`~ramsis.mdp.result.Solution`. To add one, enter its module, function and settings
-below. Loading the compiled loops or HiGHS takes longer than many a solution does, so a module is
-loaded when its solver is called.
+returns a :class:`~ramsis.mdp.Solution`. To add one, enter its function in ``ramsis.mdp`` and its
+settings below. Loading the compiled loops or HiGHS takes longer than many a solution does, so a
+module is loaded when its solver is called.
 """
 
 from __future__ import annotations
@@ -27,18 +27,17 @@ DiscountedSolverName = Literal["modified-policy-iteration", "policy-iteration", 
 
 
 class _Solver(NamedTuple):
-    """Where a solver's function is, and the settings that it takes."""
+    """The function in ``ramsis.mdp`` of a solver, and the settings that it takes."""
 
-    module: str
     function: str
     settings: tuple[str, ...]
 
 
 _AVERAGE: Mapping[SolverName, _Solver] = {
-    "policy-iteration": _Solver("policy_iteration", "policy_iteration", ("initial", "tolerance")),
-    "value-iteration": _Solver("value_iteration", "value_iteration", ("tolerance",)),
-    "linear-program": _Solver("linear_program", "linear_program", ()),
-    "pymdptoolbox": _Solver("toolbox", "solve_with_pymdptoolbox", ("tolerance",)),
+    "policy-iteration": _Solver("policy_iteration", ("initial", "tolerance")),
+    "value-iteration": _Solver("value_iteration", ("tolerance",)),
+    "linear-program": _Solver("linear_program", ()),
+    "pymdptoolbox": _Solver("solve_with_pymdptoolbox", ("tolerance",)),
 }
 SOLVERS: tuple[SolverName, ...] = tuple(_AVERAGE)
 """Names of the solvers; the first is the default."""
@@ -112,9 +111,8 @@ def solve_discounted(
     [19.310345, 21.37931]
     """
     check_solver(solver, DISCOUNTED_SOLVERS)
-    name = solver.replace("-", "_")  # of its module and function
-    return _solution(_Solver(name, name, ("discount", "tolerance")), mdp,
-                     discount=required_discount(discount), tolerance=tolerance)
+    terms = _Solver(solver.replace("-", "_"), ("discount", "tolerance"))
+    return _solution(terms, mdp, discount=required_discount(discount), tolerance=tolerance)
 
 
 def check_solver(solver: str, solvers: Sequence[str] | None = None) -> None:
@@ -125,6 +123,6 @@ def check_solver(solver: str, solvers: Sequence[str] | None = None) -> None:
 
 def _solution(solver: _Solver, mdp: SparseMDP, **settings: Any) -> Solution:
     """Run a solver on a problem, with the settings that it takes."""
-    function = getattr(importlib.import_module(f"ramsis.mdp.{solver.module}"), solver.function)
+    function = getattr(importlib.import_module("ramsis.mdp"), solver.function)
     solution: Solution = function(mdp, **{name: settings[name] for name in solver.settings})
     return solution

@@ -6,6 +6,7 @@ May import: arrivals, cluster, profiles, runtime.
 from __future__ import annotations
 
 from ramsis.checks import check_arguments
+from ramsis.lazy_names import names_from
 from ramsis.policy.policy import OBJECTIVES, SERVICES, Policy
 from ramsis.policy.policy_set import (
     SetFolder,
@@ -78,5 +79,7 @@ __all__ = [
     "write",
     "write_set",
 ]
+
+__getattr__, __dir__ = names_from(globals())
 
 check_arguments(globals(), ["Policy", "PolicySet", "read"])

@@ -6,6 +6,7 @@ May import: logs.
 from __future__ import annotations
 
 from ramsis.checks import check_arguments
+from ramsis.lazy_names import names_from
 from ramsis.profiles.batch import STATISTICS, BatchProfile, Statistic
 from ramsis.profiles.confidences import Confidences, ModelConfidence, Pair
 from ramsis.profiles.file import FORMAT, load, save, shipped_names
@@ -36,5 +37,11 @@ __all__ = [
     "save",
     "shipped_names",
 ]
+
+__getattr__, __dir__ = names_from(globals(), {
+    "ramsis.profiles.checks": "Finding check_profile",
+    "ramsis.profiles.importers": "import_profile",
+    "ramsis.profiles.measure": "measure_profile sample_batches",
+})
 
 check_arguments(globals(), ["ProfileSet", "load"])

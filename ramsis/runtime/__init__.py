@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ramsis.files import read_json
+from ramsis.lazy_names import names_from
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.manifest import PolicyFile, read_manifest
 from ramsis.runtime.monitor import LoadMonitor
@@ -29,6 +30,13 @@ from ramsis.runtime.table_reader import decision_table
 __all__ = ["DISPATCHES", "DROP", "Choice", "Decision", "DecisionTable", "DispatchRule", "Drop",
            "Level", "LoadMonitor", "PolicySet", "Selector", "Station", "Wait", "load",
            "load_selector", "load_set", "selector_of", "set_of_selectors"]
+
+__getattr__, __dir__ = names_from(globals(), {
+    "ramsis.runtime.dispatcher": "DispatchSettings Dispatcher",
+    "ramsis.runtime.fronts": "AsyncFront ThreadFront",
+    "ramsis.runtime.replan": "Replanner",
+})
+
 
 
 def selector_of(document: object, file: str) -> Selector:

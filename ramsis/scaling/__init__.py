@@ -7,13 +7,10 @@ from __future__ import annotations
 
 from ramsis.lazy_names import names_from
 
-_PUBLIC = {
-    **dict.fromkeys(("Observation", "ScalingRule"), "ramsis.scaling.rule"),
-    **dict.fromkeys(("RULES", "made", "rule_of", "tunable"), "ramsis.scaling.rules"),
-    **dict.fromkeys(("DecisionTables", "FleetTerms", "ScaledRun", "play"), "ramsis.scaling.fleet"),
-    "meets": "ramsis.scaling.prices", "tune": "ramsis.scaling.tuning",
-}
-
-__all__ = [*_PUBLIC]  # noqa: PLE0604 - the keys are strings
-
-__getattr__ = names_from(globals(), _PUBLIC)
+__getattr__, __dir__ = names_from(globals(), {
+    "ramsis.scaling.rule": "Observation ScalingRule",
+    "ramsis.scaling.rules": "RULES made rule_of tunable",
+    "ramsis.scaling.fleet": "DecisionTables FleetTerms ScaledRun play",
+    "ramsis.scaling.prices": "meets",
+    "ramsis.scaling.tuning": "tune",
+})

@@ -18,6 +18,7 @@ May import: arrivals, runtime.
 
 from __future__ import annotations
 
+from ramsis.lazy_names import names_from
 from ramsis.scenario.arrays import ScenarioArrays
 from ramsis.scenario.reading import (
     SCENARIO_FORMAT,
@@ -74,3 +75,5 @@ __all__ = [
     "schema",
     "write_scenario",
 ]
+
+__getattr__, __dir__ = names_from(globals())

@@ -6,3 +6,14 @@ run.
 
 May import: arrivals, audit, cluster, policy, profiles, runtime, sim.
 """
+
+from __future__ import annotations
+
+from ramsis.lazy_names import names_from
+
+__getattr__, __dir__ = names_from(globals(), {
+    "ramsis.serving.load.run": "LoadResult generate_load",
+    "ramsis.serving.load.settings": "LoadSettings",
+    "ramsis.serving.server": "Server ServerSettings",
+    "ramsis.serving.variants": "ServedVariant read_variants",
+})

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from ramsis.arrivals.trace import RateTrace, Recorded
 from ramsis.checks import check_arguments
+from ramsis.lazy_names import names_from
 from ramsis.scenario import Requests
 from ramsis.sim.engine import Engine, Running, Scheduler, SchedulerError, Slowdown, World
 from ramsis.sim.experiment import (
@@ -93,5 +94,7 @@ __all__ = [
     "scheduler",
     "simulate",
 ]
+
+__getattr__, __dir__ = names_from(globals())
 
 check_arguments(globals(), ["simulate"])

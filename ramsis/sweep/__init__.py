@@ -32,9 +32,8 @@ __all__ = [
     "write_value_table",
 ]
 
-__getattr__ = names_from(globals(), {
-    **dict.fromkeys(("Failure", "Sweep", "SweepResult", "run_sweep"), "ramsis.sweep.run"),
-    **dict.fromkeys(("Cell", "ScenarioCell", "SweepSpec"), "ramsis.sweep.spec"),
-    **dict.fromkeys(("VALUE_TABLE_FORMAT", "value_rows", "write_value_table"),
-                    "ramsis.sweep.value_table"),
+__getattr__, __dir__ = names_from(globals(), {
+    "ramsis.sweep.run": "Failure Sweep SweepResult run_sweep",
+    "ramsis.sweep.spec": "Cell ScenarioCell SweepSpec",
+    "ramsis.sweep.value_table": "VALUE_TABLE_FORMAT value_rows write_value_table",
 })

@@ -5,6 +5,7 @@ runtime, sim, worker.
 """
 
 from ramsis.checks import check_arguments
+from ramsis.lazy_names import names_from
 from ramsis.synthesis.generate import generate_policy
 from ramsis.synthesis.recipes import analyse_policy, problem_of
 from ramsis.synthesis.sets import choose_loads, generate_set
@@ -18,6 +19,18 @@ __all__ = [
     "generate_set",
     "problem_of",
 ]
+
+__getattr__, __dir__ = names_from(globals(), {
+    "ramsis.synthesis.capacity": "Capacity Trial Windows fewest_by_bound fewest_workers "
+                                 "fluid_mixes try_workers",
+    "ramsis.synthesis.frontier": "Corner Frontier trace_frontier",
+    "ramsis.synthesis.options": "LIMITS Limit check_limits",
+    "ramsis.synthesis.placement": "FamilyOutcome PlacedStation PlacementOutcome StationOutcome "
+                                  "StationUse UseOutcome placed_stations simulate_placement "
+                                  "station_policies",
+    "ramsis.synthesis.recipes": "Analysis Recipe",
+    "ramsis.synthesis.sets": "made_level",
+})
 
 check_arguments(globals(), ["SynthesisSettings", "analyse_policy", "choose_loads",
                             "generate_policy", "generate_set"])

@@ -9,10 +9,13 @@ worker.
 """
 
 from ramsis.checks import check_arguments
+from ramsis.lazy_names import names_from
 from ramsis.verify.checks import Check
 from ramsis.verify.policy import TOLERANCE, verify_policy
 from ramsis.verify.sets import verify_levels
 
 __all__ = ["TOLERANCE", "Check", "verify_levels", "verify_policy"]
+
+__getattr__, __dir__ = names_from(globals())
 
 check_arguments(globals(), ["verify_policy"])

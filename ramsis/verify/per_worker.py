@@ -218,7 +218,7 @@ def _memoryless(
     it is near to that. What the solver makes of it again is held to the tolerance.
     """
     # Imported here: loading their compiled loops takes longer than making a policy.
-    from ramsis.mdp.value_iteration import value_iteration
+    from ramsis.mdp._value_iteration import value_iteration
     from ramsis.worker.explicit import build_explicit
 
     explicit = build_explicit(problem)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ramsis.mdp.value_iteration import value_iteration
+from ramsis.mdp import value_iteration
 from ramsis.profiles import LatencyTable
 from ramsis.worker.explicit import build_explicit
 from tests.bench.cases import SLO_MS, along_the_front, solve

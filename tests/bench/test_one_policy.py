@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ramsis import profiles
-from ramsis.mdp.value_iteration import value_iteration
+from ramsis.mdp import value_iteration
 from ramsis.profiles import LatencyTable
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.worker.explicit import build_explicit

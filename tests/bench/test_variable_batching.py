@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ramsis.arrivals import Poisson
-from ramsis.mdp.value_iteration import value_iteration
+from ramsis.mdp import value_iteration
 from ramsis.profiles import LatencyTable
 from ramsis.worker.explicit import build_explicit
 from ramsis.worker.problem import WorkerProblem

@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from ramsis.errors import InvalidValueError
-from ramsis.mdp.modified_policy_iteration import modified_policy_iteration
-from ramsis.mdp.policy_iteration import policy_iteration
+from ramsis.mdp import modified_policy_iteration, policy_iteration, value_iteration
 from ramsis.mdp.solvers import DISCOUNTED_SOLVERS, solve_average, solve_discounted
 from ramsis.mdp.sparse import SparseMDP
-from ramsis.mdp.value_iteration import value_iteration
 from tests.mdp.instances import small_mdps
 
 ACTIONS, REACHED = 10, 10

@@ -13,12 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ramsis.errors import RamsisError
+from ramsis.mdp import policy_iteration, value_iteration
 from ramsis.mdp.components import end_components
-from ramsis.mdp.policy_iteration import policy_iteration
 from ramsis.mdp.result import Solution, Status
 from ramsis.mdp.solvers import SOLVERS, SolverName, solve_average
 from ramsis.mdp.sparse import SparseMDP
-from ramsis.mdp.value_iteration import value_iteration
 from tests.mdp.instances import small_mdps
 from tests.reference.dense_mdp import best_gain
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from ramsis.errors import InvalidValueError
+from ramsis.mdp import linear_program, policy_iteration
 from ramsis.mdp.evaluation import evaluate_policy
-from ramsis.mdp.linear_program import linear_program
-from ramsis.mdp.policy_iteration import policy_iteration
 from ramsis.mdp.result import Status
 from ramsis.mdp.sparse import SparseMDP
 from tests.mdp.instances import dense_random, two_sided

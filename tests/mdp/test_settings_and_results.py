@@ -11,14 +11,12 @@ import pytest
 from hypothesis import given, settings
 
 from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError
+from ramsis.mdp import linear_program, policy_iteration, value_iteration
 from ramsis.mdp.evaluation import evaluate_policy
-from ramsis.mdp.linear_program import linear_program
-from ramsis.mdp.policy_iteration import policy_iteration
 from ramsis.mdp.result import Certificate, Criterion, Status
 from ramsis.mdp.semi_markov import eliminate_free_states, to_unit_costs
 from ramsis.mdp.sparse import SparseMDP
 from ramsis.mdp.toolbox import solve_with_pymdptoolbox
-from ramsis.mdp.value_iteration import value_iteration
 from tests.mdp.instances import dense_random, small_mdps
 
 MDP = SparseMDP.from_pairs([

@@ -7,13 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ramsis.mdp import linear_program, policy_iteration, value_iteration
 from ramsis.mdp.evaluation import evaluate_policy
-from ramsis.mdp.linear_program import linear_program
-from ramsis.mdp.policy_iteration import policy_iteration
 from ramsis.mdp.result import Criterion, Solution
 from ramsis.mdp.sparse import SparseMDP
 from ramsis.mdp.toolbox import ALGORITHMS, solve_with_pymdptoolbox
-from ramsis.mdp.value_iteration import value_iteration
 from tests.mdp.instances import small_mdps
 from tests.reference.dense_mdp import best_discounted, best_gain
 

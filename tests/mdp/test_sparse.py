@@ -9,8 +9,8 @@ import pytest
 from scipy import sparse
 
 from ramsis.errors import InvalidValueError, RamsisError
+from ramsis.mdp import policy_iteration
 from ramsis.mdp.export import to_pymdptoolbox, to_quantecon
-from ramsis.mdp.policy_iteration import policy_iteration
 from ramsis.mdp.sparse import SparseMDP
 
 

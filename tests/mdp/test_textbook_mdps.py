@@ -7,12 +7,9 @@ from functools import partial
 
 import pytest
 
-from ramsis.mdp.linear_program import linear_program
-from ramsis.mdp.modified_policy_iteration import modified_policy_iteration
-from ramsis.mdp.policy_iteration import policy_iteration
+from ramsis.mdp import linear_program, modified_policy_iteration, policy_iteration, value_iteration
 from ramsis.mdp.result import Solution
 from ramsis.mdp.toolbox import ALGORITHMS, solve_with_pymdptoolbox
-from ramsis.mdp.value_iteration import value_iteration
 from tests.mdp.instances import CLIFF_START, cliff_walking, frozen_lake
 
 DISCOUNT = 0.99

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given, settings
 
 from ramsis.errors import InvalidValueError
+from ramsis.mdp import policy_iteration, value_iteration
 from ramsis.mdp._kernels import advantage_sweep
-from ramsis.mdp.policy_iteration import policy_iteration
 from ramsis.mdp.result import Status
 from ramsis.mdp.sparse import SparseMDP
-from ramsis.mdp.value_iteration import value_iteration
 from tests.mdp.instances import dense_random, machine, small_mdps, two_sided
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ramsis.profiles import BatchProfile, ModelProfile
-from ramsis.profiles.check import Finding, check
+from ramsis.profiles import BatchProfile, Finding, ModelProfile
+from ramsis.profiles import check_profile as check
 from tests.profiles.samples import model, profile_set
 
 

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from ramsis.errors import InvalidValueError
-from ramsis.profiles import Confidences, ProfileError, ProfileSet, interpolate_front
-from ramsis.profiles.check import check
+from ramsis.profiles import Confidences, ProfileError, ProfileSet, check_profile, interpolate_front
 from ramsis.profiles.confidences import choosing_part
 from tests.profiles.samples import drawn_samples, model
 
@@ -135,14 +134,15 @@ def test_gain_and_accuracy_are_sums_over_bins() -> None:
 def test_a_set_takes_the_confidences_of_samples_that_fit_it() -> None:
     profile = two_models().with_confidences(SAMPLES, source="drawn")
     assert profile.confidences == Confidences.of(SAMPLES, source="drawn")
-    assert [item for item in check(profile) if item.kind == "contradiction"] == []
+    assert [item for item in check_profile(profile) if item.kind == "contradiction"] == []
     with pytest.raises(ProfileError, match=r"^model: no such model in profile set 'two': got "):
         two_models().with_confidences({"smal": SAMPLES["small"]})
     with pytest.raises(ProfileError, match=r"^model other: accuracy on the samples contradicts th"
                                            r"at of the profile: got 0.8\d*; allowed: 0.99 ± 0.0"):
         two_models().with_confidences({"other": SAMPLES["large"]})
     other = replace(profile, models=tuple(replace(item, accuracy=0.5) for item in profile.models))
-    assert [(item.kind, item.model) for item in check(other) if item.kind == "contradiction"] == [
+    assert [(item.kind, item.model) for item in check_profile(other)
+            if item.kind == "contradiction"] == [
         ("contradiction", "small"), ("contradiction", "large")]
 
 

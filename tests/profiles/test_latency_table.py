@@ -12,8 +12,14 @@ from hypothesis import strategies as st
 from scipy.stats import theilslopes
 
 from ramsis.errors import InvalidValueError
-from ramsis.profiles import BatchProfile, LatencyTable, ModelProfile, Origin, ProfileSet
-from ramsis.profiles.check import check
+from ramsis.profiles import (
+    BatchProfile,
+    LatencyTable,
+    ModelProfile,
+    Origin,
+    ProfileSet,
+    check_profile,
+)
 from ramsis.profiles.table import fill_row, theil_sen_slope
 from tests.profiles.samples import model, profile_set
 from tests.reference.latency_table import entry, filled, run_as
@@ -70,7 +76,8 @@ def test_a_dip_within_the_error_of_measurement_is_noise() -> None:
     assert found.origin[0].tolist() == [Origin.MEASURED, Origin.PADDED, Origin.PADDED,
                                         Origin.MEASURED]
     assert found.run_as[0].tolist() == [1, 4, 4, 4]
-    kinds = [item.kind for item in check(ProfileSet("p", (ModelProfile("m", 0.5, tuple(same)),)))]
+    kinds = [item.kind for item in check_profile(
+        ProfileSet("p", (ModelProfile("m", 0.5, tuple(same)),)))]
     assert "noise" in kinds
     assert "not-monotone" not in kinds
 
@@ -225,7 +232,7 @@ def test_many_batch_sizes_take_little_memory() -> None:
     profile_set = ProfileSet("many", (model,))
     tracemalloc.start()
     table = profile_set.latency_table("p95", 9000)
-    assert check(profile_set) == []
+    assert check_profile(profile_set) == []
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 100e6

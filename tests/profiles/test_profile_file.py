@@ -257,7 +257,7 @@ def test_the_digits_set_offers_a_choice_of_six_models_or_more() -> None:
 def test_profiles_load_without_the_heavy_packages() -> None:
     """A command that only reads profiles starts fast."""
     code = (
-        "import sys, ramsis.profiles.importers, ramsis.profiles.check\n"
+        "import sys, ramsis.profiles.importers, ramsis.profiles.checks\n"
         "heavy = {'scipy', 'pandas', 'numba', 'jsonschema', 'matplotlib'} & set(sys.modules)\n"
         "sys.exit(f'imported: {heavy}' if heavy else 0)"
     )

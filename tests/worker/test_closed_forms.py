@@ -7,13 +7,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from ramsis.mdp import linear_program, policy_iteration, value_iteration
 from ramsis.mdp.evaluation import evaluate_policy
-from ramsis.mdp.linear_program import linear_program
-from ramsis.mdp.policy_iteration import policy_iteration
 from ramsis.mdp.result import Solution
 from ramsis.mdp.sparse import SparseMDP
 from ramsis.mdp.toolbox import solve_with_pymdptoolbox
-from ramsis.mdp.value_iteration import value_iteration
 from tests.mdp.instances import machine
 
 SOLVERS = [value_iteration, policy_iteration, linear_program, solve_with_pymdptoolbox]

@@ -13,7 +13,7 @@ from scipy.special import betainc
 
 from ramsis.arrivals import NegativeBinomial, Poisson
 from ramsis.errors import InvalidValueError
-from ramsis.mdp.policy_iteration import policy_iteration
+from ramsis.mdp import policy_iteration
 from ramsis.mdp.stationary import stationary_distribution
 from ramsis.worker.explicit import build_explicit
 from ramsis.worker.problem import WorkerProblem

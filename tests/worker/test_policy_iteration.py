@@ -15,11 +15,9 @@ from hypothesis import strategies as st
 
 from ramsis.arrivals import Poisson
 from ramsis.errors import InvalidValueError
-from ramsis.mdp.linear_program import linear_program
-from ramsis.mdp.policy_iteration import policy_iteration
+from ramsis.mdp import linear_program, policy_iteration, value_iteration
 from ramsis.mdp.result import Status
 from ramsis.mdp.toolbox import solve_with_pymdptoolbox
-from ramsis.mdp.value_iteration import value_iteration
 from ramsis.profiles import LatencyTable
 from ramsis.worker.explicit import build_explicit
 from ramsis.worker.problem import Objective, WorkerProblem

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ramsis.arrivals import NegativeBinomial, Poisson
 from ramsis.errors import InvalidValueError
-from ramsis.mdp.value_iteration import value_iteration
+from ramsis.mdp import value_iteration
 from ramsis.profiles import LatencyTable
 from ramsis.worker.explicit import build_explicit
 from ramsis.worker.problem import WorkerProblem

@@ -21,7 +21,7 @@ from ramsis.cli.profiles.kernels import kernels_command
 from ramsis.cli.profiles.measure import measure_command
 from ramsis.errors import InvalidValueError, OutputError, printable
 from ramsis.profiles import STATISTICS, LatencyTable, Origin, ProfileSet, Statistic, load, save
-from ramsis.profiles.check import Finding, check
+from ramsis.profiles.checks import Finding, check_profile
 from ramsis.profiles.importers import FORMATS, Given, import_profile
 
 
@@ -94,7 +94,7 @@ def check_command(source: str, as_json: bool) -> None:
       $ ramsis profile check digits-cpu --json
     """
     profile_set = load(source)
-    findings = check(profile_set)
+    findings = check_profile(profile_set)
     if as_json:
         rows = [{"kind": item.kind, "model": item.model, "batch": item.batch,
                  "message": item.message} for item in findings]
@@ -229,7 +229,7 @@ def import_command(
         click.echo(printable(f"note: {line}"), err=True)
     for line in _summary(profile):
         click.echo(printable(f"note: {line}"), err=True)
-    findings = check(profile)
+    findings = check_profile(profile)
     _warn(findings, out)
     click.echo(f"{out}: written; {_counts(profile, findings)}")
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from ramsis.errors import InvalidValueError
 from ramsis.profiles import STATISTICS, LatencyTable, ProfileSet, Statistic, pareto_front
-from ramsis.profiles.check import check
+from ramsis.profiles.checks import check_profile
 from ramsis.report.page.parts import Axis, Figure, Note, PageTable, Part, Section, Series, curves
 from ramsis.tables import Column, with_values
 
@@ -21,7 +21,7 @@ def profile_section(profile: ProfileSet, source: str) -> Section:
     sizes = sorted({item.batch for model in profile.models for item in model.batches})
     table = profile.latency_table(statistic, sizes[-1])
     front = pareto_front(table)
-    findings = check(profile)
+    findings = check_profile(profile)
     parts: list[Part] = [
         _models(profile, table, front, statistic), _trade_off(table, sizes, statistic),
         _by_batch(profile, table.select(front[:_MOST_LINES]), statistic)]

@@ -10,7 +10,7 @@ bounds the optimal gain g*: g + min B <= g* <= g + max B. The sweeps end when th
 max B − min B is at most the tolerance; otherwise V ← V + τ·B, τ = (1 − damping)·min c, and g moves
 to the middle of its bounds. A drop takes no time, but leads to values of the last sweep: a chain
 of drops within one sweep would count g once for each of them, and g would swing ever wider.
-Damping is adaptive, as in :mod:`ramsis.mdp.value_iteration`. The policy found is then evaluated
+Damping is adaptive, as in :func:`ramsis.mdp.value_iteration`. The policy found is then evaluated
 exactly.
 """
 
@@ -19,9 +19,9 @@ from __future__ import annotations
 import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
+from ramsis.mdp._value_iteration import AdaptiveDamping
 from ramsis.mdp.result import Status
 from ramsis.mdp.settings import check_iterations
-from ramsis.mdp.value_iteration import AdaptiveDamping
 from ramsis.worker.solve.policy_iteration import NodeSolution, certify
 from ramsis.worker.structure import StructuredMDP
 from ramsis.worker.structure.evaluation import evaluate_on_nodes

@@ -42,9 +42,9 @@ import numpy as np
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.errors import InvalidValueError
 from ramsis.mdp._kernels import advantage_sweep
+from ramsis.mdp._policy_iteration import policy_iteration
 from ramsis.mdp.certificates import average_solution, discounted_certificate, judged
 from ramsis.mdp.evaluation import Evaluation
-from ramsis.mdp.policy_iteration import policy_iteration
 from ramsis.mdp.result import Solution, Status
 from ramsis.mdp.semi_markov import eliminate_free_states
 from ramsis.mdp.settings import check_discount, check_iterations, check_tolerance
@@ -133,7 +133,7 @@ def value_iteration(
     When the optimal gain depends on the starting state the bounds cannot meet, and on a long ring
     they take millions of sweeps. With adaptive damping, if after 256, 512, 1024, … sweeps more
     than ten times as many are still needed at the last pace,
-    :func:`~ramsis.mdp.policy_iteration.policy_iteration` goes on from the greedy policy; a note
+    :func:`~ramsis.mdp.policy_iteration` goes on from the greedy policy; a note
     says so.
 
     Examples

@@ -20,7 +20,7 @@ from ramsis.profiles.pareto import dominators
 from ramsis.profiles.sketch import hat_weights, sketch_quantile
 from ramsis.profiles.table import fill_row
 
-__all__ = ["Finding", "check"]
+__all__ = ["Finding", "check_profile"]
 
 FEW_SAMPLES = 100
 """Fewer samples than this leave less than five above the 95th percentile."""
@@ -48,7 +48,7 @@ class Finding:
         return f"{place}: {self.message} [{self.kind}]"
 
 
-def check(profile_set: ProfileSet) -> list[Finding]:
+def check_profile(profile_set: ProfileSet) -> list[Finding]:
     """Return the findings on a profile set, model by model; empty when nothing is odd.
 
     Kinds: ``unit``, ``few-samples``, ``noise``, ``not-monotone``, ``outlier``, ``sketch``,
