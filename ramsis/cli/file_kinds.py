@@ -35,7 +35,7 @@ _POLICIES = _kind("a folder of policies", "`ramsis analyze {0}` or --policy {0} 
 _FOLDERS = {  # by a file that is in them
     "manifest.json": _POLICIES,
     "plan.json": _kind("the folder of a plan", "`ramsis report {0} --out PAGE.html` shows it; its "
-                       "policies are in a folder there", "report"),
+                       "policies are in a folder there", "report", "validate"),
     "scaling.json": _kind("a scaling policy", "`ramsis serve {0}` scales workers by it", "serve",
                           "export", "report", "--scaling", "--advise", "validate"),
     "results.csv": _kind("the folder of a sweep", "`ramsis report {0} --out PAGE.html` shows it",
@@ -57,6 +57,8 @@ _FORMATS = {
     "ramsis.value-table": _kind("a value table", "`ramsis place` takes it", "place", *_DOCUMENTS),
     "ramsis.scenario": _kind("a scenario", "`ramsis simulate {0}` and `ramsis scenario` take it",
                              "scenario", "simulate", "bound", "sweep", *_DOCUMENTS),
+    "ramsis.plan": _kind("a plan", "`ramsis report {0} --out PAGE.html` shows it; its policies "
+                         "are in a folder beside it", *_DOCUMENTS),
     "ramsis.scaling": _kind("a scaling policy", "`ramsis serve {0}` scales workers by it", "serve",
                             "export", "--advise", *_DOCUMENTS),
     "ramsis.agent": _kind("a trained agent", "`ramsis simulate --scheduler rl` takes it",

@@ -18,12 +18,12 @@ from ramsis.schemas import check_schema
 @click.command("validate", cls=Command)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=complete_files)
 def validate_command(files: tuple[str, ...]) -> None:
-    """Check the schema and consistency of policies, profiles, placements, scenarios, agents.
+    """Check the schema and consistency of policies, profiles, plans, placements, scenarios.
 
-    FILE is a policy file, a profile file, a placement problem, a placement, a value table, a
-    scenario, an agent, a scaling policy, what a command printed with --json, a manifest, or a
-    folder with a manifest; these stand for all policy files that they name. Prints a line for
-    each FILE and goes on after a bad one; the exit code is 3 if any is bad.
+    FILE is a policy file, a profile file, a plan, a placement problem, a placement, a value table,
+    a scenario, an agent, a scaling policy, what a command printed with --json, a manifest, or a
+    folder with a manifest or a plan; a manifest stands for all policy files that it names. Prints
+    a line for each FILE and goes on after a bad one; the exit code is 3 if any is bad.
 
     \b
     Examples:
@@ -45,6 +45,8 @@ def validate_command(files: tuple[str, ...]) -> None:
 
 def _validate(file: str) -> str:
     """Validate a file and describe it in a few words."""
+    if Path(file, "plan.json").is_file():
+        return _plan(Path(file, "plan.json"))
     if Path(file).is_dir():
         return _policy_set(Path(file))
     document = read_document(file)
@@ -103,6 +105,16 @@ def _problem(path: Path) -> str:
             f"{_count(workers, 'worker')}")
 
 
+def _plan(path: Path) -> str:
+    document = read_document(path)
+    check_schema(document, "ramsis.cli.output", "plan-1", str(path))
+    if "verdict" not in document:
+        return "plan, not finished: the same `ramsis plan` goes on with it"
+    verdict = document["verdict"]
+    return (f"plan, {_count(verdict['workers'], 'worker')} by {verdict['dispatch']}, policies in "
+            f"{verdict['policies']}")
+
+
 def _placement(path: Path) -> str:
     import placement_milp
 
@@ -152,4 +164,5 @@ _CHECKS: dict[str, Callable[[Path], str]] = {
     "ramsis.scenario/1": _scenario,
     "ramsis.agent/1": _agent,
     "ramsis.scaling/1": _scaling,
+    "ramsis.plan/1": _plan,
 }

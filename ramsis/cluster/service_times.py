@@ -34,7 +34,7 @@ DISTRIBUTION = "distribution"
 """Service times drawn from the measured distribution, where others are a statistic's name."""
 FIXED = "p95"
 """The statistic that is taken where nothing else is said and times cannot be drawn."""
-DEFAULT_SERVICE = f"{DISTRIBUTION} where the profile has quantiles, else {FIXED}"
+DEFAULT_SERVICE = f"{DISTRIBUTION} where the profile has quantiles, else {FIXED}, or the only one"
 """In help texts: what :func:`default_service` returns."""
 
 _COARSE = 200  # parts of a distribution of which only statistics are known
@@ -208,9 +208,13 @@ def carries_quantiles(profile: ProfileSet) -> bool:
 def default_service(*profiles: ProfileSet) -> str:
     """Return the default service times of every command and function.
 
-    They are drawn where all profiles carry the quantiles of every batch, else fixed at p95.
+    They are drawn where all profiles carry the quantiles of every batch, else fixed at p95, or at
+    the only statistic that all profiles have.
     """
-    return DISTRIBUTION if all(map(carries_quantiles, profiles)) else FIXED
+    if all(map(carries_quantiles, profiles)):
+        return DISTRIBUTION
+    shared = [name for name in STATISTICS if all(name in item.statistics for item in profiles)]
+    return shared[0] if len(shared) == 1 else FIXED
 
 
 def service_quantiles(

@@ -38,7 +38,7 @@ from ramsis.tables import Column, html_table
 if TYPE_CHECKING:
     import pandas as pd
 
-SERVICES = ("p95", "p99", "mean", "distribution")
+SERVICES = ("p95", "p99", "p90", "p50", "mean", "distribution")
 """What service times are: a statistic of the profile, or drawn from the distribution."""
 OBJECTIVES = ("per-query", "per-decision")
 """Whether a batch of 8 counts eight times in what is optimised, or once."""

@@ -20,7 +20,7 @@ from ramsis.cluster import Cluster
 from ramsis.cluster.service_times import FIXED
 from ramsis.errors import InvalidValueError, whole
 from ramsis.files import canonical_json
-from ramsis.policy import DISPATCHES, SERVICES, PolicySet
+from ramsis.policy import DISPATCHES, PolicySet
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.settings import setting, settings_of
 from ramsis.sim import (
@@ -72,13 +72,11 @@ class ComparedScheduler:
     def settings(self, *, slo_ms: float, workers: int, service: str) -> SynthesisSettings:
         """Return the settings that policies for some workers are made with.
 
-        By default policies are made from the service times of the simulation; where they cannot
-        be made from these, from their p95.
+        By default policies are made from the service times of the simulation.
         """
         if self.spec is not None:
             return SynthesisSettings(slo_ms, workers)
-        own = service if service in SERVICES else FIXED
-        return SynthesisSettings(**{"slo_ms": slo_ms, "workers": workers, "service": own,
+        return SynthesisSettings(**{"slo_ms": slo_ms, "workers": workers, "service": service,
                                     "dispatch": self.name, **self.given})
 
     @property

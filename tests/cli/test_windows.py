@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,11 @@ import pytest
 
 from ramsis.sim import Estimate
 from ramsis.synthesis.capacity import MeasuredRates, Targets
+from ramsis.synthesis.capacity.windows import Windows
 from tests.cli.command import Run, refused
 from tests.cli.test_plan_cli import in_this_process
+from tests.sim.samples import Logged, fleet
+from tests.sim.samples import run as serve
 
 
 @pytest.fixture
@@ -86,6 +90,9 @@ def test_a_plan_tells_of_its_peak_and_of_growth(
     assert grown["load_qps"] == pytest.approx(2.5 * now["load_qps"])
     assert grown["workers"] > now["workers"]
     assert grown["cost"] == 3 * grown["workers"]
+    assert any("--seed 1000" in command and "--scale 2.5" in command
+               for command in plan["commands"])  # the same seeds as the first row's
+    assert run("validate", tmp_path / "plan").code == 0
     page = (tmp_path / "plan" / "report.html").read_text()
     assert "Workers as the load grows" in page
     assert "of requests in time by number of workers" in page
@@ -111,6 +118,17 @@ def test_a_constant_load_has_no_windows(run: Run, tiny_file: Path, tmp_path: Pat
                     ("simulate", "--workers", 2, "--scheduler", "greedy", "--min-accuracy", 0.7)):
         refused(run(*command, "--profiles", tiny_file, "--slo-ms", 100, "--load", 20, "--every",
                     "2s"), 2, "--every", "--trace")
+
+
+@pytest.mark.parametrize(("every_ms", "count", "missed"), [
+    (1_000.0, 10, 1), (3_300.0, 3, 0), (4_000.0, 3, 0), (4_500.0, 2, 0), (20_000.0, 1, 0)])
+def test_what_remains_belongs_to_the_last_window(every_ms: float, count: int, missed: int) -> None:
+    """One of 101 requests is late, among the two in the last tenth of ten seconds."""
+    arrivals = [*(100.0 * k for k in range(100)), 9901.0]
+    served = serve(fleet([[10.0]], slo_ms=15.0), partial(Logged, log=[]), arrivals, 10_000.0)
+    windows = Windows.of([served], Targets(0.05, every_ms=every_ms))
+    assert windows is not None
+    assert (windows.count, windows.missed) == (count, missed)
 
 
 def test_windows_that_are_too_many(run: Run, tiny_file: Path, peak: Path) -> None:

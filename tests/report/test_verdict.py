@@ -43,7 +43,7 @@ def printed(run: Run, path: Path, *arguments: object) -> Path:
 def plan(folder: Path, policies: Path) -> Path:
     """A finished plan, as `ramsis plan` leaves it."""
     (folder / "plan.json").write_text(json.dumps({
-        "format": "ramsis-plan", "words": ["7 workers do", "0.9412 accuracy", "worth 0.0021"],
+        "format": "ramsis.plan/1", "words": ["7 workers do", "0.9412 accuracy", "worth 0.0021"],
         "inputs": {"options": ["--load", "731", "--min-accuracy", "0.94"]},
         "commands": ["ramsis capacity --load 731"],
         "verdict": {"workers": 7, "policies": policies.name, "effective_accuracy": 0.9412},

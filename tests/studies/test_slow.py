@@ -8,6 +8,7 @@ import pytest
 from ramsis.errors import InputFileError
 from ramsis.scenario import Scenario
 from ramsis.sim import Run
+from ramsis.sim.engine.scheduler import SchedulerError
 from tests.scenario.samples import model, scenario, stream
 from tests.studies.test_warsaw import at, cluster, served
 
@@ -70,8 +71,15 @@ def test_the_baseline_switches_models_unused_where_loads_are_seen_late(
     assert run.answered.all()
 
 
+def test_a_refused_timer_shows_no_address() -> None:
+    with pytest.raises(SchedulerError, match="timer for a time that does not come") as refused:
+        served(loaded([0, 1]), "slow:of=baseline,decision_ms=1.7e308")
+    assert "object at 0x" not in str(refused.value)
+
+
 @pytest.mark.parametrize(("name", "words"), [
     ("slow:of=baseline,decision_ms=-1", "decision_ms: parameter out of range: got -1"),
+    ("slow:of=baseline,poll_ms=5e-324", "poll_ms: parameter out of range: got 5e-324; allowed: 0"),
     ("slow:of=slow:of=lru", "cannot wrap itself: got .slow:of=lru"),
     ("slow:of=lruu", "unknown scheduler: got .lruu.; allowed: lru"),
     ("slow:of=baseline:starving=2", "not a parameter of the scheduler"),

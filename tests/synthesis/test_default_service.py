@@ -11,7 +11,7 @@ import pytest
 from ramsis.bounds import Targets
 from ramsis.cluster import Cluster, SloClass, WorkerType, default_service
 from ramsis.policy import read_set
-from ramsis.profiles import ProfileSet, save
+from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet, save
 from ramsis.sim import ConstantLoad, Fleet, Fleets, Greedy
 from ramsis.sweep import SweepSpec, run_sweep
 from ramsis.synthesis import SynthesisSettings, generate_set
@@ -91,3 +91,42 @@ def test_times_are_fixed_for_all_workers_where_some_profile_has_no_quantiles(
     made = generate_set(cluster, (900.0,), SynthesisSettings(
         slo_ms=100.0, workers=4, grid="fixed:10", max_queue=6), tmp_path)
     assert {one.policy.service for one in made.levels[0].stations} == {"p95"}
+
+
+@pytest.mark.parametrize(("names", "expected"), [
+    (("mean_ms",), "mean"), (("p50_ms",), "p50"), (("p99_ms",), "p99"),
+    (("mean_ms", "p50_ms"), "p95"), (("mean_ms", "p95_ms"), "p95")])
+def test_the_only_statistic_is_taken(names: tuple[str, ...], expected: str) -> None:
+    assert default_service(of_statistics(*names)) == expected
+
+
+def of_statistics(*names: str) -> ProfileSet:
+    """Return two models whose batches have these statistics only, all equal."""
+    def profiled(name: str, accuracy: float, latency_ms: float) -> ModelProfile:
+        return ModelProfile(name, accuracy, tuple(
+            BatchProfile(size, **dict.fromkeys(names, latency_ms * (1 + size)))
+            for size in (1, 2, 4)))
+
+    return ProfileSet("columns", (profiled("tiny", 0.7, 1.5), profiled("big", 0.8, 6.0)))
+
+
+@pytest.mark.parametrize("name", ["mean", "p50"])
+def test_commands_say_that_they_take_the_only_statistic(
+    run: Run, name: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "profile.json"
+    save(of_statistics(f"{name}_ms"), file)
+    asked = ("generate", "--profiles", file, "--slo-ms", 100, "--workers", 2, "--load", 50,
+             "--out")
+    made = run(*asked, tmp_path / "policies")
+    assert made.code == 0, made.err
+    assert made.err.startswith("note: service times are " + {"mean": "means", "p50": "medians"}[
+        name])
+    (level,) = read_set(tmp_path / "policies").levels
+    assert level.policy.service == name
+    assert "note:" not in run(*asked, tmp_path / "named", "--service", name).err
+    planned = run("plan", "--profiles", file, "--slo-ms", 100, "--load", 50, "--out",
+                  tmp_path / "plan", "--dry-run")
+    assert planned.code == 0, planned.err
+    assert planned.err.startswith("note: service times are ")
+    assert f"--service {name}" in planned.out

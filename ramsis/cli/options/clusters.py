@@ -7,11 +7,17 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
+import click
+
 from ramsis import profiles
-from ramsis.cluster import Cluster, SloClass
+from ramsis.cluster import Cluster, SloClass, default_service
 from ramsis.cluster.parsing import ByType, named_cluster
+from ramsis.cluster.service_times import DISTRIBUTION, FIXED
 from ramsis.errors import InvalidValueError
 from ramsis.profiles import ProfileSet
+
+_STATISTICS = {"mean": "means", "p50": "medians", "p90": "90th percentiles",
+               "p99": "99th percentiles"}
 
 
 def profiles_of(
@@ -19,12 +25,19 @@ def profiles_of(
 ) -> dict[str, ProfileSet]:
     """Read the profiles that ``--profiles`` names, with the overhead added; return them by file.
 
+    Where no ``--service`` is given and they have but one statistic, a note names it.
+
     Parameters
     ----------
     models : sequence of str, optional
         Models to keep; of several profiles each keeps those that it has. All by default.
     """
     sets = {file: profiles.load(file) for file in profile_names.values.values()}
+    service = default_service(*sets.values())
+    if service not in (DISTRIBUTION, FIXED) and not click.get_current_context().params.get(
+            "service"):
+        click.echo(f"note: service times are {_STATISTICS[service]}, as the profile has no other "
+                   "statistic: it does not show how they vary", err=True)
     return {file: profile.with_overhead(overhead_ms)
             for file, profile in _kept(sets, models).items()}
 

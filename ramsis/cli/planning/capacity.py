@@ -55,7 +55,6 @@ from ramsis.cli.parallel_jobs import capacity_question, rows_of
 from ramsis.cluster import SloClass, WorkerType, default_service, merged_classes
 from ramsis.cluster.service_times import DISTRIBUTION
 from ramsis.errors import InfeasibleError, InvalidValueError, check_known
-from ramsis.policy import SERVICES
 from ramsis.profiles import ProfileSet
 from ramsis.sim import ConstantLoad, Fleet, Recorded, Workload
 from ramsis.sweep import Engine
@@ -368,7 +367,7 @@ def _next_command(
              "--workers", workers, "--load", ",".join(f"{load:.10g}" for load in loads)]
     if params["models"]:
         words += ["--models", ",".join(params["models"])]
-    if params["service"] in SERVICES:
+    if params["service"]:
         words += ["--service", params["service"]]
     if params["overhead_ms"]:
         words += ["--overhead-ms", f"{params['overhead_ms']:.10g}"]

@@ -32,11 +32,16 @@ from ramsis.bounds import Targets
 from ramsis.cli.options.clusters import profiles_of
 from ramsis.cli.options.command import MORE_ARRIVALS, Command, given_options
 from ramsis.cli.options.param_types import GROWTH, OUT_FOLDER, PROFILES, SLOS, ByType, TraceName
-from ramsis.cli.options.shared import target_options, workload_options
+from ramsis.cli.options.shared import (
+    simulated_service_option,
+    target_options,
+    workload_options,
+)
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import Column, json_option, print_json, print_rows, say
 from ramsis.cli.progress import run_with_bar
-from ramsis.cluster import SloClass
+from ramsis.cluster import SloClass, default_service
+from ramsis.cluster.service_times import DISTRIBUTION, FIXED
 from ramsis.errors import InfeasibleError, InvalidValueError, check_not_negative
 from ramsis.files import canonical_json, make_folder, read_json, write_atomic
 from ramsis.sim import ConstantLoad, Fleet, RateTrace, Recorded, Workload, check_load
@@ -84,7 +89,7 @@ _GROWTH = (
 )
 
 
-@click.command("plan", cls=Command, more=("--every", "--growth", *MORE_ARRIVALS))
+@click.command("plan", cls=Command, more=("--every", "--growth", "--service", *MORE_ARRIVALS))
 @click.option("--profiles", "profile_names", type=PROFILES, required=True, metavar="FILE|NAME",
               help="Profile file, or the name of a shipped profile set.")
 @click.option("--slo-ms", "classes", type=SLOS, required=True, metavar="MS",
@@ -97,6 +102,7 @@ _GROWTH = (
 @click.option("--out", required=True, metavar="DIR", type=OUT_FOLDER,
               help="Folder for the plan; an interrupted one continues.")
 @workload_options
+@simulated_service_option
 @click.option("--dry-run", is_flag=True,
               help="Only print the steps and an estimate of their time.")
 @json_option
@@ -113,6 +119,7 @@ def plan(
     growth: tuple[float, ...] | None,
     out: Path,
     workload: WorkloadOptions,
+    service: str | None,
     dry_run: bool,
     as_json: bool,
 ) -> None:
@@ -142,17 +149,21 @@ def plan(
     targets = Targets(max_violation, min_accuracy, min_effective_accuracy, every_ms)
     profile = profiles_of(profile_names, None)[profile_names.one]
     slo_ms = classes[0].slo_ms
-    fleet = Fleet.of(profile, workers=MOST_WORKERS, slo_ms=slo_ms)
+    # Named where it is no default, so that each command does not note it again.
+    chosen = service or default_service(profile)
+    named = service is not None or chosen not in (DISTRIBUTION, FIXED)
+    fleet = Fleet.of(profile, workers=MOST_WORKERS, slo_ms=slo_ms, service=chosen)
     (played,) = workload.workloads(fleet)
     if workload.loads is None:
         _check_requests(played)
-    bound = partial(fewest_by_bound, profile, targets=targets, slo_ms=slo_ms)
+    bound = partial(fewest_by_bound, profile, targets=targets, slo_ms=slo_ms,
+                    service=chosen)
     least = whole_workers(bound(played))
-    for factor in growth or ():
-        _check_growth(factor, played, fleet, bound)
+    grown = {factor: _grown(factor, played, fleet, bound) for factor in growth or ()}
     recipe = _Recipe(
         folder=out, workload=played, slo_ms=slo_ms, targets=targets,
-        served=("--profiles", _from_anywhere(profile_names.one), "--slo-ms", _exact(slo_ms)),
+        served=("--profiles", _from_anywhere(profile_names.one), "--slo-ms", _exact(slo_ms),
+                *(("--service", chosen) if named else ())),
         arrivals=_arrival_words(context),
         wanted=(*_words({"--min-accuracy": min_accuracy, "--max-violation": max_violation,
                          "--min-effective-accuracy": min_effective_accuracy}),
@@ -161,7 +172,7 @@ def plan(
         _say_what(recipe, least)
         return
     recipe.begin({"profile": profile.fingerprint, "trace": _digest(workload)})
-    plan_result = recipe.run(cost_per_worker, growth or ())
+    plan_result = recipe.run(cost_per_worker, grown)
     if as_json:
         print_json(plan_result.pop("rows"), **plan_result)
         return
@@ -191,6 +202,7 @@ class _Recipe:
     wanted: tuple[str, ...]
     commands: list[str] = field(default_factory=list)  # as a shell takes them
     notes: set[str] = field(default_factory=set)  # lines of these commands that were passed on
+    suffix: str = ""  # of the files, which differ by the growth of the load
 
     @property
     def loads_qps(self) -> tuple[float, ...]:
@@ -255,7 +267,7 @@ class _Recipe:
         asked = {**inputs, "options": [*self.served, *self.arrivals, *self.wanted]}
         make_folder(self.folder)
         self._file = self.folder / "plan.json"
-        self._document: dict[str, Any] = {"format": "ramsis-plan", "inputs": asked}
+        self._document: dict[str, Any] = {"format": "ramsis.plan/1", "inputs": asked}
         if self._file.exists():
             before = read_json(self._file).get("inputs")
             if before != asked:
@@ -265,34 +277,18 @@ class _Recipe:
             write_atomic(self._file, canonical_json(self._document))
 
     def run(
-        self, cost_per_worker: float | None, growth: Sequence[float] = ()
+        self, cost_per_worker: float | None, growth: Mapping[float, Workload]
     ) -> dict[str, Any]:
-        """Run all steps, write ``plan.json``, and return its document."""
+        """Run all steps, write ``plan.json``, and return its document.
+
+        ``growth`` has the workload of each multiple of the load.
+        """
         best_rows = {str(row["scheduler"]).partition(":")[0]: row
                      for row in self._rows("capacity", self.search, rows_at=4)}
         dispatch = min(best_rows, key=lambda name: (best_rows[name]["workers"],
                                                     -best_rows[name]["effective_accuracy"]))
-        first = workers = best_rows[dispatch]["workers"]
-        while True:
-            played, policies = self._confirmed(dispatch, workers)
-            seen = MeasuredRates.of_row(played)
-            met = seen.met(self.targets) and not played.get("windows_missed")
-            if met or (self.constant and not seen.clear(self.targets)):
-                break
-            if workers == first + _MOST_ADDED:
-                raise InfeasibleError(
-                    "the target is not met with other seeds", where=dispatch,
-                    value=f"{workers} workers, {played['violation_rate']:.4%} violations, "
-                    f"{played['effective_accuracy']:.4f} "
-                    + effective_words(played["accuracy"]),
-                    allowed="a target that leaves some room")
-            workers += 1
-        if workers > first or not self.constant:
-            certain = seen.clear(self.targets) and (workers > first
-                                                    or best_rows[dispatch]["clear"])
-            best_rows[dispatch] = {**best_rows[dispatch], "workers": workers, "clear": certain, **{
-                name: played[name] for name in (*_RATES, *_PROMISED)}}
-        answer = best_rows[dispatch]
+        answer, played, policies = self._enough(dispatch, best_rows[dispatch])
+        best_rows[dispatch], workers = answer, answer["workers"]
         (more,) = self._rows(f"simulation-{workers + 1}", self.played(
             workers + 1, "--scheduler", self.scheduler(dispatch)))
         worth = more["effective_accuracy"] - played["effective_accuracy"]
@@ -315,8 +311,7 @@ class _Recipe:
                 for name, row in best_rows.items()]
         now = {"growth": 1.0, "load_qps": self.workload.load_qps,
                **{name: verdict[name] for name in _GROWN}}
-        grown = [now if factor == 1.0 else self._grown(factor, dispatch, cost_per_worker)
-                 for factor in (sorted({*growth, 1.0}) if growth else ())]
+        grown = self._growth(now, growth, dispatch, cost_per_worker) if growth else []
         report = ["report", "plan.json", policies, f"simulation-{workers}.json", "capacity.json",
                   "--out", "report.html"]
         self._document |= {"verdict": verdict, "words": _in_words(verdict, best_rows),
@@ -326,24 +321,73 @@ class _Recipe:
         self._step(report)
         return dict(self._document)
 
-    def _grown(
-        self, factor: float, dispatch: str, cost_per_worker: float | None
-    ) -> dict[str, Any]:
-        """Return the fewest workers for a multiple of the load."""
-        (row,) = self._rows(f"capacity-{_exact(factor)}",
-                            self.search_of([dispatch], self.grown(factor)))
-        cost = None if cost_per_worker is None else cost_per_worker * row["workers"]
-        return {"growth": factor, "load_qps": row["load_qps"], "cost": cost,
-                **{name: row[name] for name in _GROWN if name != "cost"}}
+    def _growth(
+        self, now: dict[str, Any], growth: Mapping[float, Workload], dispatch: str,
+        cost_per_worker: float | None,
+    ) -> list[dict[str, Any]]:
+        """Return the fewest workers for each multiple of the load, confirmed as the plan's are."""
+        rows: list[dict[str, Any]] = []
+        for factor in sorted({*growth, 1.0}):
+            if factor == 1.0:
+                rows.append(now)
+                continue
+            recipe = replace(self, workload=growth[factor], arrivals=tuple(self.grown(factor)),
+                             suffix=f"-growth-{_exact(factor)}")
+            (row,) = recipe._rows(f"capacity{recipe.suffix}",
+                                  recipe.search_of([dispatch], recipe.arrivals))
+            # A larger load needs no fewer workers, whatever chance says of two close ones.
+            fewest = max([row["workers"], *(each["workers"] for each in rows)])
+            answer, _, _ = recipe._enough(dispatch, row, fewest)
+            rows.append({"growth": factor, "load_qps": row["load_qps"],
+                         **{name: answer[name] for name in _GROWN if name != "cost"},
+                         "cost": None if cost_per_worker is None
+                         else cost_per_worker * answer["workers"]})
+        return rows
+
+    def _enough(
+        self, dispatch: str, row: Mapping[str, Any], fewest: int = 1
+    ) -> tuple[dict[str, Any], dict[str, Any], str]:
+        """Add workers to those of a search, from ``fewest`` on, until other seeds confirm them.
+
+        Returns
+        -------
+        answer : dict
+            The row of the search with these workers and their figures.
+        played : dict
+            The simulation with other seeds.
+        policies : str
+            The folder of policies.
+        """
+        first = workers = max(row["workers"], fewest)
+        while True:
+            played, policies = self._confirmed(dispatch, workers)
+            seen = MeasuredRates.of_row(played)
+            met = seen.met(self.targets) and not played.get("windows_missed")
+            if met or (self.constant and not seen.clear(self.targets)):
+                break
+            if workers == first + _MOST_ADDED:
+                raise InfeasibleError(
+                    "the target is not met with other seeds", where=dispatch,
+                    value=f"{workers} workers, {played['violation_rate']:.4%} violations, "
+                    f"{played['effective_accuracy']:.4f} "
+                    + effective_words(played["accuracy"]),
+                    allowed="a target that leaves some room")
+            workers += 1
+        if workers == row["workers"] and self.constant:
+            return dict(row), played, policies  # the promise is more exact than a simulation
+        certain = seen.clear(self.targets) and (workers > row["workers"] or row["clear"])
+        figures = {name: played[name] for name in (*_RATES, *_PROMISED)}
+        return {**row, "workers": workers, "clear": certain, **figures}, played, policies
 
     def _confirmed(self, dispatch: str, workers: int) -> tuple[dict[str, Any], str]:
         """Simulate policies for some workers with other seeds; return figures and folder."""
-        policies = f"policies-{workers}"
-        self._rows(f"levels-{workers}", [
+        policies = f"policies{self.suffix}-{workers}"
+        self._rows(f"levels{self.suffix}-{workers}", [
             "generate", *self.served, "--workers", str(workers), "--dispatch", dispatch,
             "--load", ",".join(_exact(load) for load in self.loads_qps), "--processes", _PROCESSES,
             "--out", policies, "--json"], output=f"{policies}/manifest.json")
-        (row,) = self._rows(f"simulation-{workers}", self.played(workers, "--policy", policies))
+        (row,) = self._rows(f"simulation{self.suffix}-{workers}",
+                            self.played(workers, "--policy", policies))
         return row, policies
 
     def _rows(
@@ -409,10 +453,10 @@ def _check_requests(workload: Workload) -> None:
             allowed=f"at least {_FEWEST_REQUESTS}: a longer trace")
 
 
-def _check_growth(
+def _grown(
     factor: float, workload: Workload, fleet: Fleet, bound: Callable[[Workload], float]
-) -> None:
-    """Refuse a multiple of the load that cannot be planned, before the plan itself is made."""
+) -> Workload:
+    """Return a multiple of the load; refuse one that cannot be planned before anything is."""
     try:
         if isinstance(workload, ConstantLoad):
             grown: Workload = replace(workload, load_qps=workload.load_qps * factor)
@@ -422,6 +466,7 @@ def _check_growth(
             check_load(fleet, grown)
             _check_requests(grown)
         whole_workers(bound(grown))
+        return grown
     except (InvalidValueError, InfeasibleError) as error:
         raise type(error)(f"--growth {factor:g}: {error}") from None
 

@@ -40,7 +40,7 @@ from ramsis.report.page.sweep import (
 from ramsis.runtime.manifest import manifest_path
 from ramsis.urls import Remote, is_url
 
-PLAN_NAME, PLAN_FORMAT = "plan.json", "ramsis-plan"
+PLAN_NAME, PLAN_FORMAT = "plan.json", "ramsis.plan/1"
 
 _KINDS = ("a profile, policy, manifest or placement file, the --json of simulate, capacity, "
           "scale, frontier, audit or cluster, the folder of a plan, of a policy set or of a "

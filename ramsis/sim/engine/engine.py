@@ -782,7 +782,9 @@ class Engine:
                 f"{_MOST} loads since a request was served")
 
     def _refuse(self, what: str, value: object, allowed: str) -> NoReturn:
-        event = " ".join(map(str, self._event))
+        # A token may be any object; one without a text of its own would show as its address.
+        event = " ".join(str(word) for word in self._event
+                         if type(word).__repr__ is not object.__repr__)
         raise SchedulerError(what, where=f"at {self.now_ms:g} ms, {event}", value=value,
                              allowed=allowed)
 

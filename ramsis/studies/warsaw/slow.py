@@ -26,6 +26,7 @@ from ramsis.sim.engine import Engine, Scheduler
 from ramsis.sim.engine.scheduler import check_at_least
 from ramsis.sim.registry import SchedulerSpec, scheduler
 
+_LEAST_POLL_MS = 1e-3  # far less, and the polls up to a time cannot be counted
 _CONSIDERED = object()  # token of the timer for the end of a decision
 
 
@@ -42,7 +43,7 @@ class Slow(Scheduler[Engine]):
     per_waiting_us : float
         Further time for each request that waits, >= 0.
     poll_ms : float
-        Interval of polls for requests, >= 0; 0: requests are seen as they come.
+        Interval of polls for requests, >= 0.001; 0: requests are seen as they come.
     """
 
     def __init__(
@@ -52,6 +53,9 @@ class Slow(Scheduler[Engine]):
         super().__init__(engine)
         check_at_least(0.0, "scheduler slow", decision_ms=decision_ms,
                        per_waiting_us=per_waiting_us, poll_ms=poll_ms)
+        if 0.0 < poll_ms < _LEAST_POLL_MS:
+            raise InputFileError("parameter out of range", where="scheduler slow: poll_ms",
+                                 value=poll_ms, allowed=f"0, or at least {_LEAST_POLL_MS:g}")
         self.decision_ms, self.per_waiting_us = decision_ms, per_waiting_us
         self.poll_ms = poll_ms
         self.inbox: deque[_News] = deque()

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ramsis.arrays import FloatArray
 from ramsis.bounds import Targets
 from ramsis.errors import InvalidValueError
 from ramsis.sim import Run, TimeSeries, over_time
@@ -16,7 +17,10 @@ from ramsis.sim.time_series import MOST_BINS
 
 @dataclass(frozen=True)
 class Windows:
-    """Windows of equal length of one run or several; those without requests are left out."""
+    """Windows of equal length of one run or several; those without requests are left out.
+
+    What remains at the end and is shorter than half a window belongs to the window before it.
+    """
 
     every_ms: float  # length of a window
     count: int
@@ -46,23 +50,19 @@ class Windows:
         if every_ms < shortest_ms:
             raise InvalidValueError("too many windows", where="every_ms", value=every_ms,
                                     allowed=f"at least {shortest_ms:g} ms: a million windows")
-        series = [over_time(run, every_ms) for run in runs]
-        series = series[:1] + [each for each in series[1:] if not (
-            np.array_equal(each.queries, series[0].queries)
-            and np.array_equal(each.effective_accuracy, series[0].effective_accuracy, True))]
-
-        def joined(name: str) -> Any:
-            return np.concatenate([getattr(each, name)[each.queries > 0] for each in series])
-
-        rates = {name: np.nan_to_num(joined(name)) for name in (  # no accuracy: none in time
-            "accuracy", "violation_rate", "effective_accuracy")}
-        if not len(rates["accuracy"]):
+        windows = [_whole_windows(run, every_ms) for run in runs]
+        different = windows[:1] + [each for each in windows[1:]
+                                   if not np.array_equal(each, windows[0])]
+        columns = np.concatenate(different, axis=1)
+        start_ms, requests, in_time, reward = columns[:, columns[1] > 0]
+        if not len(requests):
             return None
-        met = [targets.met(accuracy, late) for accuracy, late in zip(
-            rates["accuracy"].tolist(), rates["violation_rate"].tolist(), strict=True)]
-        worst = int(np.argmin(rates["effective_accuracy"]))
-        return cls(every_ms, len(met), met.count(False), float(joined("start_ms")[worst]),
-                   float(rates["accuracy"][worst]), float(rates["violation_rate"][worst]))
+        accuracy = reward / np.maximum(in_time, 1)  # 0 where none was in time
+        late = 1.0 - in_time / requests
+        met = [targets.met(*rates) for rates in zip(accuracy.tolist(), late.tolist(), strict=True)]
+        worst = int(np.argmin(reward / requests))
+        return cls(every_ms, len(met), met.count(False), float(start_ms[worst]),
+                   float(accuracy[worst]), float(late[worst]))
 
     def row(self) -> dict[str, Any]:
         """The windows under the names that every command uses."""
@@ -70,6 +70,18 @@ class Windows:
                 "windows_missed": self.missed, "worst_window_s": self.start_ms / 1000.0,
                 "worst_window_accuracy": self.accuracy,
                 "worst_window_violation_rate": self.violation_rate}
+
+
+def _whole_windows(run: Run, every_ms: float) -> FloatArray:
+    """Return start, requests, requests in time and reward of each window, shape (4, windows)."""
+    series = over_time(run, every_ms)
+    columns = np.stack([series.start_ms, series.queries, series.in_time,
+                        np.nan_to_num(series.accuracy) * series.in_time])
+    # A short window has so few requests that one late among them would decide the search.
+    if len(series.start_ms) > 1 and run.duration_ms - series.start_ms[-1] < every_ms / 2.0:
+        columns[1:, -2] += columns[1:, -1]
+        columns = columns[:, :-1]
+    return columns
 
 
 def busiest_tenth(series: TimeSeries) -> float:
