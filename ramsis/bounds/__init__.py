@@ -1,7 +1,8 @@
 """What no scheduler can beat: bounds on effective accuracy, requests in time and workers.
 
 They hold for schedulers that answer each request once, by one model, in batches up to a limit. A
-cascade, which asks a second model where the first is unsure, can pass them.
+cascade, which asks a second model where the first is unsure, can pass them;
+:func:`~ramsis.bounds.cascade_bound` holds for schedulers with cascades, too.
 
 The bounds on scenarios are loaded when they are first used: their compiled loops take a while.
 
@@ -24,6 +25,7 @@ from ramsis.checks import check_arguments
 from ramsis.lazy_names import names_from
 
 if TYPE_CHECKING:
+    from ramsis.bounds.cascades import CascadeBound, CascadeMix, cascade_bound
     from ramsis.bounds.goodput import GoodputBound, ReleasedRequests, Servers, goodput_bound
     from ramsis.bounds.scenario import scenario_bound
     from ramsis.bounds.worker_seconds import (
@@ -33,13 +35,14 @@ if TYPE_CHECKING:
         least_cost,
     )
 
-__all__ = ["CheapestWorkers", "FluidBound", "GoodputBound", "ReleasedRequests", "Servers",
-           "Targets", "WorkerSecondsBound", "WorkerSecondsTerms", "certified_gap",
-           "fewest_worker_seconds", "fewest_workers_bound", "fewest_workers_bound_over_time",
-           "fluid_bound", "goodput_bound", "least_cost", "realised_bound", "scenario_bound",
-           "smallest"]
+__all__ = ["CascadeBound", "CascadeMix", "CheapestWorkers", "FluidBound", "GoodputBound",
+           "ReleasedRequests", "Servers", "Targets", "WorkerSecondsBound", "WorkerSecondsTerms",
+           "cascade_bound", "certified_gap", "fewest_worker_seconds", "fewest_workers_bound",
+           "fewest_workers_bound_over_time", "fluid_bound", "goodput_bound", "least_cost",
+           "realised_bound", "scenario_bound", "smallest"]
 
 __getattr__, __dir__ = names_from(globals(), {
+    "ramsis.bounds.cascades": "CascadeBound CascadeMix cascade_bound",
     "ramsis.bounds.goodput": "GoodputBound ReleasedRequests Servers goodput_bound",
     "ramsis.bounds.scenario": "scenario_bound",
     "ramsis.bounds.worker_seconds": "WorkerSecondsBound WorkerSecondsTerms fewest_worker_seconds "

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ramsis.bounds import fluid_bound
-from ramsis.profiles import ProfileSet
+from ramsis.bounds import cascade_bound, fluid_bound
+from ramsis.cluster import ServiceTimes
+from ramsis.profiles import Confidences, ProfileSet, load
 from tests.cli.command import Run, refused
+from tests.profiles.samples import drawn_samples
 
 
 def options(profile: Path, load: str = "50", slo_ms: str = "100") -> list[str]:
@@ -156,6 +158,55 @@ def test_bad_options_get_one_line(
     refused(run("bound", *options(tiny_file), *more), code, *words)
 
 
+@pytest.fixture
+def cascades_file(tmp_path: Path) -> Path:
+    """Two models with confidences, and one that another beats everywhere."""
+    samples = drawn_samples()
+    path = tmp_path / "cascades.json"
+    path.write_text(json.dumps({
+        "format": "ramsis.profile/1", "name": "sure", "models": [
+            {"name": name, "accuracy": accuracy, "batches": [
+                {"batch": 1, "p95_ms": p95_ms}, {"batch": 4, "p95_ms": 1.5 * p95_ms}]}
+            for name, accuracy, p95_ms in (
+                ("small", float(samples["small"][0].mean()), 4.0), ("beaten", 0.5, 5.0),
+                ("large", float(samples["large"][0].mean()), 60.0))],
+        "confidences": Confidences.of(samples).to_document()}))
+    return path
+
+
+def test_cascades_have_a_bound_beside_that_of_one_model(run: Run, cascades_file: Path) -> None:
+    given = options(cascades_file, "250,400")
+    ran, alone = (run("bound", *given, *more, "--service", "p95", "--json")
+                  for more in (("--cascades",), ()))
+    assert (ran.code, ran.err) == (0, "")
+    profile = load(cascades_file)
+    assert profile.confidences is not None
+    for row, one in zip(json.loads(ran.out)["rows"], json.loads(alone.out)["rows"], strict=True):
+        found = cascade_bound(ServiceTimes.of_all(profile, "p95", 32), profile.confidences,
+                              slo_ms=100.0, workers=4, load_qps=row["load_qps"])
+        assert row["upper_bound_one_model"] == one["upper_bound"]
+        assert row["poisson_upper_bound_one_model"] == one["poisson_upper_bound"]
+        assert row["upper_bound"] == found.upper_bound > one["upper_bound"] + 0.003
+        assert row["time_price"] == found.time_price > 0
+        assert row["second_opinions"] == found.second_share > 0.05
+        assert row["second_opinions"] == pytest.approx(sum(
+            second["share"] for part in row["mix"] for second in part["second"]))
+    header, *rows = run("bound", *given, "--cascades", "--wide").out.splitlines()
+    assert header.split("  ")[1:3] == ["upper bound", "one model"]
+    assert all("then large b=" in row for row in rows)
+
+
+@pytest.mark.parametrize(("more", "words"), [
+    (("--slo-ms", "100:0.5,90:0.5"), ("single type and a single --slo-ms",)),
+    (("--max-violation", "0.1"), ("--violation-price in place of --max-violation",)),
+    (("--profiles", "image-cpu"), ("--cascades", "no confidences", "got 'image-cpu'", "import")),
+], ids=str)
+def test_what_has_no_bound_with_cascades_is_refused(
+    run: Run, cascades_file: Path, more: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    refused(run("bound", *options(cascades_file), "--cascades", *more), 2, *words)
+
+
 TRACE = ["--trace", "day", "--duration-s", "7", "--slo-ms", "400", "--rate-per-worker", "41.5"]
 
 
@@ -174,6 +225,7 @@ def test_a_trace_has_a_row_of_worker_seconds(run: Run) -> None:
     (("--profiles", "digits-cpu"), 2, ("either --profiles or --rate-per-worker",)),
     (("--load", "7"), 2, ("either --load or --trace",)),
     (("--workers", "7"), 2, ("--workers is for --load",)),
+    (("--cascades",), 2, ("--cascades is for --load",)),
     ((), 2, ("no target",)),
     (("--max-workers", "2", "--max-violation", "0.01"), 4, ("2 workers do not", "at least 0.")),
 ], ids=str)

@@ -10,7 +10,14 @@ from typing import Any
 import click
 import numpy as np
 
-from ramsis.bounds import FluidBound, WorkerSecondsTerms, fewest_worker_seconds, fluid_bound
+from ramsis.bounds import (
+    CascadeBound,
+    FluidBound,
+    WorkerSecondsTerms,
+    cascade_bound,
+    fewest_worker_seconds,
+    fluid_bound,
+)
 from ramsis.cli.options.clusters import cluster_of, cluster_terms_if_several, profiles_of
 from ramsis.cli.options.command import MORE_ARRIVALS, Command, by_option, refuse_options
 from ramsis.cli.options.param_types import ByType
@@ -23,7 +30,7 @@ from ramsis.cli.options.shared import (
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import Column, print_json, print_rows, table_options
 from ramsis.cluster import Cluster, ServiceTimes, SloClass, default_service
-from ramsis.errors import InfeasibleError, InputFileError
+from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError
 from ramsis.settings import settings_of
 from ramsis.synthesis import SynthesisSettings
 from ramsis.worker.problem import MAX_QUEUE
@@ -39,6 +46,11 @@ _OF_ONE = (
     Column("capacity_qps", "capacity (QPS)", ".0f"),
     Column("worker_price", "worth of a worker", "+.5f"),
     Column("mix", "best mix of batches (share)"),
+)
+_CASCADES = (
+    Column("upper_bound_one_model", "one model", ".4f"),
+    Column("poisson_upper_bound_one_model", "one model, Poisson", ".4f"),
+    Column("second_opinions", "second opinions", ".2%"),
 )
 _OF_SEVERAL = (
     Column("types", "share of each type (worth of a worker)"),
@@ -83,6 +95,9 @@ _TRACE = (
                    "accuracy - P x violation rate.")
 @click.option("--max-violation", type=float, default=None, metavar="V",
               help="Bound schedulers with at most this share of violations, such as 0.001.")
+@click.option("--cascades", is_flag=True,
+              help="Bound schedulers that may ask a second model where the first is unsure; the "
+                   "profile needs confidences.")
 @overhead_option
 @table_options
 def bound(
@@ -100,13 +115,16 @@ def bound(
     max_batch: int,
     violation_price: float,
     max_violation: float | None,
+    cascades: bool,
     overhead_ms: float,
     as_json: bool,
 ) -> None:
     """Bound the effective accuracy of every scheduler; of a trace, its worker-seconds.
 
     Every scheduler: that answers each request once, by one model, in batches up to --max-batch,
-    even if it knows all arrivals. A cascade of models can pass the bound.
+    even if it knows all arrivals. A cascade, which asks a second model where the first is unsure,
+    can pass the bound. With --cascades it is for these schedulers, too, with the bound for one
+    model a request beside it.
 
     With --trace and a target (--max-violation, --min-effective-accuracy) it says the fewest
     worker-seconds with which such a scheduler could meet the target, start-ups included. With
@@ -125,6 +143,7 @@ def bound(
       $ ramsis bound --profiles digits-cpu --slo-ms 15:0.3,25:0.7 --workers old=3,new=1 --load 800
       $ ramsis bound --rate-per-worker 25 --slo-ms 400 --trace day --startup-s 5 \\
           --max-violation 0.01
+      $ ramsis bound --profiles measured.json --slo-ms 60 --workers 4 --load 9600 --cascades
     """
     workload.check()
     if workload.trace is not None:
@@ -142,12 +161,15 @@ def bound(
     chosen = service or cluster.default_service
     times = [worker_type.service_times(chosen, max_batch) for worker_type in cluster.worker_types]
     bounds = _Bounds(cluster, times, max_batch, violation_price, max_violation)
-    rows = [bounds.row(load_qps) for load_qps in loads]
+    if cascades:
+        _refuse_without_cascades(cluster, max_violation)
+    rows = [bounds.row(load_qps) | (bounds.with_cascades(load_qps) if cascades else {})
+            for load_qps in loads]
     optimum = _OPTIMUM_ON_TERMS if violation_price or max_violation is not None else _OPTIMUM
     if as_json:
         print_json(rows)
     elif cluster.simple:
-        print_rows((*_BOUND, _POISSON, *optimum, *_OF_ONE),
+        print_rows((*_BOUND, *(_CASCADES if cascades else (_POISSON,)), *optimum, *_OF_ONE),
                    [{**row, "mix": _mix_words(row["mix"])} for row in rows])
     else:
         print_rows((*_BOUND, *optimum, *_OF_SEVERAL),
@@ -156,7 +178,7 @@ def bound(
 
 def _of_trace(params: Mapping[str, Any], workload: WorkloadOptions, *, json_rows: bool) -> None:
     """Print the fewest worker-seconds for a trace."""
-    refuse_options(("workers", "violation_price"), "is for --load.")
+    refuse_options(("workers", "violation_price", "cascades"), "is for --load.")
     if (params["profile_names"] is None) == (params["rate_per_worker"] is None):
         raise click.UsageError("Give either --profiles or --rate-per-worker.")
     classes = params["slo_ms"]
@@ -197,6 +219,19 @@ def _of_trace(params: Mapping[str, Any], workload: WorkloadOptions, *, json_rows
         print_rows(_TRACE, [row])
 
 
+def _refuse_without_cascades(cluster: Cluster, max_violation: float | None) -> None:
+    """Refuse ``--cascades`` with a cluster or a limit that its bound is not for."""
+    if not cluster.simple:
+        raise click.UsageError("--cascades takes workers of a single type and a single --slo-ms.")
+    if max_violation is not None:
+        raise click.UsageError("--cascades takes --violation-price in place of --max-violation.")
+    profile = cluster.worker_types[0].profile
+    if profile.confidences is None:
+        raise InvalidValueError("the profile has no confidences", where="--cascades",
+                                value=profile.name, allowed="a profile with confidences, which "
+                                "ramsis profile import --confidences adds")
+
+
 @dataclass(frozen=True, eq=False)
 class _Bounds:
     """Bounds on effective accuracy by load, as rows."""
@@ -225,6 +260,27 @@ class _Bounds:
                                     for worker_type in self.cluster.worker_types],
                            max_batch=self.max_batch, violation_price=self.violation_price,
                            max_violation=self.max_violation, gathering=gathering)
+
+    def with_cascades(self, load_qps: float) -> dict[str, Any]:
+        """Return the bound with cascades in place of that for one model, which moves aside."""
+        alone = self.solved(load_qps)
+        (worker_type,) = self.cluster.worker_types
+        profile = worker_type.profile
+        assert profile.confidences is not None
+        # Models that others beat alone are of use in cascades.
+        times = ServiceTimes.of_all(profile, self.times[0].service, self.max_batch)
+        bound = cascade_bound(times, profile.confidences, slo_ms=self.cluster.slo_ms,
+                              workers=worker_type.count or 0, load_qps=load_qps,
+                              max_batch=self.max_batch, violation_price=self.violation_price)
+        return {"upper_bound": max(bound.upper_bound, alone.upper_bound),
+                "upper_bound_one_model": alone.upper_bound,
+                "effective_accuracy": bound.effective_accuracy,
+                "violation_rate": bound.violation_rate,
+                "served_fraction": bound.served_fraction, "second_opinions": bound.second_share,
+                "poisson_upper_bound_one_model": self.poisson(load_qps, alone.upper_bound),
+                "poisson_upper_bound": None, "query_price": bound.query_price,
+                "worker_price": bound.worker_price, "time_price": bound.time_price,
+                "mix": _mix_with_cascades(bound)}
 
     def poisson(self, load_qps: float, most: float) -> float | None:
         """Return the tighter bound for Poisson arrivals, at most ``most``.
@@ -273,8 +329,16 @@ def _shares_in_words(row: dict[str, Any]) -> dict[str, str]:
     }
 
 
+def _mix_with_cascades(bound: CascadeBound) -> list[dict[str, Any]]:
+    return [{"model": part.model, "batch": part.batch, "share": part.share,
+             "second": [{"model": model, "batch": batch, "share": share}
+                        for model, batch, share in part.second]} for part in bound.mix]
+
+
 def _mix_words(mix: list[dict[str, Any]]) -> str:
-    parts = sorted(mix, key=lambda part: -part["share"])
-    return ", ".join(
-        f"{part['model']} b={part['batch']} ({part['share']:.0%})" for part in parts
-    )
+    def words(parts: list[dict[str, Any]]) -> list[str]:
+        return [f"{part['model']} b={part['batch']} ({part['share']:.0%})"
+                + "".join(f" then {second}" for second in words(part.get("second", [])))
+                for part in sorted(parts, key=lambda part: -part["share"])]
+
+    return ", ".join(words(mix))

@@ -1,0 +1,379 @@
+r"""The fluid upper bound on effective accuracy where a second model may be asked.
+
+*Which schedulers.* Each request is answered by one model, or by a cascade, a pair (m₁, m₂) of the
+profile: m₁ answers first, its confidence lies in one of Q bins, and depending on the bin m₂ may
+answer again. The second answer counts if it is in time, otherwise the first one stands. The pair
+is chosen before the bin is known, as where each first model has one second model; with
+``second_by_confidence`` the second model may be chosen by the bin, too. A bin is unknown until the
+first answer; correctness depends on nothing else that a scheduler can know.
+
+*The program.* There are K workers, requests arrive at rate λ and want an answer within SLO, and a
+batch of b of model m takes L(m, b). A way k to answer is a first model, a batch and a second model
+or none, k = (m₁, b₁, m₂). Let y(k) be the share of the requests in way k, and z(k, j, b₂) the
+share which, in way k, lies in bin j and is answered again in a batch of b₂:
+
+    max  Σ accuracy(m₁)·y(k) + Σ increment(m₁, m₂, j)·z(k, j, b₂)
+    s.t. Σ y(k) <= 1,   Σ_{b₂} z(k, j, b₂) <= share(m₁, j)·y(k)    for each k and j,
+         Σ L(m₁, b₁)/b₁·y(k) + Σ L(m₂, b₂)/b₂·z(k, j, b₂) <= K/λ,
+
+over y with L(m₁, b₁) <= SLO and z with L(m₁, b₁) + L(m₂, b₂) <= SLO. Any set of bins may be asked
+again: a threshold is a special case. A price of violations counts as in
+:mod:`ramsis.bounds.fluid`.
+
+*Why it holds.* What any such scheduler does is a point of the program, in expectation. Charge each
+request of a batch of b the b-th part of its time, whichever answers the batch mixes: the parts add
+up to the busy time. Way k is chosen before the bin is known, so of the requests in way k the share
+in bin j is share(m₁, j). The second batch begins after the first one has ended, so both fit into
+the SLO where the second answer is in time. Given the bin, the second answer is right more often by
+increment(m₁, m₂, j).
+
+*Solved by its price.* For any price p >= 0 of a ms of worker time the optimum is at most
+
+    p·K/λ + max(0, max_k [accuracy(m₁) − p·L(m₁, b₁)/b₁
+                          + Σ_j share(m₁, j)·max(0, max_{b₂} increment − p·L(m₂, b₂)/b₂)]).
+
+This is convex and piecewise linear in p. Its minimum lies where two lines meet, and is found
+exactly by intersecting the lines on both sides of it. The two ways to answer that these lines
+stand for are the optimum: mixed so that they take K/λ.
+
+*Service times drawn.* Whether to ask again may depend on how long the first batch took. The
+remaining time is rounded up to a grid, which raises the bound a little, and the increment counts
+with the probability that the second batch ends within it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ramsis.arrays import FloatArray, IntArray
+from ramsis.cluster.checks import check_reachable
+from ramsis.cluster.service_times import ServiceTimes
+from ramsis.cluster.slo_class import classes_of
+from ramsis.errors import InvalidValueError, check_not_negative, check_positive
+from ramsis.profiles import Confidences
+
+_LEVELS = 64  # of the remaining time where service times are drawn
+_STEPS = 200  # intersections; 3 to 15 are enough on profiles that were seen
+_EXACT = 1e-14  # of what an answer is worth
+
+
+@dataclass(frozen=True)
+class CascadeMix:
+    """Part of the optimum: a first model and batch, and the second opinions on its answers.
+
+    Attributes
+    ----------
+    model : str
+    batch : int
+    share : float
+        Of all requests, that are first answered so.
+    second : tuple of (str, int, float)
+        Second models, batches, and the share of all requests that get this second opinion.
+    """
+
+    model: str
+    batch: int
+    share: float
+    second: tuple[tuple[str, int, float], ...]
+
+
+@dataclass(frozen=True)
+class CascadeBound:
+    """Solution of the fluid program with cascades.
+
+    Attributes
+    ----------
+    upper_bound : float
+        Of effective accuracy − price × violation rate.
+    effective_accuracy : float
+        Of the optimum, over all requests; a fraction.
+    served_fraction : float
+        Share of the requests that the optimum answers in time.
+    second_share : float
+        Share of the requests that the optimum asks a second model about.
+    time_price : float
+        Dual price of worker time: accuracy per ms. What asking a second model for a ms of worker
+        time has to add at least, in a fluid.
+    worker_price : float
+        What one more worker adds to the bound, at the margin.
+    query_price : float
+        What one more request per second adds to λ·bound.
+    mix : tuple of CascadeMix
+        The optimum.
+    """
+
+    upper_bound: float
+    effective_accuracy: float
+    served_fraction: float
+    second_share: float
+    time_price: float
+    worker_price: float
+    query_price: float
+    mix: tuple[CascadeMix, ...]
+
+    @property
+    def violation_rate(self) -> float:
+        """Share of the requests that the optimum does not answer in time, in [0, 1]."""
+        return max(0.0, 1.0 - self.served_fraction)
+
+
+def cascade_bound(
+    times: ServiceTimes,
+    confidences: Confidences,
+    *,
+    slo_ms: float,
+    workers: int,
+    load_qps: float,
+    max_batch: int | None = None,
+    violation_price: float = 0.0,
+    second_by_confidence: bool = False,
+) -> CascadeBound:
+    """Bound schedulers that may ask a second model about requests with an unsure first answer.
+
+    Parameters
+    ----------
+    times : ServiceTimes
+        Fixed or drawn, of all models (:meth:`ServiceTimes.of_all`): one that another beats in
+        accuracy and at every batch can be of use in a cascade.
+    confidences : Confidences
+        Of these models. A model without confidences answers alone.
+    slo_ms : float
+        > 0.
+    workers : int
+        K >= 1.
+    load_qps : float
+        λ > 0, requests per second.
+    max_batch : int, optional
+        Largest batch, at most the largest of ``times``; this by default.
+    violation_price : float
+        π >= 0, what a request that is not answered in time costs, in units of accuracy.
+    second_by_confidence : bool
+        Let schedulers choose the second model by the confidence of the first answer. By default
+        they choose it before, such as one for each first model, and ask it or not by confidence.
+
+    Raises
+    ------
+    InvalidValueError
+        A number out of range.
+    InfeasibleError
+        An SLO below every latency.
+    """
+    check_positive(workers=float(workers), load_qps=load_qps)
+    check_not_negative("not a price", violation_price=violation_price)
+    if max_batch is not None and not 1 <= max_batch <= times.max_batch:
+        raise InvalidValueError("largest batch out of range", where="max_batch", value=max_batch,
+                                allowed=f"1 to {times.max_batch}, the latency table's largest")
+    check_reachable([times], classes_of(slo_ms))
+    ways = _Ways.of(times, _pairs(times.models, confidences, together=second_by_confidence),
+                    slo_ms, max_batch or times.max_batch)
+    optimum = _cheapest(ways, 1000.0 * workers / load_qps, violation_price)
+    answers = [(share, answer) for share, answer in optimum.answers if share > 0.0]
+    bound = min(optimum.value, ways.most(violation_price)) - violation_price
+    worker_price = optimum.price * 1000.0 / load_qps
+    served = sum(share * answer.in_time for share, answer in answers)
+    return CascadeBound(
+        upper_bound=bound,
+        effective_accuracy=sum(share * answer.accuracy for share, answer in answers),
+        served_fraction=served,
+        second_share=sum(share * part for share, answer in answers for _, part in answer.second),
+        time_price=optimum.price,
+        worker_price=worker_price,
+        query_price=max(-violation_price, bound - workers * worker_price),
+        mix=tuple(_mix(times.models, ways, share, answer) for share, answer in answers))
+
+
+class _Answer(NamedTuple):
+    """A way to answer a request, with its second opinions by bin."""
+
+    way: int  # of the first answer
+    accuracy: float  # of answers in time; late ones count 0
+    in_time: float
+    time_ms: float  # of a worker, second opinions included
+    second: Sequence[tuple[tuple[int, int], float]]  # share asked again, by model and batch
+
+    def worth(self, violation_price: float) -> float:
+        """Return the worth at a price of violations, worker time aside."""
+        return self.accuracy + violation_price * self.in_time
+
+
+class _Pairs(NamedTuple):
+    """Pairs of one first model, of which a scheduler may choose by confidence."""
+
+    first: int
+    second: IntArray  # shape (S,)
+    share: FloatArray  # of the first answers in each bin, shape (Q,)
+    increment: FloatArray  # shape (S, Q)
+
+
+def _pairs(
+    models: tuple[str, ...], confidences: Confidences, *, together: bool
+) -> Sequence[_Pairs]:
+    """Return the pairs of models: each alone, or those of one first model together."""
+    place = {name: m for m, name in enumerate(models)}
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for pair in confidences.pairs:
+        if pair.first in place and pair.second in place:
+            key = (pair.first,) if together else (pair.first, pair.second)
+            groups.setdefault(key, []).append(pair.second)
+    return [_Pairs(place[first], np.array([place[second] for second in seconds]),
+                   np.array(confidences.model(first).share),
+                   np.stack([confidences.increment(first, second) for second in seconds]))
+            for (first, *_), seconds in groups.items()]
+
+
+class _Options(NamedTuple):
+    """Batches of a second opinion that are worth a choice, by model and remaining time.
+
+    Each array has shape (M, G, O); beyond the last option all is 0.
+    """
+
+    batch: IntArray
+    time_ms: FloatArray  # of a worker, per request
+    in_time: FloatArray  # probability
+
+    @classmethod
+    def of(cls, times: ServiceTimes, levels: FloatArray, max_batch: int) -> _Options:
+        """Return the options: a longer one is in time more often."""
+        per_request = times.mean_ms[:, :max_batch] / np.arange(1, max_batch + 1)
+        order = np.argsort(per_request, axis=1, kind="stable")[:, None, :]
+        in_time = np.stack([times.cdf(level)[:, :max_batch] for level in levels], axis=1)
+        in_time = np.take_along_axis(in_time, order, axis=2)
+        sooner = np.maximum.accumulate(in_time, axis=2)
+        kept = in_time > np.concatenate([np.zeros_like(sooner[:, :, :1]), sooner[:, :, :-1]],
+                                        axis=2)
+        number = int(kept.sum(axis=2).max(initial=1))
+        first = np.argsort(~kept, axis=2, kind="stable")[:, :, :number]
+        kept = np.take_along_axis(kept, first, axis=2)
+        batch = np.take_along_axis(np.broadcast_to(order, in_time.shape), first, axis=2)
+        time_ms = np.take_along_axis(per_request[:, None, :], batch, axis=2)
+        return cls(np.where(kept, batch + 1, 0), np.where(kept, time_ms, 0.0),
+                   np.where(kept, np.take_along_axis(in_time, first, axis=2), 0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class _Ways:
+    """Ways to answer: model and batch of the first answer, and what may follow."""
+
+    # shape (n,): model, batch, worker time per request, accuracy and probability in time of a
+    # first answer
+    model: IntArray
+    batch: IntArray
+    time_ms: FloatArray
+    accuracy: FloatArray
+    in_time: FloatArray
+    # shape (n, G): probability that each level of the remaining time is left after the first
+    # batch
+    left: FloatArray
+    options: _Options  # of second opinions
+    pairs: Sequence[_Pairs]
+
+    @classmethod
+    def of(
+        cls, times: ServiceTimes, pairs: Sequence[_Pairs], slo_ms: float, max_batch: int
+    ) -> _Ways:
+        in_time = times.cdf(slo_ms)[:, :max_batch]
+        model, row = np.nonzero(in_time > 0)
+        levels, left = _remaining(times, slo_ms, model, row)
+        return cls(model, row + 1, times.mean_ms[model, row] / (row + 1),
+                   times.accuracy[model] * in_time[model, row], in_time[model, row], left,
+                   _Options.of(times, levels, max_batch), pairs)
+
+    def most(self, violation_price: float) -> float:
+        """Return the largest worth of a request, were worker time free."""
+        return self.best(0.0, violation_price).worth(violation_price)
+
+    def best(self, price: float, violation_price: float) -> _Answer:
+        """Return the way that is worth most less ``price`` times the worker time that it takes."""
+        alone = self.accuracy + violation_price * self.in_time - price * self.time_ms
+        way = int(alone.argmax())
+        most, chosen = float(alone[way]), None
+        for pairs in self.pairs:
+            of_first = np.flatnonzero(self.model == pairs.first)
+            gain, pair, option = self._gains(pairs, price)
+            value = alone[of_first] + self.left[of_first] @ (pairs.share @ gain)
+            if value.size and value.max() > most:
+                way, most = int(of_first[value.argmax()]), float(value.max())
+                chosen = pairs, gain, pair, option
+        answer = _Answer(way, float(self.accuracy[way]), float(self.in_time[way]),
+                         float(self.time_ms[way]), ())
+        if chosen is None:
+            return answer
+        pairs, gain, pair, option = chosen
+        share = pairs.share[:, None] * self.left[way]
+        q, g = np.nonzero((gain > 0.0) & (share > 0.0))
+        s, o, share = pair[q, g], option[q, g], share[q, g]
+        m = pairs.second[s]
+        second: dict[tuple[int, int], float] = {}
+        for key, part in zip(zip(m.tolist(), self.options.batch[m, g, o].tolist(), strict=True),
+                             share.tolist(), strict=True):
+            second[key] = second.get(key, 0.0) + part
+        added = share @ (pairs.increment[s, q] * self.options.in_time[m, g, o])
+        return answer._replace(
+            accuracy=answer.accuracy + float(added), second=tuple(second.items()),
+            time_ms=answer.time_ms + float(share @ self.options.time_ms[m, g, o]))
+
+    def _gains(self, pairs: _Pairs, price: float) -> tuple[FloatArray, IntArray, IntArray]:
+        """Return the best second opinion by bin and remaining time: worth, pair and option."""
+        worth = (pairs.increment[:, :, None, None] * self.options.in_time[pairs.second][:, None]
+                 - price * self.options.time_ms[pairs.second][:, None])
+        option = worth.argmax(axis=3)
+        worth = np.take_along_axis(worth, option[..., None], axis=3)[..., 0]
+        pair = worth.argmax(axis=0)
+        gain = np.take_along_axis(worth, pair[None], axis=0)[0]
+        return np.maximum(gain, 0.0), pair, np.take_along_axis(option, pair[None], axis=0)[0]
+
+
+def _remaining(
+    times: ServiceTimes, slo_ms: float, model: IntArray, row: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return levels of the time left after a first batch, and their probabilities, (n, G)."""
+    if not times.distributed:
+        left_ms = slo_ms - times.quantiles_ms[model, row, 0]
+        levels, place = np.unique(left_ms, return_inverse=True)
+        return levels, np.eye(len(levels))[place]
+    # What is above the level before counts as this level.
+    levels = slo_ms * np.arange(1, _LEVELS + 1) / _LEVELS
+    ended = np.stack([times.cdf(slo_ms - level)[model, row] for level in (0.0, *levels)], axis=1)
+    return levels, -np.diff(ended, axis=1)
+
+
+class _Optimum(NamedTuple):
+    """Least of the bounds over all prices, the price, and the mix of ways that has this value."""
+
+    value: float
+    price: float
+    answers: Sequence[tuple[float, _Answer]]
+
+
+def _cheapest(ways: _Ways, available_ms: float, violation_price: float) -> _Optimum:
+    """Minimise the bound over the price of worker time."""
+    def value(answer: _Answer, price: float) -> float:
+        return answer.worth(violation_price) - price * answer.time_ms
+
+    slow = ways.best(0.0, violation_price)
+    if slow.time_ms <= available_ms:
+        return _Optimum(value(slow, 0.0), 0.0, [(1.0, slow)])
+    fast: _Answer | None = None  # none: no answer, which takes no time
+    for _ in range(_STEPS):
+        less, busy = (fast.worth(violation_price), fast.time_ms) if fast else (0.0, 0.0)
+        price = max((slow.worth(violation_price) - less) / (slow.time_ms - busy), 0.0)
+        answer = ways.best(price, violation_price)
+        if value(answer, price) <= value(slow, price) + _EXACT * (1.0 + violation_price):
+            break
+        if answer.time_ms > available_ms:
+            slow = answer
+        else:
+            fast = answer
+    busy = fast.time_ms if fast else 0.0
+    share = (available_ms - busy) / (slow.time_ms - busy)
+    mix = [(share, slow)] + ([(1.0 - share, fast)] if fast else [])
+    return _Optimum(price * available_ms + max(value(answer, price), 0.0), price, mix)
+
+
+def _mix(models: tuple[str, ...], ways: _Ways, share: float, answer: _Answer) -> CascadeMix:
+    second = tuple((models[m], batch, share * part) for (m, batch), part in answer.second)
+    return CascadeMix(models[ways.model[answer.way]], int(ways.batch[answer.way]), share, second)
