@@ -14,6 +14,7 @@ from placement_milp import problem, result
 from placement_milp.partitions import Instance, PartitionTable
 from ramsis.errors import InputFileError
 from ramsis.policy import records as policy
+from ramsis.policy.cascade import CascadePromise
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import EMPTY, Fraction, Positive, Record, Whole, _readers
 from ramsis.runtime.scaling_table import Steering
@@ -51,6 +52,7 @@ RECORDS = [
     (POLICY, "properties budget", policy.BudgetRecord),
     (POLICY, "properties replay", policy.Replay),
     (POLICY, "properties headroom", policy.HeadroomRecord),
+    (POLICY, "properties cascade properties promise", CascadePromise),
 ]
 
 DERIVED = [

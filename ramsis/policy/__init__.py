@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ramsis.checks import check_arguments
 from ramsis.lazy_names import names_from
+from ramsis.policy.cascade import Cascade, CascadePromise
 from ramsis.policy.policy import OBJECTIVES, SERVICES, Policy
 from ramsis.policy.policy_set import (
     SetFolder,
@@ -48,6 +49,8 @@ __all__ = [
     "POLICY_FORMAT",
     "SERVICES",
     "BudgetRecord",
+    "Cascade",
+    "CascadePromise",
     "CertificateRecord",
     "Choice",
     "Expectations",

@@ -11,6 +11,7 @@ import numpy as np
 from ramsis.arrays import FloatArray
 from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.errors import FRACTION, POSITIVE, InvalidValueError
+from ramsis.policy.cascade import Cascade
 from ramsis.policy.records import PolicyModel
 from ramsis.profiles.tails import Tail, Tails
 from ramsis.runtime.fields import Fields
@@ -125,3 +126,15 @@ def _tail(tail: Fields) -> Tail:
     median_ms = tail.numbers("median_ms", POSITIVE, len(deviation)) if known else []
     return Tail(tail.whole("samples", 1), tail.number("start", POSITIVE), tuple(deviation),
                 tuple(share), tuple(median_ms))
+
+
+def cascade_in(fields: Fields, models: Sequence[PolicyModel]) -> Cascade | None:
+    """Read the second opinions of a policy document; None where it has none."""
+    item = fields.child_or_none("cascade")
+    if item is None:
+        return None
+    if fields.text("dispatch") != "central-queue":
+        raise fields.refusal("cascade", "second opinions beside queues of workers' own",
+                             value=fields.text("dispatch"), allowed="dispatch central-queue")
+    longest = max(len(model.service_ms) for model in models)
+    return Cascade.from_fields(item, len(models), longest)

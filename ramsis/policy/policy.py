@@ -14,7 +14,8 @@ from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import NON_NEGATIVE, POSITIVE
 from ramsis.figures import figure_of
-from ramsis.policy.parts import arrivals_in, classes_in, levels_in, models_in, tails_in
+from ramsis.policy.cascade import Cascade
+from ramsis.policy.parts import arrivals_in, cascade_in, classes_in, levels_in, models_in, tails_in
 from ramsis.policy.records import (
     RESPONSES,
     BudgetRecord,
@@ -23,6 +24,7 @@ from ramsis.policy.records import (
     HeadroomRecord,
     Inputs,
     PolicyModel,
+    Rates,
     Replay,
 )
 from ramsis.policy.table import compressed, expanded
@@ -107,6 +109,8 @@ class Policy:
         was planned for the arrival process itself.
     tails
         What the batches of the profile share, where times are drawn from samples.
+    cascade
+        Who gets a second opinion, if any; the table and the promise are those without.
     """
 
     models: tuple[PolicyModel, ...]
@@ -141,6 +145,7 @@ class Policy:
     tails: Tails | None = None
     slowness: float = 1.0
     load_factor: float | None = None
+    cascade: Cascade | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -162,6 +167,27 @@ class Policy:
     def planned_qps(self) -> float:
         """The load that the table was planned for."""
         return self.load_qps * (1.0 if self.load_factor is None else self.load_factor)
+
+    @property
+    def promised(self) -> dict[str, float | bool | None]:
+        """The main figures of the promise, with second opinions where the policy has any."""
+        expected = self.expectations
+        figures: dict[str, float | bool | None] = {
+            "expected_accuracy": expected.accuracy,
+            "expected_violation_rate": expected.violation_rate,
+            "expected_effective_accuracy": expected.effective_accuracy,
+            "upper_bound": expected.upper_bound,
+            "overloaded": expected.overloaded,
+        }
+        if self.cascade is not None:
+            delivered = self.cascade.promise
+            figures |= {
+                "expected_accuracy": Rates(delivered.effective_accuracy,
+                                           delivered.violation_rate).accuracy,
+                "expected_violation_rate": delivered.violation_rate,
+                "expected_effective_accuracy": delivered.effective_accuracy,
+                "upper_bound": delivered.upper_bound}
+        return figures
 
     @property
     def rule(self) -> DispatchRule:
@@ -403,6 +429,8 @@ class Policy:
             found["headroom"] = _plain(asdict(self.headroom))
         if self.tails is not None:
             found["tails"] = _plain(asdict(self.tails))
+        if self.cascade is not None:
+            found["cascade"] = _plain(self.cascade.to_document())
         return found
 
     @classmethod
@@ -457,6 +485,7 @@ class Policy:
             tails=tails_in(fields),
             slowness=table.slowness,
             load_factor=fields.number_or_none("load_factor", POSITIVE),
+            cascade=cascade_in(fields, models),
         )
 
 

@@ -125,14 +125,8 @@ def level_of(policy: Policy, worker_types: tuple[str, ...] = (ALL_WORKERS,)) -> 
     share = {slo_class.slo_ms: 1.0 for slo_class in policy.classes}
     station = Station(station_name(worker_types, policy), worker_types, policy.workers,
                       policy.load_qps, share, policy)
-    expected = policy.expectations
-    return Level(policy.load_qps, policy.arrivals_label, (station,), {
-        "expected_accuracy": expected.accuracy,
-        "expected_violation_rate": expected.violation_rate,
-        "expected_effective_accuracy": expected.effective_accuracy,
-        "upper_bound": expected.upper_bound,
-        "overloaded": expected.overloaded,
-    }, policy.slowness)
+    return Level(policy.load_qps, policy.arrivals_label, (station,), policy.promised,
+                 policy.slowness)
 
 
 def set_of(policies: Iterable[Policy]) -> PolicySet[Policy]:

@@ -34,6 +34,8 @@ class Requests:
     # the number that draws the service time of a batch whose first request it is; empty where
     # service times are fixed, or the numbers are drawn as a run needs them
     uniform: FloatArray = field(default_factory=lambda: np.empty(0))
+    # rank of the confidence in the first answer, in [0, 1); empty where none gets a second opinion
+    sureness: FloatArray = field(default_factory=lambda: np.empty(0))
 
     def __len__(self) -> int:
         return len(self.arrival_ms)

@@ -50,6 +50,11 @@ def replay(
     level = -1
     if load_qps is not None:
         level = min(int(np.searchsorted(tables.load_qps, load_qps)), len(tables.load_qps) - 1)
+        cascade = scheduler.cascades[level] if scheduler.cascades else None
+        if cascade is not None and len(requests.sureness):
+            from ramsis.sim.cascades import replay_cascade  # whose kernel takes long to load
+
+            return replay_cascade(cascade, fleet, requests, duration_ms)
     terms = uniform(_kernels.RunTerms(
         slo_ms=fleet.slo_ms, network_ms=fleet.network_ms, workers=fleet.workers, level=level,
         window_ms=monitor_ms, shortest_ms=SHORTEST_SPAN * monitor_ms,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -190,6 +190,15 @@ def run_cluster(
                     and settings.engine != "plain"
                     and (alone is not None or stated_qps is not None))
         requests = fleets.draw(workload, arrivals, classes, service if compiled else None)
+        if alone is not None and alone.plan.cascades:
+            if not compiled or stated_qps is None:
+                raise InvalidValueError(
+                    "second opinions are simulated at a stated load, by the compiled loop",
+                    where="monitor" if stated_qps is None else "engine", value="on"
+                    if stated_qps is None else settings.engine,
+                    allowed="monitor off, without slow spells")
+            sure = np.random.default_rng(np.random.SeedSequence(seed).spawn(6)[5])
+            requests = replace(requests, sureness=sure.random(len(requests)))
         if compiled:
             from ramsis.sim.compiled import replay, replay_level, routes
 

@@ -75,6 +75,12 @@ class Plan(PerType):
     max_batch: int = 1
     own: str | None = None  # the user's own code that decides, as it was named
 
+    @property
+    def cascades(self) -> bool:
+        """Whether some requests may get a second opinion."""
+        return self.compiled is not None and any(
+            one is not None for one in self.compiled.cascades)
+
     def prepare(self, fleet: Fleet) -> Plan:
         """Return the plan itself, which is prepared already."""
         return self

@@ -154,6 +154,10 @@ class SimulationResult:
         for name in _MAIN:
             row[f"{name}_half_width"] = self.estimate(name).half_width
         row["model_share"] = self.model_share()
+        opinions = [metrics.second_opinions for metrics in self.metrics
+                    if metrics.second_opinions is not None]
+        if opinions:
+            row["second_opinions"] = float(np.mean(opinions))
         return row
 
     def _repr_html_(self) -> str:
@@ -188,7 +192,7 @@ _OF_SCENARIOS = ("response_longest_ms", "throughput_qps", "goodput_qps", "loads"
                  "cold_starts", "worker_s")
 """Figures that rows of fleets leave out: they follow from others, or nothing is loaded there."""
 FIGURES = tuple(item.name for item in fields(Metrics)
-                if item.name not in ("model_share", *_OF_SCENARIOS))
+                if item.name not in ("model_share", "second_opinions", *_OF_SCENARIOS))
 _WITH_VIOLATIONS = ("violation_rate", "effective_accuracy")
 _OF_REQUESTS = ("violation_rate", "effective_accuracy", "queue_p99")
 """Figures that say 0 of a run without requests, where they are not known."""

@@ -77,6 +77,10 @@ class Run:
     stream: IntArray = field(default_factory=_ints)
     # shape (n,): when a machine was done with each answer; NaN for requests that need none
     processed_ms: FloatArray = field(default_factory=_floats)
+    # answer_accuracy, second_opinion: where some requests get a second opinion: expected accuracy
+    # of each answer, and whether it is one; shape (n,), else empty
+    answer_accuracy: FloatArray = field(default_factory=_floats)
+    second_opinion: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, dtype=bool))
     last_ms: float = np.nan  # when the last event happened; NaN from compiled loops
     # what the scheduler says of itself, by name
     figures: Mapping[str, float] = field(default_factory=dict)
@@ -172,8 +176,10 @@ class Run:
 
     @cached_property
     def reward(self) -> FloatArray:
-        """Accuracy of each request answered in time and 0 for the others, shape (n,)."""
-        return np.where(self.in_time, np.append(self.accuracy, 0.0)[self.model_of], 0.0)
+        """Accuracy of each answer in time and 0 for other requests, shape (n,)."""
+        of_answer = (self.answer_accuracy if len(self.answer_accuracy)
+                     else np.append(self.accuracy, 0.0)[self.model_of])
+        return np.where(self.in_time, of_answer, 0.0)
 
     @cached_property
     def end_ms(self) -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,6 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 from ramsis.policy import Policy
 from ramsis.runtime.table import AS_LAST_CODE, SLACK_TOLERANCE_MS
 from ramsis.sim.engine import SchedulerError
+
+if TYPE_CHECKING:
+    from ramsis.sim.cascades import PlacedCascade
 
 KERNELS = ("round-robin", "shortest-queue", "central-queue", "first-come")
 """Compiled loops that run tables: by the dispatch rule of policies; or *first-come*, one queue
@@ -67,6 +70,8 @@ class Compiled:
     kernel: str  # one of :data:`KERNELS`
     tables: Tables | CentralTables
     slowness: float = 1.0  # batches take so many times as long as the tables count on
+    # second opinions of each level of a central queue, by rising load; none where no level has any
+    cascades: tuple[PlacedCascade | None, ...] = ()
 
     @property
     def central(self) -> bool:

@@ -71,6 +71,7 @@ class Metrics:
     worker_s: float  # time of active workers, to the end of the run
     # share of each model in the answered requests; models without any are left out
     model_share: Mapping[str, float]
+    second_opinions: float | None = None  # share of the requests, where any may get one
 
     @property
     def in_time_share(self) -> float | None:
@@ -134,6 +135,7 @@ def _figures(run: Run, found: _Tally | _Sums, n: int) -> Metrics:
         cold_starts=found.cold_starts,
         worker_s=float(run.active_ms().sum()) / 1000.0,
         model_share=_shares(run.models, found.answered, answered),
+        second_opinions=found.second_opinions / n if n and len(run.second_opinion) else None,
     )
 
 
@@ -157,6 +159,8 @@ class _Tally:
     answering_ms : float
         Response times summed over all answers.
     """
+
+    second_opinions = 0  # runs with any are summed by arrays
 
     def __init__(self, run: Run) -> None:
         from ramsis.sim.metrics import _kernels  # which take long to load
@@ -220,10 +224,16 @@ class _Tally:
 class _Sums:
     """Sums over a subset of the requests of a run, by array operations."""
 
+    second_opinions = 0
+
     def __init__(self, run: Run, mine: BoolArray) -> None:
         until_ms, answered = run.duration_ms, mine & run.answered
-        right = run.model_of[mine & run.in_time]
-        self.in_time, self.reward = len(right), float(run.accuracy[right].sum())
+        right = mine & run.in_time
+        of_answer = (run.answer_accuracy[right] if len(run.answer_accuracy)
+                     else run.accuracy[run.model_of[right]])
+        self.in_time, self.reward = int(right.sum()), float(of_answer.sum())
+        if len(run.second_opinion):
+            self.second_opinions = int(run.second_opinion[mine].sum())
         self.dropped = int((run.batch_of[mine] == DROPPED).sum())
         self.cold_starts = int(run.cold[mine].sum())
         self.answered = np.bincount(run.model_of[answered], minlength=len(run.models))

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cache, cached_property, partial
 from math import inf
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from ramsis.errors import InputFileError, InvalidValueError, check_known
 from ramsis.policy import Level, Policy, PolicySet, read, read_set
@@ -26,6 +26,9 @@ from ramsis.sim.engine import Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet, Fleets
 from ramsis.sim.plan import ClusterPlan, Plan, StationPlan
 from ramsis.sim.tables import KERNELS, Compiled, level_of, stack, stack_central
+
+if TYPE_CHECKING:
+    from ramsis.sim.cascades import PlacedCascade
 
 _Division = tuple[tuple[range, float, tuple[float, ...]], ...]
 
@@ -182,8 +185,26 @@ class Policies:
         tables = (stack([level_of(*placed_policy) for placed_policy in placed])
                   if DISPATCHES[rule].own_queues
                   else stack_central(placed))
-        compiled = Compiled(rule, tables, self.slowness) if rule in KERNELS else None
+        compiled = (Compiled(rule, tables, self.slowness, self._cascades(fleet, placed))
+                    if rule in KERNELS else None)
         return Plan(self.name, start, compiled, self.max_batch)
+
+    def _cascades(
+        self, fleet: Fleet, placed: Sequence[tuple[Policy, list[int]]]
+    ) -> tuple[PlacedCascade | None, ...]:
+        """Return the second opinions of each policy by rising load; empty where none has any."""
+        if all(policy.cascade is None for policy in self.policies):
+            return ()
+        if self.slowness != 1.0:
+            raise InvalidValueError("second opinions are for service times as profiled",
+                                    where=f"{self.source}: slowness", value=self.slowness,
+                                    allowed="1, or policies without --cascades")
+        from ramsis.sim.cascades import PlacedCascade  # whose kernel takes long to load
+
+        ordered = sorted(placed, key=lambda one: one[0].load_qps)
+        return tuple(None if policy.cascade is None else
+                     PlacedCascade.of(policy.cascade, index, len(fleet.models))
+                     for policy, index in ordered)
 
     def _rule(self) -> str:
         """Return the dispatch rule by which requests reach the queues."""

@@ -1,0 +1,113 @@
+"""Runs of policies with second opinions (:mod:`ramsis.policy.cascade`), by a compiled kernel.
+
+Confidence is drawn: the rank of a request's confidence among all is uniform in [0, 1), whichever
+model answers first. A request counts the accuracy of its first model if answered in time, and the
+increment of its bin besides where the second opinion is in time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from ramsis.arrays import BoolArray, FloatArray
+from ramsis.cluster.quantiles import near_levels
+from ramsis.compiling import uniform
+from ramsis.policy.cascade import Cascade
+from ramsis.scenario import Requests
+from ramsis.sim import _cascade_kernels as kernels
+from ramsis.sim.fleet import Fleet
+from ramsis.sim.run import DROPPED, Run
+
+
+class PlacedCascade(NamedTuple):
+    """A cascade with the models of a fleet by index."""
+
+    tables: kernels.CascadeTables
+    increment: FloatArray  # shape (M, Q)
+
+    @classmethod
+    def of(cls, cascade: Cascade, index: Sequence[int], models: int) -> PlacedCascade:
+        """Return the tables of a cascade.
+
+        Parameters
+        ----------
+        index : sequence of int
+            The fleet's index of each model of the policy.
+        models : int
+            Models of the fleet.
+        """
+        pairs = np.vstack([cascade.actions, [[0, 0], [0, -1]]])  # the last for -2 and -1
+        pairs[: len(cascade.actions), 0] = np.asarray(index)[cascade.actions[:, 0]]
+        chosen = pairs[cascade.codes]
+        bins = max(1, *map(len, cascade.share))
+        upto, increment = np.ones((models, bins)), np.zeros((models, bins))
+        unsure = np.zeros((cascade.levels, models), dtype=np.int64)
+        for place, share, added, edge in zip(index, cascade.share, cascade.increment,
+                                             cascade.unsure_bins.T, strict=True):
+            if share:
+                upto[place, : len(share)] = np.cumsum(share)
+                increment[place, : len(share)] = added
+            unsure[:, place] = np.minimum(edge, len(share))
+        return cls(uniform(kernels.CascadeTables(
+            model=chosen[..., 0].astype(np.int16), batch=chosen[..., 1].astype(np.int16),
+            unsure_bins=unsure, upto=upto, gather=cascade.gather.astype(np.int64),
+            least=cascade.least.astype(np.int64), second_ms=np.append(0.0, cascade.second_ms),
+            second=int(index[cascade.second]), levels_per_fresh=float(cascade.levels_per_fresh),
+            levels_per_unsure=float(cascade.levels_per_unsure), step_ms=float(cascade.step_ms),
+            last_call_ms=float(cascade.last_call_ms))), increment)
+
+
+class Outcomes(NamedTuple):
+    """What came of each request of a run, shape (n,)."""
+
+    accuracy: FloatArray  # expected accuracy of the answer, whether it was in time or not
+    second_opinion: BoolArray
+    answered_ms: FloatArray  # infinite where it was dropped or not answered
+
+
+def served(
+    placed: PlacedCascade, fleet: Fleet, requests: Requests
+) -> tuple[kernels.CascadeRoom, Outcomes]:
+    """Serve requests with ranks of their confidence by a cascade."""
+    n = len(requests)
+    start_ms, finish_ms = np.empty((2, 2 * n))
+    worker, model, size, queued = np.empty((4, 2 * n), dtype=np.int32)
+    first, second, bin_of = np.empty((3, n), dtype=np.int32)
+    room = kernels.CascadeRoom(start_ms, finish_ms, worker, model, size, queued, first, second,
+                               bin_of, np.full(n, np.inf))
+    times = fleet.service_times
+    terms = uniform(kernels.CascadeTerms(
+        slo_ms=float(fleet.slo_ms), network_ms=float(fleet.network_ms), workers=fleet.workers,
+        quantiles_ms=np.ascontiguousarray(times.quantiles_ms), quantile_levels=times.levels,
+        near_level=near_levels(times.levels),
+        uniform=requests.uniform if fleet.draws else np.empty(0)))
+    count = kernels.cascade(np.ascontiguousarray(requests.arrival_ms), requests.sureness,
+                            placed.tables, terms, room)
+    room = room._replace(**{name: getattr(room, name)[:count] for name in (
+        "start_ms", "finish_ms", "worker", "model", "size", "queued")})
+    answered = room.first >= 0
+    by_model = room.model[np.where(answered, room.first, 0)]
+    again = room.second >= 0
+    accuracy = np.where(answered, fleet.table.accuracy[by_model], 0.0)
+    accuracy[again] += placed.increment[by_model[again], room.bin_of[again]]
+    return room, Outcomes(accuracy, again, np.where(answered, room.answered_ms, np.inf))
+
+
+def replay_cascade(
+    placed: PlacedCascade, fleet: Fleet, requests: Requests, duration_ms: float
+) -> Run:
+    """Return the record of requests that a cascade serves."""
+    room, outcomes = served(placed, fleet, requests)
+    dropped = np.flatnonzero(room.first == DROPPED).astype(np.int32)
+    return Run(
+        site=replace(fleet.site, one_at_a_time=False), duration_ms=duration_ms,
+        arrival_ms=requests.arrival_ms, slo_ms=requests.slo_ms,
+        batch_of=np.where(room.second >= 0, room.second, room.first),
+        start_ms=room.start_ms, finish_ms=room.finish_ms, worker=room.worker, model=room.model,
+        size=room.size, drop_request=dropped, drop_ms=room.answered_ms[dropped],
+        processed_ms=outcomes.answered_ms, answer_accuracy=outcomes.accuracy,
+        second_opinion=outcomes.second_opinion)
