@@ -15,6 +15,7 @@ from ramsis.policy import Policy, read
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.synthesis.certified import gap_of_promise
 from ramsis.synthesis.headroom import HEADROOM
+from ramsis.verify.cascade import cascade_checks
 from ramsis.verify.central import central_claims
 from ramsis.verify.checks import Check
 from ramsis.verify.per_worker import worker_claims
@@ -51,7 +52,8 @@ def verify_policy(
     policy = read(path)
     claims_of = worker_claims if DISPATCHES[policy.dispatch].own_queues else central_claims
     return (*claims_of(policy, str(path), tolerance, own_arrivals),
-            *_inputs_checks(policy), _gap_check(policy, tolerance))
+            *cascade_checks(policy, own_arrivals), *_inputs_checks(policy),
+            _gap_check(policy, tolerance))
 
 
 def _inputs_checks(policy: Policy) -> tuple[Check, ...]:
