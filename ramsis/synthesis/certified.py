@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from ramsis.arrivals.registry import arrivals_of
-from ramsis.bounds import certified_gap, fluid_bound, realised_bound
+from ramsis.bounds import cascade_bound, certified_gap, fluid_bound, realised_bound
 from ramsis.cluster import ServiceTimes
 from ramsis.policy import Policy
+from ramsis.profiles import Confidences
 from ramsis.sim import ConstantLoad, Fleets, Policies, SimulationResult, Workload
 
 
@@ -33,13 +36,19 @@ def gap_of_promise(policy: Policy) -> dict[str, Any]:
 
 
 def gap_in_simulation(
-    result: SimulationResult, policies: Policies | None, fleets: Fleets, workload: Workload
+    result: SimulationResult, policies: Policies | None, fleets: Fleets, workload: Workload,
+    confidences: Confidences | None = None,
 ) -> dict[str, Any]:
     """Return the gap of simulated policies to the bound.
 
     At a constant load the bound is that of the long run, which luck can pass; on a trace it is
     the bound on the arrivals that were drawn. None where there are no policies, or they have
     several prices.
+
+    Parameters
+    ----------
+    confidences : Confidences, optional
+        Of the profile, for policies with second opinions.
     """
     found: dict[str, Any] = dict.fromkeys(
         ("violation_price", "priced_upper_bound", "certified_gap"))
@@ -52,7 +61,9 @@ def gap_in_simulation(
     if len(prices) > 1:
         return found
     (price,) = prices
-    bound = _bound_in_simulation(result, fleets, workload, price)
+    bound = (cascade_bound_on_arrivals(fleets, confidences, result, price)
+             if gives_second_opinions(result, policies, fleets)
+             else _bound_in_simulation(result, fleets, workload, price))
     gap = None if bound is None else certified_gap(
         result.effective_accuracy, result.violation_rate, price, bound)
     return {"violation_price": price, "priced_upper_bound": bound, "certified_gap": gap}
@@ -97,3 +108,33 @@ def service_times_of(policy: Policy) -> ServiceTimes:
     """Return the times without the batch that only answers a queue longer than the table's."""
     times = policy.service_times
     return times.up_to(policy.max_queue) if policy.rule.own_queues else times
+
+
+def gives_second_opinions(
+    result: SimulationResult, policies: Policies | None, fleets: Fleets
+) -> bool:
+    """Return whether simulated policies give second opinions at the load that they were told."""
+    if policies is None or result.told_qps is None:
+        return False
+    level = policies.at(result.told_qps, fleets.fleets[0].slowness).level
+    return any(station.policy.cascade is not None for station in level.stations)
+
+
+def cascade_bound_on_arrivals(
+    fleets: Fleets, confidences: Confidences | None, result: SimulationResult,
+    violation_price: float = 0.0,
+) -> float | None:
+    """Return the bound with second opinions on drawn arrivals; None if it is not known.
+
+    That is without requests, or where the profile has no confidences.
+
+    The workers of a run have the time from its start to the last deadline for its requests.
+    """
+    (fleet,), counts = fleets.fleets, counts_of(result)
+    if not counts or confidences is None:
+        return None
+    span_ms = result.duration_ms + fleet.slo_ms
+    bounds = [cascade_bound(fleet.service_times, confidences, slo_ms=fleet.slo_ms,
+                            workers=fleet.workers, load_qps=1000.0 * count / span_ms,
+                            violation_price=violation_price).upper_bound for count in counts]
+    return float(np.average(bounds, weights=counts))

@@ -10,6 +10,8 @@ from dataclasses import replace
 from functools import partial
 
 from ramsis.analysis.sampled import Evidence, at_confidence
+from ramsis.cluster import ServiceTimes
+from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet
 from ramsis.synthesis.headroom import Replays
@@ -60,9 +62,16 @@ def prepared(
 
     def promised() -> Policy:
         replays = Replays(settings.arrivals)
-        return _at_confidence(
+        policy = _at_confidence(
             replayed(modelled(replays), own_arrivals=settings.arrivals, replays=replays),
             settings.confidence)
+        if not settings.cascades or profile.confidences is None:
+            return policy
+        from ramsis.synthesis.cascades import with_cascade  # whose kernels take long to load
+
+        times = ServiceTimes.of_all(settings.profile_for(profile),
+                                    settings.chosen_service(profile), settings.max_queue)
+        return with_cascade(policy, profile.confidences, times, settings.arrivals)
 
     return promised
 
@@ -72,6 +81,10 @@ def _modelled(
 ) -> Callable[[Replays], Policy]:
     """Check the input, and return a function that generates the policy without measuring it."""
     recipe = RECIPES[settings.dispatch]
+    if settings.cascades and profile.confidences is None:
+        raise InvalidValueError(
+            "the profile has no confidences", where="cascades", value=profile.name,
+            allowed="a profile with confidences, see `ramsis profile import --confidences`")
     if not recipe.knows(settings):
         check_measurable(settings, load_qps)
         recipe.problem(profile, load_qps, settings, 1.0)

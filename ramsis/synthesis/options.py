@@ -50,7 +50,16 @@ def _of(dispatch: str, *limits: tuple[str, Rule, str]) -> list[Limit]:
     return [Limit({"dispatch": dispatch}, *limit) for limit in limits]
 
 
+_NO = _only("false", lambda cascades: not cascades)
+
+
 LIMITS: tuple[Limit, ...] = (
+    *(Limit({"dispatch": dispatch}, "cascades", _NO,
+            "second opinions wait in a queue that all workers share")
+      for dispatch, rule in DISPATCHES.items() if rule.own_queues),
+    Limit({"cascades": "True"}, "slo_classes", _ONE_SLO, "the rule knows one deadline"),
+    Limit({"cascades": "True"}, "max_violation", _only("no budget", lambda budget: budget is None),
+          "the search of the rule has a price of violations"),
     *(Limit({"dispatch": dispatch}, "slo_classes", _ONE_SLO,
             "a worker's table knows one deadline; give each class workers of its own")
       for dispatch, rule in DISPATCHES.items() if rule.own_queues),

@@ -111,6 +111,9 @@ class SynthesisSettings:
         CONFIDENCE, "Confidence of the intervals for finite samples; a budget of violations is "
         "met at their upper end.",
         rule=INNER._replace(wrong="not a confidence"), metavar="X")
+    cascades: bool = setting(
+        False, "Give second opinions by a larger model where the first is unsure, if they pay; "
+        "the profile needs confidences.")
     slowness: float = setting(
         1.0, "Service time as a multiple of the profiled one.",
         rule=POSITIVE._replace(wrong="not a slowness"))
@@ -188,7 +191,7 @@ class SynthesisSettings:
         """
         shared = asdict(self)
         del shared["arrivals"]
-        for name in ("max_violation", "slo_classes"):
+        for name in ("max_violation", "slo_classes", "cascades"):
             if not shared[name]:
                 del shared[name]
         for name, usual in (("confidence", CONFIDENCE), ("slowness", 1.0)):

@@ -31,7 +31,7 @@ from ramsis.arrivals import Arrivals, describe_process
 from ramsis.bounds import FluidBound, fluid_bound
 from ramsis.cluster import Cluster, SloClass
 from ramsis.cluster.checks import check_reachable, numbered_alike
-from ramsis.errors import InfeasibleError
+from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.policy import Inputs, Level, Policy, Rates, Station, level_of, rates_of
 from ramsis.runtime.table import arrivals_label
 from ramsis.synthesis.division import Division, best_division, rounded
@@ -75,6 +75,10 @@ class ClusterProblem:
         self.one_station = cluster.simple or len(self.kinds) == len(self.classes) == 1
         if self.one_station:
             self.settings = self.settings.with_one_queue()
+        elif settings.cascades:
+            raise InvalidValueError("second opinions on workers of several types, or for several "
+                                    "SLO classes", where="cascades", value=True,
+                                    allowed="workers of one type and one SLO")
         else:
             self._loads(1.0).arrivals_at(0.5)  # refuses a process that cannot be split
 

@@ -49,6 +49,9 @@ def setting_option(
     """
     declared = settings_of(cls)[name]
     words = declared.default_words
+    if declared.kind is bool and type_ is None:
+        return click.option(option or f"--{name.replace('_', '-')}", is_flag=True, default=None,
+                            help=declared.help)
     return click.option(
         option or f"--{name.replace('_', '-')}",
         type=type_ or (click.Choice(declared.choices) if declared.choices else declared.kind),

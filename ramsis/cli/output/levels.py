@@ -32,13 +32,17 @@ _RATES = (
     Column("expected_effective_accuracy", "effective accuracy", ".4f"),
     Column("upper_bound", "upper bound", ".4f"),
 )
+_CASCADES = (
+    Column("second_opinions", "second opinions", ".1%"),
+    Column("gain", "gain by them", ".4f"),
+)
 _HEADROOM = (
     Column("headroom_factor", "planned service time (factor)", "g", wide=True),
     Column("slower_effective_accuracy", "effective accuracy at +10 % service time", ".4f",
            wide=True),
     Column("slower_violation_rate", "violations at +10 % service time", ".4%", wide=True),
 )
-PROMISE_COLUMNS = (*_RATES, Column("utilisation", "utilisation", ".1%"), *_HEADROOM,
+PROMISE_COLUMNS = (*_RATES, *_CASCADES, Column("utilisation", "utilisation", ".1%"), *_HEADROOM,
                    Column("state", "state"))
 _STATIONS = (
     *_RATES,
@@ -72,7 +76,7 @@ def _print(
         chosen = [column for column in chosen if column.key != "slowness"]
     filled = with_values(chosen, rows)
     columns = [column for column in chosen
-               if column not in _HEADROOM or column in filled]
+               if column not in (*_HEADROOM, *_CASCADES) or column in filled]
     if cluster.simple:
         print_rows(columns, rows)
         held = len(read_manifest(folder).levels)  # a folder may have held others before

@@ -74,15 +74,23 @@ def policy_row(policy: Policy) -> dict[str, Any]:
         "workers": policy.workers,
         "slo_ms": policy.slo_ms,
         "arrivals": policy.arrivals_label,
-        "expected_accuracy": expected.accuracy,
-        "expected_violation_rate": expected.violation_rate,
-        "expected_effective_accuracy": expected.effective_accuracy,
-        "upper_bound": expected.upper_bound,
+        **policy.promised,
         "capacity_qps": expected.capacity_qps,
         "utilisation": expected.utilisation,
         **{name: getattr(expected, name) for name in RESPONSES},
-        "overloaded": expected.overloaded,
+        **_cascade_row(policy),
     }
+
+
+def _cascade_row(policy: Policy) -> dict[str, Any]:
+    """Return what second opinions deliver; empty without any."""
+    if policy.cascade is None:
+        return {}
+    promise = policy.cascade.promise
+    return {"second_opinions": promise.second_opinions, "gain": promise.gain,
+            "gain_error": promise.gain_error, "upper_bound_one_model":
+            policy.expectations.upper_bound,
+            **{name: getattr(promise, name) for name in RESPONSES}}
 
 
 def headroom_row(policy: Policy) -> dict[str, Any]:

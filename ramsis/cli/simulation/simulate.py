@@ -53,6 +53,7 @@ from ramsis.cluster.service_times import DEFAULT_SERVICE
 from ramsis.errors import check_positive
 from ramsis.files import write_atomic
 from ramsis.policy import Policy, Station
+from ramsis.profiles import Confidences
 from ramsis.report.verdicts import simulation_verdict
 from ramsis.runtime.routing import DISPATCH_NAMES
 from ramsis.sim import (
@@ -75,7 +76,13 @@ from ramsis.sim.experiment import largest_batch
 from ramsis.sim.fleet import SERVICES
 from ramsis.sim.timeline import write_timeline
 from ramsis.synthesis.capacity.windows import Windows, busiest_tenth
-from ramsis.synthesis.certified import bound_on_arrivals, counts_of, gap_in_simulation
+from ramsis.synthesis.certified import (
+    bound_on_arrivals,
+    cascade_bound_on_arrivals,
+    counts_of,
+    gap_in_simulation,
+    gives_second_opinions,
+)
 from ramsis.synthesis.schedulers import ComparedScheduler, Ready
 from ramsis.tables import csv_text, with_values
 
@@ -97,6 +104,7 @@ _COLUMNS = (
     Column("response_p99_ms", "p99 response (ms)", ".1f"),
     _RECOVERY,
     Column("utilisation", "utilisation", ".1%", wide=True),
+    Column("second_opinions", "second opinions", ".1%"),
     Column("models", "models (share)", wide=True),
 )
 _OF_SCENARIOS = ("scenario_file", "policies", "scheduler_texts", "bound", "by", "arrivals",
@@ -335,8 +343,10 @@ def simulate_command(
         keep_first=any((plot, timeline, request_log, traced and as_json)))
     # The schedulers of a comparison have the same arrivals.
     bound_on = cache(partial(bound_on_arrivals, fleets))
+    confidences = cluster.worker_types[0].profile.confidences
     rows = [{**_row(entry, result, bound_on, settings), **cluster_terms_if_several(cluster),
-             **gap_in_simulation(result, entry.policies, fleets, offered)}
+             **gap_in_simulation(result, entry.policies, fleets, offered, confidences),
+             **_bound_with_opinions(entry, result, fleets, confidences)}
             for (offered, _), (entry, result, *_) in zip(product(workloads, entries), played,
                                                          strict=True)]
     rows = [{**row, **_met(row, target, limits, windows)}
@@ -476,6 +486,17 @@ def _row(
             "models": models,
             **({} if settings.slowness == settings.told_slowness == 1.0 else
                {"slowness": settings.slowness, "told_slowness": settings.told_slowness})}
+
+
+def _bound_with_opinions(
+    entry: _Entry, result: SimulationResult, fleets: Fleets, confidences: Confidences | None
+) -> dict[str, Any]:
+    """Return the bound that goes with second opinions; empty without any."""
+    if not gives_second_opinions(result, entry.policies, fleets):
+        return {}
+    return {"upper_bound": cascade_bound_on_arrivals(fleets, confidences, result),
+            "upper_bound_one_model": bound_on_arrivals(fleets, result.duration_ms,
+                                                       counts_of(result))}
 
 
 def _mean(times: Sequence[float | None]) -> float | None:

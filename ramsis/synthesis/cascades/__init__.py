@@ -1,0 +1,40 @@
+"""Second opinions for the policy of a central queue: an index rule, its search and its gate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ramsis.bounds import cascade_bound
+from ramsis.cluster import ServiceTimes
+from ramsis.policy import Policy
+from ramsis.profiles.confidences import Confidences
+from ramsis.synthesis.cascades.gate import promised
+from ramsis.synthesis.cascades.rule import problems_of
+from ramsis.synthesis.cascades.search import best_numbers
+from ramsis.synthesis.simulated import prepared_policy
+
+__all__ = ["with_cascade"]
+
+
+def with_cascade(
+    policy: Policy, confidences: Confidences, times: ServiceTimes, own_arrivals: str | None = None
+) -> Policy:
+    """Return the policy with second opinions, if these pay.
+
+    Parameters
+    ----------
+    policy : Policy
+        For a central queue and one SLO.
+    times : ServiceTimes
+        Of all models that a cascade may use, for the bound.
+    own_arrivals : str, optional
+        ``package.module:name`` of an arrival process of one's own.
+    """
+    fleet, _ = prepared_policy(policy)
+    problems = problems_of(policy, fleet, confidences)
+    if not problems:
+        return policy
+    bound = cascade_bound(times, confidences, slo_ms=policy.slo_ms, workers=policy.workers,
+                          load_qps=policy.load_qps).effective_accuracy
+    problem, numbers = best_numbers(policy, problems, own_arrivals)
+    return replace(policy, cascade=promised(policy, problem, numbers, bound, own_arrivals))

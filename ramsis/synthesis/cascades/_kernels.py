@@ -1,0 +1,67 @@
+"""The compiled pass that fills the table of fresh requests of a cascade."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ramsis.arrays import FloatArray
+from ramsis.compiling import njit
+from ramsis.runtime.table import SLACK_TOLERANCE_MS
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def fill(
+    worth: FloatArray, price: FloatArray, mean_ms: FloatArray, planned_ms: FloatArray,
+    least: NDArray[np.int64], slack_ms: tuple[float, float], chosen: NDArray[np.int16],
+    sizes: NDArray[np.int16],
+) -> None:
+    """Write the model and batch for each level, queue and slack.
+
+    Parameters
+    ----------
+    worth : ndarray, shape (L, M)
+        Accuracy of a request that the model answers first, with what second opinions add.
+    price : ndarray, shape (L,)
+        Price of a ms of worker time.
+    mean_ms, planned_ms : ndarray, shape (M, B)
+        Service times: on average, and those that must end within the slack.
+    least : ndarray, shape (L,)
+        Smaller batches wait while the slack allows.
+    slack_ms : (float, float)
+        Width of a slack bin, and slack beyond the next larger batch without which none waits.
+    chosen, sizes : ndarray, shape (L, N, J)
+        Model and batch; a batch of 0 drops the head, one of -1 waits.
+    """
+    step_ms, spare_ms = slack_ms
+    levels, longest, bins = sizes.shape
+    models, batches = mean_ms.shape
+    best = np.empty((models, batches), dtype=np.int64)  # batch up to each, with its value
+    value = np.empty((models, batches))
+    fits = np.empty((models, bins), dtype=np.int64)  # largest batch within each slack
+    for m in range(models):
+        for j in range(bins):
+            within = 0
+            while within < batches and (planned_ms[m, within]
+                                        <= j * step_ms + SLACK_TOLERANCE_MS):
+                within += 1
+            fits[m, j] = within
+    for level in range(levels):
+        for m in range(models):
+            for b in range(batches):
+                value[m, b] = (b + 1) * worth[level, m] - price[level] * mean_ms[m, b]
+                best[m, b] = b
+                if b > 0 and value[m, b] < value[m, b - 1]:
+                    value[m, b], best[m, b] = value[m, b - 1], best[m, b - 1]
+        for row in range(longest):
+            for j in range(bins):
+                model, size, most = 0, 0, -np.inf
+                for m in range(models):
+                    batch = min(fits[m, j], row + 1)
+                    if batch > 0 and value[m, batch - 1] > most:
+                        model, most, size = m, value[m, batch - 1], best[m, batch - 1] + 1
+                if 0 < size <= row + 1 < least[level] and (
+                        j * step_ms - planned_ms[model, min(size, batches - 1)] > spare_ms):
+                    size = -1
+                chosen[level, row, j] = model
+                sizes[level, row, j] = size

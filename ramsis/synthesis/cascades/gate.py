@@ -1,0 +1,118 @@
+"""Whether second opinions pay, and what they deliver.
+
+The policy with second opinions and the one without serve the same requests, of other seeds than in
+the search. Second opinions are kept if they gain by *stated* increments, and if the gain by all
+samples, those that chose and those that state, is more than two standard errors of the simulation
+and of the samples. Where they add nothing in truth, they are kept with a probability below 3 %.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ramsis.arrays import FloatArray
+from ramsis.policy import Policy
+from ramsis.policy.cascade import Cascade, CascadePromise
+from ramsis.sim.cascades import PlacedCascade, served
+from ramsis.sim.compiled import replay
+from ramsis.sim.result import Estimate
+from ramsis.synthesis.cascades.rule import CascadeProblem, Numbers
+from ramsis.synthesis.cascades.search import Sample
+from ramsis.synthesis.simulated import prepared_policy
+
+_RUNS, _REQUESTS, _SEED = 8, 400_000, 1 << 26
+_SURE = 2.0  # standard errors
+_FEW = 1e-3  # share of second opinions that is not worth their rule
+_RULE_OF_THREE = 3.0
+
+
+@dataclass
+class _Measured:
+    """Figures of independent runs."""
+
+    effective: list[float] = field(default_factory=list)
+    late: list[float] = field(default_factory=list)
+    gain: list[float] = field(default_factory=list)
+    response_ms: list[FloatArray] = field(default_factory=list)
+    requests: int = 0
+
+
+def promised(
+    policy: Policy, problem: CascadeProblem, numbers: Numbers, upper_bound: float,
+    own_arrivals: str | None,
+) -> Cascade | None:
+    """Return the cascade with its promise; None where it does not pay."""
+    fleet, (_, plan) = problem.fleet, prepared_policy(policy)
+    assert plan.compiled is not None
+    cascade = problem.cascade(numbers, NO_PROMISE)
+    placed = PlacedCascade.of(cascade, range(len(fleet.models)), len(fleet.models))
+    runs, opinions = _Measured(), np.zeros(placed.increment.shape)
+    for seed in range(_SEED, _SEED + _RUNS):
+        sample = Sample(policy, fleet, policy.load_qps, _REQUESTS // _RUNS, seed, own_arrivals)
+        room, outcomes = served(placed, fleet, sample.requests)
+        in_time = sample.in_time(outcomes.answered_ms, fleet.slo_ms)
+        value = np.where(in_time, outcomes.accuracy[sample.counted], 0.0)
+        without = replay(fleet, plan.compiled, sample.requests, sample.duration_ms,
+                         policy.load_qps).reward[sample.counted]
+        runs.effective.append(float(value.mean()))
+        runs.late.append(1.0 - float(in_time.mean()))
+        runs.gain.append(float((value - without).mean()))
+        response_ms = (outcomes.answered_ms - sample.requests.arrival_ms)[sample.counted]
+        runs.response_ms.append(response_ms[np.isfinite(response_ms)])
+        runs.requests += len(value)
+        again = np.flatnonzero(outcomes.second_opinion[sample.counted]) + sample.counted.start
+        np.add.at(opinions, (room.model[room.first[again]], room.bin_of[again]), 1.0)
+    effective, late, gain = map(Estimate.of, (runs.effective, runs.late, runs.gain))
+    opinions /= runs.requests
+    expected, of_samples = _by_all_samples(problem, opinions)
+    error = math.hypot(float(np.std(runs.gain, ddof=1)) / math.sqrt(_RUNS), of_samples)
+    if opinions.sum() < _FEW or gain.mean <= 0.0 or gain.mean + expected <= _SURE * error:
+        return None
+    response_ms = np.concatenate(runs.response_ms)
+    p50_ms, p95_ms, p99_ms = np.quantile(response_ms, (0.5, 0.95, 0.99)).tolist()
+    least = _RULE_OF_THREE / runs.requests
+    return replace(cascade, promise=CascadePromise(
+        effective_accuracy=effective.mean,
+        effective_half_width=max(effective.half_width or 0.0, least), violation_rate=late.mean,
+        violation_half_width=max(late.half_width or 0.0, least),
+        second_opinions=float(opinions.sum()), response_mean_ms=float(response_ms.mean()),
+        response_p50_ms=p50_ms, response_p95_ms=p95_ms, response_p99_ms=p99_ms, gain=gain.mean,
+        gain_error=error, upper_bound=upper_bound, queries=runs.requests, runs=_RUNS, seed=_SEED))
+
+
+NO_PROMISE = CascadePromise(
+    effective_accuracy=0.0, effective_half_width=0.0, violation_rate=1.0,
+    violation_half_width=0.0, second_opinions=0.0, response_mean_ms=1.0, response_p50_ms=1.0,
+    response_p95_ms=1.0, response_p99_ms=1.0, gain=0.0, gain_error=0.0, upper_bound=None,
+    queries=1, runs=2, seed=0)
+"""Of a cascade that is not measured yet."""
+
+
+def _by_all_samples(problem: CascadeProblem, opinions: FloatArray) -> tuple[float, float]:
+    """Return what the samples that chose change the gain by, and its standard error by all.
+
+    Of a bin with accuracies p and q of its two models, as if they erred independently, which is
+    more than where they err together: the variance of an increment is p(1-q) + q(1-p) less its
+    square.
+
+    Parameters
+    ----------
+    opinions : ndarray, shape (M, Q)
+        Share of all requests that get a second opinion, by first model and bin.
+    """
+    confidences, second = problem.confidences, problem.fleet.models[problem.second]
+    chosen = confidences.chosen_samples
+    samples = chosen + confidences.stated_samples
+    change = variance = 0.0
+    for m, (name, shares) in enumerate(zip(problem.fleet.models, problem.shares, strict=True)):
+        if len(shares):
+            share = opinions[m, : len(shares)]
+            p = np.array(confidences.model(name).accuracy)
+            q = np.array(confidences.pair(name, second).accuracy)
+            each = p * (1.0 - q) + q * (1.0 - p) - (q - p)**2
+            variance += float((share**2 * each / np.maximum(shares * samples, 1.0)).sum())
+            change += float(share @ (problem.expected[m] - problem.stated[m]))
+    return change * chosen / samples, math.sqrt(variance)

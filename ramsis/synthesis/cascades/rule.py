@@ -1,0 +1,244 @@
+"""The index policy of second opinions: a price of worker time decides, and numbers shape it.
+
+*Price.* Let λ be the price of a ms of worker time at which the fluid program with cascades spends
+what the workers have (:func:`ramsis.bounds.cascade_bound`). What waits, in units of worker time,
+sets the level; the price of a level is λ times a factor that rises with it.
+
+*Fresh requests.* At price p a request that model m answers first is worth
+
+    v(m) = accuracy(m) + max over j of Σ_{i<j} share_i · (increment_i - p · cost₂),
+
+with the share and expected increment of each of its bins of confidence, lowest first, and cost₂
+what a second opinion takes of a worker in a full batch. The best j is the number of unsure bins.
+An idle worker runs the batch with the most b · v(m) - p · T(m, b) among those that end within the
+slack of the head; a small batch waits while its slack allows.
+
+*Second opinions* gather to batches that are worth their time; see :mod:`ramsis.policy.cascade`.
+
+:class:`Numbers` are what the rule leaves open. :mod:`ramsis.synthesis.cascades.search` chooses
+them by simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from ramsis.arrays import FloatArray, IntArray
+from ramsis.bounds import CascadeBound, cascade_bound
+from ramsis.policy import Policy
+from ramsis.policy.cascade import Cascade, CascadePromise
+from ramsis.profiles.confidences import Confidences
+from ramsis.runtime.table import DROP_CODE, WAIT_CODE
+from ramsis.sim import Fleet
+from ramsis.sim._cascade_kernels import CascadeTables
+from ramsis.synthesis.cascades import _kernels
+
+LEVELS, BINS = 32, 96
+_KNOTS = 5  # of the price
+_LOWEST_PRICE = 1e-6  # of a ms of worker time, in units of accuracy
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Numbers that shape the rule."""
+
+    # logarithm of the price at the lowest level, over the fluid price; and what it rises by
+    price: float = 0.0
+    rises: tuple[float, ...] = (0.1, 0.1, 0.3, 1.0)
+    work: float = 0.6  # queued work of the last level, in SLOs
+    unsure_work: float = 1.0  # work of an unsure request, over that in a full batch
+    cost: float = 1.0  # cost of a second opinion in the choice of unsure bins, likewise
+    # least batch of fresh requests at the first and the last level, over the largest; and the
+    # slack that is kept beyond it, in SLOs
+    fresh_least: tuple[float, float] = (0.0, 0.0)
+    fresh_spare: float = 0.3
+    gather: tuple[float, float] = (1.0, 1.0)  # second opinions, over the largest batch
+    last_call: float = 0.1  # in SLOs
+    least: tuple[float, float] = (0.3, 0.3)
+
+    def to_array(self) -> FloatArray:
+        """Return all numbers, shape (16,)."""
+        return np.array([self.price, *self.rises, self.work, self.unsure_work, self.cost,
+                         *self.fresh_least, self.fresh_spare, *self.gather, self.last_call,
+                         *self.least])
+
+    @classmethod
+    def of_array(cls, x: FloatArray) -> Numbers:
+        """Return the numbers of an array."""
+        return cls(x[0], tuple(np.abs(x[1:5])), max(abs(x[5]), 0.02), abs(x[6]), abs(x[7]),
+                   (x[8], x[9]), abs(x[10]), (x[11], x[12]), abs(x[13]), (x[14], x[15]))
+
+
+STEPS = np.array([0.2, 0.1, 0.1, 0.3, 0.5, 0.1, 0.3, 0.3, 0.3, 0.2, 0.2, 0.3, 0.3, 0.1, 0.3, 0.3])
+"""By how much each number is varied at first."""
+
+
+@dataclass(frozen=True, eq=False)
+class CascadeProblem:
+    """Models, times, confidences and load that a cascade is made for.
+
+    Attributes
+    ----------
+    fleet
+        The workers, with the models of the policy.
+    load_qps
+        The load that they share.
+    confidences
+        Of the profile.
+    second
+        Index of the model of second opinions.
+    """
+
+    fleet: Fleet
+    load_qps: float
+    confidences: Confidences
+    second: int
+
+    @cached_property
+    def mean_ms(self) -> FloatArray:
+        """Mean service times, shape (M, B)."""
+        return np.ascontiguousarray(self.fleet.service_times.mean_ms)
+
+    @cached_property
+    def planned_ms(self) -> FloatArray:
+        """Service times that have to end within the slack, shape (M, B): the p95 where drawn."""
+        times = self.fleet.service_times
+        planned = times.quantile(0.95) if times.distributed else times.mean_ms
+        return np.maximum.accumulate(planned, axis=1)
+
+    @cached_property
+    def shares(self) -> tuple[FloatArray, ...]:
+        """Share of the requests in each bin of each model; empty where it is no first model."""
+        name = self.fleet.models[self.second]
+        firsts = {pair.first for pair in self.confidences.pairs if pair.second == name}
+        return tuple(np.array(self.confidences.model(model).share if model in firsts else ())
+                     for model in self.fleet.models)
+
+    @cached_property
+    def expected(self) -> tuple[FloatArray, ...]:
+        """Expected increment in each of these bins."""
+        name = self.fleet.models[self.second]
+        return tuple(np.array(self.confidences.pair(model, name).expected_increment
+                              if len(share) else ())
+                     for model, share in zip(self.fleet.models, self.shares, strict=True))
+
+    @cached_property
+    def stated(self) -> tuple[FloatArray, ...]:
+        """Stated increment in each of these bins."""
+        name = self.fleet.models[self.second]
+        return tuple(self.confidences.increment(model, name) if len(share) else np.empty(0)
+                     for model, share in zip(self.fleet.models, self.shares, strict=True))
+
+    @cached_property
+    def cost_ms(self) -> FloatArray:
+        """Worker time of a request in the most efficient batch within the SLO, shape (M,)."""
+        batch = 1 + np.arange(self.mean_ms.shape[1])
+        costs: FloatArray = np.where(self.planned_ms <= self.fleet.slo_ms,
+                                     self.mean_ms / batch, np.inf).min(axis=1)
+        return costs
+
+    @cached_property
+    def fluid(self) -> CascadeBound:
+        """The fluid program with this second model alone."""
+        name, confidences = self.fleet.models[self.second], self.confidences
+        pairs = tuple(pair for pair in confidences.pairs if pair.second == name)
+        return cascade_bound(self.fleet.service_times, replace(confidences, pairs=pairs),
+                             slo_ms=self.fleet.slo_ms, workers=self.fleet.workers,
+                             load_qps=self.load_qps)
+
+    def tables(self, numbers: Numbers) -> CascadeTables:
+        """Return the rule with some numbers as a simulation reads it."""
+        fleet, slo_ms = self.fleet, self.fleet.slo_ms
+        models, batches = self.mean_ms.shape
+        along = np.linspace(0.0, 1.0, LEVELS)
+        logs = numbers.price + np.cumsum([0.0, *numbers.rises])
+        price = max(self.fluid.time_price, _LOWEST_PRICE) * np.exp(
+            np.interp(along, np.linspace(0.0, 1.0, _KNOTS), logs))
+        cost_ms = self.cost_ms[self.second]
+        worth = np.tile(fleet.table.accuracy, (LEVELS, 1))
+        unsure = np.zeros((LEVELS, models), dtype=np.int64)
+        for m, (share, added) in enumerate(zip(self.shares, self.expected, strict=True)):
+            if len(share):
+                net = np.cumsum(share * (added - numbers.cost * cost_ms * price[:, None]), axis=1)
+                most = net.max(axis=1)
+                worth[:, m] += np.maximum(most, 0.0)
+                unsure[:, m] = np.where(most > 0.0, net.argmax(axis=1) + 1, 0)
+        model, batch = np.empty((2, LEVELS, batches, BINS + 1), dtype=np.int16)
+        _kernels.fill(
+            worth, price, self.mean_ms, self.planned_ms,
+            _whole(numbers.fresh_least, along, batches, batches, lowest=0),
+            (slo_ms / BINS, numbers.fresh_spare * slo_ms), model, batch)
+        # Levels by worker time: that of a fresh request is what there is for each.
+        per_ms = LEVELS / (numbers.work * slo_ms * fleet.workers)
+        largest = len(self.second_ms)
+        return CascadeTables(
+            model=model, batch=batch, unsure_bins=unsure, upto=self.upto,
+            gather=_whole(numbers.gather, along, largest, largest),
+            least=_whole(numbers.least, along, largest, largest + 1),
+            second_ms=np.append(0.0, self.second_ms), second=self.second,
+            levels_per_fresh=per_ms * 1000.0 * fleet.workers / self.load_qps,
+            levels_per_unsure=per_ms * numbers.unsure_work * cost_ms, step_ms=slo_ms / BINS,
+            last_call_ms=numbers.last_call * slo_ms)
+
+    def cascade(self, numbers: Numbers, promise: CascadePromise) -> Cascade:
+        """Return the rule with some numbers and its promise as a policy file states it."""
+        tables = self.tables(numbers)
+        sizes, models = tables.batch.astype(np.int64), tables.model.astype(np.int64)
+        scale = self.mean_ms.shape[1] + 1
+        used, place = np.unique((models * scale + sizes)[sizes > 0], return_inverse=True)
+        codes = np.where(sizes < 0, WAIT_CODE, DROP_CODE)
+        codes[sizes > 0] = place
+        return Cascade(
+            second=self.second, levels_per_fresh=tables.levels_per_fresh,
+            levels_per_unsure=tables.levels_per_unsure, step_ms=tables.step_ms,
+            actions=np.stack([used // scale, used % scale], axis=1), codes=codes,
+            unsure_bins=tables.unsure_bins, gather=tables.gather, least=tables.least,
+            last_call_ms=tables.last_call_ms, second_ms=self.second_ms,
+            thresholds=tuple(self.confidences.model(name).thresholds if len(share) else ()
+                             for name, share in zip(self.fleet.models, self.shares, strict=True)),
+            share=tuple(tuple(share.tolist()) for share in self.shares),
+            increment=tuple(tuple(added.tolist()) for added in self.stated), promise=promise)
+
+    @cached_property
+    def second_ms(self) -> FloatArray:
+        """Times planned for batches of second opinions that are within the SLO, shape (B',)."""
+        times = self.planned_ms[self.second]
+        within: FloatArray = times[times <= self.fleet.slo_ms]
+        return within
+
+    @cached_property
+    def upto(self) -> FloatArray:
+        """Share of the requests up to each bin of each model, shape (M, Q)."""
+        return padded([np.cumsum(share) for share in self.shares], 1.0)
+
+
+def padded(rows: Sequence[FloatArray], filler: float) -> FloatArray:
+    """Return rows of different lengths as one array."""
+    result = np.full((len(rows), max(1, *map(len, rows))), filler)
+    for into, row in zip(result, rows, strict=True):
+        into[: len(row)] = row
+    return result
+
+
+def _whole(
+    ends: tuple[float, float], along: FloatArray, scale: int, most: int, lowest: int = 1
+) -> IntArray:
+    """Return whole numbers between two shares of a scale."""
+    values = np.rint(scale * (ends[0] + (ends[1] - ends[0]) * along))
+    whole: IntArray = np.clip(values, lowest, most).astype(np.int64)
+    return whole
+
+
+def problems_of(
+    policy: Policy, fleet: Fleet, confidences: Confidences
+) -> list[CascadeProblem]:
+    """Return a problem for each model that can give second opinions, the most promising first."""
+    seconds = {pair.second for pair in confidences.pairs if pair.first in fleet.models}
+    problems = [CascadeProblem(fleet, policy.load_qps, confidences, m)
+                for m, name in enumerate(fleet.models) if name in seconds]
+    usable = [problem for problem in problems if len(problem.second_ms)]
+    return sorted(usable, key=lambda problem: -problem.fluid.upper_bound)

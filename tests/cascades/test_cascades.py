@@ -1,0 +1,224 @@
+"""Second opinions: the rule, its search and gate, its file, and its promise."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ramsis.bounds import cascade_bound
+from ramsis.cluster import Cluster, ServiceTimes
+from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.policy import Policy, read, validate, write
+from ramsis.profiles import ProfileSet
+from ramsis.sim import ConstantLoad, Fleet, Policies, SimulationSettings, simulate
+from ramsis.sim.cascades import PlacedCascade, served
+from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.synthesis.simulated import prepared_policy
+from ramsis.verify.cascade import cascade_checks, play
+from tests.cascades.samples import profile_with_confidences
+
+SLO_MS, WORKERS, LOAD_QPS = 60.0, 4, 9_600.0
+
+
+@pytest.fixture(scope="module")
+def profile() -> ProfileSet:
+    return profile_with_confidences()
+
+
+def settings(**changes: Any) -> SynthesisSettings:
+    return SynthesisSettings(**{"slo_ms": SLO_MS, "workers": WORKERS, "service": "p95",
+                                "dispatch": "central-queue", "cascades": True, **changes})
+
+
+@pytest.fixture(scope="module")
+def policy(profile: ProfileSet) -> Policy:
+    made = generate_policy(profile, LOAD_QPS, settings())
+    assert made.cascade is not None
+    return made
+
+
+def requests_of(fleet: Fleet, count: int, seed: int = 3, load_qps: float = LOAD_QPS) -> Any:
+    rng = np.random.default_rng(seed)
+    drawn = fleet.requests(np.cumsum(rng.exponential(1000.0 / load_qps, count)), rng=rng)
+    return replace(drawn, sureness=rng.random(count))
+
+
+def test_second_opinions_pass_the_bound_of_one_model_and_no_bound_of_their_own(
+    profile: ProfileSet, policy: Policy
+) -> None:
+    assert policy.cascade is not None
+    assert profile.confidences is not None
+    promise = policy.cascade.promise
+    bound = cascade_bound(ServiceTimes.of_all(profile, "p95", 32), profile.confidences,
+                          slo_ms=SLO_MS, workers=WORKERS, load_qps=LOAD_QPS)
+    assert promise.upper_bound == pytest.approx(bound.effective_accuracy)
+    assert policy.expectations.upper_bound is not None
+    assert promise.effective_accuracy > policy.expectations.upper_bound + 2 * promise.gain_error
+    assert bound.effective_accuracy - 0.002 < promise.effective_accuracy
+    assert promise.effective_accuracy < bound.effective_accuracy + promise.effective_half_width
+
+
+@pytest.mark.parametrize("load_qps", [3_000.0, LOAD_QPS, 16_000.0, 40_000.0])
+def test_the_compiled_run_equals_a_plain_one(policy: Policy, load_qps: float) -> None:
+    """Also beside what the rule was made for: idle workers, and queues that grow."""
+    assert policy.cascade is not None
+    fleet, _ = prepared_policy(policy)
+    requests = requests_of(fleet, 12_000, load_qps=load_qps)
+    placed = PlacedCascade.of(policy.cascade, range(len(fleet.models)), len(fleet.models))
+    _, outcomes = served(placed, fleet, requests)
+    plain = play(policy.to_document(), requests.arrival_ms, np.random.default_rng(0),
+                 requests.sureness)
+    np.testing.assert_allclose(outcomes.answered_ms, [one.answered_ms for one in plain],
+                               atol=1e-9)
+    np.testing.assert_array_equal(outcomes.second_opinion, [one.second for one in plain])
+    np.testing.assert_allclose(outcomes.accuracy, [one.accuracy for one in plain], atol=1e-12)
+
+
+def test_no_request_is_lost_and_no_worker_runs_two_batches(policy: Policy) -> None:
+    assert policy.cascade is not None
+    fleet, _ = prepared_policy(policy)
+    requests = requests_of(fleet, 30_000)
+    placed = PlacedCascade.of(policy.cascade, range(len(fleet.models)), len(fleet.models))
+    room, outcomes = served(placed, fleet, requests)
+    assert ((room.first >= 0) | (room.first == -2)).all()
+    assert np.isfinite(outcomes.answered_ms[room.first >= 0]).all()
+    for worker in range(WORKERS):
+        mine = np.flatnonzero(room.worker == worker)
+        assert (room.start_ms[mine][1:] >= room.finish_ms[mine][:-1] - 1e-9).all()
+    again = outcomes.second_opinion
+    assert (room.start_ms[room.second[again]] >= room.finish_ms[room.first[again]] - 1e-9).all()
+    assert np.bincount(room.first[room.first >= 0]).max() <= 32
+
+
+def test_confidence_that_says_nothing_gives_no_second_opinions(profile: ProfileSet) -> None:
+    """Every bin as accurate as the other: the larger model is worth its time for none."""
+    assert profile.confidences is not None
+    flat = replace(profile.confidences, pairs=tuple(
+        replace(pair, accuracy=profile.confidences.model(pair.first).accuracy)
+        for pair in profile.confidences.pairs))
+    made = generate_policy(replace(profile, confidences=flat), LOAD_QPS, settings())
+    assert made.cascade is None
+
+
+def test_without_the_option_nothing_changes(profile: ProfileSet) -> None:
+    plain = settings(cascades=False)
+    with_them = generate_policy(profile, LOAD_QPS, plain).to_document()
+    without = generate_policy(replace(profile, confidences=None), LOAD_QPS, plain).to_document()
+    assert with_them == without
+    assert "cascades" not in plain.as_dict()
+
+
+def test_the_table_beside_them_is_that_of_a_policy_without(
+    profile: ProfileSet, policy: Policy
+) -> None:
+    without = generate_policy(profile, LOAD_QPS, settings(cascades=False))
+    np.testing.assert_array_equal(policy.codes, without.codes)
+    assert policy.expectations == without.expectations
+
+
+def test_drawn_service_times_keep_the_promise(profile: ProfileSet) -> None:
+    made = generate_policy(profile, LOAD_QPS, settings(service="distribution"))
+    assert made.cascade is not None
+    assert [check for check in cascade_checks(made) if not check.holds] == []
+
+
+def test_a_file_comes_back_and_validates(policy: Policy, tmp_path: Path) -> None:
+    path = tmp_path / "policy.json"
+    write(policy, path)
+    assert read(path).to_document() == policy.to_document()
+    assert validate(path).cascade is not None
+
+
+def test_a_promise_that_was_changed_is_found(policy: Policy) -> None:
+    assert policy.cascade is not None
+    assert all(check.holds for check in cascade_checks(policy))
+    promise = replace(policy.cascade.promise,
+                      effective_accuracy=policy.cascade.promise.effective_accuracy + 0.005)
+    changed = replace(policy, cascade=replace(policy.cascade, promise=promise))
+    failed = [check.claim for check in cascade_checks(changed) if not check.holds]
+    assert "effective accuracy with second opinions" in failed
+
+
+Change = Callable[[dict[str, Any]], None]
+
+
+def put(*path: str | int, value: object) -> Change:
+    def change(target: Any) -> None:
+        for step in path[:-1]:
+            target = target[step]
+        target[path[-1]] = value
+    return change
+
+
+BAD: dict[str, tuple[Change, str]] = {
+    "no such second model": (put("second", value=99), "cascade.second: not a valid number"),
+    "an action of no model": (put("actions", 0, value=[99, 1]), "cascade.actions[0]: no such "),
+    "a batch of none": (put("actions", 0, value=[0, 0]), "cascade.actions[0]: no such action"),
+    "a row of nothing": (put("rows", 0, value=[1, 0]), "cascade.rows[0]: not pairs of a rising"),
+    "a wait without slack": (put("rows", 0, value=[0, -1]), "waits without slack"),
+    "an index beyond the rows": (put("index", 0, 0, value=10**6), "cascade.index[0][0]: not a"),
+    "a level too few": (put("least", value=[1]), "cascade.least: list has the wrong length"),
+    "a share above 1": (put("models", 0, "share", value=[1.5]), "cascade.models[0].share"),
+    "an unknown field": (put("colour", value="red"), "cascade.colour: unknown field"),
+    "times that fall": (put("second_ms", value=[5.0, 4.0]), "cascade"),
+    "no slack bin": (put("bins", value=0), "cascade.bins: not a valid number"),
+    "a promise above 1": (put("promise", "effective_accuracy", value=94.0),
+                          "cascade.promise.effective_accuracy: not a valid number"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_files_are_refused_with_the_place(
+    name: str, policy: Policy, tmp_path: Path
+) -> None:
+    change, message = BAD[name]
+    document = copy.deepcopy(policy.to_document())
+    change(document["cascade"])
+    path = tmp_path / "policy.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(InputFileError) as refused:
+        read(path)
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"dispatch": "round-robin"}, "second opinions wait in a queue that all workers share"),
+    ({"max_violation": 0.01}, "the search of the rule has a price of violations"),
+])
+def test_what_does_not_go_together_is_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidValueError, match=message):
+        settings(**changes)
+
+
+def test_a_profile_without_confidences_is_refused(profile: ProfileSet) -> None:
+    with pytest.raises(InvalidValueError, match="the profile has no confidences"):
+        generate_policy(replace(profile, confidences=None), LOAD_QPS, settings())
+
+
+def test_a_simulation_states_second_opinions_and_keeps_the_promise(
+    profile: ProfileSet, policy: Policy
+) -> None:
+    assert policy.cascade is not None
+    promise = policy.cascade.promise
+    cluster = Cluster.of(profile, workers=WORKERS, slo_ms=SLO_MS)
+    result = simulate(cluster, Policies((policy,)), ConstantLoad(LOAD_QPS, 8_000.0),
+                      SimulationSettings(service="p95", seeds=(1, 2, 3)))
+    row = result.row()
+    assert row["second_opinions"] == pytest.approx(promise.second_opinions, abs=0.01)
+    assert row["effective_accuracy"] == pytest.approx(promise.effective_accuracy, abs=0.001)
+    assert row["response_p99_ms"] == pytest.approx(promise.response_p99_ms, rel=0.05)
+
+
+def test_a_load_monitor_is_refused(profile: ProfileSet, policy: Policy) -> None:
+    cluster = Cluster.of(profile, workers=WORKERS, slo_ms=SLO_MS)
+    with pytest.raises(InvalidValueError, match="at a stated load"):
+        simulate(cluster, Policies((policy,)), ConstantLoad(LOAD_QPS, 1_000.0),
+                 SimulationSettings(service="p95", monitor=True))
