@@ -77,7 +77,7 @@ def _options(path: str) -> str:
     rows = [option.get_help_record(context) for option in command.get_params(context)
             if isinstance(option, click.Option) and "--help" not in option.opts]
     table = "".join(f"| `{name}` | {words} |\n" for name, words in (
-        (row[0].replace("|", r"\|"), re.sub(r"([|*$<])", r"\\\1", row[1]))
+        (row[0].replace("|", r"\|"), re.sub(r"([|*$<])", r"\\\1", row[1].replace("\n", " ")))
         for row in rows if row))
     return f"\n| option | |\n|---|---|\n{table}\n" if table else ""
 

@@ -118,8 +118,9 @@ def documented(cls: _Class) -> _Class:
         if _METADATA in item.metadata:
             declared = settings_of(cls)[item.name]
             words = declared.default_words
+            about = declared.help.replace("\n", " ")
             values = f" Allowed: {declared.rule.allowed}." if declared.rule else ""
-            lines += [f"    {item.name} : {item.type}", f"        {declared.help}{values}"
+            lines += [f"    {item.name} : {item.type}", f"        {about}{values}"
                       + (f" Default: {words}." if words else "")]
     if cls.__doc__ is not None:  # as with `python -OO`
         cls.__doc__ = f"{cls.__doc__.rstrip()}\n\n" + "\n".join(lines) + "\n"

@@ -17,7 +17,8 @@ def settings_table() -> str:
     rows = ["| setting | meaning | values | default |", "|---|---|---|---|"]
     for name, declared in settings_of(SynthesisSettings).items():
         values = declared.rule.allowed if declared.rule else ""
-        cells = (f"`{name}`", declared.help, values, declared.default_words)
+        cells = (f"`{name}`", declared.help.replace("\n", " "), values,
+                 declared.default_words)
         rows.append("|" + "|".join(f" {text.replace('|', chr(92) + '|')} " if text else " "
                                    for text in cells) + "|")
     return "\n".join(rows)

@@ -56,14 +56,14 @@ class SynthesisSettings:
         help="Deadline of a request after its arrival; of several, the longest.")
     workers: int = setting(help="Workers that share the load.")
     arrivals: str = setting(
-        "poisson", "Arrival process that the policies promise under; "
+        "poisson", "Arrival process that the policies promise under: `ramsis help processes`.\n"
         f"{', '.join(patterns())}, or {OWN}.", metavar="PROCESS")
     service: str | None = setting(
         None, "Service times: a latency statistic, or drawn from the distribution.",
         choices=SERVICES, defaults={_PAPER: FIXED}, default_text=DEFAULT_SERVICE)
     dispatch: str = setting(
-        "round-robin", f"How requests reach workers: {DISPATCH_NAMES}; in turn, in turn without "
-        "workers that have many more than another one, or by one queue for all workers.",
+        "round-robin", f"How requests reach workers: {DISPATCH_NAMES}.\nThat is in turn, in turn "
+        "without workers that have many more than another one, or by one queue for all workers.",
         choices=[*DISPATCHES], metavar="NAME")
     objective: str = setting(
         Objective.PER_QUERY.value, "Accuracy averaged over requests, or over decisions as in the "
@@ -92,8 +92,9 @@ class SynthesisSettings:
         SOLVERS[0], "Solver of a worker's decision problem; the last two are slow, for "
         "comparisons.", choices=SOLVERS)
     max_violation: float | None = setting(
-        None, "Budget of violations, such as 0.001: the most accurate policy that keeps it in "
-        "simulation, at the price of violations that this requires; about ten seconds a load.",
+        None, "Largest share of violations, such as 0.001, of the most accurate policy.\nIt keeps "
+        "this budget in simulation, at the price of violations that this requires; takes about "
+        "ten seconds a load.",
         rule=ABOVE_ZERO._replace(wrong="not a violation rate"), metavar="X")
     slo_classes: tuple[SloClass, ...] = setting(
         (), "SLO classes of requests: two or more by increasing SLO, up to slo_ms, with shares "
@@ -102,7 +103,7 @@ class SynthesisSettings:
         0.0, "Overhead of every batch besides the model, such as dispatch; added to all service "
         "times.", rule=DELAY_MS._replace(wrong="not an overhead"), metavar="MS")
     headroom: float | None = setting(
-        None, "Plan for service times longer by this share; 0: as profiled.",
+        None, "Plan for service times longer by this share.\n0: as profiled.",
         defaults={_PER_DECISION: 0.0},
         default_text="0.1, 0.05 or 0, the largest that gives up at most 0.003 of effective "
         "accuracy; 0 with per-decision",

@@ -9,6 +9,7 @@ import click
 import pytest
 
 from ramsis.cli.main import cli
+from ramsis.cli.options.command import _first_line
 from tests.cli.command import Run, refused
 from tests.cli.test_main_cli import COMMANDS, listed
 
@@ -115,3 +116,19 @@ def test_code_that_a_settings_file_names_is_not_run(
     refused(run("simulate", "--profiles", "digits-cpu", "--slo-ms", 25, "--workers", 2, "--load",
                 100, "--duration-s", 1, "--settings", "settings.toml", *more), 2, "evil")
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=[" ".join(words) for words in COMMANDS])
+def test_short_help_is_written_and_not_cut(command: click.Command) -> None:
+    """The first line of a help text stands alone: a sentence, with the default after it."""
+    for option in command.params:
+        record = option.get_help_record(click.Context(command))
+        if record is None or isinstance(option, click.Argument):
+            continue
+        line = _first_line(record[1])
+        text, _, defaults = line.partition("  [")
+        assert "\n" not in line
+        assert text.rstrip(")").endswith((".", ")")) or not text.partition(" ")[2], line
+        assert text.count("(") == text.count(")"), line
+        assert (defaults or "]").endswith("]"), line
+        assert text[:1].isupper() or text[:1] in "`'" or text.startswith("jellyfish-plus"), line

@@ -1,8 +1,8 @@
 """Commands with brief, grouped help whose options can also be set in a TOML file.
 
-``--help`` of a command with many options shows those that most people need, each in its first
-clause; ``--help-all`` shows all. What is left out is accepted all the same, and may stand in the
-TOML file that ``--settings`` names.
+``--help`` of a command with many options shows those that most people need, each with the first
+line of its help text; ``--help-all`` shows all in full. What is left out is accepted all the same,
+and may stand in the TOML file that ``--settings`` names.
 """
 
 from __future__ import annotations
@@ -25,33 +25,41 @@ MORE_COMPUTING = ("--engine", "--address", "--processes")
 """Options of where to compute, of which the same holds."""
 
 _GROUPS = {
-    "What is served": "profiles models slo-ms workers cost max-workers placement fixed scaling "
-                      "variants code",
-    "Load": "load trace arrivals duration-s trace-format unit time-column scale seed seeds "
-            "points queries data deadline timeout-s process replan from-s forecast "
-            "burst",
-    "Target": "min-accuracy min-effective-accuracy max-violation violation-price "
-              "cost-per-worker",
+    "What is served": "profiles models slo-ms workers min-workers max-workers startup-s cost "
+                      "rate-per-worker placement fixed scaling scenario grow variants code model",
+    "Load": "load trace arrivals duration-s trace-format unit time-column load-column scale "
+            "stretch growth seed seeds points queries data deadline timeout-s tensors compression "
+            "process replan from-s forecast burst",
+    "Target": "min-accuracy min-effective-accuracy max-violation every violation-price "
+              "cost-per-worker cost-per-worker-s cost-per-violation cost-per-accuracy-point",
     "Schedulers and policies": "policy scheduler dispatch headroom grid objective late "
                                "batching confidence max-queue max-accuracy-step "
-                               "paper solver monitor monitor-ms told bound interference max-batch",
-    "Service times": "service overhead-ms network-ms slow-spells",
+                               "paper solver monitor monitor-ms told bound interference max-batch "
+                               "levels interval-s compare",
+    "Service times": "service overhead-ms network-ms slowness told-slowness slow-spells",
     "Measuring": "backend batches accuracy accuracy-source device threads order percentile "
                  "relative-error min-samples max-samples seconds-per-batch max-latency-ms "
                  "quantiles dim tokens inputs restart",
     "Server": "host port retry no-pin drain-s worker-memory-mb check calibrate "
-              "calibrate-seconds",
+              "calibrate-seconds advise peers",
     "Limits": "slots max-wait-s batch-timeout-s max-body-mb max-json-mb max-header-kb "
               "header-timeout-s request-timeout-s max-connections max-pending-mb",
     "Computing": "engine address processes keep",
-    "Output": "out overwrite dry-run csv plot timeline request-log json wide strict",
+    "Output": "out name by overwrite dry-run csv plot timeline request-log json wide strict",
 }
 """Headings of help pages, and the options below each."""
-_HEADING = {f"--{name}": heading for heading, names in _GROUPS.items() for name in names.split()}
+
+
+def _by_option(groups: Mapping[str, str]) -> dict[str, str]:
+    """Return the heading of each option."""
+    return {f"--{name}": heading for heading, names in groups.items() for name in names.split()}
+
+
+_HEADING = _by_option(_GROUPS)
 _FEW = 10  # options that need no headings
 _OPTION_WIDTH = 34
 _EXAMPLES = "Examples:\n"
-_BRIEF_EXAMPLES = 2
+_BRIEF_PARAGRAPHS, _BRIEF_EXAMPLES = 2, 2
 
 
 def nearest(word: str, words: Iterable[str]) -> str | None:
@@ -120,11 +128,18 @@ class Command(click.Command):
     ----------
     more : sequence of str
         Options that only ``--help-all`` shows, as ``--grid``.
+    headings : mapping of str to str
+        Options by the heading that they have in this command alone, as
+        ``{"Log": "unit slo-ms"}``.
     """
 
-    def __init__(self, *args: Any, more: Sequence[str] = (), **attrs: Any) -> None:
+    def __init__(
+        self, *args: Any, more: Sequence[str] = (), headings: Mapping[str, str] | None = None,
+        **attrs: Any,
+    ) -> None:
         super().__init__(*args, **attrs)
         self.more = frozenset(more)
+        self.headings = _by_option(headings or {})
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the parameters; long commands also get ``--settings`` and ``--help-all``."""
@@ -151,11 +166,12 @@ class Command(click.Command):
             raise
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the command's description; brief help has the first paragraph and two examples."""
+        """Write the command's description; brief help has two paragraphs and two examples."""
         text = inspect.cleandoc(self.help or "")
         if self._brief(ctx):
             examples = _examples(text)
-            text = text.partition("\n\n")[0]
+            paragraphs = text.partition("\b")[0].rstrip().split("\n\n")
+            text = "\n\n".join(paragraphs[:_BRIEF_PARAGRAPHS])
             if examples:
                 text += f"\n\n\b\n{_EXAMPLES}" + "\n".join(examples[:_BRIEF_EXAMPLES])
         formatter.write_paragraph()
@@ -165,7 +181,8 @@ class Command(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, grouped under headings."""
         brief = self._brief(ctx)
-        groups: dict[str, list[tuple[str, str]]] = {heading: [] for heading in _GROUPS}
+        groups: dict[str, list[tuple[str, str]]] = {
+            heading: [] for heading in (*self.headings.values(), *_GROUPS)}
         groups["Options"] = []
         left = 0
         for param in self.get_params(ctx):
@@ -175,8 +192,8 @@ class Command(click.Command):
             if brief and param.opts[0] in self.more:
                 left += 1
                 continue
-            heading = _HEADING.get(param.opts[0], "Options")
-            groups[heading].append((record[0], _first_clause(record[1]) if brief else record[1]))
+            heading = (_HEADING | self.headings).get(param.opts[0], "Options")
+            groups[heading].append((record[0], _first_line(record[1]) if brief else record[1]))
         if sum(map(len, groups.values())) <= _FEW:
             groups = {"Options": [row for rows in groups.values() for row in rows]}
         for heading, rows in groups.items():
@@ -221,11 +238,15 @@ class CommandGroup(click.Group):
         return None if match is None else below[match]
 
 
-def _first_clause(text: str) -> str:
-    """Return a help text up to its first semicolon or full stop, followed by the default."""
-    description, bracket, defaults_text = text.partition("  [")
-    clause = re.split(r"; |\. ", description, maxsplit=1)[0].rstrip(".")
-    return f"{clause}.{bracket}{defaults_text}"
+def _first_line(text: str) -> str:
+    """Return the first line of a help text, followed by the default.
+
+    >>> _first_line("Profile file.\\nOf several types: gpu=a.json.  [required]")
+    'Profile file.  [required]'
+    """
+    line, _, further = text.partition("\n")
+    _, bracket, defaults = further.partition("  [")
+    return line + bracket + defaults
 
 
 def _show_all(ctx: click.Context, option: click.Parameter, value: bool) -> None:
@@ -285,7 +306,7 @@ def _value(option: click.Option, value: Any, where: str) -> Any:
 _SETTINGS = click.Option(
     ["--settings"], type=click.Path(dir_okay=False), metavar="FILE.toml", expose_value=False,
     is_eager=True, callback=_read_settings,
-    help="Take options from a file; the command line wins.")
+    help="Take options from a file.\nThe command line wins.")
 _HELP_ALL = click.Option(
     ["--help-all"], is_flag=True, expose_value=False, is_eager=True, callback=_show_all,
     help="Show all options and exit.")

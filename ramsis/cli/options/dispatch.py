@@ -48,9 +48,9 @@ def compared_options(type_: click.ParamType[Any], help_: str) -> Callable[[_Comm
             scheduler_option(help_, type=type_, metavar="NAME"),
             click.option("--dispatch", "dispatches", type=click.Choice(list(DISPATCHES)),
                          multiple=True, metavar="NAME",
-                         help=f"Policies by how requests reach workers: {DISPATCH_NAMES}; repeat "
+                         help=f"Policies by how requests reach workers: {DISPATCH_NAMES}.\nRepeat "
                          "to compare.  "
-                         f"[default: {' and '.join(BOTH)}, side by side]"),
+                         f"[default: {' and '.join(BOTH)}]"),
         ):
             decorated = option(decorated)
         return decorated

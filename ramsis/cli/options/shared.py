@@ -70,30 +70,33 @@ def cluster_options(command: _Command, *, required: bool = True) -> _Command:
     """Add ``--profiles``, ``--slo-ms`` and ``--workers`` for one or several types and classes."""
     for option in (
         click.option("--workers", type=WORKERS, required=required, metavar="N|TYPE=N,...",
-                     help="Workers that share the load; of several types: gpu=4,cpu=40."),
+                     help="Workers that share the load.\nOf several types: gpu=4,cpu=40."),
         click.option("--slo-ms", type=SLOS, required=required, metavar="MS|MS:SHARE,...",
-                     help="Deadline after arrival, in ms; of several classes with their shares of "
-                          "the requests: 100:0.3,150:0.7."),
+                     help="Deadline after arrival, in ms.\nOf several classes, with their shares "
+                          "of the requests: 100:0.3,150:0.7."),
         click.option("--profiles", "profile_names", type=PROFILES, required=required,
                      metavar="FILE|NAME|TYPE=FILE,...",
-                     help="Profile file, or the name of a shipped profile set; of several worker "
+                     help="Profile file, or the name of a shipped profile set.\nOf several worker "
                      "types: gpu=a.json,cpu=b.json."),
     ):
         command = option(command)
     return command
 
 
-def load_option(*, required: bool = True) -> Callable[[_Command], _Command]:
-    """Return the option ``--load``."""
+def load_option(
+    *, required: bool = True, several: bool = True
+) -> Callable[[_Command], _Command]:
+    """Return the option ``--load``, whose help is about one load or ``several``."""
     return click.option("--load", "loads", type=LOADS, required=required, metavar="QPS",
-                        help="Load levels in requests/s: 400, or 400,800, or from:to:step.")
+                        help="Load levels in requests/s: 400, or 400,800, or from:to:step."
+                        if several else "Load in requests/s, such as 400.")
 
 
 def variants_options(command: _Command) -> _Command:
     """Add ``--variants``, a TOML file, and ``--code``, the functions that it may name."""
     command = click.option(
         "--code", multiple=True, metavar="MODULE:FUNCTION", expose_value=False,
-        help="Function in the variants file that may be imported; repeat for several.")(command)
+        help="Function in the variants file that may be imported.\nRepeat for several.")(command)
     return click.option(
         "--variants", required=True, metavar="FILE",
         help="TOML file of the models to run, by the names in the policies.")(command)
@@ -104,11 +107,11 @@ def target_options(command: _Command, max_violation: float | None = 0.001) -> _C
     for option in (
         click.option("--max-violation", type=float, default=max_violation, metavar="V",
                      show_default=max_violation is not None,
-                     help="Largest share of requests that are late or dropped."),
+                     help="Largest share of late or dropped requests."),
         click.option("--min-effective-accuracy", type=float, metavar="E",
-                     help="Least mean accuracy over all requests; those late or dropped count 0."),
+                     help="Least mean accuracy, with late and dropped requests counted as 0."),
         click.option("--min-accuracy", type=float, metavar="A",
-                     help="Least mean accuracy of the requests answered in time, such as 0.74."),
+                     help="Least mean accuracy of the requests in time."),
         click.option("--every", "every_ms", type=DURATION, metavar="TIME",
                      help="Meet the target in each window of this length of the trace, such as "
                           "10s, and not only on the mean."),
@@ -117,10 +120,10 @@ def target_options(command: _Command, max_violation: float | None = 0.001) -> _C
     return command
 
 
-def workload_options(command: _Command) -> _Command:
+def workload_options(command: _Command, *, several: bool = True) -> _Command:
     """Add ``--load``, ``--trace`` with its format options, ``--arrivals`` and ``--duration-s``.
 
-    The command gets them as one ``workload``.
+    The command gets them as one ``workload``; ``several`` is as of :func:`load_option`.
     """
 
     @functools.wraps(command)
@@ -130,14 +133,15 @@ def workload_options(command: _Command) -> _Command:
 
     decorated: _Command = gathered
     for option in reversed((
-        load_option(required=False),
+        load_option(required=False, several=several),
         click.option("--trace", type=TRACE, metavar="FILE|NAME",
-                     help="Loads over time, or recorded timestamps; lines of seconds and QPS, "
-                     "times, or a public data set, as text, .gz or .zst; or a shipped trace."),
+                     help="File of timestamps or loads, or a shipped trace: day.\nLines "
+                     "of times, or of seconds and QPS, or a public data set, as text, .gz or "
+                     ".zst."),
         click.option("--trace-format", type=click.Choice(("auto", *TRACE_FORMATS)),
                      default="auto", show_default=True, metavar="NAME",
-                     help="Format of the trace, if its first line does not tell it; `ramsis help "
-                          "traces` lists them."),
+                     help="Format of the trace, if its first line does not tell it: `ramsis help "
+                          "traces`."),
         click.option("--unit", type=click.Choice(list(UNITS)), default=None,
                      help="Unit of the times in the trace.  [default: s for loads; timestamps "
                      "need it, unless they are dates or their column's name ends in it]"),
@@ -148,13 +152,15 @@ def workload_options(command: _Command) -> _Command:
                      help="Column of rates or counts in a CSV trace whose rows are intervals; "
                      "given several times, they are added up."),
         click.option("--scale", type=float, default=1.0, show_default=True,
-                     help="Factor on the loads of the trace; timestamps are replayed that much "
+                     help="Factor on the loads of the trace.\nTimestamps are replayed that much "
                           "faster."),
         click.option("--arrivals", type=ARRIVALS, default="poisson", show_default=True,
                      metavar="PROCESS",
-                     help=f"Arrival process; {', '.join(patterns())}, or {OWN}."),
+                     help="Arrival process: `ramsis help processes`.\n"
+                          f"{', '.join(patterns())}, or {OWN}."),
         click.option("--duration-s", type=float, metavar="SECONDS",
-                     help="Time of arrivals; the queues then drain.  [default: 30, or the trace]"),
+                     help="Time of arrivals, after which the queues drain.  [default: 30, or the "
+                          "trace]"),
     )):
         decorated = option(decorated)
     return decorated
@@ -169,16 +175,16 @@ def seed_options(seeds: int) -> Callable[[_Command], _Command]:
     def add(command: _Command) -> _Command:
         command = click.option("--seeds", type=click.IntRange(1, MOST_SEEDS), default=seeds,
                                show_default=True,
-                               help="Runs to average over, of seed, seed+1, ...")(command)
-        return click.option("--seed", type=click.IntRange(min=0), default=0,
-                            show_default=True)(command)
+                               help="Runs to average over, each with the next seed.")(command)
+        return click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
+                            help="Seed of the first run.")(command)
 
     return add
 
 
 models_option = click.option(
     "--models", type=MODELS, metavar="A,B,...",
-    help="Models of the profile to use; of several worker types each uses those that it has.  "
+    help="Models of the profile to use.\nOf several worker types each uses those that it has.  "
          "[default: all]")
 
 def engine_options(processes: int | None = None) -> Callable[[_Command], _Command]:

@@ -58,7 +58,7 @@ _OF_SEVERAL = (
 )
 
 
-_MORE = ("--models", "--max-batch", "--overhead-ms", *MORE_ARRIVALS, "--arrivals",
+_MORE = ("--service", "--models", "--max-batch", "--overhead-ms", *MORE_ARRIVALS, "--arrivals",
          "--duration-s", "--seed", "--max-workers", "--violation-price")
 """Options that only --help-all shows."""
 _OF_TRACES = ("rate_per_worker", "startup_s", "min_effective_accuracy", "max_workers", "seed",
@@ -81,7 +81,7 @@ _TRACE = (
 @click.option("--startup-s", type=float, metavar="X",
               help="With --trace: start-up time of a worker, which counts.  [default: 0]")
 @click.option("--min-effective-accuracy", type=float, metavar="E",
-              help="With --trace: least mean accuracy over all requests; late ones count 0.")
+              help="With --trace: least mean accuracy, with late requests counted as 0.")
 @click.option("--max-workers", type=click.IntRange(min=1), metavar="N",
               help="With --trace: most workers.  [default: any number]")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,

@@ -117,7 +117,7 @@ _MORE = (
 @click.command("capacity", cls=Command, more=_MORE)
 @click.option("--profiles", "profile_names", type=PROFILES,
               metavar="FILE|NAME|TYPE=FILE,...",
-              help="Profile file, or the name of a shipped profile set; of several worker types: "
+              help="Profile file, or the name of a shipped profile set.\nOf several worker types: "
               "gpu=a.json,cpu=b.json.")
 @models_option
 @click.option("--slo-ms", "classes", type=SLOS, metavar="MS",
@@ -132,9 +132,9 @@ _MORE = (
 @click.option("--grow", metavar="TYPE[:memory]",
               help="Worker type of the scenario whose count varies; gpu:memory: whose memory "
                    "varies.")
-@compared_options(SCHEDULER_TEXT, "A scheduler of `simulate`, as jellyfish-plus:headroom=1.05; or "
-                  "policies by their dispatch with settings, as round-robin:grid=model; with "
-                  "--scenario one of `cluster`; repeat to compare.")
+@compared_options(SCHEDULER_TEXT, "A scheduler of `simulate`, or policies with settings, as "
+                  "round-robin:grid=model.\nWith --scenario a scheduler of clusters, as "
+                  "clockwork. Repeat to compare.")
 @target_options
 @workload_options
 @seed_options(5)
@@ -174,10 +174,11 @@ def capacity(
 ) -> None:
     """Find the fewest workers that reach an accuracy and a violation rate.
 
-    One row per scheduler and load, or for the whole trace. Simulation confirms the workers, with
-    policies made for that number. The lower bound holds for every scheduler that answers each
-    request once, by one model. A row is certain if the targets also hold at the pessimistic ends
-    of the 95 % confidence intervals.
+    One row per scheduler and load, with the lower bound for every scheduler that answers each
+    request once, by one model. A trace has one row.
+
+    Simulation confirms the workers, with policies made for that number. A row is certain if the
+    targets also hold at the pessimistic ends of the 95 % confidence intervals.
 
     If no scheduler is named, both dispatch rules are compared: a queue for each worker
     (round-robin), and a common queue (central-queue), which needs fewer workers. The commands

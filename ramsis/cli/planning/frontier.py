@@ -56,7 +56,7 @@ _MORE = (
 @click.option("--points", type=click.IntRange(2), default=20, show_default=True,
               help="Most vertices of a frontier.")
 @click.option("--queries", type=click.IntRange(0), default=1_000_000, show_default=True,
-              help="Requests to simulate for each vertex, from 1000; 0: none.")
+              help="Requests to simulate for each vertex: 0, or from 1000.")
 @click.option("--out", type=OUT_FILE, metavar="FILE",
               help="Write the rows as CSV.")
 @click.option("--plot", type=FIGURE, metavar="FILE",
@@ -77,8 +77,9 @@ def frontier_command(
     """Trace accuracy against violations, from the fewest violations to the unconstrained policy.
 
     Each row is a policy that is optimal at a violation price: a vertex of the upper concave hull
-    of what policies of this model reach. Points between two vertices need a randomised policy.
-    The model's figures come first, those of a simulation beside them: the model overestimates
+    of what policies of this model reach.
+
+    Points between two vertices need a randomised policy. The model's figures come first, those of a simulation beside them: the model overestimates
     violations, most of all if they are few.
 
     \b

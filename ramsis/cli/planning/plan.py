@@ -96,12 +96,12 @@ _GROWTH = (
               help="Deadline after arrival, in ms.")
 @target_options
 @click.option("--cost-per-worker", type=float, metavar="C",
-              help="Cost of a worker, in any unit; adds the cost to the result.")
+              help="Cost of a worker, in any unit, which adds the cost to the result.")
 @click.option("--growth", type=GROWTH, metavar="F,...",
               help="Further factors on the load to find the workers for, such as 1.5,2.")
 @click.option("--out", required=True, metavar="DIR", type=OUT_FOLDER,
-              help="Folder for the plan; an interrupted one continues.")
-@workload_options
+              help="Folder for the plan, or with an interrupted one, which continues.")
+@partial(workload_options, several=False)
 @simulated_service_option
 @click.option("--dry-run", is_flag=True,
               help="Only print the steps and an estimate of their time.")
@@ -126,8 +126,10 @@ def plan(
     """Plan workers and policies for a load and a target.
 
     The verdict has the fewest workers, their performance in simulation with fresh seeds, the bound
-    for every scheduler, and the value of one more worker. Writes the policies, the simulations,
-    report.html, and plan.json with the executed commands to DIR.
+    for every scheduler, and the value of one more worker.
+
+    Writes the policies, the simulations, report.html, and plan.json with the executed commands to
+    DIR.
 
     If no number of workers meets the target, the command reports the best attainable and ends
     with exit code 4.

@@ -54,11 +54,11 @@ _CERTAINTY = {None: "", True: "; the target is met",
 @click.option("--slo-ms", type=SLOS, required=True, metavar="MS",
               help="Deadline after arrival, in ms.")
 @click.option("--trace", type=TRACE, required=True, metavar="FILE|NAME",
-              help="Loads over time, or recorded timestamps: lines of seconds and QPS, times, or "
-                   "a public data set, as text, .gz or .zst; or a shipped trace.")
+              help="File of timestamps or loads, or a shipped trace: day.\nLines of "
+                   "times, or of seconds and QPS, or a public data set, as text, .gz or .zst.")
 @click.option("--trace-format", default="auto", show_default=True, metavar="NAME",
-              help="Format of the trace, if its first line does not tell it; `ramsis help traces` "
-                   "lists them.")
+              help="Format of the trace, if its first line does not tell it: `ramsis help "
+                   "traces`.")
 @click.option("--unit", default=None, metavar="UNIT", help="Unit of the times in the trace.")
 @click.option("--time-column", metavar="NAME",
               help="Column of the timestamps in a CSV trace, or key in JSON lines; each row is "
@@ -67,12 +67,12 @@ _CERTAINTY = {None: "", True: "; the target is met",
               help="Column of rates or counts in a CSV trace whose rows are intervals; given "
                    "several times, they are added up.")
 @click.option("--scale", "factor", type=float, default=1.0, show_default=True, metavar="F",
-              help="Factor on the load of the trace; for timestamps, on the load of each second, "
+              help="Factor on the load of the trace.\nFor timestamps, on the load of each second, "
                    "in which requests then arrive at random.")
 @click.option("--stretch", type=float, default=1.0, show_default=True, metavar="F",
               help="Factor on the times of a trace of loads, not on its loads.")
 @click.option("--startup-s", type=float, required=True, metavar="S",
-              help="Start-up time of a worker, which costs from its start.")
+              help="Start-up time of a worker.\nIt costs from its start.")
 @click.option("--interval-s", type=float, default=15.0, show_default=True, metavar="S",
               help="Time between decisions.")
 @click.option("--min-workers", type=click.IntRange(1, 10_000), default=1, show_default=True,
@@ -89,13 +89,13 @@ _CERTAINTY = {None: "", True: "; the target is met",
                    "that is fast enough, in place of a target; a late or dropped request loses "
                    "all.")
 @click.option("--max-violation", type=float, default=0.001, show_default=True, metavar="V",
-              help="Largest share of requests that are late or dropped.")
+              help="Largest share of late or dropped requests.")
 @click.option("--min-effective-accuracy", type=float, metavar="E",
-              help="Least mean accuracy over all requests; those late or dropped count 0.")
+              help="Least mean accuracy, with late and dropped requests counted as 0.")
 @click.option("--dispatch", type=click.Choice(("round-robin", "central-queue")),
               default="round-robin", show_default=True, metavar="NAME",
-              help="How requests reach workers: round-robin or central-queue; in turn, or by one "
-                   "queue that all workers take from.")
+              help="How requests reach workers: round-robin or central-queue.\nThat is in turn, "
+                   "or by one queue that all take from.")
 @click.option("--levels", type=click.IntRange(4, 200), default=16, show_default=True, metavar="N",
               help="Loads per worker for which decision tables are made.")
 @click.option("--forecast", type=click.Path(path_type=Path), metavar="FILE",
@@ -103,9 +103,10 @@ _CERTAINTY = {None: "", True: "; the target is met",
                    "share.")
 @click.option("--compare", is_flag=True,
               help="Also tune rules of common autoscalers on the fitted part, and simulate them.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
+              help="Seed of the arrivals and service times.")
 @click.option("--out", required=True, metavar="DIR", type=OUT_FOLDER,
-              help="New folder for scaling.json, the decision tables and the results.")
+              help="New folder for scaling.json, decision tables and results.")
 @table_options
 def scale_command(
     profile_names: ByType[str], models: list[str] | None, slo_ms: tuple[SloClass, ...],
@@ -119,12 +120,14 @@ def scale_command(
 ) -> None:
     """Plan the number of workers over time, and the policies that they serve by.
 
-    Fits the load on the first half of the trace and finds the cheapest scaling policy that meets
-    the target there. Prints its cost and performance on the second half: worker-seconds of serving
-    and starting workers, violations and effective accuracy. --compare adds the autoscalers of
-    Kubernetes, KEDA, Ray Serve, llm-d and Dynamo and a static fleet, with default parameters and
-    tuned on the first half, all with the same decision tables, and prints the lower bound on the
-    worker-seconds of every scheduler.
+    Finds the cheapest scaling policy that meets the target on the first half of the trace, and
+    prints its cost and performance on the second half.
+
+    The load is fitted on the first half. The cost is the worker-seconds of serving and starting
+    workers; beside it stand violations and effective accuracy. --compare adds the autoscalers of
+    Kubernetes, KEDA, Knative, Ray Serve, llm-d and Dynamo and a static fleet, with default
+    parameters and tuned on the first half, all with the same decision tables, and prints the lower
+    bound on the worker-seconds of every scheduler.
 
     With a cost of violations or of missed accuracy there is no target: the policy has the lowest
     total cost. Without --cost-per-worker-s these costs are in worker-seconds.

@@ -24,7 +24,8 @@ def scenario_group() -> None:
 @click.option("--window-s", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
               help="Length of a window, whose largest load is the demand.  [default: the mean of "
                    "the scenario]")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
+              help="Seed of the arrivals.")
 def placement_command(
     scenario_file: str, out: Path, window_s: float | None, seed: int
 ) -> None:
@@ -55,7 +56,8 @@ def placement_command(
               help="Reward of the agent: sparse, early or work, as in the thesis.")
 @click.option("--steps", type=click.IntRange(min=1), default=800_000, show_default=True,
               help="Number of training decisions.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
+              help="Seed of the training.")
 @click.option("--imitate", type=click.IntRange(min=0), default=0, show_default=True,
               help="Decisions of a simple rule to imitate first, which saves most of the "
                    "training.")

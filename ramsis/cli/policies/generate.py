@@ -62,9 +62,11 @@ def generate(
     """Make a model-selection policy for each load level.
 
     Writes one policy file per level and a manifest into DIR, and prints what each policy will
-    deliver: accuracy of the requests answered in time, share of SLO violations, effective accuracy
-    (late requests count 0), and the upper bound for every scheduler that answers each request
-    once, by one model, in batches up to --max-queue. State OVERLOAD: the load passes the capacity,
+    deliver, beside the upper bound for every scheduler that answers each request once, by one
+    model, in batches up to --max-queue.
+
+    Effective accuracy counts late requests as 0; accuracy is that of the requests answered in
+    time. State OVERLOAD: the load passes the capacity,
     or more than a tenth of the requests will be late.
 
     With --dispatch central-queue the policy decides about one queue for all workers. Which values

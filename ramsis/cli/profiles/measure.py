@@ -35,7 +35,7 @@ _MORE = (
 """Options that only --help-all shows."""
 
 
-@click.command("measure", cls=Command, more=_MORE)
+@click.command("measure", cls=Command, more=_MORE, headings={"Measuring": "max-violation"})
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
 @click.option("--out", required=True, metavar="FILE", help="Profile file to write.")
 @click.option("--backend", type=click.Choice(tuple(BACKENDS)), default=next(iter(BACKENDS)),
@@ -43,13 +43,13 @@ _MORE = (
 @click.option("--batches", type=BATCH_SIZES, default=",".join(map(str, BATCHES)),
               show_default=True, metavar="LIST", help="Batch sizes: 1,2,4 or 1:32 or 1:32:4.")
 @click.option("--accuracy", metavar="FILE",
-              help="Accuracies by model, as for import. Needed, except for torchvision, which "
+              help="Accuracies by model, as for import.\nNeeded, except for torchvision, which "
                    "publishes them.")
 @click.option("--accuracy-source", metavar="TEXT", help="Source of the accuracies, stored in the "
                                                         "file.")
-@click.option("--name", help="Name of the profile set; that of FILE by default.")
+@click.option("--name", help="Name of the profile set.  [default: that of FILE]")
 @click.option("--device", type=DEVICE, default="cpu", show_default=True,
-              help="Where to measure; MIG-UUID is an instance of a GPU (`nvidia-smi -L`).")
+              help="Where to measure.\nA MIG-UUID is an instance of a GPU (`nvidia-smi -L`).")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True,
               help="Threads of one run.")
 @click.option("--order", type=click.Choice(ORDERS), default=ORDERS[0], show_default=True,

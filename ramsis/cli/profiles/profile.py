@@ -150,31 +150,34 @@ def show_command(source: str, statistic: Statistic, max_batch: int, as_json: boo
         say(line)
 
 
-@profile.command("import", more=("--metric", "--instance", "--processes", "--model-name"))
+@profile.command(
+    "import", more=("--metric", "--instance", "--processes", "--model-name"),
+    headings={"Measurements": "format column unit batch model-name metric instance processes "
+                              "accuracy accuracy-unit confidences models"})
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True,
                 shell_complete=complete_profiles)
 @click.option("--out", type=OUT_FILE, required=True, metavar="FILE",
               help="Profile file to write.")
 @click.option("--format", "format_name", type=click.Choice(("auto", *FORMATS)), default="auto",
               show_default=True, metavar="NAME",
-              help="Layout of SOURCE; `ramsis help profiles` lists them.")
+              help="Layout of SOURCE: `ramsis help profiles`.")
 @click.option("--models", type=MODELS, metavar="A,B,C", help="Models to keep, in this order.")
 @click.option("--accuracy", metavar="FILE",
-              help="Accuracies by model: JSON, or CSV with the columns model and "
-                   "accuracy_percent or accuracy_fraction, or timm's results.")
+              help="Accuracies by model, as JSON or CSV.\nCSV has the columns model and "
+                   "accuracy_percent or accuracy_fraction; timm's results are read too.")
 @click.option("--confidences", metavar="FILE",
-              help="Correctness and confidence of each model on samples: CSV with the columns "
+              help="Correctness and confidence of each model on samples, as CSV.\nIts columns are "
                    "sample, model, correct, confidence, and optionally group.")
-@click.option("--name", help="Name of the profile set; that of SOURCE by default.")
+@click.option("--name", help="Name of the profile set.  [default: that of SOURCE]")
 @click.option("--batch", "batches", multiple=True, metavar="N|PATTERN=N",
-              help="Batch size, where files do not state it: of all files, or of those whose "
+              help="Batch size, where files do not state it.\nOf all files, or of those whose "
                    "path in SOURCE fits the pattern, as 'b4/*=4'. Can be repeated.")
 @click.option("--model-name", "model_names", multiple=True, metavar="NAME|PATTERN=NAME",
               help="Name of the model, likewise.  [default: stated in the file, or its name]")
 @click.option("--metric", metavar="NAME",
               help="Histogram of service times, if a Prometheus file has several.")
 @click.option("--column", "columns", multiple=True, metavar="FIELD=NAME",
-              help="Column of a table that holds a field, as batch=batch_size; fields are model, "
+              help="Column of a table that holds a field, as batch=batch_size.\nFields are model, "
                    "batch, accuracy, n, latency, mean, p50, p90, p95, p99, std, min, max. Can be "
                    "repeated.  [default: told by the headings]")
 @click.option("--unit", type=click.Choice(("ns", "us", "ms", "s")),
@@ -196,10 +199,12 @@ def import_command(
     SOURCE is a table of models, batch sizes and latencies, in CSV, TSV, Markdown or JSON, with
     units in its headings (table); a table of models on instances of GPUs (instances); a file of
     a tool such as AIPerf, perf_analyzer, trtexec, MLPerf's loadgen or timm; or several files, or a
-    folder of files, of one run each. What they hold tells the format, and what was recognised is
-    said in a line. `ramsis help profiles` lists the formats. Several models need accuracies: where
-    sources have none, --accuracy has. --confidences adds what cascades need; SOURCE may then also
-    be a profile file or a shipped profile set.
+    folder of files, of one run each.
+
+    What they hold tells the format, and a line says what was recognised. `ramsis help profiles`
+    lists the formats. Several models need accuracies, from the sources or --accuracy. What
+    cascades need comes by --confidences; SOURCE may then also be a profile file or a shipped
+    profile set.
 
     \b
     Examples:

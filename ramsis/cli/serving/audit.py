@@ -37,7 +37,8 @@ _CAUSES = (
 )
 
 
-@click.command("audit", cls=Command, more=("--unit", "--seeds", "--model", "--map"))
+@click.command("audit", cls=Command, more=("--unit", "--seeds", "--model", "--map", "--service"),
+               headings={"Log": "column unit model map slo-ms"})
 @click.argument("log", type=click.Path(), metavar="LOG")
 @click.option("--profiles", "profile_name", required=True, metavar="FILE|NAME",
               help="Profile file of the models that answered, or the name of a shipped set.")
@@ -45,8 +46,9 @@ _CAUSES = (
 @click.option("--slo-ms", type=float,
               help="Deadline after arrival, if the log has none.")
 @click.option("--column", "columns", type=LOG_COLUMN, multiple=True, metavar="FIELD=NAME",
-              help="Column of a log of another program: arrival, start, finish, duration, "
-              "deadline (ms), outcome, status, success, error, model, batch or others; repeat.")
+              help="Column of a log of another program, as arrival=received.\nFields are arrival, "
+              "start, finish, duration, deadline (ms), outcome, status, success, error, model, "
+              "batch and others. Repeat for several.")
 @click.option("--model", metavar="NAME",
               help="Model that answered all requests, whatever the log names.")
 @click.option("--map", "names", type=MODEL_NAME, multiple=True, metavar="NAME=MODEL",
@@ -59,7 +61,7 @@ _CAUSES = (
               help="Service times to compare the log with.  "
               f"[default: {DEFAULT_SERVICE}]")
 @compared_options(click.STRING, "Policies to choose the best from, with settings, as "
-                                "round-robin:grid=model; repeat.")
+                                "round-robin:grid=model.\nRepeat for several.")
 @click.option("--max-violation", type=float, default=0.001, show_default=True, metavar="X",
               help="Violations allowed for the fewest workers, even if there were fewer.")
 @click.option("--seeds", type=click.IntRange(1, MOST_SEEDS), default=3, show_default=True,
@@ -88,7 +90,9 @@ def audit(
 
     LOG is a request log of `serve`, `load` or `simulate`, an access log (nginx, Envoy, load
     balancers), a log of a model server, the result of a load test (k6, vegeta, JMeter), or CSV or
-    JSON lines of another program, by usual or named columns. The first table compares
+    JSON lines of another program, by usual or named columns.
+
+    The first table compares
     the log with the best policy on the same arrivals (its load level is chosen in hindsight) and
     with the bound on every scheduler that answers each request once, by one model. The workers
     needed are the fewest with which the best policy matches the log. The second table attributes

@@ -59,7 +59,7 @@ _MORE = (
               "requests: 100:0.3,150:0.7.")
 @workload_options
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
-              help="Seed; arrivals equal those of `simulate` with this seed.")
+              help="Seed of the arrivals, which equal those of `simulate` with this seed.")
 @click.option("--data", type=click.Path(), metavar="FILE",
               help="Samples to send: an .npz with an array for each input, and known answers "
                    "under the name of an output.  [default: random numbers]")

@@ -36,18 +36,18 @@ _MORE = (
 @variants_options
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True,
-              help="Port; 0 selects a free one.")
+              help="Port, or 0 for a free one.")
 @click.option("--process", metavar="LABEL",
               help="Arrival process of the policies to use, if there are several.")
 @click.option("--load", "load_qps", type=float, metavar="QPS",
-              help="Load in requests per second, if known; monitored by default.")
+              help="Load in requests/s, if known.  [default: monitored]")
 @click.option("--overhead-ms", type=float,
               help="Overhead to subtract from every slack, besides service times.  [default: "
                    "measured by the server]")
 @click.option("--retry", is_flag=True,
               help="Run the batch of a failed worker once more, instead of an error.")
 @click.option("--request-log", type=OUT_FILE, metavar="FILE",
-              help="CSV file for the outcome of each request; an existing one is renamed.")
+              help="CSV file for the outcome of each request.\nAn existing one is renamed.")
 @click.option("--slots", type=click.IntRange(min=1), default=2048, show_default=True,
               help="Most samples that wait or run; beyond it, waiting ones with later deadlines "
                    "make room.")

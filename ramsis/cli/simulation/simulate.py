@@ -146,11 +146,12 @@ _MORE = (
               help="With --placement of models that share GPUs: its fixed batches, and the "
                    "interference of models on a GPU.")
 @click.option("--policy", "policies", multiple=True, metavar="DIR|FILE",
-              help="Policies to simulate; repeat to compare.")
+              help="Policies to simulate.\nRepeat to compare.")
 @scheduler_option("jellyfish-plus, model-switching, greedy, infaas, clipper, bentoml, symphony, "
-                  "delay or fixed, with parameters as jellyfish-plus:headroom=1.05; or policies, "
-                  f"made for the loads, by their dispatch: {DISPATCH_NAMES}, "
-                  "with settings as central-queue:violation_price=0; repeat to compare.",
+                  "delay or fixed; or policies made for the loads, by their dispatch: "
+                  f"{DISPATCH_NAMES}.\nRepeat to compare. With parameters as "
+                  "jellyfish-plus:headroom=1.05 or central-queue:violation_price=0, see `ramsis "
+                  "help schedulers`.",
                   variable="scheduler_texts", type=SCHEDULER_TEXT, metavar="NAME")
 @click.option("--scaling", multiple=True, metavar="DIR|FILE|RULE",
               help="Scaling policy of `scale`, in place of workers and schedulers; and rules that "
@@ -238,13 +239,15 @@ def simulate_command(
 ) -> None:
     """Replay policy files and other schedulers on the same arrivals, side by side.
 
-    One row per scheduler and load, averaged over the seeds: accuracy of the requests answered in
-    time, share of the requests that were not, effective accuracy (those count 0) with the
-    half-width of its 95 % confidence interval, and the bound that no scheduler can beat on these
-    arrivals that asks one model for each request. The certified gap of policies is the share that they are short of the bound at their
-    own price of violations. At a constant load schedulers are told the load; on a trace the load monitor
-    anticipates it. On several worker types requests are routed at random: to the stations
-    of a DIR by its shares, to those of another scheduler, one of each type, by their capacity.
+    One row per scheduler and load: accuracy of the requests in time, violations, effective
+    accuracy (violations count 0), and the bound for every scheduler that asks one model for each
+    request.
+
+    Figures are means over the seeds. Intervals are half-widths at 95 % confidence. The certified gap of policies is the share that
+    they are short of the bound at their own price of violations. At a constant load schedulers are
+    told the load; on a trace the load monitor anticipates it. On several worker types requests are
+    routed at random: to the stations of a DIR by its shares, to those of another scheduler, one of
+    each type, by their capacity.
 
     With --placement the file alone says what serves whom: all families at once, each with its
     demand and SLO, by policies made for its stations or (--fixed) by the placement's batches. With
