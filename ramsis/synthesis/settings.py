@@ -56,7 +56,7 @@ class SynthesisSettings:
         help="Deadline of a request after its arrival; of several, the longest.")
     workers: int = setting(help="Workers that share the load.")
     arrivals: str = setting(
-        "poisson", "Arrival process that the policies promise under: `ramsis help processes`.\n"
+        "poisson", "Arrival process of the promises: `ramsis help processes`.\n"
         f"{', '.join(patterns())}, or {OWN}.", metavar="PROCESS")
     service: str | None = setting(
         None, "Service times: a latency statistic, or drawn from the distribution.",
@@ -113,8 +113,8 @@ class SynthesisSettings:
         "met at their upper end.",
         rule=INNER._replace(wrong="not a confidence"), metavar="X")
     cascades: bool = setting(
-        False, "Give second opinions by a larger model where the first is unsure, if they pay; "
-        "the profile needs confidences.")
+        False, "Give second opinions by a larger model where the first is unsure, if they "
+        "pay.\nThe profile needs confidences.")
     slowness: float = setting(
         1.0, "Service time as a multiple of the profiled one.",
         rule=POSITIVE._replace(wrong="not a slowness"))

@@ -35,7 +35,7 @@ _GROUPS = {
     "Schedulers and policies": "policy scheduler dispatch headroom grid objective late "
                                "batching confidence max-queue max-accuracy-step "
                                "paper solver monitor monitor-ms told bound interference max-batch "
-                               "levels interval-s compare",
+                               "levels interval-s compare cascades",
     "Service times": "service overhead-ms network-ms slowness told-slowness slow-spells",
     "Measuring": "backend batches accuracy accuracy-source device threads order percentile "
                  "relative-error min-samples max-samples seconds-per-batch max-latency-ms "

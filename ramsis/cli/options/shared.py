@@ -88,7 +88,7 @@ def load_option(
 ) -> Callable[[_Command], _Command]:
     """Return the option ``--load``, whose help is about one load or ``several``."""
     return click.option("--load", "loads", type=LOADS, required=required, metavar="QPS",
-                        help="Load levels in requests/s: 400, or 400,800, or from:to:step."
+                        help="Loads in requests/s: 400, or 400,800, or from:to:step."
                         if several else "Load in requests/s, such as 400.")
 
 
