@@ -10,7 +10,13 @@ is one matrix product, which batches well; a radial kernel is computed image by 
 does not. Accuracy is measured on distorted copies of digits that training never saw; latency
 is the wall time of one ``run`` of onnxruntime on one CPU core, after warming up.
 
-It takes about 20 minutes on one core and 2 GB of memory; keep the machine otherwise idle.
+It takes about 20 minutes on one core and 4 GB of memory; keep the machine otherwise idle.
+
+Confidences come from further copies of the held-out digits: the margin of a model's answer to the
+runner-up, by the votes of its pairwise classifiers, each clipped to [-1, 1]. ``--answers FILE``
+keeps them. ``--keep PROFILE`` makes only the confidences, for a profile set as it is:
+
+    python scripts/measure_digits.py --keep digits-cpu --out profiles/digits-cpu.json
 """
 
 from __future__ import annotations
@@ -21,9 +27,12 @@ import datetime
 import os
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -34,15 +43,19 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from sklearn.svm import SVC
 
-from ramsis.profiles import ModelProfile, ProfileSet, save
+from ramsis.profiles import ModelProfile, ProfileSet, load, save
 from ramsis.profiles.measure import StopRule, hardware, sample_batches, versions
 
 SIDE = 64
 """Width and height of an image, in pixels."""
 NOISE = 0.15
 """Standard deviation of the noise on every pixel, where ink is 1 and paper 0."""
-TRAIN_COPIES, TEST_COPIES = 10, 4
+TRAIN_COPIES, TEST_COPIES, CONFIDENCE_COPIES = 10, 4, 20
 """Distorted copies of each digit."""
+CONFIDENCE_SEED = 99
+"""Seed of the copies for confidences, which are others than those for accuracies."""
+ANSWERS = Path(__file__).resolve().parents[1] / "docs" / "results" / "digits-answers.npz"
+"""Answers to these copies."""
 MODELS = [("poly", 400), ("poly", 800), ("poly", 1600), ("poly", 3200), ("poly", 6400),
           ("poly", 12000), ("rbf", 9000), ("rbf", 12000)]
 """Kernel and number of training images of each model."""
@@ -65,30 +78,47 @@ class Data:
     test_labels: Labels
 
 
+@dataclass(frozen=True)
+class Copies:
+    """Further distorted copies of the held-out digits."""
+
+    images: Images
+    labels: Labels
+    digits: Labels  # which digit each is a copy of
+
+
 def main() -> None:
     """Write the profile set."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="profile file to write")
     parser.add_argument("--samples", type=int, default=200, help="samples per batch size")
     parser.add_argument("--models", type=int, default=len(MODELS), help="only the first N models")
+    parser.add_argument("--answers", type=Path, default=ANSWERS,
+                        help="file for the answers that confidences come from")
+    parser.add_argument("--keep", metavar="PROFILE",
+                        help="profile file or shipped set whose accuracies and latencies to keep")
     options = parser.parse_args()
 
     data = make_data()
+    found = load(options.keep) if options.keep else measured(options, data)
+    answers = answer(MODELS[: options.models], data, make_copies())
+    np.savez_compressed(options.answers, allow_pickle=False, **answers)
+    save(with_confidences(found, answers), options.out)
+    say(f"wrote {options.answers} and {options.out}")
+
+
+def measured(options: argparse.Namespace, data: Data) -> ProfileSet:
+    """Train, score and time the models."""
     trained = [train(kernel, size, data) for kernel, size in MODELS[: options.models]]
     take_one_core()
     models = [profile(f"svm-{kernel}-{size}", onnx, data, options.samples)
               for (kernel, size), onnx in zip(MODELS, trained, strict=False)]
-    found = ProfileSet("digits-cpu", tuple(models), hardware(threads=1), measurement(data))
-    save(found, options.out)
-    say(f"wrote {options.out}")
+    return ProfileSet("digits-cpu", tuple(models), hardware(threads=1), measurement(data))
 
 
 def make_data() -> Data:
     """Distorted digits; the split is made before the copies, so no digit is on both sides."""
-    digits = load_digits()
-    train, test, train_labels, test_labels = train_test_split(
-        digits.images / 16, digits.target, test_size=0.3, stratify=digits.target, random_state=0
-    )
+    train, test, train_labels, test_labels = split_digits()
     rng = np.random.default_rng(0)
     order = rng.permutation(TRAIN_COPIES * len(train))
     return Data(
@@ -97,6 +127,25 @@ def make_data() -> Data:
         distort(np.repeat(test, TEST_COPIES, axis=0), rng),
         np.repeat(test_labels, TEST_COPIES),
     )
+
+
+def make_copies() -> Copies:
+    """Make further copies of the held-out digits."""
+    _, test, _, test_labels = split_digits()
+    return Copies(
+        distort(np.repeat(test, CONFIDENCE_COPIES, axis=0),
+                np.random.default_rng(CONFIDENCE_SEED)),
+        np.repeat(test_labels, CONFIDENCE_COPIES),
+        np.repeat(np.arange(len(test)), CONFIDENCE_COPIES))
+
+
+def split_digits() -> list[NDArray[Any]]:
+    """Return training and held-out digits, 8 by 8, and the labels of either."""
+    digits = load_digits()
+    parts: list[NDArray[Any]] = train_test_split(
+        digits.images / 16, digits.target, test_size=0.3, stratify=digits.target, random_state=0
+    )
+    return parts
 
 
 def distort(images: NDArray[np.float64], rng: np.random.Generator) -> Images:
@@ -120,6 +169,75 @@ def train(kernel: str, size: int, data: Data) -> bytes:
     machine.fit(data.train[:size], data.train_labels[:size])
     graph = skl2onnx.to_onnx(machine, data.train[:1], options={"zipmap": False})
     return bytes(graph.SerializeToString())
+
+
+def answer(
+    models: list[tuple[str, int]], data: Data, copies: Copies
+) -> dict[str, NDArray[Any]]:
+    """Return correctness and margin of each model on the copies, as :data:`ANSWERS` keeps them.
+
+    The arrays are ``digit``, and for each model ``NAME/correct`` and ``NAME/margin``, in 1e-3.
+    """
+    answers: dict[str, NDArray[Any]] = {"digit": copies.digits.astype(np.int16)}
+    for kernel, size in models:
+        name = f"svm-{kernel}-{size}"
+        right, margin = answered(kernel, size, data, copies)
+        say(f"{name}: {right.mean():.4f} right on {len(right)} further copies")
+        answers[f"{name}/correct"] = right
+        answers[f"{name}/margin"] = np.round(1000 * margin).astype(np.int16)
+    return answers
+
+
+def answered(
+    kernel: str, size: int, data: Data, copies: Copies
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Return whether a machine answers each copy correctly, and its margin to the runner-up.
+
+    It is the machine of :func:`train`, fitted to products of matrices, which is faster.
+    """
+    images = data.train[:size]
+    gamma = 1 / (images.shape[1] * images.var())
+    machine = SVC(kernel="precomputed", C=10.0, cache_size=500, decision_function_shape="ovo")
+    machine.fit(kernel_matrix(kernel, gamma, images, images), data.train_labels[:size])
+    votes, clipped = [], []
+    for part in np.array_split(copies.images, 10):
+        decisions = machine.decision_function(kernel_matrix(kernel, gamma, part, images))
+        votes.append(sum_of_pairs(np.where(decisions > 0, 1.0, -1.0)))
+        clipped.append(sum_of_pairs(np.clip(decisions, -1, 1)))
+    answers, sums = np.concatenate(votes).argmax(axis=1), np.concatenate(clipped)
+    rows = np.arange(len(sums))
+    chosen = sums[rows, answers]
+    sums[rows, answers] = -np.inf
+    return answers == copies.labels, chosen - sums.max(axis=1)
+
+
+def kernel_matrix(kernel: str, gamma: float, images: Images, others: Images) -> NDArray[Any]:
+    """Return the kernel of each image with each other one."""
+    products = (images @ others.T).astype(np.float64)
+    if kernel == "poly":
+        return np.asarray((gamma * products + 1.0) ** 3)
+    squares, of_others = (np.square(rows, dtype=np.float64).sum(axis=1)
+                          for rows in (images, others))
+    return np.asarray(np.exp(-gamma * (squares[:, None] + of_others - 2 * products)))
+
+
+def sum_of_pairs(decisions: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the sums of pairwise decisions for each of ten classes."""
+    sums = np.zeros((len(decisions), 10))
+    for (first, second), decision in zip(combinations(range(10), 2), decisions.T, strict=True):
+        sums[:, first] += decision
+        sums[:, second] -= decision
+    return sums
+
+
+def with_confidences(profile_set: ProfileSet, answers: Mapping[str, NDArray[Any]]) -> ProfileSet:
+    """Return a profile set with the confidences of answers as :func:`answer` returns them."""
+    names = [name.removesuffix("/correct") for name in answers if name.endswith("/correct")]
+    samples = {name: (answers[f"{name}/correct"], answers[f"{name}/margin"] / 1000)
+               for name in names}
+    return profile_set.with_confidences(samples, groups=answers["digit"], source=(
+        f"{CONFIDENCE_COPIES} further copies of each held-out digit; margin to the runner-up, in "
+        "votes of the pairwise classifiers clipped to [-1, 1]"))
 
 
 @dataclass
