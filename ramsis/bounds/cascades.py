@@ -36,6 +36,9 @@ This is convex and piecewise linear in p. Its minimum lies where two lines meet,
 exactly by intersecting the lines on both sides of it. The two ways to answer that these lines
 stand for are the optimum: mixed so that they take K/λ.
 
+*Gathering windows* tighten it for Poisson arrivals and fixed service times; they and their proofs
+are in ``ramsis/bounds/_gathered_cascades.py``.
+
 *Service times drawn.* Whether to ask again may depend on how long the first batch took. The
 remaining time is rounded up to a grid, which raises the bound a little, and the increment counts
 with the probability that the second batch ends within it.
@@ -50,6 +53,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
+from ramsis.bounds._gathered_cascades import GatheredProblem, Pair, gathered_bound
 from ramsis.cluster.checks import check_reachable
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import classes_of
@@ -88,7 +92,8 @@ class CascadeBound:
     Attributes
     ----------
     upper_bound : float
-        Of effective accuracy − price × violation rate.
+        Of effective accuracy − price × violation rate; with gathering windows the tighter one. The
+        other figures are of the program without them.
     effective_accuracy : float
         Of the optimum, over all requests; a fraction.
     served_fraction : float
@@ -131,6 +136,7 @@ def cascade_bound(
     max_batch: int | None = None,
     violation_price: float = 0.0,
     second_by_confidence: bool = False,
+    gathering: bool = False,
 ) -> CascadeBound:
     """Bound schedulers that may ask a second model about requests with an unsure first answer.
 
@@ -154,11 +160,17 @@ def cascade_bound(
     second_by_confidence : bool
         Let schedulers choose the second model by the confidence of the first answer. By default
         they choose it before, such as one for each first model, and ask it or not by confidence.
+    gathering : bool
+        Count the time that batches take to fill under Poisson arrivals; service times must be
+        fixed, and second models chosen before the confidence.
 
     Raises
     ------
     InvalidValueError
-        A number out of range.
+        A number out of range, or gathering windows with drawn times or second models chosen by
+        confidence.
+    NotConvergedError
+        The linear program with gathering windows was not solved.
     InfeasibleError
         An SLO below every latency.
     """
@@ -168,11 +180,23 @@ def cascade_bound(
         raise InvalidValueError("largest batch out of range", where="max_batch", value=max_batch,
                                 allowed=f"1 to {times.max_batch}, the latency table's largest")
     check_reachable([times], classes_of(slo_ms))
-    ways = _Ways.of(times, _pairs(times.models, confidences, together=second_by_confidence),
-                    slo_ms, max_batch or times.max_batch)
+    if gathering and (times.distributed or second_by_confidence):
+        raise InvalidValueError(
+            "gathering windows need fixed service times, and second models that are chosen before "
+            "the confidence", where="gathering",
+            allowed="a latency statistic, without second_by_confidence")
+    longest = max_batch or times.max_batch
+    pairs = _pairs(times.models, confidences, together=second_by_confidence)
+    ways = _Ways.of(times, pairs, slo_ms, longest)
     optimum = _cheapest(ways, 1000.0 * workers / load_qps, violation_price)
     answers = [(share, answer) for share, answer in optimum.answers if share > 0.0]
-    bound = min(optimum.value, ways.most(violation_price)) - violation_price
+    bound = fluid = min(optimum.value, ways.most(violation_price)) - violation_price
+    if gathering:
+        bound = gathered_bound(GatheredProblem(
+            times.accuracy, times.quantiles_ms[:, :longest, 0],
+            [Pair(pair.first, int(pair.second[0]), pair.share, pair.increment[0])
+             for pair in pairs],
+            slo_ms, 1000.0 * workers / load_qps, load_qps / 1000.0, violation_price), fluid)
     worker_price = optimum.price * 1000.0 / load_qps
     served = sum(share * answer.in_time for share, answer in answers)
     return CascadeBound(
@@ -182,7 +206,7 @@ def cascade_bound(
         second_share=sum(share * part for share, answer in answers for _, part in answer.second),
         time_price=optimum.price,
         worker_price=worker_price,
-        query_price=max(-violation_price, bound - workers * worker_price),
+        query_price=max(-violation_price, fluid - workers * worker_price),
         mix=tuple(_mix(times.models, ways, share, answer) for share, answer in answers))
 
 

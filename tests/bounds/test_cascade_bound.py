@@ -146,6 +146,59 @@ def test_no_simulated_cascade_beats_it(load_qps: float, workers: int, slo_ms: fl
     assert max(reached) > alone + 0.005  # what no scheduler reaches that asks one model
 
 
+@settings(max_examples=25, deadline=None)
+@given(pairs=pairs_of(bins=2), workers=st.integers(1, 4), demand=st.floats(0.1, 2.0),
+       slo_ms=st.floats(8.0, 40.0), price=st.sampled_from([0.0, 0.5]))
+def test_with_gathering_it_is_the_program_with_all_windows(
+    pairs: list[reference.Pair], workers: int, demand: float, slo_ms: float, price: float
+) -> None:
+    terms: dict[str, Any] = {"slo_ms": slo_ms, "workers": workers,
+                             "load_qps": demand * workers * 1000.0 / LATENCY[0][0]}
+    fluid, tight = (cascade_bound(TIMES, confidences(pairs), **terms, violation_price=price,
+                                  max_batch=3, gathering=gathering).upper_bound
+                    for gathering in (False, True))
+    whole = reference.gathered_mix(ACCURACY, [row[:3] for row in LATENCY], pairs, **terms,
+                                   price=price)
+    assert tight <= fluid
+    assert whole - 1e-6 <= tight <= whole + 2e-5
+
+
+@settings(max_examples=20, deadline=None)
+@given(workers=st.integers(1, 20), demand=st.floats(0.1, 3.0), price=st.floats(0.0, 3.0),
+       pairs=pairs_of())
+def test_with_gathering_and_without_gains_it_is_that_of_one_model(
+    workers: int, demand: float, price: float, pairs: list[reference.Pair]
+) -> None:
+    terms: dict[str, Any] = {"slo_ms": 25.0, "workers": workers, "violation_price": price,
+                             "load_qps": demand * workers * 1000.0 / LATENCY[0][0],
+                             "gathering": True}
+    alone = fluid_bound(TABLE, **terms).upper_bound
+    none = [pair._replace(increment=[-abs(x) for x in pair.increment]) for pair in pairs]
+    assert cascade_bound(TIMES, confidences(none), **terms).upper_bound == pytest.approx(
+        alone, abs=2e-5)
+    assert cascade_bound(TIMES, confidences(pairs), **terms).upper_bound >= alone - 1e-6
+
+
+def test_second_opinions_wait_for_each_other() -> None:
+    """A large batch of unsure requests takes longer to fill than the SLO leaves."""
+    latency = [[1.0] * 8, [18.0] * 8]
+    times = ServiceTimes.of_table(LatencyTable.measured(("a", "b"), [0.7, 0.39], latency))
+    pair = reference.Pair(0, 1, [0.1, 0.9], [0.5, -0.4])
+    terms: dict[str, Any] = {"slo_ms": 25.0, "workers": 1, "load_qps": 2000.0}
+    fluid, tight = (cascade_bound(times, confidences([pair], ("a", "b")), **terms,
+                                  gathering=gathering) for gathering in (False, True))
+    assert fluid.upper_bound == pytest.approx(0.75)
+    assert tight.upper_bound == pytest.approx(0.737, abs=5e-4)  # as docs/bounds.md says
+    reached = max(reference.simulated(reference.Rule(pair, 1, least), [0.7, 0.39], latency,
+                                      **terms, requests=8000, seed=1) for least in (1, 2, 4))
+    assert reached < tight.upper_bound
+    for change in ({"second_by_confidence": True}, {"times": replace(
+            times, quantiles_ms=np.repeat(times.quantiles_ms, 2, axis=2), levels=np.empty(0))}):
+        with pytest.raises(InvalidValueError, match=r"^gathering: .*need fixed service times"):
+            cascade_bound(**{"times": times, "confidences": confidences([pair], ("a", "b")),
+                             **terms, "gathering": True, **change})
+
+
 def test_drawn_times_count_by_chance_and_a_late_second_opinion_only_costs_time() -> None:
     """The first batch takes 10 or 30 ms, so that a second one of 15 is in time for half."""
     times = ServiceTimes(("a", "b"), np.array([0.6, 0.9]), np.array(

@@ -187,12 +187,13 @@ def test_cascades_have_a_bound_beside_that_of_one_model(run: Run, cascades_file:
         assert row["upper_bound_one_model"] == one["upper_bound"]
         assert row["poisson_upper_bound_one_model"] == one["poisson_upper_bound"]
         assert row["upper_bound"] == found.upper_bound > one["upper_bound"] + 0.003
+        assert one["poisson_upper_bound"] < row["poisson_upper_bound"] <= row["upper_bound"]
         assert row["time_price"] == found.time_price > 0
         assert row["second_opinions"] == found.second_share > 0.05
         assert row["second_opinions"] == pytest.approx(sum(
             second["share"] for part in row["mix"] for second in part["second"]))
     header, *rows = run("bound", *given, "--cascades", "--wide").out.splitlines()
-    assert header.split("  ")[1:3] == ["upper bound", "one model"]
+    assert header.split("  ")[1:3] == ["upper bound", "upper bound, Poisson"]
     assert all("then large b=" in row for row in rows)
 
 

@@ -12,6 +12,7 @@ from itertools import product
 from typing import NamedTuple
 
 from scipy.optimize import linprog
+from scipy.stats import poisson
 
 
 class Pair(NamedTuple):
@@ -49,6 +50,79 @@ def best_mix(
     found = linprog([-worth - price for worth, _ in columns],
                     A_ub=[[time for _, time in columns], [1.0] * len(columns)],
                     b_ub=[1000.0 * workers / load_qps, 1.0], method="highs")
+    assert found.success
+    return -float(found.fun) - price
+
+
+def gathered_mix(
+    accuracy: list[float], latency_ms: list[list[float]], pairs: list[Pair], *, slo_ms: float,
+    workers: int, load_qps: float, price: float = 0.0,
+) -> float:
+    """The same maximum within all gathering windows, for pairs that are chosen beforehand.
+
+    A column has the first answer's batch and, for each bin, the second opinion's batch or 0.
+    """
+    load, longest = load_qps / 1000.0, len(latency_ms[0])
+    columns: list[tuple[int, int, Pair | None, tuple[int, ...]]] = []
+    for m, row in enumerate(latency_ms):
+        for b, length in enumerate(row, start=1):
+            if length > slo_ms:
+                continue
+            columns.append((m, b, None, ()))
+            for pair in (pair for pair in pairs if pair.first == m):
+                fits = [0] + [c for c, again in enumerate(latency_ms[pair.second], start=1)
+                              if length + again <= slo_ms]
+                columns += [(m, b, pair, chosen)
+                            for chosen in product(fits, repeat=len(pair.share))]
+
+    def parts(
+        column: tuple[int, int, Pair | None, tuple[int, ...]]
+    ) -> list[tuple[int, int, float, float, float]]:
+        """Second model, batch, share, first batch's time, and where the bin ends."""
+        m, b, pair, chosen = column
+        return [] if pair is None else [
+            (pair.second, c, pair.share[j], latency_ms[m][b - 1], sum(pair.share[:j + 1]))
+            for j, c in enumerate(chosen) if c]
+
+    def most(size: int, expected: float) -> float:
+        return float(1.0 - poisson.cdf(size - 2, expected) ** size)
+
+    worth = [accuracy[m] + sum(pair.share[j] * pair.increment[j]
+                               for j, c in enumerate(chosen) if c and pair) + price
+             for m, _, pair, chosen in columns]
+    rows = [[latency_ms[m][b - 1] / b + sum(share * latency_ms[n][c - 1] / c
+                                            for n, c, share, _, _ in parts((m, b, pair, chosen)))
+             for m, b, pair, chosen in columns], [1.0] * len(columns)]
+    limits = [workers / load, 1.0]
+    windows = {slo_ms - length for row in latency_ms for length in row if length <= slo_ms}
+    began = {latency_ms[pair.first][b] for pair in pairs for b in range(longest)}
+    ends = {sum(pair.share[:j + 1]) for pair in pairs for j in range(len(pair.share))}
+    for size in range(2, longest + 1):
+        for width in windows:
+            rows.append([float(b >= size and slo_ms - latency_ms[m][b - 1] <= width)
+                         for m, b, _, _ in columns])
+            rows.append([sum(share for n, c, share, _, _ in parts(column)
+                             if c >= size and slo_ms - latency_ms[n][c - 1] <= width)
+                         for column in columns])
+            limits += [most(size, load * width)] * 2
+            for least, end in product(began, ends):
+                span = width - least
+                if span < 0:
+                    continue
+
+                def counted(n: int, c: int, least: float = least, span: float = span,
+                            size: int = size) -> bool:
+                    left = slo_ms - least - latency_ms[n][c - 1]
+                    return c >= size and 0 <= left <= span + 1e-9
+
+                rows.append([
+                    sum(share * (1.0 if first >= least and upto <= end + 1e-12
+                                 else -(size - 1) / (c - size + 1))
+                        for n, c, share, first, upto in parts(column) if counted(n, c))
+                    - ((size - 1) / (column[1] - size + 1) if counted(column[0], column[1])
+                       else 0.0) for column in columns])
+                limits.append(end * most(size, load * end * span))
+    found = linprog([-value for value in worth], A_ub=rows, b_ub=limits, method="highs")
     assert found.success
     return -float(found.fun) - price
 

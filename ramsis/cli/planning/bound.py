@@ -1,4 +1,4 @@
-"""``ramsis bound``: what no scheduler can beat."""
+"""``ramsis bound``: what no scheduler can beat that asks one model for each request, or two."""
 
 from __future__ import annotations
 
@@ -119,10 +119,10 @@ def bound(
     overhead_ms: float,
     as_json: bool,
 ) -> None:
-    """Bound the effective accuracy of every scheduler; of a trace, its worker-seconds.
+    """Bound the effective accuracy of any scheduler; of a trace, its worker-seconds.
 
-    Every scheduler: that answers each request once, by one model, in batches up to --max-batch,
-    even if it knows all arrivals. A cascade, which asks a second model where the first is unsure,
+    Any scheduler that answers each request once, by one model, in batches up to --max-batch, even
+    if it knows all arrivals. A cascade, which asks a second model where the first is unsure,
     can pass the bound. With --cascades it is for these schedulers, too, with the bound for one
     model a request beside it.
 
@@ -132,8 +132,8 @@ def bound(
 
     The bound for Poisson arrivals is tighter, as their batches take time to gather; it needs fixed
     service times (--service p95). The best mix has models and batches (b) by their share of the
-    requests. Where no scheduler has as few violations as --max-violation, the exit code is 4, and
-    the message says how few there can be.
+    requests. If --max-violation is out of reach, the exit code is 4, and the message says how few
+    there can be.
 
     \b
     Examples:
@@ -169,7 +169,7 @@ def bound(
     if as_json:
         print_json(rows)
     elif cluster.simple:
-        print_rows((*_BOUND, *(_CASCADES if cascades else (_POISSON,)), *optimum, *_OF_ONE),
+        print_rows((*_BOUND, _POISSON, *(_CASCADES if cascades else ()), *optimum, *_OF_ONE),
                    [{**row, "mix": _mix_words(row["mix"])} for row in rows])
     else:
         print_rows((*_BOUND, *optimum, *_OF_SEVERAL),
@@ -269,16 +269,19 @@ class _Bounds:
         assert profile.confidences is not None
         # Models that others beat alone are of use in cascades.
         times = ServiceTimes.of_all(profile, self.times[0].service, self.max_batch)
-        bound = cascade_bound(times, profile.confidences, slo_ms=self.cluster.slo_ms,
-                              workers=worker_type.count or 0, load_qps=load_qps,
-                              max_batch=self.max_batch, violation_price=self.violation_price)
+        solve = partial(cascade_bound, times, profile.confidences, slo_ms=self.cluster.slo_ms,
+                        workers=worker_type.count or 0, load_qps=load_qps,
+                        max_batch=self.max_batch, violation_price=self.violation_price)
+        bound = solve()
         return {"upper_bound": max(bound.upper_bound, alone.upper_bound),
                 "upper_bound_one_model": alone.upper_bound,
                 "effective_accuracy": bound.effective_accuracy,
                 "violation_rate": bound.violation_rate,
                 "served_fraction": bound.served_fraction, "second_opinions": bound.second_share,
                 "poisson_upper_bound_one_model": self.poisson(load_qps, alone.upper_bound),
-                "poisson_upper_bound": None, "query_price": bound.query_price,
+                "poisson_upper_bound": (None if times.distributed
+                                        else solve(gathering=True).upper_bound),
+                "query_price": bound.query_price,
                 "worker_price": bound.worker_price, "time_price": bound.time_price,
                 "mix": _mix_with_cascades(bound)}
 

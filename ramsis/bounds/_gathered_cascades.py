@@ -1,0 +1,308 @@
+r"""The fluid program with cascades, with the time that batches take to fill.
+
+Arrivals are Poisson, service times fixed, and there is one SLO. The shares y of first answers and
+z of second opinions are those of :mod:`ramsis.bounds.cascades`. A batch that is in time for some
+of its requests only counts as the smaller batch of these, so all requests of a batch are in time.
+Let
+
+    G(s; x) = 1 − (1 − P(Poisson(x) >= s − 1))^s,
+
+which is no less than the share of the requests of a Poisson stream that lie in some window with s
+of them, x being expected in a window (:mod:`ramsis.bounds.fluid`). Three families of rows hold for
+every s and w. *First answers*: all requests of the batch arrived within SLO − l,
+
+    Σ_{b >= s, SLO − l(m,b) <= w} y(m, b) <= G(s; λw),
+
+whichever answers the batch mixes. *Second opinions*: the same, of the requests asked again,
+
+    Σ_{b >= s, SLO − l(m,b) <= w} z(m, b) <= G(s; λw).
+
+*Unsure requests*: Give each request an independent uniform number V, and let its bin under any
+first model be the one in which V lies, lowest confidence first. This changes no scheduler: only
+one bin of a request is ever seen, and whatever first model was chosen, it has the right
+probability. So the requests with V <= σ are a Poisson stream of rate λσ that no choice of models
+changes. Call a second opinion *low* where V <= σ for its whole bin and the first batch took L at
+least. Low members of one second batch arrived before its start by L at least, and by
+SLO − l(m₂, b) at most: within w = SLO − L − l(m₂, b). If there are s of them, each is among a
+share σ·G(s; λσw) of all requests. If there are fewer, at least b − s + 1 of the batch are others:
+first answers, or second opinions that are not low. That is at most (s − 1)/(b − s + 1) low ones
+for each other one. Hence for all s, w, σ and L
+
+    Σ_{b >= s, SLO − L − l(m,b) <= w} [ z_low(m, b) − (s − 1)/(b − s + 1)·(y + z_other)(m, b) ]
+        <= σ·G(s; λσw).
+
+The rows are found by separation, the columns by pricing: at dual prices the best way to answer is
+known for each bin alone. What is stated comes from the dual prices: the largest amount by which a
+column's worth exceeds its price is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import pdtr
+
+from ramsis.arrays import FloatArray, IntArray
+from ramsis.bounds.columns import solved
+
+_ROUNDS = 60
+_CUTS_A_ROUND = 8  # of each family
+_BROKEN = 1e-7  # what a row may be off
+_UNPAID = 1e-8  # what a column may be worth beyond the prices
+_LITTLE, _PATIENCE = 1e-5, 6  # rounds that lower the bound by less than this end the search
+_MOST_SHARES, _MOST_TIMES = 12, 4  # σ and L tried in a round
+_ROUNDING_MS, _ROUNDING = 1e-9, 1e-9
+
+
+class Pair(NamedTuple):
+    """First and second model, and by bin, lowest confidence first, what a second opinion adds."""
+
+    first: int
+    second: int
+    share: FloatArray
+    increment: FloatArray
+
+
+class GatheredProblem(NamedTuple):
+    """Instance: M models and batches up to B at fixed service times."""
+
+    accuracy: FloatArray  # shape (M,)
+    busy_ms: FloatArray  # shape (M, B), not falling in b
+    pairs: Sequence[Pair]
+    slo_ms: float
+    available_ms: float  # worker time per request
+    load: float  # requests per ms
+    violation_price: float
+
+
+class _Cuts(NamedTuple):
+    """Rows; of answers by model and batch, what each takes of them."""
+
+    first: FloatArray  # first answers, shape (C, M, B)
+    low: FloatArray  # second opinions that are low, shape (C, M, B)
+    other: FloatArray  # other second opinions, shape (C, M, B)
+    share: FloatArray  # σ: low are bins up to this share, shape (C,)
+    least_ms: FloatArray  # L: after first batches that take this at least, shape (C,)
+    limit: FloatArray  # shape (C,)
+
+    def joined(self, more: _Cuts) -> _Cuts:
+        """Return these rows and more."""
+        return _Cuts(*(np.concatenate(pair) for pair in zip(self, more, strict=True)))
+
+    def take(self, rows: IntArray) -> _Cuts:
+        """Return some of the rows."""
+        return _Cuts(*(part[rows] for part in self))
+
+
+class _Column(NamedTuple):
+    """A way to answer, with a batch of the second model for some of the bins."""
+
+    model: int
+    batch: int
+    worth: float
+    time_ms: float
+    pair: int  # -1: no second opinion
+    bins: IntArray
+    batches: IntArray  # of these bins
+
+
+def gathered_bound(problem: GatheredProblem, enough: float) -> float:
+    """Return an upper bound on effective accuracy − price × violation rate.
+
+    Parameters
+    ----------
+    enough : float
+        The bound without gathering, which the result does not exceed.
+    """
+    program = _Program(problem)
+    bounds = [enough + problem.violation_price]
+    for _ in range(_ROUNDS):
+        value, more = program.step()
+        bounds.append(min(bounds[-1], value))
+        if not more or (len(bounds) > 2 * _PATIENCE
+                        and bounds[-1] > bounds[-1 - _PATIENCE] - _LITTLE):
+            break
+    return bounds[-1] - problem.violation_price
+
+
+class _Program:
+    """Linear program over the columns and rows that were found."""
+
+    def __init__(self, problem: GatheredProblem) -> None:
+        self.problem = problem
+        models, longest = problem.busy_ms.shape
+        self.batches = np.arange(1, longest + 1)
+        self.time_ms = problem.busy_ms / self.batches
+        self.window_ms = problem.slo_ms - problem.busy_ms
+        self.low_up_to = [np.cumsum(pair.share) for pair in problem.pairs]
+        # Of batches of b, how many low ones go with each other one where they are fewer than s.
+        sizes = self.batches[:, None]
+        self.fewer = np.where(self.batches >= sizes,
+                              (sizes - 1.0) / np.maximum(self.batches - sizes + 1.0, 1.0), 0.0)
+        self.cuts = _Cuts(*(np.zeros((0, models, longest)) for _ in range(3)),
+                          *(np.zeros(0) for _ in range(3)))
+        self.columns: list[_Column] = []
+        self._seen: set[tuple[int, int, int, bytes, bytes]] = set()
+        cheapest = float(self.time_ms[self.window_ms >= 0.0].min())
+        for price in (0.0, *np.geomspace(0.002, 0.2, 8) * problem.accuracy.max() / cheapest):
+            self._add(self._priced(float(price), self.cuts.limit))
+
+    def step(self) -> tuple[float, bool]:
+        """Solve; return a bound, and whether columns or rows were added."""
+        available_ms = self.problem.available_ms
+        time_ms = np.array([column.time_ms for column in self.columns])
+        unit = max(available_ms, float(time_ms.min()))
+        matrix = np.vstack([time_ms / unit, np.ones(len(self.columns)),
+                            np.stack([self._taken(column) for column in self.columns], axis=1)])
+        limits = np.array([available_ms / unit, 1.0, *self.cuts.limit])
+        solution = solved("bound with gathering", A_ub=matrix, b_ub=limits,
+                          c=-np.array([column.worth for column in self.columns]))
+        prices = np.maximum(-solution.ineqlin.marginals, 0.0)
+        priced = self._priced(float(prices[0]) / unit, prices[2:])
+        unpaid = max(max(left for left, _ in priced) - float(prices[1]), 0.0)
+        cuts = self._broken(solution.x)
+        columns = self._add([(left, column) for left, column in priced
+                             if left - prices[1] > _UNPAID])
+        self.cuts = self.cuts.joined(cuts)
+        return float(prices @ limits) + unpaid, columns > 0 or len(cuts.limit) > 0
+
+    def _add(self, priced: Sequence[tuple[float, _Column]]) -> int:
+        """Add columns that are new; return how many."""
+        before = len(self.columns)
+        for _, column in priced:
+            key = (column.model, column.batch, column.pair, column.bins.tobytes(),
+                   column.batches.tobytes())
+            if key not in self._seen:
+                self._seen.add(key)
+                self.columns.append(column)
+        return len(self.columns) - before
+
+    def _taken(self, column: _Column) -> FloatArray:
+        """Return what a column takes of each row, shape (C,)."""
+        cuts, place = self.cuts, (column.model, column.batch - 1)
+        first = cuts.first[:, *place]
+        if column.pair < 0:
+            return first
+        pair = self.problem.pairs[column.pair]
+        low = self._low(column.pair, cuts)[:, column.bins] & (
+            self.problem.busy_ms[place] >= cuts.least_ms - _ROUNDING_MS)[:, None]
+        again = np.where(low, cuts.low[:, pair.second, column.batches - 1],
+                         cuts.other[:, pair.second, column.batches - 1])
+        return np.asarray(first + again @ pair.share[column.bins])
+
+    def _low(self, pair: int, cuts: _Cuts) -> NDArray[np.bool_]:
+        """Return which bins of a pair's first model are low, by row, (C, Q)."""
+        return np.asarray(self.low_up_to[pair] <= cuts.share[:, None] + _ROUNDING)
+
+    def _priced(self, price: float, duals: FloatArray) -> list[tuple[float, _Column]]:
+        """Return the best column of each model and pair, with its worth less prices."""
+        active = np.flatnonzero(duals)
+        problem, cuts, duals = self.problem, self.cuts.take(active), duals[active]
+        worth = problem.accuracy + problem.violation_price
+        alone = worth[:, None] - price * self.time_ms - np.tensordot(duals, cuts.first, 1)
+        alone = np.where(self.window_ms >= 0.0, alone, -np.inf)
+        other = price * self.time_ms + np.tensordot(duals, cuts.other, 1)
+        columns, none = [], np.zeros(0, dtype=np.int64)
+        for m in np.flatnonzero(self.window_ms[:, 0] >= 0.0).tolist():
+            b = int(alone[m].argmax())
+            columns.append((float(alone[m, b]), _Column(
+                m, b + 1, float(worth[m]), float(self.time_ms[m, b]), -1, none, none)))
+        for p, pair in enumerate(problem.pairs):
+            first_ms = problem.busy_ms[pair.first]
+            is_low = (first_ms[:, None] >= cuts.least_ms - _ROUNDING_MS)[:, None, :] & (
+                self._low(p, cuts).T)
+            more = duals[:, None] * (cuts.low - cuts.other)[:, pair.second]
+            cost = other[pair.second] + is_low.astype(float) @ more
+            fits = first_ms[:, None] + problem.busy_ms[pair.second] <= (
+                problem.slo_ms + _ROUNDING_MS)
+            cost = np.where(fits[:, None, :], cost, np.inf)
+            batch = cost.argmin(axis=2)
+            gain = pair.increment - np.take_along_axis(cost, batch[:, :, None], axis=2)[:, :, 0]
+            value = alone[pair.first] + np.maximum(gain, 0.0) @ pair.share
+            k = int(value.argmax())
+            bins = np.flatnonzero(gain[k] > 0.0)
+            if len(bins) and np.isfinite(value[k]):
+                batches, share = batch[k, bins] + 1, pair.share[bins]
+                columns.append((float(value[k]), _Column(
+                    pair.first, k + 1,
+                    float(worth[pair.first] + share @ pair.increment[bins]),
+                    float(self.time_ms[pair.first, k]
+                          + share @ self.time_ms[pair.second, batches - 1]), p, bins, batches)))
+        return columns
+
+    def _broken(self, amount: FloatArray) -> _Cuts:
+        """Return the rows of each family that a solution breaks most."""
+        shape = self.time_ms.shape
+        first, second, nothing = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        # Second opinions: share, model, batch, time of the first batch, and σ they are low from.
+        asked: list[tuple[float, int, int, float, float]] = []
+        for x, column in zip(amount.tolist(), self.columns, strict=True):
+            if x <= 0.0:
+                continue
+            first[column.model, column.batch - 1] += x
+            if column.pair >= 0:
+                pair = self.problem.pairs[column.pair]
+                began = float(self.problem.busy_ms[column.model, column.batch - 1])
+                low = self.low_up_to[column.pair]
+                asked += [(x * float(pair.share[j]), pair.second, b, began, float(low[j]))
+                          for j, b in zip(column.bins.tolist(), column.batches.tolist(),
+                                          strict=True)]
+        found = [(excess, _Cuts(row, nothing[None], nothing[None], *terms))
+                 for excess, row, _, *terms in self._worst(first, nothing, 1.0, 0.0)]
+        result = [cut for _, cut in found]
+        if asked:
+            share, model, batch, began_ms, low_from = map(np.array, zip(*asked, strict=True))
+            np.add.at(second, (model, batch - 1), share)
+            result += [_Cuts(nothing[None], row, row, *terms)
+                       for _, row, _, *terms in self._worst(second, nothing, 1.0, 0.0)]
+            unsure = []
+            for sigma in _spread(np.minimum(low_from, 1.0), _MOST_SHARES):
+                for least_ms in _spread(began_ms, _MOST_TIMES):
+                    is_low = (low_from <= sigma + _ROUNDING) & (
+                        began_ms >= least_ms - _ROUNDING_MS)
+                    low = np.zeros(shape)
+                    np.add.at(low, (model[is_low], batch[is_low] - 1), share[is_low])
+                    unsure += self._worst(low, first + second - low, sigma, least_ms)
+            unsure.sort(key=lambda item: -item[0])
+            result += [_Cuts(-other, row, -other, *terms)
+                       for _, row, other, *terms in unsure[:_CUTS_A_ROUND]]
+        return _Cuts(*map(np.concatenate, zip(*result, strict=True))) if result else (
+            self.cuts.take(np.zeros(0, dtype=np.int64)))
+
+    def _worst(
+        self, low: FloatArray, others: FloatArray, sigma: float, least_ms: float
+    ) -> list[tuple[float, FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]]:
+        """Return rows that are broken, worst first, at most one for each width.
+
+        Each is the excess, the coefficients of ``low`` and of ``others`` (1, M, B), σ, L and the
+        limit, of shape (1,).
+        """
+        window = self.window_ms - least_ms
+        widths = np.unique(window[(low > 0.0) & (window > -_ROUNDING_MS)].clip(0.0))
+        if not len(widths):
+            return []
+        sizes = self.batches
+        inside = (window > -_ROUNDING_MS) & (window <= widths[:, None, None] + _ROUNDING_MS)
+        by_size, other = ((inside * part).sum(axis=1) for part in (low, others))
+        expected = self.problem.load * sigma * widths[:, None]
+        limit = sigma * (1.0 - pdtr(sizes - 2.0, expected) ** sizes)
+        excess = np.cumsum(by_size[:, ::-1], axis=1)[:, ::-1] - other @ self.fewer.T - limit
+        size = excess[:, 1:].argmax(axis=1) + 1 if len(sizes) > 1 else np.zeros(0, dtype=int)
+        result = []
+        for w, s in enumerate(size.tolist()):
+            if excess[w, s] > _BROKEN:
+                row = (inside[w] & (sizes > s)).astype(float)[None]
+                result.append((float(excess[w, s]), row, row * self.fewer[s], np.array([sigma]),
+                               np.array([least_ms]), limit[w, s:s + 1]))
+        return sorted(result, key=lambda item: -item[0])[:_CUTS_A_ROUND]
+
+
+def _spread(values: FloatArray, most: int) -> list[float]:
+    """Return the distinct values, or so many of them, from least to largest."""
+    distinct = np.unique(values)
+    if len(distinct) > most:
+        distinct = distinct[np.linspace(0, len(distinct) - 1, most).round().astype(int)]
+    return [float(value) for value in distinct]
