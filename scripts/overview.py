@@ -1,7 +1,8 @@
 """The figure of README and of the documentation's first page: accuracy against load.
 
-Policies, two published schedulers and the bound that no scheduler passes, on the shipped profile
-`digits-cpu`. Run from the repository's root: `python scripts/overview.py`.
+Policies, two published schedulers and the bound that no scheduler passes with one model per
+request, on the shipped profile `digits-cpu`. Run from the repository's root:
+`python scripts/overview.py`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def main() -> None:
     out = parser.parse_args().out
     found = rows()
     bound = {row["load_qps"]: row["upper_bound"] for row in found}
-    lines = [Line("no scheduler passes", list(bound), list(bound.values()), reference=True)]
+    lines = [Line("bound (one model per request)", list(bound), list(bound.values()),
+                  reference=True)]
     for scheduler, words in SCHEMES.items():
         own = [row for row in found if row["scheduler"] == scheduler]
         lines.append(Line(words, [row["load_qps"] for row in own],

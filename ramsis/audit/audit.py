@@ -119,9 +119,9 @@ class Audit:
     best: Hindsight | None  # None where no policy could be generated
     # on the fewest workers; None where the best policy on all does not achieve as much
     fewest: Hindsight | None
-    upper_bound: float  # effective accuracy that no scheduler could have beaten
+    upper_bound: float  # of effective accuracy, for one model per request
     least_violation_rate: float  # share of violations that no scheduler could have gone below
-    workers_bound: int  # no scheduler could have achieved as much with fewer
+    workers_bound: int  # fewest for as much, for one model per request
     # lost_to_violations, lost_to_models: with the effective accuracy they add up to
     # ``most_accurate``
     lost_to_violations: float

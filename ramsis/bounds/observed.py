@@ -1,4 +1,6 @@
-"""Upper bound on what any scheduler could have achieved on observed requests and batch times.
+"""Upper bound on what a scheduler could have achieved on observed requests and batch times.
+
+It holds for every scheduler that answers each request once, by one model.
 
 *The problem.* n_c requests of class c came within T ms and wanted an answer within SLO_c; K like
 workers served them. Of each batch the log says what it took. Let y_{c,m,b} be how many requests
@@ -105,7 +107,7 @@ class WaysToAnswer:
 
 @dataclass(frozen=True)
 class ObservedBound:
-    """What no scheduler could have beaten."""
+    """What no scheduler could have beaten that answers each request by one model."""
 
     effective_accuracy: float
     in_time: float  # largest share of the requests that could be answered in time

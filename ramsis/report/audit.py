@@ -22,9 +22,9 @@ def plot_audit(row: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     best = row["best_policy"]
     reached = {"achieved": row["effective_accuracy"],
                "best policy": None if best is None else best["effective_accuracy"],
-               "no scheduler above": row["upper_bound"]}
+               "bound (one model per request)": row["upper_bound"]}
     workers = {"there were": row["workers"], "best policy": row["fewest_workers"],
-               "no scheduler below": row["workers_bound"]}
+               "bound (one model per request)": row["workers_bound"]}
     causes = {name: 100.0 * count / row["requests"]
               for name, count in row["violations_by_cause"].items() if count}
     with saved_figure(path, figsize=(9.0, 3.2)) as figure:

@@ -28,7 +28,7 @@ def plot_loads(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) 
     bounds = {row["load_qps"]: row["upper_bound"] for row in rows
               if row["upper_bound"] is not None}
     if bounds:
-        accuracy.append(Line("upper bound of any scheduler", sorted(bounds),
+        accuracy.append(Line("upper bound (one model per request)", sorted(bounds),
                              [bounds[load] for load in sorted(bounds)], reference=True))
     for label in dict.fromkeys(row["label"] for row in rows):
         line = sorted((r for r in rows if r["label"] == label), key=lambda r: r["load_qps"])
@@ -136,8 +136,8 @@ def plot_capacity(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str
         more.append(Line(scheduler, loads,
                          [100.0 * row["workers"] / row["workers_bound"] - 100.0
                           for row in trials]))
-    needed.append(Line("bound of any scheduler", sorted(bound), [bound[x] for x in sorted(bound)],
-                       reference=True))
+    needed.append(Line("bound (one model per request)", sorted(bound),
+                       [bound[x] for x in sorted(bound)], reference=True))
     plot_panels([
         PanelRow("workers", [Panel(_title(rows[0]), needed)], 1.4, whole=True),
         PanelRow("more than the bound (%)", [Panel("", more)], 1.0),

@@ -223,7 +223,8 @@ def _named(row: Row) -> str:
 
 def _beyond(row: Row) -> str:
     bound = row.get("upper_bound")
-    return "" if bound is None else f"; no scheduler passes {bound:.4f}"
+    return "" if bound is None else (
+        f"; no scheduler with one model per request passes {bound:.4f}")
 
 
 def _breaks_promise(row: Row) -> bool:

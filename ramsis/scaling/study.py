@@ -178,7 +178,7 @@ class Study:
                 min_effective_accuracy=self.target.min_effective_accuracy))
 
     def least_cost(self, startup_s: float) -> float:
-        """Return the lower bound of any scheduler's cost on the second half, in worker-seconds."""
+        """Return the lower bound on the cost of the second half, for one model per request."""
         assert isinstance(self.target, Prices)
         return least_cost(*self._bounded(startup_s), self._terms(startup_s),
                           violation_worker_s=self.target.violation,

@@ -1,4 +1,4 @@
-"""How far a policy is from what no scheduler can beat, at its own price of violations."""
+"""How far a policy is from the bound for one model per request, at its own price of violations."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class ClusterProblem:
             for members in [[i for i, own in enumerate(alike) if own == kind]])
 
     def bound(self, load_qps: float) -> FluidBound:
-        """Return the fluid bound for all schedulers, with a row for each kind of workers."""
+        """Return the fluid bound (one model per request), with a row for each kind."""
         return fluid_bound([kind.times for kind in self.kinds], slo_ms=self.classes,
                            workers=[kind.workers for kind in self.kinds], load_qps=load_qps)
 

@@ -43,8 +43,8 @@ def panels(
         lines = []
         if bound:
             known = {row[x]: row["upper_bound"] for row in own if row["upper_bound"] is not None}
-            lines.append(Line("upper bound of any scheduler", list(known), list(known.values()),
-                              reference=True))
+            lines.append(Line("upper bound (one model per request)", list(known),
+                              list(known.values()), reference=True))
         for name in names:
             part = [row for row in own if line(row) == name]
             width = None if half_width is None else [row[half_width] or 0.0 for row in part]

@@ -120,7 +120,7 @@ def draw_fleets(rows: Rows, path: Path, case: Case) -> None:
                                                  if name != x)), key=lambda r: r[x])
             (panel,) = panels(own, lambda _, t=title: t, scheduler, x, y)
             known = {r[x]: r["upper_bound"] for r in own if bound and r["upper_bound"] >= worst}
-            most = Line("upper bound of any scheduler", list(known), list(known.values()),
+            most = Line("upper bound (one model per request)", list(known), list(known.values()),
                         reference=True)
             result.append(Panel(title, [most, *panel.lines], x_label, log_x))
         return PanelRow(quantity, result, height, log_like)

@@ -196,7 +196,7 @@ def test_an_audit_is_reported_on(tmp_path: Path, run: Run) -> None:
                     "--workers", 2, "--scheduler", "central-queue:max_queue=8,grid=fixed:5")
     row = json.loads(found.read_text())["rows"][0]
     text = page_of(found, out=tmp_path / "page.html")
-    assert f"no scheduler passes {row['upper_bound']:.4f}" in text
+    assert f"no scheduler with one model per request passes {row['upper_bound']:.4f}" in text
     assert "As served, and what was possible" in text
 
 

@@ -29,7 +29,8 @@ def test_a_row_that_meets_the_target_comes_before_a_more_accurate_one() -> None:
             row("slow", 100, 0.85, 0.0)]
     first, *others = simulation_verdict(asked(0.001, *rows))
     assert first == ("fast at 100 queries/s meets the target (at most 0.1 % violations): 0.9000 "
-                     "effective accuracy, 0.0100% violations; no scheduler passes 0.9500")
+                     "effective accuracy, 0.0100% violations; no scheduler "
+                     "with one model per request passes 0.9500")
     assert others == [
         "Next best that meets it, with the fewest violations: slow (0.8500 effective accuracy, "
         "0.0000% violations)",

@@ -126,7 +126,7 @@ def plan(
     """Plan workers and policies for a load and a target.
 
     The verdict has the fewest workers, their performance in simulation with fresh seeds, the bound
-    for every scheduler, and the value of one more worker.
+    for every scheduler that answers each request by one model, and the value of one more worker.
 
     Writes the policies, the simulations, report.html, and plan.json with the executed commands to
     DIR.
@@ -501,7 +501,7 @@ def _in_words(verdict: Mapping[str, Any], best_rows: Mapping[str, Mapping[str, A
             f"{verdict['worst_window_violation_rate']:.4%} violations"]),
         f"one more worker is worth {with_error(worth, error)} of "
         + words.replace("answered", "the share answered")
-        + f"; no scheduler passes {verdict['upper_bound']:.4f}",
+        + f"; no scheduler with one model per request passes {verdict['upper_bound']:.4f}",
     ]
 
 

@@ -127,7 +127,7 @@ def scale_command(
     workers; beside it stand violations and effective accuracy. --compare adds the autoscalers of
     Kubernetes, KEDA, Knative, Ray Serve, llm-d and Dynamo and a static fleet, with default
     parameters and tuned on the first half, all with the same decision tables, and prints the lower
-    bound on the worker-seconds of every scheduler.
+    bound on the worker-seconds of every scheduler that answers each request by one model.
 
     With a cost of violations or of missed accuracy there is no target: the policy has the lowest
     total cost. Without --cost-per-worker-s these costs are in worker-seconds.
@@ -236,7 +236,7 @@ def _say_overfitted(rules: list[dict[str, Any]]) -> None:
 
 
 def _limits(study: Study, startup_s: float) -> dict[str, Any]:
-    """Return lower bounds of any scheduler's cost on the second half."""
+    """Return lower bounds on the cost of the second half, for one model per request."""
     from ramsis.scaling.prices import Prices
 
     limits: dict[str, Any] = {"worker_s": None, "peak": None, "mean": None}
@@ -320,9 +320,10 @@ def _say_more(more: dict[str, Any], rows: list[dict[str, Any]]) -> None:
         f"{late['half_width']:.4%}, effective accuracy {accuracy['mean']:.4f} ± "
         f"{accuracy['half_width']:.4f}{priced}{_CERTAINTY[more['promise_clear']]}")
     if "cost_worker_s" in bound:
-        say(f"bound: no scheduler costs less than {bound['cost_worker_s']:.0f} worker-seconds on "
-            f"the second half, violations and missed accuracy included; the policy cost "
-            f"{rows[0]['cost_worker_s']:.0f}")
+        say("bound: with one model per request no scheduler costs less than "
+            f"{bound['cost_worker_s']:.0f} worker-seconds on the second half, violations and "
+            f"missed accuracy included; the policy cost {rows[0]['cost_worker_s']:.0f}")
     if bound["worker_s"] is not None:
-        say(f"bound: no scheduler meets the target on the second half with less than "
-            f"{bound['worker_s']:.0f} worker-seconds; the policy took {rows[0]['worker_s']:.0f}")
+        say("bound: with one model per request no scheduler meets the target on the second half "
+            f"with less than {bound['worker_s']:.0f} worker-seconds; the policy took "
+            f"{rows[0]['worker_s']:.0f}")

@@ -54,11 +54,12 @@ def analyze(
 ) -> None:
     """Show the promises of policies: expectations, quantiles and certificate.
 
-    Each argument is a policy file, or a folder with a manifest. Quantiles of
-    accuracy (99 % of the requests have at least p1) and of batch size are over the requests, those
-    of queue and slack over the decisions. Response times are from arrival to answer. The certified
-    gap is the relative gap of the promise to the bound on every scheduler, at the policy's own
-    violation price. The certificate bounds the gap between the gain and the optimum of its model.
+    Each argument is a policy file, or a folder with a manifest. Quantiles of accuracy (99 % of the
+    requests have at least p1) and of batch size are over the requests, those of queue and slack
+    over the decisions. Response times are from arrival to answer. The certified gap is the
+    relative gap of the promise to the bound on every scheduler that answers each request by one
+    model, at the policy's own violation price. The certificate bounds the gap between the gain and
+    the optimum of its model.
 
     With --loadgen the policy of the lowest load that meets that of the run is held against it:
     exit code 6 when more requests were late than its promise lets expect, at a level of 1 %.

@@ -44,8 +44,8 @@ def verify(
     stations. The full decision process is solved by value iteration and power iteration, without
     any shortcut of `ramsis generate`; this takes seconds a file, minutes for large tables. The
     tables of a central queue and of shortest-queue dispatch are replayed on simulated arrivals.
-    Prints the certified_gap: the largest relative advantage that any scheduler can have, at the
-    policy's own violation price. The exit code is 6 if a claim fails.
+    Prints the certified_gap: the largest relative advantage that any scheduler with one model per
+    request can have, at the policy's own violation price. The exit code is 6 if a claim fails.
 
     \b
     Examples:

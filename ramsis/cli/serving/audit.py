@@ -179,7 +179,7 @@ def _show(result: Audit, row: dict[str, Any], policies: list[dict[str, Any]]) ->
         *({**(policy["best_policy"] or {}), "workers": policy["fewest_workers"],
            "what": _best_words(policy["best_policy"], policy.get("dispatch", ""))}
           for policy in policies),
-        {"what": "bound for every scheduler", "violation_rate": row["least_violation_rate"],
+        {"what": "bound (one model per request)", "violation_rate": row["least_violation_rate"],
          "effective_accuracy": row["upper_bound"], "workers": row["workers_bound"]},
     ])
     done, total = result.achieved, result.achieved.requests

@@ -243,11 +243,11 @@ def simulate_command(
     accuracy (violations count 0), and the bound for every scheduler that asks one model for each
     request.
 
-    Figures are means over the seeds. Intervals are half-widths at 95 % confidence. The certified gap of policies is the share that
-    they are short of the bound at their own price of violations. At a constant load schedulers are
-    told the load; on a trace the load monitor anticipates it. On several worker types requests are
-    routed at random: to the stations of a DIR by its shares, to those of another scheduler, one of
-    each type, by their capacity.
+    Figures are means over the seeds. Intervals are half-widths at 95 % confidence. The certified
+    gap of policies is the share that they are short of the bound at their own price of violations.
+    At a constant load schedulers are told the load; on a trace the load monitor anticipates it. On
+    several worker types requests are routed at random: to the stations of a DIR by its shares, to
+    those of another scheduler, one of each type, by their capacity.
 
     With --placement the file alone says what serves whom: all families at once, each with its
     demand and SLO, by policies made for its stations or (--fixed) by the placement's batches. With

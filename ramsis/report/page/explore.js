@@ -71,7 +71,7 @@ class Explore extends Curves {
       });
       const xs = [...bounds.keys()].sort((a, b) => a - b);
       if (xs.length) {
-        all.push({ name: "upper bound of any scheduler", ref: true, draw: "line", x: xs,
+        all.push({ name: "upper bound (one model per request)", ref: true, draw: "line", x: xs,
           y: xs.map((v) => bounds.get(v)) });
       }
     }

@@ -63,7 +63,8 @@ def plan_section(path: Path, document: Mapping[str, Any], rows: Sequence[Mapping
                       Series(name, [row["load_qps"] for row in grown],
                              [row[key] for row in grown], ref=ref)
                       for name, key, ref in (("needed", "workers", False),
-                                             ("bound of any scheduler", "workers_bound", True))])]
+                                             ("bound (one model per request)",
+                                              "workers_bound", True))])]
     return Section(
         PLAN, path.resolve().parent.name or name,
         option_values(options if isinstance(options, list) else ()),
@@ -93,7 +94,7 @@ def _over_workers(rows: Sequence[Mapping[str, Any]], options: object) -> list[Fi
         return []
     ends = [min(workers), max(workers)]
     if bound:
-        series.append(Series("bound of any scheduler", [count for count, _ in bound],
+        series.append(Series("bound (one model per request)", [count for count, _ in bound],
                              [value for _, value in bound], ref=True))
     if target is not None:
         series.append(Series("target", ends, [target, target], draw="line", ref=True))
@@ -121,7 +122,7 @@ def audit_section(
               {"what": "best policy", "workers": row.get("fewest_workers"),
                **{key: best.get(key) for key in (
                    "accuracy", "violation_rate", "effective_accuracy")}},
-              {"what": "bound of any scheduler", "effective_accuracy": row["upper_bound"],
+              {"what": "bound (one model per request)", "effective_accuracy": row["upper_bound"],
                "violation_rate": row.get("least_violation_rate"),
                "workers": row["workers_bound"]}]
     count = row["requests"]
@@ -153,7 +154,7 @@ def _judged(row: Mapping[str, Any], best: Mapping[str, Any]) -> list[str]:
     """Summarise an audit: figures reached, the bound, and the number of workers."""
     sentences = [f"{row['effective_accuracy']:.4f} effective accuracy and "
                  f"{row['violation_rate']:.3%} violations on {row['workers']:.10g} workers; no "
-                 f"scheduler passes {row['upper_bound']:.4f}"]
+                 f"scheduler with one model per request passes {row['upper_bound']:.4f}"]
     if isinstance(best.get("effective_accuracy"), float | int):
         sentences.append(
             f"Policies would reach {best['effective_accuracy']:.4f} on as many workers")

@@ -81,7 +81,8 @@ def _verdict(rows: Sequence[dict[str, Any]], workers: str) -> list[str]:
     values = " to ".join(dict.fromkeys(
         f"{value:.4f}" for value in (min(effective), max(effective))))
     beyond = "" if bound is None else (
-        f"; at {high['load_qps']:g} queries/s no scheduler passes {bound:.4f}")
+        f"; at {high['load_qps']:g} queries/s no scheduler with "
+        f"one model per request passes {bound:.4f}")
     sentences = [f"At {loads} queries/s, {workers} worker{'' if workers == '1' else 's'}: {values}"
                  f" {words} promised, {worst:.4%} violations at most{beyond}"]
     over = [row["load_qps"] for row in rows if "overload" in row["state"]]
@@ -160,7 +161,7 @@ def promise_figures(rows: Sequence[dict[str, Any]]) -> list[Figure]:
         curves("Promise and bound", _LOAD, Axis("effective accuracy", most=1.0), [
             *line("promised", "expected_effective_accuracy"),
             *line("simulated when it was made", "simulated", draw="points"),
-            *line("upper bound of any scheduler", "upper_bound", ref=True, draw="line")]),
+            *line("upper bound (one model per request)", "upper_bound", ref=True, draw="line")]),
         curves("Violations promised", _LOAD, violations(),
                line("promised", "expected_violation_rate"))]
 

@@ -153,7 +153,7 @@ def _over_loads(rows: Rows) -> list[Figure]:
     bounds = {row["load_qps"]: row["upper_bound"] for row in rows
               if row.get("upper_bound") is not None}
     if bounds:
-        effective.append(Series("upper bound of any scheduler", sorted(bounds),
+        effective.append(Series("upper bound (one model per request)", sorted(bounds),
                                 [bounds[x] for x in sorted(bounds)], draw="line", ref=True))
     slos = {row["load_qps"]: row["slo_ms"] for row in rows}
     slow.append(Series("SLO", sorted(slos), [slos[x] for x in sorted(slos)], draw="line",
@@ -170,7 +170,7 @@ def _side_by_side(rows: Rows) -> list[Figure]:
     named = [(row["label"], row) for row in rows]
     return [dots("Promise, simulation and bound", _EFFECTIVE, named, {
                 "promised": "expected_effective_accuracy", "simulated": "effective_accuracy",
-                "upper bound of any scheduler": "upper_bound"}),
+                "upper bound (one model per request)": "upper_bound"}),
             dots("Violations", _LATE, named, {
                 "promised": "expected_violation_rate", "simulated": "violation_rate"})]
 
@@ -222,7 +222,7 @@ def capacity_section(
     else:
         parts.append(dots("Needed, and the bound", Axis(words, whole=not typed, zero=True), [
             (row["scheduler"], row) for row in rows],
-            {"needed": key, "bound of any scheduler": bound}))
+            {"needed": key, "bound (one model per request)": bound}))
     first = rows[0]
     parts.append(_promises(rows, first.get("max_violation")))
     terms = [("targets", target_words(first)), ("SLO", span(rows, "slo_ms", "ms")),
@@ -247,7 +247,8 @@ def _enough(rows: Rows) -> list[str]:
     single = best["workers"] == 1
     return [f"{best['workers']:.10g} worker{'' if single else 's'} "
             f"{'is' if single else 'are'} enough"
-            f"{at} ({least}; no scheduler does with fewer than {best['workers_bound']:.10g})"]
+            f"{at} ({least}; with one model per request no "
+            f"scheduler does with fewer than {best['workers_bound']:.10g})"]
 
 
 def _workers_over_loads(rows: Rows, key: str, bound: str, words: str) -> list[Figure]:
@@ -258,7 +259,7 @@ def _workers_over_loads(rows: Rows, key: str, bound: str, words: str) -> list[Fi
         more.append(Series(name, loads, [row[key] / row[bound] - 1.0 if row[bound] else None
                                          for row in of_scheduler]))
     bounds = {row["load_qps"]: row[bound] for row in rows}
-    needed.append(Series("bound of any scheduler", sorted(bounds),
+    needed.append(Series("bound (one model per request)", sorted(bounds),
                          [bounds[x] for x in sorted(bounds)], draw="line", ref=True))
     return [curves("Needed, and the bound", _LOAD,
                    Axis(words, whole=words == "workers", zero=True), needed),
@@ -293,7 +294,8 @@ def placed_section(document: Mapping[str, Any], rows: Rows, source: str) -> Sect
         dots("Promise, simulation and bound", _EFFECTIVE, named, {
             "promise of the placement": "placement_effective_accuracy",
             "promise of the policies": "expected_effective_accuracy",
-            "simulated": "effective_accuracy", "upper bound of any scheduler": "upper_bound"}),
+            "simulated": "effective_accuracy",
+            "upper bound (one model per request)": "upper_bound"}),
         dots("Violations", _LATE, named, {"simulated": "violation_rate"})]
     terms = [("placement", str(document.get("placement", "–"))),
              ("families", text(rows, "family")), ("seeds", text(rows, "seeds")),
@@ -325,7 +327,7 @@ def scaling_section(
     least = bound.get("worker_s")
     if isinstance(least, int | float):
         widest = max(0.001, *(row["violation_rate"] for row in rows))
-        points.append(Series("bound of any scheduler", [0.0, widest], [least, least],
+        points.append(Series("bound (one model per request)", [0.0, widest], [least, least],
                              draw="line", ref=True))
     parts.append(curves("Cost against violations", violations(),
                         Axis("worker-seconds", zero=True), points))
@@ -335,14 +337,14 @@ def scaling_section(
     verdict = [f"{row['name']} meets the target with {row['worker_s']:.0f} worker-seconds"
                for row in meeting[:2]]
     if verdict and isinstance(least, int | float):
-        verdict[0] += f"; no scheduler does with less than {least:.0f}"
+        verdict[0] += f"; with one model per request no scheduler does with less than {least:.0f}"
     least = bound.get("cost_worker_s")
     priced = sorted((row for row in rows if row.get("cost_worker_s") is not None),
                     key=lambda row: row["cost_worker_s"])
     verdict += [f"{row['name']} costs {row['cost_worker_s']:.0f} worker-seconds, violations and "
                 "missed accuracy included" for row in priced[:2]]
     if priced and isinstance(least, int | float):
-        verdict[-1] += f"; no scheduler costs less than {least:.0f}"
+        verdict[-1] += f"; with one model per request no scheduler costs less than {least:.0f}"
     return result_section("Scaling", source, document, option_values_in(document), parts,
                           verdict=verdict, measures={
                               f"worker-seconds, {row['name']}": (row["worker_s"], ".0f")
@@ -358,7 +360,7 @@ def _scaled_over_time(rows: Rows, bound: Mapping[str, Any]) -> list[Figure]:
     workers = [Series(name, series["time_s"], series["workers"], draw="line", look=look,
                       steps=True) for look, name, series in with_series]
     if _are_series(bound, ("workers",)):
-        workers.append(Series("bound of any scheduler", bound["time_s"], bound["workers"],
+        workers.append(Series("bound (one model per request)", bound["time_s"], bound["workers"],
                               draw="line", ref=True, steps=True))
     wanted = [Series(key, first["time_s"], first[key], draw="line", steps=True)
               for key in ("wanted", "active")]

@@ -184,7 +184,8 @@ class Capacity:
                            Column("accuracy", "accuracy", ".4f"),
                            Column("effective_accuracy", "effective acc.", ".4f")),
                           self.trial_rows(), caption=f"{self.scheduler}: {self.workers} workers "
-                          f"are enough, no scheduler does with fewer than {self.workers_bound}")
+                          f"are enough, with one model per request no scheduler "
+                          f"does with fewer than {self.workers_bound}")
 
     def row(self) -> dict[str, Any]:
         """Return the answer under the names that every command uses."""
