@@ -143,7 +143,7 @@ def bound(
       $ ramsis bound --profiles digits-cpu --slo-ms 15:0.3,25:0.7 --workers old=3,new=1 --load 800
       $ ramsis bound --rate-per-worker 25 --slo-ms 400 --trace day --startup-s 5 \\
           --max-violation 0.01
-      $ ramsis bound --profiles measured.json --slo-ms 60 --workers 4 --load 9600 --cascades
+      $ ramsis bound --profiles digits-cpu --slo-ms 60 --workers 4 --load 9600 --cascades
     """
     workload.check()
     if workload.trace is not None:
