@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Annotated, Any, ClassVar
 
 from placement_milp.partitions import PartitionTable, instance_worker
 from ramsis.errors import ABOVE_ZERO, INNER, Rule, at_least
+from ramsis.reprs import dataclass
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import (
     EMPTY,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 from placement_milp.problem import PROBLEM_FORMAT, Problem
 from ramsis.figures import figure_of
+from ramsis.reprs import dataclass
 from ramsis.runtime.records import (
     DIALECT,
     EMPTY,
@@ -156,6 +157,10 @@ class Placement:
     notes: tuple[str, ...] = ()  # remarks
     # the problem, so that a placement can be simulated from its file alone
     problem: Problem = field(kw_only=True)
+
+    def _summary(self) -> str:
+        return (f"{self.name}: {self.status}, objective {self.objective:.4g}, "
+                f"{self.workers_in_use} workers, {len(self.families)} families")
 
     @property
     def cost_per_hour(self) -> float:

@@ -7,8 +7,6 @@ file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ramsis.analysis.sampled import (
@@ -23,6 +21,7 @@ from ramsis.arrays import FloatArray, fraction, ratio
 from ramsis.central.problem import CentralProblem
 from ramsis.central.solve import SteadyState
 from ramsis.policy import Expectations, PerDecision, Spread
+from ramsis.reprs import dataclass
 
 
 @dataclass(frozen=True, eq=False)

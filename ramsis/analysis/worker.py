@@ -21,7 +21,6 @@ it holds at once. These differences are biases, which no number of samples remov
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -39,6 +38,7 @@ from ramsis.arrays import FloatArray, IntArray, fraction, ratio
 from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes
 from ramsis.policy import Expectations, PerDecision, Spread
 from ramsis.profiles.sketch import hat_weights
+from ramsis.reprs import dataclass
 from ramsis.worker.problem import Objective, WorkerProblem
 from ramsis.worker.problem.actions import Outcome
 from ramsis.worker.structure import StructuredMDP

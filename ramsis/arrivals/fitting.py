@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -37,6 +36,7 @@ from ramsis.arrivals.negative_binomial import NegativeBinomial
 from ramsis.arrivals.poisson import Poisson
 from ramsis.arrivals.registry import format_process
 from ramsis.errors import InvalidValueError
+from ramsis.reprs import dataclass
 
 __all__ = ["LEAST_ARRIVALS", "ProcessFit", "TraceFit", "dispersion_by_window", "fit_trace"]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from ramsis.arrivals.rate_file import find_trace, is_rate_trace, read_rates, shi
 from ramsis.arrivals.trace import RateTrace, Recorded
 from ramsis.arrivals.trace_formats import Trace, detect_trace, read_trace
 from ramsis.arrivals.trace_formats.files import first_line
+from ramsis.reprs import dataclass
 
 __all__ = ["ReadTrace", "read_any_trace"]
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ramsis.arrivals.fixed_rate import FixedRate
@@ -33,6 +33,7 @@ from ramsis.arrivals.renewal import Renewal
 from ramsis.arrivals.user_defined import made_by, maker_of
 from ramsis.errors import InvalidValueError
 from ramsis.plugins import untrusted
+from ramsis.reprs import dataclass
 
 SHIPPED: Mapping[str, type[ShippedProcess]] = {
     process.name: process

@@ -7,7 +7,7 @@ arrivals up to t, arrivals of rate 1 on [0, Λ(T)) are mapped through the invers
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,6 +17,7 @@ from ramsis.arrivals.process import Sampler
 from ramsis.arrivals.registry import AnyArrivals, Arrivals, arrivals_of
 from ramsis.arrivals.sampling import check_amount
 from ramsis.errors import InvalidValueError, check_positive
+from ramsis.reprs import dataclass
 
 PEAK_WINDOW_MS = 1000.0
 """Time that the peak of recorded arrivals is counted over; the whole of a shorter recording."""

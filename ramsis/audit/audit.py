@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,7 @@ from ramsis.errors import (
     check_number_of,
 )
 from ramsis.profiles import ProfileSet
+from ramsis.reprs import dataclass
 from ramsis.runtime.routing import DISPATCH_NAMES
 from ramsis.sim.fleet import MAX_BATCH
 from ramsis.synthesis.schedulers import ComparedScheduler, fleet_scheduler

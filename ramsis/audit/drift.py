@@ -26,9 +26,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ramsis.errors import check_positive
+from ramsis.reprs import dataclass
 
 __all__ = ["ARRIVALS", "SERVICE", "ArrivalDrift", "Cusum", "DriftAlarm", "ServiceDrift",
            "threshold"]

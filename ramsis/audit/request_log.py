@@ -30,7 +30,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import count
 from pathlib import Path
 from typing import NamedTuple
@@ -45,6 +45,7 @@ from ramsis.errors import InputFileError, InvalidValueError, OutputError, check_
 from ramsis.files import written_whole
 from ramsis.logs.kinds import DERIVED, FIELDS
 from ramsis.logs.table import COLUMNS, SECONDS, LogTable, TextArray, floats
+from ramsis.reprs import dataclass
 from ramsis.tables import cell
 
 __all__ = ["COLUMNS", "FIELDS", "OUTCOMES", "LogFormat", "Request", "RequestLog",

@@ -47,7 +47,6 @@ with the probability that the second batch ends within it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -59,6 +58,7 @@ from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import classes_of
 from ramsis.errors import InvalidValueError, check_not_negative, check_positive
 from ramsis.profiles import Confidences
+from ramsis.reprs import dataclass
 
 _LEVELS = 64  # of the remaining time where service times are drawn
 _STEPS = 200  # intersections; 3 to 15 are enough on profiles that were seen

@@ -65,7 +65,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -86,6 +86,7 @@ from ramsis.errors import (
     check_positive,
 )
 from ramsis.profiles import LatencyTable
+from ramsis.reprs import dataclass
 
 Times = ServiceTimes | LatencyTable
 

@@ -75,7 +75,6 @@ enlarged by what their rounding can cost, and then rounded down to a whole numbe
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,6 +86,7 @@ from ramsis.bounds._binned import Task, binned_bound
 from ramsis.bounds._holding_kernels import HoldingBins, held_blocks, held_runs
 from ramsis.compiling import uniform
 from ramsis.errors import InvalidValueError, whole
+from ramsis.reprs import dataclass
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
 __all__ = ["GoodputBound", "ReleasedRequests", "Servers", "goodput_bound"]

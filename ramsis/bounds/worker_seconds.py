@@ -58,7 +58,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
@@ -71,6 +70,7 @@ from ramsis.bounds.targets import Targets, outward
 from ramsis.cluster.quantiles import cdf
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import InfeasibleError, InvalidValueError, check_positive, whole
+from ramsis.reprs import dataclass
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
 _SIZES = np.array([1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96, 128])

@@ -45,7 +45,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -73,6 +73,7 @@ from ramsis.errors import (
     check_positive,
     whole,
 )
+from ramsis.reprs import dataclass
 
 MAX_WORKERS = 10_000
 """Most workers that a table is made for."""

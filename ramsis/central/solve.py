@@ -31,7 +31,7 @@ values still cannot be computed is an error, never a result.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -43,6 +43,7 @@ from ramsis.central.chain import EXACT, Chain, ChainValues, SteadyState
 from ramsis.central.model import CentralArrays, central_model
 from ramsis.central.problem import CentralProblem
 from ramsis.errors import NotConvergedError
+from ramsis.reprs import dataclass
 
 __all__ = ["DROP", "FREE", "WAIT", "CentralSolution", "SteadyState", "evaluate_central",
            "solve_central"]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ramsis.cluster.service_times import default_service
 from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.cluster.worker_type import WorkerType, check_names
 from ramsis.errors import check_number_of
 from ramsis.profiles.model import ProfileSet
+from ramsis.reprs import dataclass
 from ramsis.runtime.policy_set import ALL_WORKERS
 
 MAX_WORKERS = 10_000_000
@@ -45,6 +44,10 @@ class Cluster:
             where = "workers" if name == ALL_WORKERS else f"workers: {name}"
             check_number_of("workers", worker_type.count, where=where, most=MAX_WORKERS)
         object.__setattr__(self, "classes", merged_classes(self.classes))
+
+    def _summary(self) -> str:
+        types = " + ".join(f"{each.count} × {each.profile.name}" for each in self.worker_types)
+        return f"of {types}: SLO {', '.join(f'{each.slo_ms:g}' for each in self.classes)} ms"
 
     @classmethod
     def of(cls, profile: ProfileSet, *, workers: int, slo_ms: float) -> Cluster:

@@ -15,7 +15,7 @@ table's p95 is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import cast
 
 import numpy as np
@@ -29,6 +29,7 @@ from ramsis.profiles.pareto import prune
 from ramsis.profiles.sketch import averaged, hat_weights, midpoint_levels, sketch_levels, with_tail
 from ramsis.profiles.table import LatencyTable
 from ramsis.profiles.tails import Deviations, Tails, tails_of
+from ramsis.reprs import dataclass
 
 DISTRIBUTION = "distribution"
 """Service times drawn from the measured distribution, where others are a statistic's name."""

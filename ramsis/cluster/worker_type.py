@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import InvalidValueError, check_positive
 from ramsis.profiles.model import ProfileSet
+from ramsis.reprs import dataclass
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,8 +14,6 @@ Source: Puterman (1994), sections 6.1, 8.2, 9.2 and 11.4.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
@@ -33,6 +31,7 @@ from ramsis.mdp.chain import (
 )
 from ramsis.mdp.settings import check_discount
 from ramsis.mdp.sparse import SparseMDP
+from ramsis.reprs import dataclass
 
 __all__ = ["Evaluation", "evaluate_pairs", "evaluate_policy"]
 

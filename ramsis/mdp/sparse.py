@@ -18,7 +18,7 @@ Source: Puterman, *Markov Decision Processes* (1994), chapters 6, 8, 9 and 11.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cached_property
 from typing import Any
 
@@ -28,6 +28,7 @@ from scipy import sparse
 
 from ramsis.errors import InvalidValueError
 from ramsis.mdp.pairs import canonical_pairs, pair_name, state_name
+from ramsis.reprs import dataclass
 
 __all__ = ["SparseMDP", "best_pairs", "kernel_arrays"]
 

@@ -15,7 +15,6 @@ Sources: Puterman (1994), appendix A; Grassmann, Taksar and Heyman (1985).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from ramsis.errors import InvalidValueError
 from ramsis.mdp.chain import Factorisation, SingularSystemError, closed_classes, recurrent_system
 from ramsis.mdp.settings import check_iterations, check_tolerance
 from ramsis.mdp.sparse import SparseMDP
+from ramsis.reprs import dataclass
 
 __all__ = ["StationaryResult", "power_iteration", "stationary_distribution"]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ramsis.bounds import scenario_bound
 from ramsis.errors import InvalidValueError
 from ramsis.planning.groups import Grouping, grouping_named, stage_means
+from ramsis.reprs import dataclass
 from ramsis.scenario import Scenario, draw_requests
 from ramsis.sim import Engine, Estimate, Metrics, Run, SchedulerSpec, Slowdown, measure
 from ramsis.sim.metrics.groups import GroupFigures

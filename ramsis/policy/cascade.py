@@ -23,7 +23,7 @@ A request whose first answer by model m comes at level l is unsure in the lowest
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import numpy as np
@@ -31,6 +31,7 @@ import numpy as np
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.errors import FINITE, FRACTION, NON_NEGATIVE, POSITIVE, Rule
 from ramsis.policy.table import compressed, expanded
+from ramsis.reprs import dataclass
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import Fraction, NonNegative, Positive, Whole, WrittenRecord
 from ramsis.runtime.table import DROP_CODE, WAIT_CODE

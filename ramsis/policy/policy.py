@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from ramsis.policy.records import (
 from ramsis.policy.table import compressed, expanded
 from ramsis.profiles.sketch import midpoint_levels
 from ramsis.profiles.tails import Tails
+from ramsis.reprs import dataclass
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import names, optional
 from ramsis.runtime.routing import DISPATCHES, DispatchRule
@@ -343,6 +344,12 @@ class Policy:
     def plot(self, *, idle: int | None = None) -> Any:
         """Draw the table as a heat map (:class:`matplotlib.figure.Figure`)."""
         return figure_of("policy", self, idle=idle)
+
+    def _summary(self) -> str:
+        expected = self.expectations
+        return (f"of {self.dispatch} for {self.load_qps:g} queries/s: {self.workers} workers, SLO "
+                f"{self.slo_ms:g} ms, {len(self.models)} models, effective accuracy "
+                f"{expected.effective_accuracy:.4f}, violations {expected.violation_rate:.4%}")
 
     def _repr_html_(self) -> str:
         """Return the promise as an HTML table, for notebooks."""

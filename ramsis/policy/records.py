@@ -7,11 +7,12 @@ Every record reads itself by the annotations of its fields and is written by
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 from typing import Annotated, Any
 
 from ramsis.errors import FRACTION, INNER, POSITIVE
+from ramsis.reprs import dataclass
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import (
     Count,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Literal, get_args
 
@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from ramsis.errors import check_known
 from ramsis.profiles.sketch import hat_weights, midpoint_levels, sketch_quantile, sketch_samples
 from ramsis.profiles.values import ProfileError, batch_size, count, latency, number
+from ramsis.reprs import dataclass
 
 Statistic = Literal["p95", "p99", "p90", "p50", "mean"]
 STATISTICS: tuple[str, ...] = get_args(Statistic)

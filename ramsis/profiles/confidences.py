@@ -26,7 +26,7 @@ Classifiers, 1999.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from functools import cached_property
 from typing import Any, cast
 
@@ -37,6 +37,7 @@ from ramsis.arrays import FloatArray
 from ramsis.errors import check_known, whole
 from ramsis.files import fingerprint
 from ramsis.profiles.values import ProfileError, count, number, text
+from ramsis.reprs import dataclass
 
 BINS = 20
 """Bins of confidence, where the samples are enough."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -24,6 +24,7 @@ from ramsis.profiles.batch import STATISTICS, BatchProfile, Statistic
 from ramsis.profiles.confidences import Confidences, Samples
 from ramsis.profiles.table import LatencyTable, Origin, fill_row, smoothed
 from ramsis.profiles.values import DELAY_MS, MAX_BATCH, ProfileError, number, positive, text
+from ramsis.reprs import dataclass
 from ramsis.tables import Column, html_table
 
 if TYPE_CHECKING:
@@ -341,6 +342,12 @@ class ProfileSet:
         at = np.searchsorted(sizes, np.arange(1, max_batch + 1))
         origin[(origin == Origin.MEASURED) & changed[at]] = Origin.SMOOTHED
         return latency_ms, origin, run_as
+
+    def _summary(self) -> str:
+        sizes = [item.batch for model in self.models for item in model.batches]
+        accuracies = [model.accuracy for model in self.models]
+        return (f"{self.name}: {len(self.models)} models, batches {min(sizes)} to {max(sizes)}, "
+                f"accuracy {min(accuracies):.4g} to {max(accuracies):.4g}")
 
     def _repr_html_(self) -> str:
         """Return the models as an HTML table, for notebooks."""

@@ -31,7 +31,7 @@ value; beyond B the line starts at v(m, B) and rises.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from functools import cached_property
 from typing import Any
@@ -40,6 +40,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ramsis.errors import InvalidValueError, check_known
+from ramsis.reprs import dataclass
 
 _ROUNDING = 1e-9  # relative, of a mean
 _MOST_POINTS = 1000  # whose slopes are worked out, 4 MB of each
@@ -126,6 +127,10 @@ class LatencyTable:
         latency = np.asarray(latency_ms, dtype=float)
         origin = np.zeros(latency.shape, dtype=np.int8)
         return cls(tuple(models), np.asarray(accuracy, dtype=float), latency, origin, statistic)
+
+    def _summary(self) -> str:
+        return (f"of {len(self.models)} models: batches 1 to {self.max_batch}, {self.statistic} "
+                f"{self.latency_ms.min():.3g} to {self.latency_ms.max():.3g} ms")
 
     @property
     def max_batch(self) -> int:

@@ -19,13 +19,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from operator import attrgetter
 from random import Random
 from typing import Generic, TypeVar
 
 from ramsis.errors import InvalidValueError, check_not_negative, check_positive
+from ramsis.reprs import dataclass
 from ramsis.runtime.division import StationWorkers, division
 from ramsis.runtime.monitor import WINDOW_MS, LoadMonitor
 from ramsis.runtime.policy_set import Level, PolicySet

@@ -13,6 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from ramsis.errors import InvalidValueError, check_positive
 from ramsis.figures import figure_of
+from ramsis.reprs import brief
 from ramsis.runtime.routing import by_shares
 from ramsis.runtime.selector import Selector
 from ramsis.tables import Column, html_table
@@ -71,6 +72,9 @@ class Station(NamedTuple, Generic[P]):
     share: Mapping[float, float]
     policy: P
 
+    def __repr__(self) -> str:
+        return brief(self)
+
     @property
     def selector(self) -> P:
         """Selector of the station, which is its ``policy`` at serving time."""
@@ -99,6 +103,9 @@ class Level(NamedTuple, Generic[P]):
     stations: tuple[Station[P], ...]
     expected: Mapping[str, Any]
     slowness: float = 1.0
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     @property
     def words(self) -> str:
@@ -162,6 +169,9 @@ class Choice(NamedTuple, Generic[P]):
     level: Level[P]
     above_highest: bool
     slowness: float = 1.0
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     @property
     def level_qps(self) -> float:
@@ -231,6 +241,8 @@ class PolicySet(Generic[P]):
         When there is no level, or two for the same load, slowness and arrival process.
     """
 
+    __repr__ = brief
+
     def __init__(
         self,
         levels: Iterable[Level[P]],
@@ -277,6 +289,11 @@ class PolicySet(Generic[P]):
         return [{"load_qps": level.load_qps, "slowness": level.slowness,
                  "arrivals": level.arrivals,
                  "stations": len(level.stations), **level.expected} for level in levels]
+
+    def _summary(self) -> str:
+        loads = [level.load_qps for level in self.levels]
+        return (f"for {min(loads):g} to {max(loads):g} queries/s: {len(loads)} levels, arrivals "
+                f"{', '.join(self.processes)}")
 
     def plot(self) -> Any:
         """Plot the promises by load, of policies in memory (:class:`matplotlib.figure.Figure`)."""

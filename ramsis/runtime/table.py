@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ramsis.errors import InvalidValueError
+from ramsis.reprs import brief
 
 POLICY_FORMAT = "ramsis.policy/1"
 MAX_WORKERS = 1_000_000
@@ -89,6 +90,9 @@ class DecisionTable(NamedTuple):
     spare_idle: int | None = None
     run_as: Sequence[Sequence[int]] = ()
     slowness: float = 1.0
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     def size_of(self, model: int, batch: int) -> int:
         """Return the batch size to run for a batch on a model."""

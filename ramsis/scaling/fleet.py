@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -36,6 +36,7 @@ from ramsis.cluster.quantiles import near_levels
 from ramsis.compiling import uniform
 from ramsis.errors import NON_NEGATIVE, InvalidValueError, check_positive, out_of_range
 from ramsis.policy import Policy, PolicySet
+from ramsis.reprs import dataclass
 from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.scaling import _kernels as kernels

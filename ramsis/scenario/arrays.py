@@ -7,13 +7,13 @@ copy of. What depends on the kind alone is stored by kind.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
 
 from ramsis.arrays import BoolArray, FloatArray, IntArray
+from ramsis.reprs import dataclass
 from ramsis.scenario.records import ScenarioModel, ScenarioWorkerType, StartState, Stream
 
 

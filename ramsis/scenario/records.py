@@ -6,10 +6,11 @@ are checked in :mod:`ramsis.scenario.consistency`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Annotated, Any
 
 from ramsis.errors import POSITIVE
+from ramsis.reprs import dataclass
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import (
     Count,

@@ -7,12 +7,13 @@ the answers: the engine makes them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.errors import whole
+from ramsis.reprs import dataclass
 from ramsis.scenario.records import Stream
 from ramsis.scenario.scenario import Scenario
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
+from ramsis.reprs import dataclass
 from ramsis.runtime.records import EMPTY, Positive, Record, stated
 from ramsis.scenario.arrays import ScenarioArrays
 from ramsis.scenario.records import ScenarioModel, ScenarioWorkerType, StartState, Stream

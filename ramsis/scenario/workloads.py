@@ -22,7 +22,7 @@ default until the scenario's end.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Protocol, Self
 
@@ -37,6 +37,7 @@ from ramsis.arrivals.trace import RateTrace, Recorded
 from ramsis.arrivals.trace_formats import TRACE_FORMATS
 from ramsis.arrivals.trace_formats.rates import read_function_minutes
 from ramsis.errors import InvalidValueError
+from ramsis.reprs import dataclass
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import (
     Count,

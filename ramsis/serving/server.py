@@ -13,7 +13,7 @@ import gc
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from ramsis.audit.drift import ArrivalDrift, DriftAlarm, ServiceDrift
 from ramsis.errors import RamsisError, check_not_negative, check_number_of, check_positive
 from ramsis.policy import Policy, PolicySet
+from ramsis.reprs import dataclass
 from ramsis.runtime.dispatcher import Dispatcher, DispatchSettings
 from ramsis.runtime.fronts import AsyncFront
 from ramsis.runtime.station_queues import Start, Ticket

@@ -23,13 +23,13 @@ A TOML file of one task, whose variants all take the same tensors::
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ramsis.errors import FRACTION
 from ramsis.files import read_toml
 from ramsis.profiles.measure.backends import BACKENDS, Options
+from ramsis.reprs import dataclass
 from ramsis.runtime.fields import Fields
 from ramsis.serving.tensors import DATATYPES, TensorSpec
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -21,6 +21,7 @@ from ramsis.cluster.service_times import DEFAULT_SERVICE
 from ramsis.errors import POSITIVE, InvalidValueError
 from ramsis.plugins import blamed
 from ramsis.profiles.values import DELAY_MS
+from ramsis.reprs import dataclass
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.runtime.policy_set import Level
 from ramsis.scenario import Requests

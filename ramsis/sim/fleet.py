@@ -7,7 +7,7 @@ Schedulers see the latency table, at p95 where times are drawn.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
 
@@ -20,6 +20,7 @@ from ramsis.cluster.service_times import seen_table
 from ramsis.errors import check_positive
 from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.profiles.values import DELAY_MS
+from ramsis.reprs import dataclass
 from ramsis.runtime.policy_set import ALL_WORKERS
 from ramsis.scenario import Requests
 from ramsis.sim.run import Site

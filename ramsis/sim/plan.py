@@ -9,10 +9,11 @@ are. With several SLO classes a scheduler's rules use the shortest SLO.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from typing import Protocol, runtime_checkable
 
+from ramsis.reprs import dataclass
 from ramsis.runtime.policy_set import ALL_WORKERS, Level, PolicySet, Station
 from ramsis.sim import engine
 from ramsis.sim.fleet import Fleet, Fleets

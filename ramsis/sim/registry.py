@@ -20,7 +20,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache, cached_property, partial
 from importlib.metadata import EntryPoint, entry_points
@@ -28,6 +27,7 @@ from typing import Any, cast
 
 from ramsis.errors import InputFileError, InvalidValueError, RamsisError
 from ramsis.plugins import blamed, own, source_of
+from ramsis.reprs import dataclass
 from ramsis.runtime import LoadMonitor
 from ramsis.settings import parse
 from ramsis.sim.engine import Engine, Scheduler

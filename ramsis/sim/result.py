@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from scipy.special import ndtri, stdtrit
 
 from ramsis.errors import INNER, check_known
 from ramsis.figures import figure_of
+from ramsis.reprs import dataclass
 from ramsis.sim.metrics import Metrics
 from ramsis.sim.run import Run
 from ramsis.tables import Column, html_table
@@ -80,6 +81,12 @@ class SimulationResult:
     metrics: tuple[Metrics, ...]  # of each seed
     runs: tuple[Run, ...] = ()  # the records, where they were asked for
     told_qps: float | None = None  # the load that the scheduler was told, if it was
+
+    def _summary(self) -> str:
+        return (f"of {self.scheduler}: {self.workers} workers, SLO {self.slo_ms:g} ms, "
+                f"{len(self.seeds)} seed{'s' * (len(self.seeds) > 1)}, effective accuracy "
+                f"{self.effective_accuracy:.4f}, "
+                f"violations {self.violation_rate:.4%}")
 
     def estimate(self, figure: str, confidence: float = 0.95) -> Estimate:
         """Return mean and confidence interval over the seeds of a field of :class:`Metrics`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property, partial
 from typing import TypeVar
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.arrays import FloatArray
+from ramsis.reprs import dataclass
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
 IntArray = NDArray[np.int32]
@@ -103,6 +104,10 @@ class Run:
     scaled_worker: IntArray = field(default_factory=_ints)
     scaled_up: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, dtype=bool))
     scaled_ms: FloatArray = field(default_factory=_floats)
+
+    def _summary(self) -> str:
+        return (f"of {self.requests:,} requests in {self.duration_ms / 1000:g} s: "
+                f"{self.workers} workers, {len(self.start_ms):,} batches")
 
     @property
     def workers(self) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.errors import InvalidValueError
+from ramsis.reprs import dataclass
 from ramsis.sim.run import Run
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ engine makes its arrivals.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol, runtime_checkable
 
@@ -24,6 +23,7 @@ from ramsis.arrivals.process import Sampler
 from ramsis.arrivals.registry import AnyArrivals, arrivals_of
 from ramsis.arrivals.sampling import check_amount
 from ramsis.errors import check_not_negative, check_number_of, check_positive
+from ramsis.reprs import dataclass
 
 
 @runtime_checkable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,6 +16,7 @@ from ramsis.errors import InputFileError, OutputError
 from ramsis.figures import figure_of
 from ramsis.files import canonical_json, write_atomic
 from ramsis.profiles import ProfileSet, Statistic, interpolate_front, pareto_front
+from ramsis.reprs import dataclass
 from ramsis.sim import RateTrace
 from ramsis.sim.fleet import MAX_BATCH
 from ramsis.sweep.engines import Engine, runner

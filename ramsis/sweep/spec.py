@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import product
 from typing import Any
 
@@ -28,6 +28,7 @@ from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.files import read_toml
 from ramsis.policy import DISPATCHES
 from ramsis.profiles import ProfileSet
+from ramsis.reprs import dataclass
 from ramsis.sweep.keys import (
     AXES,
     DEFAULTS,

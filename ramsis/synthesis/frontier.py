@@ -15,13 +15,14 @@ at the number of corners asked for.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet
+from ramsis.reprs import dataclass
 from ramsis.synthesis.budget import HIGHEST_PRICE
 from ramsis.synthesis.generate import modelled_policy, priced
 from ramsis.synthesis.settings import SynthesisSettings

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from ramsis.files import fingerprint
 from ramsis.policy import DISPATCHES, SERVICES, Inputs
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.values import DELAY_MS
+from ramsis.reprs import dataclass
 from ramsis.runtime.routing import DISPATCH_NAMES, DispatchRule
 from ramsis.settings import documented, setting, settings_of
 from ramsis.synthesis.options import check_limits

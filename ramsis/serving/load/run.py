@@ -19,7 +19,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -32,6 +31,7 @@ from ramsis.arrivals.sampling import check_amount
 from ramsis.audit.request_log import OUTCOMES, Request
 from ramsis.cluster import SloClass
 from ramsis.errors import InputFileError, InvalidValueError, printable
+from ramsis.reprs import dataclass
 from ramsis.serving.event_loop import event_loop
 from ramsis.serving.load.client import HEAD_LENGTH, RemoteModel, Samples, heard, unpacked
 from ramsis.serving.load.connections import ConnectionPool, Response

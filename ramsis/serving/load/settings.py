@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from ramsis.errors import InvalidValueError, check_known, check_positive, install
+from ramsis.reprs import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,11 +17,11 @@ Two things set speeds, and are multiplied:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from heapq import heappush
 from math import inf
 
 from ramsis.errors import InvalidValueError
+from ramsis.reprs import dataclass
 
 
 @dataclass(slots=True)

@@ -7,7 +7,6 @@ any model may answer any request.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +15,7 @@ from ramsis.arrays import FloatArray, IntArray
 from ramsis.cluster import ServiceTimes
 from ramsis.errors import InputFileError
 from ramsis.profiles import LatencyTable
+from ramsis.reprs import dataclass
 from ramsis.scenario import ClosedLoopOf, Scenario, ScenarioWorkerType, Stream, TimesOf
 from ramsis.sim.engine.times import Times
 from ramsis.sim.fleet import Fleet, site_of

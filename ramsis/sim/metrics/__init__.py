@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ramsis.arrays import BoolArray, IntArray
 from ramsis.errors import InvalidValueError
+from ramsis.reprs import dataclass
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.sim.run import DROPPED, Run
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -44,6 +44,7 @@ from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.figures import figure_of
 from ramsis.policy import DISPATCHES
 from ramsis.profiles import ProfileSet
+from ramsis.reprs import dataclass
 from ramsis.runtime.policy_set import ALL_WORKERS
 from ramsis.sim import RateTrace, Recorded, Workload
 from ramsis.sim.fleet import MAX_BATCH
@@ -79,7 +80,7 @@ class Capacity:
         As asked for.
     load_qps : float or None
         The workload's mean load.
-    types : tuple of WorkerType
+    types : tuple of ramsis.cluster.WorkerType
     classes : tuple of SloClass
         By rising SLO, merged.
     service : str
@@ -290,7 +291,7 @@ def fewest_workers(
 
     Parameters
     ----------
-    types : ProfileSet, or sequence of WorkerType
+    types : ProfileSet, or sequence of ramsis.cluster.WorkerType
         A profile stands for workers of one type, as many as are wanted. Worker types have
         different names; ``count`` is how many there are.
     workload : Workload

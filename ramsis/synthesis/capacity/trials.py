@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from ramsis.bounds import Targets
 from ramsis.cluster import Cluster
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.policy import Level, Policy, rates_of
+from ramsis.reprs import dataclass
 from ramsis.sim import (
     ConstantLoad,
     Estimate,

@@ -40,7 +40,7 @@ def station_policies(
     found: list[Policy | None] = []
     for station in stations:
         if len(station.uses) == 1:
-            key = (repr(station.profile), len(station.workers), station.load_qps)
+            key = (station.profile.fingerprint, len(station.workers), station.load_qps)
             if key not in made:
                 made[key] = _policy(station)
             found.append(made[key])

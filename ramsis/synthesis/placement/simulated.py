@@ -9,7 +9,6 @@ idle at first, have had 40 SLOs to settle.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -19,6 +18,7 @@ from placement_milp.result import Group
 from ramsis.bounds import fluid_bound
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.policy import Policy
+from ramsis.reprs import dataclass
 from ramsis.sim.result import Estimate
 from ramsis.sim.run import Run
 from ramsis.sim.schedulers.duty_cycle import DutyCycle

@@ -20,13 +20,14 @@ Requests of a family are routed to stations at random, by the loads of the place
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from placement_milp import Family, Problem, Variant, WorkerType
 from placement_milp.feasible import latencies
 from placement_milp.result import Group, Use
 from ramsis.errors import InfeasibleError
 from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
+from ramsis.reprs import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ the SLO does, from a phase r' that all arrivals in its first l − SLO have pass
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +33,7 @@ from ramsis.arrivals import is_orderly
 from ramsis.arrivals.counts import counts_cdf, counts_support
 from ramsis.errors import InvalidValueError
 from ramsis.mdp.sparse import SparseMDP
+from ramsis.reprs import dataclass
 from ramsis.worker.explicit._kernels import four_intervals
 from ramsis.worker.explicit.arrivals import at_least, phase_moved
 from ramsis.worker.explicit.partial_batch import PartialRows

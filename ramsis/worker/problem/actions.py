@@ -16,7 +16,6 @@ late for the head count as late. Where they are drawn, requests are counted one 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
@@ -24,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ramsis.arrays import BoolArray, FloatArray, IntArray
+from ramsis.reprs import dataclass
 
 DROP = -1
 """Entry of a policy's table: drop the head of the queue."""

@@ -15,7 +15,7 @@ the distributions of service times, and the transitions.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +26,7 @@ from ramsis.arrivals import ArrivalProcess
 from ramsis.profiles import LatencyTable
 from ramsis.profiles.sketch import hat_weights, midpoint_levels
 from ramsis.profiles.tails import Tails
+from ramsis.reprs import dataclass
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.worker.problem.service_distribution import (
     ServiceDistributions,

@@ -19,6 +19,7 @@ from scipy.sparse import csr_array, eye_array
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.profiles.tails import Tails
+from ramsis.reprs import brief
 
 _STEPS_PER_SLO = 200
 _BEYOND = 32  # steps per unit of the logarithm, beyond the SLO
@@ -44,6 +45,9 @@ class RandomTimes(NamedTuple):
     levels: FloatArray | None = None
     samples: IntArray | None = None
     tails: Tails | None = None
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ has one action.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, TypedDict, Unpack
@@ -36,6 +36,7 @@ from ramsis.arrivals import ArrivalProcess
 from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError, check_not_negative, check_positive, whole
 from ramsis.profiles import LatencyTable
+from ramsis.reprs import dataclass
 from ramsis.worker.problem import checks
 from ramsis.worker.problem.actions import DROP, Action, ActionSet, Batching, LateRule, Outcome
 from ramsis.worker.problem.admissible import admissible_actions
@@ -73,11 +74,10 @@ _NAMED_RULES = {"objective": Objective, "late": LateRule, "batching": Batching}
 class WorkerProblem(WorkerQueue):
     """The decision problem of one worker; make it with :meth:`create`.
 
+    It has the attributes of :class:`~ramsis.worker.WorkerQueue`, too.
+
     Attributes
     ----------
-    latency, slo_ms, workers, arrivals, slack_ms, max_queue, quantiles_ms, levels,
-    samples, tails
-        As of :class:`~ramsis.worker.problem.queue.WorkerQueue`.
     objective : Objective
     late : LateRule
     batching : Batching

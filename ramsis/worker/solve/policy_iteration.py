@@ -13,7 +13,6 @@ chain that all but falls into parts has huge values, and its gain depends on whe
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -22,6 +21,7 @@ from ramsis.arrays import IntArray
 from ramsis.errors import check_number_of
 from ramsis.mdp.dense_chain import rounding_error
 from ramsis.mdp.result import Certificate, Criterion, Status
+from ramsis.reprs import dataclass
 from ramsis.worker.solve.rounds import first_rounds
 from ramsis.worker.structure.evaluation import NodeEvaluation, evaluate_on_nodes
 from ramsis.worker.structure.structured import Backup, StructuredMDP

@@ -15,7 +15,6 @@ when they are used, since loading their compiled loops takes longer than finding
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from ramsis.checks import check_arguments
 from ramsis.errors import InvalidValueError
 from ramsis.mdp.result import Certificate
 from ramsis.mdp.solvers import SOLVERS, SolverName, check_solver, solve_average
+from ramsis.reprs import dataclass
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.solve.policy_iteration import solve_on_nodes
 from ramsis.worker.structure import StructuredMDP, build_structured

@@ -14,13 +14,13 @@ empty state.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.mdp.dense_chain import DenseChain, rounding_error, solve_chain, with_restarts
+from ramsis.reprs import dataclass
 from ramsis.worker.problem.actions import Outcome
 from ramsis.worker.structure.policy_chain import (
     PolicyStates,

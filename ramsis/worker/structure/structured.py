@@ -20,7 +20,6 @@ service are dropped on the way from its node to the next state
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple, get_args
 
@@ -30,6 +29,7 @@ from scipy.sparse import csr_array
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals import is_orderly
 from ramsis.errors import InvalidValueError, check_number_of
+from ramsis.reprs import brief, dataclass
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.problem.actions import LateRule
 from ramsis.worker.problem.batch_arrivals import BusyPeriodStart, busy_period_start
@@ -87,6 +87,9 @@ class Backup(NamedTuple):
     value: FloatArray
     policy: IntArray
     kept: FloatArray
+
+    def __repr__(self) -> str:
+        return brief(self)
 
 
 @dataclass(frozen=True, eq=False)
