@@ -169,4 +169,4 @@ tables: $(TEST)
 	$(BIN)/python scripts/texts.py
 
 clean:
-	rm -rf $(VENV) .venv-newest .venv-oldest docs/_build build dist tables_out *.egg-info
+	rm -rf $(VENV) .venv-newest .venv-oldest docs/_build docs/reference build dist tables_out *.egg-info

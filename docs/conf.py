@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import re
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import click
+import numpy as np
 from docutils.nodes import SkipNode
 from latex2mathml.converter import convert
+from sphinx.pycode import ModuleAnalyzer
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
+    from sphinx.environment import BuildEnvironment
 
 _ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(_ROOT))
@@ -25,7 +31,9 @@ author = "The ramsis developers"
 copyright = "The ramsis developers, MIT licence"
 release = version = ramsis.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary",
+              "sphinx.ext.napoleon", "sphinx_copybutton"]
+templates_path = ["_templates"]
 exclude_patterns = ["_build"]
 
 myst_enable_extensions = ["dollarmath"]
@@ -34,10 +42,16 @@ myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
+autodoc_type_aliases = {name: name for name in (
+    "ArrayLike", "BoolArray", "FloatArray", "IntArray", "TextArray")}
 napoleon_google_docstring = False
 napoleon_use_ivar = True  # attributes of dataclasses are described once, in the class
 napoleon_attr_annotations = False
 napoleon_use_rtype = False
+
+copybutton_prompt_text = r"\$ |>>> |\.\.\. "
+copybutton_prompt_is_regexp = True
+copybutton_only_copy_prompt_lines = True
 
 html_theme = "furo"
 html_title = f"ramsis {release}"
@@ -47,15 +61,99 @@ html_math_renderer = "mathml"
 html_static_path = ["_static"]
 html_css_files = ["math.css"]
 
+MODULES = [*(f"ramsis.{name}" for name in dir(ramsis)
+             if not name.startswith("_") and name not in ramsis.__all__),
+           "placement_milp", "ramsis"]
+"""Packages and modules that have a page of the reference."""
+_KINDS = {"Functions": ("autofunction", inspect.isfunction),
+          "Classes": ("autoclass", lambda value: inspect.isclass(value)
+                      and not issubclass(value, Exception)),
+          "Errors": ("autoexception", lambda value: inspect.isclass(value)),
+          "Constants and types": ("autodata", lambda _: True)}
+
+
+def _reference() -> dict[str, dict[str, tuple[str, dict[str, str]]]]:
+    """Each module's public names by kind, each with the full name that it is described under.
+
+    That is its name in the package whose code defines it, or else in the first that offers it.
+    """
+    homes: dict[tuple[int, str], str] = {}
+    values = {f"{module}.{name}": getattr(importlib.import_module(module), name)
+              for module in MODULES for name in importlib.import_module(module).__all__}
+    keys = {full: (id(value), "" if callable(value) else full.rpartition(".")[2])
+            for full, value in values.items()}
+    for full, value in values.items():
+        code = getattr(value, "__module__", "").split(".")
+        own = ".".join(code[:1 if code[0] == "placement_milp" else 2])
+        if own == full.rpartition(".")[0] or keys[full] not in homes:
+            homes[keys[full]] = full
+    pages: dict[str, dict[str, tuple[str, dict[str, str]]]] = {
+        module: {kind: (directive, {}) for kind, (directive, _) in _KINDS.items()}
+        for module in MODULES}
+    for full in sorted(values):
+        module, _, name = full.rpartition(".")
+        kind = next(kind for kind, (_, is_of) in _KINDS.items() if is_of(values[full]))
+        pages[module][kind][1][name] = homes[keys[full]]
+    return pages
+
+
+autosummary_context = {"reference": _reference()}
+
 _SHARED = re.compile(r"^\w+(, \w+)+(?= : |$)")
 
 
-def _prepare(_app: Any, what: str, _name: str, _of: Any, _options: Any, lines: list[str]) -> None:
+def _prepare(
+    _app: Any, what: str, name: str, value: Any, _options: Any, lines: list[str]
+) -> None:
     """Mend what Napoleon misreads: a colon in a property's summary, attributes on one line."""
-    if what in ("attribute", "property") and lines:
+    if what == "data":
+        lines[:] = _comment(name.rpartition(".")[2], value)
+    lines[:] = lines[:next((i for i, line in enumerate(lines)
+                            if line.startswith("May import: ")), None)]
+    if what in ("attribute", "data", "property") and lines:
         lines[0] = lines[0].replace(": ", " – ")
     elif what == "class":
         lines[:] = [_SHARED.sub(lambda m: m[0].replace(", ", ","), line) for line in lines]
+
+
+def _comment(name: str, value: Any) -> list[str]:
+    """What stands below the assignment of a constant, in whichever module it is."""
+    for module in [each for each in sys.modules if each.startswith(("ramsis.", "placement_milp"))]:
+        if vars(sys.modules[module]).get(name) is value:
+            comment = ModuleAnalyzer.for_module(module).find_attr_docs().get(("", name))
+            if comment:
+                return comment
+    return []
+
+
+class _NDArray:
+    def __class_getitem__(cls, _: Any) -> type:
+        return np.ndarray
+
+
+def _strip_rules(_app: Any, function: Any, _is_bound: bool) -> None:
+    """Leave out of a signature what files may hold (``Annotated``), and types of elements."""
+    names = {name: type(name, (), {"__module__": "numpy.typing"})
+             for name in autodoc_type_aliases}
+    with suppress(NameError, TypeError, AttributeError):
+        function = inspect.unwrap(function)
+        function.__annotations__ = get_type_hints(function, localns=names | {"NDArray": _NDArray})
+
+
+def _skip(
+    _app: Any, _what: str, _name: str, value: Any, _skips: bool, _options: Any
+) -> bool | None:
+    """Leave out fields of named tuples, which their class describes."""
+    return True if type(value).__name__ == "_tuplegetter" else None
+
+
+def _add_aliases(_app: Any, env: BuildEnvironment) -> None:
+    """Put names that another package describes into the inventory, so that links find them."""
+    objects = env.domains.python_domain.objects
+    for module, kinds in autosummary_context["reference"].items():
+        for _, names in kinds.values():
+            for name, home in names.items():
+                objects.setdefault(f"{module}.{name}", objects[home]._replace(aliased=True))
 
 
 def _add_options(_app: Any, page: str, text: list[str]) -> None:
@@ -100,4 +198,7 @@ def setup(app: Sphinx) -> None:
     # MathML: browsers draw it themselves, without a script from the network.
     app.add_html_math_renderer("mathml", (_math, None), (_equation, None))
     app.connect("autodoc-process-docstring", _prepare, priority=400)
+    app.connect("autodoc-before-process-signature", _strip_rules)
+    app.connect("autodoc-skip-member", _skip)
+    app.connect("env-updated", _add_aliases)
     app.connect("source-read", _add_options)

@@ -1,6 +1,6 @@
 // How results of the search are scored: what a page is about counts before what it mentions.
 var Scorer = {
-  objNameMatch: 11, objPartialMatch: 6,
+  objNameMatch: 18, objPartialMatch: 6,
   objPrio: { 0: 15, 1: 5, 2: -5 }, objPrioDefault: 0,
   title: 40, partialTitle: 7, term: 5, partialTerm: 2,
   score: ([docname, , , , score]) => score

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import importlib
 import json
 import re
 import shutil
@@ -14,6 +15,7 @@ import click
 import pytest
 
 from tests.test_docs import COMMANDS
+from tests.test_public_names import MODULES
 
 ROOT = Path(__file__).resolve().parents[1]
 WORDS = {
@@ -37,6 +39,9 @@ WORDS = {
     "how much does headroom cost": ("howto/headroom", "costs more than 0.003 of effective"),
     "central queue or round robin": ("questions", "a component that sees all requests"),
     "what to do when a promise fails live": ("questions", "the main cause of the violations"),
+    "generate_policy": ("reference/ramsis.synthesis", "Generate"),
+    "SparseMDP": ("reference/ramsis.mdp", "Sparse"),
+    "BibTeX": ("cite", "@inproceedings"),
 }
 """Queries, the page that is to come first, and what it has to say."""
 
@@ -46,7 +51,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the built pages."""
-    for package in ("sphinx", "myst_parser", "furo", "latex2mathml"):
+    for package in ("sphinx", "myst_parser", "furo", "latex2mathml", "sphinx_copybutton"):
         pytest.importorskip(package)
     folder = tmp_path_factory.mktemp("docs")
     done = subprocess.run(
@@ -89,6 +94,22 @@ def test_each_command_has_its_options_below_it(built: Path) -> None:
                                r'<span class="pre">(--[a-z-]+)', sections[path]))
         assert shown >= {name for one in command.params if isinstance(one, click.Option)
                          and not one.hidden for name in one.opts if name.startswith("--")}, path
+
+
+def test_every_public_name_is_in_the_inventory_and_leads_somewhere(built: Path) -> None:
+    from sphinx.util.inventory import InventoryFile
+
+    inventory = InventoryFile.loads((built / "objects.inv").read_bytes(), uri="").data
+    places = {name: item.uri for kind, items in inventory.items() if kind.startswith("py:")
+              for name, item in items.items()}
+    anchors = {path: set(re.findall(r'\bid="([^"]+)"', (built / path).read_text()))
+               for path in {uri.partition("#")[0] for uri in places.values()}}
+    for module in map(importlib.import_module, MODULES):
+        page = (built / f"reference/{module.__name__}.html").read_text()
+        for name in module.__all__:
+            path, _, anchor = places[f"{module.__name__}.{name}"].partition("#")
+            assert anchor in anchors[path], name
+            assert f'#{anchor}"' in page, name  # the page lists it with a link
 
 
 def test_the_pages_need_no_network_and_no_formula_is_raw(built: Path) -> None:
