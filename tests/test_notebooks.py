@@ -1,12 +1,16 @@
-"""Notebooks run from top to bottom, and what ends a cell shows itself.
+"""Notebooks run from top to bottom, and show what they are kept with.
 
 The runner is small: the cells of a notebook in one namespace, in order; of the last expression
-of a cell the representations that a notebook asks for.
+of a cell the representations that a notebook asks for. Run as a program, this file writes them
+into the notebooks.
 """
 
 from __future__ import annotations
 
 import ast
+import base64
+import contextlib
+import io
 import json
 from html.parser import HTMLParser
 from pathlib import Path
@@ -59,27 +63,54 @@ def shown(source: str, names: dict[str, Any]) -> Any:
     return eval(compile(ast.Expression(last.value), "<cell>", "eval"), names)
 
 
+def outputs(document: dict[str, Any]) -> list[list[dict[str, Any]]]:
+    """What each cell of a notebook shows, as a notebook keeps it."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    kept = []
+    for count, cell in enumerate(_code(document), 1):
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            value = shown("".join(cell["source"]), names)
+        results: list[dict[str, Any]] = []
+        if printed.getvalue():
+            results.append({"output_type": "stream", "name": "stdout",
+                            "text": printed.getvalue().splitlines(keepends=True)})
+        if value is not None:
+            data: dict[str, Any] = {"text/plain": repr(value).splitlines(keepends=True)}
+            if hasattr(value, "_repr_png_"):
+                data["image/png"] = base64.b64encode(value._repr_png_()).decode()
+            elif hasattr(value, "_repr_html_"):
+                data["text/html"] = value._repr_html_().splitlines(keepends=True)
+            results.append({"output_type": "execute_result", "execution_count": count,
+                            "metadata": {}, "data": data})
+        kept.append(results)
+    return kept
+
+
+def _code(document: dict[str, Any]) -> list[dict[str, Any]]:
+    return [cell for cell in document["cells"] if cell["cell_type"] == "code"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs_and_its_objects_show_themselves(path: Path) -> None:
+def test_a_notebook_shows_what_it_is_kept_with(path: Path) -> None:
     pytest.importorskip("matplotlib")
     document = json.loads(path.read_text(encoding="utf-8"))
     assert document["nbformat"] == 4
-    names: dict[str, Any] = {"__name__": "__main__"}
-    images = tables = 0
-    for cell in document["cells"]:
-        assert cell.get("outputs", []) == []  # kept without: they are made by running it
-        if cell["cell_type"] != "code":
-            continue
-        value = shown("".join(cell["source"]), names)
-        if hasattr(value, "_repr_png_"):
-            assert value._repr_png_().startswith(_PNG)
-            images += 1
-        elif value is not None:
-            assert "table" in balanced(value._repr_html_())
-            tables += 1
-    assert images >= 5
-    assert tables >= 5
+    kinds = []
+    for cell, made in zip(_code(document), outputs(document), strict=True):
+        for kept, output in zip(cell["outputs"], made, strict=True):
+            assert kept.get("text") == output.get("text")
+            assert kept.get("data", {}).keys() == output.get("data", {}).keys()
+            for kind, text in output.get("data", {}).items():
+                kinds.append(kind)
+                if kind == "image/png":  # versions of matplotlib draw differently
+                    assert base64.b64decode(text).startswith(_PNG)
+                    assert base64.b64decode(kept["data"][kind]).startswith(_PNG)
+                else:
+                    assert kept["data"][kind] == text
+                if kind == "text/html":
+                    assert "table" in balanced("".join(text))
+    assert min(map(kinds.count, ("image/png", "text/html"))) >= 5
 
 
 def test_there_is_a_notebook() -> None:
@@ -116,3 +147,13 @@ def test_the_rows_of_a_policy_are_its_table(tiny: Any) -> None:
     assert "effective accuracy" in policy._repr_html_()
     with pytest.raises(InvalidValueError, match="no such number of idle workers"):
         policy.plot(idle=7)
+
+
+if __name__ == "__main__":
+    for each in NOTEBOOKS:
+        notebook = json.loads(each.read_text(encoding="utf-8"))
+        for number, (code, results) in enumerate(
+                zip(_code(notebook), outputs(notebook), strict=True), 1):
+            code["outputs"], code["execution_count"] = results, number
+        each.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n",
+                        encoding="utf-8")
