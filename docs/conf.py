@@ -52,6 +52,7 @@ napoleon_use_rtype = False
 copybutton_prompt_text = r"\$ |>>> |\.\.\. "
 copybutton_prompt_is_regexp = True
 copybutton_only_copy_prompt_lines = True
+copybutton_line_continuation_character = "\\"  # a command's further lines have no prompt
 
 html_theme = "furo"
 html_title = f"ramsis {release}"
