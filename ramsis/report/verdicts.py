@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from ramsis.runtime.routing import DISPATCHES
 from ramsis.tables import effective_words, with_error
 
 OVERLOAD = 0.1  # a row with a larger share of violations is overloaded
@@ -124,6 +125,10 @@ def sweep_verdict(
         sentences.append(_won(name, settings_won, total, where, score, bound, words))
     if lost:
         sentences.append(f"In {lost} of {_settings(total)} every row is OVERLOAD")
+    policies = {row["scheduler"] for row in rows if _is_policy(row["scheduler"])}
+    if policies and not all(map(_is_policy, wins)):
+        sentences.append("Policies pay for headroom and a price of violations, unless these are "
+                         f"set to 0, which {words} at the profiled times does not count")
     late = [row for row in rows if _overloaded(row)]
 
     def terms(row: Row) -> str:
@@ -131,6 +136,10 @@ def sweep_verdict(
 
     return sentences + _listed(f"OVERLOAD (over {OVERLOAD:.0%} late or dropped) in {len(late)} of "
                                f"{len(rows)} rows", late, terms, name="scheduler")
+
+
+def _is_policy(name: str) -> bool:
+    return name.partition(":")[0] in DISPATCHES
 
 
 def _won(

@@ -70,8 +70,9 @@ def test_every_command_has_a_help_page(run: Run, words: tuple[str, ...], flag: s
 
 
 def listed(page: str) -> list[str]:
-    """The options that a help page has a line on."""
-    return re.findall(r"^  (?:-\w, )?(--[a-z-]+)", page, re.M)
+    """The options that a help page has a line on, below its first heading."""
+    heading = re.search(r"^[A-Z].*:$", page, re.M)
+    return re.findall(r"^  (?:-\w, )?(--[a-z-]+)", page[heading.start() if heading else 0:], re.M)
 
 
 def test_the_help_page_lists_the_exit_codes_that_errors_have(run: Run) -> None:

@@ -81,6 +81,14 @@ def test_a_sweep_says_who_is_best_where_and_by_how_much() -> None:
         "(30.0000% violations)"]
 
 
+def test_what_policies_pay_for_is_said_where_another_scheduler_is_best() -> None:
+    rows = [row(name, 100, accuracy, 0.0) for name, accuracy in (
+        ("greedy", 0.9), ("central-queue:grid=model", 0.899))]
+    assert any("headroom and a price of violations" in line for line in sweep_verdict(rows, {}))
+    ahead = [rows[1], {**rows[0], "effective_accuracy": 0.5}]
+    assert not any("headroom" in line for line in sweep_verdict(ahead, {}))
+
+
 def test_a_lead_within_the_errors_is_called_so() -> None:
     rows = [row(name, 100, accuracy, 0.0, effective_accuracy_half_width=0.003)
             for name, accuracy in (("a", 0.9), ("b", 0.899))]

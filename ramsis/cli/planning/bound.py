@@ -121,10 +121,10 @@ def bound(
 ) -> None:
     """Bound the effective accuracy of any scheduler; of a trace, its worker-seconds.
 
-    Any scheduler that answers each request once, by one model, in batches up to --max-batch, even
-    if it knows all arrivals. A cascade, which asks a second model where the first is unsure,
-    can pass the bound. With --cascades it is for these schedulers, too, with the bound for one
-    model a request beside it.
+    It holds for any scheduler that answers each request once, by one model, in batches up to
+    --max-batch, even if it knows all arrivals. A cascade, which asks a second model where the
+    first is unsure, can pass the bound. With --cascades it is for these schedulers, too, with the
+    bound for one model a request beside it.
 
     With --trace and a target (--max-violation, --min-effective-accuracy) it says the fewest
     worker-seconds with which such a scheduler could meet the target, start-ups included. With

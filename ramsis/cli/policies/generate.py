@@ -21,7 +21,8 @@ from ramsis.sweep import Engine
 from ramsis.synthesis import SynthesisSettings, choose_loads, generate_set
 
 _MORE = (
-    "--grid", "--objective", "--service", "--late", "--batching", "--violation-price",
+    "--models", "--overwrite", "--grid", "--objective", "--service", "--late", "--batching",
+    "--violation-price",
     "--confidence", "--overhead-ms", "--max-queue", "--max-accuracy-step", "--slowness",
     "--solver", "--paper", *MORE_COMPUTING, "--strict")
 """Options that only --help-all shows."""
