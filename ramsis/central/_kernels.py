@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.arrays import FloatArray, IntArray
-from ramsis.compiling import njit
+from ramsis.compiling import count_upto, njit
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
 
@@ -55,7 +55,7 @@ def _in_time(
 ) -> float:
     """Return the expected number of the queue's first ``size`` requests that are in time."""
     total = 0.0
-    above = np.searchsorted(quantiles, slack_ms[0] + SLACK_TOLERANCE_MS, side="right")
+    above = count_upto(quantiles, slack_ms[0] + SLACK_TOLERANCE_MS)
     for k in range(size):
         time_ms = slack_ms[k] + SLACK_TOLERANCE_MS
         while above < quantiles.size and quantiles[above] <= time_ms:

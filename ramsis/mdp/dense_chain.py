@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import NamedTuple, TypeVar
 
@@ -87,8 +87,7 @@ def solve_chain(chain: DenseChain, restart: float, reference: int | None) -> Cha
     system = -chain.kernel
     system.flat[:: size + 1] += 1.0
     system[:, reference] = chain.cost
-    # On two busy cores 400 rows take 2.7 ms with one thread, and 350 ms with two that wait.
-    threads = _blas().limit(limits=1) if size > _ONE_THREADED else nullcontext()
+    threads = one_thread() if size > _ONE_THREADED else nullcontext()
     with threads, warnings.catch_warnings(), np.errstate(invalid="ignore"):
         warnings.simplefilter("ignore", LinAlgWarning)  # a singular system shows in the residual
         # The transpose lies in memory as LAPACK wants it, so nothing is copied.
@@ -122,6 +121,15 @@ def with_restarts(
 def rounding_error(value: FloatArray, costs: FloatArray) -> float:
     """Return how far rounding of relative values may move the gain, given the costs of steps."""
     return float(_ROUNDINGS * np.ptp(value) / costs.min())
+
+
+def one_thread() -> AbstractContextManager[object]:
+    """Return a context in which BLAS libraries have one thread.
+
+    On two busy cores 400 rows take 2.7 ms with one thread, and 350 ms with two that wait.
+    """
+    limited: AbstractContextManager[object] = _blas().limit(limits=1)
+    return limited
 
 
 @cache

@@ -14,7 +14,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.arrays import FloatArray
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.central.actions import _kernels
 from ramsis.central.chain import ChainValues
 from ramsis.central.model import CentralArrays
@@ -36,8 +36,8 @@ def improve(
     to, action : (I, N, J)
         The policy, changed in place.
     """
-    changed, most = _kernels.improve(model, values.wait, values.free, values.last, values.gain,
-                                     to, action)
+    after_last = _after_last(model, values, model.lowest, model.highest)
+    changed, most = _kernels.improve(model, values.wait, values.free, after_last, to, action)
     return int(changed), float(most)
 
 
@@ -58,5 +58,21 @@ def table_of(model: CentralArrays, values: ChainValues, width_ms: FloatArray) ->
     """
     shape = (len(model.idle), len(model.queue), model.slack_probability.shape[2])
     table = np.full(shape, -1, dtype=np.int16)
-    _kernels.settle(model, values.wait, values.free, values.last, values.gain, width_ms, table)
+    after_last = _after_last(model, values, np.zeros(shape[1], dtype=np.int64),
+                             np.full(shape[1], shape[2] - 1))
+    _kernels.settle(model, values.wait, values.free, after_last, values.gain, width_ms, table)
     return table
+
+
+def _after_last(
+    model: CentralArrays, values: ChainValues, first: IntArray, upto: IntArray
+) -> FloatArray:
+    """Return the value after each action that takes the last idle worker; -inf if infeasible.
+
+    Shape (N, A, 1), or (N, A, J) with the head's age kept, from each queue's first bin to the last
+    that are asked for. The two are compiled apart, as a policy needs one of them.
+    """
+    cost = values.gain * model.mean_ms / model.workers
+    if model.carries:
+        return _kernels.after_last_kept(model, values.last, cost, first, upto)
+    return _kernels.after_last(model, values.free[1], cost)

@@ -70,7 +70,7 @@ def _row_after_idle(
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _after_last(model: CentralArrays, free: FloatArray, cost: FloatArray) -> FloatArray:
+def after_last(model: CentralArrays, free: FloatArray, cost: FloatArray) -> FloatArray:
     """Return the value after an action that takes the last idle worker, (N, A, 1).
 
     Parameters
@@ -103,7 +103,7 @@ def _after_last(model: CentralArrays, free: FloatArray, cost: FloatArray) -> Flo
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _after_last_kept(
+def after_last_kept(
     model: CentralArrays, last: FloatArray, cost: FloatArray, from_bin: IntArray, upto: IntArray
 ) -> FloatArray:
     """Return the value after taking the last idle worker, by the head's age, (N, A, J).
@@ -113,7 +113,7 @@ def _after_last_kept(
     last : (N, J)
         Values of deciding with one worker idle.
     cost : (A,)
-        As for :func:`_after_last`.
+        As for :func:`after_last`.
     from_bin, upto : (N,)
         First and last bin to look at; elsewhere the result is -inf.
     """
@@ -385,42 +385,18 @@ def _improve_level(
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _after_starts(
-    model: CentralArrays, free: FloatArray, last: FloatArray, gain: float, i: int, first: IntArray,
-    upto: IntArray,
-) -> FloatArray:
-    """Return the value after each action at idle level i; -inf if the batch is too large.
-
-    Parameters
-    ----------
-    free, last, gain
-        As of :class:`ramsis.central.chain.ChainValues`.
-    first, upto : (N,)
-        First and last bin to look at.
-
-    Returns
-    -------
-    (N, A, 1), or (N, A, J) with the head's age kept
-    """
-    if i > 1:
-        return _after_idle(model, free, i)
-    cost = gain * model.mean_ms / model.workers
-    if model.carries:
-        return _after_last_kept(model, last, cost, first, upto)
-    return _after_last(model, free[1], cost)
-
-
-@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def improve(
-    model: CentralArrays, wait: FloatArray, free: FloatArray, last: FloatArray, gain: float,
+    model: CentralArrays, wait: FloatArray, free: FloatArray, after_last: FloatArray,
     to: NDArray[np.int16], action: NDArray[np.int16],
 ) -> tuple[int, float]:
     """Make each decision that is not best the best one; how many, and by how much at most.
 
     Parameters
     ----------
-    wait, free, last, gain
+    wait, free
         As of :class:`ramsis.central.chain.ChainValues`, of the policy so far.
+    after_last : (N, A, 1 or J)
+        Values after an action that takes the last idle worker.
     to, action : (I, N, J)
         The policy, changed in place.
     """
@@ -431,9 +407,8 @@ def improve(
             met[n, j] = (model.slack_probability[0, n, j] > 0.0
                          or model.slack_probability[1, n, j] > 0.0)
     free = free.copy()
-    after = _after_starts(model, free, last, gain, 1, model.lowest, model.highest)
     # With one worker idle each bin has a row of its own, whether it is drawn or not.
-    changed, most = _improve_level(model, 1, after, free, wait[1], every, to[1], action[1])
+    changed, most = _improve_level(model, 1, after_last, free, wait[1], every, to[1], action[1])
     after = np.full((lengths, model.batch.size, 1), -np.inf)
     for i in range(2, model.idle.size):
         number, gained = _improve_level(model, i, after, free, wait[i], met, to[i], action[i])
@@ -506,15 +481,17 @@ def _settle_level(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def settle(
-    model: CentralArrays, wait: FloatArray, free: FloatArray, last: FloatArray, gain: float,
+    model: CentralArrays, wait: FloatArray, free: FloatArray, after_last: FloatArray, gain: float,
     width_ms: FloatArray, table: NDArray[np.int16],
 ) -> None:
     """Fill a table (I, N, J), from the most idle workers on.
 
     Parameters
     ----------
-    wait, free, last, gain
+    wait, free, gain
         As of :class:`ramsis.central.chain.ChainValues`.
+    after_last : (N, A, 1 or J)
+        Values after an action that takes the last idle worker, in all bins.
     width_ms : (J,)
         Widths of the slack bins.
     """
@@ -522,7 +499,7 @@ def settle(
     above = np.zeros((lengths, bins))
     first, upto = np.zeros(lengths, np.int64), np.full(lengths, bins - 1)
     for i in range(levels - 1, 0, -1):
-        after = _after_starts(model, free, last, gain, i, first, upto)
+        after = _after_idle(model, free, i) if i > 1 else after_last
         start, chosen = _best_starts(model.earned, after, first, upto)
         busy = model.workers - model.idle[i]
         ends = model.leave * busy / (model.idle[i + 1] - model.idle[i]) if busy > 0 else 0.0

@@ -24,6 +24,7 @@ from ramsis.arrays import FloatArray
 from ramsis.central.chain import _by_levels, _kernels
 from ramsis.central.chain._levels import Levels, eliminated
 from ramsis.central.model import CentralArrays
+from ramsis.mdp.dense_chain import one_thread
 
 __all__ = ["EXACT", "Chain", "ChainValues", "SteadyState"]
 
@@ -147,18 +148,20 @@ class Chain:
             solution = self._sparse.solved(turned=turned, exact=exact)
         else:
             try:
-                if self._levels is None:
-                    self._levels = eliminated(
-                        system, len(model.idle), *model.slack_probability.shape[1:])
-                solution = (_by_levels.visits if turned else _by_levels.values)(system,
-                                                                                self._levels)
+                with one_thread():
+                    if self._levels is None:
+                        self._levels = eliminated(
+                            system, len(model.idle), *model.slack_probability.shape[1:])
+                    solution = (_by_levels.visits if turned else _by_levels.values)(
+                        system, self._levels)
             except np.linalg.LinAlgError:  # exactly singular
                 return None
         if solution is None or not np.isfinite(solution).all():
             return None
         if self._sparse is None or self._sparse.direct:
             scale = 2.0 if turned else 1.0 + float(np.abs(system.constant).max())
-            if _kernels.off(system, solution, self._home, turned) > _RESIDUAL * scale:
+            residual = _kernels.residuals(system, solution, self._home, turned)
+            if float(np.abs(residual).max()) > _RESIDUAL * scale:
                 return None
         if self._sparse is not None:
             self._sparse.found[turned] = solution.copy()

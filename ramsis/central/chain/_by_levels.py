@@ -1,4 +1,4 @@
-"""Compiled loops: values and visits from a system that is eliminated down to level 1.
+"""Values and visits from a system that is eliminated down to level 1.
 
 Symbols: :mod:`ramsis.central.chain._levels`. From level 1 up, W_i follows from D_{i−1}, and all
 other values from their own rows. The transposed system gives the visits: ρ f comes to D_i by the
@@ -12,123 +12,114 @@ import numpy as np
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.central.chain._kernels import System
 from ramsis.central.chain._levels import Levels
-from ramsis.compiling import njit, put
+from ramsis.compiling import njit
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def values(system: System, levels: Levels) -> FloatArray:
     """Return each row's value, (R,), with the gain in place of home's, which is 0."""
-    waits, needed, sizes, place, numbers, last, right, _, _ = levels
+    waits, needed, above, last, right, _, _ = levels
     idle, lengths = waits.shape
-    size, top = idle * lengths, idle - 1
-    home = top * lengths
+    size, home = idle * lengths, (idle - 1) * lengths
     result = np.zeros(system.constant.size)
+    waiting, ends = (result[x * size : (x + 1) * size].reshape((idle, lengths)) for x in range(2))
     solution = np.linalg.solve(last, right)
-    put(solution[:lengths], result[size + lengths :])
+    ends[1] = solution[:lengths]
     solution = solution[lengths:]
+    gain = 0.0
     for i in range(1, idle):
         if i > 1:
-            values_below = np.ones(sizes[i - 1, 1] + 1)
-            for n in range(lengths):
-                if needed[i - 1, n] >= 0:
-                    values_below[needed[i - 1, n]] = result[size + (i - 1) * lengths + n]
-            matrix = numbers[place[i, 2] : place[i, 3]].reshape((sizes[i, 0], values_below.size))
-            solution = matrix @ values_below
-        for n in range(lengths):
-            if waits[i, n] >= 0:
-                result[i * lengths + n] = solution[waits[i, n]]
+            solution = above[i].by @ np.append(ends[i - 1][needed[i - 1] >= 0], 1.0)
+        waiting[i][waits[i] >= 0] = solution
         # At the top level the place of home, whose value is 0, holds the gain.
-        gain, result[home] = result[home], 0.0
+        gain, result[home] = float(result[home]), 0.0
         if i > 1:
-            for r in range(size + i * lengths, size + (i + 1) * lengths):
-                result[r] = _own(system, r, result, 0.0)
+            own_values(system, np.arange(size + i * lengths, size + (i + 1) * lengths), 0.0,
+                       result)
     # By what leads to what: first bins with one worker idle, then decisions, waiting last.
-    for r in range(3 * size, result.size):
-        result[r] = _own(system, r, result, gain)
-    for r in range(2 * size + lengths, 3 * size):
-        result[r] = _own(system, r, result, gain)
-    for s in range(lengths, size):
-        if waits[s // lengths, s % lengths] < 0:
-            result[s] = _own(system, s, result, gain)
+    own_values(system, np.concatenate([
+        np.arange(3 * size, result.size), np.arange(2 * size + lengths, 3 * size),
+        lengths + np.flatnonzero(waits[1:] < 0)]), gain, result)
     result[home] = gain
     return result
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _own(system: System, r: int, value: FloatArray, gain: float) -> float:
-    """Return a row's value from the other values."""
+def own_values(system: System, rows: IntArray, gain: float, value: FloatArray) -> None:
+    """Write the value of each of some rows, in their order, from the other values."""
     start, end, column, weight, constant, cost = system
-    total = constant[r] - cost[r] * gain
-    for x in range(start[r] + 1, end[r]):
-        total -= weight[x] * value[column[x]]
-    return float(total / weight[start[r]])
+    for k in range(rows.size):
+        r = rows[k]
+        total = constant[r] - cost[r] * gain
+        for x in range(start[r] + 1, end[r]):
+            total -= weight[x] * value[column[x]]
+        value[r] = total / weight[start[r]]
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def visits(system: System, levels: Levels) -> FloatArray:
     """Return how often each row is visited, per ms, (R,)."""
-    start, end, column, weight, _, _ = system
-    waits, needed, sizes, place, numbers, last, _, cost, gain = levels
+    waits, needed, above, last, _, cost, gain = levels
     idle, lengths = waits.shape
     size, top = idle * lengths, idle - 1
     result = np.zeros(system.constant.size)
+    waiting, ends = (result[x * size : (x + 1) * size].reshape((idle, lengths)) for x in range(2))
     unit = np.zeros(cost.size)
     if top == 1:
         unit[lengths] = 1.0
     else:
-        put(gain[:lengths], unit)
-    frequency = np.linalg.solve(last.T.copy(), unit)
-    left = 1.0 - (frequency * cost).sum()  # of the unit of time
-    put(frequency[:lengths], result[size + lengths :])
+        unit[:lengths] = gain[:lengths]
+    frequency: FloatArray = np.asarray(np.linalg.solve(last.T, unit), dtype=float)
+    left = 1.0 - _total(frequency * cost)  # of the unit of time
+    ends[1] = frequency[:lengths]
     frequency = frequency[lengths:]
     for i in range(1, idle):
         if i > 1:
-            w, d = sizes[i]
-            come, waiting = np.zeros(lengths), np.zeros(int(w))
-            for n in range(lengths):
-                if i < top and needed[i, n] >= 0:
-                    come[n] = left * numbers[place[i, 3] + needed[i, n]]
-                below = (i - 1) * lengths + n
-                for x in range(start[below] + 1, end[below]):
-                    if column[x] == size + i * lengths + n:
-                        come[n] -= weight[x] * result[below]
-            passed = come.copy()
-            _passed_on(system, i, passed, waiting, waits)
+            level, chosen = above[i], needed[i] >= 0
+            come = np.zeros(lengths)
+            if i < top:
+                come[chosen] = left * level.gain[:-1]
+            risen(system, i, waits, result, come)
+            right = passed_on(system, i, waits, come.copy())
             if i == top:
-                waiting[0] = left
-            matrix = numbers[place[i, 0] : place[i, 1]].reshape((w, w))
-            taken = numbers[place[i, 1] : place[i, 2]].reshape((w, d))
-            frequency = np.linalg.solve(matrix.T.copy(), waiting)
-            left -= frequency.sum()
-            more = taken.T.copy() @ frequency
-            for n in range(lengths):
-                if needed[i, n] >= 0:
-                    come[n] += more[needed[i, n]]
-            _passed_on(system, i, come, waiting, waits)
-            put(come, result[size + i * lengths :])
-        for n in range(lengths):
-            if waits[i, n] >= 0:
-                result[i * lengths + n] = frequency[waits[i, n]]
-    for s in range(lengths, size):
-        for x in range(start[s] + 1, end[s]):
-            if column[x] >= 2 * size:
-                result[column[x]] -= weight[x] * result[s]
-    for r in range(3 * size - 1, size + lengths - 1, -1):
-        _lead_on(system, r, 3 * size, result)
-    for r in range(result.size - 1, 3 * size - 1, -1):
-        _lead_on(system, r, 3 * size, result)
+                right[0] = left
+            right = right[: len(level.matrix)]
+            frequency = np.asarray(np.linalg.solve(level.matrix.T, right), dtype=float)
+            left -= _total(frequency)
+            come[chosen] += np.ascontiguousarray(level.taken.T) @ frequency
+            passed_on(system, i, waits, come)
+            ends[i] = come
+        waiting[i][waits[i] >= 0] = frequency
+    lead_on(system, lengths, size, result)
     return result
 
 
+def _total(values: FloatArray) -> float:
+    """Return a sum that does not depend on how many terms a processor adds at once."""
+    total = 0.0
+    for value in values.tolist():
+        total += value
+    return total
+
+
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _passed_on(
-    system: System, i: int, come: FloatArray, waiting: FloatArray, waits: IntArray
+def risen(
+    system: System, i: int, waits: IntArray, visits: FloatArray, come: FloatArray
 ) -> None:
-    """Add D_i's visits to its own followers, and write the visits of its W_i."""
+    """Add to D_i the visits that come from waiting at the level below."""
+    idle, lengths = waits.shape
+    for n in range(lengths):
+        below = (i - 1) * lengths + n
+        for x in range(system.start[below] + 1, system.end[below]):
+            if system.column[x] == (idle + i) * lengths + n:
+                come[n] -= system.weight[x] * visits[below]
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def passed_on(system: System, i: int, waits: IntArray, come: FloatArray) -> FloatArray:
+    """Add D_i's visits to its own followers, and return those of its W_i, (N,), by place."""
     start, end, column, weight, _, _ = system
     idle, lengths = waits.shape
     size = idle * lengths
-    waiting[:] = 0.0
+    waiting = np.zeros(lengths)
     for n in range(lengths - 1, -1, -1):
         r = size + i * lengths + n
         come[n] /= weight[start[r]]
@@ -138,11 +129,19 @@ def _passed_on(
                 come[m] -= weight[x] * come[n]
             elif at < 0 and not (i == idle - 1 and m == 0):
                 waiting[waits[i, m]] -= weight[x] * come[n]
+    return waiting
 
 
-@njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
-def _lead_on(system: System, r: int, first: int, result: FloatArray) -> None:
-    """Add a row's visits to those of its followers from the first on."""
-    for x in range(system.start[r] + 1, system.end[r]):
-        if system.column[x] >= first:
-            result[system.column[x]] -= system.weight[x] * result[r]
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def lead_on(system: System, lengths: int, size: int, visits: FloatArray) -> None:
+    """Write the visits of rows of deciding after an arrival and of bins with one worker idle."""
+    start, end, column, weight, _, _ = system
+    for s in range(lengths, size):
+        for x in range(start[s] + 1, end[s]):
+            if column[x] >= 2 * size:
+                visits[column[x]] -= weight[x] * visits[s]
+    for first, after in ((size + lengths, 3 * size), (3 * size, visits.size)):
+        for r in range(after - 1, first - 1, -1):
+            for x in range(start[r] + 1, end[r]):
+                if column[x] >= 3 * size:
+                    visits[column[x]] -= weight[x] * visits[r]

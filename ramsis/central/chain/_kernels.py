@@ -55,47 +55,95 @@ def _as_before(
             and to[1, n, j] == to[1, n, j - 1] and action[1, n, j] == action[1, n, j - 1])
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def rows(model: CentralArrays, to: NDArray[np.int16], action: NDArray[np.int16]) -> System:
     """Build the linear system of a policy's values; see :mod:`ramsis.central.solve`.
 
     Unknowns: waiting at i·N + n, deciding at an end of a batch at S + i·N + n, after an arrival at
     2S + i·N + n, with S = I·N; deciding with one worker idle at 3S + n·J + j; and, where the
     head's age is kept, what follows action a when it takes the whole queue at 3S + N·J + a.
+
+    The last rows are compiled apart by whether the age is kept, as a policy needs one of them.
     """
+    system, e = first_rows(model, to, action)
+    e = (last_rows_kept if model.carries else last_rows)(model, to, action, system, e)
+    return system._replace(column=system.column[:e], weight=system.weight[:e])
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def first_rows(
+    model: CentralArrays, to: NDArray[np.int16], action: NDArray[np.int16]
+) -> tuple[System, int]:
+    """Write the rows of waiting and of deciding; return the system, and the entries so far."""
     lengths, bins = model.queue.size, model.slack_probability.shape[2]
-    size = model.idle.size * lengths
-    unknowns = 3 * size + lengths * bins + (model.batch.size if model.carries else 0)
+    unknowns = 3 * model.idle.size * lengths + lengths * bins
+    unknowns += model.batch.size if model.carries else 0
     room = _room(model, to, action)
     system = System(np.empty(unknowns, np.int64), np.empty(unknowns, np.int64),
                     np.empty(room, np.int64), np.empty(room), np.zeros(unknowns),
                     np.zeros(unknowns))
-    e = _deciding_rows(model, to, action, system, _waiting_rows(model, system, 0))
+    return system, _deciding_rows(model, to, action, system, _waiting_rows(model, system, 0))
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def last_rows(
+    model: CentralArrays, to: NDArray[np.int16], action: NDArray[np.int16], system: System, e: int
+) -> int:
+    """Write the rows of deciding with one worker idle; the number of entries then."""
     start, end, column, weight, constant, _ = system
-    earned, after_drop, carries = model.earned, model.after_drop, model.carries
-    lowest, highest = model.lowest, model.highest
+    earned, after_drop, lowest, highest = (
+        model.earned, model.after_drop, model.lowest, model.highest)
+    lengths, bins = model.queue.size, model.slack_probability.shape[2]
     for n in range(lengths):
         for j in range(bins):
-            r = 3 * size + n * bins + j
+            r = 3 * model.idle.size * lengths + n * bins + j
             e = _start_row(start, column, weight, r, e)
             if n == 0:
                 e = _write(column, weight, e, lengths, -1.0)
             elif lowest[n] <= j <= highest[n]:
-                if not carries and _as_before(lowest[n], n, j, to, action):
+                level, a = to[1, n, j], action[1, n, j]
+                if _as_before(lowest[n], n, j, to, action):
                     # It leads to the row before, which may have hundreds of entries, and differs
                     # in what it earns.
-                    level, a = to[1, n, j], action[1, n, j]
                     e = _write(column, weight, e, r - 1, -1.0)
                     constant[r] = (earned[level, a, after_drop[n, level, j]]
                                    - earned[level, a, after_drop[n, level, j - 1]])
                 else:
-                    e = _last_row(model, n, j, to[1, n, j], action[1, n, j], system, e)
+                    e = _last_row(model, n, j, level, a, system, e)
             end[r] = e
-    if model.carries:
-        for a in range(model.batch.size):
-            e = _anew_row(model, a, system, e)
-    return System(system.start, system.end, system.column[:e], system.weight[:e],
-                  system.constant, system.cost)
+    return e
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def last_rows_kept(
+    model: CentralArrays, to: NDArray[np.int16], action: NDArray[np.int16], system: System, e: int
+) -> int:
+    """Write the rows of deciding with one worker idle where the head's age is kept."""
+    start, end, column, weight, constant, cost = system
+    lengths, bins = model.queue.size, model.slack_probability.shape[2]
+    first = 3 * model.idle.size * lengths
+    for n in range(lengths):
+        for j in range(bins):
+            r = first + n * bins + j
+            e = _start_row(start, column, weight, r, e)
+            if n == 0:
+                e = _write(column, weight, e, lengths, -1.0)
+            elif model.lowest[n] <= j <= model.highest[n]:
+                level, a = to[1, n, j], action[1, n, j]
+                constant[r] -= model.price * (model.queue[n] - model.queue[level])
+                if a < 0:
+                    e = _write(column, weight, e, lengths + level, -1.0)
+                else:
+                    jj = model.after_drop[n, level, j]
+                    constant[r] += model.earned[level, a, jj]
+                    if model.queue[level] == model.batch[a]:
+                        e = _write(column, weight, e, first + lengths * bins + a, -1.0)
+                    else:
+                        cost[r] += model.mean_ms[a] / model.workers
+                        e = _kept_row(model, level, jj, a, r, system, e)
+            end[r] = e
+    for a in range(model.batch.size):
+        e = _anew_row(model, a, system, e)
+    return e
 
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
@@ -248,11 +296,7 @@ def _last_row(
     jj = model.after_drop[n, level, j]
     constant[r] += model.earned[level, a, jj]
     left = queue[level] - model.batch[a]
-    if model.carries and left == 0:
-        return _write(column, weight, e, first + lengths * bins + a, -1.0)
     cost[r] += model.mean_ms[a] / model.workers
-    if model.carries:
-        return _kept_row(model, level, jj, a, r, system, e)
     for k in range(arrivals.shape[1]):
         w = arrivals[a, k]
         if w == 0.0:
@@ -332,8 +376,8 @@ def _anew_row(model: CentralArrays, a: int, system: System, e: int) -> int:
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def off(system: System, solution: FloatArray, home: int, turned: bool) -> float:
-    """Return the largest residual of a solution of the system or its transpose."""
+def residuals(system: System, solution: FloatArray, home: int, turned: bool) -> FloatArray:
+    """Return the residual of each row of a solution of the system or its transpose."""
     start, end, column, weight, constant, cost = system
     residual = np.zeros(constant.size)
     if turned:
@@ -349,7 +393,7 @@ def off(system: System, solution: FloatArray, home: int, turned: bool) -> float:
             for x in range(start[r], end[r]):
                 if column[x] != home:
                     residual[r] -= weight[x] * solution[column[x]]
-    return float(np.abs(residual).max())
+    return residual
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

@@ -1,4 +1,4 @@
-"""Compiled loops: a policy's linear system eliminated level by level, down to one worker idle.
+"""A policy's linear system eliminated level by level, down to one worker idle.
 
 Where the age of the head is drawn anew, rows lead only to the same level of idle workers, to the
 one below (a start) and, while waiting, to the one above (an end of a batch). So levels are
@@ -23,7 +23,16 @@ import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.central.chain._kernels import System
-from ramsis.compiling import njit, put
+from ramsis.compiling import njit
+
+
+class Level(NamedTuple):
+    """Level of idle workers above 1, eliminated."""
+
+    matrix: FloatArray  # of W_i, (w, w)
+    taken: FloatArray  # what W_i takes from D_i, (w, d)
+    by: FloatArray  # W_i by D_{i−1} and 1, (w, d⁻ + 1)
+    gain: FloatArray  # f and h, (d + 1); none at the top
 
 
 class Levels(NamedTuple):
@@ -33,11 +42,7 @@ class Levels(NamedTuple):
     # the gain's
     waits: IntArray
     needed: IntArray
-    sizes: IntArray  # of W_i and D_i
-    # where in ``numbers`` the matrices of a level begin: of W_i, (w, w); of what W_i takes from
-    # D_i, (w, d); W_i by D_{i−1} and 1, (w, d⁻ + 1); f and h, (d + 1)
-    place: IntArray
-    numbers: FloatArray
+    above: dict[int, Level]
     # last, right, cost: the system of D_1 and W_1, its right-hand side, and the time of each row
     last: FloatArray
     right: FloatArray
@@ -45,57 +50,66 @@ class Levels(NamedTuple):
     gain: FloatArray  # f and h of level 1; none where that is the only one
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def eliminated(system: System, idle: int, lengths: int, bins: int) -> Levels:
-    """Eliminate the system level by level down to one idle worker."""
-    waits, needed, sizes = _places(system, idle, lengths, bins)
-    top = idle - 1
-    place = np.zeros((idle, 4), np.int64)
-    e = 0
-    for i in range(top, 1, -1):
-        w, d, below = sizes[i, 0], sizes[i, 1], sizes[i - 1, 1] + 1
-        for k, more in enumerate((w * w, w * d, w * below, d + 1)):
-            place[i, k] = e
-            e += more
-    numbers = np.zeros(e)
+    """Eliminate the system level by level down to one idle worker.
+
+    Matrices are multiplied and solved here, as numba takes ten seconds to compile that.
+    """
+    waits, needed, sizes = places(system, idle, lengths, bins)
+    above: dict[int, Level] = {}
     ends, gain = np.zeros((0, 0)), np.zeros(0)  # of the level above: D by its W's queue; f and h
-    for i in range(top, 1, -1):
-        w, d, below = sizes[i, 0], sizes[i, 1], sizes[i - 1, 1] + 1
-        by_wait, by_below = _deciding(system, i, (idle, lengths), waits, needed, sizes)
-        matrix, right, taken = np.zeros((w, w)), np.zeros((w, below)), np.zeros((w, d))
-        for n in range(lengths):
-            if waits[i, n] >= 0:
-                _wait(system, i, n, (top, lengths), waits, needed, (ends, gain),
-                      (matrix[waits[i, n]], taken[waits[i, n]], right[waits[i, n]]))
-        put(taken.ravel(), numbers[place[i, 1] :])
-        matrix -= taken @ by_wait
-        right += taken @ by_below
-        put(matrix.ravel(), numbers[place[i, 0] :])
-        by = np.linalg.solve(matrix, right)
-        put(by.ravel(), numbers[place[i, 2] :])
-        if i < top:
-            put(gain, numbers[place[i, 3] :])
-            onward = gain[:d] @ by_wait @ by + gain[:d] @ by_below
-            onward[-1] += gain[d]
-            gain = onward
-        else:
-            # The first unknown of the top is the gain, as home's own value is 0.
-            gain = by[0].copy()
-        chosen = np.empty(sizes[i - 1, 0], np.int64)
-        for n in range(lengths):
-            if waits[i - 1, n] >= 0:
-                chosen[waits[i - 1, n]] = needed[i, n]
-        ends = by_wait[chosen] @ by + by_below[chosen]
-    last, right, cost = _last(system, (idle, lengths, bins), waits, ends, gain)
-    return Levels(waits, needed, sizes, place, numbers, last, right, cost, gain)
+    with np.errstate(all="ignore"):  # what is not finite is seen in the solution
+        for i in range(idle - 1, 1, -1):
+            ends_by, matrix, right, taken = level_rows(
+                system, i, (idle, lengths), waits, needed, sizes, ends, gain)
+            by_wait, by_below = (part.copy() for part in np.split(ends_by, sizes[i, :1], axis=1))
+            matrix -= taken @ by_wait
+            right += taken @ by_below
+            by: FloatArray = np.asarray(np.linalg.solve(matrix, right), dtype=float)
+            above[i] = Level(matrix, taken, by, gain)
+            columns = np.asfortranarray(by)
+            if gain.size > 0:
+                onward = gain[:-1] @ by_wait @ columns + gain[:-1] @ by_below
+                onward[-1] += gain[-1]
+                gain = onward
+            else:
+                # The first unknown of the top is the gain, as home's own value is 0.
+                gain = by[0].copy()
+            chosen = needed[i][waits[i - 1] >= 0]
+            ends = by_wait[chosen] @ columns + by_below[chosen]
+    last, right, cost = last_level(system, (idle, lengths, bins), waits, int(sizes[1, 0]), ends,
+                                   gain)
+    return Levels(waits, needed, above, last, right, cost, gain)
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def level_rows(
+    system: System, i: int, shape: tuple[int, int], waits: IntArray, needed: IntArray,
+    sizes: IntArray, ends: FloatArray, gain: FloatArray,
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Return D_i by W_i, D_{i−1} and 1, (d, w + d⁻ + 1), and the rows of waiting at level i.
+
+    These are their matrix, (w, w), right-hand side, (w, d⁻ + 1), and part of D_i, (w, d).
+    """
+    idle, lengths = shape
+    w, d = sizes[i, 0], sizes[i, 1]
+    ends_by = _deciding(system, i, shape, waits, needed, sizes)
+    matrix, right = np.zeros((w, w)), np.zeros((w, ends_by.shape[1] - w))
+    taken = np.zeros((w, d))
+    for n in range(lengths):
+        k = waits[i, n]
+        if k >= 0:
+            _wait(system, i, n, (idle - 1, lengths), waits, needed, (ends, gain),
+                  (matrix[k], taken[k], right[k]))
+    return ends_by, matrix, right, taken
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _deciding(
     system: System, i: int, shape: tuple[int, int], waits: IntArray, needed: IntArray,
     sizes: IntArray,
-) -> tuple[FloatArray, FloatArray]:
-    """Return D_i by W_i, (d, w), and by D_{i−1} and 1, (d, d⁻ + 1)."""
+) -> FloatArray:
+    """Return D_i by W_i, D_{i−1} and 1, (d, w + d⁻ + 1)."""
     start, end, column, weight, constant, _ = system
     idle, lengths = shape
     size, w = idle * lengths, sizes[i, 0]
@@ -126,14 +140,14 @@ def _deciding(
         pivot = weight[start[r]]
         for c in range(width):
             by[k, c] /= pivot
-    return by[:, :w].copy(), by[:, w:].copy()
+    return by
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _places(
+def places(
     system: System, idle: int, lengths: int, bins: int
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the places of queues in W_i and D_i, and their numbers, as in :class:`Levels`."""
+    """Return the places of queues in W_i and D_i, as in :class:`Levels`, and their numbers."""
     start, end, column = system.start, system.end, system.column
     size = idle * lengths
     waits = np.full((idle, lengths), -1)
@@ -194,7 +208,8 @@ def _wait(
     if i == top:
         matrix[0] += 1.0
     else:
-        taken -= gain[:d]
+        for k in range(d):
+            taken[k] -= gain[k]
         right[-1] -= gain[d]
     if not (i == top and n == 0):
         matrix[row_here] += weight[start[s]]
@@ -216,20 +231,21 @@ def _wait(
         elif c // lengths == top + 1 + i:
             taken[needed[i, n]] -= weight[x]
         else:
-            taken -= weight[x] * ends[row_here, :d]
+            for k in range(d):
+                taken[k] -= weight[x] * ends[row_here, k]
             right[-1] -= weight[x] * ends[row_here, d]
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _last(
-    system: System, shape: tuple[int, int, int], waits: IntArray, ends: FloatArray,
+def last_level(
+    system: System, shape: tuple[int, int, int], waits: IntArray, waiting: int, ends: FloatArray,
     gain: FloatArray,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the system of level 1, its right-hand side, and the time of each row."""
     idle, lengths, bins = shape
     start, end, column, weight, constant, cost = system
     size, top = idle * lengths, idle == 2
-    count = lengths + waits[1].max() + 1
+    count = lengths + waiting
     matrix, right, times = np.zeros((count, count)), np.zeros(count), np.zeros(count)
     led = np.zeros(lengths * bins)  # weight of each row that the row written leads to
     for kind in range(2):
