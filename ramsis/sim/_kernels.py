@@ -122,8 +122,7 @@ def _level(
     """
     span = min(terms.window_ms, max(now_ms - arrival_ms[0], terms.shortest_ms))
     load = 1000.0 * (recorded - gone) / span
-    level = np.searchsorted(tables.load_qps, load)
-    return min(int(level), tables.load_qps.size - 1)
+    return min(_first(tables.load_qps, load, 0, False), tables.load_qps.size - 1)
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

@@ -1,7 +1,8 @@
 """One walk over the requests, the batches and the drops of a run, for the figures of a window.
 
-Quantiles are exact: values are counted in equal bins between the least and the greatest, and the
-bin that holds an order statistic is divided again, until its values are few or all alike.
+Quantiles are exact: values are counted in equal bins between the least and the greatest, and those
+of the bins that hold an order statistic are partitioned. That takes a fifth of the time of
+partitioning all.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ramsis.arrays import FloatArray, IntArray
 from ramsis.compiling import index, njit
 
 _BINS = 1024
-_FEW = 64  # values that are sorted
+_FEW = 64  # values that are partitioned at once
 _ALIKE = 1e-290  # differences that bins cannot divide
 
 
@@ -27,7 +28,6 @@ class Window(NamedTuple):
     slo_ms: FloatArray  # of each request, or of all, shape (n,) or (1,)
     tolerance_ms: float  # by which an answer may be late
     accuracy: FloatArray  # shape (M,)
-    quantiles: FloatArray  # the levels of response time and of slack that are asked for, rising
 
 
 class Decisions(NamedTuple):
@@ -58,9 +58,9 @@ class Counted(NamedTuple):
     busy_ms: float
     response_ms: float
     slack_ms: float
-    # response_at, slack_at: quantiles
-    response_at: FloatArray
-    slack_at: FloatArray
+    # response, slack: of each request answered, and at each decision
+    response: FloatArray
+    slack: FloatArray
     sizes: IntArray  # batches of each size
     queues: IntArray  # decisions at each queue length
     by_model: IntArray  # requests that each model served
@@ -72,7 +72,7 @@ class Counted(NamedTuple):
 def count(run: Decisions, window: Window) -> Counted:
     """Count the requests that arrive and the decisions that are made in a window of a run."""
     arrival_ms, batch_of, start_ms, finish_ms, model, size, queued, drop_query, drop_ms, gone = run
-    since_ms, until_ms, slo_ms, tolerance_ms, accuracy, levels = window
+    since_ms, until_ms, slo_ms, tolerance_ms, accuracy = window
     n, batches, drops, one_slo = arrival_ms.size, start_ms.size, drop_ms.size, slo_ms.size == 1
     due_ms = np.full(batches, np.inf)
     responses, answered, arrived, in_time = np.empty(n), 0, 0, 0
@@ -122,9 +122,8 @@ def count(run: Decisions, window: Window) -> Counted:
             slack_sum += slacks[decisions]
             decisions += 1
     return Counted(arrived, in_time, answered, reward, busy_ms, response_sum, slack_sum,
-                   quantiles(responses[:answered], levels),
-                   quantiles(slacks[:decisions], levels),
-                   sizes, queues, by_model, met, met_accuracy)
+                   responses[:answered], slacks[:decisions], sizes, queues,
+                   by_model, met, met_accuracy)
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -144,36 +143,48 @@ def earned(run: Decisions, window: Window) -> FloatArray:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _greatest(values: NDArray[np.int32]) -> int:
-    return int(values.max()) if values.size > 0 else 0
+    greatest = 0
+    for value in values:
+        greatest = max(greatest, int(value))
+    return greatest
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def quantiles(values: FloatArray, levels: FloatArray) -> FloatArray:
     """Return quantiles, interpolated between order statistics; NaN without values."""
-    found = np.full(levels.size, np.nan)
-    if values.size == 0 or levels.size == 0:
-        return found
-    places = np.empty(2 * levels.size, dtype=np.int64)
-    for k in range(levels.size):
-        places[2 * k] = int(levels[k] * (values.size - 1))
-        places[2 * k + 1] = min(places[2 * k] + 1, values.size - 1)
-    rising = places.copy()
-    for x in range(1, rising.size):  # few; numba takes a second to compile a sort of integers
-        y = x
-        while y > 0 and rising[y - 1] > places[x]:
-            rising[y] = rising[y - 1]
-            y -= 1
-        rising[y] = places[x]
-    ordered = _in_order(values, rising)
-    for k in range(levels.size):
-        low = ordered[np.searchsorted(rising, places[2 * k])]
-        high = ordered[np.searchsorted(rising, places[2 * k + 1])]
-        found[k] = low + (high - low) * (levels[k] * (values.size - 1) - places[2 * k])
-    return found
+    if values.size == 0:
+        return np.full(levels.size, np.nan)
+    place = levels * (values.size - 1)
+    low = place.astype(np.int64)
+    high = np.minimum(low + 1, values.size - 1)
+    places = np.union1d(low, high)
+    ordered = _in_order(values, places)
+    below, above = (ordered[np.searchsorted(places, x)] for x in (low, high))
+    return np.asarray(below + (above - below) * (place - low))
+
+
+def _in_order(values: FloatArray, places: IntArray) -> FloatArray:
+    """Return the values at some places of their rising order."""
+    if values.size > _FEW:
+        least, greatest = span(values)
+        if greatest - least > _ALIKE:
+            per_bin = _BINS / (greatest - least)
+            upto = by_bin(values, least, per_bin).cumsum()
+            bins = np.searchsorted(upto, places, side="right") - 1
+            # All that are in a bin with a place, in the order of the bins; others go to one place.
+            used = np.unique(bins)
+            sizes = upto[used + 1] - upto[used]
+            starts = np.append(0, sizes.cumsum())
+            filled, step = np.full(_BINS, starts[-1]), np.zeros(_BINS, dtype=np.int64)
+            filled[used], step[used] = starts[:-1], 1
+            kept = np.empty(starts[-1] + 1)
+            keep(values, least, per_bin, step, filled, kept)
+            values = kept[:-1]
+            places = places - upto[bins] + starts[np.searchsorted(used, bins)]
+    return np.asarray(np.partition(values, places)[places])
 
 
 @njit(cache=True, fastmath={"nnan", "nsz"})  # type: ignore[untyped-decorator,unused-ignore]
-def _range(values: FloatArray) -> tuple[float, float]:
+def span(values: FloatArray) -> tuple[float, float]:
     """Return the least and the greatest of some values."""
     least, greatest = np.inf, -np.inf
     for value in values:
@@ -182,16 +193,16 @@ def _range(values: FloatArray) -> tuple[float, float]:
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _by_bin(values: FloatArray, least: float, per_bin: float) -> IntArray:
+def by_bin(values: FloatArray, least: float, per_bin: float) -> IntArray:
     """Return the number of values in each bin, that of bin k at k + 1."""
-    found = np.zeros(_BINS + 1, dtype=np.int64)
+    counts = np.zeros(_BINS + 1, dtype=np.int64)
     for value in values:
-        found[index(min(int((value - least) * per_bin), _BINS - 1)) + 1] += 1
-    return found
+        counts[index(min(int((value - least) * per_bin), _BINS - 1)) + 1] += 1
+    return counts
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _keep(
+def keep(
     values: FloatArray, least: float, per_bin: float, step: IntArray, filled: IntArray,
     kept: FloatArray,
 ) -> None:
@@ -200,44 +211,6 @@ def _keep(
     Whether a bin is kept cannot be foreseen, so that a branch would cost more.
     """
     for value in values:
-        there = index(min(int((value - least) * per_bin), _BINS - 1))
-        kept[index(filled[there])] = value
-        filled[there] += step[there]
-
-
-@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _in_order(values: FloatArray, places: IntArray) -> FloatArray:
-    """Return the values at some places of their rising order; the places do not fall."""
-    found = np.empty(places.size)
-    # Values, how many of all are below them, and the first and last of the places among them.
-    parts = [(values, 0, 0, places.size)]
-    while len(parts) > 0:
-        among, below, first, end = parts.pop()
-        least, greatest = _range(among)
-        if least == greatest:
-            found[first:end] = least
-            continue
-        if among.size <= _FEW or greatest - least <= _ALIKE:
-            ordered = np.sort(among)
-            for x in range(first, end):
-                found[x] = ordered[places[x] - below]
-            continue
-        per_bin = _BINS / (greatest - least)
-        upto = np.cumsum(_by_bin(among, least, per_bin))
-        # All that are in a bin with a place, in the order of the bins; others go to one place.
-        bins = np.searchsorted(upto, places[first:end] - below, side="right") - 1
-        filled, step, total = np.empty(_BINS, np.int64), np.zeros(_BINS, np.int64), 0
-        for one in bins:
-            if step[one] == 0:
-                filled[one], step[one] = total, 1
-                total += upto[one + 1] - upto[one]
-        filled[step == 0] = total
-        kept = np.empty(total + 1)
-        _keep(among, least, per_bin, step, filled, kept)
-        for x in range(bins.size):
-            one = bins[x]
-            if x == 0 or one != bins[x - 1]:
-                size, last = upto[one + 1] - upto[one], np.searchsorted(bins, one, side="right")
-                parts.append((kept[filled[one] - size:filled[one]], below + upto[one], first + x,
-                              first + last))
-    return found
+        at = index(min(int((value - least) * per_bin), _BINS - 1))
+        kept[index(filled[at])] = value
+        filled[at] += step[at]

@@ -19,7 +19,7 @@ from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.sim import _window
 from ramsis.sim.run import Run
 
-_LEVELS = (0.5, 0.95, 0.99)
+_LEVELS = np.array([0.5, 0.95, 0.99])
 
 
 def in_steady_state(
@@ -42,13 +42,13 @@ def in_steady_state(
         ``batch_size.mean`` is the mean of ``batch_size``, ``model_share.NAME`` the share of a
         model, and so on.
     """
-    counted = _counted(run, since_ms, until_ms, _LEVELS)
+    counted = _counted(run, since_ms, until_ms)
     violations, effective = _rates(counted)
     figures = {"violation_rate": violations, "effective_accuracy": effective}
     if counted.in_time:
         figures["accuracy"] = fraction(counted.reward / counted.in_time)
     if counted.answered:
-        p50, p95, p99 = counted.response_at.tolist()
+        p50, p95, p99 = _window.quantiles(counted.response, _LEVELS).tolist()
         figures |= {"response_mean_ms": counted.response_ms / counted.answered,
                     "response_p50_ms": p50, "response_p95_ms": p95, "response_p99_ms": p99}
     busy = counted.busy_ms / ((until_ms - since_ms) * run.workers)
@@ -62,7 +62,7 @@ def in_steady_state(
     if decisions := int(counted.queues.sum()):
         figures |= _spread("queue_length", np.arange(len(counted.queues)), counted.queues)
         figures["full_queue_rate"] = float(counted.queues[longest_queue + 1:].sum() / decisions)
-        p50, _, p99 = counted.slack_at.tolist()
+        p50, _, p99 = _window.quantiles(counted.slack, _LEVELS).tolist()
         figures |= {"slack_ms.mean": counted.slack_ms / decisions, "slack_ms.p50": p50,
                     "slack_ms.p99": p99}
         figures["per_decision.violation_rate"] = 1.0 - counted.met / decisions
@@ -73,12 +73,12 @@ def in_steady_state(
 
 def rates(run: Run, since_ms: float, until_ms: float) -> tuple[float, float]:
     """Return violation rate and effective accuracy of :func:`in_steady_state`."""
-    return _rates(_counted(run, since_ms, until_ms, ()))
+    return _rates(_counted(run, since_ms, until_ms))
 
 
 def earned(run: Run) -> FloatArray:
     """Return each request's accuracy if answered in time, else 0, as :attr:`Run.reward`."""
-    return np.asarray(_window.earned(*_terms(run, -np.inf, np.inf, ())))
+    return np.asarray(_window.earned(*_terms(run, -np.inf, np.inf)))
 
 
 def _rates(counted: _window.Counted) -> tuple[float, float]:
@@ -86,15 +86,13 @@ def _rates(counted: _window.Counted) -> tuple[float, float]:
     return 1.0 - counted.in_time / arrived, counted.reward / arrived
 
 
-def _counted(
-    run: Run, since_ms: float, until_ms: float, levels: tuple[float, ...]
-) -> _window.Counted:
+def _counted(run: Run, since_ms: float, until_ms: float) -> _window.Counted:
     """Count a time window with the compiled loops."""
-    return _window.count(*_terms(run, since_ms, until_ms, levels))
+    return _window.count(*_terms(run, since_ms, until_ms))
 
 
 def _terms(
-    run: Run, since_ms: float, until_ms: float, levels: tuple[float, ...]
+    run: Run, since_ms: float, until_ms: float
 ) -> tuple[_window.Decisions, _window.Window]:
     """Return the arguments of the compiled loops."""
     assert run.queued is not None
@@ -104,7 +102,7 @@ def _terms(
             run.arrival_ms, run.batch_of, run.start_ms, run.finish_ms, run.model, run.size,
             run.queued, run.drop_request, run.drop_ms, run.drop_queued)),
         uniform(_window.Window(since_ms, until_ms, run.slo_ms, 2.0 * SLACK_TOLERANCE_MS,
-                               run.accuracy, np.array(levels, dtype=float))))
+                               run.accuracy)))
 
 
 def _spread(name: str, values: IntArray, weight: IntArray) -> dict[str, float]:
