@@ -93,9 +93,9 @@ class SynthesisSettings:
         SOLVERS[0], "Solver of a worker's decision problem; the last two are slow, for "
         "comparisons.", choices=SOLVERS)
     max_violation: float | None = setting(
-        None, "Largest share of violations, such as 0.001, of the most accurate policy.\nIt keeps "
-        "this budget in simulation, at the price of violations that this requires; takes about "
-        "ten seconds a load.",
+        None, "Largest share of violations of a policy, such as 0.001.\nThe most accurate policy "
+        "keeps this budget in simulation, at the price of violations that this requires; takes "
+        "about ten seconds a load.",
         rule=ABOVE_ZERO._replace(wrong="not a violation rate"), metavar="X")
     slo_classes: tuple[SloClass, ...] = setting(
         (), "SLO classes of requests: two or more by increasing SLO, up to slo_ms, with shares "
@@ -114,8 +114,8 @@ class SynthesisSettings:
         "met at their upper end.",
         rule=INNER._replace(wrong="not a confidence"), metavar="X")
     cascades: bool = setting(
-        False, "Give second opinions by a larger model where the first is unsure, if they "
-        "pay.\nThe profile needs confidences.")
+        False, "Ask a second model where the first is unsure, if it pays.\nThe profile needs "
+        "confidences.")
     slowness: float = setting(
         1.0, "Service time as a multiple of the profiled one.",
         rule=POSITIVE._replace(wrong="not a slowness"))
