@@ -1,12 +1,21 @@
-"""Kinds of arrays that signatures name, and series of numbers as documents have them."""
+"""Kinds of arrays that signatures name, series of numbers in documents, and files of arrays."""
 
 from __future__ import annotations
 
 import math
+import os
+import zipfile
+import zlib
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ramsis.errors import InputFileError
+
+# A file of arrays may grow to so many bytes, as files that are read whole, or times its size.
+_MAX_BYTES, _MOST_EXPANDED = 64 * 1024 * 1024, 60
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -27,3 +36,29 @@ def six_digits(series: Mapping[str, FloatArray]) -> dict[str, list[float | None]
     """Round series for a document to six significant digits; ``None`` for what is not finite."""
     return {name: [float(f"{value:.6g}") if math.isfinite(value) else None
                    for value in values.tolist()] for name, values in series.items()}
+
+
+def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
+    """Read the arrays of an .npz file without unpickling.
+
+    Raises
+    ------
+    InputFileError
+        The file cannot be read, or its arrays are much larger than it.
+    """
+    where = os.fspath(path)
+    try:
+        with zipfile.ZipFile(path) as packed:
+            grown = sum(member.file_size for member in packed.infolist())
+        most = max(_MAX_BYTES, _MOST_EXPANDED * os.path.getsize(path))
+        if grown > most:
+            raise InputFileError("arrays are too large for their file", where=where,
+                                 value=f"{grown} bytes", allowed=f"at most {most} bytes")
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except InputFileError:
+        raise
+    except (OSError, ValueError, AttributeError, KeyError, EOFError, MemoryError,
+            NotImplementedError, RuntimeError, SyntaxError, TypeError, zipfile.BadZipFile,
+            zlib.error) as error:
+        raise InputFileError(f"cannot read an .npz file ({error})", where=where) from None

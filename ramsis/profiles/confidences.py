@@ -306,6 +306,23 @@ class Confidences:
         variance = max(p * (1 - p) for p in (accuracy, stated))
         return _OTHER_DATA + _STANDARD_ERRORS * float(np.sqrt(variance / items))
 
+    def check_accuracies(self, accuracies: Mapping[str, float]) -> None:
+        """Refuse accuracies of a profile that those on the samples contradict.
+
+        Raises
+        ------
+        ProfileError
+            An accuracy is further from that on the samples than :meth:`tolerance` allows.
+        """
+        for model in self.models:
+            stated, accuracy = self.accuracy(model.name), accuracies[model.name]
+            tolerance = self.tolerance(model.name, accuracy)
+            if abs(stated - accuracy) > tolerance:
+                raise ProfileError(
+                    "accuracy on the samples contradicts that of the profile",
+                    f"model {model.name}", round(stated, 4), f"{accuracy:.4g} ± {tolerance:.2g}: "
+                    "samples of the same task, or a profile with their accuracy")
+
     def gain(self, first: str, second: str, share: float) -> float:
         """Return the accuracy that second opinions on the least sure share add, as stated."""
         shares = np.asarray(self.model(first).share)

@@ -241,14 +241,7 @@ class ProfileSet:
                                    ", ".join(near))
         samples = {name: samples[name] for name in accuracies if name in samples}
         confidences = Confidences.of(samples, groups=groups, seed=seed, source=source)
-        for name in samples:
-            stated, tolerance = confidences.accuracy(name), confidences.tolerance(
-                name, accuracies[name])
-            if abs(stated - accuracies[name]) > tolerance:
-                raise ProfileError(
-                    "accuracy on the samples contradicts that of the profile", f"model {name}",
-                    round(stated, 4), f"{accuracies[name]:.4g} ± {tolerance:.2g}: samples of the "
-                    "same task, or a profile with their accuracy")
+        confidences.check_accuracies(accuracies)
         return replace(self, confidences=confidences)
 
     @cached_property

@@ -11,7 +11,7 @@ import click
 
 from ramsis.cli.options.command import Command
 from ramsis.cli.options.param_types import BATCH_SIZES, DEVICE, DIMENSION
-from ramsis.cli.output.rows import Column, json_option, print_json, print_rows, progress
+from ramsis.cli.output.rows import Column, json_option, print_json, print_rows, progress, say
 from ramsis.profiles.measure import (
     BACKENDS,
     BATCHES,
@@ -23,6 +23,7 @@ from ramsis.profiles.measure import (
     StopRule,
     measure_profile,
 )
+from ramsis.profiles.measure.labels import MAX
 from ramsis.profiles.model import ProfileSet
 
 _RULE = StopRule()
@@ -35,7 +36,8 @@ _MORE = (
 """Options that only --help-all shows."""
 
 
-@click.command("measure", cls=Command, more=_MORE, headings={"Measuring": "max-violation"})
+@click.command("measure", cls=Command, more=_MORE,
+               headings={"Measuring": "max-violation labels confidence"})
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
 @click.option("--out", required=True, metavar="FILE", help="Profile file to write.")
 @click.option("--backend", type=click.Choice(tuple(BACKENDS)), default=next(iter(BACKENDS)),
@@ -43,8 +45,14 @@ _MORE = (
 @click.option("--batches", type=BATCH_SIZES, default=",".join(map(str, BATCHES)),
               show_default=True, metavar="LIST", help="Batch sizes: 1,2,4 or 1:32 or 1:32:4.")
 @click.option("--accuracy", metavar="FILE",
-              help="Accuracies by model, as for import.\nNeeded, except for torchvision, which "
-                   "publishes them.")
+              help="Accuracies by model, as for import.\nNeeded, except with --labels, and for "
+                   "torchvision, which publishes them.")
+@click.option("--labels", metavar="FILE",
+              help="Labelled samples, for accuracies and confidences.\nAn .npz with an array for "
+                   "each input, `label`, and optionally `group`.")
+@click.option("--confidence", metavar="max|margin|OUTPUT", default=MAX, show_default=True,
+              help="What tells how sure a model is.\nThe largest probability, the margin of the "
+                   "largest score to the runner-up, or an output.")
 @click.option("--accuracy-source", metavar="TEXT", help="Source of the accuracies, stored in the "
                                                         "file.")
 @click.option("--name", help="Name of the profile set.  [default: that of FILE]")
@@ -102,7 +110,8 @@ def measure_command(models: tuple[str, ...], out: str, **options: Any) -> None:
     with progress("measuring", len(models) * len(settings.batches)) as advance:
         profile = measure_profile(
             models, settings, name=options["name"] or Path(out).stem, accuracy=options["accuracy"],
-            accuracy_source=options["accuracy_source"], out=out, restart=options["restart"],
+            accuracy_source=options["accuracy_source"], labels=options["labels"],
+            confidence=options["confidence"], out=out, restart=options["restart"],
             observer=_Progress(advance, len(settings.batches)),
         )
     percentile = settings.stop.percentile
@@ -112,6 +121,8 @@ def measure_command(models: tuple[str, ...], out: str, **options: Any) -> None:
                    notes=profile.measurement["notes"])
         return
     print_rows(_columns(percentile), rows)
+    for line in profile.confidences.summary() if profile.confidences else ():
+        say(line)
     click.echo(f"{out}: written; models: {len(profile.models)}, batch profiles: {len(rows)}")
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import zipfile
-import zlib
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,16 +15,12 @@ from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import Column, print_json, print_rows, progress, table_options
 from ramsis.cluster import SloClass, merged_classes
 from ramsis.errors import InputFileError
-from ramsis.files import MAX_FILE_BYTES
 from ramsis.serving.load.settings import COMPRESSIONS, TENSORS, LoadSettings, libraries, model_url
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ramsis.serving.load.client import RemoteModel, Samples
-
-_MOST_EXPANDED = 60
-"""To so many times its size a file of arrays may grow, or to :data:`MAX_FILE_BYTES`."""
 
 _COLUMNS = (
     Column("requests", "requests", "d"),
@@ -109,9 +102,10 @@ def load_command(
         raise click.UsageError("A server takes one --load at a time.")
     target, classes = model_url(url, model), merged_classes(classes)
     (arrivals,) = workload.workloads(None)
-    arrays = None if data is None else _arrays(data)
+    from ramsis.arrays import read_arrays
     from ramsis.serving.load.run import generate_load, planned, summary
 
+    arrays = None if data is None else read_arrays(data)
     sent = planned(arrivals, classes, seed)
     settings = LoadSettings(sent.slo_ms, send_deadline, timeout_s, tensors, compression)
     samples = partial(_samples, arrays, data or "", sent.rng)
@@ -136,27 +130,6 @@ def load_command(
     if has_failed:
         raise InputFileError(f"all {row['requests']} requests failed, the first: "
                              f"{result.first_failure}", where=target)
-
-
-def _arrays(path: str) -> dict[str, NDArray[Any]]:
-    """Read the arrays of an .npz file without unpickling."""
-    import numpy as np
-
-    try:
-        with zipfile.ZipFile(path) as packed:
-            grown = sum(member.file_size for member in packed.infolist())
-        most = max(MAX_FILE_BYTES, _MOST_EXPANDED * os.path.getsize(path))
-        if grown > most:
-            raise InputFileError("arrays are too large for their file", where=path,
-                                 value=f"{grown} bytes", allowed=f"at most {most} bytes")
-        with np.load(path, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files}
-    except InputFileError:
-        raise
-    except (OSError, ValueError, AttributeError, KeyError, EOFError, MemoryError,
-            NotImplementedError, RuntimeError, SyntaxError, TypeError, zipfile.BadZipFile,
-            zlib.error) as error:
-        raise InputFileError(f"cannot read an .npz file ({error})", where=path) from None
 
 
 def _samples(

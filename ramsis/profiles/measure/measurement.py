@@ -12,8 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ramsis.arrays import BoolArray, FloatArray
 from ramsis.errors import InputFileError, InvalidValueError, check_known, whole
 from ramsis.plugins import trust
+from ramsis.profiles.confidences import Confidences
 from ramsis.profiles.file import save
 from ramsis.profiles.importers.accuracy import read_accuracy
 from ramsis.profiles.measure.backends import (
@@ -26,10 +28,12 @@ from ramsis.profiles.measure.backends import (
 )
 from ramsis.profiles.measure.environment import MUCH, foreign_load, hardware, versions
 from ramsis.profiles.measure.interval import CONFIDENCE
+from ramsis.profiles.measure.labels import MAX, LabelledSamples
 from ramsis.profiles.measure.resume import KeptRuns, check_writable, partial_path, unfinished
 from ramsis.profiles.measure.sampling import Sampled, StopRule, sample_batches, sample_interleaved
 from ramsis.profiles.measure.spells import spells_of
 from ramsis.profiles.model import ModelProfile, ProfileSet
+from ramsis.profiles.values import placed
 
 BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """The batch sizes that are measured when none are named."""
@@ -86,6 +90,8 @@ def measure_profile(
     name: str = "measured",
     accuracy: str | os.PathLike[str] | Mapping[str, float] | None = None,
     accuracy_source: str | None = None,
+    labels: str | os.PathLike[str] | None = None,
+    confidence: str = MAX,
     out: str | os.PathLike[str] | None = None,
     restart: bool = False,
     observer: Observer | None = None,
@@ -105,6 +111,12 @@ def measure_profile(
         They go before published ones that the back end knows.
     accuracy_source : str, optional
         Where they come from, for the record.
+    labels : path, optional
+        Labelled samples as :class:`~ramsis.profiles.measure.labels.LabelledSamples` reads them.
+        They state accuracies that ``accuracy`` does not, and confidences.
+    confidence : str
+        What tells how sure a model is: ``"max"``, the largest probability; ``"margin"``, that of
+        the largest score to the runner-up; or the name of an output.
     out : path, optional
         File to write. What is done is kept in ``out.partial`` (models that are finished, in the
         order ``model``) or ``out.runs``, from where the same call goes on after an interruption;
@@ -120,7 +132,8 @@ def measure_profile(
         When a model or back end is unknown, a library is missing, a setting is out of range, or
         an interrupted measurement had other settings.
     InputFileError
-        When an accuracy is missing or cannot be read, or no model could be measured.
+        When an accuracy is missing or cannot be read, labelled samples do not fit the models or
+        are too few, or no model could be measured.
     OutputError
         When the file cannot be written.
     """
@@ -128,10 +141,15 @@ def measure_profile(
     trust(*models, *filter(None, [chosen.options.inputs]))  # the caller names them
     backend = open_backend(chosen.backend, chosen.options)
     by_name = _by_name(backend, models)
+    answers = None if labels is None else _answered(backend, by_name, LabelledSamples.read(labels),
+                                                    confidence, chosen)
+    accuracies = _accuracies(backend, by_name, accuracy, accuracy_source,
+                             {} if answers is None else answers.published)
     record = _Record(
         name, {**hardware(chosen.options.threads), **backend.hardware},
-        _description(chosen, backend),
-        _accuracies(backend, by_name, accuracy, accuracy_source),
+        _description(chosen, backend), accuracies,
+        None if answers is None else answers.confidences(
+            {key: item.accuracy for key, item in accuracies.items()}),
     )
     interleaved = chosen.order == ORDERS[0]
     watched = observer or Observer()
@@ -173,6 +191,7 @@ class _Record:
     hardware: dict[str, object]
     description: dict[str, object]
     accuracies: dict[str, Published]
+    confidences: Confidences | None
     models: dict[str, ModelProfile] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     input_shapes: dict[str, object] = field(default_factory=dict)
@@ -259,7 +278,51 @@ class _Record:
         if self.spells is not None:
             measurement["slow_spells"] = self.spells
         models = tuple(self.models[name] for name in names if name in self.models)
-        return ProfileSet(self.name, models, self.hardware, measurement)
+        return ProfileSet(self.name, models, self.hardware, measurement,
+                          self.confidences and self.confidences.select(
+                              {model.name for model in models}))
+
+
+@dataclass(frozen=True)
+class _Answers:
+    """Answers of all models to labelled samples."""
+
+    labelled: LabelledSamples
+    models: dict[str, tuple[BoolArray, FloatArray]]  # correct, confidence by model
+    confidence: str  # what tells how sure a model is
+
+    @property
+    def published(self) -> dict[str, Published]:
+        """Accuracy of each model."""
+        source = f"share of right answers to {len(self.labelled.labels)} samples of " \
+                 f"{self.labelled.source}"
+        return {name: Published(round(float(right.mean()), 6), source)
+                for name, (right, _) in self.models.items()}
+
+    def confidences(self, accuracies: Mapping[str, float]) -> Confidences:
+        """Return the confidences; refuse those that contradict accuracies."""
+        with placed(lambda field: f"{self.labelled.path}: {field}"):
+            confidences = Confidences.of(
+                self.models, groups=self.labelled.groups,
+                source=f"{self.labelled.source}; {self.confidence}")
+            confidences.check_accuracies(accuracies)
+        return confidences
+
+
+def _answered(
+    backend: Backend, by_name: Mapping[str, str], labelled: LabelledSamples, confidence: str,
+    settings: MeasureSettings,
+) -> _Answers:
+    """Load each model in turn, and let it answer labelled samples."""
+    if settings.backend == "callable" and settings.options.inputs is None:
+        raise InvalidValueError("functions are called with batch sizes, not with samples",
+                                where="labels", value=labelled.path,
+                                allowed="--inputs MODULE:FUNCTION, which makes inputs from a "
+                                "batch size; functions then take inputs")
+    answers = {}
+    for name, model in by_name.items():
+        answers[name] = labelled.answered(name, backend.open(model), confidence)
+    return _Answers(labelled, answers, confidence)
 
 
 def _by_name(backend: Backend, models: Sequence[str]) -> dict[str, str]:
@@ -281,8 +344,9 @@ def _accuracies(
     by_name: Mapping[str, str],
     accuracy: str | os.PathLike[str] | Mapping[str, float] | None,
     source: str | None,
+    answered: Mapping[str, Published],
 ) -> dict[str, Published]:
-    """Return each model's accuracy: that of the user, else the published one."""
+    """Return each model's accuracy: that of the user, on labelled samples, or a published one."""
     if isinstance(accuracy, str | os.PathLike):
         given: Mapping[str, float] = read_accuracy(accuracy)
         source = source or Path(accuracy).name
@@ -291,14 +355,14 @@ def _accuracies(
     found: dict[str, Published] = {}
     for name, model in by_name.items():
         published = (Published(given[name], source or "not stated") if name in given
-                     else backend.published(model))
+                     else answered.get(name) or backend.published(model))
         if published is None and accuracy is None and len(by_name) == 1:
             published = Published(1.0, "none: the only model counts 1")
         if published is None:
             where = str(accuracy) if isinstance(accuracy, str | os.PathLike) else "accuracy"
             raise InputFileError(
                 f"no accuracy for model {name!r}, which a profile of several models must state",
-                where=where, allowed="--accuracy FILE that names it")
+                where=where, allowed="--accuracy FILE that names it, or --labels FILE")
         found[name] = published
     return found
 
