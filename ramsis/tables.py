@@ -54,6 +54,17 @@ class Column:
         return printable(format(value, form))
 
 
+def load_text(load_qps: float) -> str:
+    """Format a load: whole numbers, and all from 1000 on, without decimals, others by 4 digits.
+
+    >>> [load_text(load_qps) for load_qps in (12345.0, 51.7381, 0.25, 5173.81)]
+    ['12345', '51.74', '0.25', '5174']
+    """
+    if load_qps >= 1000 or load_qps == int(load_qps):
+        return f"{load_qps:.0f}"
+    return f"{load_qps:.4g}"
+
+
 def escape(text: str, quote: bool = True) -> str:
     """Escape a text for HTML, with control characters spelled out."""
     return html.escape(printable(text), quote)

@@ -15,7 +15,7 @@ from ramsis.arrivals.timestamps import UNITS
 from ramsis.arrivals.trace import Recorded
 from ramsis.arrivals.trace_formats import TRACE_FORMATS
 from ramsis.cli.options.command import CommandGroup, given_options
-from ramsis.cli.options.param_types import FIGURE
+from ramsis.cli.options.shared import plot_option
 from ramsis.cli.options.workloads import read_trace_option, say_how_read
 from ramsis.cli.output.rows import Column, print_json, print_rows, say, say_command, table_options
 from ramsis.errors import InputFileError, InvalidValueError
@@ -47,9 +47,7 @@ def arrivals() -> None:
               show_default=True, metavar="NAME",
               help="Format of TRACE, if its first line does not tell it; `ramsis help traces` "
                    "lists them.")
-@click.option("--plot", type=FIGURE, metavar="FILE",
-              help="Draw dispersion and gaps: .png, .pdf or .svg (needs the extra "
-                   "'plot').")
+@plot_option("dispersion and gaps")
 @table_options
 @click.pass_context
 def fit(

@@ -6,7 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from ramsis.report.figure import COLOURS, saved_figure
+from ramsis.report.figure import saved_figure
+from ramsis.report.looks import COLOURS
 
 
 def plot_audit(row: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
@@ -30,9 +31,6 @@ def plot_audit(row: Mapping[str, Any], path: str | os.PathLike[str]) -> None:
     with saved_figure(path, figsize=(9.0, 3.2)) as figure:
         left, middle, right = figure.subplots(1, 3)
         _bars(left, reached, COLOURS[0], "effective accuracy", "{:.4f}")
-        values = [value for value in reached.values() if value is not None]
-        room = max(max(values) - min(values), 0.01)
-        left.set_ylim(max(0.0, min(values) - room), min(1.0, max(values) + 0.5 * room))
         _bars(middle, workers, COLOURS[2], "workers", "{:d}")
         _bars(right, causes or {"none": 0.0}, COLOURS[1], "violations (% of requests)", "{:.3g}")
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ramsis.arrays import FloatArray
-from ramsis.report.figure import COLOURS, saved_figure
+from ramsis.report.figure import saved_figure
+from ramsis.report.looks import COLOURS, line_look, look_numbers
 from ramsis.sim import Run
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ _FEWEST_BINS, _BINS = 3, 30  # bins are minutes where these are as many, else pa
 _MOST_SLOTS = 120  # rows of a worker's panel that make it taller
 _MOST_MODELS = 6  # kinds by name, as many as there are colours
 _MOST_BATCHES = 20_000  # drawn boxes, beyond which a figure takes long and shows no more
-_DASHES = ("-", "--", "-.", ":")
 _DARK = "#1a1a1a"
 
 
@@ -127,25 +127,30 @@ def _bins(run: Run) -> tuple[FloatArray, str]:
     return np.linspace(0.0, duration_ms, _BINS + 1), f"{duration_ms / 1000 / _BINS:.3g} s"
 
 
+def _of_line(number: int) -> dict[str, Any]:
+    """Return colour and dashes of a look; there are too many points for markers."""
+    return {key: value for key, value in line_look(number).items() if key != "marker"}
+
+
 def _draw_violations(axes: Axes, runs: Mapping[str, Run]) -> None:
-    unit = ""
-    for i, (name, run) in enumerate(runs.items()):
+    unit, looks = "", look_numbers(runs)
+    for name, run in runs.items():
         edges, unit = _bins(run)
         late = np.histogram(run.arrival_ms[~run.in_time], edges)[0]
-        axes.stairs(late, edges / 1000, color=COLOURS[i % len(COLOURS)], label=name,
-                    linestyle=_DASHES[i % len(_DASHES)])
+        axes.stairs(late, edges / 1000, label=name, **_of_line(looks[name]))
     axes.set_ylabel(f"violations in a {unit}" if unit == "minute" else f"violations in {unit}")
     axes.set_xlabel("arrival (s)")
     axes.legend(fontsize=7)
 
 
 def _draw_responses(axes: Axes, runs: Mapping[str, Run]) -> None:
-    for i, (name, run) in enumerate(runs.items()):
+    looks = look_numbers(runs)
+    for name, run in runs.items():
         response = np.sort(run.response_ms[run.answered])
         if len(response):
             at = np.unique(np.linspace(0, len(response) - 1, 2000).astype(int))
             axes.plot(response[at], (at + 1) / run.requests, label=name,
-                      color=COLOURS[i % len(COLOURS)], linestyle=_DASHES[i % len(_DASHES)])
+                      **_of_line(looks[name]))
     axes.set(xlabel="response time (ms)", ylabel="share of requests", ylim=(0, 1.02))
     if axes.lines:
         axes.legend(fontsize=7)

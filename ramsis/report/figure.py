@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Okabe and Ito's colours, which every eye can tell apart; lines differ in dashes, too."""
-
 _SUFFIXES = (".png", ".pdf", ".svg")
 # Without a date the same figure is the same file, byte by byte.
 _NO_DATE = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
@@ -111,7 +108,10 @@ def plain_numbers(axis: Axis) -> None:
         """Formatter of the places that LogFormatter chooses."""
 
         def __call__(self, x: float, pos: int | None = None) -> str:
-            return f"{x:g}" if super().__call__(x, pos) else ""
+            return plain(x) if super().__call__(x, pos) else ""
 
-    axis.set_major_formatter("{x:g}")
+    def plain(x: float, _: float | None = None) -> str:
+        return f"{x:.10f}".rstrip("0").rstrip(".")
+
+    axis.set_major_formatter(plain)
     axis.set_minor_formatter(Plain(minor_thresholds=(2, 0.5)))

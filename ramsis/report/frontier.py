@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ramsis.errors import InvalidValueError
-from ramsis.report.figure import COLOURS, plain_numbers, saved_figure
+from ramsis.report.figure import saved_figure
+from ramsis.report.looks import line_look
 
 _FLOOR = 1e-5  # violation rates below this are drawn here, as the axis is logarithmic
 _BETWEEN = 60  # points between two corners: a line of chance is curved on a logarithmic axis
-_DASHES = ("-", "--", "-.", ":")
 
 
 def plot_frontier(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
@@ -34,15 +34,18 @@ def plot_frontier(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str
     first = rows[0]
     loads = sorted({float(row["load_qps"]) for row in rows})
     with saved_figure(path, figsize=(6.4, 4.4)) as figure:
+        from matplotlib.ticker import NullFormatter
+
         axes = figure.subplots()
         for k, load_qps in enumerate(loads):
             corners = [row for row in rows if row["load_qps"] == load_qps]
-            _draw(axes, corners, COLOURS[k % len(COLOURS)], _DASHES[k % len(_DASHES)],
-                  f"{load_qps:g} queries/s")
+            look = line_look(k)
+            _draw(axes, corners, look["color"], look["linestyle"], f"{load_qps:.6g} queries/s")
         axes.set_xscale("log")
-        plain_numbers(axes.xaxis)
         axes.tick_params(which="both", labelsize=8)
-        axes.set_xlabel("violation rate")
+        axes.xaxis.set_major_formatter(lambda x, _: f"{100.0 * x:.6g}")
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_xlabel("violations (%)")
         axes.set_ylabel("effective accuracy")
         axes.set_title(f"{first['scheduler']} policies, {first['workers']} workers, "
                        f"SLO {first['slo_ms']:g} ms", loc="left", fontsize=10)
@@ -61,8 +64,8 @@ def _draw(
         np.geomspace(max(low, _FLOOR), max(high, _FLOOR), _BETWEEN)
         for low, high in zip(rate, [*rate[1:], rate[-1]], strict=True)
     ]))
-    axes.plot(dense, np.interp(dense, rate, effective), dashes, color=colour, linewidth=1.2,
-              label=f"{name}, model")
+    axes.plot(dense, np.interp(dense, rate, effective), linestyle=dashes, color=colour,
+              linewidth=1.2, label=f"{name}, model")
     axes.plot(np.maximum(rate, _FLOOR), effective, "o", color=colour, markersize=3.5)
     simulated = [row for row in rows if row.get("violation_rate") is not None]
     if simulated:

@@ -11,13 +11,16 @@ from placement_milp import Placement
 from ramsis.errors import InvalidValueError, check_known
 from ramsis.policy import Policy, PolicySet
 from ramsis.profiles import ProfileSet, Statistic
-from ramsis.report.figure import COLOURS, captured, saved_figure
+from ramsis.report.figure import captured, saved_figure
+from ramsis.report.looks import COLOURS
 from ramsis.report.panels import Line, Panel, PanelRow, plot_panels
 from ramsis.report.placement import plot_placement
 from ramsis.report.profile import plot_profile
 from ramsis.report.simulations import plot_promises
+from ramsis.report.states import rare_from
 from ramsis.sim import SimulationResult
 from ramsis.synthesis.capacity import Capacity
+from ramsis.tables import load_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,20 +60,31 @@ def policy(shown: Policy, *, idle: int | None = None) -> Figure:
                                 allowed=", ".join(map(str, levels)))
     row = len(levels) - 1 if idle is None else levels.index(idle)
     model, batch = (array[row] for array in shown.model_and_batch())
-    colours = np.where(batch > 0, model.astype(float), np.nan)
+    occurs = np.arange(len(shown.slack_ms)) < rare_from(shown)[:, None]
+    used = np.unique(model[occurs & (batch > 0)])  # the colour bar has these
+    colours = np.where(occurs & (batch > 0), np.searchsorted(used, model).astype(float), np.nan)
     edges = np.append(shown.slack_ms, 2 * shown.slack_ms[-1] - shown.slack_ms[-2]
                       if len(shown.slack_ms) > 1 else shown.slack_ms[-1] + 1.0)
     queued = np.append(shown.queue_levels[1:], shown.queue_levels[-1] + 1) - 0.5
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
+
     with captured() as figures, saved_figure(_ANY, framed=True, figsize=(7.0, 4.2)) as figure:
         axes = figure.subplots()
-        drawn = axes.pcolormesh(edges, queued, np.ma.masked_invalid(colours), cmap="viridis",
-                                vmin=0, vmax=max(1, len(shown.models) - 1))
-        axes.set_facecolor("0.9")
-        bar = figure.colorbar(drawn, ax=axes, ticks=range(len(shown.models)))
-        bar.ax.set_yticklabels([model.name for model in shown.models], fontsize=7)
+        places = np.linspace(0.06, 0.96, len(shown.models))[used]
+        drawn = axes.pcolormesh(
+            edges, queued, np.ma.masked_invalid(colours),
+            cmap=ListedColormap(colormaps["viridis"](places)), vmin=-0.5, vmax=len(used) - 0.5)
+        axes.pcolormesh(edges, queued, np.where(occurs & (batch <= 0), 0.0, np.nan),
+                        cmap=ListedColormap(["0.85"]))
+        axes.set_ylim(queued[0], queued[max(1, int(occurs.any(axis=1).sum()))])
+        bar = figure.colorbar(drawn, ax=axes, ticks=range(len(used)))
+        bar.ax.tick_params(length=0)
+        bar.ax.set_yticklabels([shown.models[i].name for i in used], fontsize=7)
         axes.set_xlabel("slack of the earliest deadline (ms)")
         axes.set_ylabel("queued requests")
-        axes.set_title(f"{shown.dispatch}, {shown.load_qps:g} queries/s; grey: wait or drop",
+        axes.set_title(f"{shown.dispatch}, {load_text(shown.load_qps)} queries/s; "
+                       "grey: wait or drop; white: hardly occurs",
                        loc="left", fontsize=10)
     return figures[0]
 

@@ -7,18 +7,18 @@ in grey print and by every eye.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from ramsis.report.figure import COLOURS, saved_figure
+from ramsis.report.figure import saved_figure
+from ramsis.report.looks import line_look, look_numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_MARKERS = "osv^Dx"
 _LINEAR = 0.1  # up to here a ``log_like`` axis is linear
-_DASHES = ("-", "--", "-.", (0, (4, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (6, 2)))
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ class PanelRow:
     reach: float = 0.0
 
 
+_END_LETTER = 9.0  # height of a name at the end of a line, in points
 _MOST_MARKED = 60  # points of a line with markers, at most
 _BELOW = 0.06  # share of an axis from 0 that lies below 0, so that markers at 0 are whole
 LEAST_BUDGET_PERCENT = 0.1  # violations up to which their axis goes at least
@@ -96,8 +97,12 @@ def plot_panels(
             axes_row[0].set_ylabel(row.quantity)
             for axes, panel in zip(axes_row, row.panels, strict=True):
                 for line in panel.lines:
-                    _draw(axes, line, looks[line.label] | ({"linestyle": "none"} if cases else {}))
+                    joined = {} if line.reference or not cases else {"linestyle": "none"}
+                    _draw(axes, line, looks[line.label] | joined)
                 _finish(axes, log_x or panel.log_x)
+                if axes.get_xscale() == "linear" and all(
+                        float(x).is_integer() for line in panel.lines for x in line.x):
+                    axes.locator_params(axis="x", integer=True)
                 if cases:
                     axes.set_xticks(range(len(cases)), cases, rotation=40, ha="right",
                                     rotation_mode="anchor")
@@ -117,22 +122,52 @@ def plot_panels(
             figure.supxlabel(x_label, fontsize=10)
         handles = {label: handle for axes in grid.flat
                    for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+        figure.draw_without_rendering()  # so that places on paper are known
+        if columns == 1 and not cases and _named_at_ends(grid.flat, rows, looks):
+            return
         wide = _LEGEND_MARK + _LEGEND_LETTER * max((len(label) for label in handles), default=0)
         lines = -(-len(handles) // max(1, min(4, int(size[0] / wide))))
         figure.legend(handles.values(), handles.keys(), loc="outside upper center",
                       ncols=-(-len(handles) // lines), frameon=False, fontsize=8)
 
 
+def _named_at_ends(
+    axes_column: Iterable[Axes], rows: Sequence[PanelRow], looks: Mapping[str, dict[str, Any]]
+) -> bool:
+    """Write the names at the ends of the first panel that has all lines, where they fit.
+
+    Returns
+    -------
+    bool
+        Whether they fit; a legend is needed where not.
+    """
+    for axes, row in zip(axes_column, rows, strict=True):
+        ends = [(line.label, line.x[-1], line.y[-1]) for line in row.panels[0].lines
+                if len(line.x) and line.y[-1] is not None]
+        if not {label for label, *_ in ends} >= looks.keys():
+            continue
+        places = axes.transData.transform([(x, y) for _, x, y in ends])
+        apart = _END_LETTER * axes.figure.dpi / 72
+        heights = sorted(y for _, y in places)
+        right = max(x for x, _ in places)
+        if all(high - low >= apart for low, high in pairwise(heights)) and all(
+                right - x < apart for x, _ in places):
+            for label, x, y in ends:
+                axes.annotate(label, (x, y), (8, 0), textcoords="offset points", va="center",
+                              fontsize=8, color=looks[label]["color"], annotation_clip=False)
+            return True
+    return False
+
+
 def _looks(rows: Sequence[PanelRow]) -> dict[str, dict[str, Any]]:
-    """Return how the line of each label is drawn, by the order of appearance."""
+    """Return how the line of each label is drawn."""
     lines = [line for row in rows for panel in row.panels for line in panel.lines]
-    labels = list(dict.fromkeys(line.label for line in lines if not line.reference))
+    numbers = look_numbers(line.label for line in lines if not line.reference)
     looks: dict[str, dict[str, Any]] = {
-        label: {"color": COLOURS[i % len(COLOURS)], "linestyle": _DASHES[i % len(_DASHES)],
-                "marker": _MARKERS[i % len(_MARKERS)], "linewidth": 1.2,
-                "markersize": 4 + 0.7 * i, "clip_on": False,
-                "markerfacecolor": None if i == 0 else "none"}  # so that equal points show
-        for i, label in enumerate(labels)
+        label: line_look(number) | {
+            "linewidth": 1.2, "markersize": 4 + 0.7 * min(i, 6), "clip_on": False,
+            "markerfacecolor": None if i == 0 else "none"}  # so that equal points show
+        for i, (label, number) in enumerate(numbers.items())
     }
     plain = {"color": "0.35", "linestyle": (0, (1, 1)), "linewidth": 1.0}
     return {**{line.label: plain for line in lines if line.reference}, **looks}

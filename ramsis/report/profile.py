@@ -25,6 +25,7 @@ from ramsis.profiles import (
 )
 from ramsis.report.figure import plain_numbers, saved_figure
 from ramsis.report.labels import label_points
+from ramsis.report.looks import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -111,7 +112,7 @@ def _trade_off(
     extra = [] if between is None else list(zip(between.latency_ms[:, batch - 1].tolist(),
                                                 between.accuracy.tolist(), strict=True))
     if extra:
-        axes.plot(*zip(*extra, strict=True), ".", color="#D55E00", markersize=3.5, zorder=2,
+        axes.plot(*zip(*extra, strict=True), ".", color=COLOURS[1], markersize=3.5, zorder=2,
                   label=f"interpolated: {len(extra)} models in all")
     for name, look in looks.items():
         (marks[name],) = axes.plot(latency[name], accuracy[name], linestyle="none", markersize=6,

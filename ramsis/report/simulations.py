@@ -11,6 +11,7 @@ from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
 from ramsis.report.panels import LEAST_BUDGET_PERCENT, Line, Panel, PanelRow, plot_panels
 from ramsis.sim import TimeSeries
+from ramsis.tables import load_text
 
 
 def plot_loads(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
@@ -24,6 +25,10 @@ def plot_loads(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) 
     path : path
         See :func:`~ramsis.report.figure.saved_figure`, for errors, too.
     """
+    title = f"{rows[0]['workers']} workers, SLO {rows[0]['slo_ms']:g} ms"
+    if len({row["load_qps"] for row in rows}) == 1:
+        _plot_one_load(rows, path, title)
+        return
     accuracy, late = [], []
     bounds = {row["load_qps"]: row["upper_bound"] for row in rows
               if row["upper_bound"] is not None}
@@ -35,11 +40,30 @@ def plot_loads(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) 
         load = [row["load_qps"] for row in line]
         accuracy.append(Line(label, load, [row["effective_accuracy"] for row in line]))
         late.append(Line(label, load, [100.0 * row["violation_rate"] for row in line]))
-    title = f"{rows[0]['workers']} workers, SLO {rows[0]['slo_ms']:g} ms"
     plot_panels([PanelRow("effective accuracy", [Panel(title, accuracy)], 1.4),
                  PanelRow("violations (%)", [Panel("", late)], 0.6, from_zero=True,
                           reach=LEAST_BUDGET_PERCENT)],
                 path, "load (queries/s)")
+
+
+def _plot_one_load(
+    rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str], title: str
+) -> None:
+    """Draw effective accuracy with its bound, and violations, a place for each scheduler."""
+    places = range(len(rows))
+    accuracy = [Line("effective accuracy", places, [row["effective_accuracy"] for row in rows],
+                     [row.get("effective_accuracy_half_width") or 0.0 for row in rows])]
+    bounds = [row["upper_bound"] for row in rows]
+    if None not in bounds:
+        accuracy.append(Line("upper bound (one model per request)",
+                             [-0.4, *places, len(rows) - 0.6],
+                             [bounds[0], *bounds, bounds[-1]], reference=True))
+    late = [Line("violations", places, [100.0 * row["violation_rate"] for row in rows])]
+    load = "" if rows[0]["load_qps"] is None else f"{load_text(rows[0]['load_qps'])} queries/s, "
+    plot_panels([PanelRow("effective accuracy", [Panel(load + title, accuracy)], 1.4),
+                 PanelRow("violations (%)", [Panel("", late)], 0.6, from_zero=True,
+                          reach=LEAST_BUDGET_PERCENT)],
+                path, cases=[row["label"] for row in rows])
 
 
 def plot_promises(policies: Sequence[Policy], path: str | os.PathLike[str]) -> None:
@@ -114,6 +138,33 @@ def plot_scaling(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]
                  PanelRow("violations (%)", [Panel("", late)], 0.6, from_zero=True,
                           reach=LEAST_BUDGET_PERCENT)],
                 path, "time (s)")
+
+
+def plot_bounds(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
+    """Draw the upper bounds on effective accuracy over the load, or the fewest workers over time.
+
+    Parameters
+    ----------
+    rows : sequence of Mapping
+        Rows of ``ramsis bound --json``; of a trace one with ``time_s`` and ``workers_over_time``.
+    path : path
+        See :func:`~ramsis.report.figure.saved_figure`, for errors, too.
+    """
+    first = rows[0]
+    if "time_s" in first:
+        edges_s = first["time_s"]
+        fewest = Line("fewest workers of any scheduler", edges_s, first["workers_over_time"])
+        plot_panels([PanelRow("workers", [Panel("", [fewest])], 1.4, whole=True, from_zero=True)],
+                    path, "time (s)")
+        return
+    loads = [row["load_qps"] for row in rows]
+    bounds = [Line(name, loads, [row.get(key) for row in rows]) for name, key in (
+        ("upper bound (one model per request)", "upper_bound"),
+        ("the same for Poisson arrivals", "poisson_upper_bound"),
+        ("the same without cascades", "upper_bound_one_model"))
+        if any(row.get(key) is not None for row in rows)]
+    plot_panels([PanelRow("effective accuracy", [Panel("", bounds)], 1.4)], path,
+                "load (queries/s)")
 
 
 def plot_capacity(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:

@@ -126,7 +126,7 @@ def test_an_axis_of_violations_goes_up_to_the_budget(tmp_path: Path, run: Run) -
     assert axis["reach"] == 0.001
     row = {"scheduler": "greedy", "workers": 3, "workers_bound": 2, "slo_ms": 100, "gap": 1,
            "clear": True, "max_violation": 0.017, "violation_rate": 1e-10}
-    (tmp_path / "a.json").write_text(json.dumps({"rows": [row]}))
+    (tmp_path / "a.json").write_text(json.dumps({"rows": [row, {**row, "scheduler": "other"}]}))
     drawn = charts(page_of(tmp_path / "a.json", out=tmp_path / "page.html"))
     assert drawn["Violations: promise, simulation, and what is allowed"]["x"]["reach"] == 0.017
 

@@ -18,6 +18,7 @@ from ramsis.cli.options.extras import require
 from ramsis.cli.options.param_types import (
     ARRIVALS,
     DURATION,
+    FIGURE,
     LOADS,
     MODELS,
     PROFILES,
@@ -90,6 +91,12 @@ def load_option(
     return click.option("--load", "loads", type=LOADS, required=required, metavar="QPS",
                         help="Loads in requests/s: 400, or 400,800, or from:to:step."
                         if several else "Load in requests/s, such as 400.")
+
+
+def plot_option(what: str) -> Callable[[_Command], _Command]:
+    """Return the option ``--plot``, with what it draws."""
+    return click.option("--plot", type=FIGURE, metavar="FILE",
+                        help=f"Draw {what}: .png, .pdf or .svg (needs the extra 'plot').")
 
 
 def variants_options(command: _Command) -> _Command:

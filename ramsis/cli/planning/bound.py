@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import click
@@ -25,6 +26,7 @@ from ramsis.cli.options.policies import overhead_option, service_option
 from ramsis.cli.options.shared import (
     cluster_options,
     models_option,
+    plot_option,
     workload_options,
 )
 from ramsis.cli.options.workloads import WorkloadOptions
@@ -58,8 +60,8 @@ _OF_SEVERAL = (
 )
 
 
-_MORE = ("--service", "--models", "--max-batch", "--overhead-ms", *MORE_ARRIVALS, "--arrivals",
-         "--duration-s", "--seed", "--max-workers", "--violation-price")
+_MORE = ("--plot", "--service", "--models", "--max-batch", "--overhead-ms", *MORE_ARRIVALS,
+         "--arrivals", "--duration-s", "--seed", "--max-workers", "--violation-price")
 """Options that only --help-all shows."""
 _OF_TRACES = ("rate_per_worker", "startup_s", "min_effective_accuracy", "max_workers", "seed",
               "arrivals", "duration_s", "scale", "trace_format", "unit", "time_column",
@@ -99,6 +101,7 @@ _TRACE = (
               help="Bound schedulers that may ask a second model where the first is unsure; the "
                    "profile needs confidences.")
 @overhead_option
+@plot_option("the bounds over the loads, with --trace the workers over time")
 @table_options
 def bound(
     profile_names: ByType[str] | None,
@@ -117,6 +120,7 @@ def bound(
     max_violation: float | None,
     cascades: bool,
     overhead_ms: float,
+    plot: Path | None,
     as_json: bool,
 ) -> None:
     """Bound the effective accuracy of any scheduler; of a trace, its worker-seconds.
@@ -165,6 +169,7 @@ def bound(
         _refuse_without_cascades(cluster, max_violation)
     rows = [bounds.row(load_qps) | (bounds.with_cascades(load_qps) if cascades else {})
             for load_qps in loads]
+    _draw(rows, plot)
     optimum = _OPTIMUM_ON_TERMS if violation_price or max_violation is not None else _OPTIMUM
     if as_json:
         print_json(rows)
@@ -174,6 +179,13 @@ def bound(
     else:
         print_rows((*_BOUND, *optimum, *_OF_SEVERAL),
                    [{**row, **_shares_in_words(row)} for row in rows])
+
+
+def _draw(rows: list[dict[str, Any]], plot: Path | None) -> None:
+    if plot is not None:
+        from ramsis.report.simulations import plot_bounds
+
+        plot_bounds(rows, plot)
 
 
 def _of_trace(params: Mapping[str, Any], workload: WorkloadOptions, *, json_rows: bool) -> None:
@@ -212,9 +224,11 @@ def _of_trace(params: Mapping[str, Any], workload: WorkloadOptions, *, json_rows
            "min_effective_accuracy": params["min_effective_accuracy"],
            "requests": len(arrival_ms), "worker_s": fewest.worker_s,
            "mean_workers": fewest.mean, "peak_workers": fewest.peak}
+    over_time = {**row, "time_s": fewest.time_s.tolist(),
+                 "workers_over_time": fewest.workers.tolist()}
+    _draw([over_time], params["plot"])
     if json_rows:
-        print_json([{**row, "time_s": fewest.time_s.tolist(),
-                     "workers_over_time": fewest.workers.tolist()}])
+        print_json([over_time])
     else:
         print_rows(_TRACE, [row])
 

@@ -23,7 +23,6 @@ from ramsis.cli.options.command import (
 from ramsis.cli.options.dispatch import compared_options
 from ramsis.cli.options.param_types import (
     COSTS,
-    FIGURE,
     LIMITS,
     OUT_PLACE,
     PROFILES,
@@ -37,6 +36,7 @@ from ramsis.cli.options.policies import overhead_option
 from ramsis.cli.options.shared import (
     engine_options,
     models_option,
+    plot_option,
     seed_options,
     simulated_service_option,
     target_options,
@@ -144,8 +144,7 @@ _MORE = (
 @click.option("--keep", type=OUT_PLACE, metavar="DIR|URL",
               help="Folder that keeps results, which are not searched for again.")
 @table_options
-@click.option("--plot", type=FIGURE, metavar="FILE",
-              help="Draw workers over loads: .png, .pdf or .svg.")
+@plot_option("workers over loads")
 @click.pass_context
 def capacity(
     context: click.Context,

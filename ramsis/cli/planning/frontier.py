@@ -11,9 +11,9 @@ import click
 
 from ramsis.cli.options.clusters import profiles_of
 from ramsis.cli.options.command import Command
-from ramsis.cli.options.param_types import FIGURE, OUT_FILE, ByType
+from ramsis.cli.options.param_types import OUT_FILE, ByType
 from ramsis.cli.options.policies import policy_options
-from ramsis.cli.options.shared import cluster_options, load_option
+from ramsis.cli.options.shared import cluster_options, load_option, plot_option
 from ramsis.cli.output.rows import (
     Column,
     policy_row,
@@ -59,8 +59,7 @@ _MORE = (
               help="Requests to simulate for each vertex: 0, or from 1000.")
 @click.option("--out", type=OUT_FILE, metavar="FILE",
               help="Write the rows as CSV.")
-@click.option("--plot", type=FIGURE, metavar="FILE",
-              help="Draw the frontiers: .png, .pdf or .svg (needs the extra 'plot').")
+@plot_option("the frontiers")
 @table_options
 def frontier_command(
     profile_names: ByType[str],

@@ -12,7 +12,8 @@ import placement_milp as milp
 from placement_milp.presets import PRESETS
 from placement_milp.result import Placement
 from ramsis.cli.options.command import Command
-from ramsis.cli.options.param_types import FIGURE, OUT_FILE
+from ramsis.cli.options.param_types import OUT_FILE
+from ramsis.cli.options.shared import plot_option
 from ramsis.cli.output.rows import Column, command_line, print_json, print_rows, say, table_options
 from ramsis.report.placement import plot_placement
 
@@ -57,8 +58,7 @@ _FRONT = (
 @click.option("--preset", type=click.Choice(tuple(PRESETS)), metavar="NAME",
               help="A known scheme instead of the problem's objective: "
               + ", ".join(PRESETS) + ".")
-@click.option("--plot", type=FIGURE, metavar="FILE",
-              help="Draw the placement: .png, .pdf or .svg (needs the extra 'plot').")
+@plot_option("the placement")
 @table_options
 def place(
     problem_file: str, out: Path, solver: str, gap: float, time_limit: float | None,

@@ -33,6 +33,7 @@ from ramsis.cli.options.clusters import profiles_of
 from ramsis.cli.options.command import MORE_ARRIVALS, Command, given_options
 from ramsis.cli.options.param_types import GROWTH, OUT_FOLDER, PROFILES, SLOS, ByType, TraceName
 from ramsis.cli.options.shared import (
+    plot_option,
     simulated_service_option,
     target_options,
     workload_options,
@@ -89,7 +90,8 @@ _GROWTH = (
 )
 
 
-@click.command("plan", cls=Command, more=("--every", "--growth", "--service", *MORE_ARRIVALS))
+@click.command("plan", cls=Command, more=(
+    "--every", "--growth", "--service", "--plot", *MORE_ARRIVALS))
 @click.option("--profiles", "profile_names", type=PROFILES, required=True, metavar="FILE|NAME",
               help="Profile file, or the name of a shipped profile set.")
 @click.option("--slo-ms", "classes", type=SLOS, required=True, metavar="MS",
@@ -105,6 +107,7 @@ _GROWTH = (
 @simulated_service_option
 @click.option("--dry-run", is_flag=True,
               help="Only print the steps and an estimate of their time.")
+@plot_option("accuracy over the number of workers, with target and bound")
 @json_option
 @click.pass_context
 def plan(
@@ -121,6 +124,7 @@ def plan(
     workload: WorkloadOptions,
     service: str | None,
     dry_run: bool,
+    plot: Path | None,
     as_json: bool,
 ) -> None:
     """Plan workers and policies for a load and a target.
@@ -175,6 +179,10 @@ def plan(
         return
     recipe.begin({"profile": profile.fingerprint, "trace": _digest(workload)})
     plan_result = recipe.run(cost_per_worker, grown)
+    if plot is not None:
+        from ramsis.report.page.plans import plot_plan
+
+        plot_plan(plan_result, plot)
     if as_json:
         print_json(plan_result.pop("rows"), **plan_result)
         return

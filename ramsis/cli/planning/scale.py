@@ -14,7 +14,7 @@ from ramsis.arrivals import Arrivals
 from ramsis.bounds import Targets
 from ramsis.cli.options.command import MORE_ARRIVALS, Command, given_options
 from ramsis.cli.options.param_types import OUT_FOLDER, PROFILES, SLOS, TRACE, ByType, TraceName
-from ramsis.cli.options.shared import models_option
+from ramsis.cli.options.shared import models_option, plot_option
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import (
     Column,
@@ -44,7 +44,7 @@ _CERTAINTY = {None: "", True: "; the target is met",
               False: "; the target is met, but within the error"}
 
 
-@click.command("scale", cls=Command, more=(
+@click.command("scale", cls=Command, more=("--plot",
     *(name for name in MORE_ARRIVALS if name != "--scale"), "--stretch", "--levels", "--seed",
     "--models", "--interval-s", "--min-workers", "--cost-per-worker-s", "--cost-per-violation",
     "--cost-per-accuracy-point", "--forecast"))
@@ -107,6 +107,7 @@ _CERTAINTY = {None: "", True: "; the target is met",
               help="Seed of the arrivals and service times.")
 @click.option("--out", required=True, metavar="DIR", type=OUT_FOLDER,
               help="New folder for scaling.json, decision tables and results.")
+@plot_option("load, workers, accuracy and violations over time on the second half")
 @table_options
 def scale_command(
     profile_names: ByType[str], models: list[str] | None, slo_ms: tuple[SloClass, ...],
@@ -116,7 +117,7 @@ def scale_command(
     cost_per_worker_s: float | None, cost_per_violation: float | None,
     cost_per_accuracy_point: float | None, max_violation: float,
     min_effective_accuracy: float | None, dispatch: str, levels: int, forecast: Path | None,
-    compare: bool, seed: int, out: Path, as_json: bool,
+    compare: bool, seed: int, out: Path, plot: Path | None, as_json: bool,
 ) -> None:
     """Plan the number of workers over time, and the policies that they serve by.
 
@@ -177,6 +178,10 @@ def scale_command(
     document = {"created_by": more.pop("created_by"), "command": command_line(), **more,
                 "rows": rows}
     write_atomic(out / "results.json", json.dumps(document, indent=1) + "\n")
+    if plot is not None:
+        from ramsis.report.simulations import plot_scaling
+
+        plot_scaling([row for row in rows if "over_time" in row], plot)
     if as_json:
         print_json(rows, **more)
         return

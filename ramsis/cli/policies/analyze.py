@@ -10,7 +10,8 @@ import click
 
 from ramsis.analysis.server_run import Held, hold_against
 from ramsis.cli.options.command import Command
-from ramsis.cli.options.param_types import FIGURE, complete_files
+from ramsis.cli.options.param_types import complete_files
+from ramsis.cli.options.shared import plot_option
 from ramsis.cli.output.rows import Column, policy_row, print_json, print_rows, say, table_options
 from ramsis.errors import VerificationError
 from ramsis.policy import Policy, read, read_set
@@ -43,9 +44,7 @@ _LEVELS = (0.01, 0.5, 0.99)
 @click.argument("sources", nargs=-1, required=True, metavar="DIR|FILE...",
                 shell_complete=complete_files)
 @table_options
-@click.option("--plot", type=FIGURE, metavar="FILE",
-              help="Draw accuracy, bound and violations against the load (png, pdf or svg; "
-                   "needs the extra 'plot').")
+@plot_option("accuracy, bound and violations over the load")
 @click.option("--loadgen", type=click.Path(dir_okay=False), metavar="FILE",
               help="Compare the promise with a measurement: the summary of MLPerf's loadgen, "
                    "Server scenario.")

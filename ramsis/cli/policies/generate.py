@@ -11,7 +11,13 @@ from ramsis.cli.options.clusters import cluster_of
 from ramsis.cli.options.command import MORE_COMPUTING, Command
 from ramsis.cli.options.param_types import OUT_FOLDER, SLOWNESS, ByType
 from ramsis.cli.options.policies import policy_options
-from ramsis.cli.options.shared import cluster_options, engine_options, load_option, models_option
+from ramsis.cli.options.shared import (
+    cluster_options,
+    engine_options,
+    load_option,
+    models_option,
+    plot_option,
+)
 from ramsis.cli.output.levels import print_levels
 from ramsis.cli.output.overload import strict_option
 from ramsis.cli.output.rows import command_line, progress, table_options
@@ -24,7 +30,7 @@ _MORE = (
     "--models", "--overwrite", "--grid", "--objective", "--service", "--late", "--batching",
     "--violation-price",
     "--confidence", "--overhead-ms", "--max-queue", "--max-accuracy-step", "--slowness",
-    "--solver", "--paper", *MORE_COMPUTING, "--strict")
+    "--solver", "--paper", *MORE_COMPUTING, "--plot", "--strict")
 """Options that only --help-all shows."""
 
 
@@ -44,6 +50,7 @@ _MORE = (
 @click.option("--overwrite", is_flag=True,
               help="Replace any set in DIR once the new one is complete.")
 @engine_options(processes=1)
+@plot_option("the promises over the load, with the bound")
 @strict_option
 @table_options
 def generate(
@@ -58,6 +65,7 @@ def generate(
     slowness: tuple[float, ...],
     overwrite: bool,
     engine: Engine,
+    plot: Path | None,
     as_json: bool,
 ) -> None:
     """Make a model-selection policy for each load level.
@@ -112,6 +120,11 @@ def generate(
     with progress("levels", len(loads) * len(slowness)) as advance, made_by(command_line()):
         generated = generate_set(cluster, loads, several, out, overwrite=overwrite,
                                  on_level=lambda _: advance(), make=make)
+    if plot is not None:
+        from ramsis.report.simulations import plot_promises
+
+        plot_promises([station.policy for level in generated.levels
+                       for station in level.stations], plot)
     print_levels(cluster, generated.levels, out, as_json=as_json)
     used = generated.levels[0].stations[0].policy.dispatch
     if cluster.workers == 1 and used != chosen.dispatch:

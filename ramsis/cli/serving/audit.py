@@ -14,8 +14,8 @@ from ramsis.audit.audit import Audit, AuditSettings, audit_log
 from ramsis.audit.request_log import LogFormat, read_request_log
 from ramsis.cli.options.command import Command
 from ramsis.cli.options.dispatch import compared_options
-from ramsis.cli.options.param_types import FIGURE, LOG_COLUMN, MODEL_NAME
-from ramsis.cli.options.shared import MOST_SEEDS
+from ramsis.cli.options.param_types import LOG_COLUMN, MODEL_NAME
+from ramsis.cli.options.shared import MOST_SEEDS, plot_option
 from ramsis.cli.output.rows import Column, print_json, print_rows, say, say_command, table_options
 from ramsis.cluster.service_times import DEFAULT_SERVICE
 from ramsis.sim.fleet import SERVICES
@@ -67,8 +67,7 @@ _CAUSES = (
 @click.option("--seeds", type=click.IntRange(1, MOST_SEEDS), default=3, show_default=True,
               help="Simulations of each policy on the arrivals.")
 @table_options
-@click.option("--plot", type=FIGURE, metavar="FILE",
-              help="Draw the answers: .png, .pdf or .svg.")
+@plot_option("the answers")
 def audit(
     log: str,
     profile_name: str,

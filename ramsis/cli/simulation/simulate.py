@@ -19,7 +19,6 @@ from ramsis.bounds import Targets
 from ramsis.cli.options.clusters import cluster_of, cluster_terms_if_several
 from ramsis.cli.options.command import MORE_ARRIVALS, Command, allow_options, refuse_options
 from ramsis.cli.options.param_types import (
-    FIGURE,
     OUT_FILE,
     SCHEDULER_TEXT,
     SLOW_SPELLS,
@@ -31,6 +30,7 @@ from ramsis.cli.options.policies import overhead_option
 from ramsis.cli.options.shared import (
     cluster_options,
     models_option,
+    plot_option,
     scheduler_option,
     seed_options,
     setting_option,
@@ -190,8 +190,7 @@ _MORE = (
 @strict_option
 @click.option("--csv", "csv_file", type=OUT_FILE,
               metavar="FILE", help="Also write the rows to this file.")
-@click.option("--plot", type=FIGURE, metavar="FILE",
-              help="Draw the comparison: .png, .pdf or .svg.")
+@plot_option("the comparison")
 @click.option("--timeline", type=OUT_FILE, metavar="FILE",
               help="Write the batches of the first seed at the first load for Perfetto.")
 @click.option("--request-log", type=OUT_FILE, metavar="FILE",

@@ -22,7 +22,7 @@ from ramsis.report.page.parts import (
 from ramsis.report.page.results import result_section
 from ramsis.report.page.rows import span, text
 from ramsis.report.verdicts import sweep_verdict
-from ramsis.tables import Column, with_values
+from ramsis.tables import Column, load_text, with_values
 
 Rows = Sequence[Mapping[str, Any]]
 _FLOOR = 1e-5  # violation rates below this are drawn here, as the axis is logarithmic
@@ -192,10 +192,10 @@ def sharing_section(document: Mapping[str, Any], rows: Rows, source: str) -> Sec
 
 def _by_policy(rows: Rows, over: str) -> list[Series]:
     lines = []
-    for look, policy in enumerate(dict.fromkeys(row["policy"] for row in rows)):
+    for policy in dict.fromkeys(row["policy"] for row in rows):
         points = sorted((row[over], row["simulated_goodput_rps"]) for row in rows
                         if row["policy"] == policy)
-        lines.append(Series(policy, [x for x, _ in points], [y for _, y in points], look=look))
+        lines.append(Series(policy, [x for x, _ in points], [y for _, y in points]))
     bounds = sorted({row[over]: row["bound_rps"] for row in rows}.items())
     lines.append(Series("upper bound of any plan", [x for x, _ in bounds],
                         [y for _, y in bounds], draw="line", ref=True))
@@ -214,20 +214,19 @@ _CORNERS = (
 def frontier_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
     """Return the section on the corners of the frontier of each load."""
     drawn: list[Series] = []
-    for i, load in enumerate(dict.fromkeys(row["load_qps"] for row in rows)):
+    for load in dict.fromkeys(row["load_qps"] for row in rows):
         corners = sorted((row for row in rows if row["load_qps"] == load),
                          key=lambda row: row["expected_violation_rate"])
         drawn.append(Series(
-            f"{load:g} queries/s, model",
+            f"{load_text(load)} queries/s, model",
             [_drawn(row["expected_violation_rate"]) for row in corners],
-            [row["expected_effective_accuracy"] for row in corners], look=2 * i))
+            [row["expected_effective_accuracy"] for row in corners]))
         simulated = [row for row in corners if row.get("violation_rate") is not None]
         if simulated:
             drawn.append(Series(
-                f"{load:g} queries/s, simulated",
+                f"{load_text(load)} queries/s, simulated",
                 [_drawn(row["violation_rate"]) for row in simulated],
-                [row.get("effective_accuracy") for row in simulated], draw="points",
-                look=2 * i + 1))
+                [row.get("effective_accuracy") for row in simulated], draw="points"))
     parts: list[Part] = [
         curves("Accuracy against violations", Axis("violations", log=True, percent=True,
                                                    reach=LEAST_BUDGET),

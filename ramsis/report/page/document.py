@@ -13,9 +13,10 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 from ramsis import __version__
+from ramsis.report.looks import look_numbers
 from ramsis.report.page.parts import PLAN, Figure, Note, PageTable, Part, Section
 from ramsis.tables import Column, escape, html_table
 
@@ -27,6 +28,13 @@ _DARKEST, _LIGHTEST = 0.06, 0.96  # of the colour scale: visible on dark and on 
 _NO_SCRIPT = "The script that draws the figures is switched off; the tables have the values."
 
 
+class Styles(NamedTuple):
+    """Colours of models and looks of lines, by name, the same on the whole page."""
+
+    shades: Mapping[str, float]  # places of models on the colour scale
+    looks: Mapping[str, float]  # numbers of looks
+
+
 def page_text(title: str, sections: Sequence[Section]) -> str:
     """Return the document."""
     script = _script()
@@ -34,14 +42,14 @@ def page_text(title: str, sections: Sequence[Section]) -> str:
     allowed = (f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
                "base-uri 'none'; form-action 'none'")
     several = len(sections) > 1
-    shades = _shades(sections)
+    styles = Styles(_shades(sections), _looks(sections))
     body = [f"<header><h1>{escape(title)}</h1>", _verdicts(sections),
             f'<p class="soft">{_today()}, ramsis {escape(__version__)}.</p></header>',
             _contents(sections) if several else "", f"<noscript><p>{_NO_SCRIPT}</p></noscript>",
-            "<main>", *(_part(part, f"b{i}", shades)
+            "<main>", *(_part(part, f"b{i}", styles)
                         for i, part in enumerate(side_by_side(sections)))]
     for i, section in enumerate(sections):
-        body.append(_section(section, f"s{i}", shades, several=several))
+        body.append(_section(section, f"s{i}", styles, several=several))
     return "\n".join([
         '<!DOCTYPE html>', '<html lang="en">', "<head>", '<meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{allowed}">',
@@ -130,16 +138,27 @@ def _shades(sections: Sequence[Section]) -> dict[str, float]:
             for i, name in enumerate(ranked)}
 
 
-def _shaded(spec: Mapping[str, Any], shades: Mapping[str, float]) -> Mapping[str, Any]:
-    """Return a figure of models with the colours that they have on this page."""
-    if not spec.get("of_models"):
-        return spec
+def _looks(sections: Sequence[Section]) -> dict[str, int]:
+    """Return the look of each line of the page by its name, but for models and bounds."""
+    return look_numbers(
+        series["name"] for section in sections for part in section.parts
+        if isinstance(part, Figure) and part.spec["kind"] == "curves"
+        and not part.spec["of_models"]
+        for frame in part.spec["frames"] for series in frame["series"] if not series["ref"])
+
+
+def _styled(spec: Mapping[str, Any], styles: Styles) -> Mapping[str, Any]:
+    """Return a figure with the looks of lines, or the colours of models, of this page."""
+    of_models = spec.get("of_models")
     if spec["kind"] == "curves":
+        key, values = ("shade", styles.shades) if of_models else ("look", styles.looks)
         return {**spec, "frames": [{**frame, "series": [
-            {**series, "shade": shades.get(series["name"])} for series in frame["series"]]}
-            for frame in spec["frames"]]}
+            {**series, key: values[series["name"]]} if series["name"] in values else series
+            for series in frame["series"]]} for frame in spec["frames"]]}
+    if not of_models:
+        return spec
     names = spec["models"] if spec["kind"] == "map" else spec["series"]
-    return {**spec, "shade": [shades.get(name, _DARKEST) for name in names]}
+    return {**spec, "shade": [styles.shades.get(name, _DARKEST) for name in names]}
 
 
 def _asset(name: str) -> str:
@@ -158,7 +177,7 @@ def _contents(sections: Sequence[Section]) -> str:
 
 
 def _section(
-    section: Section, name: str, shades: Mapping[str, float], *, several: bool
+    section: Section, name: str, styles: Styles, *, several: bool
 ) -> str:
     """Return the HTML of a section; the only section has the page's heading."""
     head = "" if several else ' class="unseen"'
@@ -168,11 +187,12 @@ def _section(
         *(f"<p><strong>{escape(line)}</strong></p>" for line in section.verdict
           if several and section.kind != PLAN),
         f"<h3>{escape(section.heading)}</h3>", _terms(section.asked),
-        "<h3>Results</h3>", *(_part(part, f"{name}-{i}", shades)
+        "<h3>Results</h3>", *(_part(part, f"{name}-{i}", styles)
                               for i, part in enumerate(section.parts)),
         "<h3>How to reproduce it</h3>",
         *(f"<pre><code>{escape(line)}</code></pre>" for line in section.commands),
-        _terms(section.origin), "</section>"])
+        "<details><summary>Files, versions and fingerprints</summary>", _terms(section.origin),
+        "</details></section>"])
 
 
 def _terms(pairs: Sequence[tuple[str, str]]) -> str:
@@ -180,7 +200,7 @@ def _terms(pairs: Sequence[tuple[str, str]]) -> str:
     return f'<dl class="asked">{lines}</dl>'
 
 
-def _part(part: Part, name: str, shades: Mapping[str, float]) -> str:
+def _part(part: Part, name: str, styles: Styles) -> str:
     match part:
         case PageTable():
             label = escape(part.caption, quote=True)
@@ -193,7 +213,7 @@ def _part(part: Part, name: str, shades: Mapping[str, float]) -> str:
             return (f'<figure data-chart="{name}-data" aria-labelledby="{name}-name">'
                     f'<figcaption id="{name}-name">{escape(part.title)}</figcaption></figure>\n'
                     f'<script type="application/json" id="{name}-data">'
-                    f'{_json(_shaded(part.spec, shades))}'
+                    f'{_json(_styled(part.spec, styles))}'
                     "</script>")
 
 

@@ -22,10 +22,10 @@ function shown(value, axis) {
   return trimmed(value, (axis && axis.digits) || 5);
 }
 function trimmed(value, digits) {
-  if (value !== 0 && (Math.abs(value) < 1e-4 || Math.abs(value) >= 1e7)) {
-    return String(Number(value.toPrecision(3)));
+  if (value !== 0 && Math.abs(value) < 1e-4) {  // no powers of ten
+    return value.toFixed(2 - Math.floor(Math.log10(Math.abs(value)))).replace(/0+$/, "");
   }
-  return String(Number(value.toPrecision(digits)));
+  return String(Number(value.toPrecision(Math.abs(value) >= 1e7 ? 3 : digits)));
 }
 
 // A scale from values in [low, high] to pixels in [from, to].
@@ -94,7 +94,7 @@ function within(value, half, axis) {
     axis.max !== undefined && value <= axis.max ? Math.min(axis.max, high) : high];
 }
 
-const DASHES = ["", "7 3", "2 3", "9 3 2 3", "5 2", "13 3"];
+const DASHES = ["", "7 3", "2 3", "9 3 2 3", "5 2", "13 3", "9 3 2 3 2 3"];
 const COLOURS = 8;
 const MARKS = [
   (r) => `M${-r},0a${r},${r} 0 1,0 ${2 * r},0a${r},${r} 0 1,0 ${-2 * r},0`,
@@ -103,6 +103,7 @@ const MARKS = [
   (r) => `M0,${-1.4 * r}L${1.4 * r},0L0,${1.4 * r}L${-1.4 * r},0z`,
   (r) => `M0,${1.3 * r}L${1.2 * r},${-r}L${-1.2 * r},${-r}z`,
   (r) => `M${-r},${-r}L${r},${r}M${-r},${r}L${r},${-r}`,
+  (r) => `M0,${-1.3 * r}V${1.3 * r}M${-1.3 * r},0H${1.3 * r}`,
 ];
 const look = (i) => ({
   colour: `var(--c${i % COLOURS})`, dash: DASHES[i % DASHES.length], mark: MARKS[i % MARKS.length],

@@ -59,7 +59,8 @@ class Explore extends Curves {
     const all = [...found.entries()].sort((a, b) => a[0] - b[0]).map(([line, points]) => {
       points.sort((a, b) => a[0] - b[0]);
       return { name: this.lines === null || this.lines === undefined ? metric.label
-        : String(axes[this.lines].values[line]), look: line, x: points.map((p) => p[0]),
+        : String(axes[this.lines].values[line]),
+      look: axes[this.lines] ? axes[this.lines].looks[line] : 0, x: points.map((p) => p[0]),
       y: points.map((p) => p[1]), half: points.map((p) => p[2]) };
     });
     if (metric.bound !== undefined) {

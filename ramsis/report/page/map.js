@@ -3,11 +3,13 @@ class PolicyMap extends Figure {
   constructor(node, spec) {
     super(node, spec);
     this.idle = 0; this.by = 0;
+    this.frame = Math.floor((spec.frames.length - 1) / 2);  // a typical load
     this.slider(spec.slider, spec.frames.map((one) => one.label), (i) => {
       this.frame = i;
+      this.view = null;
       this.offerIdle();
       this.draw();
-    });
+    }, this.frame);
     this.choose("colour", ["model", "batch"], (i) => { this.by = i; this.draw(); });
     this.note = html("p", { class: "note", "aria-live": "polite" });
     node.insertBefore(this.note, this.legend);
@@ -26,11 +28,11 @@ class PolicyMap extends Figure {
     }, this.idle);
   }
 
-  // Runs of equal answers of a row: [first bin, last bin + 1, code].
-  runs(row) {
-    const found = [], { rows, slack } = this.table;
-    for (let i = 0; i < rows[row].length; i += 2) {
-      found.push([rows[row][i], i + 2 < rows[row].length ? rows[row][i + 2] : slack.length,
+  // Runs of equal answers in the states of a row that occur: [first bin, last bin + 1, code].
+  runs(row, ends = this.table.slack.length) {
+    const found = [], { rows } = this.table;
+    for (let i = 0; i < rows[row].length && rows[row][i] < ends; i += 2) {
+      found.push([rows[row][i], Math.min(ends, i + 2 < rows[row].length ? rows[row][i + 2] : ends),
         rows[row][i + 1]]);
     }
     return found;
@@ -44,7 +46,8 @@ class PolicyMap extends Figure {
     const edges = [...t.slack, last + step], lines = t.index[this.idle];
     const area = { left: 14 + LETTER * String(t.queued[t.queued.length - 1]).length,
       right: width - 14, top: 26, bottom: height - 40 };
-    const ends = { x: [edges[0], edges[edges.length - 1]], y: [0.5, lines.length + 0.5] };
+    const longest = Math.max(1, t.rare.filter((bins) => bins > 0).length);
+    const ends = { x: [edges[0], edges[edges.length - 1]], y: [0.5, longest + 0.5] };
     const view = this.view || ends;
     const sx = scale(...view.x, area.left, area.right, false);
     const sy = scale(...view.y, area.bottom, area.top, false);
@@ -57,9 +60,9 @@ class PolicyMap extends Figure {
     // Neighbouring rows that are equal are drawn as one.
     for (let n = 0; n < lines.length;) {
       let end = n + 1;
-      while (end < lines.length && lines[end] === lines[n]) end++;
+      while (end < lines.length && lines[end] === lines[n] && t.rare[end] === t.rare[n]) end++;
       const top = sy(end + 0.5), high = sy(n + 0.5) - top;
-      for (const [from, to, code] of this.runs(lines[n])) {
+      for (const [from, to, code] of this.runs(lines[n], t.rare[n])) {
         svg("rect", { x: sx(edges[from]), y: top, width: sx(edges[to]) - sx(edges[from]) + 0.4,
           height: high + 0.4, style: `fill:${this.colour(code)}` }, inner);
       }
@@ -81,7 +84,8 @@ class PolicyMap extends Figure {
     svg("rect", { class: "frame", x: area.left, y: area.top, width: area.right - area.left,
       height: area.bottom - area.top }, node);
     this.aim(lines, edges);
-    this.note.textContent = t.note;
+    this.note.textContent = t.note + (t.rare[longest - 1] < t.slack.length
+      ? "; states that hardly occur are left white" : "");
     this.writeLegend(this.entries(lines), false);
     return node;
   }
@@ -92,7 +96,7 @@ class PolicyMap extends Figure {
     this.edges = edges;
     lines.forEach((row, n) => {
       if (n + 1 < y.low || n + 1 > y.high) return;
-      for (const [from, to, code] of this.runs(row)) {
+      for (const [from, to, code] of this.runs(row, this.table.rare[n])) {
         const a = Math.max(edges[from], x.low), b = Math.min(edges[to], x.high);
         if (a < b) this.target(x((a + b) / 2), y(n + 1), this.words(n, from, to, code), n);
       }
@@ -105,7 +109,7 @@ class PolicyMap extends Figure {
     const n = Math.round(this.scales.y.back(py)) - 1, slack = this.scales.x.back(px);
     const row = this.table.index[this.idle][n];
     if (row === undefined) return null;
-    const found = this.runs(row).find(([from, to]) => slack >= this.edges[from]
+    const found = this.runs(row, this.table.rare[n]).find(([from, to]) => slack >= this.edges[from]
       && slack < this.edges[to]);
     return found ? { x: px, y: py, text: this.words(n, ...found) } : null;
   }
@@ -127,7 +131,8 @@ class PolicyMap extends Figure {
   }
 
   entries(lines) {
-    const codes = new Set(lines.flatMap((row) => this.runs(row).map((run) => run[2])));
+    const codes = new Set(lines.flatMap((row, n) => (
+      this.runs(row, this.table.rare[n]).map((run) => run[2]))));
     const found = new Map();
     for (const code of codes) {
       const action = this.table.actions[code];
@@ -148,7 +153,7 @@ class PolicyMap extends Figure {
   values() {
     const t = this.table, rows = [];
     t.index[this.idle].forEach((row, n) => {
-      for (const [from, to, code] of this.runs(row)) {
+      for (const [from, to, code] of this.runs(row, this.table.rare[n])) {
         const action = t.actions[code];
         rows.push([String(t.queued[n]), shown(t.slack[from]), to < t.slack.length
           ? shown(t.slack[to]) : "", code === -1 ? "wait" : code === -2 ? "drop"

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ramsis.tables import Column
+from ramsis.tables import Column, load_text
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,12 @@ class Axis:
     # the axis goes up to here at least, so that values far below a budget look small
     reach: float | None = None
 
+    def text(self, value: float) -> str:
+        """Return a value in words, as the axis shows it."""
+        if self.percent:
+            return f"{100.0 * value:.4g} %"
+        return load_text(value) if abs(value) >= 1.0 or not value else f"{value:.4f}"
+
     @property
     def spec(self) -> dict[str, Any]:
         """The axis in the script's form."""
@@ -105,7 +111,6 @@ class Series:
     draw: str = "both"  # ``both``, ``points`` or ``line``
     ref: bool = False  # a dotted grey line, such as a bound
     text: Sequence[str] | None = None  # names of the points
-    look: int | None = None  # index of colour and mark; by default the next
     steps: bool = False  # level from each point to the next, then up or down
     named: bool = False  # whether the names of the points stand beside them
 
@@ -118,17 +123,30 @@ class Series:
         for key, value in (("half", self.half), ("text", self.text)):
             if value is not None:
                 spec[key] = list(value)
-        return spec if self.look is None else {**spec, "look": self.look}
+        return spec
 
 
 def curves(
     title: str, x: Axis, y: Axis, frames: Sequence[Series] | Mapping[str, Sequence[Series]],
     slider: str = "", *, models: bool = False,
-) -> Figure:
+) -> Figure | Note:
     """Return a figure of lines over an axis of numbers; a slider chooses among frames.
 
-    With ``models`` the lines are of models, which have the same colour everywhere.
+    With ``models`` the lines are of models, which have the same colour everywhere. Values at a
+    single place of the axis, or zero throughout, are a sentence.
     """
+    if not isinstance(frames, Mapping):
+        points = [(series, x, y) for series in frames
+                  for x, y in zip(series.x, series.y, strict=True) if y is not None]
+        if y.zero and points and not any(value for _, _, value in points):
+            return Note(f"{title}: {y.text(0.0)} throughout.")
+        places = {place for series, place, _ in points if not series.ref}
+        if len(places) == 1:
+            (place,) = places
+            name, _, unit = x.label.partition(" (")
+            return _sentence(f"{title}, {name} {x.text(place)} {unit.rstrip(')')}".rstrip(), y, [
+                (series.name, value, (series.half or [None])[0])
+                for series, at, value in points if at == place])
     by_name = frames if isinstance(frames, Mapping) else {"": frames}
     names = dict.fromkeys(series.name for frame in by_name.values() for series in frame)
     label = f"{title}: {y.label} over {x.label}, of {', '.join(names)}"
@@ -139,6 +157,13 @@ def curves(
                    for name, frame in by_name.items()]})
 
 
+def _sentence(title: str, axis: Axis, entries: Iterable[Entry]) -> Note:
+    """Return the values of a figure that has only one place to show them."""
+    words = [f"{name} {axis.text(value)}" + (f" ± {axis.text(half)}" if half else "")
+             for name, value, half in entries if value is not None]
+    return Note(f"{title}: {'; '.join(words)}.")
+
+
 # A part of a row: name, value, and a half-width (of points) or a text (of bars).
 Entry = tuple[str, float | None, Any]
 
@@ -146,12 +171,18 @@ Entry = tuple[str, float | None, Any]
 def rows_figure(
     title: str, x: Axis, rows: Sequence[tuple[str, Sequence[Entry]]], *, dots: bool = False,
     names: Sequence[str] = (), models: bool = False,
-) -> Figure:
+) -> Figure | Note:
     """Return a figure with a stacked bar, or points on a line, for each name.
 
     ``names`` is the order of the parts' names; with ``models`` they are models, which have the
-    same colour everywhere. Names without a value in any row are left out.
+    same colour everywhere. Names without a value in any row are left out. Points of a single row,
+    or zero throughout, are a sentence.
     """
+    if dots and not any(value for _, parts in rows for _, value, _ in parts):
+        return Note(f"{title}: {x.text(0.0)} throughout.")
+    if dots and len(rows) == 1:
+        name, parts = rows[0]
+        return _sentence(f"{title}, {name}" if name != x.label else title, x, parts)
     names_used = {name for _, parts in rows for name, value, _ in parts if value is not None}
     rows = [(name, [part for part in parts if part[0] in names_used]) for name, parts in rows]
     series = list(dict.fromkeys([*names, *(part[0] for _, parts in rows for part in parts)]))
@@ -167,7 +198,7 @@ def rows_figure(
 
 def dots(
     title: str, x: Axis, rows: Iterable[tuple[str, Mapping[str, Any]]], values: Mapping[str, str]
-) -> Figure:
+) -> Figure | Note:
     """Return a figure of points on a line for each row, with their half-widths."""
     return rows_figure(title, x, [
         (name, [(words, row.get(key), row.get(f"{key}_half_width"))

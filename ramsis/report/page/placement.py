@@ -11,7 +11,6 @@ from ramsis.files import fingerprint, read_json
 from ramsis.report.page.parts import (
     Axis,
     Entry,
-    Figure,
     Note,
     PageTable,
     Part,
@@ -22,7 +21,7 @@ from ramsis.report.page.parts import (
     rows_figure,
 )
 from ramsis.report.page.rows import checked_rows
-from ramsis.tables import Column
+from ramsis.tables import Column, load_text
 
 _SHORT = 0.999  # a smaller share served in time is mentioned
 
@@ -132,8 +131,8 @@ def _number(value: object) -> float | None:
 def _asked(placed: Any, document: Mapping[str, Any]) -> list[tuple[str, str]]:
     problem = placed.problem
     types = ", ".join(f"{kind.name}: {kind.count}" for kind in problem.worker_types)
-    families = ", ".join(f"{family.name} {family.demand_qps:g} queries/s in {family.slo_ms:g} ms"
-                         for family in problem.families)
+    families = ", ".join(f"{family.name} {load_text(family.demand_qps)} queries/s in "
+                         f"{family.slo_ms:g} ms" for family in problem.families)
     asked = [("problem", problem.name), ("families", families), ("worker types", types),
              ("variants", str(len(problem.variants))), ("status", str(document.get("status")))]
     for stage in document.get("stages") or ():
@@ -149,7 +148,7 @@ def _words(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, int | float) else str(value)
 
 
-def _front(document: Mapping[str, Any]) -> list[Figure]:
+def _front(document: Mapping[str, Any]) -> list[Part]:
     """Return the figure of accuracy over cost, if the placement has that front."""
     if not document.get("front"):
         return []

@@ -10,7 +10,6 @@ from ramsis.report.page.parts import (
     PLAN,
     Axis,
     Entry,
-    Figure,
     PageTable,
     Part,
     Section,
@@ -55,7 +54,10 @@ def plan_section(path: Path, document: Mapping[str, Any], rows: Sequence[Mapping
     grown = [row for row in growth if isinstance(row, Mapping)] if isinstance(
         growth, list) else []
     parts: list[Part] = [PageTable("Dispatch rules side by side", with_values(_PLANNED, rows),
-                                   rows), *_over_workers(rows, options)]
+                                   rows)]
+    by_workers = over_workers(rows, options)
+    if by_workers[-1]:
+        parts.append(curves(*by_workers))
     if grown:
         parts += [PageTable("Workers as the load grows", with_values(_GROWN, grown), grown),
                   curves("Workers as the load grows", Axis("load (queries/s)", zero=True),
@@ -75,32 +77,44 @@ def plan_section(path: Path, document: Mapping[str, Any], rows: Sequence[Mapping
         measures=measures)
 
 
-def _over_workers(rows: Sequence[Mapping[str, Any]], options: object) -> list[Figure]:
-    """Return the figure of accuracy over workers, with target and bound, where some were tried."""
+def over_workers(
+    rows: Sequence[Mapping[str, Any]], options: object
+) -> tuple[str, Axis, Axis, list[Series]]:
+    """Return title, axes and lines of accuracy over workers, with target and bound.
+
+    There are no lines where no number of workers was tried.
+    """
     words = [str(word) for word in options] if isinstance(options, list) else []
     targets = {name: float(words[words.index(option) + 1]) for name, option in (
         ("accuracy", "--min-accuracy"), ("effective_accuracy", "--min-effective-accuracy"))
         if option in words[:-1]}
     name, target = next(iter(targets.items()), ("effective_accuracy", None))
     series, bound, workers = [], [], set()
-    for look, row in enumerate(rows):
+    for row in rows:
         trials = [trial for trial in row.get("trials") or () if trial.get(name) is not None]
         workers |= {trial["workers"] for trial in trials}
         series.append(Series(str(row["dispatch"]), [trial["workers"] for trial in trials],
-                             [trial[name] for trial in trials], look=look))
+                             [trial[name] for trial in trials]))
         bound += [(trial["workers"], trial["upper_bound"]) for trial in trials
                   if trial.get("upper_bound") is not None and name == "effective_accuracy"]
-    if not workers:
-        return []
-    ends = [min(workers), max(workers)]
+    ends = [min(workers, default=0), max(workers, default=0)]
     if bound:
         series.append(Series("bound (one model per request)", [count for count, _ in bound],
                              [value for _, value in bound], ref=True))
-    if target is not None:
+    if target is not None and workers:
         series.append(Series("target", ends, [target, target], draw="line", ref=True))
     label = "accuracy of requests in time" if name == "accuracy" else "effective accuracy"
-    return [curves(f"{label[0].upper()}{label[1:]} by number of workers",
-                   Axis("workers", whole=True), Axis(label, most=1.0), series)]
+    return (f"{label[0].upper()}{label[1:]} by number of workers", Axis("workers", whole=True),
+            Axis(label, most=1.0), series if workers else [])
+
+
+def plot_plan(document: Mapping[str, Any], path: Path) -> None:
+    """Draw the accuracy of a plan over the number of workers, as its page does."""
+    from ramsis.report.panels import Line, Panel, PanelRow, plot_panels
+
+    title, x, y, series = over_workers(document["rows"], document["inputs"]["options"])
+    lines = [Line(line.name, line.x, line.y, reference=line.ref) for line in series]
+    plot_panels([PanelRow(y.label, [Panel(title, lines)], 1.4)], path, x.label)
 
 
 _AUDITED = (

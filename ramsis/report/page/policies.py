@@ -22,7 +22,8 @@ from ramsis.report.page.parts import (
     rows_figure,
     violations,
 )
-from ramsis.tables import Column, effective_words
+from ramsis.report.states import rare_from
+from ramsis.tables import Column, effective_words, load_text
 
 _BUDGET = 3_000_000  # characters that the tables of all policies may take
 _MOST_MAPS = 8  # stations whose tables are shown
@@ -75,19 +76,19 @@ def _verdict(rows: Sequence[dict[str, Any]], workers: str) -> list[str]:
     effective = [row["expected_effective_accuracy"] for row in rows]
     worst = max(row["expected_violation_rate"] for row in rows)
     bound = high.get("upper_bound")
-    loads = f"{low['load_qps']:g} to {high['load_qps']:g}" if len(rows) > 1 else (
-        f"{low['load_qps']:g}")
+    loads = " to ".join(dict.fromkeys(load_text(row["load_qps"]) for row in (low, high)))
     words = effective_words(*(row["expected_accuracy"] for row in rows))
     values = " to ".join(dict.fromkeys(
         f"{value:.4f}" for value in (min(effective), max(effective))))
     beyond = "" if bound is None else (
-        f"; at {high['load_qps']:g} queries/s no scheduler with "
+        f"; at {load_text(high['load_qps'])} queries/s no scheduler with "
         f"one model per request passes {bound:.4f}")
     sentences = [f"At {loads} queries/s, {workers} worker{'' if workers == '1' else 's'}: {values}"
                  f" {words} promised, {worst:.4%} violations at most{beyond}"]
     over = [row["load_qps"] for row in rows if "overload" in row["state"]]
     if over:
-        sentences.append(f"Overload from {min(over):g} queries/s on: serve them with more workers")
+        sentences.append(f"Overload from {load_text(min(over))} queries/s on: serve them with "
+                         "more workers")
     return sentences
 
 
@@ -95,7 +96,7 @@ def _measures(rows: Sequence[dict[str, Any]]) -> dict[str, tuple[float | None, s
     """Return, for each load, the figures that can be compared with other policies."""
     measures: dict[str, tuple[float | None, str]] = {}
     for row in rows:
-        at = f" at {row['load_qps']:g} queries/s{_slower(row['slowness'])}"
+        at = f" at {load_text(row['load_qps'])} queries/s{_slower(row['slowness'])}"
         measures["effective accuracy" + at] = row["expected_effective_accuracy"], ".4f"
         measures["violations" + at] = row["expected_violation_rate"], ".4%"
     return measures
@@ -119,8 +120,8 @@ def _models(levels: Levels) -> dict[str, float | None]:
 def _span(levels: Levels) -> str:
     loads = sorted({level.load_qps for level in levels})
     if len(loads) == 1:
-        return f"{loads[0]:g} queries/s"
-    return f"{len(loads)} levels from {loads[0]:g} to {loads[-1]:g} queries/s"
+        return f"{load_text(loads[0])} queries/s"
+    return f"{len(loads)} levels from {load_text(loads[0])} to {load_text(loads[-1])} queries/s"
 
 
 def _slower(slowness: float) -> str:
@@ -146,7 +147,7 @@ def _row(level: Level[Policy]) -> dict[str, Any]:
     return {**row, "state": ", ".join(cells) or "ok"}
 
 
-def promise_figures(rows: Sequence[dict[str, Any]]) -> list[Figure]:
+def promise_figures(rows: Sequence[dict[str, Any]]) -> list[Part]:
     """Return figures of effective accuracy with its bound, and violations, over the load."""
     def line(name: str, key: str, **more: Any) -> list[Series]:
         lines: dict[float, list[dict[str, Any]]] = {}
@@ -166,7 +167,7 @@ def promise_figures(rows: Sequence[dict[str, Any]]) -> list[Figure]:
                line("promised", "expected_violation_rate"))]
 
 
-def _shares(levels: Levels) -> Figure:
+def _shares(levels: Levels) -> Part:
     """Return the figure of which models answer, a bar for each level and station."""
     rows: list[tuple[str, list[Entry]]] = []
     models: dict[str, float] = {}
@@ -174,7 +175,7 @@ def _shares(levels: Levels) -> Figure:
         for station in level.stations:
             policy = station.policy
             models |= {model.name: model.accuracy for model in policy.models}
-            name = f"{level.load_qps:g} queries/s{_slower(level.slowness)}"
+            name = f"{load_text(level.load_qps)} queries/s{_slower(level.slowness)}"
             if len(level.stations) > 1:
                 name += f", {station.name}"
             share = policy.expectations.model_share
@@ -230,12 +231,13 @@ def _frame(load_qps: float, policy: Policy, place: dict[str, int]) -> dict[str, 
     expected = policy.expectations
     bound = "" if expected.upper_bound is None else f" (bound {expected.upper_bound:.4f})"
     return {
-        "label": f"{load_qps:g}",
-        "note": f"{policy.load_qps:g} queries/s: effective accuracy "
+        "label": load_text(load_qps),
+        "note": f"{load_text(policy.load_qps)} queries/s: effective accuracy "
                 f"{expected.effective_accuracy:.4f}{bound}, violations "
                 f"{expected.violation_rate:.3%} promised",
         "idle": policy.idle_levels[1:].tolist(), "queued": policy.queue_levels[1:].tolist(),
         "slack": policy.slack_ms.tolist(), "rows": rows, "index": index,
+        "rare": rare_from(policy).tolist(),
         "actions": [[place[policy.models[model].name], batch]
                     for model, batch in policy.actions.tolist()]}
 

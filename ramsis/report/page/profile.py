@@ -7,7 +7,7 @@ from typing import Any, cast
 from ramsis.errors import InvalidValueError
 from ramsis.profiles import STATISTICS, LatencyTable, ProfileSet, Statistic, pareto_front
 from ramsis.profiles.checks import check_profile
-from ramsis.report.page.parts import Axis, Figure, Note, PageTable, Part, Section, Series, curves
+from ramsis.report.page.parts import Axis, Note, PageTable, Part, Section, Series, curves
 from ramsis.tables import Column, with_values
 
 _MOST_FRAMES = 24  # batch sizes of the slider, evenly spaced
@@ -87,7 +87,7 @@ def _models(
         *with_values(optional, rows)], rows)
 
 
-def _trade_off(table: LatencyTable, sizes: list[int], statistic: str) -> Figure:
+def _trade_off(table: LatencyTable, sizes: list[int], statistic: str) -> Part:
     """Return the figure of accuracy over latency, with a frame for each batch size."""
     step = -(-len(sizes) // _MOST_FRAMES)
     frames = {}
@@ -97,20 +97,19 @@ def _trade_off(table: LatencyTable, sizes: list[int], statistic: str) -> Figure:
         for name, accuracy, latency in zip(table.models, table.accuracy.tolist(),
                                            table.latency_ms[:, batch - 1].tolist(), strict=True):
             groups[name in front].append((latency, accuracy, name))
-        frames[str(batch)] = [_group("Pareto front", sorted(groups[True]), 0),
-                              _group("dominated", sorted(groups[False]), 1)]
+        frames[str(batch)] = [_group("Pareto front", sorted(groups[True]), front=True),
+                              _group("dominated", sorted(groups[False]), front=False)]
     return curves("Accuracy against latency", Axis(f"{statistic} latency (ms)", log=True),
                   Axis("accuracy"), frames, "batch size")
 
 
-def _group(name: str, points: list[tuple[float, float, str]], look: int) -> Series:
-    front = look == 0
+def _group(name: str, points: list[tuple[float, float, str]], *, front: bool) -> Series:
     return Series(name, [p[0] for p in points], [p[1] for p in points],
-                  text=[p[2] for p in points], look=look, steps=front, named=front,
+                  text=[p[2] for p in points], steps=front, named=front,
                   draw="both" if front else "points")
 
 
-def _by_batch(profile: ProfileSet, table: LatencyTable, statistic: str) -> Figure:
+def _by_batch(profile: ProfileSet, table: LatencyTable, statistic: str) -> Part:
     """Return the figure of the front's latency, at the measured sizes."""
     sizes = {model.name: [batch.batch for batch in model.batches] for model in profile.models}
     series = []

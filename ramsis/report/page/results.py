@@ -8,7 +8,6 @@ from typing import Any
 from ramsis.report.page.parts import (
     Axis,
     Entry,
-    Figure,
     PageTable,
     Part,
     Section,
@@ -20,7 +19,7 @@ from ramsis.report.page.parts import (
 )
 from ramsis.report.page.rows import number, option_values_in, span, text
 from ramsis.report.verdicts import OVERLOAD, simulation_verdict, target_words
-from ramsis.tables import Column, with_values
+from ramsis.tables import Column, load_text, with_values
 
 Rows = Sequence[Mapping[str, Any]]
 _LOAD = Axis("load (queries/s)")
@@ -100,9 +99,9 @@ def _known_models(document: Mapping[str, Any], rows: Rows) -> dict[str, float | 
 
 def _with_series(
     rows: Rows, name: str, keys: Sequence[str]
-) -> list[tuple[int, str, Mapping[str, Any]]]:
-    """Return number, name and series over time of the rows that have all of ``keys``."""
-    return [(look, row[name], row["over_time"]) for look, row in enumerate(rows)
+) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return name and series over time of the rows that have all of ``keys``."""
+    return [(row[name], row["over_time"]) for row in rows
             if _are_series(row.get("over_time"), keys)]
 
 
@@ -114,42 +113,40 @@ def _are_series(series: object, keys: Sequence[str]) -> bool:
 
 
 def _over_time(
-    rows: Sequence[tuple[int, str, Mapping[str, Any]]], load: str, *between: Figure
-) -> list[Figure]:
+    rows: Sequence[tuple[str, Mapping[str, Any]]], load: str, *between: Part
+) -> list[Part]:
     """Return figures of the first series' load, and of accuracy and violations of all."""
     if not rows:
         return []
-    first = rows[0][2]
+    first = rows[0][1]
     return [curves(load, _TIME, Axis("queries/s", zero=True), [
                 Series("load", first["time_s"], first["load_qps"], draw="line", steps=True)]),
             *between,
             *(curves(title, _TIME, axis, [
-                Series(name, series["time_s"], series[key], draw="line", look=look)
-                for look, name, series in rows]) for title, axis, key in (
+                Series(name, series["time_s"], series[key], draw="line")
+                for name, series in rows]) for title, axis, key in (
                     ("Accuracy in time over time", Axis("accuracy", most=1.0), "accuracy"),
                     ("Violations over time", _LATE, "violation_rate")))]
 
 
-def _over_loads(rows: Rows) -> list[Figure]:
+def _over_loads(rows: Rows) -> list[Part]:
     effective, late, slow = [], [], []
     fit = [row for row in rows if row["violation_rate"] <= OVERLOAD] or rows
-    for look, (name, of_scheduler) in enumerate(_by_scheduler(rows, "label").items()):
+    for name, of_scheduler in _by_scheduler(rows, "label").items():
         loads = [row["load_qps"] for row in of_scheduler]
         effective.append(Series(name, loads,  # one in overload would make the others one line
                                 [row["effective_accuracy"] if row in fit else None
                                  for row in of_scheduler],
-                                [row.get("effective_accuracy_half_width") for row in of_scheduler],
-                                look=look))
+                                [row.get("effective_accuracy_half_width")
+                                 for row in of_scheduler]))
         if any(row.get("expected_effective_accuracy") is not None for row in of_scheduler):
             effective.append(Series(
                 f"{name}, promised", loads,
                 [row.get("expected_effective_accuracy") for row in of_scheduler],
-                draw="line", look=look))
+                draw="line"))
         late.append(Series(name, loads, [row["violation_rate"] for row in of_scheduler],
-                           [row.get("violation_rate_half_width") for row in of_scheduler],
-                           look=look))
-        slow.append(Series(name, loads, [row.get("response_p99_ms") for row in of_scheduler],
-                           look=look))
+                           [row.get("violation_rate_half_width") for row in of_scheduler]))
+        slow.append(Series(name, loads, [row.get("response_p99_ms") for row in of_scheduler]))
     bounds = {row["load_qps"]: row["upper_bound"] for row in rows
               if row.get("upper_bound") is not None}
     if bounds:
@@ -165,7 +162,7 @@ def _over_loads(rows: Rows) -> list[Figure]:
                    slow)]
 
 
-def _side_by_side(rows: Rows) -> list[Figure]:
+def _side_by_side(rows: Rows) -> list[Part]:
     """Return figures of promise, simulation and bound of each scheduler, at the only load."""
     named = [(row["label"], row) for row in rows]
     return [dots("Promise, simulation and bound", _EFFECTIVE, named, {
@@ -175,7 +172,7 @@ def _side_by_side(rows: Rows) -> list[Figure]:
                 "promised": "expected_violation_rate", "simulated": "violation_rate"})]
 
 
-def _models(rows: Rows, accuracies: Mapping[str, float | None]) -> Figure:
+def _models(rows: Rows, accuracies: Mapping[str, float | None]) -> Part:
     """Return the figure of the models' shares in the answers, by rising accuracy."""
     def rank(name: str) -> tuple[float, str]:
         return number(accuracies.get(name)), name
@@ -183,7 +180,7 @@ def _models(rows: Rows, accuracies: Mapping[str, float | None]) -> Figure:
     bars: list[tuple[str, list[Entry]]] = []
     several = len({row["load_qps"] for row in rows}) > 1
     for row in rows:
-        at = f", {row['load_qps']:g} queries/s" if several else ""
+        at = f", {load_text(row['load_qps'])} queries/s" if several else ""
         share = {name: value for name, value in row.get("model_share", {}).items() if value}
         bars.append((row["label"] + at, [
             (name, share[name], None) for name in sorted(share, key=rank)]))
@@ -251,7 +248,7 @@ def _enough(rows: Rows) -> list[str]:
             f"scheduler does with fewer than {best['workers_bound']:.10g})"]
 
 
-def _workers_over_loads(rows: Rows, key: str, bound: str, words: str) -> list[Figure]:
+def _workers_over_loads(rows: Rows, key: str, bound: str, words: str) -> list[Part]:
     needed, more = [], []
     for name, of_scheduler in _by_scheduler(rows, "scheduler").items():
         loads = [row["load_qps"] for row in of_scheduler]
@@ -266,11 +263,11 @@ def _workers_over_loads(rows: Rows, key: str, bound: str, words: str) -> list[Fi
             curves("More than the bound", _LOAD, Axis("more", percent=True, zero=True), more)]
 
 
-def _promises(rows: Rows, budget: float | None) -> Figure:
+def _promises(rows: Rows, budget: float | None) -> Part:
     return dots(
         "Violations: promise, simulation, and what is allowed", violations(budget=budget),
         [(row["scheduler"] + ("" if row["load_qps"] is None else
-                              f", {row['load_qps']:g} queries/s"), row) for row in rows],
+                              f", {load_text(row['load_qps'])} queries/s"), row) for row in rows],
         {"promised": "expected_violation_rate", "simulated": "violation_rate",
          "allowed": "max_violation"})
 
@@ -323,7 +320,7 @@ def scaling_section(
     bound: Mapping[str, Any] = stated if isinstance(stated, Mapping) else {}
     parts: list[Part] = [PageTable("Schedulers", with_values(_SCALED, rows), rows)]
     points = [Series(row["name"], [row["violation_rate"]], [row["worker_s"]], draw="points",
-                     look=look, named=True, text=[row["name"]]) for look, row in enumerate(rows)]
+                     named=True, text=[row["name"]]) for row in rows]
     least = bound.get("worker_s")
     if isinstance(least, int | float):
         widest = max(0.001, *(row["violation_rate"] for row in rows))
@@ -351,14 +348,14 @@ def scaling_section(
                               for row in rows})
 
 
-def _scaled_over_time(rows: Rows, bound: Mapping[str, Any]) -> list[Figure]:
+def _scaled_over_time(rows: Rows, bound: Mapping[str, Any]) -> list[Part]:
     """Return figures of load, workers, accuracy and violations over time."""
     with_series = _with_series(rows, "name", _SERIES)
     if not with_series:
         return []
-    first = with_series[0][2]
-    workers = [Series(name, series["time_s"], series["workers"], draw="line", look=look,
-                      steps=True) for look, name, series in with_series]
+    first = with_series[0][1]
+    workers = [Series(name, series["time_s"], series["workers"], draw="line",
+                      steps=True) for name, series in with_series]
     if _are_series(bound, ("workers",)):
         workers.append(Series("bound (one model per request)", bound["time_s"], bound["workers"],
                               draw="line", ref=True, steps=True))
@@ -367,7 +364,7 @@ def _scaled_over_time(rows: Rows, bound: Mapping[str, Any]) -> list[Figure]:
     axis = Axis("workers", zero=True)
     return _over_time(
         with_series, "Load over time", curves("Workers that are paid for", _TIME, axis, workers),
-        curves(f"Workers wanted and active, {with_series[0][1]}", _TIME, axis, wanted))
+        curves(f"Workers wanted and active, {with_series[0][0]}", _TIME, axis, wanted))
 
 
 def _by_scheduler(rows: Rows, key: str) -> dict[str, list[Mapping[str, Any]]]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ramsis.errors import InputFileError
 from ramsis.files import read_json, read_text
+from ramsis.report.looks import look_numbers
 from ramsis.report.page.clusters import cluster_section
 from ramsis.report.page.parts import Figure, Note, PageTable, Part, Section
 from ramsis.report.page.results import FIGURES
@@ -188,6 +189,7 @@ def _explorer(rows: Rows, varying: Sequence[str]) -> list[Part]:
         "kind": "explore", "label": label, "slider": "",
         "axes": [{"label": _AXES[key], "values": ["–" if v is None and key not in _NUMBERS else v
                                                   for v in values],
+                  "looks": list(look_numbers(map(str, values)).values()),
                   "number": key in _NUMBERS and None not in values,
                   "whole": key in ("workers", "seed", "seeds")} for key, values in axes],
         "over": [key for key, _ in axes].index(over), "lines": lines, "metrics": metrics,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ramsis.report.figure import COLOURS, saved_figure
+from ramsis.report.figure import saved_figure
+from ramsis.report.looks import line_look, look_numbers
 
 __all__ = ["plot_sharing"]
 
@@ -27,19 +27,17 @@ def plot_sharing(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]
     several = {name: len({row[name] for row in rows}) for name in _AXES}
     axis = max(("rps", "gpus"), key=several.__getitem__)
     panels = sorted({row["slo_ms"] for row in rows})
-    policies = list(dict.fromkeys(row["policy"] for row in rows))
+    looks = look_numbers(row["policy"] for row in rows)
     with saved_figure(path, framed=True, figsize=(2.2 + 3.6 * len(panels), 3.4)) as figure:
         for number, slo_ms in enumerate(panels):
             part = figure.add_subplot(1, len(panels), number + 1)
             panel_rows = [row for row in rows if row["slo_ms"] == slo_ms]
             bounds = sorted({(row[axis], row["bound_rps"]) for row in panel_rows})
             part.plot(*zip(*bounds, strict=True), color="black", linestyle=":", label="bound")
-            marks = itertools.cycle("os^vDPX")
-            for policy, colour, mark in zip(policies, itertools.cycle(COLOURS), marks,
-                                            strict=False):
+            for policy, look in looks.items():
                 points = sorted((row[axis], row["simulated_goodput_rps"]) for row in panel_rows
                                 if row["policy"] == policy)
-                part.plot(*zip(*points, strict=True), color=colour, marker=mark, label=policy)
+                part.plot(*zip(*points, strict=True), label=policy, **line_look(look))
             part.set_xlabel(_AXES[axis])
             part.set_title(f"SLO {slo_ms:g} ms")
             part.set_ylim(bottom=0)
