@@ -60,7 +60,7 @@ html_show_sphinx = False
 html_search_scorer = str(_ROOT / "docs" / "search.js")
 html_math_renderer = "mathml"
 html_static_path = ["_static"]
-html_css_files = ["math.css"]
+html_css_files = ["math.css", "figures.css"]
 
 MODULES = [*(f"ramsis.{name}" for name in dir(ramsis)
              if not name.startswith("_") and name not in ramsis.__all__),

@@ -1,0 +1,73 @@
+"""The page of all figures of the documentation, and the pictures of its tutorials.
+
+`python scripts/gallery.py` writes docs/gallery.md from the images that the pages show. With
+`--draw` the pictures of docs/pictures come first, some minutes; that of a report page needs
+Chromium.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+_IMAGE = re.compile(r"!\[(?P<alt>[^]]*)\]\((?P<file>[^)]+\.(?:png|svg))\)")
+_SERVED = ["--profiles", "digits-cpu", "--slo-ms", "25"]
+_HEAD = """# Gallery
+
+Every figure of these pages, with the page that says how it is made. Written by
+`python scripts/gallery.py`.
+"""
+
+
+def gallery(docs: Path) -> str:
+    """Return the page: a heading for each page with figures, and its figures as links."""
+    parts = [_HEAD]
+    for page in sorted(docs.rglob("*.md")):
+        text = page.read_text()
+        images = {match["file"]: match["alt"] for match in _IMAGE.finditer(text)}
+        if page.name == "gallery.md" or not images:
+            continue
+        place = page.relative_to(docs)
+        title = re.search(r"(?m)^# (.+)$", text)
+        parts.append(f"## [{title[1] if title else place.stem}]({place})\n")
+        parts += [f"![{alt}]({(place.parent / file).as_posix()})\n\n*{alt}*\n"
+                  for file, alt in images.items()]
+    return "\n".join(parts)
+
+
+def draw(folder: Path) -> None:
+    """Draw a decision table, a plan's search, and the head of its report."""
+    from ramsis.policy import read_set
+
+    def run(*arguments: str, cwd: str) -> None:
+        subprocess.run([sys.executable, "-m", "ramsis", *arguments], check=True, cwd=cwd)
+
+    folder.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as place:
+        run("generate", *_SERVED, "--workers", "4", "--dispatch", "central-queue", "--load",
+            "3200", "--out", "policies", cwd=place)
+        policies = read_set(Path(place) / "policies")
+        policies.levels[0].stations[0].policy.plot().savefig(folder / "policy.png", dpi=110)
+        run("plan", *_SERVED, "--load", "800", "--min-accuracy", "0.95", "--out", "plan",
+            "--plot", str(folder.resolve() / "plan.png"), cwd=place)
+        browser = shutil.which("chromium")
+        if browser is None:
+            sys.exit("no Chromium here: report.png is as it was")
+        subprocess.run([
+            browser, "--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=960,900",
+            f"--screenshot={folder.resolve() / 'report.png'}",
+            "--virtual-time-budget=4000", f"file://{place}/plan/report.html"], check=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--draw", action="store_true", help="also draw docs/pictures")
+    if parser.parse_args().draw:
+        draw(DOCS / "pictures")
+    (DOCS / "gallery.md").write_text(gallery(DOCS))

@@ -1,0 +1,21 @@
+"""The page of all figures of the documentation."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_gallery_has_the_figures_of_all_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    from gallery import DOCS, gallery
+
+    assert (DOCS / "gallery.md").read_text() == gallery(DOCS), "run python scripts/gallery.py"
+    pictures = {path.name for path in DOCS.rglob("*.png") if "_build" not in path.parts}
+    text = (DOCS / "gallery.md").read_text()
+    assert [name for name in sorted(pictures) if name not in text] == []
+    del sys.modules["gallery"]
