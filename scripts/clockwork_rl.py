@@ -42,6 +42,7 @@ from clockwork import (
 )
 
 from ramsis.files import write_atomic
+from ramsis.report.looks import COLOURS
 from ramsis.scenario import Scenario, scenario_from_document
 from ramsis.studies.clockwork_rl import REWARDS, needing_extra
 from ramsis.studies.clockwork_rl.agent import Agent, read_agent, shipped_agent, write_agent
@@ -256,6 +257,9 @@ def write_tables(rows: Sequence[Row], docs: Path) -> None:
         write_part(docs / "evaluation" / "clockwork.md", name, table(rows))
 
 
+_CURVES = (*REWARDS, "at once", "later")  # in the order of their colours
+
+
 def plot(rows: Sequence[Row], file: Path) -> None:
     """Draw the learning curves: figures 5.9, 6.1 and 5.10."""
     from matplotlib.figure import Figure  # here, as only figures need it
@@ -287,9 +291,10 @@ def _draw_curve(axes: Any, label: str, rows: Sequence[Row]) -> None:
         by_steps.setdefault(row.steps, []).append(row.in_time)
     steps = [count / 1000 for count in by_steps]
     shares = list(by_steps.values())
-    line, = axes.plot(steps, [sum(values) / len(values) for values in shares], label=label)
+    colour = COLOURS[_CURVES.index(label)]
+    axes.plot(steps, [sum(values) / len(values) for values in shares], label=label, color=colour)
     axes.fill_between(steps, list(map(min, shares)), list(map(max, shares)), alpha=0.2,
-                      color=line.get_color())
+                      color=colour)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -6,9 +6,11 @@ import argparse
 import csv
 import io
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -25,6 +27,11 @@ from ramsis.files import write_atomic  # noqa: E402
 __all__ = ["DEFAULT_PROFILES", "cases_of", "csv_text", "main", "parser", "show"]
 
 DEFAULT_PROFILES = "digits-cpu"
+# Columns of the rows that figures are drawn from.
+_DRAWN = ("model_set", "workers", "slo_ms", "service", "cv", "load_qps", "trace", "trace_scale",
+          "scheduler", "monitor", "monitor_ms", "told", "effective_accuracy", "violation_rate",
+          "upper_bound", "effective_accuracy_half_width", "expected_effective_accuracy")
+_WORDS = {"": None, "True": True, "False": False}
 
 
 def parser(description: str) -> argparse.ArgumentParser:
@@ -79,11 +86,17 @@ def main() -> None:
                          help="one of those above; several are made one after another")
     command.add_argument("--docs", type=Path, metavar="DIR",
                          help="also put the figures there as pages show them, smaller and with "
-                         "fewer colours: DIR/PROFILES-NAME.png")
+                         "fewer colours: DIR/PROFILES-NAME.png, and the rows that they are drawn "
+                         "from: PROFILES-NAME.csv")
+    command.add_argument("--kept", action="store_true",
+                         help="simulate nothing; draw the figures of --docs again from its rows")
     options = command.parse_args()
     try:
         for case in cases_of(options):
             for name in options.names:
+                if options.kept:
+                    _draw_kept(EXPERIMENTS[name], case, options.docs / f"{case.label}-{name}.csv")
+                    continue
                 _run_one(name, EXPERIMENTS[name], case, options)
     except RamsisError as error:
         sys.exit(f"error: {error}")
@@ -110,9 +123,32 @@ def _run_one(name: str, experiment: Experiment, case: Case, given: argparse.Name
     for suffix in (".png", ".svg"):
         experiment.draw(result.rows, target.with_suffix(suffix), case)
     if given.docs:
-        _for_pages(target.with_suffix(".png"), given.docs / f"{case.label}-{name}.png")
+        kept = given.docs / f"{case.label}-{name}.csv"
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(kept, csv_text([
+            {key: f"{value:.7g}" if isinstance(value := row.get(key), float) else value
+             for key in _DRAWN} for row in result.rows]))
+        _draw_kept(experiment, case, kept)
     show(experiment.title, experiment.shown(result.rows))
     print(f"\n{target}.csv, .png, .svg\n")
+
+
+def _draw_kept(experiment: Experiment, case: Case, rows: Path) -> None:
+    """Draw a page's figure from the rows that are kept beside it."""
+    with rows.open() as stream:
+        cells = [{key: _value(text) for key, text in row.items()}
+                 for row in csv.DictReader(stream)]
+    with TemporaryDirectory() as folder:
+        figure = Path(folder) / "figure.png"
+        experiment.draw(cells, figure, case)
+        _for_pages(figure, rows.with_suffix(".png"))
+
+
+def _value(text: str) -> str | float | None:
+    """Return the entry of a row that a CSV file holds."""
+    if text in _WORDS or not re.fullmatch(r"-?[\d.]+(e[+-]?\d+)?", text):
+        return _WORDS.get(text, text)
+    return int(text) if text.isdigit() else float(text)
 
 
 def _for_pages(figure: Path, target: Path) -> None:

@@ -87,7 +87,7 @@ def draw_by_load(rows: Sequence[Cell], path: Path, case: Case) -> None:
 def draw_many_models(rows: Sequence[Cell], path: Path, case: Case) -> None:
     """Fig. 8: a panel for each scheduler."""
     names = {"pareto": f"{len(case.profile.models)} measured models"}
-    two_rows(rows, path, lambda row: f"{scheduler(row)}, {slo(row)}",
+    two_rows(rows, path, lambda row: f"{scheduler(row)}, SLO {row['slo_ms']:g} ms",
              lambda row: names.get(row["model_set"], "with models in between"),
              "load_qps", LOAD, bound=False, log_x=not case.given_loads)
 
