@@ -29,15 +29,14 @@ from typing import Annotated, Any
 import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
-from ramsis.errors import FINITE, FRACTION, NON_NEGATIVE, POSITIVE, Rule
+from ramsis.errors import FRACTION, Rule
 from ramsis.policy.table import compressed, expanded
 from ramsis.reprs import dataclass
+from ramsis.runtime.cascade import CascadeTable, cascade_table
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import Fraction, NonNegative, Positive, Whole, WrittenRecord
-from ramsis.runtime.table import DROP_CODE, WAIT_CODE
 
 _CHANGE = Rule("a number from -1 to 1", lambda value: -1 <= value <= 1, "not a difference")
-_ARRAYS = ("unsure_bins", "gather", "least")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,15 +138,10 @@ class Cascade:
 
     def to_document(self) -> dict[str, Any]:
         """Return the object ``cascade`` of a policy file."""
-        rows, index = compressed(self.codes)
+        fields = self.table()._asdict()
+        del fields["thresholds"], fields["confidence_bins"]
         return {
-            "second": int(self.second),
-            "levels_per_fresh": float(self.levels_per_fresh),
-            "levels_per_unsure": float(self.levels_per_unsure),
-            "step_ms": float(self.step_ms), "bins": int(self.codes.shape[2]),
-            "actions": self.actions.tolist(), "rows": rows, "index": index,
-            **{name: getattr(self, name).tolist() for name in _ARRAYS},
-            "last_call_ms": float(self.last_call_ms), "second_ms": self.second_ms.tolist(),
+            **{"index" if name == "row_of" else name: value for name, value in fields.items()},
             "models": [{"thresholds": list(edges), "share": list(share), "increment": list(added)}
                        for edges, share, added in zip(self.thresholds, self.share, self.increment,
                                                       strict=True)],
@@ -164,79 +158,40 @@ class Cascade:
             When it breaks the format, or a lookup could fail on it.
         """
         item.only(("second", "levels_per_fresh", "levels_per_unsure", "step_ms", "bins",
-                   "actions", "rows", "index", *_ARRAYS, "last_call_ms", "second_ms", "models",
-                   "promise"))
-        bins, levels = item.whole("bins", 1, 100_000), len(item.items("gather"))
-        pairs = item.entries("actions")
-        actions = [pairs.wholes(key, 0, length=2) for key in pairs]
-        for key, (model, batch) in zip(pairs, actions, strict=True):
-            if not (model < models and 1 <= batch <= max_batch):
-                raise pairs.refusal(key, "no such action", value=[model, batch],
-                                    allowed=f"a model from 0 to {models - 1} and a batch from 1 "
-                                    f"to {max_batch}")
-        rows = _rows(item, bins, len(actions))
-        lines = item.entries("index", levels)
-        queued = len(item.items("index")[0]) if isinstance(item.items("index")[0], list) else 1
-        index = [lines.wholes(key, 0, len(rows) - 1, queued) for key in lines]
-        batches = np.array([batch for _, batch in actions])
-        codes = expanded(rows, index, bins)
-        too_large = (batches[codes] > 1 + np.arange(queued)[:, None]) & (codes >= 0)
-        if too_large.any():
-            level, row, _ = np.argwhere(too_large)[0].tolist()
-            raise item.refusal(f"index[{level}][{row}]", "a batch of more requests than wait",
-                               value=index[level][row], allowed=f"batches up to {row + 1}")
-        if (codes[:, :, 0] == WAIT_CODE).any():
-            level, row = np.argwhere(codes[:, :, 0] == WAIT_CODE)[0].tolist()
-            raise item.refusal(f"index[{level}][{row}]", "waits without slack",
-                               value=index[level][row], allowed="an action, or -2 to drop, in the "
-                               "first bin")
-        per_level = item.entries("unsure_bins", levels)
-        by_model = [cls._of_model(part) for part in item.children("models")]
-        if len(by_model) != models:
-            raise item.refusal("models", "not an entry for each model", value=len(by_model),
-                               allowed=f"{models} entries")
-        second_ms = item.numbers("second_ms", POSITIVE)
-        if any(np.diff(second_ms) < 0):
-            raise item.refusal("second_ms", "times fall", value=second_ms,
-                               allowed="times that do not fall")
+                   "actions", "rows", "index", "unsure_bins", "gather", "least", "last_call_ms",
+                   "second_ms", "models", "promise"))
+        table = cascade_table(item, models, max_batch)
+        by_model = [cls._of_model(part, bins) for part, bins in zip(
+            item.children("models"), table.confidence_bins, strict=True)]
         return cls(
-            second=item.whole("second", 0, models - 1),
-            levels_per_fresh=item.number("levels_per_fresh", NON_NEGATIVE),
-            levels_per_unsure=item.number("levels_per_unsure", NON_NEGATIVE),
-            step_ms=item.number("step_ms", POSITIVE), actions=np.array(actions), codes=codes,
-            unsure_bins=np.array([per_level.wholes(key, 0, length=models) for key in per_level]),
-            gather=np.array(item.wholes("gather", 1, len(second_ms), levels)),
-            least=np.array(item.wholes("least", 1, length=levels)),
-            last_call_ms=item.number("last_call_ms", NON_NEGATIVE),
-            second_ms=np.array(second_ms),
-            thresholds=tuple(edges for edges, _, _ in by_model),
-            share=tuple(share for _, share, _ in by_model),
-            increment=tuple(added for _, _, added in by_model),
+            second=table.second, levels_per_fresh=table.levels_per_fresh,
+            levels_per_unsure=table.levels_per_unsure, step_ms=table.step_ms,
+            actions=np.array(table.actions), codes=expanded(table.rows, table.row_of, table.bins),
+            unsure_bins=np.array(table.unsure_bins), gather=np.array(table.gather),
+            least=np.array(table.least), last_call_ms=table.last_call_ms,
+            second_ms=np.array(table.second_ms),
+            thresholds=tuple(map(tuple, table.thresholds)),
+            share=tuple(share for share, _ in by_model),
+            increment=tuple(added for _, added in by_model),
             promise=CascadePromise.from_fields(item.child("promise")))
 
     @staticmethod
-    def _of_model(part: Fields) -> tuple[tuple[float, ...], ...]:
-        """Read thresholds, shares and increments of a model; all empty where it has none."""
+    def _of_model(part: Fields, bins: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Read shares and increments of a model; empty where it has no bins of confidence."""
         part.only(("thresholds", "share", "increment"))
-        if part.value("share") == []:
-            return (), (), ()
-        share = part.numbers("share", FRACTION)
-        edges = part.numbers("thresholds", FINITE, len(share) - 1)
-        if any(np.diff(edges) <= 0):
-            raise part.refusal("thresholds", "not rising", value=edges)
-        return tuple(edges), tuple(share), tuple(part.numbers("increment", _CHANGE, len(share)))
+        if not bins:
+            return (), ()
+        return (tuple(part.numbers("share", FRACTION)),
+                tuple(part.numbers("increment", _CHANGE, bins)))
 
-
-def _rows(item: Fields, bins: int, actions: int) -> list[list[int]]:
-    """Read rows, each pairs of a slack bin and the code from there on."""
-    entries, rows = item.entries("rows"), []
-    for key in entries:
-        row = entries.wholes(key, DROP_CODE, max(bins, actions) - 1)
-        starts, codes = row[::2], row[1::2]
-        if (len(row) % 2 or starts[0] != 0 or any(np.diff(starts) <= 0) or starts[-1] >= bins
-                or max(codes) >= actions or min(starts) < 0):
-            raise entries.refusal(key, "not pairs of a rising slack bin, from 0, and a code",
-                                  value=row, allowed=f"bins below {bins}; an action from 0 to "
-                                  f"{actions - 1}, {WAIT_CODE} to wait, {DROP_CODE} to drop")
-        rows.append(row)
-    return rows
+    def table(self) -> CascadeTable:
+        """Return what lookups read."""
+        rows, index = compressed(self.codes)
+        return CascadeTable(
+            second=int(self.second), levels_per_fresh=float(self.levels_per_fresh),
+            levels_per_unsure=float(self.levels_per_unsure), step_ms=float(self.step_ms),
+            bins=self.codes.shape[2], actions=self.actions.tolist(), rows=rows, row_of=index,
+            unsure_bins=self.unsure_bins.tolist(), gather=self.gather.tolist(),
+            least=self.least.tolist(), last_call_ms=float(self.last_call_ms),
+            second_ms=self.second_ms.tolist(),
+            thresholds=self.thresholds, confidence_bins=tuple(map(len, self.share)))

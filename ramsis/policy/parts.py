@@ -14,6 +14,7 @@ from ramsis.errors import FRACTION, POSITIVE, InvalidValueError
 from ramsis.policy.cascade import Cascade
 from ramsis.policy.records import PolicyModel
 from ramsis.profiles.tails import Tail, Tails
+from ramsis.runtime.cascade import check_central
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import names
 from ramsis.runtime.routing import DISPATCHES
@@ -133,8 +134,6 @@ def cascade_in(fields: Fields, models: Sequence[PolicyModel]) -> Cascade | None:
     item = fields.child_or_none("cascade")
     if item is None:
         return None
-    if fields.text("dispatch") != "central-queue":
-        raise fields.refusal("cascade", "second opinions beside queues of workers' own",
-                             value=fields.text("dispatch"), allowed="dispatch central-queue")
+    check_central(fields)
     longest = max(len(model.service_ms) for model in models)
     return Cascade.from_fields(item, len(models), longest)

@@ -18,12 +18,14 @@ from pathlib import Path
 
 from ramsis.files import read_json
 from ramsis.lazy_names import names_from
+from ramsis.runtime.cascade import cascade_rule
+from ramsis.runtime.decisions import DROP, Decision, Drop, Wait
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.manifest import PolicyFile, read_manifest
 from ramsis.runtime.monitor import LoadMonitor
 from ramsis.runtime.policy_set import Choice, Level, PolicySet, Station, set_of_selectors
 from ramsis.runtime.routing import DISPATCHES, DispatchRule
-from ramsis.runtime.selector import DROP, Decision, Drop, Selector, Wait
+from ramsis.runtime.selector import Selector
 from ramsis.runtime.table import DecisionTable
 from ramsis.runtime.table_reader import decision_table
 
@@ -41,7 +43,9 @@ __getattr__, __dir__ = names_from(globals(), {
 
 def selector_of(document: object, file: str) -> Selector:
     """Return the lookup of a policy document; ``file`` names it in messages."""
-    return Selector(decision_table(Fields(document, file)))
+    fields = Fields(document, file)
+    table = decision_table(fields)
+    return Selector(table, cascade_rule(fields, table))
 
 
 def load_selector(path: str | os.PathLike[str]) -> Selector:

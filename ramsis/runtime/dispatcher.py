@@ -27,11 +27,14 @@ from typing import Generic, TypeVar
 
 from ramsis.errors import InvalidValueError, check_not_negative, check_positive
 from ramsis.reprs import dataclass
+from ramsis.runtime.cascade import CascadeRule
 from ramsis.runtime.division import StationWorkers, division
 from ramsis.runtime.monitor import WINDOW_MS, LoadMonitor
 from ramsis.runtime.policy_set import Level, PolicySet
+from ramsis.runtime.second_opinions import act, keep_head
 from ramsis.runtime.selector import Selector
 from ramsis.runtime.station_queues import Orders, QueueState, Start, StationQueues, Ticket
+from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
 __all__ = ["DispatchSettings", "Dispatcher", "Orders", "Start", "Ticket"]
 
@@ -54,6 +57,9 @@ class DispatchSettings:
     # gives independent numbers, uniform in [0, 1), for the routing among stations; by default
     # from the same seed each time
     uniform: Callable[[], float] | None = None
+    # Whether unsure first answers wait for second opinions, where policies have them. Whoever runs
+    # batches then has confidences, asks :meth:`Dispatcher.unsure`, and sends ``Orders.answers``.
+    second_opinions: bool = False
 
     def __post_init__(self) -> None:
         check_not_negative("not a length of time", overhead_ms=self.overhead_ms,
@@ -108,6 +114,9 @@ class Dispatcher(Generic[R]):
         self._idle_since, self._ends = list(range(workers)), workers
         self._arrived, self._now_ms = 0, -inf
         self._due_last_ms = -inf  # no request that waits is due later
+        # First answers of requests whose second opinion runs, by worker, and when to send the next
+        self._standing: dict[int, list[Ticket[R]]] = {}
+        self._standing_ms = inf
         for level in policies.levels:
             self._division(level)
         self._stations: list[StationQueues[Ticket[R]]] = []
@@ -140,13 +149,15 @@ class Dispatcher(Generic[R]):
 
     @property
     def queued(self) -> int:
-        """Requests that wait, late ones included."""
-        return sum(len(queue.waiting) + len(queue.late) for queue in self._queues)
+        """Requests that wait, late ones and those for second opinions included."""
+        return sum(len(queue.waiting) + len(queue.unsure) + len(queue.late)
+                   for queue in self._queues)
 
     @property
     def wake_ms(self) -> float:
         """When to call :meth:`timer`, infinite if never; it changes with every call."""
-        return min([queue.wake_ms for queue in self._queues])
+        wake_ms = min([queue.wake_ms for queue in self._queues])
+        return wake_ms if wake_ms < self._standing_ms else self._standing_ms
 
     def load_qps(self, now_ms: float) -> float:
         """Return the stated or else the anticipated load in requests per second."""
@@ -192,18 +203,53 @@ class Dispatcher(Generic[R]):
             tickets.append(Ticket(request, self._arrived, now_ms, deadline_ms, slo_ms,
                                   late_until_ms, self._uniform() if self._routed else 0.0))
             self._arrived += 1
-        orders: Orders[R] = Orders([], [])
+        orders: Orders[R] = Orders([], [], [])
         if not self._divided_anew(now_ms, orders, tickets):
             self._join(tickets)
             if ask:
                 self._ask(now_ms, orders)
         return orders
 
-    def finished(self, now_ms: float, worker: int, *, ask: bool = True) -> Orders[R]:
-        """Record that a worker has finished its batch and is idle.
+    def unsure(
+        self, now_ms: float, start: Start[R], confidences: Sequence[float]
+    ) -> list[Ticket[R]]:
+        """Return which first answers of a batch that ends are unsure.
+
+        Pass them to :meth:`finished`, and send the other answers. Answers to second opinions are
+        never unsure, and none is without ``second_opinions`` in the settings and in the policy.
 
         Parameters
         ----------
+        start
+            The batch, which has not been reported as finished.
+        confidences
+            Of its answers, in the order of its tickets.
+        """
+        due_ms = self._clock(now_ms) + self.overhead_ms
+        for station in self._stations:
+            rule = self._rule(station)
+            if (start.worker in station.queue_of and rule is not None and not start.second
+                    and self._up[start.worker]):
+                queue = station.queue_of[start.worker]
+                level = rule.level(int(len(queue.waiting) * station.slowness), len(queue.unsure))
+                return [ticket for ticket, confidence in zip(start.tickets, confidences,
+                                                             strict=True)
+                        if ticket.deadline_ms > due_ms
+                        and rule.unsure(level, start.model, confidence)]
+        return []
+
+    def finished(
+        self, now_ms: float, worker: int, unsure: Sequence[Ticket[R]] = (), *, ask: bool = True
+    ) -> Orders[R]:
+        """Record that a worker has finished its batch and is idle.
+
+        Of second opinions that failed the caller sends the first answers.
+
+        Parameters
+        ----------
+        unsure
+            Those of its tickets whose first answers are kept until a second one is there, as
+            :meth:`unsure` says.
         ask
             As of :meth:`arrive`; where the largest batch waits for the worker, the table is asked
             about its queue in any case, as others that come could not make it larger.
@@ -215,8 +261,9 @@ class Dispatcher(Generic[R]):
         now_ms = self._clock(now_ms)
         self._end(worker)
         self._up[worker] = True
-        orders: Orders[R] = Orders([], [])
-        if not self._divided_anew(now_ms, orders):
+        orders: Orders[R] = Orders([], [], [])
+        if not self._divided_anew(now_ms, orders, unsure=unsure):
+            self._join_unsure(unsure, orders)
             for station in self._stations:
                 if worker in station.queue_of:
                     queue = station.queue_of[worker]
@@ -232,7 +279,7 @@ class Dispatcher(Generic[R]):
     def ask(self, now_ms: float) -> Orders[R]:
         """Ask the table about the queues of events that were only noted."""
         now_ms = self._clock(now_ms)
-        orders: Orders[R] = Orders([], [])
+        orders: Orders[R] = Orders([], [], [])
         self._ask(now_ms, orders)
         return orders
 
@@ -246,13 +293,14 @@ class Dispatcher(Generic[R]):
         Parameters
         ----------
         again
-            The batch that it ran, if its requests are to wait once more.
+            The batch that it ran, if its requests are to wait once more. Of second opinions the
+            first answers are sent instead.
         """
         now_ms = self._clock(now_ms)
-        orders: Orders[R] = Orders([], [])
+        orders: Orders[R] = Orders([], [], self._standing.get(worker, []))
         if self._up[worker]:
             self._leaves(worker)
-        if again is not None:
+        if again is not None and not again.second:
             self._join(again.tickets)
         self._ask(now_ms, orders)
         return orders
@@ -278,7 +326,7 @@ class Dispatcher(Generic[R]):
         What came while all were down, and waits for others that still are, goes to it.
         """
         if self._up[worker]:
-            return Orders([], [])
+            return Orders([], [], [])
         stranded: list[Ticket[R]] = []
         for station in self._stations:
             if worker in station.queue_of:
@@ -293,13 +341,16 @@ class Dispatcher(Generic[R]):
     def timer(self, now_ms: float) -> Orders[R]:
         """Decide again at a timer; call it at :attr:`wake_ms` or later."""
         now_ms = self._clock(now_ms)
-        orders: Orders[R] = Orders([], [])
+        orders: Orders[R] = Orders([], [], [])
         if not self._divided_anew(now_ms, orders):
             due_ms = now_ms + self.settings.timer_ms
             for station in self._stations:
                 for queue in station.queues:
                     if queue.wake_ms <= due_ms:
-                        self._act(station, queue, now_ms, orders, queue.wake_slack)
+                        self._act(station, queue, now_ms, orders, queue.wake_slack,
+                                  queue.unsure_wake_slack)
+        if self._standing_ms <= now_ms + self.settings.timer_ms:
+            self._send_standing(now_ms + self.settings.timer_ms, orders)
         return orders
 
     def swap(
@@ -325,7 +376,7 @@ class Dispatcher(Generic[R]):
             self._division(level)
         self._serve_by(policies)
         self.slowness = slowness or self.slowness
-        orders: Orders[R] = Orders([], [])
+        orders: Orders[R] = Orders([], [], [])
         return orders if self._divided_anew(now_ms, orders) else self._all_asked(now_ms)
 
     def take_overhead(self, now_ms: float, overhead_ms: float) -> Orders[R]:
@@ -344,13 +395,13 @@ class Dispatcher(Generic[R]):
         """
         check_positive(slowness=slowness)
         self.slowness = slowness
-        orders: Orders[R] = Orders([], [])
+        orders: Orders[R] = Orders([], [], [])
         now_ms = self._clock(now_ms)
         return orders if self._divided_anew(now_ms, orders) else self._all_asked(now_ms)
 
     def _all_asked(self, now_ms: float) -> Orders[R]:
         """Ask about every queue."""
-        orders: Orders[R] = Orders([], [])
+        orders: Orders[R] = Orders([], [], [])
         for station in self._stations:
             for queue in station.queues:
                 self._act(station, queue, now_ms, orders)
@@ -359,14 +410,15 @@ class Dispatcher(Generic[R]):
     def leave(self, now_ms: float, requests: Iterable[R]) -> Orders[R]:
         """Drop cancelled requests that still wait; they are recognised by identity."""
         gone = set(map(id, requests))
-        return self._given_up(now_ms, [entry for entry in self._waiting()
+        return self._given_up(now_ms, [entry for entry in [*self._waiting(), *self._all_unsure()]
                                        if id(entry.request) in gone])
 
     def make_room(self, now_ms: float, count: int, deadline_ms: float) -> Orders[R]:
         """Drop some waiting requests to make room for requests with an earlier deadline.
 
-        Those past their deadline that still want a late answer go first, then those that are due
-        last. None is given up unless so many are late, or due after the newcomers.
+        First answers that wait for second ones are sent before any request is dropped. Requests
+        past their deadline that still want a late answer go next, then those that are due last.
+        None is given up unless so many are late, or due after the newcomers.
 
         Parameters
         ----------
@@ -381,13 +433,18 @@ class Dispatcher(Generic[R]):
             waiting.sort(key=attrgetter("deadline_ms"))
             self._due_last_ms = waiting[-1].deadline_ms if waiting else -inf
             late += [entry for entry in reversed(waiting) if entry.deadline_ms > deadline_ms]
-        return self._given_up(now_ms, late[:count] if len(late) >= count else [])
+        unsure = sorted(self._all_unsure(), key=attrgetter("deadline_ms"))[-count:]
+        if len(unsure) + len(late) < count:
+            return self._given_up(now_ms, [])
+        return self._given_up(now_ms, late[:count - len(unsure)], unsure)
 
-    def abandon(self) -> list[Ticket[R]]:
-        """Empty the queues, and return the waiting requests."""
-        abandoned = self._waiting()
+    def abandon(self) -> Orders[R]:
+        """Empty the queues: drop what waits, and send all first answers."""
+        abandoned: Orders[R] = Orders([], self._waiting(), self._all_unsure())
+        self._send_standing(inf, abandoned)
         for queue in self._queues:
             queue.waiting.clear()
+            queue.unsure.clear()
             queue.late.clear()
             queue.wake_ms = inf
         for station in self._stations:
@@ -406,12 +463,21 @@ class Dispatcher(Generic[R]):
                    for entry in heap]
         return sorted(entries, key=attrgetter("number"))
 
-    def _given_up(self, now_ms: float, tickets: Sequence[Ticket[R]]) -> Orders[R]:
-        now_ms, numbers = self._clock(now_ms), {ticket.number for ticket in tickets}
-        orders: Orders[R] = Orders([], [])
+    def _all_unsure(self) -> list[Ticket[R]]:
+        """Return all requests that wait for a second opinion."""
+        return [entry[2] for queue in self._queues for entry in queue.unsure]
+
+    def _given_up(
+        self, now_ms: float, tickets: Sequence[Ticket[R]], answered: Sequence[Ticket[R]] = ()
+    ) -> Orders[R]:
+        """Take requests out of their queues: to be dropped, or to be answered."""
+        now_ms, sent = self._clock(now_ms), {ticket.number for ticket in answered}
+        numbers = sent | {ticket.number for ticket in tickets}
+        orders: Orders[R] = Orders([], [], [])
         for station in self._stations if numbers else ():
             for queue, gone in station.leave(numbers).items():
-                orders.drops.extend(gone)
+                for ticket in gone:
+                    (orders.answers if ticket.number in sent else orders.drops).append(ticket)
                 self._act(station, queue, now_ms, orders)
         return orders
 
@@ -423,7 +489,8 @@ class Dispatcher(Generic[R]):
         return division(level, self._worker_types)
 
     def _divided_anew(
-        self, now_ms: float, orders: Orders[R], newcomers: Sequence[Ticket[R]] = ()
+        self, now_ms: float, orders: Orders[R], newcomers: Sequence[Ticket[R]] = (),
+        unsure: Sequence[Ticket[R]] = (),
     ) -> bool:
         """Take the level of the load; whether it divides the workers otherwise than the last."""
         stated_qps = self.settings.load_qps
@@ -436,11 +503,13 @@ class Dispatcher(Generic[R]):
         if (choice.level is before.level
                 or self._division(before.level) == self._division(choice.level)):
             return False
-        self._open([*self._waiting(), *newcomers], now_ms, orders)
+        self._open([*self._waiting(), *newcomers], now_ms, orders,
+                   [*self._all_unsure(), *unsure])
         return True
 
     def _open(
-        self, tickets: Sequence[Ticket[R]], now_ms: float = -inf, orders: Orders[R] | None = None
+        self, tickets: Sequence[Ticket[R]], now_ms: float = -inf, orders: Orders[R] | None = None,
+        unsure: Sequence[Ticket[R]] = (),
     ) -> None:
         """Activate the level's stations and route all waiting requests to them."""
         self._unasked: dict[QueueState[Ticket[R]], StationQueues[Ticket[R]]] = {}
@@ -450,11 +519,14 @@ class Dispatcher(Generic[R]):
             StationQueues(dispatch, workers, idle, self._serving, self._up,
                           self.overhead_ms, attrgetter("late_until_ms"), _held_as_ms)
             for dispatch, workers, _ in self._division(self.level)]
+        for station in self._stations:
+            station.early_ms = self.settings.timer_ms
         self._take_slowness_of_choice()
         self._queues = [queue for station in self._stations for queue in station.queues]
         for ticket in tickets:
             _joined(self._station_of(ticket), ticket)
         if orders is not None:
+            self._join_unsure(unsure, orders)
             for station in self._stations:
                 for queue in station.queues:
                     self._act(station, queue, now_ms, orders)
@@ -477,6 +549,16 @@ class Dispatcher(Generic[R]):
             station = self._station_of(ticket)
             self._unasked[_joined(station, ticket)] = station
 
+    def _join_unsure(self, tickets: Sequence[Ticket[R]], orders: Orders[R]) -> None:
+        """Let requests wait for second opinions, or send first answers where there are none."""
+        for ticket in tickets:
+            station = self._station_of(ticket)
+            if self._rule(station) is None:
+                orders.keep(ticket)
+            else:
+                queue = station.join_unsure(ticket.deadline_ms, ticket.number, ticket)
+                self._unasked[queue] = station
+
     def _ask(self, now_ms: float, orders: Orders[R]) -> None:
         """Ask about each queue that has changed."""
         unasked, self._unasked = self._unasked, {}
@@ -485,17 +567,45 @@ class Dispatcher(Generic[R]):
 
     def _act(
         self, station: StationQueues[Ticket[R]], queue: QueueState[Ticket[R]], now_ms: float,
-        orders: Orders[R], at_most_ms: float = inf,
+        orders: Orders[R], at_most_ms: float = inf, unsure_at_most_ms: float = inf,
     ) -> None:
         """Ask about a queue, and note which workers start."""
-        first = len(orders.starts)
-        station.act(queue, self._selector(station), now_ms, orders, at_most_ms)
+        first, selector = len(orders.starts), self._selector(station)
+        rule = selector.cascade if self.settings.second_opinions else None
+        if rule is None:
+            while queue.unsure:  # of a policy that served before
+                keep_head(station, queue, orders)
+            station.act(queue, selector, now_ms, orders, at_most_ms)
+        else:
+            act(station, queue, selector, rule, now_ms, orders, at_most_ms, unsure_at_most_ms)
         for start in orders.starts[first:]:
             self._busy[start.worker] = True
             self._serving[start.worker] = len(start.tickets)
+            if start.second:
+                self._standing[start.worker] = list(start.tickets)
+                self._time_standing()
 
     def _selector(self, station: StationQueues[Ticket[R]]) -> Selector:
         return self.level.stations[self._stations.index(station)].policy
+
+    def _rule(self, station: StationQueues[Ticket[R]]) -> CascadeRule | None:
+        """Return the second opinions of a station; None where it gives none."""
+        return self._selector(station).cascade if self.settings.second_opinions else None
+
+    def _time_standing(self) -> None:
+        """Note when the next first answer is to be sent whose second opinion still runs."""
+        # A second opinion that ends at the deadline is in time, up to rounding.
+        self._standing_ms = SLACK_TOLERANCE_MS - self.settings.timer_ms + min(
+            [ticket.deadline_ms for tickets in self._standing.values() for ticket in tickets],
+            default=inf)
+
+    def _send_standing(self, until_ms: float, orders: Orders[R]) -> None:
+        """Send first answers that are due, though second opinions run."""
+        due_ms = until_ms + self.settings.timer_ms - SLACK_TOLERANCE_MS
+        for worker, tickets in self._standing.items():
+            orders.answers.extend(ticket for ticket in tickets if ticket.deadline_ms <= due_ms)
+            self._standing[worker] = [ticket for ticket in tickets if ticket.deadline_ms > due_ms]
+        self._time_standing()
 
     def _end(self, worker: int) -> None:
         """Forget the batch that a worker ran."""
@@ -503,6 +613,8 @@ class Dispatcher(Generic[R]):
             if worker in station.queue_of:
                 station.ended(worker, self._serving[worker])
         self._serving[worker], self._busy[worker] = 0, False
+        if self._standing.pop(worker, None) is not None:
+            self._time_standing()
         self._idle_since[worker] = self._ends = self._ends + 1
 
 

@@ -17,6 +17,7 @@ from functools import partial
 from math import inf
 from typing import Generic, Self, TypeVar
 
+from ramsis.errors import InvalidValueError
 from ramsis.runtime.dispatcher import Dispatcher
 from ramsis.runtime.policy_set import PolicySet
 from ramsis.runtime.selector import Selector
@@ -38,6 +39,8 @@ class Front(Generic[R]):
         Told each request that is given up.
     clock_s
         In seconds; it must not go back.
+    answer
+        Sends a first answer that stands; needed where the dispatcher gives second opinions.
     """
 
     _asks = True  # about each event at once
@@ -45,9 +48,13 @@ class Front(Generic[R]):
     def __init__(
         self, dispatcher: Dispatcher[R], start: Callable[[Start[R]], object],
         drop: Callable[[Ticket[R]], object], clock_s: Callable[[], float] = time.monotonic,
+        answer: Callable[[Ticket[R]], object] | None = None,
     ) -> None:
+        if answer is None and dispatcher.settings.second_opinions:
+            raise InvalidValueError("second opinions without a way to send first answers",
+                                    where="answer", value=answer, allowed="a function")
         self.dispatcher, self._clock_s = dispatcher, clock_s
-        self._start, self._drop = start, drop
+        self._start, self._drop, self._answer = start, drop, answer
 
     def now_ms(self) -> float:
         """Return the present time on the front's clock."""
@@ -80,9 +87,13 @@ class Front(Generic[R]):
         """Drop requests in favour of earlier deadlines; see :meth:`Dispatcher.make_room`."""
         self._event(self.dispatcher.make_room, count, deadline_ms)
 
-    def finished(self, worker: int) -> None:
-        """Record that a worker has finished its batch and is idle."""
-        self._event(partial(self.dispatcher.finished, ask=self._asks), worker)
+    def unsure(self, start: Start[R], confidences: Sequence[float]) -> list[Ticket[R]]:
+        """Return which first answers are unsure; see :meth:`Dispatcher.unsure`."""
+        return self.dispatcher.unsure(self.now_ms(), start, confidences)
+
+    def finished(self, worker: int, unsure: Sequence[Ticket[R]] = ()) -> None:
+        """Record that a worker has finished its batch; see :meth:`Dispatcher.finished`."""
+        self._event(partial(self.dispatcher.finished, ask=self._asks), worker, unsure)
 
     def down(self, worker: int, again: Start[R] | None = None) -> None:
         """Record that a worker has failed; see :meth:`Dispatcher.down`."""
@@ -111,6 +122,9 @@ class Front(Generic[R]):
     def _obey(self, orders: Orders[R]) -> None:
         for ticket in orders.drops:
             self._drop(ticket)
+        if self._answer is not None:
+            for ticket in orders.answers:
+                self._answer(ticket)
         for start in orders.starts:
             self._start(start)
 
@@ -184,8 +198,9 @@ class ThreadFront(Front[R]):
     def __init__(
         self, dispatcher: Dispatcher[R], start: Callable[[Start[R]], object],
         drop: Callable[[Ticket[R]], object], clock_s: Callable[[], float] = time.monotonic,
+        answer: Callable[[Ticket[R]], object] | None = None,
     ) -> None:
-        super().__init__(dispatcher, start, drop, clock_s)
+        super().__init__(dispatcher, start, drop, clock_s, answer)
         self._changed = threading.Condition(threading.RLock())
         self._closed = False
         self._thread = threading.Thread(target=self._ring, name="ramsis-timer", daemon=True)
@@ -199,6 +214,11 @@ class ThreadFront(Front[R]):
             self._closed = True
             self._changed.notify_all()
         self._thread.join()
+
+    def unsure(self, start: Start[R], confidences: Sequence[float]) -> list[Ticket[R]]:
+        """Return which first answers are unsure; see :meth:`Dispatcher.unsure`."""
+        with self._changed:
+            return super().unsure(start, confidences)
 
     def _event(self, event: Callable[..., Orders[R]], *arguments: object) -> None:
         with self._changed:

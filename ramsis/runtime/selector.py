@@ -13,9 +13,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise, repeat
 from math import inf, nextafter
 from operator import index
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from ramsis.errors import InvalidValueError
+from ramsis.runtime.cascade import CascadeRule
+from ramsis.runtime.decisions import DROP, Decision, Drop, Wait
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.runtime.table import (
     AS_LAST_CODE,
@@ -25,57 +27,10 @@ from ramsis.runtime.table import (
     DecisionTable,
 )
 
-
-class _ModelAndBatch(NamedTuple):
-    model: str
-    batch: int
-
-
-class Decision(_ModelAndBatch):
-    """Decision to run ``batch`` requests, earliest deadlines first, on ``model``.
-
-    It unpacks into these two. A third attribute, ``run_as``, is the batch size to run: ``batch``,
-    or a larger one that is faster, to which the batch is then padded.
-
-    >>> model, batch = decision = Decision("small", 3, run_as=4)
-    >>> batch, decision.run_as
-    (3, 4)
-    """
-
-    run_as: int
-
-    def __new__(cls, model: str, batch: int, run_as: int | None = None) -> Decision:
-        """Set ``run_as`` to the batch itself where it is None."""
-        decision = super().__new__(cls, model, batch)
-        decision.run_as = batch if run_as is None else run_as
-        return decision
-
-    def __getnewargs__(self) -> tuple[str, int, int]:
-        return (self.model, self.batch, self.run_as)
-
-    def __repr__(self) -> str:
-        padded = "" if self.run_as == self.batch else f", run_as={self.run_as}"
-        return f"Decision(model={self.model!r}, batch={self.batch}{padded})"
-
-
-class Drop(NamedTuple):
-    """Take the head out of the queue and do not answer it in time; then ask again."""
-
-
-class Wait(NamedTuple):
-    """Do nothing until a request arrives, a worker becomes idle, or the slack has fallen.
-
-    ``below_ms`` is the slack of the head below which to ask again; ``None``: at no slack.
-    """
-
-    below_ms: float | None
-
-
 Answer = Decision | Wait | Drop
 Row = tuple[tuple[float, ...], tuple[Any, ...]]
 A = TypeVar("A")
 
-DROP = Drop()
 _NEVER = Wait(None)
 
 
@@ -86,6 +41,9 @@ class Selector:
     ----------
     table
         The lookup's part of a policy; kept as the attribute ``table``.
+    cascade
+        The policy's second opinions, if any; kept as the attribute ``cascade``. The lookup itself
+        leaves them out.
 
     Attributes
     ----------
@@ -110,10 +68,10 @@ class Selector:
     """
 
     __slots__ = ("_level", "_longer", "_longest", "_most", "_rows", "_shared", "_single",
-                 "largest_batch", "table")
+                 "cascade", "largest_batch", "table")
 
-    def __init__(self, table: DecisionTable) -> None:
-        self.table = table
+    def __init__(self, table: DecisionTable, cascade: CascadeRule | None = None) -> None:
+        self.table, self.cascade = table, cascade
         self.largest_batch = max((batch for _, batch in table.actions), default=0)
         self._longest, self._most = table.queued[-1], table.idle[-1]
         self._single = self._most == 1

@@ -14,8 +14,9 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
+from ramsis.runtime.decisions import Decision, Drop
 from ramsis.runtime.routing import DISPATCHES
-from ramsis.runtime.selector import Decision, Drop, Selector, wake_slack
+from ramsis.runtime.selector import Selector, wake_slack
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -66,6 +67,7 @@ class Start(NamedTuple, Generic[R]):
     # idle, queued: as the table was asked
     idle: int
     queued: int
+    second: bool = False  # whether these are second opinions
 
     @property
     def requests(self) -> list[R]:
@@ -74,10 +76,11 @@ class Start(NamedTuple, Generic[R]):
 
 
 class Orders(NamedTuple, Generic[R]):
-    """Orders after an event: batches to start, and requests to drop."""
+    """Orders after an event: batches to start, and requests to drop or answer."""
 
     starts: list[Start[R]]
     drops: list[Ticket[R]]
+    answers: list[Ticket[R]]  # whose first answer stands, and is to be sent now
 
     def start(
         self, worker: int, answer: Decision, tickets: Sequence[Ticket[R]], slack_ms: float,
@@ -85,7 +88,11 @@ class Orders(NamedTuple, Generic[R]):
     ) -> None:
         """Note a batch."""
         self.starts.append(Start(worker, tuple(tickets), answer.model, answer.run_as, slack_ms,
-                                 idle, queued))
+                                 idle, queued, answer.second))
+
+    def keep(self, ticket: Ticket[R]) -> None:
+        """Note that a first answer is to be sent."""
+        self.answers.append(ticket)
 
     def drop(self, ticket: Ticket[R]) -> None:
         """Record a dropped request."""
@@ -129,22 +136,26 @@ class QueueState(Generic[T]):
     late
         A heap of those past their deadline that still want an answer: the time until which they
         do, number, request, deadline.
+    unsure
+        A heap like ``waiting`` of those that wait for a second opinion.
     idle
         Workers, the one that has been idle longest first.
     up
         How many of the queue's workers are up, idle or busy.
-    wake_ms, wake_slack
-        When to ask again though nothing happens, and with which slack at most.
+    wake_ms, wake_slack, unsure_wake_slack
+        When to ask again though nothing happens, and with which slack at most of both heads.
     """
 
-    __slots__ = ("idle", "late", "number", "up", "waiting", "wake_ms", "wake_slack")
+    __slots__ = ("idle", "late", "number", "unsure", "unsure_wake_slack", "up", "waiting",
+                 "wake_ms", "wake_slack")
 
     def __init__(self, number: int, up: int) -> None:
         self.number, self.up = number, up
         self.waiting: list[tuple[float, int, T]] = []
         self.late: list[tuple[float, int, T, float]] = []
+        self.unsure: list[tuple[float, int, T]] = []
         self.idle = deque[int]()
-        self.wake_ms, self.wake_slack = inf, inf
+        self.wake_ms = self.wake_slack = self.unsure_wake_slack = inf
 
 
 class StationQueues(Generic[T]):
@@ -178,6 +189,8 @@ class StationQueues(Generic[T]):
     slowness
         Batches take so many times as long as the table counts on, 1 at first; see
         :meth:`~ramsis.runtime.selector.Selector.when_slow`.
+    early_ms
+        How long before the deadline a first answer is sent that waits for a second, 0 at first.
     """
 
     def __init__(
@@ -187,7 +200,7 @@ class StationQueues(Generic[T]):
         held_as_ms: Callable[[T], float] | None = None,
     ) -> None:
         rule = DISPATCHES[dispatch]
-        self.slowness = 1.0
+        self.slowness, self.early_ms = 1.0, 0.0
         self.own, self.workers, self.overhead_ms = rule.own_queues, tuple(workers), overhead_ms
         groups = [[worker] for worker in workers] if self.own else [list(workers)]
         self.queues: list[QueueState[T]] = [QueueState(k, sum(up[w] for w in group))
@@ -223,6 +236,13 @@ class StationQueues(Generic[T]):
         heappush(queue.waiting, (deadline_ms, number, request))
         return queue
 
+    def join_unsure(self, deadline_ms: float, number: int, request: T) -> QueueState[T]:
+        """Put a request with a first answer in the only queue, to wait for a second opinion."""
+        (queue,) = self.queues
+        self.in_system[queue.number] += 1
+        heappush(queue.unsure, (deadline_ms, number, request))
+        return queue
+
     def left_alone(self, queue: QueueState[T]) -> list[T]:
         """Take out what waits in a queue without a worker, where other queues have one."""
         if queue.up or not any(queue.up for queue in self.queues):
@@ -236,7 +256,7 @@ class StationQueues(Generic[T]):
         """Remove waiting requests by number; return them by queue."""
         by_queue: dict[QueueState[T], list[T]] = {}
         for queue in self.queues:
-            gone = _taken(queue.waiting, numbers)
+            gone = _taken(queue.waiting, numbers) + _taken(queue.unsure, numbers)
             self.in_system[queue.number] -= len(gone)
             gone += _taken(queue.late, numbers)
             if gone:
@@ -277,22 +297,30 @@ class StationQueues(Generic[T]):
                             else [heappop(waiting)[2] for _ in range(batch)])
                 player.start(idle.popleft(), answer, requests, slack_ms, free, queued)
             elif isinstance(answer, Drop):
-                self._give_up(queue, now_ms, player)
+                self.give_up(queue, now_ms, player)
             else:
                 wake = wake_slack(answer)
                 if wake is not None:
-                    if self._held_as_ms is not None:
-                        deadline_ms = self._held_as_ms(waiting[0][2])
                     queue.wake_ms = max(
-                        deadline_ms - self.overhead_ms - wake * self.slowness, now_ms)
+                        self.held_ms(waiting[0]) - self.overhead_ms - wake * self.slowness, now_ms)
                     queue.wake_slack = wake
                 break
+        self.end_act(queue, selector, now_ms, player)
+
+    def held_ms(self, entry: tuple[float, int, T]) -> float:
+        """Return the deadline by which a wait of a queue's head is timed."""
+        return entry[0] if self._held_as_ms is None else self._held_as_ms(entry[2])
+
+    def end_act(
+        self, queue: QueueState[T], selector: Selector, now_ms: float, player: Player[T]
+    ) -> None:
+        """Drop what is overdue while no worker is up, and answer late with spare capacity."""
         if not queue.up:
             self._expire(queue, now_ms, player)
         if queue.late:
             self._answer_late(queue, selector, now_ms, player)
 
-    def _give_up(self, queue: QueueState[T], now_ms: float, player: Player[T]) -> None:
+    def give_up(self, queue: QueueState[T], now_ms: float, player: Player[T]) -> None:
         """Take out the head, which may still want a late answer."""
         deadline_ms, number, request = heappop(queue.waiting)
         self.in_system[queue.number] -= 1
@@ -306,7 +334,7 @@ class StationQueues(Generic[T]):
         """Drop overdue requests while no worker is up."""
         waiting = queue.waiting
         while waiting and waiting[0][0] <= now_ms:
-            self._give_up(queue, now_ms, player)
+            self.give_up(queue, now_ms, player)
         if waiting:
             queue.wake_ms, queue.wake_slack = waiting[0][0], inf
 
@@ -319,7 +347,7 @@ class StationQueues(Generic[T]):
             player.drop(heappop(late)[2])
         while late:
             free = len(idle)
-            answer = selector.late_answer(free, len(queue.waiting))
+            answer = selector.late_answer(free, len(queue.waiting) + len(queue.unsure))
             if answer is None:
                 break
             _, _, request, deadline_ms = heappop(late)

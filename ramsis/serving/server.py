@@ -318,7 +318,7 @@ class Server:
                and self.front.now_ms() < self._ends_ms):
             await asyncio.sleep(0.005)
         self.front.close()
-        for ticket in self.front.dispatcher.abandon():
+        for ticket in self.front.dispatcher.abandon().drops:
             self._drop(ticket)
         for running in self._running.values():
             self._fail(running, "the server has stopped")

@@ -224,7 +224,7 @@ def one(workers: int = 1, settings: DispatchSettings | None = None,
 
 def test_who_has_more_time_than_the_class_is_held_as_long_as_the_class() -> None:
     dispatcher = one()
-    assert dispatcher.arrive(0.0, ["a"], 60_000.0) == ([], [])
+    assert dispatcher.arrive(0.0, ["a"], 60_000.0) == ([], [], [])
     assert dispatcher.wake_ms == pytest.approx(50.0)
     (start,) = dispatcher.timer(dispatcher.wake_ms).starts
     assert start.requests == ["a"]
@@ -235,7 +235,7 @@ def test_who_has_more_time_than_the_class_is_held_as_long_as_the_class() -> None
 
 def test_a_wait_ends_when_the_slack_has_fallen() -> None:
     dispatcher = one()
-    assert dispatcher.arrive(0.0, ["a"], 100.0) == ([], [])
+    assert dispatcher.arrive(0.0, ["a"], 100.0) == ([], [], [])
     assert dispatcher.wake_ms == pytest.approx(50.0)
     assert not dispatcher.timer(49.9).starts
     (start,) = dispatcher.timer(dispatcher.wake_ms).starts
@@ -271,7 +271,7 @@ def test_dropped_requests_may_still_be_answered_late() -> None:
     dispatcher.arrive(0.0, ["x", "y"], 100.0)
     dispatcher.arrive(0.0, ["z", "w"], 100.0)
     orders = dispatcher.arrive(1.0, ["late"], 5.0, late_until_ms=80.0)
-    assert orders == ([], [])
+    assert orders == ([], [], [])
     dispatcher.finished(20.0, 0)
     assert dispatcher.queued == 1
     (start,) = dispatcher.finished(30.0, 1).starts
@@ -294,7 +294,7 @@ def test_requests_that_nobody_wants_leave_the_queues() -> None:
     assert ([ticket.request for ticket in orders.drops], orders.starts) == (second, [])
     assert dispatcher.queued == 1
     assert dispatcher.finished(4.0, 0).starts[0].requests == first
-    assert dispatcher.finished(9.0, 0) == ([], [])
+    assert dispatcher.finished(9.0, 0) == ([], [], [])
 
 
 def test_room_is_made_by_late_requests_and_then_those_that_are_due_last() -> None:
@@ -323,7 +323,7 @@ def test_room_is_made_by_late_requests_and_then_those_that_are_due_last() -> Non
 def test_a_failed_workers_batch_waits_again_or_not() -> None:
     dispatcher = one(rows=[[0, 0], [0, 1]])
     (start,) = dispatcher.arrive(0.0, ["a", "b"], 100.0).starts
-    assert dispatcher.down(1.0, 0, start) == ([], [])
+    assert dispatcher.down(1.0, 0, start) == ([], [], [])
     assert dispatcher.queued == 2
     assert dispatcher.wake_ms == 100.0
     (again,) = dispatcher.up(20.0, 0).starts
@@ -336,7 +336,7 @@ def test_while_all_workers_are_down_requests_are_given_up_when_due() -> None:
     dispatcher = one(2)
     dispatcher.down(0.0, 0)
     dispatcher.down(0.0, 1)
-    assert dispatcher.arrive(1.0, ["a"], 30.0) == ([], [])
+    assert dispatcher.arrive(1.0, ["a"], 30.0) == ([], [], [])
     dispatcher.arrive(2.0, ["b"], 40.0)
     assert dispatcher.wake_ms == 30.0
     assert [ticket.request for ticket in dispatcher.timer(30.0).drops] == ["a"]
@@ -381,7 +381,7 @@ def test_what_came_while_all_were_down_goes_to_the_first_that_is_back(back: int)
     dispatcher.down(0.0, 0)
     dispatcher.down(0.0, 1)
     for request in "abcd":
-        assert dispatcher.arrive(1.0, [request], 100.0) == ([], [])
+        assert dispatcher.arrive(1.0, [request], 100.0) == ([], [], [])
     started = [*dispatcher.up(2.0, back).starts, *dispatcher.finished(3.0, back).starts]
     assert sorted(one for start in started for one in start.requests) == ["a", "b", "c", "d"]
     assert {start.worker for start in started} == {back}
@@ -498,7 +498,7 @@ def test_whatever_happens_each_request_is_started_or_dropped_once(seed: int) -> 
             done.extend(start.requests)
             del running[worker]
             obey(dispatcher.finished(now, worker))
-    done += [ticket.request for ticket in dispatcher.abandon()]  # a table may wait for ever
+    done += [ticket.request for ticket in dispatcher.abandon().drops]  # a table may wait for ever
     assert sorted(done) == list(range(sent))
     assert all(total == 0 for station in dispatcher._stations for total in station.in_system)
 
@@ -506,7 +506,7 @@ def test_whatever_happens_each_request_is_started_or_dropped_once(seed: int) -> 
 def test_abandoned_queues_are_empty() -> None:
     dispatcher = one()
     dispatcher.arrive(0.0, ["a"], 100.0)
-    assert [ticket.request for ticket in dispatcher.abandon()] == ["a"]
+    assert [ticket.request for ticket in dispatcher.abandon().drops] == ["a"]
     assert (dispatcher.queued, dispatcher.wake_ms) == (0, inf)
 
 
@@ -562,18 +562,18 @@ def test_what_an_event_loop_reads_in_one_turn_is_decided_on_together() -> None:
 
 def test_noted_events_are_acted_on_as_one_when_it_is_asked() -> None:
     dispatcher = one()
-    assert dispatcher.arrive(0.0, ["a"], 45.0, ask=False) == ([], [])
+    assert dispatcher.arrive(0.0, ["a"], 45.0, ask=False) == ([], [], [])
     assert dispatcher.unasked
     assert dispatcher.queued == 1
     dispatcher.arrive(0.0, ["b"], 45.0, ask=False)
     (start,) = dispatcher.ask(0.0).starts
     assert (start.requests, start.queued) == (["a", "b"], 2)
     assert not dispatcher.unasked
-    assert dispatcher.ask(0.0) == ([], [])
+    assert dispatcher.ask(0.0) == ([], [], [])
     dispatcher.arrive(1.0, ["c"], 45.0, ask=False)
     dispatcher.leave(1.0, ["c"])
-    assert dispatcher.finished(1.0, 0, ask=False) == ([], [])
-    assert dispatcher.ask(1.0) == ([], [])
+    assert dispatcher.finished(1.0, 0, ask=False) == ([], [], [])
+    assert dispatcher.ask(1.0) == ([], [], [])
 
 
 def test_a_worker_for_which_the_largest_batch_waits_starts_it_at_once() -> None:
@@ -584,7 +584,7 @@ def test_a_worker_for_which_the_largest_batch_waits_starts_it_at_once() -> None:
     (start,) = dispatcher.finished(1.0, 0, ask=False).starts
     assert len(start.requests) == largest
     dispatcher.arrive(2.0, [f"{n}" for n in range(largest - 1)], 45.0, ask=False)
-    assert dispatcher.finished(2.0, 0, ask=False) == ([], [])
+    assert dispatcher.finished(2.0, 0, ask=False) == ([], [], [])
     assert dispatcher.unasked
 
 

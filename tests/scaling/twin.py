@@ -13,8 +13,9 @@ import numpy as np
 
 from ramsis.policy import Policy
 from ramsis.runtime import LoadMonitor
+from ramsis.runtime.decisions import Decision, Drop
 from ramsis.runtime.policy_set import set_of_selectors
-from ramsis.runtime.selector import Decision, Drop, Selector, wake_slack
+from ramsis.runtime.selector import Selector, wake_slack
 from ramsis.scaling import Observation
 
 

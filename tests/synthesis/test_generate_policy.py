@@ -16,7 +16,8 @@ from ramsis.files import fingerprint
 from ramsis.plugins import trusting
 from ramsis.policy import Policy, policy_text
 from ramsis.profiles import ProfileSet
-from ramsis.runtime.selector import Drop, Selector
+from ramsis.runtime.decisions import Drop
+from ramsis.runtime.selector import Selector
 from ramsis.runtime.table import DROP_CODE
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.generate import modelled_policy

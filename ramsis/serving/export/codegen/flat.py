@@ -14,7 +14,8 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from ramsis.runtime import DISPATCHES, DecisionTable, Level, PolicySet, Selector, Station
-from ramsis.runtime.selector import DROP, Wait, compiled
+from ramsis.runtime.decisions import DROP, Wait
+from ramsis.runtime.selector import compiled
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
 NONE, DROPPED, NEVER = 0, 1, 2
