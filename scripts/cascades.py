@@ -1,0 +1,218 @@
+"""Second opinions on the digits, on samples that chose nothing: rows, a table and a figure.
+
+python scripts/cascades.py --samples samples.csv --rows docs/results/cascades.csv
+python scripts/cascades.py --rows docs/results/cascades.csv --figure docs/figures/cascades.png
+
+Samples are those of ``ramsis profile import --confidences``: sample, group, model, correct,
+confidence. They are split in two in several ways. One half chooses thresholds, expected increments
+and the policy; the other states what is delivered, so all columns of a row are of the same half:
+
+- one_model, one_model_bound: the policy of a central queue without second opinions, and the bound
+  for schedulers that answer each request by one model;
+- cascade, cascade_bound: the policy with second opinions, which is the one without where they do
+  not pay, and the bound with cascades;
+- raw_one_model, raw_cascade: the same policies by the accuracies and increments of that half
+  alone, before they are calibrated to the accuracies of the profile;
+- fixed: the best fixed threshold in hindsight: one first model, one second model and one threshold
+  at all times, each batch as large as the slack allows. All first models and thresholds are tried
+  on the half that states, with the two most promising second models.
+
+Without ``--samples`` the rows of the file are summed up: means over the splits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import pandas as pd
+
+from ramsis import load_profile
+from ramsis.cluster import ServiceTimes
+from ramsis.policy import Policy
+from ramsis.profiles import ProfileSet
+from ramsis.profiles.confidences import Confidences
+from ramsis.sim.cascades import served
+from ramsis.sim.tables import CascadeTables, PlacedCascade
+from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.synthesis.cascades import with_cascade
+from ramsis.synthesis.cascades.rule import CascadeProblem, padded, problems_of
+from ramsis.synthesis.cascades.search import Sample
+from ramsis.synthesis.simulated import prepared_policy
+
+PROFILE, WORKERS = "digits-cpu", 4
+SLOS_MS, LOADS_QPS = (60.0, 25.0), (6_400.0, 9_600.0, 12_800.0, 19_200.0)
+FIELDS = ("split", "slo_ms", "load_qps", "one_model", "one_model_bound", "cascade",
+          "cascade_half_width", "second_opinions", "cascade_bound", "raw_one_model",
+          "raw_cascade", "fixed")
+_FEW, _MANY, _SEED = 12_000, 100_000, 1 << 20
+_BINS_OF_SLACK = 96
+_SECONDS, _KEPT = 2, 5  # second models that are tried, and fixed thresholds that are played again
+
+
+def samples_of(path: Path) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], np.ndarray]:
+    """Correctness and confidence by model, and the group of each sample."""
+    table = pd.read_csv(path)
+    groups = table.groupby("sample", sort=True)["group"].first().to_numpy()
+    by_model = {name: part.sort_values("sample") for name, part in table.groupby("model")}
+    return {str(name): (part["correct"].to_numpy(), part["confidence"].to_numpy())
+            for name, part in by_model.items()}, groups
+
+
+def fixed_rules(problem: CascadeProblem) -> Iterator[CascadeTables]:
+    """Every first model and threshold, with a few sizes that second opinions gather to."""
+    fleet, largest = problem.fleet, problem.mean_ms.shape[1]
+    step_ms = fleet.slo_ms / _BINS_OF_SLACK
+    slack_ms = step_ms * np.arange(_BINS_OF_SLACK + 1) + 1e-6
+    queued = 1 + np.arange(largest)
+    for m, share in enumerate(problem.shares):
+        fits = np.searchsorted(problem.planned_ms[m], slack_ms, side="right")
+        if not len(share) or fits[-1] == 0:
+            continue
+        batch = np.minimum(queued[:, None], fits[None, :])[None].astype(np.int16)
+        for bins in range(len(share) + 1):
+            for part in (0.5, 1.0):
+                gather = np.array([max(1, round(part * len(problem.second_ms)))])
+                yield CascadeTables(
+                    model=np.full_like(batch, m), batch=batch,
+                    unsure_bins=np.eye(1, len(problem.shares), m, dtype=np.int64) * bins,
+                    upto=problem.upto, gather=gather, least=np.ones(1, dtype=np.int64),
+                    second_ms=np.append(0.0, problem.second_ms), second=problem.second,
+                    levels_per_fresh=0.0, levels_per_unsure=0.0, step_ms=step_ms,
+                    last_call_ms=0.0)
+
+
+def best_fixed(policy: Policy, confidences: Confidences) -> float:
+    """Effective accuracy of the best fixed threshold in hindsight."""
+    fleet, _ = prepared_policy(policy)
+    few, many = (Sample(policy, fleet, policy.load_qps, count, _SEED)
+                 for count in (_FEW, _MANY))
+
+    def delivered(placed: PlacedCascade, sample: Sample) -> float:
+        _, outcomes = served(placed, fleet, sample.requests)
+        in_time = sample.in_time(outcomes.answered_ms, fleet.slo_ms)
+        return float((outcomes.accuracy[sample.counted] * in_time).mean())
+
+    found = [(delivered(placed, few), placed)
+             for problem in problems_of(policy, fleet, confidences)[:_SECONDS]
+             for tables in fixed_rules(problem)
+             for placed in [PlacedCascade(tables, padded(problem.stated, 0.0))]]
+    found.sort(key=lambda one: -one[0])
+    return max(delivered(placed, many) for _, placed in found[:_KEPT])
+
+
+def rows_of(profile: ProfileSet, path: Path, splits: int) -> Iterator[dict[str, float]]:
+    """Play every split, SLO and load."""
+    samples, groups = samples_of(path)
+    times = ServiceTimes.of_all(profile, "p95", 32)
+    accuracy = {model.name: model.accuracy for model in profile.models}
+    halves = [Confidences.of(samples, groups=groups, seed=split) for split in range(splits)]
+    for slo_ms in SLOS_MS:
+        settings = SynthesisSettings(slo_ms=slo_ms, workers=WORKERS, service="p95",
+                                     dispatch="central-queue")
+        for load_qps in LOADS_QPS:
+            one = generate_policy(profile, load_qps, settings)
+            for split, raw in enumerate(halves):
+                confidences = raw.calibrated(accuracy)
+                both = with_cascade(one, confidences, times)
+                alone, fluid = one.expectations, confidences_bound(one, confidences, times)
+                promise = None if both.cascade is None else both.cascade.promise
+                yield {
+                    "split": split, "slo_ms": slo_ms, "load_qps": load_qps,
+                    "one_model": alone.effective_accuracy,
+                    "one_model_bound": float(alone.upper_bound or 1.0),
+                    "cascade": promise.effective_accuracy if promise
+                    else alone.effective_accuracy,
+                    "cascade_half_width": promise.effective_half_width if promise else 0.0,
+                    "second_opinions": promise.second_opinions if promise else 0.0,
+                    "cascade_bound": fluid, "raw_one_model": raw_one_model(one, raw),
+                    "raw_cascade": raw_one_model(one, raw) if both.cascade is None
+                    else raw_cascade(both, raw),
+                    "fixed": best_fixed(one, confidences)}
+
+
+def raw_one_model(policy: Policy, raw: Confidences) -> float:
+    """Accuracy of a policy on the half that states, all answers being in time."""
+    share = policy.expectations.model_share
+    return (1.0 - policy.expectations.violation_rate) * sum(
+        part * raw.accuracy(name) for name, part in share.items() if part)
+
+
+def raw_cascade(policy: Policy, raw: Confidences) -> float:
+    """The same with second opinions."""
+    assert policy.cascade is not None
+    fleet, _ = prepared_policy(policy)
+    names = fleet.models
+    second = names[policy.cascade.second]
+    placed = PlacedCascade.of(policy.cascade, range(len(names)), len(names))
+    increment = padded([raw.increment(name, second) if share else np.empty(0)
+                        for name, share in zip(names, policy.cascade.share, strict=True)], 0.0)
+    sample = Sample(policy, fleet, policy.load_qps, _MANY, _SEED)
+    room, outcomes = served(placed, fleet, sample.requests)
+    in_time = sample.in_time(outcomes.answered_ms, fleet.slo_ms)
+    first = room.model[np.maximum(room.first, 0)][sample.counted]
+    known = {model.name for model in raw.models}
+    accuracy = np.array([raw.accuracy(name) if name in known else model for name, model
+                         in zip(names, fleet.table.accuracy, strict=True)])[first]
+    accuracy += np.where(outcomes.second_opinion[sample.counted],
+                         increment[first, room.bin_of[sample.counted]], 0.0)
+    return float((accuracy * in_time).mean())
+
+
+def confidences_bound(policy: Policy, confidences: Confidences, times: ServiceTimes) -> float:
+    """The bound with cascades on one half."""
+    from ramsis.bounds import cascade_bound
+
+    return cascade_bound(times, confidences, slo_ms=policy.slo_ms, workers=policy.workers,
+                         load_qps=policy.load_qps).effective_accuracy
+
+
+def table_of(rows: pd.DataFrame) -> str:
+    """A Markdown table of means over the splits."""
+    means = rows.groupby(["slo_ms", "load_qps"], sort=False).mean()
+    lines = ["| SLO (ms) | load (requests/s) | one model | its bound | best fixed threshold | "
+             "with second opinions | bound with cascades | second opinions |",
+             "|---|---|---|---|---|---|---|---|"]
+    for place, row in means.iterrows():
+        slo_ms, load_qps = cast("tuple[float, float]", place)
+        figures = (row[name] for name in ("one_model", "one_model_bound", "fixed", "cascade",
+                                          "cascade_bound"))
+        cells = [f"{slo_ms:g}", f"{load_qps:,.0f}", *(f"{figure:.4f}" for figure in figures),
+                 f"{row['second_opinions']:.0%}"]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--samples", type=Path)
+    parser.add_argument("--rows", type=Path, required=True)
+    parser.add_argument("--splits", type=int, default=10)
+    parser.add_argument("--figure", type=Path)
+    chosen = parser.parse_args(arguments)
+    if chosen.samples is not None:
+        profile = replace(load_profile(PROFILE), confidences=None)
+        with chosen.rows.open("w", newline="") as file:
+            writer = csv.DictWriter(file, FIELDS)
+            writer.writeheader()
+            for row in rows_of(profile, chosen.samples, chosen.splits):
+                writer.writerow({name: round(value, 6) for name, value in row.items()})
+                file.flush()
+    rows = pd.read_csv(chosen.rows)
+    print(table_of(rows))
+    for name in ("one_model", "raw_one_model"):
+        below = rows[name] - rows[name.replace("one_model", "cascade")]
+        print(f"\nbelow {name} by more than .0005: {int((below > 5e-4).sum())} of {len(rows)}; "
+              f"most: {below.max():.4f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
