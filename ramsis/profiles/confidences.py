@@ -52,6 +52,7 @@ _SIGNIFICANT = 9  # digits of a threshold
 _ROUNDING = 1e-4
 _OTHER_DATA, _STANDARD_ERRORS = 0.02, 4.0  # by which two measured accuracies may differ
 _LEAST_SURE = 0.2
+_CALIBRATED = (0.5, 2.0)
 
 Samples = Mapping[str, tuple[ArrayLike, ArrayLike]]
 """Correctness and confidence by model: the same samples in the same order."""
@@ -291,6 +292,39 @@ class Confidences:
                       if pair.first in names and pair.second in names)
         return replace(self, models=models, pairs=pairs) if models else None
 
+    def calibrated(self, accuracy: Mapping[str, float]) -> Confidences:
+        """Return the confidences with the errors of each model as frequent as a profile has them.
+
+        The samples of a profile's accuracies and these are different ones. A cheap model that errs
+        more often here than there would seem to gain more by second opinions than it lacks. So
+        the error rate of a model in every bin is multiplied by the same factor, and the expected
+        increments of a pair by one that makes them add up to the difference of both accuracies
+        (from a half to 2, and none where the second model is not the better one).
+
+        Parameters
+        ----------
+        accuracy : mapping of str to float
+            By model; models that it lacks stay as they are.
+        """
+        factors = {}
+        for model in self.models:
+            errors = 1.0 - self.accuracy(model.name)
+            wanted = 1.0 - accuracy.get(model.name, 1.0 - errors)
+            factors[model.name] = wanted / errors if errors > 0.0 else 1.0
+        models = tuple(replace(model, accuracy=_calibrated(model.accuracy, factors[model.name]))
+                       for model in self.models)
+        pairs = []
+        for pair in self.pairs:
+            total = float(np.dot(self.model(pair.first).share, pair.expected_increment))
+            lacks = (accuracy.get(pair.second, self.accuracy(pair.second))
+                     - accuracy.get(pair.first, self.accuracy(pair.first)))
+            factor = np.clip(lacks / total, *_CALIBRATED) if min(total, lacks) > 0.0 else 1.0
+            pairs.append(replace(
+                pair, accuracy=_calibrated(pair.accuracy, factors[pair.second]),
+                expected_increment=_rounded(np.clip(
+                    np.multiply(factor, pair.expected_increment), -1.0, 1.0))))
+        return replace(self, models=models, pairs=tuple(pairs))
+
     def accuracy(self, name: str) -> float:
         """Return the accuracy of a model on the samples that state."""
         model = self.model(name)
@@ -468,6 +502,11 @@ def _estimated(
         if second != first and np.dot(share, np.maximum(increment, 0.0)) >= _WORTHWHILE:
             pairs.append(Pair(first, second, accuracy[second], _rounded(increment)))
     return model, pairs
+
+
+def _calibrated(accuracy: Sequence[float], factor: float) -> tuple[float, ...]:
+    """Return accuracies with errors so many times as frequent."""
+    return _rounded(np.clip(1.0 - factor * np.subtract(1.0, accuracy), 0.0, 1.0))
 
 
 def _rounded(values: FloatArray) -> tuple[float, ...]:

@@ -222,6 +222,8 @@ class ProfileSet:
     ) -> ProfileSet:
         """Return the set with the confidences that samples show.
 
+        They are calibrated to the accuracies of the set (:meth:`Confidences.calibrated`).
+
         Parameters
         ----------
         samples, groups, seed, source
@@ -242,7 +244,7 @@ class ProfileSet:
         samples = {name: samples[name] for name in accuracies if name in samples}
         confidences = Confidences.of(samples, groups=groups, seed=seed, source=source)
         confidences.check_accuracies(accuracies)
-        return replace(self, confidences=confidences)
+        return replace(self, confidences=confidences.calibrated(accuracies))
 
     @cached_property
     def fingerprint(self) -> str:

@@ -17,26 +17,10 @@ from ramsis.cluster._kernels import quantile
 from ramsis.compiling import njit
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.sim._kernels import _insert, _ring_size
+from ramsis.sim.tables import CascadeTables
 
 _TOLERANCE_MS = SLACK_TOLERANCE_MS
 _FIRST, _SECOND = 1, 2  # what a worker runs
-
-
-class CascadeTables(NamedTuple):
-    """The rule of a cascade, with the models of a fleet by index."""
-
-    model: NDArray[np.int16]  # of the batch of fresh requests, shape (L, N, J)
-    batch: NDArray[np.int16]  # its size; 0 to drop the head, -1 to wait, shape (L, N, J)
-    unsure_bins: NDArray[np.int64]  # shape (L, M)
-    upto: FloatArray  # share of the requests up to each bin of confidence, shape (M, Q)
-    gather: NDArray[np.int64]  # shape (L,)
-    least: NDArray[np.int64]  # shape (L,)
-    second_ms: FloatArray  # planned time of a batch of second opinions, shape (B+1,), 0 first
-    second: int  # the model of second opinions
-    levels_per_fresh: float
-    levels_per_unsure: float
-    step_ms: float  # width of a slack bin
-    last_call_ms: float
 
 
 class CascadeTerms(NamedTuple):

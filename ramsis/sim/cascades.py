@@ -7,7 +7,6 @@ increment of its bin besides where the second opinion is in time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -16,49 +15,11 @@ import numpy as np
 from ramsis.arrays import BoolArray, FloatArray
 from ramsis.cluster.quantiles import near_levels
 from ramsis.compiling import uniform
-from ramsis.policy.cascade import Cascade
 from ramsis.scenario import Requests
 from ramsis.sim import _cascade_kernels as kernels
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.run import DROPPED, Run
-
-
-class PlacedCascade(NamedTuple):
-    """A cascade with the models of a fleet by index."""
-
-    tables: kernels.CascadeTables
-    increment: FloatArray  # shape (M, Q)
-
-    @classmethod
-    def of(cls, cascade: Cascade, index: Sequence[int], models: int) -> PlacedCascade:
-        """Return the tables of a cascade.
-
-        Parameters
-        ----------
-        index : sequence of int
-            The fleet's index of each model of the policy.
-        models : int
-            Models of the fleet.
-        """
-        pairs = np.vstack([cascade.actions, [[0, 0], [0, -1]]])  # the last for -2 and -1
-        pairs[: len(cascade.actions), 0] = np.asarray(index)[cascade.actions[:, 0]]
-        chosen = pairs[cascade.codes]
-        bins = max(1, *map(len, cascade.share))
-        upto, increment = np.ones((models, bins)), np.zeros((models, bins))
-        unsure = np.zeros((cascade.levels, models), dtype=np.int64)
-        for place, share, added, edge in zip(index, cascade.share, cascade.increment,
-                                             cascade.unsure_bins.T, strict=True):
-            if share:
-                upto[place, : len(share)] = np.cumsum(share)
-                increment[place, : len(share)] = added
-            unsure[:, place] = np.minimum(edge, len(share))
-        return cls(uniform(kernels.CascadeTables(
-            model=chosen[..., 0].astype(np.int16), batch=chosen[..., 1].astype(np.int16),
-            unsure_bins=unsure, upto=upto, gather=cascade.gather.astype(np.int64),
-            least=cascade.least.astype(np.int64), second_ms=np.append(0.0, cascade.second_ms),
-            second=int(index[cascade.second]), levels_per_fresh=float(cascade.levels_per_fresh),
-            levels_per_unsure=float(cascade.levels_per_unsure), step_ms=float(cascade.step_ms),
-            last_call_ms=float(cascade.last_call_ms))), increment)
+from ramsis.sim.tables import PlacedCascade
 
 
 class Outcomes(NamedTuple):

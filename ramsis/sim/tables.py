@@ -11,17 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ramsis.policy import Policy
+from ramsis.compiling import uniform
+from ramsis.policy import Cascade, Policy
 from ramsis.runtime.table import AS_LAST_CODE, SLACK_TOLERANCE_MS
 from ramsis.sim.engine import SchedulerError
-
-if TYPE_CHECKING:
-    from ramsis.sim.cascades import PlacedCascade
 
 KERNELS = ("round-robin", "shortest-queue", "central-queue", "first-come")
 """Compiled loops that run tables: by the dispatch rule of policies; or *first-come*, one queue
@@ -61,6 +59,62 @@ class CentralTables(NamedTuple):
     model: NDArray[np.int16]
     batch: NDArray[np.int16]
     longer: NDArray[np.int64]  # the answer to a longer queue, as in ``answer``, shape (L,)
+
+
+class CascadeTables(NamedTuple):
+    """The rule of a cascade, with the models of a fleet by index."""
+
+    model: NDArray[np.int16]  # of the batch of fresh requests, shape (L, N, J)
+    batch: NDArray[np.int16]  # its size; 0 to drop the head, -1 to wait, shape (L, N, J)
+    unsure_bins: NDArray[np.int64]  # shape (L, M)
+    upto: NDArray[np.float64]  # share of the requests up to each bin of confidence, shape (M, Q)
+    gather: NDArray[np.int64]  # shape (L,)
+    least: NDArray[np.int64]  # shape (L,)
+    # planned time of a batch of second opinions, shape (B+1,), 0 first
+    second_ms: NDArray[np.float64]
+    second: int  # the model of second opinions
+    levels_per_fresh: float
+    levels_per_unsure: float
+    step_ms: float  # width of a slack bin
+    last_call_ms: float
+
+
+class PlacedCascade(NamedTuple):
+    """A cascade with the models of a fleet by index."""
+
+    tables: CascadeTables
+    increment: NDArray[np.float64]  # shape (M, Q)
+
+    @classmethod
+    def of(cls, cascade: Cascade, index: Sequence[int], models: int) -> PlacedCascade:
+        """Return the tables of a cascade.
+
+        Parameters
+        ----------
+        index : sequence of int
+            The fleet's index of each model of the policy.
+        models : int
+            Models of the fleet.
+        """
+        pairs = np.vstack([cascade.actions, [[0, 0], [0, -1]]])  # the last for -2 and -1
+        pairs[: len(cascade.actions), 0] = np.asarray(index)[cascade.actions[:, 0]]
+        chosen = pairs[cascade.codes]
+        bins = max(1, *map(len, cascade.share))
+        upto, increment = np.ones((models, bins)), np.zeros((models, bins))
+        unsure = np.zeros((cascade.levels, models), dtype=np.int64)
+        for place, share, added, edge in zip(index, cascade.share, cascade.increment,
+                                             cascade.unsure_bins.T, strict=True):
+            if share:
+                upto[place, : len(share)] = np.cumsum(share)
+                increment[place, : len(share)] = added
+            unsure[:, place] = np.minimum(edge, len(share))
+        return cls(uniform(CascadeTables(
+            model=chosen[..., 0].astype(np.int16), batch=chosen[..., 1].astype(np.int16),
+            unsure_bins=unsure, upto=upto, gather=cascade.gather.astype(np.int64),
+            least=cascade.least.astype(np.int64), second_ms=np.append(0.0, cascade.second_ms),
+            second=int(index[cascade.second]), levels_per_fresh=float(cascade.levels_per_fresh),
+            levels_per_unsure=float(cascade.levels_per_unsure), step_ms=float(cascade.step_ms),
+            last_call_ms=float(cascade.last_call_ms))), increment)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.policy import Policy, read, validate, write
 from ramsis.profiles import ProfileSet
 from ramsis.sim import ConstantLoad, Fleet, Policies, SimulationSettings, simulate
-from ramsis.sim.cascades import PlacedCascade, served
+from ramsis.sim.cascades import served
+from ramsis.sim.tables import PlacedCascade
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.simulated import prepared_policy
 from ramsis.verify.cascade import cascade_checks, play

@@ -306,7 +306,7 @@ class _Answers:
                 self.models, groups=self.labelled.groups,
                 source=f"{self.labelled.source}; {self.confidence}")
             confidences.check_accuracies(accuracies)
-        return confidences
+        return confidences.calibrated(accuracies)
 
 
 def _answered(

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import cache, cached_property, partial
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from ramsis.errors import InputFileError, InvalidValueError, check_known
 from ramsis.policy import Level, Policy, PolicySet, read, read_set
@@ -25,10 +25,14 @@ from ramsis.runtime.station_queues import QueueState, StationQueues
 from ramsis.sim.engine import Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet, Fleets
 from ramsis.sim.plan import ClusterPlan, Plan, StationPlan
-from ramsis.sim.tables import KERNELS, Compiled, level_of, stack, stack_central
-
-if TYPE_CHECKING:
-    from ramsis.sim.cascades import PlacedCascade
+from ramsis.sim.tables import (
+    KERNELS,
+    Compiled,
+    PlacedCascade,
+    level_of,
+    stack,
+    stack_central,
+)
 
 _Division = tuple[tuple[range, float, tuple[float, ...]], ...]
 
@@ -199,8 +203,6 @@ class Policies:
             raise InvalidValueError("second opinions are for service times as profiled",
                                     where=f"{self.source}: slowness", value=self.slowness,
                                     allowed="1, or policies without --cascades")
-        from ramsis.sim.cascades import PlacedCascade  # whose kernel takes long to load
-
         ordered = sorted(placed, key=lambda one: one[0].load_qps)
         return tuple(None if policy.cascade is None else
                      PlacedCascade.of(policy.cascade, index, len(fleet.models))

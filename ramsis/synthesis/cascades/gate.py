@@ -3,7 +3,8 @@
 The policy with second opinions and the one without serve the same requests, of other seeds than in
 the search. Second opinions are kept if they gain by *stated* increments, and if the gain by all
 samples, those that chose and those that state, is more than two standard errors of the simulation
-and of the samples. Where they add nothing in truth, they are kept with a probability below 3 %.
+and of the samples (:meth:`~ramsis.synthesis.cascades.rule.CascadeProblem.by_all_samples`). Where
+they add nothing in truth, they are kept with a probability below 3 %.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ import numpy as np
 from ramsis.arrays import FloatArray
 from ramsis.policy import Policy
 from ramsis.policy.cascade import Cascade, CascadePromise
-from ramsis.sim.cascades import PlacedCascade, served
+from ramsis.sim.cascades import served
 from ramsis.sim.compiled import replay
 from ramsis.sim.result import Estimate
+from ramsis.sim.tables import PlacedCascade
 from ramsis.synthesis.cascades.rule import CascadeProblem, Numbers
 from ramsis.synthesis.cascades.search import Sample
 from ramsis.synthesis.simulated import prepared_policy
@@ -63,11 +65,10 @@ def promised(
         response_ms = (outcomes.answered_ms - sample.requests.arrival_ms)[sample.counted]
         runs.response_ms.append(response_ms[np.isfinite(response_ms)])
         runs.requests += len(value)
-        again = np.flatnonzero(outcomes.second_opinion[sample.counted]) + sample.counted.start
-        np.add.at(opinions, (room.model[room.first[again]], room.bin_of[again]), 1.0)
+        opinions += sample.opinions(room, outcomes, opinions.shape) * len(value)
     effective, late, gain = map(Estimate.of, (runs.effective, runs.late, runs.gain))
     opinions /= runs.requests
-    expected, of_samples = _by_all_samples(problem, opinions)
+    expected, of_samples = problem.by_all_samples(opinions)
     error = math.hypot(float(np.std(runs.gain, ddof=1)) / math.sqrt(_RUNS), of_samples)
     if opinions.sum() < _FEW or gain.mean <= 0.0 or gain.mean + expected <= _SURE * error:
         return None
@@ -89,30 +90,3 @@ NO_PROMISE = CascadePromise(
     response_p95_ms=1.0, response_p99_ms=1.0, gain=0.0, gain_error=0.0, upper_bound=None,
     queries=1, runs=2, seed=0)
 """Of a cascade that is not measured yet."""
-
-
-def _by_all_samples(problem: CascadeProblem, opinions: FloatArray) -> tuple[float, float]:
-    """Return what the samples that chose change the gain by, and its standard error by all.
-
-    Of a bin with accuracies p and q of its two models, as if they erred independently, which is
-    more than where they err together: the variance of an increment is p(1-q) + q(1-p) less its
-    square.
-
-    Parameters
-    ----------
-    opinions : ndarray, shape (M, Q)
-        Share of all requests that get a second opinion, by first model and bin.
-    """
-    confidences, second = problem.confidences, problem.fleet.models[problem.second]
-    chosen = confidences.chosen_samples
-    samples = chosen + confidences.stated_samples
-    change = variance = 0.0
-    for m, (name, shares) in enumerate(zip(problem.fleet.models, problem.shares, strict=True)):
-        if len(shares):
-            share = opinions[m, : len(shares)]
-            p = np.array(confidences.model(name).accuracy)
-            q = np.array(confidences.pair(name, second).accuracy)
-            each = p * (1.0 - q) + q * (1.0 - p) - (q - p)**2
-            variance += float((share**2 * each / np.maximum(shares * samples, 1.0)).sum())
-            change += float(share @ (problem.expected[m] - problem.stated[m]))
-    return change * chosen / samples, math.sqrt(variance)

@@ -21,6 +21,7 @@ them by simulation.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -34,11 +35,12 @@ from ramsis.policy.cascade import Cascade, CascadePromise
 from ramsis.profiles.confidences import Confidences
 from ramsis.runtime.table import DROP_CODE, WAIT_CODE
 from ramsis.sim import Fleet
-from ramsis.sim._cascade_kernels import CascadeTables
+from ramsis.sim.tables import CascadeTables
 from ramsis.synthesis.cascades import _kernels
 
 LEVELS, BINS = 32, 96
 _KNOTS = 5  # of the price
+_RARE = 1e-4  # share of a bin that is taken for less
 _LOWEST_PRICE = 1e-6  # of a ms of worker time, in units of accuracy
 
 
@@ -209,6 +211,43 @@ class CascadeProblem:
         times = self.planned_ms[self.second]
         within: FloatArray = times[times <= self.fleet.slo_ms]
         return within
+
+    def by_all_samples(self, opinions: FloatArray) -> tuple[float, float]:
+        """Return what the samples that chose change a gain by, and its standard error by all.
+
+        Of a bin with accuracies p and q of its two models, as if they erred independently: the
+        variance of an increment is p(1-q) + q(1-p) less its square. Models that err together have
+        less; samples that are copies of one item, more.
+
+        Parameters
+        ----------
+        opinions : ndarray, shape (M, Q)
+            Share of all requests that get a second opinion, by first model and bin.
+        """
+        chosen = self.confidences.chosen_samples
+        samples = chosen + self.confidences.stated_samples
+        change = float((opinions * self._changes).sum())
+        variance = float((opinions**2 * self._variances).sum()) / samples
+        return change * chosen / samples, math.sqrt(variance)
+
+    @cached_property
+    def _changes(self) -> FloatArray:
+        """Expected less stated increment of each bin, shape (M, Q)."""
+        return padded([expected - stated for expected, stated
+                       in zip(self.expected, self.stated, strict=True)], 0.0)
+
+    @cached_property
+    def _variances(self) -> FloatArray:
+        """Variance of an increment in each bin, over the bin's share, shape (M, Q)."""
+        second, rows = self.fleet.models[self.second], []
+        for name, share in zip(self.fleet.models, self.shares, strict=True):
+            if not len(share):
+                rows.append(share)
+                continue
+            p = np.array(self.confidences.model(name).accuracy)
+            q = np.array(self.confidences.pair(name, second).accuracy)
+            rows.append((p * (1.0 - q) + q * (1.0 - p) - (q - p)**2) / np.maximum(share, _RARE))
+        return padded(rows, 0.0)
 
     @cached_property
     def upto(self) -> FloatArray:
