@@ -13,8 +13,8 @@ carry the load by their profile are tried, and the best one *in hindsight* is wh
 The capacity is that of the fastest model, or what client and front end can take if that is less.
 
 --triton-python names an interpreter that has nvidia-pytriton (of the same version of Python as
-this one), numpy and onnxruntime; --ray-python and --mlserver-python those that have ray[serve] or
-mlserver, and onnxruntime. A server that is not there is left out.
+this one), numpy<2 and ramsis[serve]; --ray-python and --mlserver-python those that have ray[serve]
+or mlserver, and onnxruntime. A server that is not there is left out.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,13 +26,16 @@ from ramsis.policy import Policy, write_set
 from ramsis.policy.policy_set import set_of
 from ramsis.profiles import ProfileSet, load
 
-__all__ = ["Endpoint", "Models", "calibrated", "cpu_s", "mlserver", "ours", "ours_in_triton",
-           "ray", "site_of", "triton"]
+__all__ = ["Endpoint", "Models", "Tritonserver", "calibrated", "cpu_s", "mlserver", "ours",
+           "ours_in_triton", "ray", "site_of", "triton"]
 
 APPS = Path(__file__).parent / "apps"
 ROOT = Path(__file__).parents[2]
 _SERVING = re.compile(r"serving (\S+) at (\S+)")
 _STARTS_S, _ENDS_S = 120.0, 15.0
+# Lines of a log that say why a server ended: errors of Python, and of Triton (glog's E and F).
+_REASON = re.compile(r"^[EF]\d{4} |\w*Error\b|\bUNAVAILABLE\b|\berror:", re.MULTILINE)
+_MOST_REASONS, _LAST_LINES, _LONGEST_LINE = 10, 3, 500
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
@@ -86,6 +90,18 @@ def site_of(python: Path | None, package: str) -> Path | None:
     return Path(found.stdout.strip()) if found.returncode == 0 else None
 
 
+def lacks(python: Path) -> list[str]:
+    """Return the packages of `ramsis[serve]` that an interpreter lacks."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = [*project["dependencies"], *project["optional-dependencies"]["serve"]]
+    names = [re.split(r"[^\w.-]", requirement)[0] for requirement in needed]
+    done = subprocess.run(
+        [str(python), "-c", "import importlib.metadata as m, sys\nfor name in sys.argv[1:]:\n"
+         " try: m.version(name)\n except m.PackageNotFoundError: print(name)", *names],
+        capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
 def cpu_s(process: int) -> float:
     """Processor time of a process and all that it has started, in s; of those that are left."""
     total = 0
@@ -123,7 +139,7 @@ def _running(
         try:
             yield process
         except TimeoutError as error:
-            raise RuntimeError(f"{error}\n{log.read_text()[-2000:]}") from error
+            raise RuntimeError(f"{error}\n{reasons_in(log.read_text())}") from error
         finally:
             family = _family(process.pid)
             process.send_signal(signal.SIGTERM)
@@ -132,6 +148,17 @@ def _running(
             for one in family:
                 with contextlib.suppress(OSError):
                     os.kill(one, signal.SIGKILL)
+
+
+def reasons_in(log: str) -> str:
+    """Return the lines of a log that hold errors, and its last ones, in their order.
+
+    Triton ends with lines on its shutdown; the reason of it stands before them, once for each try.
+    """
+    lines = log.splitlines()
+    kept = [number for number, line in enumerate(lines) if _REASON.search(line)][:_MOST_REASONS]
+    shown = dict.fromkeys([*kept, *range(max(len(lines) - _LAST_LINES, 0), len(lines))])
+    return "\n".join(lines[number][:_LONGEST_LINE] for number in sorted(shown))
 
 
 def _wait_for(url: str, process: subprocess.Popen[str]) -> None:
@@ -230,6 +257,10 @@ def ours_in_triton(
     models: Models, policies: Sequence[Policy], load_qps: float | None, site: Path, folder: Path
 ) -> Iterator[Endpoint]:
     """The model of `ramsis export triton`, told the load; its Python needs `ramsis[serve]`."""
+    lacking = lacks(site.parents[2] / "bin" / "python")
+    if lacking:
+        raise RuntimeError(f"the Python of Triton lacks {', '.join(lacking)}; install "
+                           "'ramsis[serve]' and 'numpy<2' there")
     write_set(folder / "policies", set_of(list(policies)), created_by="scripts/league.py")
     subprocess.run(
         [sys.executable, "-m", "ramsis", "export", "triton", folder / "policies", "--variants",
@@ -244,29 +275,65 @@ def ours_in_triton(
         yield Endpoint(f"{url}/{name}", process)
 
 
+class Tritonserver:
+    """Triton on the repository in a folder, at the same ports whenever it is started."""
+
+    def __init__(self, site: Path, folder: Path, path: str = "") -> None:
+        server = site / "pytriton" / "tritonserver"
+        backend = folder / "backends" / "python"
+        backend.mkdir(parents=True)
+        python = f"{sys.version_info.major}.{sys.version_info.minor}"
+        for part in (*(server / "backends" / "python").iterdir(),
+                     server / "python_backend_stubs" / python / "triton_python_backend_stub"):
+            with contextlib.suppress(FileExistsError):
+                (backend / part.name).symlink_to(part)
+        http, grpc, metrics = _free_ports(3)
+        self.url = f"http://127.0.0.1:{http}"
+        self._folder = folder
+        self._command = [
+            str(server / "bin" / "tritonserver"), f"--model-repository={folder}/repository",
+            f"--backend-directory={folder}/backends", "--http-address", "127.0.0.1",
+            "--http-port", str(http), "--grpc-address", "127.0.0.1", "--grpc-port", str(grpc),
+            "--metrics-port", str(metrics), "--exit-timeout-secs", "5"]
+        # What runs the models takes the packages of the first python on the path.
+        self._places = {"LD_LIBRARY_PATH": str(site / "nvidia_pytriton.libs"),
+                        "PATH": f"{site.parents[2] / 'bin'}{os.pathsep}{os.environ['PATH']}",
+                        "VIRTUAL_ENV": str(site.parents[2]), "PYTHONPATH": path}
+        self._up = contextlib.ExitStack()
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> int:
+        """Start it; return its process when it is ready."""
+        process = self._up.enter_context(_running(self._command, self._folder, self._places))
+        self._process = process
+        try:
+            _wait_for(f"{self.url}/v2/health/ready", process)
+        except TimeoutError as error:
+            self._up.__exit__(type(error), error, error.__traceback__)
+            raise
+        return process.pid
+
+    def kill(self) -> None:
+        """Kill it at once, with all that it has started."""
+        assert self._process is not None
+        for process in reversed(_family(self._process.pid)):
+            with contextlib.suppress(OSError):
+                os.kill(process, signal.SIGKILL)
+        self._up.close()
+
+    def stop(self) -> None:
+        """Stop it."""
+        self._up.close()
+
+
 @contextlib.contextmanager
 def _tritonserver(site: Path, folder: Path, path: str = "") -> Iterator[tuple[str, int]]:
     """Triton on the repository in a folder: URL of its models, and its process."""
-    server = site / "pytriton" / "tritonserver"
-    backend = folder / "backends" / "python"
-    backend.mkdir(parents=True)
-    python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    for part in (*(server / "backends" / "python").iterdir(),
-                 server / "python_backend_stubs" / python / "triton_python_backend_stub"):
-        with contextlib.suppress(FileExistsError):
-            (backend / part.name).symlink_to(part)
-    http, grpc, metrics = _free_ports(3)
-    command = [str(server / "bin" / "tritonserver"), f"--model-repository={folder}/repository",
-               f"--backend-directory={folder}/backends", "--http-address", "127.0.0.1",
-               "--http-port", str(http), "--grpc-address", "127.0.0.1", "--grpc-port", str(grpc),
-               "--metrics-port", str(metrics), "--exit-timeout-secs", "5"]
-    # What runs the models takes the packages of the first python on the path.
-    places_of = {"LD_LIBRARY_PATH": str(site / "nvidia_pytriton.libs"),
-                 "PATH": f"{site.parents[2] / 'bin'}{os.pathsep}{os.environ['PATH']}",
-                 "VIRTUAL_ENV": str(site.parents[2]), "PYTHONPATH": path}
-    with _running(command, folder, places_of) as process:
-        _wait_for(f"http://127.0.0.1:{http}/v2/health/ready", process)
-        yield f"http://127.0.0.1:{http}/v2/models", process.pid
+    server = Tritonserver(site, folder, path)
+    with contextlib.ExitStack() as stack:
+        process = server.start()
+        stack.callback(server.stop)
+        yield f"{server.url}/v2/models", process
 
 
 @contextlib.contextmanager

@@ -1,0 +1,39 @@
+"""Servers of others: the reason that is shown where one does not start."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+from live import peers
+
+LOG = "\n".join([
+    "I1129 09:00:00.1 1 model_lifecycle.cc:472] \"loading: digits:1\"",
+    "E1129 09:00:00.2 1 lifecycle.cc:642] \"failed to load 'digits': No module named 'orjson'\"",
+    *(f"I1129 09:00:01.{i} 1 server.cc:1] \"shutting down\"" for i in range(30)),
+    "error: creating server: Internal - failed to load all models"])
+
+
+def test_the_reason_in_a_log_is_shown_with_its_last_lines() -> None:
+    lines = peers.reasons_in(LOG).splitlines()
+    assert "No module named 'orjson'" in lines[0]
+    assert lines[1:] == LOG.splitlines()[-3:]
+
+
+def test_packages_that_an_interpreter_lacks_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def listed(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        assert "orjson" in command
+        assert "numba" in command
+        return subprocess.CompletedProcess(command, 0, "orjson\nstarlette\n")
+
+    monkeypatch.setattr(subprocess, "run", listed)
+    assert peers.lacks(Path("python")) == ["orjson", "starlette"]
+    with (pytest.raises(RuntimeError, match="lacks orjson, starlette; install"),
+          peers.ours_in_triton(None, [], None, tmp_path / "a" / "b" / "c", tmp_path)):
+        pass
