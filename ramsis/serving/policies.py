@@ -33,13 +33,17 @@ def largest_batch(policies: PolicySet[Policy]) -> int:
                for policy in (station.policy for station in level.stations))
 
 
+def model_names(policies: PolicySet[Policy]) -> list[str]:
+    """Return the sorted names of the models that policies choose from."""
+    return sorted({model.name for level in policies.levels for station in level.stations
+                   for model in station.policy.models})
+
+
 def check_served(
     policies: PolicySet[Policy], variants: Collection[str], max_batch: int | None, where: str
 ) -> None:
     """Refuse policies that these variants cannot serve."""
-    named = {model.name for level in policies.levels for station in level.stations
-             for model in station.policy.models}
-    missing = sorted(named - set(variants))
+    missing = sorted(set(model_names(policies)) - set(variants))
     if missing:
         raise InputFileError("policies for models that have no variant", where=where,
                              value=missing, allowed=", ".join(sorted(variants)))

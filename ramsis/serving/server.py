@@ -558,7 +558,10 @@ class Server:
         query = ticket.request
         assert self.pool.slots is not None
         self.pool.slots.give([query.slot])
-        self._end_without(query.call, OverloadedError("the deadline cannot be kept"))
+        reason = "the deadline cannot be kept"
+        if self._lost and not self.front.dispatcher.workers_up:
+            reason = f"{reason}: {self.not_ready}"
+        self._end_without(query.call, OverloadedError(reason))
         self._recorder.query(ticket, "dropped", self.front.now_ms(), None)
 
     def _fail(self, running: _Running, reason: str) -> None:

@@ -8,7 +8,7 @@ A TOML file of one task, whose variants all take the same tensors::
     [[variants]]
     name = "svm-poly-400"              # as in the policies
     model = "svm-poly-400.onnx"        # a path from here, a name, or module:function
-    backend = "onnx"                   # or callable, torchvision, transformers
+    backend = "onnx"                   # or callable, torchvision, transformers, upstream
     weights = "trained.pt"             # of torchvision and transformers; random by default
     accuracy = 0.82                    # for the profile that calibration writes
 
@@ -17,16 +17,21 @@ A TOML file of one task, whose variants all take the same tensors::
     datatype = "FP32"
     shape = [4096]                     # without the batch's dimension
 
+The model of the back end ``upstream`` is a URL, ``http://HOST:PORT/v2/models/NAME``.
+
 ``threads``, ``device``, ``tokens`` and the table ``dimensions`` are as of ``profile measure``.
 """
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from ramsis.errors import FRACTION
+from ramsis.errors import FRACTION, InvalidValueError
 from ramsis.files import read_toml
 from ramsis.profiles.measure.backends import BACKENDS, Options
 from ramsis.reprs import dataclass
@@ -57,6 +62,11 @@ class VariantsFile:
     inputs: tuple[TensorSpec, ...] = ()  # where the file states them, else empty
 
     @property
+    def run_here(self) -> bool:
+        """Whether some variant takes a core of this machine."""
+        return any(variant.backend != "upstream" for variant in self.variants)
+
+    @property
     def folder(self) -> Path:
         """Folder that functions are imported from."""
         return self.path.resolve().parent
@@ -78,6 +88,16 @@ def read_variants(path: str | os.PathLike[str]) -> VariantsFile:
     if "/" in name:
         raise fields.refusal("name", "not a part of a URL", value=name, allowed="a text without /")
     return VariantsFile(file, name, tuple(variants), tuple(inputs))
+
+
+def upstream_variants(url: str, names: Iterable[str]) -> VariantsFile:
+    """Return variants that a server runs under the names that policies give them."""
+    if not re.fullmatch(r"https?://[^/?#\s]+/?", url):
+        raise InvalidValueError("not the URL of a server", where="--upstream", value=url,
+                                allowed="http://HOST:PORT")
+    return VariantsFile(Path("--upstream"), "model", tuple(
+        ServedVariant(name, "upstream", f"{url.rstrip('/')}/v2/models/{quote(name, safe='')}",
+                      Options()) for name in names))
 
 
 def _variant(table: Fields, file: Fields, folder: Path) -> ServedVariant:

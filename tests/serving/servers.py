@@ -194,8 +194,8 @@ def command(folder: Path, *options: str) -> list[str]:
     """The command line of a server that trusts its functions."""
     functions = re.findall(r'model = "(\w+:\w+)"', (folder / "variants.toml").read_text())
     return [sys.executable, "-m", "ramsis", "serve", str(folder / "policies"), "--variants",
-            str(folder / "variants.toml"), "--code", ",".join(functions), "--port", "0",
-            *options]
+            str(folder / "variants.toml"), *(["--code", ",".join(functions)] if functions else []),
+            "--port", "0", *options]
 
 
 @contextlib.contextmanager

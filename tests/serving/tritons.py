@@ -93,9 +93,9 @@ def _ports() -> int:
 
 
 @contextlib.contextmanager
-def triton(repository: Path, *options: str) -> Iterator[Triton]:
-    """Triton on a model repository, when it is ready or has ended."""
-    command, port = triton_command(), _ports()
+def triton(repository: Path, *options: str, port: int | None = None) -> Iterator[Triton]:
+    """Triton on a model repository, when it is ready or has ended; at any ports by default."""
+    command, port = triton_command(), port or _ports()
     places = [f"--{kind}-port={port + i}" for i, kind in enumerate(("http", "grpc", "metrics"))]
     line = [*command, f"--model-repository={repository}", "--http-address=127.0.0.1",
             "--grpc-address=127.0.0.1", *places, *options]

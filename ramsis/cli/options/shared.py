@@ -99,13 +99,13 @@ def plot_option(what: str) -> Callable[[_Command], _Command]:
                         help=f"Draw {what}: .png, .pdf or .svg (needs the extra 'plot').")
 
 
-def variants_options(command: _Command) -> _Command:
+def variants_options(command: _Command, required: bool = True) -> _Command:
     """Add ``--variants``, a TOML file, and ``--code``, the functions that it may name."""
     command = click.option(
         "--code", multiple=True, metavar="MODULE:FUNCTION", expose_value=False,
         help="Function in the variants file that may be imported.\nRepeat for several.")(command)
     return click.option(
-        "--variants", required=True, metavar="FILE",
+        "--variants", required=required, metavar="FILE",
         help="TOML file of the models to run, by the names in the policies.")(command)
 
 

@@ -94,9 +94,11 @@ def measure_command(models: tuple[str, ...], out: str, **options: Any) -> None:
 
     MODEL is an .onnx file; a torchvision classifier by its name (--backend torchvision); a BERT
     (bert-tiny, -mini, -small, -medium, -base) or the folder of a configuration (--backend
-    transformers); or a function as module:function, called with the batch size (--backend
-    callable). Weights of named models are random, and nothing is downloaded. A model is called by
-    its file without the ending, or its function: mine:small is small.
+    transformers); a function as module:function, called with the batch size (--backend
+    callable); or the URL of a model on another server, such as a Triton (--backend upstream:
+    http://HOST:PORT/v2/models/NAME). Weights of named models are random, and nothing is
+    downloaded. A model is called by its file without the ending, the last part of its URL, or its
+    function: mine:small is small.
 
     Each batch size is run until its percentile is stable or its time is up; the error that remains
     is stated. What is done is kept in FILE.runs (FILE.partial with --order model), so that the

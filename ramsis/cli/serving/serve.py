@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,10 @@ from ramsis.cli.options.shared import variants_options
 from ramsis.errors import InputFileError, InvalidValueError, check_positive
 
 if TYPE_CHECKING:
+    from ramsis.policy import Policy, PolicySet
     from ramsis.profiles import ProfileSet
     from ramsis.serving.server import Server
+    from ramsis.serving.variants import VariantsFile
 
 _PROBES = 500
 _LIBRARIES = "starlette uvicorn prometheus_client orjson"
@@ -33,7 +36,10 @@ _MORE = (
 
 @click.command("serve", cls=Command, more=_MORE)
 @click.argument("policies", metavar="DIR|FILE", shell_complete=complete_files)
-@variants_options
+@partial(variants_options, required=False)
+@click.option("--upstream", metavar="URL",
+              help="Server that runs the models under their names, such as a Triton, instead of "
+                   "--variants.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True,
               help="Port, or 0 for a free one.")
@@ -94,23 +100,25 @@ _MORE = (
               help="Time for the measurement of service times.")
 @click.option("--check", is_flag=True,
               help="Load and run each variant, report errors, and exit.")
-def serve_command(policies: str, variants: str, **given: Any) -> None:
+def serve_command(policies: str, **given: Any) -> None:
     """Serve models over HTTP, by the policies of a folder or file.
 
     The protocol is the Open Inference Protocol (/v2/models/NAME/infer), with metrics at /metrics.
     There is one process for each worker that the policies are made for; with the scaling policy
-    of `ramsis scale --out`, as many as the load wants. Stop it with Ctrl-C or SIGTERM: what is
+    of `ramsis scale --out`, as many as the load wants. With --upstream each worker sends its
+    batches to another server, one at a time. Stop it with Ctrl-C or SIGTERM: what is
     under way is answered first, unless a second one follows.
 
     \b
     Examples:
       $ ramsis serve policies_out/example --variants variants.toml --check
+      $ ramsis serve policies_out/example --upstream http://127.0.0.1:8001
     """
     require(_LIBRARIES, "serve", "serving", "serve")
-    _serve(policies, variants, given)
+    _serve(policies, given)
 
 
-def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
+def _serve(policies: str, given: dict[str, Any]) -> None:
     from ramsis.profiles import load
     from ramsis.runtime.dispatcher import DispatchSettings
     from ramsis.runtime.scaling_table import ScalingTable
@@ -123,7 +131,6 @@ def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
     from ramsis.serving.scaling.fleet import read_fleet, scaling_file
     from ramsis.serving.scaling.workers import Advice, OwnWorkers
     from ramsis.serving.server import Server, ServerSettings
-    from ramsis.serving.variants import read_variants
     from ramsis.serving.workers.pool import checked
 
     sizes = {"max_body_mb": 2**20, "max_json_mb": 2**20, "max_header_kb": 2**10,
@@ -134,17 +141,20 @@ def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
     http = HttpSettings(given["host"], given["port"], body, json, ConnectionLimits(
         given["max_connections"], head, given["header_timeout_s"], given["request_timeout_s"],
         max(pending, body + head)))
+    scaling = scaling_file(policies)
+    _check_together(given, scaling)
+    fleet = None if scaling is None else read_fleet(scaling, given["max_workers"])
+    found = read_policies(policies) if fleet is None else fleet.policies(fleet.table.least)
+    models = _models(given, found)
+    variants = str(models.path)
     settings = ServerSettings(
         dispatch=DispatchSettings(overhead_ms=given["overhead_ms"] or 0.0, timer_ms=1.0,
                                   load_qps=given["load_qps"], process=given["process"]),
         slots=given["slots"], max_wait_s=given["max_wait_s"],
         timeout_s=given["batch_timeout_s"], retry=given["retry"],
-        pin=not given["no_pin"], memory_mb=given["worker_memory_mb"], drain_s=given["drain_s"],
-        request_log=given["request_log"], measure_overhead=given["overhead_ms"] is None)
-    scaling, models = scaling_file(policies), read_variants(variants)
-    _check_together(given, scaling)
-    fleet = None if scaling is None else read_fleet(scaling, given["max_workers"])
-    found = read_policies(policies) if fleet is None else fleet.policies(fleet.table.least)
+        pin=not given["no_pin"] and models.run_here, memory_mb=given["worker_memory_mb"],
+        drain_s=given["drain_s"], request_log=given["request_log"],
+        measure_overhead=given["overhead_ms"] is None)
     names = [variant.name for variant in models.variants]
     if fleet is not None:
         fleet.check(names, variants)
@@ -195,6 +205,18 @@ def _serve(policies: str, variants: str, given: dict[str, Any]) -> None:
         runner.run(run())
 
 
+def _models(given: dict[str, Any], policies: PolicySet[Policy]) -> VariantsFile:
+    """Return the models of the variants file, or of the upstream those that policies name."""
+    from ramsis.serving.policies import model_names
+    from ramsis.serving.variants import read_variants, upstream_variants
+
+    url, file = given["upstream"], given["variants"]
+    if (url is None) == (file is None):
+        raise InvalidValueError("pass either --variants or --upstream", where="serve",
+                                value=None if url is None else f"--upstream {url}")
+    return read_variants(file) if url is None else upstream_variants(url, model_names(policies))
+
+
 def _check_together(given: dict[str, Any], scaling: Path | None) -> None:
     """Refuse options that do not go together."""
     if scaling is not None:
@@ -242,7 +264,7 @@ def _calibrate(server: Server, given: dict[str, Any]) -> None:
                  if variant.accuracy is not None}
 
     async def measured() -> ProfileSet:
-        samples = await measure_service(server.variants, settings, pin=not given["no_pin"])
+        samples = await measure_service(server.variants, settings, pin=server.settings.pin)
         overhead_ms = await measure_overhead(server, _PROBES)
         return profile_of(server.variants, samples, accuracy, overhead_ms, settings)
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 _LENGTH = struct.Struct("<I")
 _RUN = struct.Struct("<QHHH")
-_ENDED = struct.Struct("<Q?d")
+_ENDED = struct.Struct("<Q?d?")
 _MOST = 1 << 24  # bytes of a message, so that a damaged length reserves no memory
 _MOST_FILES = 2  # the blocks of inputs and outputs
 
@@ -45,16 +45,19 @@ class Ended(NamedTuple):
     number: int  # of the batch
     service_ms: float  # what the model took in the worker
     error: str = ""  # what went wrong; empty where the outputs are there
+    lost: bool = False  # whether the worker can run no other batch until it starts anew
 
     def packed(self) -> bytes:
         """Encode it as a message."""
-        return _ENDED.pack(self.number, not self.error, self.service_ms) + self.error.encode()
+        return (_ENDED.pack(self.number, not self.error, self.service_ms, self.lost)
+                + self.error.encode())
 
     @classmethod
     def unpacked(cls, message: bytes) -> Ended:
         """Decode a message."""
-        number, good, service_ms = _ENDED.unpack_from(message)
-        return cls(number, service_ms, "" if good else message[_ENDED.size:].decode() or "error")
+        number, good, service_ms, lost = _ENDED.unpack_from(message)
+        error = "" if good else message[_ENDED.size:].decode() or "error"
+        return cls(number, service_ms, error, lost)
 
 
 def framed(message: bytes) -> bytes:

@@ -218,6 +218,8 @@ class WorkerPool:
     def config(self, worker: int) -> dict[str, Any]:
         """Return the configuration that a worker receives at its start."""
         variants = variants_as_json(self.variants)
+        for variant in variants:
+            variant["options"]["timeout_s"] = self.settings.timeout_s
         return {"variants": variants, "inputs": specs_to_json(self.variants.inputs),
                 "folder": str(self.variants.folder), "trusted": trusted(),
                 "core": self.core(worker),
@@ -292,7 +294,12 @@ class _Worker:
         if self.state is State.READY:
             self._ends_s = math.inf
             self.pool.heard_s = time.monotonic()
-            self.pool.events.ended(self.number, Ended.unpacked(message), self._arrays)
+            ended = Ended.unpacked(message)
+            if ended.lost:  # started anew, it waits until its models can be reached
+                assert self.process is not None
+                self.process.kill(ended.error)
+            else:
+                self.pool.events.ended(self.number, ended, self._arrays)
             return
         assert self.process is not None
         document: dict[str, Any] = json.loads(message)

@@ -24,7 +24,12 @@ from numpy.typing import NDArray  # noqa: E402
 
 from ramsis.errors import InputFileError  # noqa: E402
 from ramsis.plugins import trust  # noqa: E402
-from ramsis.profiles.measure.backends import LoadedModel, Options, open_backend  # noqa: E402
+from ramsis.profiles.measure.backends import (  # noqa: E402
+    LoadedModel,
+    ModelLostError,
+    Options,
+    open_backend,
+)
 from ramsis.serving.tensors import (  # noqa: E402
     TensorSpec,
     datatype_of,
@@ -165,6 +170,8 @@ def run_timed(runner: Runner, batch: RunBatch, inputs: Arrays, outputs: Arrays) 
     begun = time.perf_counter()
     try:
         runner.run(batch, inputs, outputs)
+    except ModelLostError as error:
+        return Ended(batch.number, 1000.0 * (time.perf_counter() - begun), str(error), lost=True)
     except Exception as error:
         text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         return Ended(batch.number, 1000.0 * (time.perf_counter() - begun), text)

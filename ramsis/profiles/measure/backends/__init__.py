@@ -9,15 +9,23 @@ from __future__ import annotations
 import importlib
 
 from ramsis.errors import check_known
-from ramsis.profiles.measure.backends.backend import Backend, LoadedModel, Options, Published
+from ramsis.profiles.measure.backends.backend import (
+    Backend,
+    LoadedModel,
+    ModelLostError,
+    Options,
+    Published,
+)
 
-__all__ = ["BACKENDS", "Backend", "LoadedModel", "Options", "Published", "open_backend"]
+__all__ = ["BACKENDS", "Backend", "LoadedModel", "ModelLostError", "Options", "Published",
+           "open_backend"]
 
 BACKENDS = {
     "onnx": "onnx:Onnx",
     "torchvision": "torchvision:Torchvision",
     "transformers": "transformers:Transformers",
     "callable": "callable:Callables",
+    "upstream": "upstream:Upstream",
 }
 """Name to module and class; the first is the default."""
 

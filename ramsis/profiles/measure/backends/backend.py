@@ -14,6 +14,11 @@ from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError, install
 
+
+class ModelLostError(ConnectionError):
+    """Error of a model that cannot be reached now, whatever its input."""
+
+
 MIG = "MIG-"
 """What the names of MIG instances begin with."""
 
@@ -33,6 +38,7 @@ class Options:
     # file of trained weights for PyTorch back ends, as ``torch.save(model.state_dict(), …)``
     # makes them; random ones by default, which are as fast
     weights: str | None = None
+    timeout_s: float = 10.0  # longest answer of an upstream
 
     def seen_device(self) -> str:
         """Return ``"cpu"`` or ``"cuda"``; make a MIG instance the only GPU that CUDA sees.
