@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -32,18 +33,22 @@ class Served(NamedTuple):
     worker: int
     start_ms: float
     finish_ms: float
+    stage: str = ""  # ``first`` or ``second`` answer; empty where there are no second opinions
 
 
 class Query:
     """A query of a call."""
 
-    __slots__ = ("call", "row", "slot", "tries")
+    __slots__ = ("again", "call", "first", "row", "slot", "tries")
 
     def __init__(self, call: Call, row: int, slot: int) -> None:
         self.call = call
         self.row = row  # in the call's tensors
         self.slot = slot  # of the shared memory, which holds its inputs
         self.tries = 0  # how often it was started
+        # Row of outputs that is kept until a second opinion is there, and how it was served
+        self.first: tuple[Rows, int, Served] | None = None
+        self.again = False  # whether its last start was for a second opinion
 
 
 class Call:
@@ -59,7 +64,8 @@ class Call:
         Called once, with the answer or with the reason that there is none.
     """
 
-    __slots__ = ("_left", "_rows", "_served", "_tell", "arrival_ms", "deadline_ms", "queries")
+    __slots__ = ("_finish_ms", "_left", "_rows", "_served", "_tell", "arrival_ms", "deadline_ms",
+                 "queries")
 
     def __init__(
         self, slots: Sequence[int], arrival_ms: float, deadline_ms: float, tell: Tell
@@ -68,12 +74,15 @@ class Call:
         # Emptied at the end: queries refer to their call, and the cycle would keep its memory.
         self.queries = [Query(self, row, slot) for row, slot in enumerate(slots)]
         self._tell: Tell | None = tell
-        self._left = len(slots)
+        self._left, self._finish_ms = len(slots), -math.inf
         self._rows: list[Rows] = [{}] * len(slots)
         self._served: list[Served | None] = [None] * len(slots)
 
-    def answer(self, query: Query, outputs: Rows, row: int, served: Served) -> None:
+    def answer(
+        self, query: Query, outputs: Rows, row: int, served: Served, now_ms: float
+    ) -> None:
         """Answer a query by a row of its batch's outputs; the last query ends the call."""
+        self._finish_ms = max(self._finish_ms, now_ms)
         self._rows[query.row] = {name: array[row:row + 1] for name, array in outputs.items()}
         self._served[query.row] = served
         self._left -= 1
@@ -96,14 +105,14 @@ class Call:
 
     def _whole(self) -> Answer:
         served = [batch for batch in self._served if batch is not None]
-        first = served[0]
+        first, finish_ms = served[0], self._finish_ms
         if len(served) == 1:
+            stage = {"stage": first.stage} if first.stage else {}
             return Answer(self._rows[0], {
-                "in_time": first.finish_ms <= self.deadline_ms, "variant": first.variant,
+                "in_time": finish_ms <= self.deadline_ms, "variant": first.variant,
                 "batch": first.batch, "run_as": first.run_as, "worker": first.worker,
                 "waiting_ms": round(first.start_ms - self.arrival_ms, 3),
-                "service_ms": round(first.finish_ms - first.start_ms, 3)}, first.finish_ms)
-        finish_ms = max(query.finish_ms for query in served)
+                "service_ms": round(first.finish_ms - first.start_ms, 3), **stage}, finish_ms)
         # Parameters of the protocol hold no lists, so values of several queries are one text.
         parameters: dict[str, Any] = {"in_time": finish_ms <= self.deadline_ms}
         for name, values in (
@@ -115,5 +124,7 @@ class Call:
             ("service_ms", [round(query.finish_ms - query.start_ms, 3) for query in served]),
         ):
             parameters[name] = ",".join(map(str, values))
+        if first.stage:
+            parameters["stage"] = ",".join(query.stage for query in served)
         return Answer({name: np.concatenate([rows[name] for rows in self._rows])
                        for name in self._rows[0]}, parameters, finish_ms)

@@ -90,6 +90,9 @@ class ServerMetrics:
         self.registry = registry = CollectorRegistry()
         self.queries = Counts("ramsis_queries", "Queries by outcome and variant",
                               ["outcome", "variant"], registry)
+        self.unsure = Counts(
+            "ramsis_unsure_queries", "Queries with an unsure first answer, by the answer that was "
+            "sent", ["stage"], registry)
         self.refused = Counts("ramsis_refused", "Requests that were not accepted, by status",
                               ["status"], registry)
         self.batch = Histograms("ramsis_batch_size", "Queries in a batch", _BATCHES, registry,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from ramsis.errors import InputFileError
 from ramsis.policy import Policy, PolicySet, read, read_set
 from ramsis.policy.policy_set import set_of
+from ramsis.runtime.cascade import CascadeRule
 from ramsis.runtime.policy_set import Level
 from ramsis.runtime.selector import Selector
 
@@ -24,13 +25,33 @@ def read_policies(path: str | os.PathLike[str]) -> PolicySet[Policy]:
 
 def selectors_of(policies: PolicySet[Policy]) -> PolicySet[Selector]:
     """Return the set with a lookup in each station."""
-    return policies.map(lambda policy: Selector(policy.decision_table()))
+    return policies.map(selector_of)
+
+
+def selector_of(policy: Policy) -> Selector:
+    """Return the lookup of a policy, with its second opinions."""
+    table, cascade = policy.decision_table(), policy.cascade
+    return Selector(table, None if cascade is None else CascadeRule(cascade.table(), table))
+
+
+def has_cascades(policies: PolicySet[Policy]) -> bool:
+    """Return whether some policy has second opinions."""
+    return any(station.policy.cascade is not None for level in policies.levels
+               for station in level.stations)
 
 
 def largest_batch(policies: PolicySet[Policy]) -> int:
-    """Return the largest batch that a table asks for."""
-    return max(policy.max_batch for level in policies.levels
-               for policy in (station.policy for station in level.stations))
+    """Return the largest batch that a policy asks for."""
+    return max(size for level in policies.levels for station in level.stations
+               for size in _largest_batches(station.policy))
+
+
+def _largest_batches(policy: Policy) -> Iterator[int]:
+    """Yield the largest batch of the table, of fresh requests, and of second opinions."""
+    yield policy.max_batch
+    if policy.cascade is not None:
+        yield int(policy.cascade.actions[:, 1].max())
+        yield len(policy.cascade.second_ms)
 
 
 def model_names(policies: PolicySet[Policy]) -> list[str]:

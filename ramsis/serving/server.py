@@ -13,7 +13,7 @@ import gc
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, field, replace
 from functools import partial
 from itertools import product
 from typing import Any, NamedTuple
@@ -21,21 +21,35 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from ramsis.audit.drift import ArrivalDrift, DriftAlarm, ServiceDrift
-from ramsis.errors import RamsisError, check_not_negative, check_number_of, check_positive
+from ramsis.errors import (
+    InputFileError,
+    RamsisError,
+    check_not_negative,
+    check_number_of,
+    check_positive,
+)
 from ramsis.policy import Policy, PolicySet
 from ramsis.reprs import dataclass
 from ramsis.runtime.dispatcher import Dispatcher, DispatchSettings
 from ramsis.runtime.fronts import AsyncFront
 from ramsis.runtime.station_queues import Start, Ticket
 from ramsis.serving.calls import Call, FailedError, OverloadedError, Query, Served, Tell
+from ramsis.serving.confidences import Confidences
 from ramsis.serving.logs import Log, log_line
 from ramsis.serving.metrics import ServerMetrics
 from ramsis.serving.overhead import QUANTILE, OverheadParts, OverheadWatch, answers_ms
-from ramsis.serving.policies import Expected, check_served, largest_batch, selectors_of
+from ramsis.serving.policies import (
+    Expected,
+    check_served,
+    has_cascades,
+    largest_batch,
+    selectors_of,
+)
 from ramsis.serving.protocol import Answer, InferRequest
 from ramsis.serving.recorder import RequestRecorder
 from ramsis.serving.scaling.fleet import FleetPolicies
 from ramsis.serving.variants import VariantsFile
+from ramsis.serving.workers.memory import Slots
 from ramsis.serving.workers.messages import Ended, RunBatch
 from ramsis.serving.workers.pool import Pool, PoolSettings, WorkerEvents, WorkerPool
 
@@ -127,6 +141,8 @@ class Server:
         self.about_workers: Callable[[], Mapping[str, int]] | None = None
         self.variants, self.settings, self.log = variants, settings or ServerSettings(), log
         self.name = variants.name
+        # Whether unsure first answers get second opinions, where the policies have them
+        self._opinions = variants.confidence is not None
         self._index = {variant.name: i for i, variant in enumerate(variants.variants)}
         check_served(policies, self._index, None, str(variants.path))
         self._warm_up = largest_batch(policies) if fleet is None else fleet.largest_batch
@@ -166,9 +182,19 @@ class Server:
             self.workers, self.max_batch, warm_up, settings.slots, settings.timeout_s,
             settings.pin, settings.memory_mb, self._at_first,
         ), WorkerEvents(self._worker_ready, self._ended, self._gone, self._not_started))
-        dispatcher: Dispatcher[Query] = Dispatcher(selectors_of(self.policies), settings.dispatch)
-        self.front: AsyncFront[Query] = AsyncFront(dispatcher, self._start, self._drop)
+        dispatcher: Dispatcher[Query] = Dispatcher(selectors_of(self.policies), replace(
+            settings.dispatch, second_opinions=self._opinions))
+        self.front: AsyncFront[Query] = AsyncFront(dispatcher, self._start, self._drop,
+                                                   answer=self._keep)
         await self.pool.start()
+        if self.variants.confidence is not None:
+            try:
+                self._confidences = Confidences(self.variants.confidence, self.pool.outputs,
+                                                str(self.variants.path))
+            except InputFileError:
+                await self.pool.stop()
+                raise
+        self._say_without_opinions()
         if isinstance(self.pool, WorkerPool):
             self._hear = self.pool.hear
         first = self.workers if self._at_first is None else self._at_first
@@ -259,8 +285,7 @@ class Server:
             The server is not ready, or there is no room for the call. ``tell`` is not called then.
         """
         self._hear()
-        slots = self.pool.slots
-        assert slots is not None
+        slots = self._slots
         if not self.ready:
             raise OverloadedError(_NOT_READY)
         self.arrived += request.queries
@@ -288,6 +313,7 @@ class Server:
         # drop all that waits. What the new one is follows from the last batches at once.
         self.front.swap(selectors_of(policies), slowness=1.0)
         self.policies, self._expected = policies, None
+        self._say_without_opinions()
         self._take_slowness()
         self._take_overhead()
         self._service_drift.clear()
@@ -318,7 +344,10 @@ class Server:
                and self.front.now_ms() < self._ends_ms):
             await asyncio.sleep(0.005)
         self.front.close()
-        for ticket in self.front.dispatcher.abandon().drops:
+        abandoned = self.front.dispatcher.abandon()
+        for ticket in abandoned.answers:
+            self._keep(ticket)
+        for ticket in abandoned.drops:
             self._drop(ticket)
         for running in self._running.values():
             self._fail(running, "the server has stopped")
@@ -473,6 +502,7 @@ class Server:
         self._running[start.worker] = _Running(self._batches, start, self.front.now_ms())
         for ticket in start.tickets:
             ticket.request.tries += 1
+            ticket.request.again = start.second
         self.pool.run(start.worker, RunBatch(
             self._batches, self._index[start.model], start.run_as,
             [ticket.request.slot for ticket in start.tickets]))
@@ -489,21 +519,33 @@ class Server:
         count = len(start.tickets)
         # Copied before the worker gets another batch, whose outputs come to the same memory.
         outputs = {name: array[:count].copy() for name, array in arrays.items()}
-        self._give_slots(start)
+        served = Served(start.model, count, start.run_as, worker, running.started_ms, now_ms,
+                        self._stage(start))
+        unsure = ([] if ended.error or start.second or not self._opinions
+                  else self._unsure(start, served, outputs))
+        kept = {ticket.number for ticket in unsure}
+        self._slots.give([ticket.request.slot for ticket in start.tickets
+                          if ticket.number not in kept])
         if worker in self._leaving:
             self._leaving.pop(worker)(worker)
         else:
-            self.front.finished(worker)
+            self.front.finished(worker, unsure)
         if ended.error:
             self.log("batch failed", variant=start.model, batch=count, error=ended.error)
             self._fail(running, ended.error)
             return
         self.overhead.batch(start.model, start.run_as, now_ms - running.started_ms,
                             ended.service_ms)
-        served = Served(start.model, count, start.run_as, worker, running.started_ms, now_ms)
         for row, ticket in enumerate(start.tickets):
             query = ticket.request
-            query.call.answer(query, outputs, row, served)
+            if start.second:
+                if query.first is None:  # it has been sent
+                    continue
+                query.first = None
+                self.metrics.unsure.of["second",] += 1
+            elif ticket.number in kept:
+                continue
+            query.call.answer(query, outputs, row, served, now_ms)
             outcome = "served" if now_ms <= ticket.deadline_ms else "late"
             self._recorder.query(ticket, outcome, now_ms, served)
         self._measure(start, served)
@@ -556,18 +598,58 @@ class Server:
 
     def _drop(self, ticket: Ticket[Query]) -> None:
         query = ticket.request
-        assert self.pool.slots is not None
-        self.pool.slots.give([query.slot])
+        self._slots.give([query.slot])
         reason = "the deadline cannot be kept"
         if self._lost and not self.front.dispatcher.workers_up:
             reason = f"{reason}: {self.not_ready}"
         self._end_without(query.call, OverloadedError(reason))
         self._recorder.query(ticket, "dropped", self.front.now_ms(), None)
 
+    def _stage(self, start: Start[Query]) -> str:
+        """Return which answers a batch gives; empty where there are no second opinions."""
+        if not self._opinions:
+            return ""
+        return "second" if start.second else "first"
+
+    def _unsure(
+        self, start: Start[Query], served: Served, outputs: dict[str, NDArray[Any]]
+    ) -> list[Ticket[Query]]:
+        """Keep the unsure first answers of a batch, and return their tickets."""
+        unsure = self.front.unsure(start, self._confidences(outputs))
+        numbers = {ticket.number for ticket in unsure}
+        for row, ticket in enumerate(start.tickets if unsure else ()):
+            if ticket.number in numbers:
+                ticket.request.first = outputs, row, served
+        return unsure
+
+    def _keep(self, ticket: Ticket[Query]) -> None:
+        """Send a first answer that stands."""
+        query = ticket.request
+        if query.first is None:
+            return
+        (outputs, row, served), query.first = query.first, None
+        if not query.again:  # else its slot is that of a batch that runs
+            self._slots.give([query.slot])
+        now_ms = self.front.now_ms()
+        self.metrics.unsure.of["first",] += 1
+        query.call.answer(query, outputs, row, served, now_ms)
+        outcome = "served" if now_ms <= ticket.deadline_ms else "late"
+        self._recorder.query(ticket, outcome, now_ms, served)
+
+    def _say_without_opinions(self) -> None:
+        """Log that policies have second opinions which cannot be given."""
+        if not self._opinions and has_cascades(self.policies):
+            self.log("no second opinions", reason=f"{self.variants.path}: confidence: not stated; "
+                     "allowed: max, margin, or an output of the variants")
+
     def _fail(self, running: _Running, reason: str) -> None:
         start = running.start
+        if start.second:  # first answers stand
+            for ticket in start.tickets:
+                self._keep(ticket)
+            return
         served = Served(start.model, len(start.tickets), start.run_as, start.worker,
-                        running.started_ms, self.front.now_ms())
+                        running.started_ms, self.front.now_ms(), self._stage(start))
         error = FailedError(f"{start.model}: {reason}")
         for ticket in start.tickets:
             self._end_without(ticket.request.call, error)
@@ -580,9 +662,14 @@ class Server:
         if len(queries) > 1:  # not now: this may be in the middle of an event
             asyncio.get_running_loop().call_soon(self.front.leave, queries)
 
-    def _give_slots(self, start: Start[Query]) -> None:
+    @property
+    def _slots(self) -> Slots:
+        """Slots of the pool, which has been started."""
         assert self.pool.slots is not None
-        self.pool.slots.give([ticket.request.slot for ticket in start.tickets])
+        return self.pool.slots
+
+    def _give_slots(self, start: Start[Query]) -> None:
+        self._slots.give([ticket.request.slot for ticket in start.tickets])
 
     def _measure(self, start: Start[Query], served: Served) -> None:
         """Record a batch, and check whether service times have drifted."""

@@ -3,7 +3,9 @@
 A TOML file of one task, whose variants all take the same tensors::
 
     name = "digits"                    # of the model in URLs; "model" by default
-    outputs = ["label"]                # of ONNX models; all by default
+    outputs = ["label", "scores"]      # of ONNX models; all by default
+    confidence = "max"                 # for second opinions: max or margin of the scores, or an
+                                       # output; without it there are none
 
     [[variants]]
     name = "svm-poly-400"              # as in the policies
@@ -38,7 +40,8 @@ from ramsis.reprs import dataclass
 from ramsis.runtime.fields import Fields
 from ramsis.serving.tensors import DATATYPES, TensorSpec
 
-_KEYS = ("name", "outputs", "variants", "inputs", "threads", "device", "tokens", "dimensions")
+_KEYS = ("name", "outputs", "confidence", "variants", "inputs", "threads", "device", "tokens",
+         "dimensions")
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,7 @@ class VariantsFile:
     name: str  # of the model in URLs
     variants: tuple[ServedVariant, ...]  # one or more
     inputs: tuple[TensorSpec, ...] = ()  # where the file states them, else empty
+    confidence: str | None = None  # max or margin of the scores, or an output; None for none
 
     @property
     def run_here(self) -> bool:
@@ -87,7 +91,8 @@ def read_variants(path: str | os.PathLike[str]) -> VariantsFile:
     name = fields.text("name") if "name" in fields else "model"
     if "/" in name:
         raise fields.refusal("name", "not a part of a URL", value=name, allowed="a text without /")
-    return VariantsFile(file, name, tuple(variants), tuple(inputs))
+    confidence = fields.text("confidence") if "confidence" in fields else None
+    return VariantsFile(file, name, tuple(variants), tuple(inputs), confidence)
 
 
 def upstream_variants(url: str, names: Iterable[str]) -> VariantsFile:

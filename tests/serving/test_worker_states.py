@@ -11,6 +11,7 @@ import errno
 import gc
 import json
 import os
+import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -31,6 +32,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from ramsis.policy import write_set
+from ramsis.policy.policy_set import set_of
+from tests.serving.opinions import policy_with_opinions
 from tests.serving.servers import make
 
 for library in ("starlette", "uvicorn", "prometheus_client", "orjson"):
@@ -417,10 +421,18 @@ def restored(tmp_path: Path) -> Iterator[Path]:
     gc.set_threshold(*thresholds)
 
 
-@pytest.mark.parametrize("examples", [20, pytest.param(600, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("examples", "opinions"), [
+    (20, False), (20, True), pytest.param(600, False, marks=pytest.mark.slow),
+    pytest.param(200, True, marks=pytest.mark.slow)])
 def test_each_request_is_answered_whatever_becomes_of_workers(
-    restored: Path, examples: int
+    restored: Path, examples: int, opinions: bool
 ) -> None:
+    if opinions:
+        variants = restored / "variants.toml"
+        variants.write_text('confidence = "sum"\n' + variants.read_text())
+        shutil.rmtree(restored / "policies")
+        write_set(restored / "policies", set_of([policy_with_opinions(tenth=700.0)]),
+                  created_by="tests")
     machine = type("Machine", (WorkerLife,), {"folder": restored})
     run_state_machine_as_test(machine, settings=settings(
         max_examples=examples, stateful_step_count=40, deadline=None,

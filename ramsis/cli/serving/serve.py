@@ -122,6 +122,7 @@ def _serve(policies: str, given: dict[str, Any]) -> None:
     from ramsis.profiles import load
     from ramsis.runtime.dispatcher import DispatchSettings
     from ramsis.runtime.scaling_table import ScalingTable
+    from ramsis.serving.confidences import Confidences
     from ramsis.serving.connections import ConnectionLimits
     from ramsis.serving.event_loop import event_loop
     from ramsis.serving.http_server import HttpSettings, bound_socket, serve
@@ -164,6 +165,8 @@ def _serve(policies: str, given: dict[str, Any]) -> None:
         largest = largest_batch(found) if fleet is None else fleet.largest_batch
         with event_loop() as runner:
             inputs, outputs = runner.run(checked(models, largest))
+        if models.confidence is not None:
+            Confidences(models.confidence, outputs, variants)
         for what, specs in (("takes", inputs), ("gives", outputs)):
             for spec in specs:
                 click.echo(f"{models.name} {what} {spec.name}: {spec.datatype} "

@@ -118,7 +118,7 @@ class LabelledSamples:
                 f"model {name} has no scores that tell {confidence}", where="confidence",
                 value=_shapes(outputs),
                 allowed="an output of shape (samples, classes), or the name of an output")
-        return answers, _sureness(scores, confidence)
+        return answers, sureness(scores, confidence)
 
     def _inputs(self, name: str, model: LoadedModel) -> dict[str, NDArray[Any]]:
         """Return the arrays that a model takes, of its types."""
@@ -169,7 +169,7 @@ def _shapes(outputs: Arrays) -> str:
     return ", ".join(f"{name} {array.shape}" for name, array in outputs.items())
 
 
-def _sureness(scores: FloatArray, confidence: str) -> FloatArray:
+def sureness(scores: FloatArray, confidence: str) -> FloatArray:
     """Return the largest probability, or the margin to the runner-up, of each row."""
     first, second = -np.partition(-scores, 1, axis=1)[:, :2].T
     if confidence == MARGIN:

@@ -17,7 +17,7 @@ from ramsis.runtime.manifest import MANIFEST_NAME
 from ramsis.runtime.policy_set import ALL_WORKERS, Level, types_in_words
 from ramsis.runtime.scaling_table import SCALING_FORMAT, SCALING_NAME, ScalingTable
 from ramsis.runtime.selector import Selector
-from ramsis.serving.policies import check_served, largest_batch, read_policies
+from ramsis.serving.policies import check_served, largest_batch, read_policies, selector_of
 
 
 class FleetPolicies:
@@ -38,7 +38,7 @@ class FleetPolicies:
 
         def lookup(policy: Policy) -> Selector:
             if id(policy) not in lookups:
-                lookups[id(policy)] = Selector(policy.decision_table())
+                lookups[id(policy)] = selector_of(policy)
             return lookups[id(policy)]
 
         self._selectors = {workers: policies.map(lookup)

@@ -1,0 +1,182 @@
+"""The server gives second opinions with real workers, and loses no first answer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ramsis.errors import InputFileError
+from ramsis.policy import write_set
+from ramsis.policy.policy_set import set_of
+from ramsis.serving.confidences import Confidences
+from ramsis.serving.tensors import TensorSpec
+from tests.serving.opinions import SHARE, policy_with_opinions
+from tests.serving.servers import Running, running
+
+for library in ("starlette", "uvicorn", "prometheus_client", "orjson"):
+    pytest.importorskip(library)
+
+FUNCTIONS = '''
+import os, time
+import numpy as np
+
+def fast(x):
+    """Numbers of a request: how sure the first answer is, what befalls the second, any."""
+    return {"sum": x.sum(axis=1), "sure": x[:, 0].copy(), "by": np.full(len(x), 1, np.int32)}
+
+def slow(x):
+    if x[:, 1].max() == 7: time.sleep(0.6)
+    if x[:, 1].max() == 8: raise RuntimeError("no second opinion")
+    if x[:, 1].max() == 9: os.abort()
+    time.sleep(0.004 + 0.001 * len(x))
+    return {**fast(x), "by": np.full(len(x), 2, np.int32)}
+'''
+VARIANTS = """
+name = "sums"
+confidence = "sure"
+[[variants]]
+name = "fast"
+backend = "callable"
+model = "opinions:fast"
+[[variants]]
+name = "slow"
+backend = "callable"
+model = "opinions:slow"
+[[inputs]]
+name = "x"
+datatype = "FP32"
+shape = [3]
+"""
+def written(folder: Path, variants: str = VARIANTS) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "opinions.py").write_text(FUNCTIONS)
+    (folder / "variants.toml").write_text(variants)
+    write_set(folder / "policies", set_of([policy_with_opinions()]), created_by="tests")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with running(written(tmp_path_factory.mktemp("opinions"))) as server:
+        yield server
+
+
+def answered(server: Running, *rows: tuple[float, float]) -> dict[str, Any]:
+    """Stage, variant and values of a request's answers, which must be right and in time."""
+    status, document = server.infer([[sure, fate, 1.0] for sure, fate in rows])
+    assert status == 200, document
+    values = {output["name"]: output["data"] for output in document["outputs"]}
+    assert values["sum"] == pytest.approx([sure + fate + 1.0 for sure, fate in rows])
+    parameters = document["parameters"]
+    assert parameters["in_time"]
+    stages = parameters["stage"].split(",")
+    assert [{1: "first", 2: "second"}[by] for by in values["by"]] == stages
+    assert parameters["variant"].split(",") == [
+        {"first": "fast", "second": "slow"}[stage] for stage in stages]
+    return {"stages": stages, **parameters}
+
+
+def unsure(server: Running, stage: str) -> float:
+    text = server.ask("GET", "/metrics", headers={"Accept": "text/plain"})[2].decode()
+    lines = [line for line in text.splitlines()
+             if line.startswith(f'ramsis_unsure_queries_total{{stage="{stage}"}}')]
+    return float(lines[0].split()[-1]) if lines else 0.0
+
+
+def test_unsure_requests_get_a_second_opinion_and_others_do_not(server: Running) -> None:
+    assert answered(server, (0.3, 0.0))["stages"] == ["second"]
+    assert answered(server, (0.5, 0.0))["stages"] == ["first"]
+    assert answered(server, (0.1, 0.0), (0.9, 0.0), (0.39, 0.0))["stages"] == [
+        "second", "first", "second"]
+    assert answered(server, (float(np.float32(0.4)), 0.0))["stages"] == ["first"]
+
+
+def test_under_load_none_is_lost_and_the_share_is_as_promised(server: Running) -> None:
+    rng, before, stages = np.random.default_rng(0), unsure(server, "second"), list[str]()
+
+    def client(sures: list[float]) -> None:
+        for sure in sures:
+            stages.extend(answered(server, (sure, 0.0))["stages"])
+
+    clients = [threading.Thread(target=client, args=(rng.random(60).tolist(),)) for _ in range(4)]
+    for thread in clients:
+        thread.start()
+    for thread in clients:
+        thread.join()
+    assert len(stages) == 240
+    assert stages.count("second") / 240 == pytest.approx(SHARE, abs=0.1)
+    assert unsure(server, "second") - before == stages.count("second")
+
+
+def test_a_first_answer_is_sent_at_the_deadline_at_the_latest(server: Running) -> None:
+    before = unsure(server, "first")
+    parameters = answered(server, (0.1, 7.0))
+    assert parameters["stages"] == ["first"]
+    assert parameters["service_ms"] < 200.0
+    assert unsure(server, "first") == before + 1
+
+
+def test_first_answers_stand_where_the_second_model_fails(server: Running) -> None:
+    assert answered(server, (0.1, 8.0), (0.2, 0.0))["stages"] == ["first", "first"]
+    assert server.wait_for("batch failed")["variant"] == "slow"
+    assert answered(server, (0.1, 9.0))["stages"] == ["first"]
+    server.wait_for("worker back")
+    assert answered(server, (0.1, 0.0))["stages"] == ["second"]
+
+
+def test_stopping_answers_what_waits(tmp_path: Path) -> None:
+    folder, results = written(tmp_path), list[str]()
+    with running(folder) as server:
+        client = threading.Thread(
+            target=lambda: results.extend(answered(server, (0.1, 7.0))["stages"]))
+        client.start()
+        server.wait_for_batch()
+        server.process.terminate()
+        client.join()
+    assert results == ["first"]
+
+
+def test_without_a_confidence_the_table_serves_and_the_log_says_so(tmp_path: Path) -> None:
+    with running(written(tmp_path, VARIANTS.replace('confidence = "sure"\n', ""))) as server:
+        event = server.wait_for("no second opinions")
+        assert "variants.toml: confidence: not stated" in event["reason"]
+        status, document = server.infer([[0.1, 0.0, 1.0]])
+        assert status == 200
+        assert "stage" not in document["parameters"]
+        assert len([event for event in server.events()
+                    if event["event"] == "no second opinions"]) == 1
+
+
+SPECS = (TensorSpec("label", "INT64", ()), TensorSpec("scores", "FP32", (10,)),
+         TensorSpec("pair", "FP32", (1,)))
+
+
+@pytest.mark.parametrize(("source", "outputs", "message"), [
+    ("entropy", SPECS, "variants.toml: confidence: no such output: got 'entropy'; allowed: max, "
+                       "margin, label, scores, pair"),
+    ("scores", SPECS, "output has not one number for each sample"),
+    ("max", SPECS[:1], "outputs do not tell max"),
+    ("margin", (*SPECS, TensorSpec("more", "FP32", (3,))), "outputs do not tell margin"),
+])
+def test_outputs_that_tell_no_confidence_are_refused(
+    source: str, outputs: tuple[TensorSpec, ...], message: str
+) -> None:
+    with pytest.raises(InputFileError) as refused:
+        Confidences(source, outputs, "variants.toml")
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_confidences_of_a_batch() -> None:
+    outputs = {"scores": np.array([[0.0, 3.0, 1.0], [2.0, 2.0, 2.0]], np.float32),
+               "pair": np.array([[0.25], [0.5]], np.float32)}
+    specs = (TensorSpec("scores", "FP32", (3,)), SPECS[2])
+    assert Confidences("margin", specs, "file")(outputs) == [2.0, 0.0]
+    assert Confidences("pair", specs, "file")(outputs) == [0.25, 0.5]
+    largest = np.exp(3.0) / (np.exp(3.0) + np.exp(1.0) + 1.0)
+    assert Confidences("max", specs, "file")(outputs) == pytest.approx([largest, 1 / 3])
