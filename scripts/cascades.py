@@ -51,9 +51,9 @@ SLOS_MS, LOADS_QPS = (60.0, 25.0), (6_400.0, 9_600.0, 12_800.0, 19_200.0)
 FIELDS = ("split", "slo_ms", "load_qps", "one_model", "one_model_bound", "cascade",
           "cascade_half_width", "second_opinions", "cascade_bound", "raw_one_model",
           "raw_cascade", "fixed")
-_FEW, _MANY, _SEED = 12_000, 100_000, 1 << 20
+_FEW, _MANY, _SEED = 30_000, 100_000, 1 << 20
 _BINS_OF_SLACK = 96
-_SECONDS, _KEPT = 2, 5  # second models that are tried, and fixed thresholds that are played again
+_SECONDS, _KEPT = 2, 25  # second models that are tried, and fixed thresholds that are played again
 
 
 def samples_of(path: Path) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], np.ndarray]:
@@ -189,6 +189,29 @@ def table_of(rows: pd.DataFrame) -> str:
     return "\n".join(lines)
 
 
+def draw(rows: pd.DataFrame, path: Path) -> None:
+    """Draw accuracy against load for each SLO: both policies, both bounds, the fixed threshold."""
+    import matplotlib.pyplot as plt
+
+    looks = {"cascade_bound": ("bound with cascades", "#888888", "--"),
+             "cascade": ("with second opinions", "#0072b2", "-"),
+             "fixed": ("best fixed threshold in hindsight", "#d55e00", ":"),
+             "one_model_bound": ("bound of one model", "#bbbbbb", "--"),
+             "one_model": ("one model", "#222222", "-")}
+    figure, axes = plt.subplots(1, len(SLOS_MS), figsize=(9.0, 3.6), sharey=True,
+                                layout="constrained")
+    for axis, slo_ms in zip(axes, SLOS_MS, strict=True):
+        means = rows[rows["slo_ms"] == slo_ms].groupby("load_qps").mean()
+        for name, (label, colour, line) in looks.items():
+            axis.plot(means.index / 1000.0, means[name], line, color=colour, label=label,
+                      marker="o" if line == "-" else None, markersize=4)
+        axis.set_title(f"SLO {slo_ms:g} ms")
+        axis.set_xlabel("load (thousand requests/s)")
+    axes[0].set_ylabel("effective accuracy")
+    axes[0].legend(frameon=False, fontsize=8)
+    figure.savefig(path, dpi=150)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -207,6 +230,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 file.flush()
     rows = pd.read_csv(chosen.rows)
     print(table_of(rows))
+    if chosen.figure is not None:
+        draw(rows, chosen.figure)
     for name in ("one_model", "raw_one_model"):
         below = rows[name] - rows[name.replace("one_model", "cascade")]
         print(f"\nbelow {name} by more than .0005: {int((below > 5e-4).sum())} of {len(rows)}; "

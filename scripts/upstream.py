@@ -101,9 +101,10 @@ def proxy(policies: Path, upstream: str, log: Path, *options: str) -> Iterator[t
 
 def sent(url: str, load_qps: float, requests: int, seed: int, data: Path) -> dict[str, Any]:
     """Send Poisson arrivals; return the client's row."""
-    return json.loads(ramsis(
+    row: dict[str, Any] = json.loads(ramsis(
         "load", url, "--slo-ms", SLO_MS, "--load", load_qps, "--duration-s",
         round(requests / load_qps, 3), "--seed", seed, "--data", data, "--json"))["rows"][0]
+    return row
 
 
 def alone(triton: str, url: str, count: int = 100) -> tuple[float, float]:

@@ -92,6 +92,7 @@ _MOST_BINS = 300  # of the figures over time: more are not told apart
 _ERROR = Column("effective_accuracy_half_width", "± (95 %)", ".4f")
 _GAP = Column("certified_gap", "certified gap", ".2%", wide=True)
 _RECOVERY = Column("recovery_ms", "recovery (ms)", ".0f")
+_OPINIONS = Column("second_opinions", "second opinions", ".1%")
 _COLUMNS = (
     Column("label", "scheduler"),
     Column("load_qps", "load (QPS)", ".6g"),
@@ -104,7 +105,7 @@ _COLUMNS = (
     Column("response_p99_ms", "p99 response (ms)", ".1f"),
     _RECOVERY,
     Column("utilisation", "utilisation", ".1%", wide=True),
-    Column("second_opinions", "second opinions", ".1%"),
+    _OPINIONS,
     Column("models", "models (share)", wide=True),
 )
 _OF_SCENARIOS = ("scenario_file", "policies", "scheduler_texts", "bound", "by", "arrivals",
@@ -371,7 +372,7 @@ def simulate_command(
                                  for worker_type in cluster.worker_types})
     else:
         print_rows([column for column in _COLUMNS
-                    if column not in (_ERROR, _GAP, _RECOVERY)
+                    if column not in (_ERROR, _GAP, _RECOVERY, _OPINIONS)
                     or with_values([column], rows)], rows)
         if "meets_target" in rows[0]:
             for line in simulation_verdict(rows):

@@ -1,0 +1,23 @@
+"""The table of second opinions in the docs is that of the kept rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+from cascades import table_of
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def test_the_page_shows_the_kept_rows() -> None:
+    rows = pd.read_csv(DOCS / "results/cascades.csv")
+    assert table_of(rows) in (DOCS / "howto/cascades.md").read_text("utf-8")
+
+
+def test_no_kept_policy_is_below_the_one_without() -> None:
+    rows = pd.read_csv(DOCS / "results/cascades.csv")
+    assert len(rows) == 80
+    assert (rows["cascade"] >= rows["one_model"] - 5e-4).all()
+    assert (rows["raw_cascade"] >= rows["raw_one_model"] - 5e-4).all()
+    assert (rows["cascade"] <= rows["cascade_bound"] + rows["cascade_half_width"]).all()
