@@ -1,6 +1,6 @@
 """The decision problem of a station of several workers that share one central queue.
 
-May import: cluster, runtime.
+May import: cluster, mdp, runtime.
 """
 
 from __future__ import annotations

@@ -114,7 +114,11 @@ def cascade(
                         at += 1
                     bin_of[query] = at
                     if at < bins and now_ms < arrival_ms[query] + slo_ms:
-                        unsure[tail] = query
+                        place = tail  # by deadline: another batch may have ended before
+                        while place > head and unsure[place - 1] > query:
+                            unsure[place] = unsure[place - 1]
+                            place -= 1
+                        unsure[place] = query
                         tail += 1
             else:
                 for place in range(begin[worker], begin[worker] + size):
@@ -138,7 +142,8 @@ def cascade(
             while tail > head and (
                     arrival_ms[unsure[head]] + slo_ms - now_ms + _TOLERANCE_MS
                     < second_ms[min(tail - head, gather[level])]):
-                answered_ms[unsure[head]] = now_ms
+                # When it is due at the latest, whether a worker is idle or not.
+                answered_ms[unsure[head]] = min(now_ms, arrival_ms[unsure[head]] + slo_ms)
                 head += 1
             again, due_ms, ready = 0, np.inf, False
             if tail > head:

@@ -177,6 +177,7 @@ class _Player:
             if self._bin(request, model) < bins and self._slack_ms(request, now_ms) > 0:
                 self.first_model[request] = model
                 self.unsure.append(request)
+        self.unsure = deque(sorted(self.unsure))  # by deadline
 
     def _bin(self, request: int, model: int) -> int:
         upto, shares = 0.0, self.rule["models"][model]["share"]
@@ -196,7 +197,8 @@ class _Player:
         while self.unsure and (self._slack_ms(self.unsure[0], now_ms) + _TOLERANCE_MS
                                < second_ms[min(len(self.unsure), gather) - 1]):
             request = self.unsure.popleft()
-            self.result[request] = self.result[request]._replace(answered_ms=now_ms)
+            self.result[request] = self.result[request]._replace(
+                answered_ms=min(now_ms, self.came[request] + self.slo_ms))
         again, wake_ms = 0, math.inf
         if self.unsure:
             slack_ms = self._slack_ms(self.unsure[0], now_ms)

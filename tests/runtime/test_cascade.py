@@ -53,6 +53,7 @@ def played(
                     if (rule.unsure(level, decision.model, confidence[request])
                             and now_ms < due_ms):
                         unsure.append(request)
+            unsure = deque(sorted(unsure))  # by deadline
         elif next_ms == now_ms:
             fresh.append(arrived)
             arrived += 1
@@ -71,7 +72,8 @@ def played(
                 fresh.popleft()
             elif isinstance(answer, Keep):
                 level = answer.level
-                result[unsure.popleft()] = now_ms, False
+                request = unsure.popleft()
+                result[request] = min(now_ms, came_ms[request] + SLO_MS), False
             else:
                 assert isinstance(answer, WaitForEither)
                 wakes = [now_ms + slack_ms(queue) - wake for queue, wake in (
