@@ -15,8 +15,8 @@ import pytest
 
 from placement_milp import problem_from_document
 from ramsis import files, profiles, runtime
+from ramsis.arrays import read_arrays
 from ramsis.arrivals.fitting import fit_trace
-from ramsis.cli.serving.load import _arrays
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.files import canonical_json, read_json, read_toml
 from ramsis.policy import read
@@ -178,13 +178,13 @@ def test_arrays_that_grow_without_end_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "data.npz"
     np.savez_compressed(path, x=np.zeros((40_000_000,), np.float64))
     with pytest.raises(InputFileError, match="arrays are too large for their file: got '3200"):
-        _arrays(str(path))
+        read_arrays(str(path))
     with zipfile.ZipFile(path, "w") as packed:
         header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': ({10**17},), }}"
         packed.writestr("x.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header))
                         + header.encode() + bytes(64))
     with pytest.raises(InputFileError, match=r"cannot read an \.npz file"):
-        _arrays(str(path))
+        read_arrays(str(path))
 
 
 def test_times_that_are_none_are_refused() -> None:

@@ -133,7 +133,8 @@ def test_gain_and_accuracy_are_sums_over_bins() -> None:
 
 def test_a_set_takes_the_confidences_of_samples_that_fit_it() -> None:
     profile = two_models().with_confidences(SAMPLES, source="drawn")
-    assert profile.confidences == Confidences.of(SAMPLES, source="drawn")
+    assert profile.confidences == Confidences.of(SAMPLES, source="drawn").calibrated(
+        {model.name: model.accuracy for model in two_models().models})
     assert [item for item in check_profile(profile) if item.kind == "contradiction"] == []
     with pytest.raises(ProfileError, match=r"^model: no such model in profile set 'two': got "):
         two_models().with_confidences({"smal": SAMPLES["small"]})

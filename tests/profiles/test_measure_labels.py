@@ -142,7 +142,8 @@ def test_a_measurement_with_labels_has_accuracies_and_confidences(folder: Path, 
         assert model.accuracy == pytest.approx(right.mean())
         ordered = np.sort(scores[model.name], axis=1)
         samples[model.name] = right, ordered[:, 2] - ordered[:, 1]
-    assert profile.confidences == Confidences.of(samples, source="labels.npz; margin")
+    assert profile.confidences == Confidences.of(samples, source="labels.npz; margin").calibrated(
+        {model.name: model.accuracy for model in profile.models})
     assert profile.measurement["accuracy"]["small"] == (
         "share of right answers to 400 samples of labels.npz")
 

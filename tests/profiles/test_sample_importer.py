@@ -35,7 +35,8 @@ def test_a_table_and_a_profile_get_the_confidences_of_samples(folder: Path, run:
                 "pairs: 1, bins: 20\n") in ran.err
         profile = load("out.json")
         assert profile.confidences == Confidences.of(
-            SAMPLES, groups=np.arange(1000).astype(str), source="samples.csv")
+            SAMPLES, groups=np.arange(1000).astype(str), source="samples.csv").calibrated(
+                {model.name: model.accuracy for model in profile.models})
         assert profile.models == load("profile.json").models
     assert profile.fingerprint == load("profile.json").fingerprint
     for command in ("show", "check"):

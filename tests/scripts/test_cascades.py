@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
-from cascades import table_of
+
+from scripts.cascades import table_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

@@ -181,7 +181,7 @@ def test_equal_settings_have_one_fingerprint() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"service": "p42"}, "service: unknown service: got 'p42'; allowed: p95, p99, mean"),
+        ({"service": "p42"}, "service: unknown service: got 'p42'; allowed: p95, p99, p90, p50, "),
         ({"objective": "best"}, "objective: .*'best'; allowed: per-query, per-decision"),
         ({"solver": "guess"}, "solver: .*'guess'; allowed: policy-iteration, "),
         ({"slo_ms": 0.0}, "slo_ms: .*got 0.0; allowed: "),

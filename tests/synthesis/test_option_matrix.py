@@ -24,6 +24,7 @@ BAD: dict[str, Any] = {
     "grid": "fixed:1", "late": "serve", "batching": "maximal",
     "solver": "value-iteration",
     "slo_classes": (SloClass(60.0, 0.5), SloClass(100.0, 0.5)),
+    "cascades": True, "max_violation": 0.01,
 }
 
 
@@ -43,11 +44,13 @@ def test_a_limit_names_option_value_allowed_and_reason(limit: Limit) -> None:
     bad = BAD[limit.option]
     if "service" in limit.given:
         bad = "model"
+    given = {"dispatch": "central-queue", "cascades": True} if "cascades" in limit.given else (
+        limit.given)
     with pytest.raises(InvalidValueError) as refused:
-        SynthesisSettings(**{"slo_ms": 100.0, "workers": 2, **limit.given, limit.option: bad})
+        SynthesisSettings(**{"slo_ms": 100.0, "workers": 2, **given, limit.option: bad})
     message = str(refused.value)
     assert message.startswith(f"{limit.option}: ")
-    assert re.search(r" with (dispatch|batching|objective) ", message)
+    assert re.search(r" with (dispatch|batching|objective|cascades) ", message)
     assert limit.why in message
     assert message.endswith(f"; allowed: {limit.rule.allowed}")
 

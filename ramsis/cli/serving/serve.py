@@ -30,7 +30,7 @@ _MORE = (
     "--slots", "--max-wait-s", "--batch-timeout-s", "--max-body-mb", "--max-json-mb",
     "--max-header-kb", "--header-timeout-s", "--request-timeout-s",
     "--max-connections", "--max-pending-mb", "--drain-s", "--worker-memory-mb",
-    "--no-pin", "--max-workers", "--advise", "--peers", "--calibrate-seconds")
+    "--no-pin", "--max-workers", "--advise", "--peers", "--calibrate-seconds", "--process")
 """Options that only --help-all shows."""
 
 
@@ -38,8 +38,7 @@ _MORE = (
 @click.argument("policies", metavar="DIR|FILE", shell_complete=complete_files)
 @partial(variants_options, required=False)
 @click.option("--upstream", metavar="URL",
-              help="Server that runs the models under their names, such as a Triton, instead of "
-                   "--variants.")
+              help="Server that runs the models, such as a Triton, instead of --variants.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True,
               help="Port, or 0 for a free one.")
@@ -94,8 +93,7 @@ _MORE = (
               help="Recompute policies on drift with these options of `generate` (without --load "
                    "and --out), or auto: those of the manifest.")
 @click.option("--calibrate", type=OUT_FILE, metavar="FILE",
-              help="Measure service times and overhead through the server, write a profile, and "
-                   "exit.")
+              help="Measure service times through the server, write a profile, and exit.")
 @click.option("--calibrate-seconds", type=float, default=60.0, show_default=True,
               help="Time for the measurement of service times.")
 @click.option("--check", is_flag=True,
@@ -105,8 +103,7 @@ def serve_command(policies: str, **given: Any) -> None:
 
     The protocol is the Open Inference Protocol (/v2/models/NAME/infer), with metrics at /metrics.
     There is one process for each worker that the policies are made for; with the scaling policy
-    of `ramsis scale --out`, as many as the load wants. With --upstream each worker sends its
-    batches to another server, one at a time. Stop it with Ctrl-C or SIGTERM: what is
+    of `ramsis scale --out`, as many as the load wants. Stop it with Ctrl-C or SIGTERM: what is
     under way is answered first, unless a second one follows.
 
     \b
