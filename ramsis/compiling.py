@@ -2,7 +2,7 @@
 
 Numba keeps compiled code beside the source, or in the user's cache folder. Where neither can be
 written (a read-only installation of a user without a home), kernels are compiled in each process.
-That takes half a minute for a policy, so the first compilation of a process is logged (INFO).
+That takes up to 45 s for a policy, so the first compilation of a process is logged (INFO).
 Of processes that need a kernel at once one compiles it, and the others wait for what it keeps.
 
 A kernel whose name begins with an underscore is called by kernels only. So the code that turns
@@ -284,7 +284,7 @@ class _Compilations(event.Listener):  # type: ignore[misc,unused-ignore]
         if not self.logged:
             self.logged = True
             logging.getLogger(__name__).info(
-                "compiling, which takes about half a minute and is kept for the next time")
+                "compiling, which takes up to 45 s and is kept for the next time")
 
     def on_end(self, event: Any) -> None:
         self.running -= _in_main_thread()
