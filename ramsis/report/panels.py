@@ -100,12 +100,12 @@ def plot_panels(
                     joined = {} if line.reference or not cases else {"linestyle": "none"}
                     _draw(axes, line, looks[line.label] | joined)
                 _finish(axes, log_x or panel.log_x)
-                if axes.get_xscale() == "linear" and all(
-                        float(x).is_integer() for line in panel.lines for x in line.x):
-                    axes.locator_params(axis="x", integer=True)
                 if cases:
                     axes.set_xticks(range(len(cases)), cases, rotation=40, ha="right",
                                     rotation_mode="anchor")
+                elif axes.get_xscale() == "linear" and all(
+                        float(x).is_integer() for line in panel.lines for x in line.x):
+                    axes.locator_params(axis="x", integer=True)
             if row.log_like:  # once all is drawn: the panels share the axis
                 _log_like(axes_row[0])
             if (row.log_like or row.from_zero) and not _any_above_zero(row):
