@@ -16,23 +16,11 @@ from ramsis.arrays import FloatArray
 from ramsis.cluster._kernels import quantile
 from ramsis.compiling import njit
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
-from ramsis.sim._kernels import _insert, _ring_size
+from ramsis.sim._kernels import RunTerms, _insert, _ring_size
 from ramsis.sim.tables import CascadeTables
 
 _TOLERANCE_MS = SLACK_TOLERANCE_MS
 _FIRST, _SECOND = 1, 2  # what a worker runs
-
-
-class CascadeTerms(NamedTuple):
-    """Settings of a run."""
-
-    slo_ms: float
-    network_ms: float
-    workers: int
-    quantiles_ms: FloatArray  # shape (M, B, Q)
-    quantile_levels: FloatArray  # shape (Q,)
-    near_level: NDArray[np.int64]  # as of :func:`~ramsis.cluster.quantiles.near_levels`
-    uniform: FloatArray  # shape (n,); empty where times are fixed
 
 
 class CascadeRoom(NamedTuple):
@@ -62,7 +50,7 @@ def _largest(times_ms: FloatArray, slack_ms: float, most: int) -> int:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def cascade(
-    arrival_ms: FloatArray, sureness: FloatArray, tables: CascadeTables, terms: CascadeTerms,
+    arrival_ms: FloatArray, sureness: FloatArray, tables: CascadeTables, terms: RunTerms,
     out: CascadeRoom,
 ) -> int:
     """Simulate a central queue with second opinions; return the number of batches.
@@ -71,7 +59,9 @@ def cascade(
     """
     (models, batches, unsure_bins, upto, gather, least, second_ms, second, per_fresh, per_unsure,
      step_ms, last_call_ms) = tables
-    slo_ms, network_ms, workers, quantiles_ms, levels, near, uniform = terms
+    slo_ms, network_ms, workers = terms.slo_ms, terms.network_ms, terms.workers
+    quantiles_ms, levels, near = terms.quantiles_ms, terms.quantile_levels, terms.near_level
+    uniform = terms.uniform
     (start_of, finish_of, worker_of, model_of, size_of, queued_of, first_of, second_of, bin_of,
      answered_ms) = out
     n, last_level = arrival_ms.size, gather.size - 1
@@ -84,7 +74,7 @@ def cascade(
         idle[worker] = worker
     stage, begin = np.zeros(workers, dtype=np.int64), np.zeros(workers, dtype=np.int64)
     runs = np.zeros(workers, dtype=np.int64)  # the batch of each worker
-    unsure = np.empty(n, dtype=np.int64)  # requests in the order in which they became unsure
+    unsure = np.empty(n, dtype=np.int64)  # from head to tail by deadline
     first, busy, first_idle, idles = 0, 0, 0, workers
     arrived, fresh, head, tail, count = 0, 0, 0, 0, 0
     timer_ms = np.inf

@@ -13,13 +13,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ramsis.arrays import BoolArray, FloatArray
-from ramsis.cluster.quantiles import near_levels
-from ramsis.compiling import uniform
 from ramsis.scenario import Requests
 from ramsis.sim import _cascade_kernels as kernels
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.run import DROPPED, Run
 from ramsis.sim.tables import PlacedCascade
+from ramsis.sim.terms import run_terms
 
 
 class Outcomes(NamedTuple):
@@ -40,12 +39,7 @@ def served(
     first, second, bin_of = np.empty((3, n), dtype=np.int32)
     room = kernels.CascadeRoom(start_ms, finish_ms, worker, model, size, queued, first, second,
                                bin_of, np.full(n, np.inf))
-    times = fleet.service_times
-    terms = uniform(kernels.CascadeTerms(
-        slo_ms=float(fleet.slo_ms), network_ms=float(fleet.network_ms), workers=fleet.workers,
-        quantiles_ms=np.ascontiguousarray(times.quantiles_ms), quantile_levels=times.levels,
-        near_level=near_levels(times.levels),
-        uniform=requests.uniform if fleet.draws else np.empty(0)))
+    terms = run_terms(fleet, requests)
     count = kernels.cascade(np.ascontiguousarray(requests.arrival_ms), requests.sureness,
                             placed.tables, terms, room)
     room = room._replace(**{name: getattr(room, name)[:count] for name in (

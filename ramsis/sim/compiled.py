@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
-from ramsis.cluster.quantiles import near_levels
-from ramsis.compiling import uniform
-from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
+from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.runtime.policy_set import Level
 from ramsis.scenario import Requests
 from ramsis.sim import _kernels
@@ -21,6 +19,7 @@ from ramsis.sim.fleet import Fleet, Fleets, site_of
 from ramsis.sim.plan import StationPlan
 from ramsis.sim.run import DROPPED, NEVER_ANSWERED, Run
 from ramsis.sim.tables import Compiled
+from ramsis.sim.terms import run_terms
 
 
 def replay(
@@ -55,15 +54,7 @@ def replay(
             from ramsis.sim.cascades import replay_cascade  # whose kernel takes long to load
 
             return replay_cascade(cascade, fleet, requests, duration_ms)
-    terms = uniform(_kernels.RunTerms(
-        slo_ms=fleet.slo_ms, network_ms=fleet.network_ms, workers=fleet.workers, level=level,
-        window_ms=monitor_ms, shortest_ms=SHORTEST_SPAN * monitor_ms,
-        quantiles_ms=np.ascontiguousarray(fleet.service_times.quantiles_ms),
-        quantile_levels=fleet.service_times.levels,
-        near_level=near_levels(fleet.service_times.levels),
-        uniform=requests.uniform if fleet.draws else np.empty(0),
-        slowness=scheduler.slowness,
-    ))
+    terms = run_terms(fleet, requests, level, monitor_ms, scheduler.slowness)
     out = _kernels.DecisionRoom(*np.empty((2, n)), *np.empty((6, n), dtype=np.int32))
     drop_ms = np.empty(n)  # where a request is dropped
     count = _KERNELS[scheduler.kernel](requests, tables, terms, out, drop_ms)
