@@ -13,7 +13,7 @@ from ramsis.profiles.measure.labels import MARGIN, MAX, sureness
 from ramsis.serving.tensors import TensorSpec
 
 
-class Confidences:
+class ConfidenceReader:
     """Reader of confidences, as a variants file names them.
 
     Parameters

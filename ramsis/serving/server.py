@@ -34,7 +34,7 @@ from ramsis.runtime.dispatcher import Dispatcher, DispatchSettings
 from ramsis.runtime.fronts import AsyncFront
 from ramsis.runtime.station_queues import Start, Ticket
 from ramsis.serving.calls import Call, FailedError, OverloadedError, Query, Served, Tell
-from ramsis.serving.confidences import Confidences
+from ramsis.serving.confidences import ConfidenceReader
 from ramsis.serving.logs import Log, log_line
 from ramsis.serving.metrics import ServerMetrics
 from ramsis.serving.overhead import QUANTILE, OverheadParts, OverheadWatch, answers_ms
@@ -189,7 +189,7 @@ class Server:
         await self.pool.start()
         if self.variants.confidence is not None:
             try:
-                self._confidences = Confidences(self.variants.confidence, self.pool.outputs,
+                self._confidences = ConfidenceReader(self.variants.confidence, self.pool.outputs,
                                                 str(self.variants.path))
             except InputFileError:
                 await self.pool.stop()

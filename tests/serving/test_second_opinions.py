@@ -13,7 +13,7 @@ import pytest
 from ramsis.errors import InputFileError
 from ramsis.policy import write_set
 from ramsis.policy.policy_set import set_of
-from ramsis.serving.confidences import Confidences
+from ramsis.serving.confidences import ConfidenceReader
 from ramsis.serving.tensors import TensorSpec
 from tests.serving.opinions import SHARE, policy_with_opinions
 from tests.serving.servers import Running, running
@@ -167,7 +167,7 @@ def test_outputs_that_tell_no_confidence_are_refused(
     source: str, outputs: tuple[TensorSpec, ...], message: str
 ) -> None:
     with pytest.raises(InputFileError) as refused:
-        Confidences(source, outputs, "variants.toml")
+        ConfidenceReader(source, outputs, "variants.toml")
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
@@ -176,7 +176,7 @@ def test_confidences_of_a_batch() -> None:
     outputs = {"scores": np.array([[0.0, 3.0, 1.0], [2.0, 2.0, 2.0]], np.float32),
                "pair": np.array([[0.25], [0.5]], np.float32)}
     specs = (TensorSpec("scores", "FP32", (3,)), SPECS[2])
-    assert Confidences("margin", specs, "file")(outputs) == [2.0, 0.0]
-    assert Confidences("pair", specs, "file")(outputs) == [0.25, 0.5]
+    assert ConfidenceReader("margin", specs, "file")(outputs) == [2.0, 0.0]
+    assert ConfidenceReader("pair", specs, "file")(outputs) == [0.25, 0.5]
     largest = np.exp(3.0) / (np.exp(3.0) + np.exp(1.0) + 1.0)
-    assert Confidences("max", specs, "file")(outputs) == pytest.approx([largest, 1 / 3])
+    assert ConfidenceReader("max", specs, "file")(outputs) == pytest.approx([largest, 1 / 3])

@@ -119,7 +119,7 @@ def _serve(policies: str, given: dict[str, Any]) -> None:
     from ramsis.profiles import load
     from ramsis.runtime.dispatcher import DispatchSettings
     from ramsis.runtime.scaling_table import ScalingTable
-    from ramsis.serving.confidences import Confidences
+    from ramsis.serving.confidences import ConfidenceReader
     from ramsis.serving.connections import ConnectionLimits
     from ramsis.serving.event_loop import event_loop
     from ramsis.serving.http_server import HttpSettings, bound_socket, serve
@@ -163,7 +163,7 @@ def _serve(policies: str, given: dict[str, Any]) -> None:
         with event_loop() as runner:
             inputs, outputs = runner.run(checked(models, largest))
         if models.confidence is not None:
-            Confidences(models.confidence, outputs, variants)
+            ConfidenceReader(models.confidence, outputs, variants)
         for what, specs in (("takes", inputs), ("gives", outputs)):
             for spec in specs:
                 click.echo(f"{models.name} {what} {spec.name}: {spec.datatype} "
