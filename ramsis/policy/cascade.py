@@ -58,7 +58,7 @@ class CascadePromise(WrittenRecord):
         requests; and its standard error, by the samples that state increments and by simulation.
     upper_bound
         Effective accuracy that no scheduler passes that answers each request by one model or by a
-        cascade of the profile's pairs, if known.
+        cascade of the profile's pairs.
     queries, runs, seed
         Requests in all, runs, and the seed of the first.
     """
@@ -74,7 +74,7 @@ class CascadePromise(WrittenRecord):
     response_p99_ms: Positive
     gain: Annotated[float, _CHANGE]
     gain_error: NonNegative
-    upper_bound: Fraction | None
+    upper_bound: Fraction
     queries: Annotated[int, Whole(1)]
     runs: Annotated[int, Whole(2)]
     seed: int

@@ -170,25 +170,27 @@ class Policy:
         return self.load_qps * (1.0 if self.load_factor is None else self.load_factor)
 
     @property
+    def rates(self) -> Rates:
+        """What the policy promises, with second opinions where it has any."""
+        delivered = self.expectations if self.cascade is None else self.cascade.promise
+        return Rates(delivered.effective_accuracy, delivered.violation_rate)
+
+    @property
+    def upper_bound(self) -> float | None:
+        """Bound on the effective accuracy of schedulers that may do what the policy does."""
+        return (self.expectations if self.cascade is None else self.cascade.promise).upper_bound
+
+    @property
     def promised(self) -> dict[str, float | bool | None]:
-        """The main figures of the promise, with second opinions where the policy has any."""
-        expected = self.expectations
-        figures: dict[str, float | bool | None] = {
-            "expected_accuracy": expected.accuracy,
-            "expected_violation_rate": expected.violation_rate,
-            "expected_effective_accuracy": expected.effective_accuracy,
-            "upper_bound": expected.upper_bound,
-            "overloaded": expected.overloaded,
+        """The main figures of the promise, as manifests and results name them."""
+        return {
+            "expected_accuracy": (self.expectations.accuracy if self.cascade is None
+                                  else self.rates.accuracy),
+            "expected_violation_rate": self.rates.violation_rate,
+            "expected_effective_accuracy": self.rates.effective_accuracy,
+            "upper_bound": self.upper_bound,
+            "overloaded": self.expectations.overloaded,
         }
-        if self.cascade is not None:
-            delivered = self.cascade.promise
-            figures |= {
-                "expected_accuracy": Rates(delivered.effective_accuracy,
-                                           delivered.violation_rate).accuracy,
-                "expected_violation_rate": delivered.violation_rate,
-                "expected_effective_accuracy": delivered.effective_accuracy,
-                "upper_bound": delivered.upper_bound}
-        return figures
 
     @property
     def rule(self) -> DispatchRule:

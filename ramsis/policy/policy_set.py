@@ -146,8 +146,8 @@ def rates_of(stations: Iterable[tuple[float, Policy]]) -> Rates:
     """Compute the joint promise of stations from their shares of all requests and policies."""
     effective, violations = 0.0, 0.0
     for share, policy in stations:
-        effective += share * policy.expectations.effective_accuracy
-        violations += share * policy.expectations.violation_rate
+        effective += share * policy.rates.effective_accuracy
+        violations += share * policy.rates.violation_rate
     return Rates(min(effective, 1.0), min(violations, 1.0))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
 from ramsis.report.panels import LEAST_BUDGET_PERCENT, Line, Panel, PanelRow, plot_panels
+from ramsis.report.verdicts import one_model_bound
 from ramsis.sim import TimeSeries
 from ramsis.tables import load_text
 
@@ -30,8 +31,8 @@ def plot_loads(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) 
         _plot_one_load(rows, path, title)
         return
     accuracy, late = [], []
-    bounds = {row["load_qps"]: row["upper_bound"] for row in rows
-              if row["upper_bound"] is not None}
+    bounds = {row["load_qps"]: bound for row in rows
+              if (bound := one_model_bound(row)) is not None}
     if bounds:
         accuracy.append(Line("upper bound (one model per request)", sorted(bounds),
                              [bounds[load] for load in sorted(bounds)], reference=True))
@@ -53,7 +54,7 @@ def _plot_one_load(
     places = range(len(rows))
     accuracy = [Line("effective accuracy", places, [row["effective_accuracy"] for row in rows],
                      [row.get("effective_accuracy_half_width") or 0.0 for row in rows])]
-    bounds = [row["upper_bound"] for row in rows]
+    bounds = [one_model_bound(row) for row in rows]
     if None not in bounds:
         accuracy.append(Line("upper bound (one model per request)",
                              [-0.4, *places, len(rows) - 0.6],

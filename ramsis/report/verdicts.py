@@ -256,3 +256,12 @@ def _listed(
              for row in names[:_MOST_NAMES]]
     more_rows = len(names) - _MOST_NAMES
     return [f"{what}: {'; '.join(words)}" + (f"; and {more_rows} more" if more_rows > 0 else "")]
+
+
+def one_model_bound(row: Mapping[str, Any]) -> float | None:
+    """Return a row's bound for schedulers that answer each request by one model.
+
+    Rows of policies with second opinions have another bound as ``upper_bound``.
+    """
+    bound: float | None = row.get("upper_bound_one_model", row.get("upper_bound"))
+    return bound

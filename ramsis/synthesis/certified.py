@@ -18,8 +18,11 @@ from ramsis.sim import ConstantLoad, Fleets, Policies, SimulationResult, Workloa
 def certified_bound(policy: Policy) -> float:
     """Return the bound on effective accuracy − price × violation rate of a policy.
 
-    With gathering windows where arrivals are Poisson, service times fixed and all deadlines alike.
+    With second opinions that on effective accuracy, which is no less. Else with gathering windows
+    where arrivals are Poisson, service times fixed and all deadlines alike.
     """
+    if policy.cascade is not None:
+        return policy.cascade.promise.upper_bound
     times = service_times_of(policy)
     gathering = (policy.arrivals_label == "poisson" and not times.distributed
                  and not policy.slo_classes)
@@ -30,8 +33,8 @@ def certified_bound(policy: Policy) -> float:
 
 def gap_of_promise(policy: Policy) -> dict[str, Any]:
     """Return the gap of a promise to the bound at the policy's price, with price and bound."""
-    price, bound, expected = policy.violation_price, certified_bound(policy), policy.expectations
-    gap = certified_gap(expected.effective_accuracy, expected.violation_rate, price, bound)
+    price, bound, promised = policy.violation_price, certified_bound(policy), policy.rates
+    gap = certified_gap(promised.effective_accuracy, promised.violation_rate, price, bound)
     return {"violation_price": price, "priced_upper_bound": bound, "certified_gap": gap}
 
 

@@ -42,7 +42,7 @@ def cascade_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Che
     if policy.cascade is None:
         return ()
     promise, found = policy.cascade.promise, _measured(policy, own_arrivals)
-    checks = [
+    return (
         _within("effective accuracy with second opinions", promise.effective_accuracy,
                 promise.effective_half_width, found["effective_accuracy"]),
         _within("violation rate with second opinions", promise.violation_rate,
@@ -51,13 +51,10 @@ def cascade_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Che
         close("gain of second opinions", promise.gain,
               promise.effective_accuracy - policy.expectations.effective_accuracy,
               _WIDER * (promise.effective_half_width + (
-                  policy.replay.effective_half_width if policy.replay else 0.0)))]
-    if promise.upper_bound is not None:
-        checks.append(Check(
-            "effective accuracy within the bound with second opinions",
-            promise.effective_accuracy, promise.upper_bound, promise.effective_accuracy
-            <= promise.upper_bound + _WIDER * promise.effective_half_width))
-    return tuple(checks)
+                  policy.replay.effective_half_width if policy.replay else 0.0))),
+        Check("effective accuracy within the bound with second opinions",
+              promise.effective_accuracy, promise.upper_bound, promise.effective_accuracy
+              <= promise.upper_bound + _WIDER * promise.effective_half_width))
 
 
 def _within(claim: str, stated: float, half_width: float, other: Estimate) -> Check:

@@ -90,10 +90,12 @@ def _inputs_checks(policy: Policy) -> tuple[Check, ...]:
 def _gap_check(policy: Policy, tolerance: float) -> Check:
     """Check the certified gap; a negative one is impossible for any scheduler."""
     price, bound, gap = gap_of_promise(policy).values()
-    expected, measured = policy.expectations, policy.budget or policy.replay
+    promised = policy.rates
+    measured = (policy.budget or policy.replay if policy.cascade is None
+                else policy.cascade.promise)
     allowed = tolerance * (1.0 + price)
     if measured is not None:
         allowed += _BY_CHANCE * (measured.effective_half_width
                                  + price * measured.violation_half_width)
-    value = expected.effective_accuracy - price * expected.violation_rate
+    value = promised.effective_accuracy - price * promised.violation_rate
     return Check("certified_gap", gap, gap, value <= bound + allowed)

@@ -12,18 +12,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ramsis.bounds import cascade_bound
+from ramsis.bounds import Targets, cascade_bound, certified_gap
 from ramsis.cluster import Cluster, ServiceTimes
 from ramsis.errors import InputFileError, InvalidValueError
-from ramsis.policy import Policy, read, validate, write
-from ramsis.profiles import ProfileSet
+from ramsis.policy import Policy, read, set_of, validate, validate_set, write, write_set
+from ramsis.profiles import ProfileSet, save
+from ramsis.report.verdicts import one_model_bound
 from ramsis.sim import ConstantLoad, Fleet, Policies, SimulationSettings, simulate
 from ramsis.sim.cascades import served
 from ramsis.sim.tables import PlacedCascade
 from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.synthesis.capacity import fewest_workers
+from ramsis.synthesis.certified import gap_of_promise
 from ramsis.synthesis.simulated import prepared_policy
 from ramsis.verify.cascade import cascade_checks, play
 from tests.cascades.samples import profile_with_confidences
+from tests.cli.command import Run
 
 SLO_MS, WORKERS, LOAD_QPS = 60.0, 4, 9_600.0
 
@@ -223,3 +227,47 @@ def test_a_load_monitor_is_refused(profile: ProfileSet, policy: Policy) -> None:
     with pytest.raises(InvalidValueError, match="at a stated load"):
         simulate(cluster, Policies((policy,)), ConstantLoad(LOAD_QPS, 1_000.0),
                  SimulationSettings(service="p95", monitor=True))
+
+
+def test_a_folder_states_what_second_opinions_deliver(policy: Policy, tmp_path: Path) -> None:
+    assert policy.cascade is not None
+    promise = policy.cascade.promise
+    write_set(tmp_path, set_of([policy]), created_by="test")
+    (level,) = validate_set(tmp_path).levels
+    assert level.expected["expected_effective_accuracy"] == promise.effective_accuracy
+    assert level.expected["upper_bound"] == promise.upper_bound
+    gap = gap_of_promise(policy)["certified_gap"]
+    value = promise.effective_accuracy - policy.violation_price * promise.violation_rate
+    assert gap == pytest.approx(certified_gap(
+        promise.effective_accuracy, promise.violation_rate, policy.violation_price,
+        promise.upper_bound))
+    assert gap > 0.0 or value >= promise.upper_bound
+
+
+def test_fewest_workers_are_not_looked_for_above_a_bound_for_one_model(
+    profile: ProfileSet
+) -> None:
+    with pytest.raises(InvalidValueError, match="second opinions may do with fewer workers"):
+        fewest_workers(profile, ConstantLoad(LOAD_QPS, 1_000.0), Targets(min_accuracy=0.9),
+                       slo_ms=SLO_MS, scheduler="central-queue:cascades=true")
+
+
+def test_results_tell_both_bounds_apart(
+    policy: Policy, tmp_path: Path, run: Run
+) -> None:
+    """Also a figure at one load, whose bound is that for one model per request."""
+    write_set(tmp_path / "set", set_of([policy]), created_by="test")
+    profile_file = tmp_path / "digits.json"
+    save(profile_with_confidences(), profile_file)
+    figure = tmp_path / "figure.svg"
+    ran = run("simulate", "--profiles", profile_file, "--slo-ms", SLO_MS, "--workers", WORKERS,
+              "--load", LOAD_QPS, "--policy", tmp_path / "set", "--duration-s", 1, "--json",
+              "--plot", figure)
+    assert ran.code == 0, ran.err
+    (row,) = json.loads(ran.out)["rows"]
+    assert row["upper_bound_one_model"] < row["effective_accuracy"] < row["upper_bound"]
+    assert one_model_bound(row) == row["upper_bound_one_model"]
+    assert one_model_bound({"upper_bound": 0.9}) == 0.9
+    assert figure.stat().st_size > 5_000
+    shown = run("policy", "show", next((tmp_path / "set").glob("central*.json")))
+    assert "with second opinions by svm-poly-12000 on " in shown.out

@@ -28,7 +28,7 @@ def policy_with_opinions(tenth: float = 0.1) -> Policy:
     numbers = dict.fromkeys(("effective_accuracy", "effective_half_width", "violation_rate",
                              "violation_half_width", "gain", "gain_error"), 0.0)
     times = {f"response_{name}_ms": 10.0 for name in ("mean", "p50", "p95", "p99")}
-    promise = CascadePromise(**numbers, **times, second_opinions=SHARE, upper_bound=None,
+    promise = CascadePromise(**numbers, **times, second_opinions=SHARE, upper_bound=1.0,
                              queries=1000, runs=2, seed=0)
     tenths = tuple(q * tenth for q in range(1, 10))
     return replace(plain, cascade=Cascade(

@@ -30,6 +30,11 @@ def show_central_table(policy: Policy, as_json: bool, width: int | None = None) 
                f"violation price {policy.violation_price:g}")
     say(f"expected effective accuracy {expected.effective_accuracy:.4f}, violations "
                f"{expected.violation_rate:.4%} (upper bound {expected.upper_bound:.4f})")
+    if policy.cascade is not None:
+        promise = policy.cascade.promise
+        say(f"with second opinions by {policy.models[policy.cascade.second].name} on "
+            f"{promise.second_opinions:.1%}: effective accuracy {promise.effective_accuracy:.4f}, "
+            f"violations {promise.violation_rate:.4%} (upper bound {promise.upper_bound:.4f})")
     click.echo("".join(f"{line}\n" for line in budget_words(policy)))
     for m, model in enumerate(policy.models):
         share = expected.model_share.get(model.name, 0.0)

@@ -53,7 +53,6 @@ from ramsis.cluster.service_times import DEFAULT_SERVICE
 from ramsis.errors import check_positive
 from ramsis.files import write_atomic
 from ramsis.policy import Policy, Station
-from ramsis.profiles import Confidences
 from ramsis.report.verdicts import simulation_verdict
 from ramsis.runtime.routing import DISPATCH_NAMES
 from ramsis.sim import (
@@ -348,10 +347,13 @@ def simulate_command(
     bound_on = cache(partial(bound_on_arrivals, fleets))
     confidences = cluster.worker_types[0].profile.confidences
     rows = [{**_row(entry, result, bound_on, settings), **cluster_terms_if_several(cluster),
-             **gap_in_simulation(result, entry.policies, fleets, offered, confidences),
-             **_bound_with_opinions(entry, result, fleets, confidences)}
+             **gap_in_simulation(result, entry.policies, fleets, offered, confidences)}
             for (offered, _), (entry, result, *_) in zip(product(workloads, entries), played,
                                                          strict=True)]
+    rows = [{**row, "upper_bound": cascade_bound_on_arrivals(fleets, confidences, result),
+             "upper_bound_one_model": row["upper_bound"]}
+            if gives_second_opinions(result, entry.policies, fleets) else row
+            for row, (entry, result, *_) in zip(rows, played, strict=True)]
     rows = [{**row, **_met(row, target, limits, windows)}
             for row, (*_, windows) in zip(rows, played, strict=True)]
     if burst is not None:
@@ -489,17 +491,6 @@ def _row(
             "models": models,
             **({} if settings.slowness == settings.told_slowness == 1.0 else
                {"slowness": settings.slowness, "told_slowness": settings.told_slowness})}
-
-
-def _bound_with_opinions(
-    entry: _Entry, result: SimulationResult, fleets: Fleets, confidences: Confidences | None
-) -> dict[str, Any]:
-    """Return the bound that goes with second opinions; empty without any."""
-    if not gives_second_opinions(result, entry.policies, fleets):
-        return {}
-    return {"upper_bound": cascade_bound_on_arrivals(fleets, confidences, result),
-            "upper_bound_one_model": bound_on_arrivals(fleets, result.duration_ms,
-                                                       counts_of(result))}
 
 
 def _mean(times: Sequence[float | None]) -> float | None:

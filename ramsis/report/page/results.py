@@ -18,7 +18,7 @@ from ramsis.report.page.parts import (
     violations,
 )
 from ramsis.report.page.rows import number, option_values_in, span, text
-from ramsis.report.verdicts import OVERLOAD, simulation_verdict, target_words
+from ramsis.report.verdicts import OVERLOAD, one_model_bound, simulation_verdict, target_words
 from ramsis.tables import Column, load_text, with_values
 
 Rows = Sequence[Mapping[str, Any]]
@@ -147,8 +147,8 @@ def _over_loads(rows: Rows) -> list[Part]:
         late.append(Series(name, loads, [row["violation_rate"] for row in of_scheduler],
                            [row.get("violation_rate_half_width") for row in of_scheduler]))
         slow.append(Series(name, loads, [row.get("response_p99_ms") for row in of_scheduler]))
-    bounds = {row["load_qps"]: row["upper_bound"] for row in rows
-              if row.get("upper_bound") is not None}
+    bounds = {row["load_qps"]: bound for row in rows
+              if (bound := one_model_bound(row)) is not None}
     if bounds:
         effective.append(Series("upper bound (one model per request)", sorted(bounds),
                                 [bounds[x] for x in sorted(bounds)], draw="line", ref=True))
@@ -164,7 +164,7 @@ def _over_loads(rows: Rows) -> list[Part]:
 
 def _side_by_side(rows: Rows) -> list[Part]:
     """Return figures of promise, simulation and bound of each scheduler, at the only load."""
-    named = [(row["label"], row) for row in rows]
+    named = [(row["label"], {**row, "upper_bound": one_model_bound(row)}) for row in rows]
     return [dots("Promise, simulation and bound", _EFFECTIVE, named, {
                 "promised": "expected_effective_accuracy", "simulated": "effective_accuracy",
                 "upper bound (one model per request)": "upper_bound"}),

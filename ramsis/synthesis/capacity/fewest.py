@@ -326,6 +326,11 @@ def fewest_workers(
     NotConvergedError
         A solver stopped before its rule was met.
     """
+    if fleet_scheduler(scheduler).given.get("cascades"):
+        raise InvalidValueError(
+            "second opinions may do with fewer workers than the bound that the search begins at, "
+            "which is for one model per request", where="scheduler", value=scheduler,
+            allowed="a scheduler without cascades")
     offered = offered_types(types)
     classes = classes_of(slo_ms)
     chosen = service or default_service(*(worker_type.profile for worker_type in offered))

@@ -30,11 +30,13 @@ def with_cascade(
     own_arrivals : str, optional
         ``package.module:name`` of an arrival process of one's own.
     """
-    fleet, _ = prepared_policy(policy)
+    fleet, plan = prepared_policy(policy)
+    assert plan.compiled is not None
     problems = problems_of(policy, fleet, confidences)
     if not problems:
         return policy
     bound = cascade_bound(times, confidences, slo_ms=policy.slo_ms, workers=policy.workers,
                           load_qps=policy.load_qps).effective_accuracy
     problem, numbers = best_numbers(policy, problems, own_arrivals)
-    return replace(policy, cascade=promised(policy, problem, numbers, bound, own_arrivals))
+    return replace(policy, cascade=promised(policy, plan.compiled, problem, numbers, bound,
+                                            own_arrivals))

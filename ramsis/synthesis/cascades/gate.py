@@ -20,10 +20,9 @@ from ramsis.policy.cascade import Cascade, CascadePromise
 from ramsis.sim.cascades import served
 from ramsis.sim.compiled import replay
 from ramsis.sim.result import Estimate
-from ramsis.sim.tables import PlacedCascade
+from ramsis.sim.tables import Compiled, PlacedCascade
 from ramsis.synthesis.cascades.rule import CascadeProblem, Numbers
 from ramsis.synthesis.cascades.search import Sample
-from ramsis.synthesis.simulated import prepared_policy
 
 _RUNS, _REQUESTS, _SEED = 8, 400_000, 1 << 26
 _SURE = 2.0  # standard errors
@@ -43,12 +42,17 @@ class _Measured:
 
 
 def promised(
-    policy: Policy, problem: CascadeProblem, numbers: Numbers, upper_bound: float,
-    own_arrivals: str | None,
+    policy: Policy, without: Compiled, problem: CascadeProblem, numbers: Numbers,
+    upper_bound: float, own_arrivals: str | None,
 ) -> Cascade | None:
-    """Return the cascade with its promise; None where it does not pay."""
-    fleet, (_, plan) = problem.fleet, prepared_policy(policy)
-    assert plan.compiled is not None
+    """Return the cascade with its promise; None where it does not pay.
+
+    Parameters
+    ----------
+    without : Compiled
+        The table of the policy.
+    """
+    fleet = problem.fleet
     cascade = problem.cascade(numbers, NO_PROMISE)
     placed = PlacedCascade.of(cascade, range(len(fleet.models)), len(fleet.models))
     runs, opinions = _Measured(), np.zeros(placed.increment.shape)
@@ -57,11 +61,11 @@ def promised(
         room, outcomes = served(placed, fleet, sample.requests)
         in_time = sample.in_time(outcomes.answered_ms, fleet.slo_ms)
         value = np.where(in_time, outcomes.accuracy[sample.counted], 0.0)
-        without = replay(fleet, plan.compiled, sample.requests, sample.duration_ms,
-                         policy.load_qps).reward[sample.counted]
+        compared = replay(fleet, without, sample.requests, sample.duration_ms,
+                          policy.load_qps).reward[sample.counted]
         runs.effective.append(float(value.mean()))
         runs.late.append(1.0 - float(in_time.mean()))
-        runs.gain.append(float((value - without).mean()))
+        runs.gain.append(float((value - compared).mean()))
         response_ms = (outcomes.answered_ms - sample.requests.arrival_ms)[sample.counted]
         runs.response_ms.append(response_ms[np.isfinite(response_ms)])
         runs.requests += len(value)
@@ -87,6 +91,6 @@ def promised(
 NO_PROMISE = CascadePromise(
     effective_accuracy=0.0, effective_half_width=0.0, violation_rate=1.0,
     violation_half_width=0.0, second_opinions=0.0, response_mean_ms=1.0, response_p50_ms=1.0,
-    response_p95_ms=1.0, response_p99_ms=1.0, gain=0.0, gain_error=0.0, upper_bound=None,
+    response_p95_ms=1.0, response_p99_ms=1.0, gain=0.0, gain_error=0.0, upper_bound=1.0,
     queries=1, runs=2, seed=0)
 """Of a cascade that is not measured yet."""
