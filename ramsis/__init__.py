@@ -29,5 +29,5 @@ __getattr__, __dir__ = names_from(globals(), {
     "ramsis.verify": "verify_policy",
     "ramsis.worker": "RandomTimes WorkerProblem solve_worker",
 }, submodules="analysis arrivals audit bounds central cluster errors mdp planning plugins policy "
-              "profiles report runtime scaling scenario serving sim sweep synthesis testing "
-              "verify worker")
+              "profiles report runtime scaling scenario serving sim sized sweep synthesis "
+              "testing verify worker")

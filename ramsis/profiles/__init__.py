@@ -13,6 +13,7 @@ from ramsis.profiles.file import FORMAT, load, save, shipped_names
 from ramsis.profiles.front import between_models, interpolate_front
 from ramsis.profiles.model import ModelProfile, ProfileSet
 from ramsis.profiles.pareto import pareto_front, prune
+from ramsis.profiles.sized import SizedTimes
 from ramsis.profiles.table import LatencyTable, Origin
 from ramsis.profiles.values import ProfileError
 
@@ -28,6 +29,7 @@ __all__ = [
     "Pair",
     "ProfileError",
     "ProfileSet",
+    "SizedTimes",
     "Statistic",
     "between_models",
     "interpolate_front",

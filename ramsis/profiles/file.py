@@ -20,6 +20,7 @@ from ramsis.files import canonical_json, read_json, write_atomic
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.confidences import Confidences, ModelConfidence, Pair
 from ramsis.profiles.model import FORMAT, ModelProfile, ProfileSet
+from ramsis.profiles.sized import SizedTimes
 from ramsis.profiles.values import MAX_MODELS, ProfileError, placed
 
 __all__ = ["FORMAT", "load", "save", "shipped_names"]
@@ -33,6 +34,8 @@ _CONFIDENCE_FIELDS = tuple(item.name for item in fields(Confidences))
 _REQUIRED_OF_CONFIDENCES = ("chosen_samples", "stated_samples", "models", "pairs")
 _MODEL_FIELDS = tuple(item.name for item in fields(ModelProfile))
 _BATCH_FIELDS = tuple(item.name for item in fields(BatchProfile))
+_SIZED_FIELDS = tuple(item.name for item in fields(SizedTimes))
+_REQUIRED_OF_SIZED = ("unit", "law", "counts", "sizes")
 
 
 def shipped_names() -> tuple[str, ...]:
@@ -159,6 +162,10 @@ def _model(
     for i, batch in enumerate(items):
         with _at(path, f"{place}.batches[{i}]"):
             batches.append(BatchProfile(**_object(batch, _BATCH_FIELDS, ("batch",))))
+    if "sized" in values:
+        with _at(path, f"{place}.sized"):
+            values["sized"] = SizedTimes(
+                **_object(values["sized"], _SIZED_FIELDS, _REQUIRED_OF_SIZED))
     with _at(path, place):
         return ModelProfile(**{**values, "batches": tuple(batches)})
 

@@ -140,5 +140,6 @@ def _models(
                                    table.latency_ms.tolist(), strict=True):
         batches = tuple(BatchProfile(b, **cast(dict[str, float], {field: value}))  # type: ignore[arg-type]
                         for b, value in enumerate(row, 1))
-        yield (replace(measured[name], batches=batches) if name in measured
+        # Between two models there are no times by size, so none of the front has them.
+        yield (replace(measured[name], batches=batches, sized=None) if name in measured
                else ModelProfile(name, accuracy, batches))

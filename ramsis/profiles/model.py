@@ -22,6 +22,7 @@ from ramsis.figures import figure_of
 from ramsis.files import fingerprint
 from ramsis.profiles.batch import STATISTICS, BatchProfile, Statistic
 from ramsis.profiles.confidences import Confidences, Samples
+from ramsis.profiles.sized import SizedTimes
 from ramsis.profiles.table import LatencyTable, Origin, fill_row, smoothed
 from ramsis.profiles.values import DELAY_MS, MAX_BATCH, ProfileError, number, positive, text
 from ramsis.reprs import dataclass
@@ -50,6 +51,9 @@ class ModelProfile:
         Batch size 1 among them, none twice; kept in ascending order of batch size.
     memory_mb, load_ms : float, optional
         Memory of the loaded model, and the time to load it; > 0.
+    sized : SizedTimes, optional
+        Times by count and size, where requests have a size. ``batches`` are then those of the
+        largest size.
 
     Raises
     ------
@@ -62,6 +66,7 @@ class ModelProfile:
     batches: tuple[BatchProfile, ...]
     memory_mb: float | None = None
     load_ms: float | None = None
+    sized: SizedTimes | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -158,6 +163,11 @@ class ProfileSet:
             if item.name not in seen:
                 raise ProfileError("no such model in the set", f"confidences.models[{i}].name",
                                    item.name, ", ".join(seen))
+        units = [model.sized.unit for model in self.models if model.sized]
+        for i, model in enumerate(self.models):
+            if model.sized and model.sized.unit != units[0]:
+                raise ProfileError("sizes in different units", f"models[{i}].sized.unit",
+                                   model.sized.unit, units[0])
 
     def subset(self, names: Iterable[str]) -> ProfileSet:
         """Return the set with only the named models, in the order of the names.
@@ -193,7 +203,8 @@ class ProfileSet:
         if slowness == 1.0:
             return self
         return self.once(("slower", slowness), lambda: replace(self, models=tuple(
-            replace(model, batches=tuple(item.slower(slowness) for item in model.batches))
+            replace(model, batches=tuple(item.slower(slowness) for item in model.batches),
+                    sized=model.sized and model.sized.slower(slowness))
             for model in self.models)))
 
     def with_overhead(self, overhead_ms: float) -> ProfileSet:
@@ -213,7 +224,8 @@ class ProfileSet:
         if not overhead_ms:
             return self
         return replace(self, models=tuple(
-            replace(model, batches=tuple(item.longer(overhead_ms) for item in model.batches))
+            replace(model, batches=tuple(item.longer(overhead_ms) for item in model.batches),
+                    sized=model.sized and model.sized.longer(overhead_ms))
             for model in self.models))
 
     def with_confidences(
@@ -248,17 +260,20 @@ class ProfileSet:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return the fingerprint of the file of the set, confidences left out.
+        """Return the fingerprint of the file of the set, confidences and sizes left out.
 
-        Policies without cascades are the same with and without them.
+        Policies without cascades, and those without sizes, are the same with and without them.
         """
         document = self.to_document()
         document.pop("confidences", None)
+        for model in document["models"]:
+            model.pop("sized", None)
         return fingerprint(document)
 
     def to_document(self) -> dict[str, Any]:
         """Return the JSON document of the set; absent values are left out."""
-        models = [{**_present(model), "batches": [_present(batch) for batch in model.batches]}
+        models = [{**_present(model), "batches": [_present(batch) for batch in model.batches],
+                   **({"sized": model.sized.to_document()} if model.sized else {})}
                   for model in self.models]
         document = {"format": FORMAT, "name": self.name, "hardware": dict(self.hardware),
                     "measurement": dict(self.measurement), "models": models}

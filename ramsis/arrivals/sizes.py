@@ -1,0 +1,159 @@
+"""Sizes of requests: how often which size comes.
+
+A *size* is a whole number >= 1 of tokens, pixels, characters or atoms. Classes of sizes divide
+the sizes into ranges, of which each has its share of requests and its share of work.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ramsis.arrays import FloatArray, IntArray
+from ramsis.errors import InvalidValueError, check_number_of
+from ramsis.reprs import dataclass
+
+MAX_SIZE = 65536
+"""Largest size of a request."""
+_MOST_CLASSES = 64
+
+
+@dataclass(frozen=True, eq=False)
+class SizeDistribution:
+    """Probability of each size of a request.
+
+    Parameters
+    ----------
+    values : array_like of int, shape (n,)
+        Sizes from 1 to 65,536, rising.
+    probability : array_like, shape (n,)
+        Of each size, finite and > 0; proportional values will do.
+
+    Raises
+    ------
+    InvalidValueError
+        When a value breaks the above.
+
+    Examples
+    --------
+    >>> sizes = SizeDistribution.of_sizes([8, 8, 8, 128])
+    >>> sizes.mean, sizes.quantile(0.5), sizes.largest
+    (38.0, 8, 128)
+    """
+
+    values: IntArray
+    probability: FloatArray
+
+    def __post_init__(self) -> None:
+        values = whole_sizes(self.values, "values")
+        probability = np.array(self.probability, dtype=float).reshape(-1)
+        if len(probability) != len(values):
+            raise InvalidValueError("not a probability for each size", where="probability",
+                                    value=len(probability), allowed=f"{len(values)} numbers")
+        if (np.diff(values) <= 0).any():
+            at = int(np.argmax(np.diff(values) <= 0)) + 1
+            raise InvalidValueError("sizes do not rise", where=f"values[{at}]",
+                                    value=int(values[at]), allowed=f"above {int(values[at - 1])}")
+        likely = np.isfinite(probability) & (probability > 0)
+        if not likely.all():
+            at = int(np.argmin(likely))
+            raise InvalidValueError("not a probability", where=f"probability[{at}]",
+                                    value=float(probability[at]), allowed="a finite number > 0")
+        probability = probability / probability.sum()
+        for array in (values, probability):
+            array.setflags(write=False)
+        object.__setattr__(self, "values", values)
+        object.__setattr__(self, "probability", probability)
+
+    @classmethod
+    def of_sizes(cls, sizes: ArrayLike) -> SizeDistribution:
+        """Return how often each size is among some.
+
+        Raises
+        ------
+        InvalidValueError
+            There are no sizes, or one is no whole number from 1 to 65,536.
+        """
+        values, counts = np.unique(whole_sizes(sizes, "sizes"), return_counts=True)
+        return cls(values, counts.astype(float))
+
+    @property
+    def mean(self) -> float:
+        """Mean size."""
+        return float(self.values @ self.probability)
+
+    @property
+    def largest(self) -> int:
+        """Largest size."""
+        return int(self.values[-1])
+
+    def quantile(self, level: float) -> int:
+        """Return the smallest size that a share ``level`` of the requests does not exceed."""
+        at = np.searchsorted(np.cumsum(self.probability), level - 1e-12)
+        return int(self.values[min(int(at), len(self.values) - 1)])
+
+    def sample(self, n: int, rng: np.random.Generator) -> IntArray:
+        """Return the sizes of ``n`` requests, shape (n,)."""
+        return self.values[rng.choice(len(self.values), size=n, p=self.probability)]
+
+    def classes(self, k: int) -> tuple[int, ...]:
+        """Return the largest sizes of ``k`` classes, rising; fewer where there are fewer sizes.
+
+        The classes have equal shares of the mean of requests and work, where work is the size. So
+        neither the many small ones nor the few large ones are all in one class.
+
+        Raises
+        ------
+        InvalidValueError
+            ``k`` is no whole number from 1 to 64.
+        """
+        check_number_of("classes", k, most=_MOST_CLASSES)
+        work = self.values * self.probability
+        share = np.cumsum(self.probability + work / work.sum()) / 2.0
+        at = np.searchsorted(share, np.arange(1, k) / k - 1e-12)
+        return tuple(np.unique(np.append(self.values[at], self.largest)).tolist())
+
+    def shares(self, edges: ArrayLike) -> FloatArray:
+        """Return the share of the requests in each class, by the classes' largest sizes."""
+        edges = np.asarray(edges)
+        shares: FloatArray = np.bincount(np.searchsorted(edges, self.values), self.probability,
+                                         len(edges)).astype(float)
+        return shares
+
+    def summary(self, unit: str = "") -> str:
+        """Return median, 90th percentile and largest size in words."""
+        return (f"median {self.quantile(0.5)}, 90 % up to {self.quantile(0.9)}, "
+                f"largest {self.largest}{unit and ' '}{unit}")
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the JSON document of the distribution."""
+        return {"values": self.values.tolist(), "probability": self.probability.tolist()}
+
+    def _summary(self) -> str:
+        return f"of {len(self.values)} sizes: {self.summary()}"
+
+
+def whole_sizes(values: ArrayLike, where: str) -> IntArray:
+    """Return sizes as a new array of whole numbers, shape (n,).
+
+    Raises
+    ------
+    InvalidValueError
+        There are none, or one is no whole number from 1 to 65,536.
+    """
+    try:
+        numbers = np.array(values, dtype=float).reshape(-1)
+    except (TypeError, ValueError) as error:
+        raise InvalidValueError("not an array of sizes", where=where, value=values,
+                                allowed="whole numbers >= 1") from error
+    if not len(numbers):
+        raise InvalidValueError("no sizes", where=where, value=0, allowed="one or more sizes")
+    right = (numbers >= 1) & (numbers <= MAX_SIZE) & (numbers == np.floor(numbers))
+    if not right.all():
+        at = int(np.argmin(right))
+        raise InvalidValueError("not a size", where=f"{where}, entry {at + 1}",
+                                value=float(numbers[at]),
+                                allowed=f"a whole number from 1 to {MAX_SIZE}")
+    return numbers.astype(np.int64)

@@ -1,0 +1,314 @@
+"""Times of batches of requests that have a size, such as tokens, pixels or atoms.
+
+A batch of b requests is measured with members of one size x. What a batch of different sizes takes
+follows from the *law* of the model's back end:
+
+- ``padded``: every member costs as much as the longest, so x is the longest size;
+- ``packed``: nothing is padded, so x is the mean size, the total divided by b.
+
+Let v(b, x) be the chosen statistic. Between measured points v is bilinear. Below the smallest
+measured size it is that of the smallest. Beyond the largest count it goes on at every size with
+the Theil-Sen slope of that size, as in :mod:`ramsis.profiles.table`. Beyond the largest size there
+is no value: how attention or memory go on is not known.
+
+Measurements are noisy, and schedulers rely on times that fall neither with count nor with size.
+The least function above v that does not fall, and the greatest one below, have the mean
+
+    l(b, x) = (max of v(b', x') over b' <= b, x' <= x
+               + min of v(b', x') over b' >= b, x' >= x) / 2,
+
+which does not fall either, equals v where v does not, and has the least largest change to v [1].
+
+[1] V. A. Ubhaya, "Isotone optimization", Journal of Approximation Theory 12, 1974.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from typing import Any, Literal, NamedTuple, cast, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ramsis.arrays import FloatArray
+from ramsis.profiles.batch import STATISTICS
+from ramsis.profiles.table import theil_sen_slope
+from ramsis.profiles.values import MOST_MS, ProfileError, batch_size, count, latency, text
+from ramsis.reprs import brief, dataclass
+
+Law = Literal["padded", "packed"]
+LAWS: tuple[str, ...] = get_args(Law)
+"""What the time of a batch depends on beside its count: longest size, or total size."""
+
+MAX_SIZE = 65536
+"""Largest size of a request; tables have a column for each size up to it."""
+_MOST_CELLS = 1_000_000
+_MOST_TOTALS = 8192  # columns of a table by total size, 4 MB for batches of 64
+
+Grid = tuple[tuple[float | None, ...], ...]
+"""A time in ms for each count and size; None where a cell was not measured."""
+
+
+@dataclass(frozen=True)
+class SizedTimes:
+    """Times of one model's batches by count and size; latencies in ms, at least 1e-4.
+
+    Parameters
+    ----------
+    unit : str
+        What sizes count, such as ``"tokens"``.
+    law : {"padded", "packed"}
+        Whether a batch takes as long as if all members had the longest size, or as long as its
+        total size needs.
+    counts : tuple of int, length C
+        Measured batch sizes, rising, from 1.
+    sizes : tuple of int, length S
+        Measured sizes of every member, rising; two or more.
+    mean_ms, p50_ms, p90_ms, p95_ms, p99_ms : tuple of tuples, shape (C, S), optional
+        A statistic of each batch; at least one of them. None where a cell was not measured, which
+        may not be in the row of single requests.
+
+    Raises
+    ------
+    ProfileError
+        When a value breaks the above.
+    """
+
+    unit: str
+    law: Law
+    counts: tuple[int, ...]
+    sizes: tuple[int, ...]
+    mean_ms: Grid | None = None
+    p50_ms: Grid | None = None
+    p90_ms: Grid | None = None
+    p95_ms: Grid | None = None
+    p99_ms: Grid | None = None
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        text(self.unit, "unit")
+        if self.law not in LAWS:
+            raise ProfileError("unknown law", "law", self.law, ", ".join(LAWS))
+        put(self, "counts", _rising(self.counts, "counts", batch_size, 1))
+        put(self, "sizes", _rising(self.sizes, "sizes", size, 2))
+        if self.counts[0] != 1:
+            raise ProfileError("no times of single requests", "counts", self.counts[0],
+                               "counts from 1 on")
+        if len(self.counts) * len(self.sizes) > _MOST_CELLS:
+            raise ProfileError("too many cells", "counts x sizes",
+                               len(self.counts) * len(self.sizes), f"at most {_MOST_CELLS}")
+        if not self.statistics:
+            raise ProfileError("no latency statistic", "",
+                               allowed=f"at least one of {', '.join(_GRIDS)}")
+        for name in self.statistics:
+            put(self, f"{name}_ms", self._grid(f"{name}_ms"))
+
+    def _grid(self, name: str) -> Grid:
+        """Return the times of a statistic as tuples; refuse what is no time for each cell."""
+        rows = _sequence(getattr(self, name), name, len(self.counts), "a row for each count")
+        grid = []
+        for i, row in enumerate(rows):
+            values = _sequence(row, f"{name}[{i}]", len(self.sizes), "a time for each size")
+            grid.append(tuple(None if value is None else _time(value, f"{name}[{i}][{j}]")
+                              for j, value in enumerate(values)))
+        if None in grid[0]:
+            raise ProfileError("no time of a single request", f"{name}[0][{grid[0].index(None)}]",
+                               None, "a finite number > 0")
+        return tuple(grid)
+
+    @classmethod
+    def of(
+        cls, latency_ms: ArrayLike, counts: Sequence[int], sizes: Sequence[int], *,
+        law: Law = "padded", unit: str = "tokens", statistic: str = "p95",
+    ) -> SizedTimes:
+        """Create the times from one statistic as an array; NaN where a cell was not measured.
+
+        Parameters
+        ----------
+        latency_ms : array_like, shape (C, S)
+        counts, sizes, law, unit
+            As for the class.
+        statistic : str
+            Which statistic the times are.
+
+        Raises
+        ------
+        ProfileError
+            As for the class.
+        """
+        if statistic not in STATISTICS:
+            raise ProfileError("unknown statistic", "statistic", statistic, ", ".join(STATISTICS))
+        grid = tuple(tuple(None if math.isnan(value) else value for value in row)
+                     for row in np.asarray(latency_ms, dtype=float).tolist())
+        values = cast(dict[str, Any], {f"{statistic}_ms": grid})
+        return cls(unit, law, tuple(counts), tuple(sizes), **values)
+
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """Return the statistics that the times have."""
+        return tuple(name for name in STATISTICS if getattr(self, f"{name}_ms") is not None)
+
+    @property
+    def covered(self) -> str:
+        """Return the sizes that the times cover, in words."""
+        return f"sizes from 1 to {self.sizes[-1]} ({self.unit})"
+
+    def measured_ms(self, statistic: str) -> FloatArray:
+        """Return a statistic as measured, shape (C, S); NaN where a cell was not measured.
+
+        Raises
+        ------
+        ProfileError
+            The times lack the statistic.
+        """
+        if statistic not in self.statistics:
+            raise ProfileError("no such latency statistic of sizes", "statistic", statistic,
+                               ", ".join(self.statistics))
+        return np.array(getattr(self, f"{statistic}_ms"), dtype=float)
+
+    def latency_ms(self, statistic: str, max_batch: int) -> FloatArray:
+        """Return the time of batches of 1 … ``max_batch`` at the measured sizes.
+
+        Returns
+        -------
+        ndarray, shape (max_batch, S)
+            The times fall neither with count nor with size.
+
+        Raises
+        ------
+        ProfileError
+            The times lack the statistic.
+        """
+        measured = self.measured_ms(statistic)
+        counts = np.array(self.counts)
+        columns = [_filled(counts[present], column[present], max_batch)
+                   for column, present in zip(measured.T, np.isfinite(measured.T), strict=True)]
+        return not_falling(np.array(columns).T)
+
+    def table(self, statistic: str, max_batch: int, max_size: int) -> SizedTable:
+        """Return the time of batches of 1 … ``max_batch`` by longest or total size.
+
+        Parameters
+        ----------
+        statistic : str
+        max_batch : int
+        max_size : int
+            Largest size of a request, at most the largest of the times.
+
+        Raises
+        ------
+        ProfileError
+            The times lack the statistic.
+        """
+        times = self.latency_ms(statistic, max_batch)
+        if self.law == "padded":
+            # One column more, so that there always is a next one to be linear to.
+            longest = np.arange(max_size + 2)
+            return SizedTable(True, 1, np.array([
+                np.interp(longest, self.sizes, row) for row in times]))
+        largest = max_batch * max_size
+        step = math.ceil(largest / _MOST_TOTALS)
+        total = step * np.arange(largest // step + 2)
+        return SizedTable(False, step, not_falling(np.array([
+            np.interp(total / (b + 1), self.sizes, row) for b, row in enumerate(times)])))
+
+    def slower(self, slowness: float) -> SizedTimes:
+        """Return the times, each so many times as long."""
+        return self._changed(lambda value: value * slowness)
+
+    def longer(self, overhead_ms: float) -> SizedTimes:
+        """Return the times with an overhead added to each."""
+        return self._changed(lambda value: value + overhead_ms)
+
+    def _changed(self, change: Callable[[float], float]) -> SizedTimes:
+        grids = {f"{name}_ms": tuple(
+            tuple(None if value is None else change(value) for value in row)
+            for row in getattr(self, f"{name}_ms")) for name in self.statistics}
+        return replace(self, **cast(dict[str, Any], grids))
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the JSON document of the times; absent statistics are left out."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        for name in ("counts", "sizes"):
+            values[name] = list(values[name])
+        for name in _GRIDS:
+            values[name] = values[name] and [list(row) for row in values[name]]
+        return {name: value for name, value in values.items() if value is not None}
+
+
+class SizedTable(NamedTuple):
+    """Times of batches by count and longest or total size."""
+
+    padded: bool  # by longest size; else by total size
+    step: int  # sizes between two columns
+    time_ms: FloatArray  # of 1 … B requests at size 0, step, 2·step …; shape (B, X), not falling
+
+    def __repr__(self) -> str:
+        return brief(self)
+
+
+_GRIDS = tuple(f"{name}_ms" for name in ("mean", "p50", "p90", "p95", "p99"))
+
+
+def not_falling(values: FloatArray) -> FloatArray:
+    """Return the array nearest to one that falls along neither axis, by the largest change.
+
+    >>> not_falling(np.array([[1.0, 3.0], [2.0, 2.0]])).tolist()
+    [[1.0, 2.5], [2.0, 2.5]]
+    """
+    above = np.maximum.accumulate(np.maximum.accumulate(values, 0), 1)
+    below = np.minimum.accumulate(np.minimum.accumulate(values[::-1, ::-1], 0), 1)[::-1, ::-1]
+    result: FloatArray = (above + below) / 2.0
+    return result
+
+
+def size(value: object, name: str) -> int:
+    """Return a value as the size of a request, a whole number from 1 to :data:`MAX_SIZE`."""
+    result = count(value, name)
+    if result > MAX_SIZE:
+        raise ProfileError("size is too large", name, value,
+                           f"at most {MAX_SIZE}; count in a larger unit")
+    return result
+
+
+def _filled(counts: Any, values_ms: FloatArray, max_batch: int) -> FloatArray:
+    """Return times of 1 … ``max_batch`` from those of some counts, by the rules of this module."""
+    wanted = np.arange(1, max_batch + 1)
+    result = np.interp(wanted, counts, values_ms)
+    slope = (values_ms[0] if len(counts) == 1 else
+             max(0.0, theil_sen_slope(counts, values_ms)))
+    beyond = wanted > counts[-1]
+    result[beyond] = values_ms[-1] + (wanted[beyond] - counts[-1]) * slope
+    return result
+
+
+def _time(value: object, name: str) -> float:
+    result = latency(value, name)
+    if result > MOST_MS:
+        raise ProfileError("latency is too long", name, value, f"at most {MOST_MS:g} ms")
+    return result
+
+
+def _sequence(value: object, name: str, length: int | None, allowed: str) -> Sequence[Any]:
+    if isinstance(value, str) or not isinstance(value, Sequence) or (
+            length is not None and len(value) != length):
+        raise ProfileError("not a list of values", name, value, allowed)
+    return value
+
+
+def _rising(
+    value: object, name: str, check: Callable[[object, str], int], least: int
+) -> tuple[int, ...]:
+    """Return whole numbers that rise, at least so many."""
+    allowed = f"{least} or more whole numbers that rise"
+    numbers = tuple(check(item, f"{name}[{i}]")
+                    for i, item in enumerate(_sequence(value, name, None, allowed)))
+    if len(numbers) < least:
+        raise ProfileError("too few values", name, list(numbers), allowed)
+    for i, (low, high) in enumerate(itertools.pairwise(numbers)):
+        if low >= high:
+            raise ProfileError(f"{name} do not rise", f"{name}[{i + 1}]", high, f"above {low}")
+    return numbers
