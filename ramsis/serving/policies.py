@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from ramsis.errors import InputFileError
-from ramsis.policy import Policy, PolicySet, read, read_set
+from ramsis.policy import Policy, PolicySet, rates_of, read, read_set
 from ramsis.policy.policy_set import set_of
 from ramsis.runtime.cascade import CascadeRule
 from ramsis.runtime.policy_set import Level
@@ -36,8 +37,11 @@ def selector_of(policy: Policy) -> Selector:
 
 def has_cascades(policies: PolicySet[Policy]) -> bool:
     """Return whether some policy has second opinions."""
-    return any(station.policy.cascade is not None for level in policies.levels
-               for station in level.stations)
+    return any(map(_has_cascade, policies.levels))
+
+
+def _has_cascade(level: Level[Policy]) -> bool:
+    return any(station.policy.cascade is not None for station in level.stations)
 
 
 def largest_batch(policies: PolicySet[Policy]) -> int:
@@ -75,12 +79,25 @@ def check_served(
 
 
 class Expected:
-    """Assumptions of the policies of a level: service times and violation rates."""
+    """Assumptions of the policies of a level: service times and violation rates.
 
-    def __init__(self, level: Level[Policy]) -> None:
+    Parameters
+    ----------
+    second_opinions
+        Whether they are given where the policies have them; else the tables alone serve, and
+        their promise counts.
+    """
+
+    def __init__(self, level: Level[Policy], second_opinions: bool = True) -> None:
         self._slowness = level.slowness
         self.violation_rate = float(level.expected.get("expected_violation_rate", 0.0))
         self.effective_accuracy = float(level.expected.get("expected_effective_accuracy", 0.0))
+        if not second_opinions and _has_cascade(level):
+            tables = rates_of((station.load_qps / level.load_qps,
+                               replace(station.policy, cascade=None))
+                              for station in level.stations)
+            self.violation_rate = tables.violation_rate
+            self.effective_accuracy = tables.effective_accuracy
         models = [model for station in level.stations for model in station.policy.models]
         self._latency_ms = {model.name: model.latency_ms for model in models}
         # Else service times are some other statistic than the mean.

@@ -374,7 +374,7 @@ class Server:
         if self._expected is None or self._expected[0] != key:
             level = next(level for level in self.policies.levels
                          if (level.load_qps, level.slowness, level.arrivals) == key)
-            self._expected = key, Expected(level)
+            self._expected = key, Expected(level, self._opinions)
         return self._expected[1]
 
     def _watch_metrics(self, dispatcher: Dispatcher[Query]) -> None:

@@ -113,6 +113,13 @@ def test_under_load_none_is_lost_and_the_share_is_as_promised(server: Running) -
     assert unsure(server, "second") - before == stages.count("second")
 
 
+def test_metrics_promise_what_the_policy_delivers_with_second_opinions(server: Running) -> None:
+    policy = policy_with_opinions()
+    assert policy.rates.effective_accuracy != policy.expectations.effective_accuracy
+    assert server.metric(
+        "ramsis_promised_effective_accuracy") == policy.rates.effective_accuracy
+
+
 def test_a_first_answer_is_sent_at_the_deadline_at_the_latest(server: Running) -> None:
     before = unsure(server, "first")
     parameters = answered(server, (0.1, 7.0))
@@ -148,6 +155,9 @@ def test_without_a_confidence_the_table_serves_and_the_log_says_so(tmp_path: Pat
         status, document = server.infer([[0.1, 0.0, 1.0]])
         assert status == 200
         assert "stage" not in document["parameters"]
+        promised = policy_with_opinions().expectations
+        assert server.metric("ramsis_promised_effective_accuracy") == promised.effective_accuracy
+        assert server.metric("ramsis_promised_violation_rate") == promised.violation_rate
         assert len([event for event in server.events()
                     if event["event"] == "no second opinions"]) == 1
 
