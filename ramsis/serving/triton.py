@@ -159,7 +159,7 @@ class TritonPythonModel:
         self._asked: dict[Any, Call] = {}  # by what sends their answers
         try:
             await self._server.start()
-            _check(args, self._server.pool.inputs)
+            _check(args, self._server)
         except RamsisError as error:
             self._failed = error
             return
@@ -231,7 +231,7 @@ class TritonPythonModel:
         else:
             server = self._server
             try:
-                response = _response(result, server.pool.outputs)
+                response = _response(result, server.pool.outputs, server.variants.described_by)
             except Exception as error:  # whatever a variant's outputs are, others are answered
                 server.log("answer failed", error=repr(error))
                 response = _refusal(error, triton.TritonError.INTERNAL)
@@ -306,22 +306,32 @@ def _number(parameters: Mapping[str, str], name: str, where: str) -> float | Non
                              value=parameters[name]) from None
 
 
-def _check(args: Mapping[str, str], specs: Sequence[TensorSpec]) -> None:
-    """Refuse variants that have other inputs than ``config.pbtxt`` states."""
+def _check(args: Mapping[str, str], server: Server) -> None:
+    """Refuse variants that have other tensors than ``config.pbtxt`` states."""
+    config = json.loads(args["model_config"])
     stated = {tensor["name"]: (tensor["data_type"], [int(size) for size in tensor["dims"]])
-              for tensor in json.loads(args["model_config"])["input"]}
-    expected = {spec.name: (f"TYPE_{spec.datatype}", list(spec.shape or (1,))) for spec in specs}
+              for tensor in config["input"]}
+    expected = {spec.name: (f"TYPE_{spec.datatype}", list(spec.shape or (1,)))
+                for spec in server.pool.inputs}
     if expected != stated:
         raise InputFileError("not the inputs of the variants",
                              where=f"{_where(args)}: input", value=stated,
                              allowed=f"{expected}; export once more")
+    outputs = {tensor["name"] for tensor in config["output"]}
+    texts = server.variants.described_by
+    if not outputs.issuperset(texts):
+        raise InputFileError("not the outputs of the variants",
+                             where=f"{_where(args)}: output", value=sorted(outputs),
+                             allowed=f"{', '.join(texts)} among them; export once more")
 
 
-def _response(answer: Answer, specs: Sequence[TensorSpec]) -> Any:
+def _response(answer: Answer, specs: Sequence[TensorSpec], texts: Sequence[str]) -> Any:
+    """Return an answer as Triton takes it, with its parameters of these names as outputs."""
     outputs = [triton.Tensor(spec.name, _column(answer.outputs[spec.name], spec))
                for spec in specs]
-    names = [[name.encode()] for name in str(answer.parameters["variant"]).split(",")]
-    outputs.append(triton.Tensor("variant", np.array(names, object)))
+    for name in texts:
+        values = [[value.encode()] for value in str(answer.parameters[name]).split(",")]
+        outputs.append(triton.Tensor(name, np.array(values, object)))
     return triton.InferenceResponse(outputs)
 
 

@@ -71,6 +71,11 @@ class VariantsFile:
         return any(variant.backend != "upstream" for variant in self.variants)
 
     @property
+    def described_by(self) -> tuple[str, ...]:
+        """Names of the texts that describe an answer: its variant and, with confidences, stage."""
+        return ("variant",) if self.confidence is None else ("variant", "stage")
+
+    @property
     def folder(self) -> Path:
         """Folder that functions are imported from."""
         return self.path.resolve().parent

@@ -116,6 +116,7 @@ def export_triton(policies: Path, variants: str, out: Path, overhead_ms: float |
     Examples:
       $ ramsis export triton policies_out/example --variants variants.toml --out repository
     """
+    from ramsis.serving.confidences import ConfidenceReader
     from ramsis.serving.event_loop import event_loop
     from ramsis.serving.workers.pool import checked
 
@@ -123,6 +124,8 @@ def export_triton(policies: Path, variants: str, out: Path, overhead_ms: float |
     check_served(policy_set, [variant.name for variant in models.variants], None, variants)
     with event_loop() as runner:
         inputs, outputs = runner.run(checked(models, largest_batch(policy_set)))
+    if models.confidence is not None:
+        ConfidenceReader(models.confidence, outputs, variants)
     config = triton_configuration(models, policies, inputs, outputs, overhead_ms)
     write_repository(out, models.name, config)
     click.echo(f"{out}: tritonserver --model-repository={out}")

@@ -16,7 +16,6 @@ from ramsis.serving.tensors import MOST_QUERIES, TensorSpec
 from ramsis.serving.variants import VariantsFile
 
 _NAME = re.compile(r"[A-Za-z0-9_][-A-Za-z0-9_.]*")
-_VARIANT = "variant"
 _MARK = '"""Serves by policies; written by `ramsis export triton`."""\n'
 _MODEL = _MARK + '''
 import os
@@ -41,7 +40,7 @@ def configuration(
     Parameters
     ----------
     inputs, outputs : sequence of TensorSpec
-        Tensors of all variants. Triton gets one more output, which names the variant.
+        Tensors of all variants. Triton gets outputs besides that describe an answer.
     overhead_ms : float, optional
         Time that the dispatcher takes from every slack; by default the model measures it.
     """
@@ -49,9 +48,11 @@ def configuration(
     if not _NAME.fullmatch(variants.name):
         raise InputFileError("not a name of a model in Triton", where=f"{where}: name",
                              value=variants.name, allowed="letters, digits, _, - and .")
-    if any(spec.name == _VARIANT for spec in outputs):
-        raise InputFileError("the output that is to name the variant", where=where, value=_VARIANT,
-                             allowed="another name")
+    texts = variants.described_by
+    for spec in outputs:
+        if spec.name in texts:
+            raise InputFileError(f"the output that is to name the {spec.name}", where=where,
+                                 value=spec.name, allowed="another name")
     for name in (variant.name for variant in variants.variants):
         if "," in name:
             raise InputFileError("a name with a comma", where=f"{where}: variants", value=name,
@@ -62,7 +63,9 @@ def configuration(
                   "code": " ".join(code),
                   "overhead_ms": "" if overhead_ms is None else f"{overhead_ms!r}"}
     input_lines = "".join(f"  {_tensor(spec)},\n" for spec in inputs).removesuffix(",\n")
-    output_lines = "".join(f"  {_tensor(spec)},\n" for spec in outputs)
+    output_lines = ",\n".join([
+        *(f"  {_tensor(spec)}" for spec in outputs),
+        *(f'  {{ name: "{name}" data_type: TYPE_STRING dims: [ 1 ] }}' for name in texts)])
     settings = "".join(f"parameters {{ key: {json.dumps(name)} value: {{ string_value: "
                        f"{json.dumps(value, ensure_ascii=False)} }} }}\n"
                        for name, value in parameters.items() if value)
@@ -73,7 +76,7 @@ input [
 {input_lines}
 ]
 output [
-{output_lines}  {{ name: "{_VARIANT}" data_type: TYPE_STRING dims: [ 1 ] }}
+{output_lines}
 ]
 
 # The policies form the batches: requests are handed over at once, and one instance holds them all.
