@@ -1,13 +1,23 @@
 """Requests with a size: batches whose time depends on the sizes of their members.
 
-May import: arrivals, profiles.
+May import: arrivals, profiles, runtime, sim.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ramsis.lazy_names import names_from
 from ramsis.sized.problem import BatchTimes, SizedProblem
 
-__all__ = ["BatchTimes", "SizedProblem"]
+if TYPE_CHECKING:
+    from ramsis.sized.schedulers import SIZED_SCHEDULERS, SizedScheduler, sized_scheduler
+    from ramsis.sized.simulate import SizedResult, SizedRun, simulate_sized
 
-__getattr__, __dir__ = names_from(globals())
+__all__ = ["SIZED_SCHEDULERS", "BatchTimes", "SizedProblem", "SizedResult", "SizedRun",
+           "SizedScheduler", "simulate_sized", "sized_scheduler"]
+
+__getattr__, __dir__ = names_from(globals(), {
+    "ramsis.sized.schedulers": "SIZED_SCHEDULERS SizedScheduler sized_scheduler",
+    "ramsis.sized.simulate": "SizedResult SizedRun simulate_sized",
+})
