@@ -7,24 +7,53 @@
 
 Sizes are those of short texts: round(X) + 2 with X lognormal (median 9, sigma 1.88), clipped to
 3 … the largest size.
+
+python -m scripts.sized --play docs/results/sized.csv   # 60,000 requests a cell, five seeds
+python -m scripts.sized docs/results/sized.csv          # only the tables, of kept rows
+
+Both write the tables of docs/sizes.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import argparse
+import csv
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.stats import norm
 
 from ramsis.arrays import FloatArray
 from ramsis.arrivals.sizes import SizeDistribution
 from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
 from ramsis.profiles.sized import Law, SizedTimes
-from ramsis.sized import SizedProblem
+from ramsis.sim import ConstantLoad
+from ramsis.sized import SizedProblem, sized_scheduler
+from ramsis.sized.schedulers import ReplannedDP, TokenBudget, TurboDP
+from ramsis.sized.simulate import run_sized
+from scripts.acceptance.pages import markdown, write_part
 
 MAX_BATCH = 64
+_MOST = 512
+REQUESTS, SEEDS = 60_000, 5
+PAGE = Path(__file__).resolve().parents[1] / "docs/sizes.md"
+SCHEDULERS = {
+    "tei:max_batch=4": "TEI on CPU",
+    "tei": "TEI",
+    "infinity": "infinity",
+    "token-budget": "budget",
+    "token-budget:order=size": "budget, shortest first",
+    "turbo-dp": "TurboTransformers",
+    "replanned-dp": "replanned",
+    "replanned-dp:order=dense": "replanned, dense",
+}
+"""Schedulers by name, and the heads of their columns."""
 _MEDIAN, _SIGMA, _ADDED, _LEAST = 9.0, 1.88, 2, 3
 
 
@@ -48,8 +77,9 @@ class Cell:
     loads_qps: tuple[float, ...]
 
     def profile(self) -> ProfileSet:
-        """Return the back end as a profile of one model, exact at every count and size."""
-        counts, sizes = np.arange(1.0, MAX_BATCH + 1), np.arange(1.0, self.max_size + 1)
+        """Return the back end as a profile of one model, exact up to a count of 64."""
+        counts = np.append(np.arange(1.0, MAX_BATCH + 1), np.arange(MAX_BATCH + 8.0, _MOST + 1, 8))
+        sizes = np.arange(1.0, self.max_size + 1)
         times = self.time_ms(counts[:, None], sizes[None, :])
         sized = SizedTimes.of(times, counts.astype(int).tolist(), sizes.astype(int).tolist(),
                               law=self.law, unit="tokens")
@@ -64,10 +94,11 @@ class Cell:
     def problem(
         self, *, sizes: SizeDistribution | None = None, workers: int = 1,
         edges: tuple[int, ...] | None = None, weights: tuple[float, ...] | None = None,
+        max_batch: int = MAX_BATCH,
     ) -> SizedProblem:
         """Return the problem of the cell."""
         return SizedProblem.of(_profile(self.name), sizes or self.sizes(), slo_ms=self.slo_ms,
-                               workers=workers, max_batch=MAX_BATCH, edges=edges, weights=weights)
+                               workers=workers, max_batch=max_batch, edges=edges, weights=weights)
 
 
 CELLS = {cell.name: cell for cell in (
@@ -88,3 +119,79 @@ def short_texts(max_size: int) -> SizeDistribution:
     upper = norm.cdf(np.log((values - _ADDED + 0.5) / _MEDIAN) / _SIGMA)
     upper[-1] = 1.0
     return SizeDistribution(values, np.diff(upper, prepend=0.0))
+
+
+def played(
+    cells: Sequence[str] = tuple(CELLS), *, seeds: int = SEEDS, highest: bool = False,
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each cell, load, scheduler and seed: shares in time, in all and by class.
+
+    ``highest`` plays only the highest load of each cell.
+    """
+    for cell in map(CELLS.__getitem__, cells):
+        for text in SCHEDULERS:
+            scheduler = sized_scheduler(text)
+            if cell.law == "packed" and isinstance(scheduler, TokenBudget | TurboDP | ReplannedDP):
+                scheduler = replace(scheduler, max_batch=_MOST)  # 64 short ones do not fill it
+            problem = cell.problem(max_batch=max(MAX_BATCH, scheduler.max_batch))
+            for load_qps in cell.loads_qps[-1:] if highest else cell.loads_qps:
+                load = ConstantLoad(load_qps, 1000.0 * REQUESTS / load_qps)
+                for seed in range(seeds):
+                    sized_run = run_sized(problem, scheduler, load, seed)
+                    in_time, size_class = sized_run.run.in_time, problem.class_of(sized_run.size)
+                    yield {"cell": cell.name, "load_qps": load_qps, "scheduler": text,
+                           "seed": seed, "in_time": in_time.mean(),
+                           "padding": sized_run.padding, **{
+                               f"class_{i + 1}": in_time[size_class == i].mean()
+                               for i in range(len(problem.edges))}}
+
+
+def table_of(rows: pd.DataFrame) -> str:
+    """Return the share in time by cell, load and scheduler as a table in Markdown."""
+    means = rows.groupby(["cell", "load_qps", "scheduler"])["in_time"].mean()
+    return markdown(["cell", "requests/s", *SCHEDULERS.values()], [
+        [f"`{cell.name}`", f"{load_qps:,.0f}", *(f"{means[cell.name, load_qps, text]:.3f}"
+                                                 for text in SCHEDULERS)]
+        for cell in CELLS.values() for load_qps in cell.loads_qps])
+
+
+def classes_of(rows: pd.DataFrame, cell: Cell, load_qps: float) -> str:
+    """Return the share in time by size class at one load as a table in Markdown."""
+    ranges = cell.problem().ranges
+    chosen = rows[(rows["cell"] == cell.name) & (rows["load_qps"] == load_qps)]
+    means = chosen.drop(columns=["cell"]).groupby("scheduler").mean()
+    return markdown(["scheduler", *(f"{low}–{high}" for low, high in ranges), "all", "padding"], [
+        [title, *(f"{means.loc[text, f'class_{i + 1}']:.3f}" for i in range(len(ranges))),
+         f"{means.loc[text, 'in_time']:.3f}", f"{100 * means.loc[text, 'padding']:.0f} %"]
+        for text, title in SCHEDULERS.items()])
+
+
+def tables_of(rows: pd.DataFrame) -> dict[str, str]:
+    """Return the tables of the page by their names."""
+    return {"sized": table_of(rows), "sized-cpu": classes_of(rows, CELLS["cpu"], 120.0),
+            "sized-gpu": classes_of(rows, CELLS["gpu"], 4800.0)}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Play the cells, if asked to, and write the tables of their rows."""
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", type=Path)
+    parser.add_argument("--play", action="store_true")
+    chosen = parser.parse_args(arguments)
+    if chosen.play:
+        with chosen.rows.open("w", newline="") as file:
+            writer: csv.DictWriter[str] | None = None
+            for row in played():
+                if writer is None:
+                    writer = csv.DictWriter(file, list(row), lineterminator="\n")
+                    writer.writeheader()
+                writer.writerow({name: round(value, 6) if isinstance(value, float) else value
+                                 for name, value in row.items()})
+    for name, text in tables_of(pd.read_csv(chosen.rows)).items():
+        write_part(PAGE, name, text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""``scripts/sized.py``: the tables of docs/sizes.md are those of kept rows, which play again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from scripts import sized
+
+ROWS = Path(__file__).resolve().parents[2] / "docs/results/sized.csv"
+
+
+def test_the_page_has_the_tables_of_the_kept_rows() -> None:
+    page = sized.PAGE.read_text("utf-8")
+    for name, text in sized.tables_of(pd.read_csv(ROWS)).items():
+        assert f"<!-- {name}:begin -->\n{text}\n<!-- {name}:end -->" in page
+
+
+def test_kept_rows_are_played_again() -> None:
+    """The first seed of each scheduler on the GPU at the highest load, to the last digit kept."""
+    kept = pd.read_csv(ROWS).set_index(["cell", "load_qps", "scheduler", "seed"])
+    for row in sized.played(["gpu"], seeds=1, highest=True):
+        key = tuple(row.pop(name) for name in kept.index.names)
+        for name, value in row.items():
+            assert value == pytest.approx(kept.loc[key, name], abs=1e-6)
+
+
+def test_figures_agree_with_another_program() -> None:
+    """Which played six thousand requests a cell, so they agree within the noise of its sample."""
+    means = pd.read_csv(ROWS).groupby(["cell", "load_qps", "scheduler"])["in_time"].mean()
+    for cell, load, scheduler, printed in (
+        ("cpu", 90, "turbo-dp", 0.878), ("cpu", 120, "turbo-dp", 0.624),
+        ("cpu", 90, "replanned-dp", 0.980), ("cpu", 120, "replanned-dp", 0.937),
+        ("gpu", 2400, "token-budget", 0.560), ("gpu", 3600, "token-budget", 0.376),
+        ("gpu", 4800, "token-budget", 0.293), ("gpu", 3600, "turbo-dp", 0.963),
+        ("gpu", 4800, "turbo-dp", 0.668), ("gpu", 3600, "replanned-dp", 0.980),
+        ("gpu", 4800, "replanned-dp", 0.915), ("flash", 9600, "token-budget", 0.458),
+        ("flash", 9600, "token-budget:order=size", 0.986),
+    ):
+        assert means[cell, load, scheduler] == pytest.approx(printed, abs=0.04)
