@@ -19,8 +19,23 @@ samples, and whoever takes the largest of many noisy estimates is disappointed.
 
 What is stated are shares and accuracies of bins on the other part: no choice was made by them.
 
+How sure that is: accuracies of models count as known, as everywhere, so only *where* the errors of
+a pair lie is uncertain. Let E(m, k) be the share of the samples that m answers wrong with the
+first model unsure in one of the k lowest bins, and E(m) that of all it answers wrong. With the
+errors of both models scaled to their known shares e(m), second opinions on these bins gain
+
+    G(k) = e(m₁)·E(m₁, k)/E(m₁) − e(m₂)·E(m₂, k)/E(m₂).
+
+Its standard error is that of the mean of its influence function [2]: sample i, with bin j and
+wrong(m) of 0 or 1, contributes the difference of wrong(m)·(1{j < k} − E(m, k)/E(m)) between both
+models. Samples of one item are added up before they are squared. So models that err together have
+a small error, copies of an item count as what they are, and on all bins nothing is uncertain. One
+sample more on which the models differ is added, since few samples may show none.
+
 [1] J. Platt, "Probabilistic outputs for support vector machines", Advances in Large Margin
 Classifiers, 1999.
+[2] J.-C. Deville, "Variance estimation for complex statistics and estimators: linearization and
+residual techniques", Survey Methodology 25, 1999.
 """
 
 from __future__ import annotations
@@ -114,6 +129,9 @@ class Pair:
         Accuracy of the second model in each bin of the first.
     expected_increment : tuple of float, length Q
         Accuracy that a second opinion is expected to add in each bin: what decides.
+    gain_error : tuple of float, length Q
+        Standard error of what second opinions on the lowest 1, 2, … bins add to the accuracy over
+        all requests, by all samples, where the accuracies of both models are known.
 
     Raises
     ------
@@ -125,6 +143,7 @@ class Pair:
     second: str
     accuracy: tuple[float, ...]
     expected_increment: tuple[float, ...]
+    gain_error: tuple[float, ...]
 
     def __post_init__(self) -> None:
         for name in ("first", "second"):
@@ -135,6 +154,7 @@ class Pair:
         bins = len(self.accuracy) if isinstance(self.accuracy, Sequence) else 0
         _put_fractions(self, "accuracy", bins, 0.0)
         _put_fractions(self, "expected_increment", bins, -1.0)
+        _put_fractions(self, "gain_error", bins, 0.0)
 
 
 @dataclass(frozen=True)
@@ -236,7 +256,8 @@ class Confidences:
         labels = np.arange(size) if groups is None else np.asarray(groups)
         if labels.shape != (size,):
             raise ProfileError("not a group for each sample", "groups", labels.shape, f"({size},)")
-        items = len(np.unique(labels))
+        unique, item = np.unique(labels, return_inverse=True)
+        items = len(unique)
         chooses = choosing_part(labels, seed)
         in_part = int(min(chooses.sum(), size - chooses.sum()))
         if in_part < _LEAST_BINS * _IN_BIN:
@@ -251,7 +272,7 @@ class Confidences:
         bins = min(bins, in_part // _IN_BIN, _MOST_BINS)
         models, pairs = [], []
         for name in correct:
-            model, of_model = _estimated(name, correct, confidence[name], chooses, bins)
+            model, of_model = _estimated(name, correct, confidence[name], chooses, item, bins)
             models.append(model)
             pairs += of_model
         return cls(int(chooses.sum()), int(size - chooses.sum()), tuple(models), tuple(pairs),
@@ -319,8 +340,11 @@ class Confidences:
             lacks = (accuracy.get(pair.second, self.accuracy(pair.second))
                      - accuracy.get(pair.first, self.accuracy(pair.first)))
             factor = np.clip(lacks / total, *_CALIBRATED) if min(total, lacks) > 0.0 else 1.0
+            # Errors that are so many times as frequent: nearly, where the factors differ.
+            scale = max(factors[pair.first], factors[pair.second])
             pairs.append(replace(
-                pair, accuracy=_calibrated(pair.accuracy, factors[pair.second]),
+                pair, gain_error=_rounded(np.minimum(np.multiply(scale, pair.gain_error), 1.0)),
+                accuracy=_calibrated(pair.accuracy, factors[pair.second]),
                 expected_increment=_rounded(np.clip(
                     np.multiply(factor, pair.expected_increment), -1.0, 1.0))))
         return replace(self, models=models, pairs=tuple(pairs))
@@ -473,7 +497,7 @@ def _refuse_first(
 
 def _estimated(
     first: str, correct: Mapping[str, NDArray[np.bool_]], confidence: FloatArray,
-    chooses: NDArray[np.bool_], bins: int,
+    chooses: NDArray[np.bool_], item: NDArray[np.int64], bins: int,
 ) -> tuple[ModelConfidence, list[Pair]]:
     """Return the confidence of one model, and the pairs in which it is the first."""
     thresholds = _thresholds(confidence[chooses], confidence[~chooses], bins)
@@ -500,8 +524,35 @@ def _estimated(
     for second in correct:
         increment = expected[second] - expected[first]
         if second != first and np.dot(share, np.maximum(increment, 0.0)) >= _WORTHWHILE:
-            pairs.append(Pair(first, second, accuracy[second], _rounded(increment)))
+            errors = _gain_errors(~correct[first], ~correct[second], bin_of, item, size)
+            pairs.append(Pair(first, second, accuracy[second], _rounded(increment),
+                              _rounded(errors)))
     return model, pairs
+
+
+def _gain_errors(
+    wrong_first: NDArray[np.bool_], wrong_second: NDArray[np.bool_], bin_of: NDArray[np.int64],
+    item: NDArray[np.int64], bins: int,
+) -> FloatArray:
+    """Return the standard error of the gain on the lowest 1, 2, … bins, shape (Q,).
+
+    Parameters
+    ----------
+    wrong_first, wrong_second, bin_of, item : ndarray, shape (N,)
+        Of each sample: whether the models err, the bin of the first one's confidence, and the
+        number of the item that it is a copy of.
+    """
+    size, items = len(item), int(item.max()) + 1
+    influence, errors = np.zeros((2, items)), np.zeros(bins)
+    totals = [np.bincount(item, wrong, items) for wrong in (wrong_first, wrong_second)]
+    for k in range(bins):
+        inside = bin_of == k
+        for row, wrong in zip(influence, (wrong_first, wrong_second), strict=True):
+            row += np.bincount(item[inside], wrong[inside], items)
+        first, second = (row - row.sum() / max(total.sum(), 1.0) * total
+                         for row, total in zip(influence, totals, strict=True))
+        errors[k] = np.sqrt(np.square(first - second).sum() + 1.0) / size
+    return errors
 
 
 def _calibrated(accuracy: Sequence[float], factor: float) -> tuple[float, ...]:

@@ -99,7 +99,8 @@ def document() -> dict[str, Any]:
                  "accuracy": [0.7, 0.9]},
             ],
             "pairs": [{"first": "small", "second": "large", "accuracy": [0.75, 0.75, 0.85],
-                       "expected_increment": [0.2, 0.1, -0.01]}],
+                       "expected_increment": [0.2, 0.1, -0.01],
+                       "gain_error": [0.01, 0.02, 0.005]}],
         },
     }
 

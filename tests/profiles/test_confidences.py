@@ -115,6 +115,31 @@ def test_a_model_that_is_always_right_or_always_wrong_has_a_finite_curve(always:
         1 - right.mean() if always else right.mean(), abs=0.02)
 
 
+@pytest.mark.parametrize("copies", [1, 4])
+def test_the_error_of_a_gain_is_that_of_many_draws_of_samples(copies: int) -> None:
+    """Of 1,200 samples whose models have the accuracies of the truth, by 200 draws."""
+    truth = drawn_samples(400_000, seed=2)
+    wrong = {name: float(1.0 - right.mean()) for name, (right, _) in truth.items()}
+    size, gains, stated = 1200, [], []
+    for seed in range(200):
+        samples = drawn_samples(size, 100 + seed, size // copies)
+        confidences = Confidences.of(samples, groups=np.repeat(np.arange(size // copies), copies),
+                                     bins=8)
+        small, pair = confidences.model("small"), confidences.pair("small", "large")
+        bin_of = np.searchsorted(small.thresholds, samples["small"][1], side="right")
+        errs = {name: ~right for name, (right, _) in samples.items()}
+        lowest = {name: np.cumsum(np.bincount(bin_of[err], minlength=8)) / err.sum()
+                  for name, err in errs.items()}
+        gains.append(wrong["small"] * lowest["small"] - wrong["large"] * lowest["large"])
+        stated.append(pair.gain_error)
+    spread, mean = np.std(gains, axis=0), np.mean(stated, axis=0)
+    np.testing.assert_allclose(mean[:6], spread[:6], rtol=0.2)
+    assert mean[-1] < 0.001 > spread[-1]  # all bins: the known difference of accuracies
+    # Where only the accuracies were known on which the models differ, the error would be larger.
+    unpaired = np.sqrt(sum(share * (1.0 - share) for share in wrong.values()) / size)
+    assert mean.max() < 0.7 * unpaired * np.sqrt(copies)
+
+
 def test_gain_and_accuracy_are_sums_over_bins() -> None:
     confidences = Confidences.of(SAMPLES)
     small, increment = confidences.model("small"), confidences.increment("small", "large")

@@ -26,6 +26,7 @@ def test_the_shipped_confidences_are_those_of_the_kept_answers() -> None:
     for pair, kept in zip(derived.pairs, shipped.pairs, strict=True):
         assert (pair.first, pair.second, pair.accuracy) == (kept.first, kept.second, kept.accuracy)
         np.testing.assert_allclose(pair.expected_increment, kept.expected_increment, atol=2e-6)
+        np.testing.assert_allclose(pair.gain_error, kept.gain_error, atol=2e-6)
 
 
 def test_every_more_accurate_model_corrects_every_less_accurate_one() -> None:

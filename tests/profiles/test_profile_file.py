@@ -99,6 +99,7 @@ BROKEN_BY_MEANING: list[tuple[Place, object, str]] = [
     ((*PAIR, "second"), "small", r"pairs\[0\]\.second: a model gives no second opinion on itse"),
     ((*PAIR, "first"), "large", r"a model gives no second opinion on itself"),
     ((*PAIR, "expected_increment"), [0.2, 0.1], r"expected_increment: .*3 numbers"),
+    ((*PAIR, "gain_error"), [0.2, 0.1, -1e-3], r"\.gain_error\[2\]: out of range"),
 ]
 
 
@@ -135,7 +136,8 @@ def test_every_field_is_read(tmp_path: Path) -> None:
         300, 200,
         (ModelConfidence("small", (0.5, 0.75), (0.25, 0.25, 0.5), (0.5, 0.75, 0.875)),
          ModelConfidence("large", (0.5,), (0.5, 0.5), (0.7, 0.9))),
-        (Pair("small", "large", (0.75, 0.75, 0.85), (0.2, 0.1, -0.01)),), 100, "pictures")
+        (Pair("small", "large", (0.75, 0.75, 0.85), (0.2, 0.1, -0.01),
+              (0.01, 0.02, 0.005)),), 100, "pictures")
 
 
 @pytest.mark.parametrize(("place", "value", "message"), BROKEN_BY_SHAPE + BROKEN_BY_MEANING)

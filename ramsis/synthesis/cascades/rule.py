@@ -21,7 +21,6 @@ them by simulation.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -215,9 +214,9 @@ class CascadeProblem:
     def by_all_samples(self, opinions: FloatArray) -> tuple[float, float]:
         """Return what the samples that chose change a gain by, and its standard error by all.
 
-        Of a bin with accuracies p and q of its two models, as if they erred independently: the
-        variance of an increment is p(1-q) + q(1-p) less its square. Models that err together have
-        less; samples that are copies of one item, more.
+        A rule asks about the lowest bins of a model, more or fewer of them by level. So its
+        second opinions are a mixture of such sets of bins, whose errors are known
+        (:class:`~ramsis.profiles.Pair`); that of the mixture is no more than their mean.
 
         Parameters
         ----------
@@ -227,8 +226,11 @@ class CascadeProblem:
         chosen = self.confidences.chosen_samples
         samples = chosen + self.confidences.stated_samples
         change = float((opinions * self._changes).sum())
-        variance = float((opinions**2 * self._variances).sum()) / samples
-        return change * chosen / samples, math.sqrt(variance)
+        # Of the requests that the model answers first, lowest bins first. Noise of a simulation
+        # would look like further sets of bins.
+        asked = -np.sort(-opinions / self._bin_shares, axis=1)
+        sets = asked - np.append(asked[:, 1:], np.zeros((len(asked), 1)), axis=1)
+        return change * chosen / samples, float((sets * self._gain_errors).sum())
 
     @cached_property
     def _changes(self) -> FloatArray:
@@ -237,17 +239,17 @@ class CascadeProblem:
                        in zip(self.expected, self.stated, strict=True)], 0.0)
 
     @cached_property
-    def _variances(self) -> FloatArray:
-        """Variance of an increment in each bin, over the bin's share, shape (M, Q)."""
-        second, rows = self.fleet.models[self.second], []
-        for name, share in zip(self.fleet.models, self.shares, strict=True):
-            if not len(share):
-                rows.append(share)
-                continue
-            p = np.array(self.confidences.model(name).accuracy)
-            q = np.array(self.confidences.pair(name, second).accuracy)
-            rows.append((p * (1.0 - q) + q * (1.0 - p) - (q - p)**2) / np.maximum(share, _RARE))
-        return padded(rows, 0.0)
+    def _bin_shares(self) -> FloatArray:
+        """Share of the requests in each bin, shape (M, Q)."""
+        return np.maximum(padded(self.shares, 1.0), _RARE)
+
+    @cached_property
+    def _gain_errors(self) -> FloatArray:
+        """Standard error of the gain on the lowest 1, 2, … bins of each model, shape (M, Q)."""
+        second = self.fleet.models[self.second]
+        return padded([np.array(self.confidences.pair(name, second).gain_error) if len(share)
+                       else share for name, share
+                       in zip(self.fleet.models, self.shares, strict=True)], 0.0)
 
     @cached_property
     def upto(self) -> FloatArray:
