@@ -28,6 +28,7 @@ OUTLIER_FACTOR = 2.0
 """A p95 this many times what the other batch sizes suggest is an outlier."""
 LEAST_MS, MOST_MS = 0.02, 1000.0
 """A request alone that takes less or more than this may have been measured in another unit."""
+_FALLING = 0.1  # change by which times of sizes that fall are worth a warning
 LEAST_ACCURACY = 0.01
 """Lower accuracies may be fractions that were taken as percent."""
 SKETCH_TOLERANCE = 0.05
@@ -66,6 +67,7 @@ def check_profile(profile_set: ProfileSet) -> list[Finding]:
         findings += _sketches(model)
         findings += _gaps(model)
         findings += _no_p95(model)
+        findings += _sizes(model)
         findings += _contradiction(model, profile_set.confidences)
     if statistic is not None:
         findings += _dominated(profile_set, statistic)
@@ -165,6 +167,23 @@ def _no_p95(model: ModelProfile) -> Iterator[Finding]:
         if "p95" not in item.statistics:
             yield Finding("no-p95", model.name, item.batch,
                           f"no 95th percentile; it has {', '.join(item.statistics)}")
+
+
+def _sizes(model: ModelProfile) -> Iterator[Finding]:
+    """Find times by size that fall with count or size, and counts far beyond the measured."""
+    if model.sized is None:
+        return
+    statistic = model.sized.statistics[0]
+    measured = model.sized.measured_ms(statistic)
+    steady = model.sized.latency_ms(statistic, model.sized.counts[-1])[
+        np.array(model.sized.counts) - 1]
+    off = np.where(np.isfinite(measured), np.abs(steady / measured - 1.0), 0.0)
+    row, column = np.unravel_index(int(off.argmax()), off.shape)
+    if off.max() > _FALLING:
+        yield Finding("not-monotone", model.name, model.sized.counts[row],
+                      f"{statistic} {measured[row, column]:.4g} ms of size "
+                      f"{model.sized.sizes[column]} is taken to be {steady[row, column]:.4g} ms: "
+                      "times fall with count or size")
 
 
 def _contradiction(model: ModelProfile, confidences: Confidences | None) -> Iterator[Finding]:

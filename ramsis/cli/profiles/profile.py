@@ -23,6 +23,7 @@ from ramsis.errors import InvalidValueError, OutputError, printable
 from ramsis.profiles import STATISTICS, LatencyTable, Origin, ProfileSet, Statistic, load, save
 from ramsis.profiles.checks import Finding, check_profile
 from ramsis.profiles.importers import FORMATS, Given, import_profile
+from ramsis.profiles.sized import LAWS, Law
 
 
 @click.command("plot", cls=Command)
@@ -152,8 +153,8 @@ def show_command(source: str, statistic: Statistic, max_batch: int, as_json: boo
 
 @profile.command(
     "import", more=("--metric", "--instance", "--processes", "--model-name"),
-    headings={"Measurements": "format column unit batch model-name metric instance processes "
-                              "accuracy accuracy-unit confidences models"})
+    headings={"Measurements": "format column unit batch model-name metric law instance "
+                              "processes accuracy accuracy-unit confidences models"})
 @click.argument("sources", metavar="SOURCE...", nargs=-1, required=True,
                 shell_complete=complete_profiles)
 @click.option("--out", type=OUT_FILE, required=True, metavar="FILE",
@@ -178,12 +179,15 @@ def show_command(source: str, statistic: Statistic, max_batch: int, as_json: boo
               help="Histogram of service times, if a Prometheus file has several.")
 @click.option("--column", "columns", multiple=True, metavar="FIELD=NAME",
               help="Column of a table that holds a field, as batch=batch_size.\nFields are model, "
-                   "batch, accuracy, n, latency, mean, p50, p90, p95, p99, std, min, max. Can be "
-                   "repeated.  [default: told by the headings]")
+                   "batch, accuracy, n, latency, mean, p50, p90, p95, p99, std, min, max, size, "
+                   "total. Can be repeated.  [default: told by the headings]")
 @click.option("--unit", type=click.Choice(("ns", "us", "ms", "s")),
               help="Unit of the times of a table, if no heading states it.")
 @click.option("--accuracy-unit", type=click.Choice(("percent", "fraction")),
               help="Unit of accuracies.  [default: that of the heading, or by the values]")
+@click.option("--law", type=click.Choice(LAWS),
+              help="What times by size depend on: the longest size, or the total.\n"
+                   "[default: told by a column of total sizes, else padded]")
 @click.option("--instance", metavar="NAME",
               help="Kind of instance, if a table has several: 2g.20gb, or its slices.")
 @click.option("--processes", type=click.IntRange(1), metavar="N",
@@ -192,7 +196,7 @@ def import_command(
     sources: tuple[str, ...], out: Path, format_name: str, models: list[str] | None,
     accuracy: str | None, confidences: str | None, name: str | None, batches: tuple[str, ...],
     model_names: tuple[str, ...], metric: str | None, columns: tuple[str, ...], unit: str | None,
-    accuracy_unit: str | None, instance: str | None, processes: int | None,
+    accuracy_unit: str | None, law: Law | None, instance: str | None, processes: int | None,
 ) -> None:
     """Make a profile file of another program's measurements.
 
@@ -221,7 +225,7 @@ def import_command(
     hints = Given(
         {pattern: _batch_size(value) for pattern, value in _patterns("--batch", batches).items()},
         _patterns("--model-name", model_names), metric,
-        _fields(columns), unit, accuracy_unit, instance, processes)
+        _fields(columns), unit, accuracy_unit, law, instance, processes)
     profile = import_profile(sources if len(sources) > 1 else sources[0], format_name, models,
                              accuracy, name, hints, confidences)
     if os.path.exists(out) and any(

@@ -114,7 +114,7 @@ def _changed(
     if format != "auto" or given:
         raise InvalidValueError("a profile file states all that these options say",
                                 where="--format, --batch, --model-name, --metric, --column, "
-                                "--unit, --accuracy-unit, --instance, --processes",
+                                "--unit, --accuracy-unit, --law, --instance, --processes",
                                 value=profile.name, allowed="none of these options")
     accuracies = read_accuracy(accuracy) if isinstance(accuracy, str | os.PathLike) else (
         accuracy or {})
@@ -177,6 +177,7 @@ def _profile_set(
         if item.accuracy is None:
             item.accuracy = given.accuracies.get(key)
     _alone_counts_one(measured, accuracies)
+    _refuse_without_sizes(measured, path)
     profiles = [_model(key, item, accuracies or {}, str(path)) for key, item in measured.items()]
     note: dict[str, object] = {"imported_from": path.resolve().name, "format": chosen}
     notes = list(dict.fromkeys(line for item in measured.values() for line in item.notes))
@@ -186,11 +187,21 @@ def _profile_set(
     return ProfileSet(name or own_name, tuple(profiles), measurement=note)
 
 
+def _refuse_without_sizes(measured: Mapping[str, MeasuredModel], path: Path) -> None:
+    """Refuse a model without times by size beside others with them."""
+    without = [key for key, item in measured.items() if item.sized is None]
+    if without and len(without) < len(measured):
+        raise InputFileError("no times by size, beside models with them",
+                             where=f"{path}: model {without[0]}",
+                             allowed="rows of two or more sizes, or --models without this model")
+
+
 def _refuse_given(format: str, given: Given) -> None:
     """Refuse options that a format of runs does not take."""
     _refuse_instances(format, given)
-    if given.columns or (given.unit and format != "prometheus"):
-        raise InvalidValueError("this format states columns and units", where="--column, --unit",
+    if given.columns or given.law or (given.unit and format != "prometheus"):
+        raise InvalidValueError("this format states columns and units",
+                                where="--column, --unit, --law",
                                 value=format, allowed="--format table, or none of these options")
 
 
@@ -208,9 +219,11 @@ def _read(path: Path, format: str, given: Given) -> dict[str, MeasuredModel]:
     if format == "table":
         return table.read(table_file(path, format), given)
     if format in TABLE_FORMATS:
-        if given.batch or given.model or given.metric or given.columns or given.unit:
+        if (given.batch or given.model or given.metric or given.columns or given.unit
+                or given.law):
             raise InvalidValueError("this format states models and batch sizes",
-                                    where="--batch, --model-name, --metric, --column, --unit",
+                                    where="--batch, --model-name, --metric, --column, --unit, "
+                                    "--law",
                                     value=format, allowed=", ".join(("table", *RUN_FORMATS)))
         return TABLE_FORMATS[format].read(table_file(path, format))
     _refuse_given(format, given)
@@ -271,4 +284,5 @@ def _model(
                              where=f"{path}: model {name}, batches", value=sizes,
                              allowed=item.more)
     with placed(lambda field: f"{path}: model {name}, {field}"):
-        return ModelProfile(name, accuracy, tuple(item.batches), item.memory_mb, item.load_ms)
+        return ModelProfile(name, accuracy, tuple(item.batches), item.memory_mb, item.load_ms,
+                            item.sized)

@@ -10,6 +10,7 @@ from pathlib import Path
 from ramsis.errors import InputFileError
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.importers.rows import CsvRow
+from ramsis.profiles.sized import SizedTimes
 from ramsis.profiles.values import MAX_MODELS, placed
 
 STATISTICS = ("mean", "std", "min", "p50", "p90", "p95", "p99", "max")
@@ -36,6 +37,7 @@ class MeasuredModel:
     memory_mb: float | None = None  # of the loaded model
     load_ms: float | None = None  # time to load it
     padded: int | None = None  # least batch size of a model that pads smaller batches
+    sized: SizedTimes | None = None  # times by count and size; ``batches`` have the largest size
 
 
 def check_number(models: Collection[str], path: Path | str) -> None:

@@ -23,6 +23,7 @@ from ramsis.files import parsed
 from ramsis.profiles.batch import BatchProfile
 from ramsis.profiles.importers.measured import QUANTILES, MeasuredModel
 from ramsis.profiles.importers.rows import read_text
+from ramsis.profiles.sized import Law
 from ramsis.profiles.values import number, placed
 
 _UNITS = ("ns", "us", "ms", "s")
@@ -60,6 +61,8 @@ class Given:
     unit: str | None = None
     # ``percent`` or ``fraction``: that of the accuracies of a table
     accuracy_unit: str | None = None
+    # ``padded`` or ``packed``: what the times of a table by size depend on
+    law: Law | None = None
     # which kind of instance of a GPU is meant, where a file has several
     instance: str | None = None
     processes: int | None = None  # how many processes run on it side by side; 1 by default
@@ -79,7 +82,7 @@ class Given:
     @property
     def of_a_table(self) -> bool:
         """Whether something is said that only a table can need."""
-        return bool(self.columns or self.unit or self.accuracy_unit)
+        return bool(self.columns or self.unit or self.accuracy_unit or self.law)
 
 
 class Node:

@@ -23,8 +23,15 @@ from ramsis.profiles.importers.rows import CsvRow
 from ramsis.profiles.importers.runs import Given
 from ramsis.profiles.importers.table.cells import MB, DecimalMark, is_missing, split_unit
 from ramsis.profiles.importers.table.grid import Grid, looks_like_json, read_grid
-from ramsis.profiles.importers.table.headings import Heading, nearest, read_heading
+from ramsis.profiles.importers.table.headings import (
+    Heading,
+    nearest,
+    read_heading,
+    unit_of_size,
+)
 from ramsis.profiles.importers.table.layout import TIMES, Layout, layout_of, shown
+from ramsis.profiles.importers.table.sizes import Entry, SizedRows
+from ramsis.profiles.sized import Law
 
 __all__ = ["holds_measurements", "looks_like_json", "read"]
 
@@ -215,6 +222,11 @@ class _Reader:
     def models(self) -> dict[str, MeasuredModel]:
         """Return the profiles of all models."""
         measured = Measurements(self._telling_apart)
+        # Who states totals alone has a back end that does not pad.
+        law: Law | None = self.given.law or (None if "size" in self.layout.fields else "packed")
+        total = self.layout.fields.get("total", Heading("")).column
+        sized = SizedRows(self.path, unit_of_size(self._size_column), law, total, self._count,
+                          self._telling_apart) if self._size_column else None
         empty: list[CsvRow] = []
         waiting = 0
         model = ""
@@ -232,18 +244,22 @@ class _Reader:
                 has_latency = True
                 name = self._name_of(heading) if self.layout.by_model else model
                 batch, statistic = self._batch(row, heading), self._statistic(row, heading)
-                if statistic:
+                if statistic and sized is not None:
+                    sized.add(name, self._entry(row, heading, statistic, time_ms, batch))
+                elif statistic:
                     measured.of(row, name, batch).add(row, heading.column, statistic, time_ms)
             if not has_latency:
                 empty.append(row)
-        if not measured.sizes:
+        if not measured.sizes and not (sized and sized.entries):
             raise InputFileError("no latency in any row", where=str(self.path),
                                  allowed="numbers below the headings")
         sizes = [size for sizes in measured.sizes.values() for size in sizes.values()]
         for size in sizes:
             size.n = self._count(size.first)
         models = measured.models(
-            self.path, "a row with batch size 1 (or --models without this model)")
+            self.path, "a row with batch size 1 (or --models without this model)") if (
+            sized is None) else sized.models()
+        self.notes += sized.notes if sized is not None else ()
         if any(len(size.times_ms[LATENCY][0]) == 1 for size in sizes if LATENCY in size.times_ms):
             self.notes.append("one latency for each batch size, taken as the mean")
         self._accuracies(models)
@@ -260,6 +276,35 @@ class _Reader:
         for item in models.values():
             item.notes = list(notes)
         return models
+
+    @property
+    def _size_column(self) -> str:
+        """Return the column of sizes, or of total sizes; empty where there is none."""
+        heading = self.layout.fields.get("size", self.layout.fields.get("total"))
+        return heading.column if heading else ""
+
+    def _entry(
+        self, row: CsvRow, heading: Heading, statistic: str, time_ms: float, batch: int
+    ) -> Entry:
+        """Return a latency with the sizes of its row."""
+        values = {name: self._size(row, self.layout.fields[name].column)
+                  for name in ("size", "total") if name in self.layout.fields}
+        total = values.get("total", batch * values.get("size", 0))
+        if "size" not in values and total % batch:
+            self._bad(row, self._size_column, "not the total of requests of one size",
+                      f"a multiple of the batch size, {batch}, or a column of the longest size")
+        return Entry(row, heading.column, statistic, time_ms, batch,
+                     values.get("size", total // batch), total)
+
+    def _size(self, row: CsvRow, column: str) -> int:
+        text = row.cells[column].strip()
+        if is_missing(text):
+            self._bad(row, column, "no size in this row, as others have", "a whole number >= 1")
+        whole, _, rest = text.partition(".")
+        if not (whole.isascii() and whole.isdecimal() and len(whole) < 10 and int(whole) > 0
+                and not rest.strip("0")):
+            self._bad(row, column, "not a size", "a whole number >= 1")
+        return int(whole)
 
     def _in_flight(self, row: CsvRow) -> bool:
         heading = self.layout.fields.get("concurrency")

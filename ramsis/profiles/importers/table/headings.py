@@ -15,8 +15,28 @@ from ramsis.profiles.importers.measured import STATISTICS
 from ramsis.profiles.importers.table.cells import MB
 
 FIELDS = ("model", "batch", "accuracy", "n", "latency", *STATISTICS, "statistic", "unit",
-          "memory", "load", "concurrency")
-"""What a column may hold; ``latency`` is a time whose statistic no heading names."""
+          "memory", "load", "concurrency", "size", "total")
+"""What a column may hold.
+
+``latency`` is a time whose statistic no heading names, ``size`` that of each request of a batch or
+of the longest, and ``total`` that of the batch.
+"""
+
+SIZES: dict[str, tuple[str, ...]] = {
+    "tokens": ("tokens", "n tokens", "num tokens", "seq", "seq len", "seqlen", "sequence length",
+               "seq length", "sequence len", "sequence", "input tokens", "input len",
+               "input length", "prompt tokens", "prompt len", "prompt length", "isl", "length",
+               "lengths", "max len", "max length", "longest", "longest length", "padded length",
+               "input sequence length", "tokens input", "max seq len", "max sequence length",
+               "context length", "avg tokens"),
+    "pixels": ("pixels", "width", "resolution", "image size", "img size", "image width",
+               "img width", "infer img size", "n pixels", "num pixels"),
+    "characters": ("characters", "chars", "n chars", "num chars", "text length"),
+    "atoms": ("atoms", "n atoms", "natoms", "num atoms"),
+    "units": ("size", "request size", "input size", "item size", "longest size", "max size"),
+}
+"""Headings of columns of sizes, by the unit that they name."""
+_UNIT_OF_SIZE = {text: unit for unit, texts in SIZES.items() for text in texts}
 
 _UNITS = {**dict.fromkeys(MS, "time"), **dict.fromkeys(MB, "memory"), "%": "percent",
           "percent": "percent", "pct": "percent", "percentage": "percent",
@@ -53,6 +73,10 @@ _NAMES = {
     "load": ("load", "loading", "cold start"),
     "concurrency": ("concurrency", "concurrent requests", "request concurrency"),
     "latency": ("latency", "time", "duration", "value", "values", "result"),
+    "size": tuple(_UNIT_OF_SIZE),
+    "total": ("total tokens", "total size", "total length", "total len", "sum tokens",
+              "batch tokens", "total pixels", "total atoms", "total characters", "total chars",
+              "tokens total", "sum of lengths", "sum length", "sum lengths"),
 }
 _BY_NAME = {text: (field, rank) for field, texts in _NAMES.items()
             for rank, text in enumerate(texts)}
@@ -150,7 +174,19 @@ def _field(words: list[str], dimension: str) -> tuple[str, int]:
         field, rank = _BY_NAME.get(" ".join(kept), ("", 0))
     if dimension not in _DIMENSIONS.get(field, ("",)):
         return "", 0
-    return field, 0 if field in STATISTICS else rank
+    # Of several columns of sizes none is more usual: it matters which is taken.
+    return field, 0 if field in (*STATISTICS, "size", "total") else rank
+
+
+def unit_of_size(column: str) -> str:
+    """Return the unit of a column of sizes; ``units`` where its heading names none.
+
+    >>> unit_of_size("seq_len"), unit_of_size("n")
+    ('tokens', 'units')
+    """
+    words = _words(column)
+    known = _UNIT_OF_SIZE.get(" ".join(words))
+    return known or next((unit for unit in SIZES if unit in words), "units")
 
 
 def nearest(field: str, columns: list[str]) -> str | None:

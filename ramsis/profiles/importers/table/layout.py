@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ramsis.errors import InputFileError, check_known
 from ramsis.profiles.importers.measured import LATENCY, STATISTICS
+from ramsis.profiles.importers.table.cells import is_missing
 from ramsis.profiles.importers.table.grid import Grid
 from ramsis.profiles.importers.table.headings import FIELDS, Heading, read_heading
 
@@ -33,7 +35,7 @@ def layout_of(path: Path, grid: Grid, columns: Mapping[str, str]) -> Layout:
     columns : mapping of str to str
         Column by field, as the user names it.
     """
-    headings = _headings(path, grid, columns)
+    headings = _without_one_size(path, grid, _headings(path, grid, columns), columns)
     sizes = [heading for heading in headings if heading.batch is not None]
     by_size = len(sizes) > 1 and not any(heading.field == "batch" for heading in headings)
     fields: dict[str, Heading] = {}
@@ -67,10 +69,56 @@ def layout_of(path: Path, grid: Grid, columns: Mapping[str, str]) -> Layout:
     return Layout(fields, times, left_out=left_out)
 
 
+def _without_one_size(
+    path: Path, grid: Grid, headings: list[Heading], columns: Mapping[str, str]
+) -> list[Heading]:
+    """Return the headings, those of sizes only where some model has several.
+
+    What has one size for each model, such as the resolution of its images, is part of the model.
+    """
+    column_of = {heading.field: heading.column for heading in reversed(headings)}
+    model = column_of.get("model")
+    varying: dict[str, list[str]] = {"size": [], "total": []}
+    for heading in headings:
+        if heading.field in varying and (
+                heading.field in columns or _varies(
+                    grid, heading.column, model,
+                    column_of.get("batch") if heading.field == "total" else None)):
+            varying[heading.field].append(heading.column)
+    for name, several in varying.items():
+        if len(several) > 1:
+            raise InputFileError(
+                f"two columns for {shown(name)}", where=f"{path}: header",
+                value=", ".join(several), allowed=f"--column {name}=NAME with one")
+    kept = [column for several in varying.values() for column in several]
+    return [heading if heading.field not in varying or heading.column in kept
+            else Heading(heading.column) for heading in headings]
+
+
+def _varies(grid: Grid, column: str, model: str | None, per: str | None) -> bool:
+    """Return whether a column has several values in the rows of some model.
+
+    ``per`` is another column, by whose numbers those of the column are divided.
+    """
+    first: dict[str, str | float] = {}
+    name = ""
+    for row in grid.rows:
+        name = (row.cells[model].strip() or name) if model is not None else ""
+        value: str | float = row.cells[column].strip()
+        if is_missing(str(value)):
+            continue
+        if per is not None:
+            with suppress(ValueError, ZeroDivisionError):
+                value = float(value) / float(row.cells[per])
+        if first.setdefault(name, value) != value:
+            return True
+    return False
+
+
 def shown(name: str) -> str:
     """Return a field in words."""
     return {"latency": "the latency", "batch": "the batch size",
-            "n": "the number of samples"}.get(name, f"the {name}")
+            "n": "the number of samples", "total": "the total size"}.get(name, f"the {name}")
 
 
 def _names_rows(grid: Grid) -> bool:
