@@ -37,6 +37,7 @@ __getattr__, __dir__ = names_from(globals(), {
     "ramsis.arrivals.sizes": "SizeDistribution",
     "ramsis.arrivals.timestamps": "read_timestamps",
     "ramsis.arrivals.trace": "RateTrace Recorded",
+    "ramsis.arrivals.trace_formats.sizes": "ReadSizes read_sizes",
 })
 
 check_arguments(globals(), ["Poisson", "parse_loads"])

@@ -13,9 +13,11 @@ import numpy as np
 
 from ramsis.arrivals.load_table import length_words
 from ramsis.arrivals.rate_file import find_trace, is_rate_trace, read_rates, shipped_traces
+from ramsis.arrivals.sizes import SizeDistribution
 from ramsis.arrivals.trace import RateTrace, Recorded
 from ramsis.arrivals.trace_formats import Trace, detect_trace, read_trace
 from ramsis.arrivals.trace_formats.files import first_line
+from ramsis.logs.sizes import unit_of_size
 from ramsis.reprs import dataclass
 
 __all__ = ["ReadTrace", "read_any_trace"]
@@ -40,6 +42,7 @@ class ReadTrace:
 def read_any_trace(
     path_or_name: str | os.PathLike[str], *, trace_format: str | None = None,
     unit: str | None = None, time_column: str | None = None, load_columns: Sequence[str] = (),
+    size: str | None = None,
 ) -> ReadTrace:
     """Return the trace in a file, or the shipped one of that name.
 
@@ -54,6 +57,9 @@ def read_any_trace(
         Column or key of the times: each row is one request.
     load_columns : sequence of str, optional
         Columns of a table of loads that are added up.
+    size : str, optional
+        Column or key of the sizes of requests; empty where its name tells. By default no sizes
+        are read.
 
     Raises
     ------
@@ -72,23 +78,27 @@ def read_any_trace(
         loads = read_rates(path, unit=unit, load_columns=load_columns)
         shipped = path in shipped_traces().values()
         return ReadTrace(loads, () if shipped else (_of_loads(loads),))
-    trace = read_trace(path, trace_format or "timestamps", unit=unit, time_column=time_column)
+    trace = read_trace(path, trace_format or "timestamps", unit=unit, time_column=time_column,
+                       size=size)
     if trace.rate_qps is not None:
         starts = trace.step_ms * np.arange(len(trace.rate_qps))
         loads = RateTrace(starts, trace.rate_qps, trace.step_ms * len(starts))
         return ReadTrace(loads, (_of_loads(loads), *trace.notes))
     recorded = _recorded(trace)
-    return ReadTrace(recorded, (_of_requests(recorded, trace), *trace.notes))
+    sizes = () if recorded.sizes is None else (
+        f"sizes from {trace.size_column}: " + SizeDistribution.of_sizes(recorded.sizes).summary(
+            unit_of_size(trace.size_column)),)
+    return ReadTrace(recorded, (_of_requests(recorded, trace), *sizes, *trace.notes))
 
 
 def _recorded(trace: Trace) -> Recorded:
     assert trace.times_ms is not None
     assert trace.spread_ms is not None
     if trace.spread_ms is trace.times_ms:
-        return Recorded(trace.times_ms)
+        return Recorded(trace.times_ms, sizes=trace.sizes)
     spread = Recorded(trace.spread_ms)
     return Recorded(trace.spread_ms, spread.duration_ms,
-                    Recorded(trace.times_ms, spread.duration_ms))
+                    Recorded(trace.times_ms, spread.duration_ms), sizes=trace.sizes)
 
 
 def _of_loads(loads: RateTrace) -> str:

@@ -12,6 +12,7 @@ import csv
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from ramsis.arrivals.trace_formats.columns import (
     called_times,
     fields_of,
     lines_of,
+    size_column,
 )
 from ramsis.arrivals.trace_formats.files import blocks
 from ramsis.arrivals.trace_formats.instants import UNITS, epoch_unit, is_iso, leading_time
@@ -70,14 +72,18 @@ def read_timestamps(
 
 
 def read_arrivals(
-    path: str | os.PathLike[str], *, unit: str | None = None, time_column: str | None = None
+    path: str | os.PathLike[str], *, unit: str | None = None, time_column: str | None = None,
+    size: str | None = None,
 ) -> Arrived:
-    """Read a trace like :func:`read_timestamps`, with the clock of the timestamps."""
+    """Read a trace like :func:`read_timestamps`, with the clock of the timestamps.
+
+    With a column ``size`` it has the sizes of the requests.
+    """
     where = str(path)
     if unit is not None:
         check_known("unknown unit of time", unit, UNITS, "unit")
     try:
-        arrivals = _arrivals(blocks(Path(path)), where, unit, time_column)
+        arrivals = _arrivals(blocks(Path(path)), where, unit, time_column, size)
     except csv.Error as error:
         raise InputFileError(f"cannot read trace ({error})", where=where) from error
     if not len(arrivals.times_ms):
@@ -87,7 +93,8 @@ def read_arrivals(
 
 
 def _arrivals(
-    pieces: Iterator[tuple[int, str]], where: str, unit: str | None, time_column: str | None
+    pieces: Iterator[tuple[int, str]], where: str, unit: str | None, time_column: str | None,
+    size: str | None,
 ) -> Arrived:
     reader: TimeColumn | None = None
     for first, text in pieces:
@@ -98,6 +105,9 @@ def _arrivals(
                 continue
             below = next(lines, (0, ""))[1]
             column, has_header = _column(begin, below, where, unit, time_column)
+            if size is not None:
+                names = [name.strip() for name in fields_of(begin[1])] if has_header else []
+                column = replace(column, size=names.index(size_column(names, size, where)))
             reader = TimeColumn(column, where)
             if has_header:
                 content = begin[1]

@@ -12,10 +12,11 @@ from dataclasses import field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ramsis.arrays import BoolArray, FloatArray
+from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.arrivals.process import Sampler
 from ramsis.arrivals.registry import AnyArrivals, Arrivals, arrivals_of
 from ramsis.arrivals.sampling import check_amount
+from ramsis.arrivals.sizes import whole_sizes
 from ramsis.errors import InvalidValueError, check_positive
 from ramsis.reprs import dataclass
 
@@ -131,10 +132,11 @@ class Recorded:
     # of times that were spread within the ticks of a coarse clock the same requests, each at the
     # beginning of its tick: the largest bursts that the clock may have hidden
     at_ticks: Recorded | None
+    sizes: IntArray | None  # of each request, where they were recorded, shape (n,)
 
     def __init__(
         self, times_ms: ArrayLike, duration_ms: float | None = None,
-        at_ticks: Recorded | None = None,
+        at_ticks: Recorded | None = None, sizes: ArrayLike | None = None,
     ) -> None:
         times = np.array(times_ms, dtype=float).reshape(-1)
         if not len(times):
@@ -148,7 +150,15 @@ class Recorded:
             gap = times[-1] / (len(times) - 1) if times[-1] > 0 else 1000.0
             duration_ms = float(times[-1] + max(gap, 1e-6))
         check_positive(duration_ms=duration_ms)
-        object.__setattr__(self, "times_ms", times[:np.searchsorted(times, duration_ms)])
+        kept = int(np.searchsorted(times, duration_ms))
+        if sizes is not None:
+            sizes = whole_sizes(sizes, "sizes")
+            if len(sizes) < kept:
+                raise InvalidValueError("not a size for each request", where="sizes",
+                                        value=len(sizes), allowed=f"{len(times)} sizes")
+            sizes = sizes[:kept]
+        object.__setattr__(self, "sizes", sizes)
+        object.__setattr__(self, "times_ms", times[:kept])
         object.__setattr__(self, "duration_ms", float(duration_ms))
         object.__setattr__(self, "at_ticks", at_ticks)
 
@@ -170,19 +180,20 @@ class Recorded:
         return True
 
     def content(self) -> tuple[FloatArray, ...]:
-        """Return the arrays that define the recording: times and duration in ms."""
-        return self.times_ms, np.array([self.duration_ms])
+        """Return the arrays that define the recording: times and duration in ms, and sizes."""
+        sizes = () if self.sizes is None else (self.sizes.astype(float),)
+        return self.times_ms, np.array([self.duration_ms]), *sizes
 
     def scaled(self, factor: float) -> Recorded:
         """Return the recording sped up by ``factor``."""
         check_positive(factor=factor)
         return Recorded(self.times_ms / factor, self.duration_ms / factor,
-                        self.at_ticks and self.at_ticks.scaled(factor))
+                        self.at_ticks and self.at_ticks.scaled(factor), self.sizes)
 
     def until(self, duration_ms: float) -> Recorded:
         """Return the first part of the recording; the whole if it is shorter."""
         return Recorded(self.times_ms, min(duration_ms, self.duration_ms),
-                        self.at_ticks and self.at_ticks.until(duration_ms))
+                        self.at_ticks and self.at_ticks.until(duration_ms), self.sizes)
 
     def arrivals_ms(self, rng: np.random.Generator) -> FloatArray:
         """Return the recorded times."""

@@ -30,6 +30,7 @@ from ramsis.arrivals.trace_formats.columns import (
     arrived,
     even_step_ms,
     fields_of,
+    size_column,
 )
 from ramsis.arrivals.trace_formats.documents import refuse_document
 from ramsis.arrivals.trace_formats.files import blocks, first_line
@@ -59,12 +60,16 @@ class Trace:
     clock: Clock | None = None  # that the arrivals were read from, where it is coarser than 1 µs
     # shape (n,): the arrivals, those of each tick spread over it where they share ticks
     spread_ms: FloatArray | None = None
+    sizes: FloatArray | None = None  # of the requests of ``spread_ms``, shape (n,)
+    size_column: str = ""  # that they were read from
 
     @classmethod
-    def of_arrivals(cls, format: str, arrived: Arrived, *notes: str) -> Trace:
+    def of_arrivals(
+        cls, format: str, arrived: Arrived, *notes: str, size_column: str | None = None
+    ) -> Trace:
         """Return the trace of arrivals in a file."""
         return cls(format, arrived.times_ms, notes=notes, clock=arrived.clock,
-                   spread_ms=arrived.spread_ms)
+                   spread_ms=arrived.spread_ms, sizes=arrived.sizes, size_column=size_column or "")
 
 
 @dataclass(frozen=True)
@@ -153,7 +158,7 @@ def _json_format(line: str) -> str:
 
 def read_trace(
     path: str | os.PathLike[str], format: str, *, unit: str | None = None,
-    time_column: str | None = None,
+    time_column: str | None = None, size: str | None = None,
 ) -> Trace:
     """Read a trace in a known format.
 
@@ -169,6 +174,9 @@ def read_trace(
     time_column : str, optional
         Key of the times, for ``jsonl``, where it has no usual name; their column, for
         ``timestamps``; column of the rates, for ``per-second-rates``.
+    size : str, optional
+        Column or key of the sizes of requests; empty where its name tells. By default no sizes
+        are read.
     """
     file = Path(path)
     check_known("unknown format of traces", format, TRACE_FORMATS, "trace_format")
@@ -176,16 +184,20 @@ def read_trace(
         check_known("unknown unit of time", unit, UNITS, "unit")
     try:
         if format in _TABLES:
-            return _table(file, format, unit)
+            return _table(file, format, unit, size)
         if format in ("mooncake", "jsonl"):
-            return _json(file, format, unit, time_column)
+            return _json(file, format, unit, time_column, size)
         if format == "request-log":
-            return _log(file, unit)
+            return _log(file, unit, size)
         if format == "timestamps":
             from ramsis.arrivals.timestamps import read_arrivals  # which reads by columns here
 
-            return Trace.of_arrivals(format, read_arrivals(file, unit=unit,
-                                                           time_column=time_column))
+            if size == "":
+                size = size_column([name.strip() for name in fields_of(first_line(file))], size,
+                                   str(file))
+            return Trace.of_arrivals(
+                format, read_arrivals(file, unit=unit, time_column=time_column, size=size),
+                size_column=size)
         if format == "per-second-rates":
             return Trace(format, rate_qps=read_second_rates(file, time_column),
                          step_ms=UNITS[unit or "s"])
@@ -197,15 +209,16 @@ def read_trace(
                  notes=(f"invocations of {functions} functions, added up",))
 
 
-def _log(path: Path, unit: str | None) -> Trace:
+def _log(path: Path, unit: str | None, size: str | None) -> Trace:
     kind = log_kind(path)
     if isinstance(kind, Summary):
         rate_qps, note = read_locust_load(path, kind)
         return Trace("request-log", rate_qps=rate_qps, step_ms=1000.0, notes=(note,))
-    return Trace.of_arrivals("request-log", *read_log_arrivals(path, unit))
+    arrivals, size, notes = read_log_arrivals(path, unit, size)
+    return Trace.of_arrivals("request-log", arrivals, *notes, size_column=size)
 
 
-def _table(path: Path, format: str, unit: str | None) -> Trace:
+def _table(path: Path, format: str, unit: str | None, size: str | None) -> Trace:
     table = _TABLES[format]
     reader: TimeColumn | None = None
     for first, text in blocks(path):
@@ -213,16 +226,18 @@ def _table(path: Path, format: str, unit: str | None) -> Trace:
             header, _, text = text.partition("\n")
             names = [name.strip() for name in fields_of(header.strip(), ",")]
             _require(names, table.known_by, f"{path}: line {first}")
+            size = None if size is None else size_column(names, size, f"{path}: line {first}")
             reader = TimeColumn(
                 InstantColumn(names.index(table.time), unit or table.unit,
                               None if table.minus is None else names.index(table.minus),
-                              ",", in_any_order=True), str(path))
+                              ",", in_any_order=True,
+                              size=None if size is None else names.index(size)), str(path))
             first += 1
         reader.add(first, text)
     arrived = None if reader is None else reader.arrivals()
     if reader is None or arrived is None or not len(arrived.times_ms):
         raise InputFileError("no requests", where=str(path), allowed="lines below the header")
-    return Trace.of_arrivals(format, arrived, *_sorted(reader.went_back))
+    return Trace.of_arrivals(format, arrived, *_sorted(reader.went_back), size_column=size)
 
 
 def _require(names: Sequence[str], wanted: Sequence[str], where: str) -> None:
@@ -234,12 +249,17 @@ def _sorted(went_back: int) -> tuple[str, ...]:
     return (f"lines that go back in time, sorted: {went_back}",) if went_back else ()
 
 
-def _json(path: Path, format: str, unit: str | None, key: str | None) -> Trace:
+def _json(
+    path: Path, format: str, unit: str | None, key: str | None, size: str | None
+) -> Trace:
     if format == "mooncake":
-        return _mooncake(path, unit)
+        return _mooncake(path, unit, size)
     if key is not None:
-        times, went_back = read_json_lines(path, key, unit, in_any_order="." in key)
-        return Trace.of_arrivals(format, arrived(times), *_sorted(went_back))
+        size = _size_key(path, size, key)
+        times, went_back, sizes = read_json_lines(path, key, unit, in_any_order="." in key,
+                                                  size_key=size)
+        return Trace.of_arrivals(format, arrived(times, None, sizes), *_sorted(went_back),
+                                 size_column=size)
     record = _first_record(path)
     keys = time_keys(record)
     if len(keys) != 1:
@@ -250,17 +270,34 @@ def _json(path: Path, format: str, unit: str | None, key: str | None) -> Trace:
             else "an object for each request, with its time; --time-column KEY, and --unit, where "
             "the time is a number that counts from the start")
     _refuse_loads(path, record, keys[0])
-    times, _ = read_json_lines(path, keys[0], unit, in_any_order="." in keys[0])
+    size = _size_key(path, size, keys[0])
+    times, _, sizes = read_json_lines(path, keys[0], unit, in_any_order="." in keys[0],
+                                      size_key=size)
     if even_step_ms(times[:_HEAD]) is not None:
         _refuse_loads(path, record, keys[0], {key for key, value in record.items() if (
             isinstance(value, float) and key != keys[0])})
     nested = (f"times under {keys[0]}, all in the lists of a line",) if "." in keys[0] else ()
-    return Trace.of_arrivals(format, arrived(times), *nested)
+    return Trace.of_arrivals(format, arrived(times, None, sizes), *nested, size_column=size)
 
 
-def _mooncake(path: Path, unit: str | None) -> Trace:
+def _size_key(path: Path, size: str | None, key: str) -> str | None:
+    """Return the key of the sizes, beside that of the times; None where none are wanted."""
+    if size is None or "." in size:
+        return size
+    *above, _ = key.split(".")
+    item: Any = _first_record(path)
+    for name in above:
+        item = item[name]
+        item = item[0] if isinstance(item, list) and item else item
+    names = list(item) if isinstance(item, dict) else []
+    return ".".join((*above, size_column(names, size, f"{path}: line 1")))
+
+
+def _mooncake(path: Path, unit: str | None, size: str | None) -> Trace:
     """Read a Mooncake trace: whole milliseconds, or seconds where times have fractions."""
-    times, went_back = read_json_lines(path, "timestamp", unit or "ms", in_any_order=True)
+    size = _size_key(path, size, "timestamp")
+    times, went_back, sizes = read_json_lines(path, "timestamp", unit or "ms", in_any_order=True,
+                                              size_key=size)
     notes = list(_sorted(went_back))
     per_ms = len(times) / max(float(times[-1] - times[0]), 1e-9)
     if unit is None and (times % 1.0 != 0).any():
@@ -272,7 +309,7 @@ def _mooncake(path: Path, unit: str | None) -> Trace:
             "the unit of the times is not clear", where=f"{path}: timestamp",
             value=f"{1000.0 * per_ms:.4g} requests/s if they are ms, as Mooncake's are, "
             f"{per_ms:.4g} if they are s", allowed="--unit s, or --unit ms")
-    return Trace.of_arrivals("mooncake", arrived(times), *notes)
+    return Trace.of_arrivals("mooncake", arrived(times, None, sizes), *notes, size_column=size)
 
 
 def _first_record(path: Path) -> dict[str, Any]:

@@ -17,9 +17,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ramsis.arrivals.sizes import MAX_SIZE
 from ramsis.arrivals.trace_formats.clock import Clock, clock_of
 from ramsis.arrivals.trace_formats.instants import Instants, floats, number
 from ramsis.errors import InputFileError
+from ramsis.logs.sizes import size_names
 
 TIME_NAMES = {"timestamp", "time", "arrival", "arrival_time", "arrived", "arrived_at", "t", "ts",
               "datetime", "date", "created_at", "start_time", "time_iso8601", "time_local",
@@ -38,7 +40,8 @@ RATE_NAMES = {"qps", "rps", "rate", "load", "req/s", "reqs/s", "requests/s", "qu
 _LEAST_GAPS = 3
 _SHORTEST_MS = 1000.0  # rows of monitoring come no closer
 _EVEN = 0.8  # of the gaps are the same; the others are rows that are missing
-_Stamps = tuple[NDArray[np.float64], NDArray[np.float64] | None]
+_Stamps = tuple[NDArray[np.float64], NDArray[np.float64] | None, NDArray[np.float64] | None]
+"""Instants, durations and sizes."""
 
 
 def called_times(names: Sequence[str]) -> list[int]:
@@ -64,6 +67,45 @@ def even_step_ms(times_ms: NDArray[np.float64]) -> float | None:
     return step if step >= _SHORTEST_MS * (1 - 1e-9) and same.mean() >= _EVEN else None
 
 
+def size_column(names: Sequence[str], wanted: str, where: str) -> str:
+    """Return the column or key of sizes: the one that is wanted, or else called as they are.
+
+    Raises
+    ------
+    InputFileError
+        There is no such column, none is called as sizes are, or several are.
+    """
+    if wanted:
+        if wanted not in names:
+            raise InputFileError("no such column", where=where, value=wanted,
+                                 allowed=", ".join(names))
+        return wanted
+    likely = size_names(names)
+    if len(likely) != 1:
+        raise InputFileError(
+            "several columns may hold the size" if likely else "no column of sizes", where=where,
+            value=", ".join(likely or names),
+            allowed="a column size, or --size-column with one of these")
+    return likely[0]
+
+
+def are_sizes(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which numbers are sizes: whole numbers from 1 to the largest allowed."""
+    result: NDArray[np.bool_] = (values >= 1) & (values <= MAX_SIZE) & (values == np.floor(values))
+    return result
+
+
+def size_of(fields: Sequence[str], index: int, place: str) -> float:
+    """Return a field as a size; refuse what is none."""
+    text = fields[index].strip() if index < len(fields) else ""
+    value = number(text)
+    if not are_sizes(np.array(value)):
+        more = "; count in a larger unit" if value > MAX_SIZE else ""
+        raise InputFileError("not a size", where=place, value=text,
+                             allowed=f"a whole number from 1 to {MAX_SIZE}{more}")
+    return value
+
+
 @dataclass(frozen=True)
 class InstantColumn:
     """Where a line holds its instant."""
@@ -75,6 +117,7 @@ class InstantColumn:
     # between fields; None: a tab, semicolon or comma, as each line has it
     delimiter: str | None = None
     in_any_order: bool = False  # whether instants may go back; they are sorted then
+    size: int | None = None  # field of the size of a request
 
 
 def lines_of(text: str, first: int, *, comments: bool = False) -> Iterator[tuple[int, str]]:
@@ -101,10 +144,14 @@ class Arrived:
     clock: Clock | None  # that they were read from, where it is coarser than 1 µs
     # shape (n,): those of each tick spread over it, where requests share ticks
     spread_ms: NDArray[np.float64]
+    sizes: NDArray[np.float64] | None = None  # of the requests of ``spread_ms``
 
 
-def arrived(stamps: NDArray[np.float64], lasted: NDArray[np.float64] | None = None) -> Arrived:
-    """Return what stamps tell of arrivals, ``lasted`` ms before them.
+def arrived(
+    stamps: NDArray[np.float64], lasted: NDArray[np.float64] | None = None,
+    sizes: NDArray[np.float64] | None = None,
+) -> Arrived:
+    """Return what stamps tell of arrivals, ``lasted`` ms before them, with their sizes.
 
     Without durations the stamps do not fall; they are changed in place.
     """
@@ -113,11 +160,16 @@ def arrived(stamps: NDArray[np.float64], lasted: NDArray[np.float64] | None = No
     spread = times
     if clock is not None and clock.matters:
         spread = clock.spread(stamps)
+        order = spread
         spread = spread if lasted is None else np.sort(spread - lasted)
         spread -= times[0]  # from one origin, so that a request stays within its tick
+    else:
+        order = stamps
+    if sizes is not None and lasted is not None:
+        sizes = sizes[np.argsort(order - lasted, kind="stable")]
     origin = times[:1].copy()
     times -= origin
-    return Arrived(times, clock, spread)
+    return Arrived(times, clock, spread, sizes)
 
 
 def joined(parts: list[NDArray[np.float64]]) -> NDArray[np.float64]:
@@ -141,6 +193,7 @@ class TimeColumn:
         self._instants: Instants | None = None
         self._stamps: list[NDArray[np.float64]] = []
         self._lasted: list[NDArray[np.float64]] = []
+        self._sizes: list[NDArray[np.float64]] = []
         self._last = -math.inf
 
     def add(self, first: int, text: str) -> None:
@@ -156,7 +209,7 @@ class TimeColumn:
         read = None if self._instants is None else self._fast(text)
         if read is None:
             read = self._by_line(first, text)
-        stamps, lasted = read
+        stamps, lasted, sizes = read
         if not len(stamps):
             return
         times = stamps if lasted is None else stamps - lasted
@@ -166,18 +219,23 @@ class TimeColumn:
         self._stamps.append(stamps)
         if lasted is not None:
             self._lasted.append(lasted)
+        if sizes is not None:
+            self._sizes.append(sizes)
 
     def arrivals(self) -> Arrived:
         """Return all instants since the earliest one, sorted, and their clock."""
         stamps = joined(self._stamps)
+        sizes = None if self.column.size is None else joined(self._sizes)
         if self.column.minus is None:
             if self.column.in_any_order:
+                if sizes is not None:
+                    sizes = sizes[np.argsort(stamps, kind="stable")]
                 stamps.sort()
-            return arrived(stamps)
-        return arrived(stamps, joined(self._lasted))
+            return arrived(stamps, None, sizes)
+        return arrived(stamps, joined(self._lasted), sizes)
 
     def _fast(self, text: str) -> _Stamps | None:
-        """Read the instants of a regular block, and the durations to be subtracted."""
+        """Read instants of a regular block, durations to be subtracted, and sizes."""
         import pandas as pd
 
         column, instants = self.column, self._instants
@@ -188,6 +246,8 @@ class TimeColumn:
         indices = {column.index}
         if column.minus is not None:
             indices.add(column.minus)
+        if column.size is not None:
+            indices.add(column.size)
         mark = column.delimiter or next((m for m in "\t;," if m in text[:4096]), ",")
         try:
             table = pd.read_csv(
@@ -200,25 +260,30 @@ class TimeColumn:
         if table.isna().to_numpy().any():
             return None
         times = instants.column(table[column.index])
-        if times is None:
+        sizes = None if column.size is None else floats(table[column.size])
+        if times is None or (column.size is not None and sizes is None) or (
+                sizes is not None and not are_sizes(sizes).all()):
             return None
         if column.minus is not None:
             lasted = floats(table[column.minus])
             if lasted is None or not (np.isfinite(lasted) & (lasted >= 0)).all():
                 return None
-            return times, lasted * instants.factor
+            return times, lasted * instants.factor, sizes
         back = len(times) and (times[0] < self._last or (np.diff(times) < 0).any())
-        return None if back and not column.in_any_order else (times, None)
+        return None if back and not column.in_any_order else (times, None, sizes)
 
     def _by_line(self, first: int, text: str) -> _Stamps:
         times: list[float] = []
         lasted: list[float] = []
+        sizes: list[float] = []
         last = self._last
         for line, content in lines_of(text, first):
             place = f"{self.where}: line {line}"
             fields = fields_of(content, self.column.delimiter)
             now, took = self._one(fields, content, place)
             lasted.append(took)
+            if self.column.size is not None:
+                sizes.append(size_of(fields, self.column.size, place))
             if now < last and not self.column.in_any_order:
                 raise InputFileError("timestamp goes back in time", where=place,
                                      value=fields[self.column.index].strip(),
@@ -226,7 +291,8 @@ class TimeColumn:
                                      "lines by time")
             last = now
             times.append(now)
-        return np.array(times), None if self.column.minus is None else np.array(lasted)
+        return (np.array(times), None if self.column.minus is None else np.array(lasted),
+                None if self.column.size is None else np.array(sizes))
 
     def _one(self, fields: list[str], content: str, place: str) -> tuple[float, float]:
         column = self.column

@@ -13,7 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ramsis.arrivals.trace_formats.columns import called_times, joined, lines_of
+from ramsis.arrivals.trace_formats.columns import (
+    are_sizes,
+    called_times,
+    joined,
+    lines_of,
+    size_of,
+)
 from ramsis.arrivals.trace_formats.files import blocks
 from ramsis.arrivals.trace_formats.instants import Instants, epoch_unit, is_iso
 from ramsis.errors import InputFileError
@@ -22,9 +28,10 @@ from ramsis.garbage_collection import without_collection
 
 
 def read_json_lines(
-    path: Path, key: str, unit: str | None, *, in_any_order: bool = False
-) -> tuple[NDArray[np.float64], int]:
-    """Return the instants under a key and the number that go back in time.
+    path: Path, key: str, unit: str | None, *, in_any_order: bool = False,
+    size_key: str | None = None,
+) -> tuple[NDArray[np.float64], int, NDArray[np.float64] | None]:
+    """Return the instants under a key, the number that go back in time, and sizes.
 
     Parameters
     ----------
@@ -35,14 +42,18 @@ def read_json_lines(
         Unit of numeric times.
     in_any_order : bool
         Sort instants that go back, instead of refusing them.
+    size_key : str, optional
+        Of the sizes, likewise.
 
     Returns
     -------
     times_ms : ndarray, shape (instants,)
         Not falling.
     went_back : int
+    sizes : ndarray, shape (instants,), or None
     """
     parts: list[NDArray[np.float64]] = []
+    sizes: list[NDArray[np.float64]] = []
     instants: Instants | None = None
     went_back = 0
     for first, text in blocks(path):
@@ -65,13 +76,41 @@ def read_json_lines(
         last = parts[-1][-1] if parts else -math.inf
         went_back += int((np.diff(times, prepend=last) < 0).sum())
         parts.append(times)
+        if size_key is not None:
+            sizes.append(_sizes(path, first, text, size_key, len(times)))
     if not parts:
         raise InputFileError("no timestamps", where=str(path),
                              allowed="a JSON object in each line")
     all_times = joined(parts)
+    all_sizes = None if size_key is None else joined(sizes)
     if went_back:
+        if all_sizes is not None:
+            all_sizes = all_sizes[np.argsort(all_times, kind="stable")]
         all_times.sort()
-    return all_times, went_back
+    return all_times, went_back, all_sizes
+
+
+def json_sizes(path: Path, key: str) -> NDArray[np.float64]:
+    """Return the sizes under a key of each line's object."""
+    return joined([_sizes(path, first, text, key) for first, text in blocks(path)])
+
+
+def _sizes(
+    path: Path, first: int, text: str, key: str, number: int | None = None
+) -> NDArray[np.float64]:
+    """Return the sizes in a block; ``number`` is how many instants it has."""
+    values = _at_once(text, key)
+    if values is not None and {type(value) for value in values} <= {int, float}:
+        sizes = np.array(values, dtype=float)
+        if are_sizes(sizes).all():
+            return sizes
+    sizes = np.array([size_of([_text(value)], 0, f"{path}: line {line}, {key}")
+                      for line, content in lines_of(text, first)
+                      for value in _values(content, key, f"{path}: line {line}", "a size")])
+    if number is not None and len(sizes) != number:
+        raise InputFileError("not a size for each time", where=f"{path}: {key}", value=len(sizes),
+                             allowed=f"{number} of them")
+    return sizes
 
 
 def time_keys(record: dict[str, Any], depth: int = 6) -> list[str]:
@@ -137,13 +176,13 @@ def _at_once(text: str, key: str) -> list[Any] | None:
     return None
 
 
-def _values(content: str, key: str, where: str) -> Iterator[Any]:
+def _values(content: str, key: str, where: str, what: str = "a timestamp") -> Iterator[Any]:
     item = parsed(content, where)
     if not isinstance(item, dict):
         raise InputFileError("not a JSON object", where=where, value=content)
     for value in _below(item, [key] if key in item else key.split("."), where):
         if isinstance(value, bool) or not isinstance(value, int | float | str):
-            raise InputFileError("not a timestamp", where=f"{where}, {key}", value=value)
+            raise InputFileError(f"not {what}", where=f"{where}, {key}", value=value)
         yield value
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ramsis.arrays import FloatArray
-from ramsis.arrivals.trace_formats.columns import Arrived, arrived
+from ramsis.arrivals.trace_formats.columns import Arrived, arrived, size_column, size_of
 from ramsis.arrivals.trace_formats.files import blocks
 from ramsis.errors import InputFileError
 from ramsis.files import read_text
@@ -41,16 +41,27 @@ def log_text(path: str | os.PathLike[str]) -> str:
     return "".join(parts)
 
 
-def read_log_arrivals(path: Path, unit: str | None) -> tuple[Arrived, *tuple[str, ...]]:
-    """Read arrivals in ms since the first, not falling, and how the log was read."""
+def read_log_arrivals(
+    path: Path, unit: str | None, size: str | None = None
+) -> tuple[Arrived, str | None, tuple[str, ...]]:
+    """Read arrivals in ms since the first, not falling; the column of sizes; how it was read.
+
+    ``size`` is that column, empty where its name tells; without it no sizes are read.
+    """
     table = LogTable.of(log_text(path), str(path), unit=unit)
     if table.kind is not None and not table.kind.has_arrivals:
         raise InputFileError(f"{table.kind.title} does not say when requests came",
                              where=str(path), allowed=table.kind.lacks.format(path))
     stamp_s, took_s = table.stamps()
-    arrivals = (arrived(np.sort(1000.0 * stamp_s)) if took_s is None else
-                arrived(1000.0 * stamp_s, 1000.0 * took_s))
-    return (arrivals, *table.said())
+    sizes = None
+    if size is not None:
+        size = size_column([str(name) for name in table.frame.columns], size, str(path))
+        sizes = np.array([size_of([text], 0, f"{path}: line {line}, {size}")
+                          for line, text in table.frame[size].items()])
+        sizes = sizes[np.argsort(stamp_s, kind="stable")] if took_s is None else sizes
+    arrivals = (arrived(np.sort(1000.0 * stamp_s), None, sizes) if took_s is None else
+                arrived(1000.0 * stamp_s, 1000.0 * took_s, sizes))
+    return arrivals, size, table.said()
 
 
 def read_locust_load(path: Path, summary: Summary) -> tuple[FloatArray, str]:

@@ -10,6 +10,7 @@ import difflib
 import re
 from dataclasses import dataclass
 
+from ramsis.logs.sizes import SIZES
 from ramsis.numerals import MS
 from ramsis.profiles.importers.measured import STATISTICS
 from ramsis.profiles.importers.table.cells import MB
@@ -21,22 +22,6 @@ FIELDS = ("model", "batch", "accuracy", "n", "latency", *STATISTICS, "statistic"
 ``latency`` is a time whose statistic no heading names, ``size`` that of each request of a batch or
 of the longest, and ``total`` that of the batch.
 """
-
-SIZES: dict[str, tuple[str, ...]] = {
-    "tokens": ("tokens", "n tokens", "num tokens", "seq", "seq len", "seqlen", "sequence length",
-               "seq length", "sequence len", "sequence", "input tokens", "input len",
-               "input length", "prompt tokens", "prompt len", "prompt length", "isl", "length",
-               "lengths", "max len", "max length", "longest", "longest length", "padded length",
-               "input sequence length", "tokens input", "max seq len", "max sequence length",
-               "context length", "avg tokens"),
-    "pixels": ("pixels", "width", "resolution", "image size", "img size", "image width",
-               "img width", "infer img size", "n pixels", "num pixels"),
-    "characters": ("characters", "chars", "n chars", "num chars", "text length"),
-    "atoms": ("atoms", "n atoms", "natoms", "num atoms"),
-    "units": ("size", "request size", "input size", "item size", "longest size", "max size"),
-}
-"""Headings of columns of sizes, by the unit that they name."""
-_UNIT_OF_SIZE = {text: unit for unit, texts in SIZES.items() for text in texts}
 
 _UNITS = {**dict.fromkeys(MS, "time"), **dict.fromkeys(MB, "memory"), "%": "percent",
           "percent": "percent", "pct": "percent", "percentage": "percent",
@@ -73,7 +58,7 @@ _NAMES = {
     "load": ("load", "loading", "cold start"),
     "concurrency": ("concurrency", "concurrent requests", "request concurrency"),
     "latency": ("latency", "time", "duration", "value", "values", "result"),
-    "size": tuple(_UNIT_OF_SIZE),
+    "size": tuple(text for texts in SIZES.values() for text in texts),
     "total": ("total tokens", "total size", "total length", "total len", "sum tokens",
               "batch tokens", "total pixels", "total atoms", "total characters", "total chars",
               "tokens total", "sum of lengths", "sum length", "sum lengths"),
@@ -176,17 +161,6 @@ def _field(words: list[str], dimension: str) -> tuple[str, int]:
         return "", 0
     # Of several columns of sizes none is more usual: it matters which is taken.
     return field, 0 if field in (*STATISTICS, "size", "total") else rank
-
-
-def unit_of_size(column: str) -> str:
-    """Return the unit of a column of sizes; ``units`` where its heading names none.
-
-    >>> unit_of_size("seq_len"), unit_of_size("n")
-    ('tokens', 'units')
-    """
-    words = _words(column)
-    known = _UNIT_OF_SIZE.get(" ".join(words))
-    return known or next((unit for unit in SIZES if unit in words), "units")
 
 
 def nearest(field: str, columns: list[str]) -> str | None:
