@@ -69,7 +69,7 @@ class CascadeRule:
     Parameters
     ----------
     cascade
-        The second opinions of a policy.
+        The second opinions of a policy; kept as the attribute ``table``.
     table
         The policy's decision table: names of the models, and batch sizes to run.
 
@@ -98,10 +98,10 @@ class CascadeRule:
 
     __slots__ = ("_gather", "_keeps", "_last", "_last_call_ms", "_least", "_limits", "_lines",
                  "_longest", "_most", "_per_fresh", "_per_unsure", "_second_ms", "_seconds",
-                 "_waits")
+                 "_waits", "table")
 
     def __init__(self, cascade: CascadeTable, table: DecisionTable) -> None:
-        levels = len(cascade.gather)
+        self.table, levels = cascade, len(cascade.gather)
         self._last, self._longest = levels - 1, len(cascade.row_of[0])
         # More levels a request than there are make no difference, but for an overflow.
         self._per_fresh = min(cascade.levels_per_fresh, float(levels))

@@ -29,6 +29,19 @@ static reply of_answer(ramsis_answer answer)
     return given;
 }
 
+/* With one of the slacks that end a wait. */
+static reply of_opinion(ramsis_opinion opinion, double wait_ms)
+{
+    reply given;
+    given.kind = opinion.kind;
+    given.model = opinion.model;
+    given.batch = opinion.batch;
+    given.run_as = opinion.run_as;
+    given.passed = opinion.level;
+    given.x = wait_ms;
+    return given;
+}
+
 int main(int argc, char **argv)
 {
     ramsis_watch watch;
@@ -38,7 +51,11 @@ int main(int argc, char **argv)
     uint64_t joined[MOST];
     int64_t in_system[MOST];
     question asked;
+    int64_t level = RAMSIS_PRESENT_LEVEL;
+    double slowness = 1;
+    ramsis_opinion opinion;
 
+    memset(&opinion, 0, sizeof opinion);
     memset(&watch, 0, sizeof watch);
     memset(&router, 0, sizeof router);
     memset(&monitor, 0, sizeof monitor);
@@ -97,6 +114,27 @@ int main(int argc, char **argv)
         case 12:
             given = of_answer(ramsis_lookup_slow(&ramsis_policies[asked.a], asked.y, asked.b,
                                                  asked.x, asked.c));
+            break;
+        case 13: /* of the lookups of second opinions that follow */
+            level = asked.a;
+            slowness = asked.x;
+            break;
+        case 14:
+            opinion = slowness == 1
+                          ? ramsis_opinion_lookup(&ramsis_policies[asked.a], asked.b, asked.x,
+                                                  asked.c, asked.y, level)
+                          : ramsis_opinion_lookup_slow(&ramsis_policies[asked.a], slowness, asked.b,
+                                                       asked.x, asked.c, asked.y, level);
+            given = of_opinion(opinion, opinion.wait_fresh_ms);
+            break;
+        case 15:
+            given = of_opinion(opinion, opinion.wait_unsure_ms);
+            break;
+        case 16:
+            given.kind = ramsis_opinion_level(&ramsis_policies[asked.a], asked.b, asked.c);
+            break;
+        case 17:
+            given.kind = ramsis_unsure(&ramsis_policies[asked.a], asked.b, (int)asked.c, asked.x);
             break;
         case 11: /* bytes of a name of a model */
             given.kind = ramsis_model_name((int)asked.a) == NULL

@@ -42,6 +42,14 @@ func ofAnswer(answer ramsis.Answer) reply {
 		int64(answer.RunAs), 0, belowMs}
 }
 
+func ofOpinion(opinion ramsis.Opinion, waitMs float64) reply {
+	if opinion.Kind != ramsis.Wait {
+		waitMs = math.Inf(-1)
+	}
+	return reply{int64(opinion.Kind), int64(opinion.Model), int64(opinion.Batch),
+		int64(opinion.RunAs), int64(opinion.Level), waitMs}
+}
+
 // levelIndex is the place of a level in its process.
 func levelIndex(level *ramsis.Level) int64 {
 	for _, process := range ramsis.Processes {
@@ -74,6 +82,8 @@ func main() {
 	var router *ramsis.Router
 	var monitor *ramsis.LoadMonitor
 	inSystem := make([]int, 64)
+	level, slowness := ramsis.PresentLevel, 1.0
+	var opinion ramsis.Opinion
 	data := make([]byte, 48)
 	for {
 		if _, err := io.ReadFull(in, data); err == io.EOF {
@@ -135,6 +145,28 @@ func main() {
 		case 12:
 			answer, _ := all[asked.A].LookupSlow(asked.Y, int(asked.B), asked.X, int(asked.C))
 			given = ofAnswer(answer)
+		case 13:
+			level, slowness = int(asked.A), asked.X
+		case 14:
+			policy := all[asked.A]
+			var err error
+			if slowness == 1 {
+				opinion, err = policy.OpinionLookup(int(asked.B), asked.X, int(asked.C), asked.Y,
+					level)
+			} else {
+				opinion, err = policy.OpinionLookupSlow(slowness, int(asked.B), asked.X,
+					int(asked.C), asked.Y, level)
+			}
+			if (err != nil) != (opinion.Kind == ramsis.None) {
+				panic(err)
+			}
+			given = ofOpinion(opinion, opinion.WaitFreshMs)
+		case 15:
+			given = ofOpinion(opinion, opinion.WaitUnsureMs)
+		case 16:
+			given.Kind = int64(all[asked.A].OpinionLevel(int(asked.B), int(asked.C)))
+		case 17:
+			given.Kind = number(all[asked.A].Unsure(int(asked.B), int(asked.C), asked.X))
 		case 11:
 			given.Kind = -1
 			if asked.A >= 0 && asked.A < int64(len(ramsis.ModelNames)) {

@@ -24,11 +24,13 @@ from ramsis.runtime import (
     selector_of,
     set_of_selectors,
 )
+from ramsis.runtime.cascade import Keep, WaitForEither
 from ramsis.serving.export.codegen.c import c_header
 from ramsis.serving.export.codegen.go import go_file
 from tests.central import samples as central
 from tests.policy.samples import large_policy
 from tests.reference import lookup as twin
+from tests.runtime import cascades
 
 HERE = Path(__file__).parent
 QUESTION = np.dtype([("op", "i8"), ("a", "i8"), ("b", "i8"), ("c", "i8"), ("x", "f8"),
@@ -36,8 +38,9 @@ QUESTION = np.dtype([("op", "i8"), ("a", "i8"), ("b", "i8"), ("c", "i8"), ("x", 
 REPLY = np.dtype([("kind", "i8"), ("model", "i8"), ("batch", "i8"), ("run_as", "i8"),
                   ("passed", "i8"), ("x", "f8")])
 LOOKUP, LATE, CHOOSE, ROUTE, ROUTER, IN_SYSTEM, JOIN, MONITOR, RECORD, LOAD, NAME = range(1, 12)
-SLOW = 12
-ERROR, RUN, DROP, WAIT = range(4)
+SLOW, TERMS, OPINION, OTHER_WAIT, LEVEL, UNSURE = range(12, 18)
+ERROR, RUN, DROP, WAIT, SECOND, KEEP = range(6)
+PRESENT_LEVEL = -1
 ONLY_WORKER = -(2**63)
 
 WARNINGS = ["-Wall", "-Wextra", "-Werror"]
@@ -115,7 +118,7 @@ def selector(document: Any) -> Selector:
 def as_set(selectors: Sequence[Selector]) -> PolicySet[Selector]:
     """A set in which policy k has index k: its load is made k + 1."""
     return set_of_selectors(
-        Selector(one.table._replace(load_qps=k + 1.0, arrivals="poisson"))
+        Selector(one.table._replace(load_qps=k + 1.0, arrivals="poisson"), one.cascade)
         for k, one in enumerate(selectors))
 
 
@@ -125,6 +128,14 @@ def samples() -> list[Selector]:
     large = [large_policy(), central.policy(6000.0)]
     return [*map(selector, documents), *(Selector(one.decision_table()) for one in large),
             *(selector(random_document(Random(seed))) for seed in range(8))]
+
+
+def opinion_samples() -> list[Selector]:
+    """Policies with second opinions: those of the vectors, random ones, and one without."""
+    drawn = (cascades.selector_of(cascades.drawn_document(np.random.default_rng(seed), 2))
+             for seed in range(8))
+    return [*(selector(vector["policy"]) for vector in twin.vectors()["second_opinions"]), *drawn,
+            selector(twin.CENTRAL)]
 
 
 def random_document(random: Random) -> dict[str, Any]:
@@ -174,6 +185,73 @@ def random_questions(
         idle = _counts(rng, here.size, one.table.idle[-1] + 3)
         asked["c"][here] = np.where(rng.random(here.size) < 0.05, ONLY_WORKER, idle)
     return asked
+
+
+def random_opinions(
+    selectors: Sequence[Selector], count: int, rng: np.random.Generator
+) -> list[Asked]:
+    """Lookups of second opinions at random: their terms, the lookup, and its other wait."""
+    asked: list[Asked] = []
+    strange = [-np.inf, np.inf, np.nan, -0.0, -1e308, 1e308, 5e-324]
+    for _ in range(count):
+        k = int(rng.integers(len(selectors)))
+        rule = selectors[k].cascade
+        if rule is None:
+            asked += [(TERMS, PRESENT_LEVEL, 0, 0, 1.0, 0.0), (OPINION, k, 1, 1, 50.0, 50.0),
+                      (OTHER_WAIT, 0, 0, 0, 0.0, 0.0)]
+            continue
+        second_ms = np.asarray(rule.table.second_ms)
+        edges = np.concatenate([second_ms, second_ms + rule.table.last_call_ms,
+                                rule.table.step_ms * np.arange(rule.table.bins)])
+        near = rng.choice(edges, 2) + rng.choice([0.0, 1e-6, -1e-6, -2e-6], 2)
+        near = np.nextafter(near, rng.choice([-np.inf, np.inf], 2)) if rng.random() < 0.5 else near
+        kind = rng.random()
+        slacks = (rng.choice(strange, 2) if kind < 0.02 else near if kind < 0.6
+                  else rng.uniform(-5.0, 100.0, 2)).tolist()
+        fresh, unsure = (int(n) for n in _counts(rng, 2, 12))
+        level = (int(rng.integers(-1, len(rule.table.gather) + 1)) if rng.random() < 0.3
+                 else PRESENT_LEVEL)
+        asked += [(TERMS, level, 0, 0, 1.0 if rng.random() < 0.8 else 1.5, 0.0),
+                  (OPINION, k, fresh, unsure, *slacks), (OTHER_WAIT, 0, 0, 0, 0.0, 0.0)]
+    return asked
+
+
+def runtimes_opinions(selectors: Sequence[Selector], asked: Sequence[Asked]) -> list[Any]:
+    """What the runtime answers to the questions of :func:`random_opinions`, waits as pairs."""
+    models, replies = model_numbers(selectors), []
+    for (_, level, _, _, slowness, _), (_, k, fresh, unsure, slack_ms, unsure_slack_ms) in zip(
+            asked[::3], asked[1::3], strict=True):
+        rule = selectors[k].cascade
+        if (rule is None or fresh < 0 or unsure < 0 or level >= len(rule.table.gather)
+                or (fresh and np.isnan(slack_ms)) or (unsure and np.isnan(unsure_slack_ms))):
+            replies.append((ERROR, 0, 0, 0, None, (-np.inf, -np.inf)))
+            continue
+        counts = (fresh, slack_ms, unsure, unsure_slack_ms, None if level < 0 else level)
+        answer = rule(*counts) if slowness == 1.0 else rule.when_slow(slowness, *counts)
+        replies.append(opinion_reply(answer, models))
+    return replies
+
+
+def opinion_reply(answer: object, models: dict[str, int]) -> tuple[Any, ...]:
+    """An answer of the runtime as a program gives it; levels of a keep alone."""
+    never = -np.inf, -np.inf
+    if isinstance(answer, Keep):
+        return KEEP, 0, 0, 0, answer.level, never
+    if isinstance(answer, WaitForEither):
+        return WAIT, 0, 0, 0, None, tuple(answer)
+    if isinstance(answer, Drop):
+        return DROP, 0, 0, 0, None, never
+    assert isinstance(answer, Decision)
+    return (SECOND if answer.second else RUN, models[answer.model], answer.batch, answer.run_as,
+            None, never)
+
+
+def programs_opinions(command: Sequence[str], asked: Sequence[Asked]) -> list[Any]:
+    """The replies of a program to the same, in the same form."""
+    replies = ask(command, asked)
+    return [(kind, model, batch, run_as, level if kind == KEEP else None, (fresh_ms, unsure_ms))
+            for (kind, model, batch, run_as, level, fresh_ms), unsure_ms in zip(
+                replies[1::3].tolist(), replies["x"][2::3].tolist(), strict=True)]
 
 
 def _counts(rng: np.random.Generator, size: int, most: int) -> Array:

@@ -32,18 +32,26 @@ from tests.codegen.programs import (
     HERE,
     IN_SYSTEM,
     JOIN,
+    KEEP,
     LANGUAGES,
     LATE,
+    LEVEL,
     LOAD,
     LOOKUP,
     MONITOR,
     NAME,
     ONLY_WORKER,
+    OPINION,
+    OTHER_WAIT,
+    PRESENT_LEVEL,
     RECORD,
     ROUTE,
     ROUTER,
     RUN,
+    SECOND,
     SLOW,
+    TERMS,
+    UNSURE,
     WAIT,
     C,
     as_set,
@@ -212,6 +220,90 @@ def test_ten_million_random_lookups_are_the_runtimes(name: str, tmp_path: Path) 
     compare_random_lookups(built(name, as_set(programs.samples()), tmp_path), 10_000_000, seed=2)
 
 
+@pytest.fixture(scope="module")
+def opinions(language: str, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """With policies that have second opinions, those of the vectors first."""
+    return built(language, as_set(programs.opinion_samples()), tmp_path_factory.mktemp("opinions"))
+
+
+def test_every_vector_of_second_opinions_holds(opinions: list[str]) -> None:
+    models = programs.model_numbers(programs.opinion_samples())
+    for k, vector in enumerate(VECTORS["second_opinions"]):
+        questions: list[programs.Asked] = []
+        for case in vector["cases"]:
+            slowness = case.get("slowness", 1.0)
+            questions += [
+                (TERMS, case.get("kept_at", PRESENT_LEVEL), 0, 0, slowness, 0.0),
+                (OPINION, k, case["fresh"], case["unsure"], float(case["slack_ms"]) / slowness,
+                 float(case["unsure_slack_ms"]) / slowness), (OTHER_WAIT, 0, 0, 0, 0.0, 0.0)]
+        replies = programs.programs_opinions(opinions, questions)
+        for case, reply in zip(vector["cases"], replies, strict=True):
+            assert reply == expected_opinion(case, models), (k, case)
+        questions = [(UNSURE, k, case["level"], models[case["model"]], float(case["confidence"]),
+                      0.0) if "is_unsure" in case
+                     else (LEVEL, k, case["fresh"], case["unsure"], 0.0, 0.0)
+                     for case in vector["unsure"]]
+        assert ask(opinions, questions)["kind"].tolist() == [
+            case.get("is_unsure", case["level"]) for case in vector["unsure"]]
+
+
+def expected_opinion(case: dict[str, Any], models: dict[str, int]) -> tuple[Any, ...]:
+    """The answer of a vector of second opinions as a program gives it."""
+    never = -math.inf, -math.inf
+    if "keep" in case:
+        return KEEP, 0, 0, 0, case["level"], never
+    if "drop" in case:
+        return DROP, 0, 0, 0, None, never
+    if "batch" in case:
+        return (SECOND if "second" in case else RUN, models[case["model"]], case["batch"],
+                case["run_as"], None, never)
+    return WAIT, 0, 0, 0, None, tuple(
+        -math.inf if case[name] is None else case[name]
+        for name in ("wait_fresh_ms", "wait_unsure_ms"))
+
+
+def compare_random_opinions(program: list[str], count: int, seed: int) -> None:
+    """Put the same random questions about second opinions to a program and to the runtime."""
+    selectors, rng = programs.opinion_samples(), np.random.default_rng(seed)
+    asked = programs.random_opinions(selectors, count, rng)
+    expected = programs.runtimes_opinions(selectors, asked)
+    replies = programs.programs_opinions(program, asked)
+    for question, reply, other in zip(asked[1::3], replies, expected, strict=True):
+        assert reply == other, question
+    assert {reply[0] for reply in replies} == {ERROR, RUN, DROP, WAIT, SECOND, KEEP}
+
+
+def test_random_second_opinions_are_the_runtimes(opinions: list[str]) -> None:
+    compare_random_opinions(opinions, 4_000, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["c", "go"])
+def test_many_random_second_opinions_are_the_runtimes(name: str, tmp_path: Path) -> None:
+    compare_random_opinions(built(name, as_set(programs.opinion_samples()), tmp_path), 300_000,
+                            seed=2)
+
+
+def test_levels_and_unsure_answers_are_the_runtimes(opinions: list[str]) -> None:
+    selectors, rng = programs.opinion_samples(), np.random.default_rng(6)
+    models = programs.model_numbers(selectors)
+    questions: list[programs.Asked] = []
+    expected: list[int] = []
+    for k, one in enumerate(selectors):
+        for fresh, unsure in rng.integers(-1, 40, (40, 2)).tolist():
+            questions.append((LEVEL, k, fresh, unsure, 0.0, 0.0))
+            expected.append(-1 if one.cascade is None or fresh < 0 or unsure < 0
+                            else one.cascade.level(fresh, unsure))
+        levels = 1 if one.cascade is None else len(one.cascade.table.gather)
+        for level, (name, model) in [(level, pair) for level in range(-1, levels + 1)
+                                     for pair in (*models.items(), ("none", -1), ("none", 99))]:
+            for confidence in (-math.inf, -1.5, 0.125, 0.25, 0.3, 0.9, 1e300, math.inf, math.nan):
+                questions.append((UNSURE, k, level, model, confidence, 0.0))
+                expected.append(int(one.cascade is not None and 0 <= level < levels
+                                    and one.cascade.unsure(level, name, confidence)))
+    assert ask(opinions, questions)["kind"].tolist() == expected
+
+
 def test_late_answers_are_the_runtimes(program: list[str]) -> None:
     selectors = programs.samples()
     models = programs.model_numbers(selectors)
@@ -336,6 +428,10 @@ def test_valgrind_finds_nothing(tmp_path: Path) -> None:
              "--errors-for-leak-kinds=all", *command]
     ask(under, questions)
     ask(under, monitor)
+    opinions = programs.opinion_samples()
+    command = built("c", as_set(opinions), tmp_path / "opinions")
+    ask([*under[:-1], *command], programs.random_opinions(
+        opinions, 2_000, np.random.default_rng(7)))
 
 
 def test_go_finds_nothing_to_say_about_the_package(tmp_path: Path) -> None:
@@ -345,16 +441,17 @@ def test_go_finds_nothing_to_say_about_the_package(tmp_path: Path) -> None:
                                           "bin", "gofmt")
     assert subprocess.run([gofmt, "-l", "."], cwd=tmp_path, check=True,
                           capture_output=True).stdout == b""
-    assert 0 < float(subprocess.run(
-        programs.go_program(as_set(programs.samples()), tmp_path, HERE / "speed.go"), check=True,
-        capture_output=True).stdout) < 100
+    selectors = [*programs.samples(), *programs.opinion_samples()]
+    ran = subprocess.run(programs.go_program(as_set(selectors), tmp_path, HERE / "speed.go"),
+                         check=True, capture_output=True)
+    assert all(0 < ns < 100 for ns in map(float, ran.stdout.split()))
 
 
 def test_a_lookup_takes_less_than_a_tenth_of_a_microsecond(tmp_path: Path) -> None:
-    built("c", as_set(programs.samples()), tmp_path)
+    built("c", as_set([*programs.samples(), *programs.opinion_samples()]), tmp_path)
     subprocess.run([*C, f"-I{tmp_path}", HERE / "speed.c", "-o", tmp_path / "speed"], check=True)
     ran = subprocess.run([tmp_path / "speed"], check=True, capture_output=True, text=True)
-    assert 0 < float(ran.stdout) < 100
+    assert all(0 < ns < 100 for ns in map(float, ran.stdout.split()))
 
 
 def test_prefixes_and_packages_that_are_no_identifiers_are_refused() -> None:

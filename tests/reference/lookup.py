@@ -122,6 +122,45 @@ CLASSES: Case = {
 """The same with two SLO classes, and a longer queue that is served."""
 
 
+OPINIONS: Case = {
+    **CENTRAL,
+    "models": [*CENTRAL["models"][:2], {**CENTRAL["models"][2], "latency_ms": [30.0, 34.5, 41.25],
+                                        "run_as": [1, 4, 4]}],
+    "cascade": {
+        "second": 2, "levels_per_fresh": 0.1, "levels_per_unsure": 0.7, "step_ms": 12.5, "bins": 8,
+        "actions": [[0, 1], [1, 1], [0, 2], [0, 3], [1, 3]],
+        "rows": [[0, -2, 1, 0, 3, 1, 6, -1], [0, 0, 2, 2, 5, -1, 7, 1], [0, -2, 1, 3, 4, 4],
+                 [0, 0]],
+        "index": [[0, 1, 2], [3, 1, 1], [0, 3, 2]],
+        "unsure_bins": [[4, 2, 3], [1, 0, 3], [0, 9, 0]],
+        "gather": [3, 2, 2], "least": [2, 4, 1], "last_call_ms": 7.3,
+        "second_ms": [30.1, 34.6, 41.25],
+        "models": [
+            {"thresholds": [0.25, 0.5, 0.8], "share": [0.1, 0.2, 0.3, 0.4],
+             "increment": [0.3, 0.1, 0.05, -0.01]},
+            {"thresholds": [-1.5, 3.25], "share": [0.25, 0.25, 0.5],
+             "increment": [0.2, 0.1, 0.0]},
+            {"thresholds": [], "share": [], "increment": []}],
+        "promise": {
+            "effective_accuracy": 0.7, "effective_half_width": 0.001, "violation_rate": 0.0,
+            "violation_half_width": 0.0, "second_opinions": 0.3, "response_mean_ms": 50.0,
+            "response_p50_ms": 50.0, "response_p95_ms": 90.0, "response_p99_ms": 95.0,
+            "gain": 0.02, "gain_error": 0.001, "upper_bound": 0.75, "queries": 100000, "runs": 10,
+            "seed": 0},
+    },
+}
+"""Second opinions by the largest model."""
+
+ONE_LEVEL: Case = {
+    **OPINIONS,
+    "cascade": {
+        **OPINIONS["cascade"], "levels_per_fresh": 0.0, "levels_per_unsure": 0.0, "bins": 1,
+        "rows": [[0, 0]], "index": [[0]], "actions": [[0, 1]], "unsure_bins": [[2, 1, 0]],
+        "gather": [2], "least": [1], "last_call_ms": 0.0, "second_ms": [30.0, 30.0]},
+}
+"""The same with as few numbers as there can be, and equal times of both batches."""
+
+
 def decide(policy: Case, idle: int | None, queued: int, slack_ms: float) -> Case:
     """The answer to a lookup, or :data:`ERROR`.
 
@@ -171,10 +210,82 @@ def _answer(policy: Case, codes: list[int], j: int) -> Case:
             low -= 1
         below = policy["table"]["axes"]["slack_ms"][low] - TOLERANCE_MS
         return {"wait_below_ms": below if low else None}
-    model, batch = policy["table"]["actions"][codes[j]]
+    return _answer_of(policy, *policy["table"]["actions"][codes[j]])
+
+
+def _answer_of(policy: Case, model: int, batch: int) -> Case:
+    """The answer to run a batch on a model."""
     chosen = policy["models"][model]
     sizes = dict(enumerate(chosen.get("run_as", []), 1))
     return {"model": chosen["name"], "batch": batch, "run_as": sizes.get(batch, batch)}
+
+
+def opinion_level(cascade: Case, fresh: int, unsure: int) -> int:
+    """The level of what waits."""
+    most = len(cascade["gather"])
+    level = math.floor(fresh * min(cascade["levels_per_fresh"], most)
+                       + unsure * min(cascade["levels_per_unsure"], most))
+    return min(level, most - 1)
+
+
+def decide_opinion(
+    policy: Case, fresh: int, slack_ms: float, unsure: int, unsure_slack_ms: float,
+    level: int | None = None,
+) -> Case:
+    """What to do with an idle worker; ``level`` is that of a kept answer, if it is asked again."""
+    cascade = policy["cascade"]
+    if level is None:
+        level = opinion_level(cascade, fresh, unsure)
+    times = dict(enumerate(cascade["second_ms"], 1))
+    gather, reached = cascade["gather"][level], unsure_slack_ms + TOLERANCE_MS
+    if unsure and times[min(unsure, gather)] > reached:
+        return {"keep": True, "level": level}
+    fit = max([batch for batch in times if unsure and batch <= unsure and times[batch] <= reached],
+              default=0)
+    second = _answer_of(policy, cascade["second"], fit) | {"second": True} if fit else {}
+    if fit and (fit >= gather or unsure_slack_ms - times[fit] - cascade["last_call_ms"]
+                <= TOLERANCE_MS):
+        return second
+    wait_fresh_ms = None
+    if fresh:
+        line = cascade["index"][level]
+        row = cascade["rows"][line[min(fresh, len(line)) - 1]]
+        start, code = next(
+            (start, code) for start, code in zip(row[-2::-2], row[::-2], strict=True)
+            if start == 0 or start * cascade["step_ms"] - TOLERANCE_MS <= slack_ms)
+        if code == -2:
+            return {"drop": True}
+        if code >= 0:
+            return _answer_of(policy, *cascade["actions"][code])
+        wait_fresh_ms = start * cascade["step_ms"] - 2.0 * TOLERANCE_MS
+    if fit and fit >= cascade["least"][level]:
+        return second
+    return {"wait_fresh_ms": wait_fresh_ms,
+            "wait_unsure_ms": times[fit] + cascade["last_call_ms"] if fit else None}
+
+
+def decide_opinion_when_slow(
+    policy: Case, slowness: float, fresh: int, slack_ms: float, unsure: int,
+    unsure_slack_ms: float, level: int | None = None,
+) -> Case:
+    """The same when batches take longer, with the slacks as they are."""
+    slack_ms, unsure_slack_ms = slack_ms / slowness, unsure_slack_ms / slowness
+    more = math.floor(fresh * slowness)
+    many = decide_opinion(policy, more, slack_ms, unsure, unsure_slack_ms, level)
+    if "second" in many or many.get("batch", 0) <= fresh:
+        return many
+    return decide_opinion(policy, fresh, slack_ms, unsure, unsure_slack_ms, level)
+
+
+def is_unsure(policy: Case, level: int, model: str, confidence: float) -> bool:
+    """Whether a model's first answer is unsure at a level."""
+    cascade = policy["cascade"]
+    number = [of["name"] for of in policy["models"]].index(model)
+    bins = cascade["models"][number]
+    if not bins["share"]:
+        return False
+    edges = [*bins["thresholds"], math.inf]
+    return any(confidence < edge for edge in edges[:cascade["unsure_bins"][level][number]])
 
 
 def route(shares: list[float], uniform: float) -> int:
@@ -280,6 +391,73 @@ def _case(policy: Case, idle: int | None, queued: int, slack_ms: float) -> Case:
     case: Case = {} if idle is None else {"idle": idle}
     return {**case, "queued": queued, "slack_ms": _written(slack_ms),
             **decide(policy, idle, queued, slack_ms)}
+
+
+def opinion_cases(policy: Case) -> list[Case]:
+    """All counts about the levels, with slacks at and beside every edge of either queue."""
+    cascade = policy["cascade"]
+    fresh_edges = [start * cascade["step_ms"] - TOLERANCE_MS for row in cascade["rows"]
+                   for start in row[2::2]]
+    unsure_edges = [f(time) for time in cascade["second_ms"] for f in (
+        lambda time: time, lambda time: time - TOLERANCE_MS,
+        lambda time: time + cascade["last_call_ms"],
+        lambda time: time + cascade["last_call_ms"] + TOLERANCE_MS)]
+    fresh_slacks, unsure_slacks = (sorted({f(edge) for edge in edges for f in (
+        lambda x: math.nextafter(x, -math.inf), float, lambda x: math.nextafter(x, math.inf))})
+        for edges in (fresh_edges or [12.5], unsure_edges))
+    ends = [-math.inf, -5.0, 0.0, 99.0, math.inf]
+    cases = []
+    for fresh, unsure in itertools.product((0, 1, 2, 3, 4, 11, 30, 1_000_000_000),
+                                           (0, 1, 2, 3, 7)):
+        slacks = [*itertools.product([*fresh_slacks, *ends] if fresh else [0.0],
+                                     [20.0, 33.0, 80.0] if unsure else [0.0]),
+                  *itertools.product([5.0, 70.0] if fresh else [0.0],
+                                     [*unsure_slacks, *ends] if unsure else [0.0])]
+        cases += [_opinion_case(policy, fresh, slack, unsure, unsure_slack)
+                  for slack, unsure_slack in slacks]
+    kept = [_opinion_case(policy, fresh, 60.0, unsure, slack, level)
+            for level, fresh, unsure, slack in itertools.product(
+                range(len(cascade["gather"])), (0, 1, 9), (0, 1, 3), (29.0, 31.0, 36.0, 60.0))]
+    return cases[::9] + kept[::2]  # these tell as much
+
+
+def slow_opinion_cases(policy: Case) -> list[Case]:
+    """Some counts and slacks with slow service."""
+    cases = []
+    for slowness, fresh, unsure, slack, unsure_slack in itertools.product(
+            (1.25, 1.5, 2.5), (0, 1, 2, 3, 5), (0, 1, 3), (10.0, 50.0, 120.0),
+            (25.0, 48.0, 60.0, 110.0)):
+        answer = decide_opinion_when_slow(policy, slowness, fresh, slack, unsure, unsure_slack)
+        cases.append({"slowness": slowness, "fresh": fresh, "slack_ms": slack, "unsure": unsure,
+                      "unsure_slack_ms": unsure_slack, **answer})
+    return cases[::3]
+
+
+def _opinion_case(
+    policy: Case, fresh: int, slack_ms: float, unsure: int, unsure_slack_ms: float,
+    level: int | None = None,
+) -> Case:
+    asked: Case = {} if level is None else {"kept_at": level}
+    return {**asked, "fresh": fresh, "slack_ms": _written(slack_ms), "unsure": unsure,
+            "unsure_slack_ms": _written(unsure_slack_ms),
+            **decide_opinion(policy, fresh, slack_ms, unsure, unsure_slack_ms, level)}
+
+
+def unsure_cases(policy: Case) -> list[Case]:
+    """Levels of what waits, and first answers at and beside each threshold."""
+    cascade = policy["cascade"]
+    cases: list[Case] = [
+        {"fresh": fresh, "unsure": unsure, "level": opinion_level(cascade, fresh, unsure)}
+        for fresh, unsure in itertools.product((0, 1, 3, 9, 10, 13, 19, 20, 1_000_000_000),
+                                               (0, 1, 2, 3, 10, 1_000_000_000))]
+    for level, (model, bins) in itertools.product(
+            range(len(cascade["gather"])), zip(policy["models"], cascade["models"], strict=True)):
+        around = [f(edge) for edge in bins["thresholds"] or [0.5] for f in (
+            lambda x: math.nextafter(x, -math.inf), float, lambda x: math.nextafter(x, math.inf))]
+        cases += [{"level": level, "model": model["name"], "confidence": _written(confidence),
+                   "is_unsure": is_unsure(policy, level, model["name"], confidence)}
+                  for confidence in (-math.inf, *around, 1e300, math.inf, math.nan)]
+    return cases
 
 
 def routing_cases() -> list[Case]:
@@ -391,7 +569,7 @@ def _one_monitor(window_ms: float, steps: list[Case]) -> Case:
 
 
 def vectors() -> Case:
-    """All vectors: lookups, dispatch, choices of stations and levels, and load monitors.
+    """All vectors: lookups, second opinions, dispatch, stations, levels, and load monitors.
 
     The last lookups are those of slow service.
     """
@@ -400,6 +578,9 @@ def vectors() -> Case:
             "lookups": [*({"policy": policy, "cases": lookup_cases(policy)} for policy in plain),
                         *({"policy": policy, "cases": slow_cases(policy)}
                           for policy in (DROPPING, CENTRAL))],
+            "second_opinions": [
+                {"policy": policy, "cases": opinion_cases(policy) + slow_opinion_cases(policy),
+                 "unsure": unsure_cases(policy)} for policy in (OPINIONS, ONE_LEVEL)],
             "dispatch": routing_cases(), "stations": station_cases(), "sets": set_cases(),
             "monitors": monitor_cases()}
 

@@ -18,11 +18,13 @@ from hypothesis import strategies as st
 from ramsis import runtime
 from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy, write
+from ramsis.runtime.cascade import CascadeRule, Keep, WaitForEither
 from ramsis.runtime.selector import wake_slack
 from ramsis.runtime.table import arrivals_label
 from tests.central import samples as central
 from tests.policy.samples import large_policy, policies
 from tests.reference import lookup as twin
+from tests.runtime.cascades import drawn_document, selector_of
 
 VECTORS_FILE = Path(__file__).parents[2] / "docs" / "conformance" / "vectors.json"
 VECTORS = json.loads(VECTORS_FILE.read_text())
@@ -64,6 +66,74 @@ def test_every_lookup_vector_holds(k: int) -> None:
         slack_ms = float(expected.pop("slack_ms"))
         slowness = expected.pop("slowness", None)
         assert answer(selector, queued, slack_ms, idle, slowness) == expected, case
+
+
+def opinion_answer(answer: object) -> dict[str, Any]:
+    """An answer of a rule of second opinions in the form of the vectors."""
+    if isinstance(answer, Keep):
+        return {"keep": True, "level": answer.level}
+    if isinstance(answer, WaitForEither):
+        return {f"wait_{name}": None if ms == -math.inf else ms
+                for name, ms in answer._asdict().items()}
+    if isinstance(answer, runtime.Drop):
+        return {"drop": True}
+    assert isinstance(answer, runtime.Decision)
+    return {**answer._asdict(), "run_as": answer.run_as, **(
+        {"second": True} if answer.second else {})}
+
+
+def asked(rule: CascadeRule, case: dict[str, Any]) -> object:
+    """The answer of a rule to a vector."""
+    slowness = case.get("slowness", 1.0)
+    counts = (case["fresh"], float(case["slack_ms"]) / slowness, case["unsure"],
+              float(case["unsure_slack_ms"]) / slowness, case.get("kept_at"))
+    return rule.when_slow(slowness, *counts) if "slowness" in case else rule(*counts)
+
+
+@pytest.mark.parametrize("k", range(len(VECTORS["second_opinions"])))
+def test_every_vector_of_second_opinions_holds(k: int) -> None:
+    vector, kinds = VECTORS["second_opinions"][k], set()
+    rule = selector_for(vector["policy"]).cascade
+    assert rule is not None
+    for case in vector["cases"]:
+        expected = {name: value for name, value in case.items() if name not in (
+            "fresh", "slack_ms", "unsure", "unsure_slack_ms", "kept_at", "slowness")}
+        found = opinion_answer(asked(rule, case))
+        assert found == expected, case
+        kinds.add(tuple(found))
+    assert len(kinds) >= 4
+    for case in vector["unsure"]:
+        if "is_unsure" in case:
+            assert rule.unsure(case["level"], case["model"],
+                               float(case["confidence"])) == case["is_unsure"], case
+        else:
+            assert rule.level(case["fresh"], case["unsure"]) == case["level"], case
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_rules_of_second_opinions_answer_as_a_linear_scan_does(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    document = drawn_document(rng, workers=2)
+    rule = selector_of(document).cascade
+    assert rule is not None
+    times_ms = [0.0, *document["cascade"]["second_ms"]]
+    edges = [*times_ms, *(ms + document["cascade"]["last_call_ms"] for ms in times_ms),
+             *(document["cascade"]["step_ms"] * np.arange(document["cascade"]["bins"]))]
+    for _ in range(400):
+        slacks = np.where(rng.random(2) < 0.5, rng.choice(edges, 2) - rng.choice(
+            [0.0, twin.TOLERANCE_MS, -twin.TOLERANCE_MS], 2), rng.uniform(-5.0, 65.0, 2)).tolist()
+        fresh, unsure = (int(n) for n in rng.integers(0, 12, 2))
+        level = int(rng.integers(len(document["cascade"]["gather"])))
+        for kept_at in (None, level):
+            expected = twin.decide_opinion(document, fresh, slacks[0], unsure, slacks[1], kept_at)
+            assert opinion_answer(rule(fresh, slacks[0], unsure, slacks[1], kept_at)) == expected
+        slow = twin.decide_opinion_when_slow(document, 1.5, fresh, slacks[0], unsure, slacks[1])
+        assert opinion_answer(rule.when_slow(1.5, fresh, slacks[0] / 1.5, unsure,
+                                             slacks[1] / 1.5)) == slow
+        confidence = rng.random()
+        for model in ("m0", "m1", "m2"):
+            assert rule.unsure(level, model, confidence) == twin.is_unsure(
+                document, level, model, confidence)
 
 
 def test_the_vectors_have_every_kind_of_policy() -> None:

@@ -7,7 +7,16 @@ from collections.abc import Iterator, Sequence
 
 from ramsis.errors import InputFileError
 from ramsis.runtime import PolicySet, Selector
-from ramsis.serving.export.codegen.flat import DROPPED, NEVER, NONE, FlatAnswer, FlatSet, flatten
+from ramsis.serving.export.codegen.flat import (
+    DROPPED,
+    NEVER,
+    NONE,
+    SURE,
+    UNSURE,
+    FlatAnswer,
+    FlatSet,
+    flatten,
+)
 from ramsis.serving.export.codegen.tables import (
     Language,
     check_identifier,
@@ -78,13 +87,14 @@ def _language(prefix: str) -> Language:
                        answer.run_as, below)
 
     return Language(lambda word: f"{prefix}_{word}", declared, False, answer,
-                    lambda rule: f"{upper}_{rule.upper().replace('-', '_')}")
+                    lambda rule: f"{upper}_{rule.upper().replace('-', '_')}", "NULL")
 
 
 def _sizes(flat: FlatSet, upper: str) -> Iterator[str]:
     levels = [level for _, held in flat.processes for level in held]
     for word, value in (("MODELS", len(flat.models)), ("PROCESSES", len(flat.processes)),
-                        ("NONE", NONE), ("DROPPED", DROPPED), ("NEVER", NEVER)):
+                        ("NONE", NONE), ("DROPPED", DROPPED), ("NEVER", NEVER),
+                        ("SURE", SURE), ("ANY_SURENESS", UNSURE)):
         yield f"#define {upper}_{word} {value}"
     yield "/* Most queues of a station, and most stations of a level. */"
     queues = max(station.queues for level in levels for station in level.stations)

@@ -3,34 +3,64 @@
 The table of a policy is three rising axes and rows of (slack bin, answer). Everything that the
 runtime derives from a file is derived here: edges less their tolerance and the end of each wait.
 The other language has to compare numbers and to follow indices only, so that no rounding can
-differ.
+differ. The one number that it computes is the level of second opinions: two products and a sum.
 """
 
 from __future__ import annotations
 
+import struct
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from itertools import accumulate
+from sys import float_info
 from typing import Any, NamedTuple
 
 from ramsis.runtime import DISPATCHES, DecisionTable, Level, PolicySet, Selector, Station
-from ramsis.runtime.decisions import DROP, Wait
+from ramsis.runtime.cascade import CascadeTable
+from ramsis.runtime.decisions import DROP, Decision, Wait
 from ramsis.runtime.selector import compiled
-from ramsis.runtime.table import SLACK_TOLERANCE_MS
+from ramsis.runtime.table import DROP_CODE, SLACK_TOLERANCE_MS, WAIT_CODE
 
 NONE, DROPPED, NEVER = 0, 1, 2
 """Indices of answers: none, to drop, and to wait at any slack."""
+SURE, UNSURE = 0, 1
+"""Entries of :attr:`FlatCascade.limit_of` for no confidence, and for any."""
 
 
 class FlatAnswer(NamedTuple):
     """Answer of a lookup."""
 
-    kind: str  # ``error``, ``run``, ``drop`` or ``wait``
+    kind: str  # ``error``, ``run``, ``second``, ``drop`` or ``wait``
     model: int = 0  # index into the models of the set
     # batch, run_as: requests to take, and the batch size to run them as; 0 unless ``run``
     batch: int = 0
     run_as: int = 0
     below_ms: float | None = None  # slack below which a wait ends; None: at none, or not a wait
+
+
+class FlatCascade(NamedTuple):
+    """Second opinions; arrays by batch are for 1, 2, … second opinions."""
+
+    levels_per_fresh: float
+    levels_per_unsure: float
+    queued: int  # numbers of fresh requests that are told apart
+    edges_ms: tuple[float, ...]  # slacks that reach the bins 1, 2, … of the rows
+    row_of: list[int]  # where in ``rows`` that of each level and number of fresh requests begins
+    rows: list[int]  # as of a policy; a wait has the slack at which it ends
+    gather: list[int]  # by level, and so ``least``
+    least: list[int]
+    # by batch: it is late where the head has less slack than this, and waits no longer where it
+    # has less than that; slack at which a wait ends; and the answer that runs it
+    late_below_ms: list[float]
+    call_below_ms: list[float]
+    wait_ms: list[float]
+    seconds: list[int]
+    models: int  # of the set, as far as they are told apart here; others are never unsure
+    # by level and model: :data:`SURE`, :data:`UNSURE`, or 2 more than an index into ``limits``,
+    # the confidences below which an answer is unsure
+    limit_of: list[int]
+    limits: list[float]
 
 
 class FlatPolicy(NamedTuple):
@@ -57,6 +87,7 @@ class FlatPolicy(NamedTuple):
     # how many idle
     late: int
     spare_idle: int
+    cascade: FlatCascade | None = None
 
 
 class FlatStation(NamedTuple):
@@ -118,15 +149,15 @@ class _Answers:
         self.answers = {answer: number for number, answer in enumerate(
             (FlatAnswer("error"), FlatAnswer("drop"), FlatAnswer("wait")))}
 
-    def number(self, answer: Any) -> int:
-        """Return the index of a selector's answer."""
+    def number(self, answer: Any, kind: str = "run") -> int:
+        """Return the index of a selector's answer; ``kind`` is that of a batch."""
         if answer is DROP:
             return DROPPED
         if isinstance(answer, Wait):
             flat = FlatAnswer("wait", below_ms=answer.below_ms)
         else:
             model = self.models.setdefault(answer.model, len(self.models))
-            flat = FlatAnswer("run", model, answer.batch, answer.run_as)
+            flat = FlatAnswer(kind, model, answer.batch, answer.run_as)
         return self.answers.setdefault(flat, len(self.answers))
 
 
@@ -152,7 +183,108 @@ def _policy(selector: Selector, answers_of: _Answers) -> FlatPolicy:
         workers=table.workers, idle=table.idle[1:], queued=table.queued[1:], edges_ms=edges_ms,
         row_of=[start[id(row)] for line in by_level for row in line], rows=rows,
         longer=NONE if longer is None else answers_of.number(longer),
-        late=NONE if late is None else answers_of.number(late), spare_idle=spare_idle)
+        late=NONE if late is None else answers_of.number(late), spare_idle=spare_idle,
+        cascade=None if selector.cascade is None else _cascade(
+            selector.cascade.table, table, answers_of))
+
+
+def _cascade(cascade: CascadeTable, table: DecisionTable, answers_of: _Answers) -> FlatCascade:
+    """Flatten second opinions; models of the policy are numbered by now."""
+    starts = sorted({start for row in cascade.rows for start in row[2::2]})
+    place = {start: number for number, start in enumerate(starts, 1)}
+
+    def answer(start: int, code: int) -> int:
+        if code == DROP_CODE:
+            return DROPPED
+        if code == WAIT_CODE:
+            return answers_of.number(Wait(start * cascade.step_ms - 2.0 * SLACK_TOLERANCE_MS))
+        return answers_of.number(_decision(table, *cascade.actions[code]))
+
+    begins, rows = list[int](), list[int]()
+    for row in cascade.rows:
+        begins.append(len(rows))
+        rows += [len(row) // 2, *(place[start] for start in row[2::2]),
+                 *map(answer, row[::2], row[1::2])]
+    levels, last_call_ms = len(cascade.gather), cascade.last_call_ms
+    limits, limit_of = _limits(cascade, table, answers_of.models)
+    return FlatCascade(
+        levels_per_fresh=min(cascade.levels_per_fresh, float(levels)),
+        levels_per_unsure=min(cascade.levels_per_unsure, float(levels)),
+        queued=len(cascade.row_of[0]),
+        edges_ms=tuple(start * cascade.step_ms - SLACK_TOLERANCE_MS for start in starts),
+        row_of=[begins[row] for line in cascade.row_of for row in line], rows=rows,
+        gather=list(cascade.gather), least=list(cascade.least),
+        late_below_ms=[first_double(partial(_fits, ms)) for ms in cascade.second_ms],
+        call_below_ms=[first_double(partial(_can_wait, ms, last_call_ms))
+                       for ms in cascade.second_ms],
+        wait_ms=[min(ms + last_call_ms, float_info.max) for ms in cascade.second_ms],
+        seconds=[answers_of.number(_decision(table, cascade.second, batch), "second")
+                 for batch in range(1, len(cascade.second_ms) + 1)],
+        models=len(answers_of.models), limit_of=limit_of, limits=limits)
+
+
+def _fits(batch_ms: float, slack_ms: float) -> bool:
+    """Return whether a batch ends within the slack, as the runtime compares them."""
+    return slack_ms + SLACK_TOLERANCE_MS >= batch_ms
+
+
+def _can_wait(batch_ms: float, last_call_ms: float, slack_ms: float) -> bool:
+    """Return whether a batch may wait for more requests, as the runtime compares them."""
+    return slack_ms - batch_ms - last_call_ms > SLACK_TOLERANCE_MS
+
+
+def _decision(table: DecisionTable, model: int, batch: int) -> Decision:
+    return Decision(table.models[model], batch, table.size_of(model, batch))
+
+
+def _limits(
+    cascade: CascadeTable, table: DecisionTable, models: Iterable[str]
+) -> tuple[list[float], list[int]]:
+    """Return the confidences below which answers are unsure, and where each pair has its own."""
+    limits, limit_of = list[float](), list[int]()
+    number = {name: m for m, name in enumerate(table.models)}
+    for unsure_bins in cascade.unsure_bins:
+        for name in models:
+            m = number.get(name)
+            bins = 0 if m is None else unsure_bins[m]
+            if m is None or not (bins and cascade.confidence_bins[m]):
+                limit_of.append(SURE)
+            elif bins >= cascade.confidence_bins[m]:
+                limit_of.append(UNSURE)
+            else:
+                limit_of.append(2 + len(limits))
+                limits.append(cascade.thresholds[m][bins - 1])
+    return limits, limit_of
+
+
+def first_double(holds: Callable[[float], bool]) -> float:
+    """Return the smallest double from which on a condition holds, or the largest of all.
+
+    Doubles are bisected in their order, so that no rounding within the condition can matter.
+
+    >>> first_double(lambda value: value + 1e-6 >= 1.0)
+    0.9999989999999999
+    """
+    low, high = _place(-float_info.max), _place(float_info.max)
+    while low < high:
+        middle = (low + high) // 2
+        if holds(_double(middle)):
+            high = middle
+        else:
+            low = middle + 1
+    return _double(low)
+
+
+def _place(value: float) -> int:
+    """Return the place of a double among all; both zeros have one place."""
+    (bits,) = struct.unpack("<q", struct.pack("<d", value))
+    return int(bits) if bits >= 0 else -(int(bits) & (2**63 - 1))
+
+
+def _double(place: int) -> float:
+    """Return the double at a place."""
+    (value,) = struct.unpack("<d", struct.pack("<q", abs(place)))
+    return float(value) if place >= 0 else -float(value)
 
 
 def _station(station: Station[Selector], policy: int) -> FlatStation:

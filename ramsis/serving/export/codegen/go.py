@@ -21,14 +21,15 @@ _RESERVED = frozenset([
     "func", "go", "goto", "if", "import", "interface", "internal", "main", "map", "package",
     "range", "return", "select", "struct", "switch", "type", "var", "vendor",
 ])
-_KINDS = {"error": "None", "run": "Run", "drop": "Drop", "wait": "Wait"}
+_KINDS = {"error": "None", "run": "Run", "drop": "Drop", "wait": "Wait", "second": "Second"}
 _PUBLIC = {
     "ModelNames": "the models that answers name by their index",
     "Processes": "the arrival processes that there are policies for; not to be changed",
 }
 _TYPES = {"text": "string", "whole": "int", "real": "float64", "place": "uint32",
-          "index": "tableIndex", "answer": "Answer", "policy": "Policy", "station": "Station",
-          "share": "share", "class": "class", "level": "Level", "process": "Process"}
+          "index": "tableIndex", "answer": "Answer", "policy": "Policy", "cascade": "cascade",
+          "station": "Station", "share": "share", "class": "class", "level": "Level",
+          "process": "Process"}
 
 
 def go_file(policies: PolicySet[Selector], package: str = "ramsis") -> str:
@@ -65,4 +66,4 @@ def _capitals(words: str) -> str:
 
 _LANGUAGE = Language(
     lambda word: _capitals(word) if _capitals(word) in _PUBLIC else word, _declared, True,
-    _answer, _capitals)
+    _answer, _capitals, "nil")

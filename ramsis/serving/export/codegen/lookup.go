@@ -9,6 +9,8 @@
 //
 //	choice, err := @package@.Choose("", loadQPS, slowness)
 //	answer, err := choice.Level.Stations[0].Policy.Lookup(queued, slackMs, idle)
+//
+// Where a policy HasOpinions, its OpinionLookup gives second opinions besides.
 package @package@
 
 import (
@@ -31,6 +33,12 @@ const (
 	// WaitBelowMs, which is -Inf where no slack is low enough. A timer that rings early must ask
 	// with a slack of at most math.Nextafter(WaitBelowMs, math.Inf(-1)).
 	Wait
+	// Second, of an Opinion: take the Batch unsure requests with the earliest deadlines, and run
+	// them on Model, padded to a batch of RunAs. Then ask again.
+	Second
+	// Keep, of an Opinion: take the head out of the unsure queue, and send its first answer. Then
+	// ask again with this Level.
+	Keep
 )
 
 // Answer is what to do next. Model is an index into ModelNames.
@@ -41,6 +49,24 @@ type Answer struct {
 	RunAs       int
 	WaitBelowMs float64
 }
+
+// Opinion is what to do next where a policy has second opinions. Run and Drop are about fresh
+// requests. Wait: ask again when a request arrives or becomes unsure, a worker becomes idle, or the
+// slack of the head of the fresh queue has fallen to WaitFreshMs, or that of the unsure queue to
+// WaitUnsureMs; these are -Inf where no slack is low enough. A timer that rings early must ask with
+// a slack of at most this.
+type Opinion struct {
+	Kind         Kind
+	Model        int
+	Batch        int
+	RunAs        int
+	Level        int
+	WaitFreshMs  float64
+	WaitUnsureMs float64
+}
+
+// PresentLevel stands for the level of what waits.
+const PresentLevel = -1
 
 // Dispatch says how requests reach the workers of a station.
 type Dispatch uint8
@@ -58,6 +84,20 @@ const OnlyWorker = math.MinInt
 // tableIndex holds slack bins, answers, and numbers of these.
 type tableIndex uint@index_bits@
 
+// cascade is the second opinions of a policy; lateBelowMs and what follows are by batch.
+type cascade struct {
+	levelsPerFresh, levelsPerUnsure float64
+	queued, models                  int
+	edgesMs                         []float64
+	rowOf                           []uint32
+	rows                            []tableIndex
+	gather, least                   []int
+	lateBelowMs, callBelowMs        []float64
+	waitMs                          []float64
+	seconds, limitOf                []tableIndex
+	limits                          []float64
+}
+
 // Policy is one table, and what it was made for.
 type Policy struct {
 	Dispatch Dispatch
@@ -70,6 +110,7 @@ type Policy struct {
 	rowOf                   []uint32
 	rows                    []tableIndex
 	longer, late, spareIdle int
+	cascade                 *cascade
 }
 
 // Station is like workers that serve by one policy, from so many queues.
@@ -112,6 +153,7 @@ type Process struct {
 // Questions that have no answer.
 var (
 	ErrQuestion = errors.New("nothing queued, a count below 0, no slack, or idle workers left out")
+	ErrOpinion  = errors.New("no second opinions, a count or level that there is not, or no slack")
 	ErrProcess  = errors.New("no such arrival process, or several and none named")
 	ErrLoad     = errors.New("not a load")
 	ErrSlowness = errors.New("the slowness is not a finite number above 0")
@@ -194,6 +236,118 @@ func (p *Policy) LateAnswer(idle, queued int) Answer {
 		return Answer{}
 	}
 	return answers[p.late]
+}
+
+// HasOpinions says whether the policy has second opinions.
+func (p *Policy) HasOpinions() bool {
+	return p.cascade != nil
+}
+
+// OpinionLevel is the level of so many fresh and unsure requests that wait, at least 0. It says who
+// is unsure when a first batch ends; without second opinions it is PresentLevel.
+func (p *Policy) OpinionLevel(fresh, unsure int) int {
+	c := p.cascade
+	if c == nil || fresh < 0 || unsure < 0 {
+		return PresentLevel
+	}
+	// Each is converted, so that no two are fused.
+	level := float64(float64(float64(fresh)*c.levelsPerFresh) +
+		float64(float64(unsure)*c.levelsPerUnsure))
+	if level < float64(len(c.gather)) {
+		return int(level)
+	}
+	return len(c.gather) - 1
+}
+
+// Unsure says whether the first answer of a model is unsure, at the level of what waited when the
+// batch ended: OpinionLevel, in which each fresh request counts as many where batches take longer.
+func (p *Policy) Unsure(level, model int, confidence float64) bool {
+	c := p.cascade
+	if c == nil || level < 0 || level >= len(c.gather) || model < 0 || model >= c.models {
+		return false
+	}
+	switch limit := c.limitOf[level*c.models+model]; limit {
+	case sure:
+		return false
+	case anySureness:
+		return confidence < math.Inf(1)
+	default:
+		return confidence < c.limits[limit-2]
+	}
+}
+
+// OpinionLookup says what to do where a worker is idle, with fresh requests that no model has
+// answered yet and unsure ones that wait for a second opinion. Slacks are those of their heads, any
+// number but NaN, which counts only where its queue is empty. The level is that of the Keep after
+// which this is asked again, else PresentLevel.
+func (p *Policy) OpinionLookup(
+	fresh int, slackMs float64, unsure int, unsureSlackMs float64, level int,
+) (Opinion, error) {
+	c := p.cascade
+	if c == nil || fresh < 0 || unsure < 0 || level < PresentLevel || level >= len(c.gather) ||
+		fresh > 0 && slackMs != slackMs || unsure > 0 && unsureSlackMs != unsureSlackMs {
+		return Opinion{}, ErrOpinion
+	}
+	if level == PresentLevel {
+		level = p.OpinionLevel(fresh, unsure)
+	}
+	runs, freshMs := 0, math.Inf(-1)
+	if unsure > 0 {
+		worth, most := c.gather[level], len(c.seconds)
+		if unsureSlackMs < c.lateBelowMs[min(unsure, worth)-1] {
+			return Opinion{Kind: Keep, Level: level}, nil
+		}
+		runs = reached(c.lateBelowMs[:min(unsure, most)], unsureSlackMs)
+		if runs >= worth || unsureSlackMs < c.callBelowMs[runs-1] {
+			return opinionOf(&answers[c.seconds[runs-1]], level), nil
+		}
+	}
+	if fresh > 0 {
+		row := c.rows[c.rowOf[level*c.queued+min(fresh, c.queued)-1]:]
+		count, j := int(row[0]), tableIndex(reached(c.edgesMs, slackMs))
+		answer := &answers[row[count+reached(row[1:count], j)]]
+		if answer.Kind != Wait {
+			return opinionOf(answer, level), nil
+		}
+		freshMs = answer.WaitBelowMs
+	}
+	if runs == 0 {
+		return Opinion{Kind: Wait, Level: level, WaitFreshMs: freshMs,
+			WaitUnsureMs: math.Inf(-1)}, nil
+	}
+	if runs >= c.least[level] {
+		return opinionOf(&answers[c.seconds[runs-1]], level), nil
+	}
+	return Opinion{Kind: Wait, Level: level, WaitFreshMs: freshMs,
+		WaitUnsureMs: c.waitMs[runs-1]}, nil
+}
+
+// OpinionLookupSlow is OpinionLookup when batches take slowness times as long as the policy counts
+// on, 1 or more. Both slacks are divided by it, and so are those of a wait. Each fresh request counts
+// as so many, unless the batch is then larger than the queue.
+func (p *Policy) OpinionLookupSlow(
+	slowness float64, fresh int, slackMs float64, unsure int, unsureSlackMs float64, level int,
+) (Opinion, error) {
+	if many := float64(fresh) * slowness; fresh > 0 && many < 9e18 {
+		opinion, err := p.OpinionLookup(int(many), slackMs, unsure, unsureSlackMs, level)
+		if err != nil || opinion.Kind != Run || opinion.Batch <= fresh {
+			return opinion, err
+		}
+	}
+	return p.OpinionLookup(fresh, slackMs, unsure, unsureSlackMs, level)
+}
+
+func opinionOf(answer *Answer, level int) Opinion {
+	return Opinion{Kind: answer.Kind, Model: answer.Model, Batch: answer.Batch,
+		RunAs: answer.RunAs, Level: level}
+}
+
+// min is that of two numbers, which Go has from 1.21 on only.
+func min(a, b int) int {
+	if a < b {
+		return a
+	}
+	return b
 }
 
 // Choice is the level for a load and slowness.
@@ -421,6 +575,12 @@ const (
 	none    = 0
 	dropped = 1
 	never   = 2
+)
+
+// Entries of limitOf for no confidence, and for any.
+const (
+	sure        = 0
+	anySureness = 1
 )
 
 @tables@

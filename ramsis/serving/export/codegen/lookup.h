@@ -8,6 +8,8 @@
  *     ramsis_choice choice = ramsis_choose(NULL, load_qps, slowness);
  *     const ramsis_policy *policy = choice.level->stations[0].policy;
  *     ramsis_answer answer = ramsis_lookup(policy, queued, slack_ms, idle);
+ *
+ * Where policy->cascade is not NULL, ramsis_opinion_lookup gives second opinions besides.
  */
 #ifndef RAMSIS_POLICIES_H
 #define RAMSIS_POLICIES_H
@@ -19,7 +21,14 @@
 
 /* ---- What is asked and answered ---------------------------------------------------------- */
 
-typedef enum { RAMSIS_ERROR, RAMSIS_RUN, RAMSIS_DROP, RAMSIS_WAIT } ramsis_kind;
+typedef enum {
+    RAMSIS_ERROR,
+    RAMSIS_RUN,
+    RAMSIS_DROP,
+    RAMSIS_WAIT,
+    RAMSIS_SECOND, /* this and the next with second opinions only */
+    RAMSIS_KEEP
+} ramsis_kind;
 
 /* What to do next.
  *
@@ -41,14 +50,64 @@ typedef struct {
     double wait_below_ms;
 } ramsis_answer;
 
+/* What to do next where a policy has second opinions.
+ *
+ * RAMSIS_RUN, RAMSIS_DROP: as above, with fresh requests.
+ * RAMSIS_SECOND: take the `batch` unsure requests with the earliest deadlines, and run them on
+ *                `model`, padded to a batch of `run_as`. Then ask again.
+ * RAMSIS_KEEP:   take the head out of the unsure queue, and send its first answer. Then ask again
+ *                with this `level`.
+ * RAMSIS_WAIT:   ask again when a request arrives or becomes unsure, a worker becomes idle, or the
+ *                slack of the head of the fresh queue has fallen to `wait_fresh_ms`, or that of the
+ *                unsure queue to `wait_unsure_ms`; -HUGE_VAL where no slack is low enough. A timer
+ *                that rings early must ask with a slack of at most this.
+ * RAMSIS_ERROR:  the question has no answer: the policy has no second opinions, a count is
+ *                negative, or the slack of a head is not a number.
+ */
+typedef struct {
+    ramsis_kind kind;
+    int model;
+    int64_t batch;
+    int64_t run_as;
+    int64_t level;
+    double wait_fresh_ms;
+    double wait_unsure_ms;
+} ramsis_opinion;
+
 typedef enum { RAMSIS_ROUND_ROBIN, RAMSIS_SHORTEST_QUEUE, RAMSIS_CENTRAL_QUEUE } ramsis_dispatch;
 
 /* For `idle`, where a queue has a single worker: it is the one that is idle. */
 #define RAMSIS_ONLY_WORKER INT64_MIN
 
+/* For `level`: that of what waits. */
+#define RAMSIS_PRESENT_LEVEL INT64_C(-1)
+
 typedef uint@index_bits@_t ramsis_index;
 
-/* One policy. `dispatch`, `slo_ms`, `load_qps` and `workers` are what it was made for. */
+/* Second opinions of a policy, for ramsis_opinion_lookup and ramsis_unsure only. */
+typedef struct {
+    double levels_per_fresh;
+    double levels_per_unsure;
+    size_t queued;
+    size_t models;
+    const double *edges_ms;
+    size_t edges;
+    const uint32_t *row_of;
+    const ramsis_index *rows;
+    const int64_t *gather;
+    size_t levels;
+    const int64_t *least;
+    const double *late_below_ms; /* this and the next by batch */
+    const double *call_below_ms;
+    const double *wait_ms;
+    const ramsis_index *seconds;
+    size_t most;
+    const ramsis_index *limit_of;
+    const double *limits;
+} ramsis_cascade;
+
+/* One policy. `dispatch`, `slo_ms`, `load_qps` and `workers` are what it was made for; `cascade` is
+ * NULL where it has no second opinions. */
 typedef struct {
     ramsis_dispatch dispatch;
     double slo_ms;
@@ -66,6 +125,7 @@ typedef struct {
     size_t longer;
     size_t late;
     int64_t spare_idle;
+    const ramsis_cascade *cascade;
 } ramsis_policy;
 
 /* Like workers that serve by one policy, from so many queues. */
@@ -128,6 +188,14 @@ static inline int ramsis_is_positive(double value)
     uint64_t bits;
     memcpy(&bits, &value, sizeof bits);
     return bits > 0 && bits < UINT64_C(0x7FF0000000000000);
+}
+
+/* Whether a number is the positive infinity. */
+static inline int ramsis_is_infinite(double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits == UINT64_C(0x7FF0000000000000);
 }
 
 /* How many of `count` rising numbers a value reaches: always from 0 to `count`. No branch depends
@@ -206,6 +274,131 @@ static inline ramsis_answer ramsis_late_answer(const ramsis_policy *policy, int6
                                                int64_t queued)
 {
     return ramsis_answers[queued > 0 || idle < policy->spare_idle ? RAMSIS_NONE : policy->late];
+}
+
+/* ---- Second opinions --------------------------------------------------------------------- */
+
+/* The level of so many fresh and unsure requests that wait; -1 where a count is negative or the
+ * policy has no second opinions. It says who is unsure when a first batch ends. */
+static inline int64_t ramsis_opinion_level(const ramsis_policy *policy, int64_t fresh,
+                                           int64_t unsure)
+{
+    const ramsis_cascade *cascade = policy->cascade;
+    /* Each is rounded to a double, whatever the machine, and no two are fused. */
+    volatile double of_fresh, of_unsure, level;
+
+    if (cascade == NULL || fresh < 0 || unsure < 0)
+        return -1;
+    of_fresh = (double)fresh * cascade->levels_per_fresh;
+    of_unsure = (double)unsure * cascade->levels_per_unsure;
+    level = of_fresh + of_unsure;
+    return level < (double)cascade->levels ? (int64_t)level : (int64_t)cascade->levels - 1;
+}
+
+/* Whether the first answer of a model is unsure: 1, or 0 where it is sent.
+ *
+ * level       of what waited when the batch ended: ramsis_opinion_level; in a queue where batches
+ *             take longer, each fresh request counts as so many there, too
+ * model       of the first answer, an index into ramsis_model_names
+ * confidence  any number; a NaN is not unsure
+ */
+static inline int ramsis_unsure(const ramsis_policy *policy, int64_t level, int model,
+                                double confidence)
+{
+    const ramsis_cascade *cascade = policy->cascade;
+    size_t limit;
+
+    if (cascade == NULL || level < 0 || level >= (int64_t)cascade->levels || model < 0
+        || (size_t)model >= cascade->models || ramsis_is_nan(confidence))
+        return 0;
+    limit = cascade->limit_of[(size_t)level * cascade->models + (size_t)model];
+    if (limit == RAMSIS_ANY_SURENESS)
+        return !ramsis_is_infinite(confidence);
+    return limit != RAMSIS_SURE && confidence < cascade->limits[limit - 2];
+}
+
+/* What to do where a worker is idle, with `fresh` requests that no model has answered yet, and
+ * `unsure` ones that wait for a second opinion; their earliest deadlines are `slack_ms` and
+ * `unsure_slack_ms` away.
+ *
+ * policy            has a cascade
+ * fresh, unsure     from 0
+ * slack_ms,
+ * unsure_slack_ms   any number but NaN, which counts only where its queue is empty
+ * level             that of the RAMSIS_KEEP after which this is asked again, else
+ *                   RAMSIS_PRESENT_LEVEL
+ */
+static inline ramsis_opinion ramsis_opinion_lookup(const ramsis_policy *policy, int64_t fresh,
+                                                   double slack_ms, int64_t unsure,
+                                                   double unsure_slack_ms, int64_t level)
+{
+    const ramsis_cascade *cascade = policy->cascade;
+    ramsis_opinion opinion = {RAMSIS_ERROR, 0, 0, 0, 0, -HUGE_VAL, -HUGE_VAL};
+    const ramsis_index *row;
+    ramsis_answer answer;
+    size_t most, n, j, runs = 0;
+    int64_t worth;
+
+    if (cascade == NULL || fresh < 0 || unsure < 0 || level < -1
+        || (level >= 0 && level >= (int64_t)cascade->levels)
+        || (fresh > 0 && ramsis_is_nan(slack_ms)) || (unsure > 0 && ramsis_is_nan(unsure_slack_ms)))
+        return opinion;
+    if (level < 0)
+        level = ramsis_opinion_level(policy, fresh, unsure);
+    opinion.level = level;
+    answer = ramsis_answers[RAMSIS_NONE];
+    if (unsure > 0) {
+        worth = cascade->gather[level];
+        if (unsure_slack_ms < cascade->late_below_ms[(unsure < worth ? unsure : worth) - 1]) {
+            opinion.kind = RAMSIS_KEEP;
+            return opinion;
+        }
+        most = (uint64_t)unsure < cascade->most ? (size_t)unsure : cascade->most;
+        runs = ramsis_reached_ms(cascade->late_below_ms, most, unsure_slack_ms);
+        if ((int64_t)runs >= worth || unsure_slack_ms < cascade->call_below_ms[runs - 1])
+            answer = ramsis_answers[cascade->seconds[runs - 1]];
+    }
+    if (answer.kind == RAMSIS_ERROR && fresh > 0) {
+        n = (uint64_t)fresh < cascade->queued ? (size_t)fresh : cascade->queued;
+        row = cascade->rows + cascade->row_of[(size_t)level * cascade->queued + n - 1];
+        j = ramsis_reached_ms(cascade->edges_ms, cascade->edges, slack_ms);
+        answer = ramsis_answers[row[row[0] + ramsis_reached_bin(row + 1, row[0] - (size_t)1,
+                                                                (ramsis_index)j)]];
+        if (answer.kind == RAMSIS_WAIT)
+            opinion.wait_fresh_ms = answer.wait_below_ms;
+    }
+    if ((answer.kind == RAMSIS_ERROR || answer.kind == RAMSIS_WAIT) && runs > 0
+        && (int64_t)runs >= cascade->least[level])
+        answer = ramsis_answers[cascade->seconds[runs - 1]];
+    opinion.kind = answer.kind == RAMSIS_ERROR ? RAMSIS_WAIT : answer.kind;
+    opinion.model = answer.model;
+    opinion.batch = answer.batch;
+    opinion.run_as = answer.run_as;
+    if (opinion.kind != RAMSIS_WAIT)
+        opinion.wait_fresh_ms = -HUGE_VAL;
+    else if (runs > 0)
+        opinion.wait_unsure_ms = cascade->wait_ms[runs - 1];
+    return opinion;
+}
+
+/* The same when batches take `slowness` times as long as the policy counts on, 1 or more. Both
+ * slacks are divided by it, and so are those of a wait. Each fresh request counts as so many,
+ * unless the batch is then larger than the queue. */
+static inline ramsis_opinion ramsis_opinion_lookup_slow(const ramsis_policy *policy,
+                                                        double slowness, int64_t fresh,
+                                                        double slack_ms, int64_t unsure,
+                                                        double unsure_slack_ms, int64_t level)
+{
+    const double many = (double)fresh * slowness;
+    ramsis_opinion opinion;
+
+    if (fresh > 0 && many < 9e18) {
+        opinion = ramsis_opinion_lookup(policy, (int64_t)many, slack_ms, unsure, unsure_slack_ms,
+                                        level);
+        if (opinion.kind != RAMSIS_RUN || opinion.batch <= fresh)
+            return opinion;
+    }
+    return ramsis_opinion_lookup(policy, fresh, slack_ms, unsure, unsure_slack_ms, level);
 }
 
 /* The name of a model, from 0 to RAMSIS_MODELS - 1; NULL for any other number. */

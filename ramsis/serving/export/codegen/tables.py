@@ -16,7 +16,13 @@ from ramsis import __version__
 from ramsis.errors import InvalidValueError
 from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
 from ramsis.runtime.routing import AS_SHORT
-from ramsis.serving.export.codegen.flat import FlatAnswer, FlatLevel, FlatPolicy, FlatSet
+from ramsis.serving.export.codegen.flat import (
+    FlatAnswer,
+    FlatCascade,
+    FlatLevel,
+    FlatPolicy,
+    FlatSet,
+)
 
 _WIDTH = 96  # characters of a line
 _PLAIN = frozenset((ascii_letters + digits + " _-.,:;=+/()[]@#").encode())
@@ -63,8 +69,11 @@ def listed(values: Iterable[object], indent: str = "    ") -> str:
 
 def index_bits(policies: FlatSet) -> int:
     """Return the bits that hold any slack bin, answer and number of answers: 16, or 32."""
+    cascades = [policy.cascade for policy in policies.policies if policy.cascade is not None]
     largest = max(len(policies.answers),
-                  *(len(policy.edges_ms) + 1 for policy in policies.policies))
+                  *(len(policy.edges_ms) + 1 for policy in policies.policies),
+                  *(max(len(cascade.edges_ms) + 1, len(cascade.limits) + 2)
+                    for cascade in cascades))
     return 16 if largest < 1 << 16 else 32
 
 
@@ -97,6 +106,7 @@ class Language(NamedTuple):
     knows_length: bool
     answer: Callable[[FlatAnswer], str]
     dispatch: Callable[[str], str]
+    nothing: str  # a pointer to nothing
 
     def array(
         self, kind: str, word: str, values: Iterable[object], *, by_line: bool = False
@@ -118,6 +128,8 @@ class Language(NamedTuple):
                 values = getattr(policy, word)
                 yield from self.array(kind, f"p{p}_{word}",
                                       map(real, values) if kind == "real" else values)
+            if policy.cascade is not None:
+                yield from self._cascade(policy.cascade, f"p{p}_cascade")
         yield from self.array("policy", "policies", (
             self._policy(policy, f"p{p}") for p, policy in enumerate(flat.policies)),
             by_line=True)
@@ -139,7 +151,25 @@ class Language(NamedTuple):
             policy.workers, *self.many(f"{prefix}_idle", policy.idle),
             *self.many(f"{prefix}_queued", policy.queued),
             *self.many(f"{prefix}_edges_ms", policy.edges_ms), self.name(f"{prefix}_row_of"),
-            self.name(f"{prefix}_rows"), policy.longer, policy.late, policy.spare_idle)
+            self.name(f"{prefix}_rows"), policy.longer, policy.late, policy.spare_idle,
+            self.nothing if policy.cascade is None else f"&{self.name(f'{prefix}_cascade')}[0]")
+
+    def _cascade(self, cascade: FlatCascade, prefix: str) -> Iterator[str]:
+        """Yield second opinions, after the tables that they name."""
+        named: list[object] = []
+        for kind, word in (("real", "edges_ms"), ("place", "row_of"), ("index", "rows"),
+                           ("whole", "gather"), ("whole", "least"), ("real", "late_below_ms"),
+                           ("real", "call_below_ms"), ("real", "wait_ms"), ("index", "seconds"),
+                           ("index", "limit_of"), ("real", "limits")):
+            values = getattr(cascade, word)
+            yield from self.array(kind, f"{prefix}_{word}",
+                                  map(real, values) if kind == "real" else values)
+            named += (self.many(f"{prefix}_{word}", values)
+                      if word in ("edges_ms", "gather", "seconds")
+                      else [self.name(f"{prefix}_{word}")])
+        yield from self.array("cascade", prefix, [literal(
+            real(cascade.levels_per_fresh), real(cascade.levels_per_unsure), cascade.queued,
+            cascade.models, *named)], by_line=True)
 
     def _parts(self, level: FlatLevel, prefix: str) -> Iterator[str]:
         """Yield the stations and classes of a level, after the tables that they name."""
