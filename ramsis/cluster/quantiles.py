@@ -58,14 +58,15 @@ def cdf(values: FloatArray, levels: FloatArray, time_ms: float) -> FloatArray:
     0.5
     """
     size = values.shape[-1]
+    if size == 1:
+        return (values[..., 0] <= time_ms).astype(float)
     below = (values <= time_ms).sum(axis=-1)
-    at = np.clip(below, 1, size - 1 if size > 1 else 1)
-    upper = np.minimum(at, size - 1)
+    at = np.clip(below, 1, size - 1)
     low = np.take_along_axis(values, at[..., None] - 1, axis=-1)[..., 0]
-    high = np.take_along_axis(values, upper[..., None], axis=-1)[..., 0]
+    high = np.take_along_axis(values, at[..., None], axis=-1)[..., 0]
     with np.errstate(invalid="ignore"):  # infinite values
         share = np.clip((time_ms - low) / np.where(high > low, high - low, 1.0), 0.0, 1.0)
-    inner = levels[at - 1] + share * (levels[upper] - levels[at - 1])
+    inner = levels[at - 1] + share * (levels[at] - levels[at - 1])
     return cast(FloatArray, np.where(below == 0, 0.0, np.where(below == size, 1.0, inner)))
 
 

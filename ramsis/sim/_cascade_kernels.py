@@ -80,6 +80,7 @@ def cascade(
     timer_ms = np.inf
     first_of[:] = -1
     second_of[:] = -1
+    answered_ms[:] = np.inf
     while True:
         next_ms = arrival_ms[arrived] if arrived < n else np.inf
         end_ms = times[first & mask] if busy > 0 else np.inf
@@ -194,3 +195,38 @@ def cascade(
             queued_of[count] = fresh
             count += 1
     return count
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def earned(
+    arrival_ms: FloatArray, counted: tuple[int, int], out: CascadeRoom, accuracy: FloatArray,
+    increment: FloatArray, terms: tuple[float, float], opinions: NDArray[np.int64],
+) -> float:
+    """Return the mean worth of the counted requests of a run.
+
+    Parameters
+    ----------
+    counted : (int, int)
+        First of them, and the one behind the last.
+    accuracy, increment : ndarray, shape (M,) and (M, Q)
+        Of first answers by model, and what second opinions add by bin.
+    terms : (float, float)
+        Deadline after arrival, and price of a request that misses it.
+    opinions : ndarray, shape (M, Q)
+        Second opinions by first model and bin, counted here.
+    """
+    slo_ms, price = terms
+    total = 0.0
+    opinions[:] = 0
+    for query in range(counted[0], counted[1]):
+        worth = 0.0
+        if out.first[query] >= 0:
+            model = out.model[out.first[query]]
+            worth = accuracy[model]
+            if out.second[query] >= 0:
+                worth += increment[model, out.bin_of[query]]
+                opinions[model, out.bin_of[query]] += 1
+        in_time = (out.first[query] >= 0 and out.answered_ms[query] <= arrival_ms[query]
+                   + slo_ms + 2.0 * _TOLERANCE_MS)
+        total += worth if in_time else -price
+    return total / (counted[1] - counted[0])

@@ -29,16 +29,20 @@ class Outcomes(NamedTuple):
     answered_ms: FloatArray  # infinite where it was dropped or not answered
 
 
+def room_for(requests: int) -> kernels.CascadeRoom:
+    """Return room for a run of so many requests, with at most two batches each."""
+    start_ms, finish_ms = np.empty((2, 2 * requests))
+    worker, model, size, queued = np.empty((4, 2 * requests), dtype=np.int32)
+    first, second, bin_of = np.empty((3, requests), dtype=np.int32)
+    return kernels.CascadeRoom(start_ms, finish_ms, worker, model, size, queued, first, second,
+                               bin_of, np.empty(requests))
+
+
 def served(
     placed: PlacedCascade, fleet: Fleet, requests: Requests
 ) -> tuple[kernels.CascadeRoom, Outcomes]:
     """Serve requests with ranks of their confidence by a cascade."""
-    n = len(requests)
-    start_ms, finish_ms = np.empty((2, 2 * n))
-    worker, model, size, queued = np.empty((4, 2 * n), dtype=np.int32)
-    first, second, bin_of = np.empty((3, n), dtype=np.int32)
-    room = kernels.CascadeRoom(start_ms, finish_ms, worker, model, size, queued, first, second,
-                               bin_of, np.full(n, np.inf))
+    room = room_for(len(requests))
     terms = run_terms(fleet, requests)
     count = kernels.cascade(np.ascontiguousarray(requests.arrival_ms), requests.sureness,
                             placed.tables, terms, room)

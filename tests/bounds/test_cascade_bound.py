@@ -39,7 +39,7 @@ def confidences(pairs: list[reference.Pair], names: tuple[str, ...] = NAMES) -> 
         for m, name in enumerate(names))
     return Confidences(100, 100, models, tuple(PairConfidence(
         names[pair.first], names[pair.second], tuple(0.5 + x for x in pair.increment),
-        tuple(pair.increment)) for pair in pairs))
+        tuple(pair.increment), (0.0,) * bins) for pair in pairs))
 
 
 def bound(load_qps: float, **changes: Any) -> CascadeBound:

@@ -46,6 +46,16 @@ def fill(
                                         <= j * step_ms + SLACK_TOLERANCE_MS):
                 within += 1
             fits[m, j] = within
+    largest = np.zeros(bins, dtype=np.int64)  # of any model, within each slack
+    other = np.ones(bins, dtype=np.bool_)  # whether that of some model is not as in the bin below
+    for j in range(bins):
+        other[j] = j == 0
+        for m in range(models):
+            largest[j] = max(largest[j], fits[m, j])
+            other[j] |= fits[m, j] != fits[m, j - 1]
+    # For each queue the best model, batch and value.
+    model, size = np.empty(longest, dtype=np.int16), np.empty(longest, dtype=np.int16)
+    most = np.empty(longest)
     for level in range(levels):
         for m in range(models):
             for b in range(batches):
@@ -53,15 +63,22 @@ def fill(
                 best[m, b] = b
                 if b > 0 and value[m, b] < value[m, b - 1]:
                     value[m, b], best[m, b] = value[m, b - 1], best[m, b - 1]
-        for row in range(longest):
-            for j in range(bins):
-                model, size, most = 0, 0, -np.inf
+        for j in range(bins):
+            if other[j]:
+                model[:], size[:], most[:] = 0, 0, -np.inf
+                tells_apart = min(largest[j], longest)  # longer queues have the same batch
                 for m in range(models):
-                    batch = min(fits[m, j], row + 1)
-                    if batch > 0 and value[m, batch - 1] > most:
-                        model, most, size = m, value[m, batch - 1], best[m, batch - 1] + 1
-                if 0 < size <= row + 1 < least[level] and (
-                        j * step_ms - planned_ms[model, min(size, batches - 1)] > spare_ms):
-                    size = -1
-                chosen[level, row, j] = model
-                sizes[level, row, j] = size
+                    for row in range(tells_apart if fits[m, j] > 0 else 0):
+                        b = min(fits[m, j] - 1, row)
+                        if value[m, b] > most[row]:
+                            model[row], most[row], size[row] = m, value[m, b], best[m, b] + 1
+                for row in range(max(tells_apart, 1), longest):
+                    model[row], size[row] = model[row - 1], size[row - 1]
+            for row in range(longest):
+                chosen[level, row, j] = model[row]
+                sizes[level, row, j] = size[row]
+            for row in range(min(least[level] - 1, longest)):
+                if 0 < size[row] <= row + 1 and (
+                        j * step_ms - planned_ms[model[row], min(size[row], batches - 1)]
+                        > spare_ms):
+                    sizes[level, row, j] = -1

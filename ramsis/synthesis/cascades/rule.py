@@ -135,6 +135,11 @@ class CascadeProblem:
                      for model, share in zip(self.fleet.models, self.shares, strict=True))
 
     @cached_property
+    def expected_increment(self) -> FloatArray:
+        """Expected increment in each bin, padded by 0, shape (M, Q)."""
+        return padded(self.expected, 0.0)
+
+    @cached_property
     def cost_ms(self) -> FloatArray:
         """Worker time of a request in the most efficient batch within the SLO, shape (M,)."""
         batch = 1 + np.arange(self.mean_ms.shape[1])

@@ -13,6 +13,7 @@ of variations.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from itertools import product
 from operator import itemgetter
 
@@ -23,23 +24,26 @@ from ramsis.arrivals import Arrivals
 from ramsis.policy import Policy
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.sim import ConstantLoad, Fleet
-from ramsis.sim._cascade_kernels import CascadeRoom
-from ramsis.sim.cascades import Outcomes, served
+from ramsis.sim._cascade_kernels import CascadeRoom, cascade, earned
+from ramsis.sim.cascades import Outcomes, room_for
 from ramsis.sim.experiment import streams
 from ramsis.sim.tables import PlacedCascade
-from ramsis.synthesis.cascades.rule import STEPS, CascadeProblem, Numbers, padded
+from ramsis.sim.terms import run_terms
+from ramsis.synthesis.cascades.rule import STEPS, CascadeProblem, Numbers
 
 _STARTS = tuple(
     Numbers(price=price, work=work, gather=(gather, gather), least=(least, least),
             fresh_least=(fresh, fresh))
     for price, work, gather, least, fresh in product(
-        (-0.6, -0.2, 0.0), (0.3, 0.6), (0.5, 1.0), (0.3, 1.03), (0.0, 1.0)))
+        (-0.6, -0.2, 0.0), (0.3, 0.6), (0.5, 1.0), (0.3, 1.03), (0.0, 1.0))
+    # Half of the grid, in which each value meets each other one as often, is enough.
+    if ((work == 0.3) + (gather == 0.5) + (least == 0.3) + (fresh == 0.0)) % 2 == 0)
 _REQUESTS, _FEWER = 24_000, 10_000  # of the stated load, in the search and in the grid
 _HEAVIER, _WEIGHT = 1.1, 0.25
 _SECONDS, _NEAR = 2, 0.001  # second models that are tried, and varied if as near to the best
 _VARIATIONS, _AT_MOST = 100, 3  # and numbers that are varied at a time
 _LONGER, _SHORTER = 1.3, 0.95  # factors on a step that was better, or was not
-_WARM_UP, _DRAINS = 20.0, 2.0  # SLOs
+_WARM_UP, _SHORT_WARM_UP, _DRAINS = 20.0, 5.0, 2.0  # SLOs; short in the search
 _SURE = 2.0  # standard errors by the samples that a rule is charged
 _SEED = 1 << 27
 
@@ -51,15 +55,17 @@ class Sample:
     ----------
     requests : int
         Mean number of requests that are counted.
+    warm_up : float
+        Time before them, in SLOs.
     own_arrivals : str, optional
         ``package.module:name`` of an arrival process of one's own.
     """
 
     def __init__(
         self, policy: Policy, fleet: Fleet, load_qps: float, requests: int, seed: int,
-        own_arrivals: str | None = None,
+        own_arrivals: str | None = None, warm_up: float = _WARM_UP,
     ) -> None:
-        since_ms = _WARM_UP * policy.slo_ms
+        since_ms = warm_up * policy.slo_ms
         until_ms = since_ms + 1000.0 * requests / load_qps
         arrivals, service, confidence, _ = streams(seed)
         workload = ConstantLoad(load_qps, until_ms + _DRAINS * policy.slo_ms,
@@ -69,6 +75,26 @@ class Sample:
         self.requests = replace(drawn, sureness=confidence.random(len(drawn)))
         first, last = np.searchsorted(drawn.arrival_ms, [since_ms, until_ms])
         self.counted = slice(int(first), int(last))
+        self._arrival_ms = np.ascontiguousarray(drawn.arrival_ms)
+        self._terms = run_terms(fleet, self.requests)
+        self._accuracy = np.ascontiguousarray(fleet.table.accuracy)
+
+    @cached_property
+    def _room(self) -> CascadeRoom:
+        """Room for one run after the other."""
+        return room_for(len(self.requests))
+
+    def worth(self, placed: PlacedCascade, price: float) -> tuple[float, FloatArray]:
+        """Return the mean worth of a request at a price of violations, and second opinions.
+
+        The latter as :meth:`opinions` returns them.
+        """
+        room, opinions = self._room, np.empty(placed.increment.shape, dtype=np.int64)
+        cascade(self._arrival_ms, self.requests.sureness, placed.tables, self._terms, room)
+        counted = self.counted.start, self.counted.stop
+        worth = earned(self._arrival_ms, counted, room, self._accuracy, placed.increment,
+                       (self._terms.slo_ms, price), opinions)
+        return worth, opinions / (counted[1] - counted[0])
 
     def in_time(self, answered_ms: FloatArray, slo_ms: float) -> BoolArray:
         """Return which of the counted requests are answered in time."""
@@ -92,7 +118,8 @@ def best_numbers(
     """Return the best numbers found, and the problem with the second model they are for."""
     fleet = problems[0].fleet
     few, many = ([Sample(policy, fleet, policy.load_qps * factor, int(count * part), _SEED,
-                         own_arrivals) for factor, part in ((1.0, 1.0), (_HEAVIER, 0.5))]
+                         own_arrivals, _SHORT_WARM_UP)
+                  for factor, part in ((1.0, 1.0), (_HEAVIER, 0.5))]
                  for count in (_FEWER, _REQUESTS))
     tried = [max(((_worth(problem, numbers, few, policy.violation_price), problem, numbers)
                   for numbers in _STARTS), key=itemgetter(0)) for problem in problems[:_SECONDS]]
@@ -107,15 +134,11 @@ def _worth(
     problem: CascadeProblem, numbers: Numbers, samples: list[Sample], price: float
 ) -> float:
     """Return what numbers are worth by expected increments, less two standard errors."""
-    placed = PlacedCascade(problem.tables(numbers), padded(problem.expected, 0.0))
-    values, error = [], 0.0
-    for sample in samples:
-        room, outcomes = served(placed, problem.fleet, sample.requests)
-        in_time = sample.in_time(outcomes.answered_ms, problem.fleet.slo_ms)
-        values.append(float(np.where(in_time, outcomes.accuracy[sample.counted], -price).mean()))
-        if sample is samples[0]:
-            _, error = problem.by_all_samples(sample.opinions(room, outcomes, problem.upto.shape))
-    return (1.0 - _WEIGHT) * values[0] + _WEIGHT * values[1] - _SURE * error
+    placed = PlacedCascade(problem.tables(numbers), problem.expected_increment)
+    at_load, opinions = samples[0].worth(placed, price)
+    heavier, _ = samples[1].worth(placed, price)
+    _, error = problem.by_all_samples(opinions)
+    return (1.0 - _WEIGHT) * at_load + _WEIGHT * heavier - _SURE * error
 
 
 def _varied(
