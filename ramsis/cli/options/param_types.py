@@ -43,8 +43,8 @@ else:
 
 __all__ = ["ARRIVALS", "BATCH_SIZES", "COSTS", "DIMENSION", "FIGURE", "GRID", "LIMITS", "LOADS",
            "LOG_COLUMN", "MODELS", "OUT_FILE", "OUT_FOLDER", "OUT_PLACE", "PROFILES",
-           "SCHEDULER_TEXT", "SLOS", "SLOWNESS", "SLOW_SPELLS", "TRACE", "WORKERS", "ByType",
-           "NamedScheduler", "TraceName", "complete_files", "complete_profiles"]
+           "SCHEDULER_TEXT", "SIZE_POINTS", "SLOS", "SLOWNESS", "SLOW_SPELLS", "TRACE", "WORKERS",
+           "ByType", "NamedScheduler", "TraceName", "complete_files", "complete_profiles"]
 
 
 @dataclass(frozen=True)
@@ -277,10 +277,11 @@ def _models(text: str, where: str) -> list[str]:
     return names
 
 
-def _batches(text: str, where: str) -> tuple[int, ...]:
-    """Parse batch sizes: ``4``, ``from:to``, ``from:to:step``, or several of these.
+def _batches(text: str, where: str, *, what: str) -> tuple[int, ...]:
+    """Parse whole numbers from 1, such as batch sizes.
 
-    Sorted and without duplicates; both ends of a range are among them, whatever the step.
+    They are ``4``, ``from:to``, ``from:to:step``, or several of these. The result is sorted and
+    without duplicates; both ends of a range are in it, whatever the step.
     """
     from ramsis.profiles.values import MAX_BATCH  # imported here as it takes long
 
@@ -294,7 +295,7 @@ def _batches(text: str, where: str) -> tuple[int, ...]:
         last, step = (more or [first])[0], more[1] if len(more) == 2 else 1
         if not (1 <= first <= last <= MAX_BATCH and step >= 1 and len(more) <= 2):
             raise InvalidValueError(
-                "not a list of batch sizes", where=where, value=text,
+                f"not a list of {what}", where=where, value=text,
                 allowed=f"1,2,4 or from:to or from:to:step, in 1 … {MAX_BATCH}")
         sizes.update(range(first, last + 1, step), (last,))
     return tuple(sorted(sizes))
@@ -392,8 +393,10 @@ FIGURE = FigureFile()
 """A file name that ends in .png, .pdf or .svg: a path."""
 MODELS = Word("models", _models)
 """``A,B,C``: a list of names."""
-BATCH_SIZES = Word("batches", _batches)
+BATCH_SIZES = Word("batches", partial(_batches, what="batch sizes"))
 """``1,2,4``, ``1:32`` or ``1:32:4``: a rising tuple."""
+SIZE_POINTS = Word("sizes", partial(_batches, what="sizes of requests"))
+"""``8,32,128``, likewise."""
 DEVICE = Word("device", _device, lambda: ("cpu", "cuda"))
 
 DIMENSION = Word("dimension", _dimension)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from ramsis.cli.options.command import Command
-from ramsis.cli.options.param_types import BATCH_SIZES, DEVICE, DIMENSION
+from ramsis.cli.options.param_types import BATCH_SIZES, DEVICE, DIMENSION, SIZE_POINTS
 from ramsis.cli.output.rows import Column, json_option, print_json, print_rows, progress, say
 from ramsis.profiles.measure import (
     BACKENDS,
@@ -24,7 +25,9 @@ from ramsis.profiles.measure import (
     measure_profile,
 )
 from ramsis.profiles.measure.labels import MAX
+from ramsis.profiles.measure.sizes import MixedBatches
 from ramsis.profiles.model import ProfileSet
+from ramsis.profiles.sized import LAWS
 
 _RULE = StopRule()
 
@@ -32,7 +35,7 @@ _RULE = StopRule()
 _MORE = (
     "--accuracy-source", "--threads", "--order", "--percentile", "--min-samples",
     "--max-samples", "--seconds-per-batch", "--max-latency-ms", "--quantiles",
-    "--dim", "--tokens", "--inputs")
+    "--dim", "--tokens", "--inputs", "--size-dim", "--law")
 """Options that only --help-all shows."""
 
 
@@ -87,6 +90,16 @@ _MORE = (
               help="Length of the texts for transformers.")
 @click.option("--inputs", metavar="MODULE:FUNCTION",
               help="Function from a batch size to a model's input.")
+@click.option("--size-points", type=SIZE_POINTS, default=None, metavar="LIST",
+              help="Measure each batch size at these sizes of the requests: 8,32,128,256.\n"
+                   "Tokens for transformers; a dimension of no fixed size for ONNX. Functions "
+                   "get the list of sizes.")
+@click.option("--size-dim", metavar="NAME",
+              help="Dimension of an ONNX model that is the size.  [default: the only one of no "
+                   "fixed size]")
+@click.option("--law", type=click.Choice(LAWS),
+              help="What the time of a batch depends on: the longest size, or the total.  "
+                   "[default: measured on batches of different sizes]")
 @click.option("--restart", is_flag=True, help="Discard what an interrupted measurement left.")
 @json_option
 def measure_command(models: tuple[str, ...], out: str, **options: Any) -> None:
@@ -109,21 +122,23 @@ def measure_command(models: tuple[str, ...], out: str, **options: Any) -> None:
       $ ramsis profile measure mine:small --backend callable --accuracy accuracy.json --out m.json
     """
     settings = _settings(options)
-    with progress("measuring", len(models) * len(settings.batches)) as advance:
+    cells = len(settings.batches) * (len(settings.size_points) or 1)
+    with progress("measuring", len(models) * cells) as advance:
         profile = measure_profile(
             models, settings, name=options["name"] or Path(out).stem, accuracy=options["accuracy"],
             accuracy_source=options["accuracy_source"], labels=options["labels"],
             confidence=options["confidence"], out=out, restart=options["restart"],
-            observer=_Progress(advance, len(settings.batches)),
+            observer=_Progress(advance, cells),
         )
     percentile = settings.stop.percentile
-    rows = _rows(profile, percentile)
+    rows = (_rows_by_size if settings.size_points else _rows)(profile, percentile)
     if options["as_json"]:
         print_json(rows, name=profile.name, file=out, percentile=percentile,
                    notes=profile.measurement["notes"])
         return
-    print_rows(_columns(percentile), rows)
-    for line in profile.confidences.summary() if profile.confidences else ():
+    print_rows(_columns(percentile, by_size=bool(settings.size_points)), rows)
+    for line in (*_laws(profile),
+                 *(profile.confidences.summary() if profile.confidences else ())):
         say(line)
     click.echo(f"{out}: written; models: {len(profile.models)}, batch profiles: {len(rows)}")
 
@@ -137,9 +152,10 @@ def _settings(values: dict[str, Any]) -> MeasureSettings:
     if values["max_violation"] is not None:
         rule = rule.supporting(values["max_violation"])
     options = Options(values["threads"], values["device"], dict(values["dimensions"]),
-                      values["tokens"], values["inputs"])
+                      values["tokens"], values["inputs"], values["size_dim"])
     return MeasureSettings(values["backend"], values["batches"], rule,
-                           values["quantiles"], options, values["order"])
+                           values["quantiles"], options, values["order"],
+                           values["size_points"] or (), values["law"])
 
 
 class _Progress(Observer):
@@ -172,11 +188,41 @@ class _Progress(Observer):
                        "latencies measured beside them are not the models' own", err=True)
 
 
-def _columns(percentile: str) -> list[Column]:
+def _columns(percentile: str, *, by_size: bool) -> list[Column]:
+    if by_size:
+        return [Column("model", "model"), Column("size", "size", "d"),
+                Column("batch", "batch", "d"), Column("mean_ms", "mean ms", "#.4g"),
+                Column(f"{percentile}_ms", f"{percentile} ms", "#.4g")]
     return [Column("model", "model"), Column("batch", "batch", "d"), Column("n", "samples", "d"),
             Column("mean_ms", "mean ms", "#.4g"),
             Column(f"{percentile}_ms", f"{percentile} ms", "#.4g"),
             Column("relative_error", "± error", ".1%")]
+
+
+def _rows_by_size(profile: ProfileSet, percentile: str) -> list[dict[str, Any]]:
+    """Return a row for each measured cell of count and size."""
+    rows = []
+    for model in profile.models:
+        assert model.sized is not None
+        mean_ms, percentile_ms = (model.sized.measured_ms(name) for name in ("mean", percentile))
+        rows += [{"model": model.name, "size": size, "batch": count,
+                  "mean_ms": float(mean_ms[i, j]), f"{percentile}_ms": float(percentile_ms[i, j])}
+                 for j, size in enumerate(model.sized.sizes)
+                 for i, count in enumerate(model.sized.counts) if np.isfinite(mean_ms[i, j])]
+    return rows
+
+
+def _laws(profile: ProfileSet) -> Iterator[str]:
+    """Yield which law holds for batches of different sizes, a line for each model with sizes."""
+    laws = profile.measurement.get("laws", {})
+    for model in profile.models:
+        if model.name in laws:
+            note = laws[model.name]
+            mixed = MixedBatches(tuple(note["sizes"]), note["mixed_ms"], note["padded_ms"],
+                                 note["packed_ms"])
+            yield f"{model.name}: {mixed.summary()}"
+        elif model.sized is not None:
+            yield f"{model.name}: law {model.sized.law}, not measured"
 
 
 def _rows(profile: ProfileSet, percentile: str) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import datetime
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -31,8 +31,16 @@ from ramsis.profiles.measure.interval import CONFIDENCE
 from ramsis.profiles.measure.labels import MAX, LabelledSamples
 from ramsis.profiles.measure.resume import KeptRuns, check_writable, partial_path, unfinished
 from ramsis.profiles.measure.sampling import Sampled, StopRule, sample_batches, sample_interleaved
+from ramsis.profiles.measure.sizes import (
+    AtSize,
+    MixedBatches,
+    key_of,
+    mixed_batches,
+    sized_times,
+)
 from ramsis.profiles.measure.spells import spells_of
 from ramsis.profiles.model import ModelProfile, ProfileSet
+from ramsis.profiles.sized import MAX_SIZE, Law, SizedTimes
 from ramsis.profiles.values import placed
 
 BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -55,6 +63,9 @@ class MeasureSettings:
     # threads, device, and what else back ends can be told
     options: Options = field(default_factory=Options)
     order: str = ORDERS[0]  # one of :data:`ORDERS`
+    # sizes of requests to measure each batch size at, two or more; none: requests have no size
+    size_points: tuple[int, ...] = ()
+    law: Law | None = None  # of batches of different sizes; by default measured
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "batches", tuple(sorted(set(self.batches))))
@@ -62,6 +73,18 @@ class MeasureSettings:
             raise InvalidValueError("batch size 1 is not among them", where="batches",
                                     value=list(self.batches),
                                     allowed="whole numbers from 1, with 1")
+        points = tuple(sorted(set(self.size_points)))
+        object.__setattr__(self, "size_points", points)
+        for point in points:
+            whole(1, MAX_SIZE).check(size_points=point)
+        if len(points) == 1:
+            raise InvalidValueError("one size, where times by size need two", where="size_points",
+                                    value=list(points), allowed="two or more sizes, or none")
+        if self.law is not None and not points:
+            raise InvalidValueError("a law without sizes", where="law", value=self.law,
+                                    allowed="--size-points beside it")
+        if points and self.options.size_dimension is None:
+            object.__setattr__(self, "options", replace(self.options, size_dimension=""))
         check_known("unknown order", self.order, ORDERS, "order")
         whole(2).check(quantiles=self.quantiles)
         whole(1).check(threads=self.options.threads, tokens=self.options.tokens)
@@ -153,7 +176,9 @@ def measure_profile(
     )
     interleaved = chosen.order == ORDERS[0]
     watched = observer or Observer()
-    kept = KeptRuns(out, record.hardware, record.description, by_name)
+    kept = KeptRuns(out, record.hardware, record.description, {
+        key_of(key, size): model for key, model in by_name.items()
+        for size in chosen.size_points} or by_name)
     if out is not None:
         check_writable(out)
         if restart:
@@ -197,6 +222,7 @@ class _Record:
     input_shapes: dict[str, object] = field(default_factory=dict)
     foreign_load: float = 0.0
     spells: dict[str, Any] | None = None
+    mixed: dict[str, MixedBatches] = field(default_factory=dict)  # by model
 
     def go_on_from(self, before: ProfileSet | None) -> None:
         """Take over the models that an interrupted measurement has finished."""
@@ -234,6 +260,10 @@ class _Record:
                 self.notes[name] = "not loaded: " + " ".join(str(error).split())[:300]
                 yield name
             load_ms[name] = (time.perf_counter() - start) * 1000
+        if settings.size_points:
+            yield from self._measured_by_size(
+                loaded, load_ms if "load_ms" in backend.notes else {}, settings, observer, kept)
+            return
         if settings.order == ORDERS[0]:
             for name, sampled, trace in sample_interleaved(
                     loaded, settings.batches, settings.stop, settings.quantiles,
@@ -251,8 +281,74 @@ class _Record:
                        load_ms[name] if "load_ms" in backend.notes else None)
             yield name
 
+    def _measured_by_size(
+        self, loaded: Mapping[str, LoadedModel], load_ms: Mapping[str, float],
+        settings: MeasureSettings, observer: Observer, kept: KeptRuns,
+    ) -> Iterator[str]:
+        """Take the samples of every count and size; the name of each model as it is finished."""
+        place: dict[str, tuple[str, int]] = {}
+        for name, model in loaded.items():
+            if model.prepare_sizes is None:
+                self.notes[name] = (f"not measured: the back end {settings.backend} makes no "
+                                    "inputs by size; onnx, transformers and callable do")
+                yield name
+                continue
+            place |= {key_of(name, size): (name, size) for size in settings.size_points}
+        sampled: dict[str, dict[int, Sampled]] = {name: {} for name, _ in place.values()}
+        at_size = {key: AtSize(loaded[name], size) for key, (name, size) in place.items()}
+
+        def finished(key: str, batch: int) -> None:
+            observer.batch_finished(place[key][0], batch)
+
+        for key, one in self._sampled(at_size, settings, finished, kept):
+            name, size = place[key]
+            sampled[name][size] = one
+            if len(sampled[name]) == len(settings.size_points):
+                self._keep_sized(name, sampled[name], loaded[name], load_ms.get(name), settings)
+                yield name
+
+    def _sampled(
+        self, models: Mapping[str, AtSize], settings: MeasureSettings,
+        finished: Callable[[str, int], object], kept: KeptRuns,
+    ) -> Iterator[tuple[str, Sampled]]:
+        """Take the samples of models at sizes; each is given out as it is finished."""
+        if settings.order == ORDERS[0]:
+            for key, sampled, trace in sample_interleaved(
+                    models, settings.batches, settings.stop, settings.quantiles, finished,
+                    runs=kept.runs, after_round=kept.after_round):
+                self.spells = spells_of(trace.keys, trace.latency_ms)
+                yield key, sampled
+            return
+        for key, model in models.items():
+            yield key, sample_batches(model, settings.batches, settings.stop, settings.quantiles,
+                                      partial(finished, key))
+
+    def _keep_sized(
+        self, name: str, sampled: Mapping[int, Sampled], loaded: LoadedModel,
+        load_ms: float | None, settings: MeasureSettings,
+    ) -> None:
+        """Record the times of a model by size, and which law holds for mixed batches."""
+        sizes = [size for size, one in sorted(sampled.items()) if one.batches]
+        mixed, why = None, None
+        if len(sizes) > 1:
+            try:
+                mixed = mixed_batches(loaded, sizes, sampled[sizes[-1]].batches[-1].batch)
+            except Exception as error:
+                reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+                why = f"which law holds was not told, as a mixed batch failed ({reason})"
+        law: Law = settings.law or (mixed.law if mixed else "padded")
+        times, batches, missing = sized_times(loaded.size_unit, law, sampled)
+        if times is None:
+            missing = "not measured at two sizes or more: " + (missing or "")
+            batches = ()
+        elif mixed is not None:
+            self.mixed[name] = mixed
+        note = "; ".join(filter(None, (missing, why))) or None
+        self._keep(name, Sampled(batches, note), loaded, load_ms, times)
+
     def _keep(
-        self, name: str, sampled: Sampled, loaded: LoadedModel, load_ms: float | None
+        self, name: str, sampled: Sampled, loaded: LoadedModel, load_ms: float | None,
+        sized: SizedTimes | None = None,
     ) -> None:
         """Record the measured batches of a model."""
         if sampled.note:
@@ -262,7 +358,7 @@ class _Record:
             self.models[name] = ModelProfile(
                 name, self.accuracies[name].accuracy, sampled.batches,
                 loaded.memory_mb and round(loaded.memory_mb, 6),
-                None if load_ms is None else round(load_ms, 3),
+                None if load_ms is None else round(load_ms, 3), sized,
             )
 
     def profile_set(self, names: Iterable[str]) -> ProfileSet:
@@ -277,6 +373,8 @@ class _Record:
         }
         if self.spells is not None:
             measurement["slow_spells"] = self.spells
+        if self.mixed:
+            measurement["laws"] = {name: mixed.note() for name, mixed in self.mixed.items()}
         models = tuple(self.models[name] for name in names if name in self.models)
         return ProfileSet(self.name, models, self.hardware, measurement,
                           self.confidences and self.confidences.select(
@@ -382,6 +480,9 @@ def _description(settings: MeasureSettings, backend: Backend) -> dict[str, objec
                           "by the spread between turns), as a fraction of it",
         "settings": {"batches": list(settings.batches), "order": settings.order,
                      "quantiles": settings.quantiles,
+                     **({"size_points": list(settings.size_points)} if settings.size_points
+                        else {}),
+                     **({"law": settings.law} if settings.law else {}),
                      **stop, **options},
         "versions": versions(backend.libraries),
     }

@@ -256,7 +256,7 @@ def _once(model: Runnable, batch: int) -> float:
     """Measure the latency of one run, in ms."""
     prepared = model.prepare(batch)
     with without_collection():
-        return _timed(model, prepared)
+        return timed(model, prepared)
 
 
 def _probe(
@@ -267,7 +267,7 @@ def _probe(
     for batch in batches:
         try:
             prepared = model.prepare(batch)
-            latency_ms = statistics.median(_timed(model, prepared) for _ in range(_PROBES))
+            latency_ms = statistics.median(timed(model, prepared) for _ in range(_PROBES))
         except Exception as error:
             return chosen, _failure(batch, error)
         chosen.append(batch)
@@ -287,10 +287,11 @@ def _turn(model: Runnable, batch: int, rule: StopRule) -> list[float]:
     prepared = model.prepare(batch)
     with without_collection():
         model.run(prepared)
-        return [_timed(model, prepared) for _ in range(rule.turn)]
+        return [timed(model, prepared) for _ in range(rule.turn)]
 
 
-def _timed(model: Runnable, prepared: Any) -> float:
+def timed(model: Runnable, prepared: Any) -> float:
+    """Return the time of one run, in ms."""
     start = perf_counter_ns()
     model.run(prepared)
     return max(perf_counter_ns() - start, 1) / 1e6

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -34,6 +34,9 @@ class Options:
     tokens: int = 128  # length of the texts, from 1
     # ``module:function`` that makes the input of a callable, given the batch size
     inputs: str | None = None
+    # dimension of an ONNX model's inputs that is the size of a request; empty where it is the
+    # only one of no fixed size. None: models are run without sizes
+    size_dimension: str | None = None
     outputs: tuple[str, ...] = ()  # outputs of an ONNX model to compute; all by default
     # file of trained weights for PyTorch back ends, as ``torch.save(model.state_dict(), …)``
     # makes them; random ones by default, which are as fast
@@ -77,6 +80,9 @@ class LoadedModel:
     # arrays by name, each with the batch's dimension first → input
     feed: Callable[[Mapping[str, NDArray[Any]]], Any] = _only_or_all
     fetch: Callable[[Any], Mapping[str, NDArray[Any]]] = _by_name  # answer → arrays by name
+    # sizes of requests → input, where requests have a size
+    prepare_sizes: Callable[[Sequence[int]], Any] | None = None
+    size_unit: str = "units"  # what sizes count
 
 
 class Published(NamedTuple):

@@ -30,8 +30,9 @@ class Callables:
         return model.partition(":")[2]
 
     def open(self, model: str) -> LoadedModel:
-        """Load a function and the one that makes its input."""
-        return LoadedModel(self._inputs or int, _found(model), ["batch"])
+        """Load a function and the one that makes its input, of a batch size or of sizes."""
+        return LoadedModel(self._inputs or int, _found(model), ["batch"],
+                           prepare_sizes=self._inputs or list)
 
     def published(self, model: str) -> Published | None:
         """Return None: no accuracies are published for functions."""

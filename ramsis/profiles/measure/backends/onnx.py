@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.errors import InputFileError, InvalidValueError, check_known
+from ramsis.logs.sizes import unit_of_size
 from ramsis.profiles.measure.backends.backend import (
     LoadedModel,
     Options,
@@ -23,6 +24,8 @@ _PROVIDERS = {"cpu": "CPUExecutionProvider", "cuda": "CUDAExecutionProvider"}
 _TYPES = {f"tensor({name})": kind for name, kind in (
     ("float", np.float32), ("double", np.float64), ("float16", np.float16), ("int64", np.int64),
     ("int32", np.int32), ("int8", np.int8), ("uint8", np.uint8), ("bool", np.bool_))}
+
+_ANY = -1  # in the place of the size of a request, in shapes
 
 Inputs = dict[str, NDArray[Any]]
 
@@ -66,19 +69,26 @@ class Onnx:
             reason = " ".join(str(error).split())[:200]
             raise InputFileError(f"ONNX Runtime cannot load the file ({reason})",
                                  where=model) from error
-        entries = {entry.name: (_shape(entry, self._options.dimensions, model),
-                                _kind(entry, model)) for entry in session.get_inputs()}
+        options, inputs = self._options, session.get_inputs()
+        sized = None if options.size_dimension is None else _size_dimension(
+            inputs, options.size_dimension, options.dimensions, model)
+        fixed = options.dimensions if sized is None else {**options.dimensions, sized: _ANY}
+        entries = {entry.name: (_shape(entry, fixed, model), _kind(entry, model))
+                   for entry in inputs}
         rng = np.random.default_rng(0)
         outputs = self._outputs([entry.name for entry in session.get_outputs()], model)
         return LoadedModel(
             prepare=partial(_inputs, entries, rng),
             run=partial(session.run, outputs),
-            input_shape={name: ["batch", *shape] for name, (shape, _) in entries.items()},
+            input_shape={name: ["batch", *("size" if size == _ANY else size for size in shape)]
+                         for name, (shape, _) in entries.items()},
             memory_mb=Path(model).stat().st_size / 1e6,
             inputs={name: (np.dtype(kind).name, tuple(shape))
                     for name, (shape, kind) in entries.items()},
             feed=dict,
             fetch=lambda answer: dict(zip(outputs, answer, strict=True)),
+            prepare_sizes=None if sized is None else partial(_inputs_of, entries, rng),
+            size_unit="units" if sized is None else unit_of_size(sized),
         )
 
     def _outputs(self, known: list[str], model: str) -> list[str]:
@@ -90,6 +100,26 @@ class Onnx:
     def published(self, model: str) -> Published | None:
         """Return None: no accuracies are published for ONNX files."""
         return None
+
+
+def _size_dimension(
+    inputs: Sequence[Any], wanted: str, fixed: Mapping[str, int], model: str
+) -> str:
+    """Return the dimension that is the size of a request: the one wanted, or the only free one."""
+    free = list(dict.fromkeys(
+        str(dimension) for entry in inputs for dimension in entry.shape[1:]
+        if not isinstance(dimension, int) and str(dimension) not in fixed))
+    if wanted and wanted not in free:
+        raise InvalidValueError("no input has such a dimension of no fixed size",
+                                where="--size-dim", value=wanted, allowed=", ".join(free) or None)
+    if not wanted and len(free) != 1:
+        raise InvalidValueError(
+            "several dimensions have no fixed size" if free else
+            "all dimensions have a fixed size, so that requests have one size", where=model,
+            value=", ".join(free) or None,
+            allowed="--size-dim with one of these, and --dim NAME=SIZE for the others" if free
+            else "a model exported with a dynamic axis for the size")
+    return wanted or free[0]
 
 
 def _shape(entry: Any, sizes: Mapping[str, int], model: str) -> list[int]:
@@ -109,6 +139,25 @@ def _kind(entry: Any, model: str) -> Any:
     check_known(f"input {entry.name!r} has a type that no input is made for", entry.type, _TYPES,
                 model)
     return _TYPES[entry.type]
+
+
+def _inputs_of(
+    entries: Mapping[str, tuple[list[int], Any]], rng: np.random.Generator, sizes: Sequence[int]
+) -> Inputs:
+    """Draw inputs of requests with these sizes, padded by zeros; masks are 1 up to the size."""
+    longest = max(sizes)
+    shapes = {name: ([longest if size == _ANY else size for size in shape], kind)
+              for name, (shape, kind) in entries.items()}
+    arrays = _inputs(shapes, rng, len(sizes))
+    within = np.arange(longest) < np.asarray(sizes)[:, None]
+    for name, (shape, _) in entries.items():
+        if "mask" in name.lower():
+            arrays[name][...] = 1
+        for axis in [i for i, size in enumerate(shape, 1) if size == _ANY]:
+            mask = within.reshape([len(sizes)] + [longest if i == axis else 1
+                                                  for i in range(1, len(shape) + 1)])
+            arrays[name] *= mask.astype(arrays[name].dtype)
+    return arrays
 
 
 def _inputs(

@@ -6,7 +6,7 @@ ends with logits there. On a GPU the copies both ways are part of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -51,7 +51,8 @@ class Torch:
         }
 
     def loaded(
-        self, network: Any, prepare: Callable[[int], Any], input_shape: object
+        self, network: Any, prepare: Callable[[int], Any], input_shape: object,
+        prepare_sizes: Callable[[Sequence[int]], Any] | None = None, size_unit: str = "units",
     ) -> LoadedModel:
         """Load a network in inference mode; ``prepare`` makes a tensor, or tensors by name."""
         if self._weights is not None:
@@ -72,7 +73,8 @@ class Torch:
                    for part in (network.parameters(), network.buffers()) for tensor in part)
         return LoadedModel(prepare, run, input_shape, memory_mb=size / 1e6,
                            inputs=_inputs(prepare(1)), feed=self._feed,
-                           fetch=lambda answer: {"logits": answer.numpy()})
+                           fetch=lambda answer: {"logits": answer.numpy()},
+                           prepare_sizes=prepare_sizes, size_unit=size_unit)
 
     def _load(self, network: Any, weights: str) -> None:
         """Load trained weights from a file, which can hold tensors only."""

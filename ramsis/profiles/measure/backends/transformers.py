@@ -6,6 +6,7 @@ or JSON file with a configuration of one's own. Nothing is downloaded.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,7 @@ class Transformers:
             network,
             partial(_texts, self._torch.torch, config.vocab_size, self._tokens),
             {"input_ids": ["batch", self._tokens], "attention_mask": ["batch", self._tokens]},
+            partial(_texts_of, self._torch.torch, config.vocab_size), "tokens",
         )
 
     def published(self, model: str) -> Published | None:
@@ -72,6 +74,14 @@ class Transformers:
             reason = " ".join(str(error).split())[:200]
             raise InputFileError(f"transformers cannot read the configuration ({reason})",
                                  where=model) from error
+
+
+def _texts_of(torch: Any, vocabulary: int, sizes: Sequence[int]) -> dict[str, Any]:
+    """Make texts of different lengths, padded to the longest."""
+    texts = _texts(torch, vocabulary, max(sizes), len(sizes))
+    for mask, size in zip(texts["attention_mask"], sizes, strict=True):
+        mask[size:] = 0
+    return texts
 
 
 def _texts(torch: Any, vocabulary: int, tokens: int, batch: int) -> dict[str, Any]:

@@ -1,0 +1,135 @@
+"""Measuring by size: a model at each size as a model of its own, and the law of mixed batches.
+
+Cells of count and size are sampled as batch sizes are, each size like another model: so rounds go
+through all cells in random order, a size whose batches take longer than the limit ends there, and
+an interrupted measurement goes on. Afterwards a mixed batch, with members of the smallest and the
+largest size, is timed in turn with two batches of one size: the largest, as long as it where the
+back end pads, and the mean, as long as it where it does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from ramsis.garbage_collection import without_collection
+from ramsis.profiles.batch import STATISTICS, BatchProfile
+from ramsis.profiles.measure.backends import LoadedModel
+from ramsis.profiles.measure.sampling import Sampled, timed
+from ramsis.profiles.sized import Grid, Law, SizedTimes
+
+_MOST_MIXED = 8  # requests in a mixed batch
+_TURNS = 11  # of the three batches; the least time counts, as others only make runs longer
+_ALIKE = 0.9  # errors that differ by less than a tenth tell nothing
+
+
+@dataclass(frozen=True)
+class AtSize:
+    """A loaded model, run on requests of one size."""
+
+    model: LoadedModel
+    size: int
+
+    def prepare(self, batch: int) -> Any:
+        """Make an input of ``batch`` requests."""
+        assert self.model.prepare_sizes is not None
+        return self.model.prepare_sizes([self.size] * batch)
+
+    def run(self, prepared: Any) -> Any:
+        """Run the model on an input."""
+        return self.model.run(prepared)
+
+
+def key_of(name: str, size: int) -> str:
+    """Return what a model at a size is called among the runs."""
+    return f"{name}@{size}"
+
+
+@dataclass(frozen=True)
+class MixedBatches:
+    """Times of a mixed batch, beside those that each law gives it; in ms."""
+
+    sizes: tuple[int, ...]  # of the members
+    mixed_ms: float
+    padded_ms: float
+    packed_ms: float
+
+    @property
+    def errors(self) -> dict[Law, float]:
+        """Relative error of each law."""
+        return {"padded": abs(self.padded_ms / self.mixed_ms - 1.0),
+                "packed": abs(self.packed_ms / self.mixed_ms - 1.0)}
+
+    @property
+    def law(self) -> Law:
+        """The law that is nearer; padded, which states no time too short, where none is."""
+        return "packed" if self.errors["packed"] < _ALIKE * self.errors["padded"] else "padded"
+
+    def note(self) -> dict[str, object]:
+        """Return what a profile's ``measurement`` records."""
+        return {"law": self.law, "sizes": list(self.sizes), "mixed_ms": round(self.mixed_ms, 4),
+                "padded_ms": round(self.padded_ms, 4), "packed_ms": round(self.packed_ms, 4)}
+
+    def summary(self) -> str:
+        """Return the law, and by which errors it was chosen, in a few words."""
+        errors = ", ".join(f"{law} {error:.1%}" for law, error in self.errors.items())
+        return (f"law {self.law}, by batches of {len(self.sizes)} with sizes {self.sizes[0]} and "
+                f"{self.sizes[-1]} (relative errors: {errors})")
+
+
+def mixed_batches(model: LoadedModel, sizes: Sequence[int], count: int) -> MixedBatches | None:
+    """Time batches with members of the smallest and the largest size; None where none can be.
+
+    Parameters
+    ----------
+    model : LoadedModel
+    sizes : sequence of int
+        Measured sizes, rising.
+    count : int
+        Largest count that was measured at the largest size.
+    """
+    count = min(count, _MOST_MIXED) // 2 * 2
+    if count < 2 or model.prepare_sizes is None:
+        return None
+    members = tuple([sizes[0]] * (count // 2) + [sizes[-1]] * (count // 2))
+    mean = round(sum(members) / count)
+    inputs = [model.prepare_sizes(several)
+              for several in (members, [sizes[-1]] * count, [mean] * count)]
+    times: list[list[float]] = [[] for _ in inputs]
+    with without_collection():
+        for turn in range(1 + _TURNS):  # the first is not counted
+            for prepared, taken in zip(inputs, times, strict=True):
+                latency_ms = timed(model, prepared)
+                if turn:
+                    taken.append(latency_ms)
+    return MixedBatches(members, *map(min, times))
+
+
+def sized_times(
+    unit: str, law: Law, sampled: Mapping[int, Sampled]
+) -> tuple[SizedTimes | None, tuple[BatchProfile, ...], str | None]:
+    """Return times by count and size, the batches of the largest size, and what is missing.
+
+    Parameters
+    ----------
+    unit : str
+    law : {"padded", "packed"}
+    sampled : mapping of int to Sampled
+        Samples of each size.
+    """
+    by_size = {size: {batch.batch: batch for batch in one.batches}
+               for size, one in sorted(sampled.items()) if one.batches}
+    notes = [f"size {size}: {one.note}" for size, one in sorted(sampled.items()) if one.note]
+    note = "; ".join(notes) or None
+    if len(by_size) < 2:
+        batches = next(iter(by_size.values()), {})
+        return None, tuple(batches.values()), note
+    counts = sorted({count for batches in by_size.values() for count in batches})
+    grids: dict[str, Grid] = {}
+    for statistic in STATISTICS:
+        grids[f"{statistic}_ms"] = tuple(tuple(
+            batches[count].statistic_ms(statistic) if count in batches else None
+            for batches in by_size.values()) for count in counts)
+    times = SizedTimes(unit, law, tuple(counts), tuple(by_size), **cast(dict[str, Any], grids))
+    return times, tuple(by_size[times.sizes[-1]].values()), note
