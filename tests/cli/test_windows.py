@@ -86,6 +86,8 @@ def test_a_plan_tells_of_its_peak_and_of_growth(
     assert "ms of 100" in words[1]
     assert words[2].startswith("the target holds in each of 20 windows of 2 s")
     now, grown = plan["growth"]
+    assert words[-1] == ("workers (and cost) as the load grows: "
+                         f"{grown['workers']} at 2.5 times the load ({grown['cost']:g})")
     assert (now["growth"], now["workers"]) == (1.0, verdict["workers"])
     assert grown["load_qps"] == pytest.approx(2.5 * now["load_qps"])
     assert grown["workers"] > now["workers"]
@@ -95,6 +97,9 @@ def test_a_plan_tells_of_its_peak_and_of_growth(
     assert run("validate", tmp_path / "plan").code == 0
     page = (tmp_path / "plan" / "report.html").read_text()
     assert "Workers as the load grows" in page
+    assert "<dt>cost per worker</dt><dd>3</dd>" in page
+    assert "<dt>growth</dt><dd>2.5 times the load</dd>" in page
+    assert f"{len(plan['commands'])} commands, in this order" in page
     assert "of requests in time by number of workers" in page
 
 

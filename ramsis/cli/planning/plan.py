@@ -84,9 +84,9 @@ _GROWTH = (
     Column("growth", "growth", "g"),
     Column("load_qps", "load (QPS)", ".6g"),
     Column("workers", "workers", "d"),
+    Column("cost", "cost", "g"),
     Column("workers_bound", "lower bound", "d"),
     Column("effective_accuracy", "effective accuracy", ".4f"),
-    Column("cost", "cost", "g"),
 )
 
 
@@ -324,7 +324,7 @@ class _Recipe:
         grown = self._growth(now, growth, dispatch, cost_per_worker) if growth else []
         report = ["report", "plan.json", policies, f"simulation-{workers}.json", "capacity.json",
                   "--out", "report.html"]
-        self._document |= {"verdict": verdict, "words": _in_words(verdict, best_rows),
+        self._document |= {"verdict": verdict, "words": _in_words(verdict, best_rows, grown),
                            "commands": [*self.commands, shlex.join(["ramsis", *report])],
                            "rows": rows, **({"growth": grown} if grown else {})}
         write_atomic(self._file, canonical_json(self._document))
@@ -481,8 +481,11 @@ def _grown(
         raise type(error)(f"--growth {factor:g}: {error}") from None
 
 
-def _in_words(verdict: Mapping[str, Any], best_rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the verdict in three lines."""
+def _in_words(
+    verdict: Mapping[str, Any], best_rows: Mapping[str, Mapping[str, Any]],
+    grown: Sequence[Mapping[str, Any]],
+) -> list[str]:
+    """Return the verdict in three lines, and one each for windows and growth."""
     workers = verdict["workers"]
     others = "".join(f"{row['workers']} with {_QUEUES[name]}; " for name, row in best_rows.items()
                      if name != verdict["dispatch"])
@@ -510,7 +513,19 @@ def _in_words(verdict: Mapping[str, Any], best_rows: Mapping[str, Mapping[str, A
         f"one more worker is worth {with_error(worth, error)} of "
         + words.replace("answered", "the share answered")
         + f"; no scheduler with one model per request passes {verdict['upper_bound']:.4f}",
+        *_growth_words(grown),
     ]
+
+
+def _growth_words(grown: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the workers, and costs, for each larger or smaller load as one line."""
+    needs = []
+    for row in grown:
+        if row["growth"] != 1.0:
+            cost = "" if row["cost"] is None else f" ({row['cost']:g})"
+            needs.append(f"{row['workers']} at {row['growth']:g} times the load{cost}")
+    return [f"workers{'' if grown[0]['cost'] is None else ' (and cost)'} as the load grows: "
+            + ", ".join(needs)] if needs else []
 
 
 def _say_what(recipe: _Recipe, least: int) -> None:

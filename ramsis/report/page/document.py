@@ -24,6 +24,7 @@ _SCRIPTS = ("draw", "figure", "curves", "bars", "map", "explore", "page")
 _DIGITS = 7  # of numbers in figures, finer than any screen
 _MOST_VERDICTS = 12  # at the head of the page
 _MOST_BESIDE = 6  # results in a table; nobody compares more side by side
+_MOST_COMMANDS = 5  # that stand open; a plan for several loads has dozens
 _DARKEST, _LIGHTEST = 0.06, 0.96  # of the colour scale: visible on dark and on white paper
 _NO_SCRIPT = "The script that draws the figures is switched off; the tables have the values."
 
@@ -189,10 +190,18 @@ def _section(
         f"<h3>{escape(section.heading)}</h3>", _terms(section.asked),
         "<h3>Results</h3>", *(_part(part, f"{name}-{i}", styles)
                               for i, part in enumerate(section.parts)),
-        "<h3>How to reproduce it</h3>",
-        *(f"<pre><code>{escape(line)}</code></pre>" for line in section.commands),
+        "<h3>How to reproduce it</h3>", *_commands(section.commands),
         "<details><summary>Files, versions and fingerprints</summary>", _terms(section.origin),
         "</details></section>"])
+
+
+def _commands(commands: Sequence[str]) -> list[str]:
+    """Return the HTML of commands, behind a summary where they would fill a screen."""
+    lines = [f"<pre><code>{escape(line)}</code></pre>" for line in commands]
+    if len(lines) <= _MOST_COMMANDS:
+        return lines
+    return [f"<details><summary>{len(lines)} commands, in this order</summary>", *lines,
+            "</details>"]
 
 
 def _terms(pairs: Sequence[tuple[str, str]]) -> str:

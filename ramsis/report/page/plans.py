@@ -31,10 +31,11 @@ _PLANNED = (
     Column("violation_rate_half_width", "± (95 %)", ".4%"))
 _GROWN = (
     Column("growth", "growth", "g"), Column("load_qps", "load (QPS)", ".6g"),
-    Column("workers", "workers", "d"), Column("workers_bound", "lower bound (workers)", "d"),
+    Column("workers", "workers", "d"), Column("cost", "cost", "g"),
+    Column("workers_bound", "lower bound (workers)", "d"),
     Column("accuracy", "accuracy", ".4f"),
     Column("effective_accuracy", "effective accuracy", ".4f"),
-    Column("violation_rate", "violations", ".4%"), Column("cost", "cost", "g"))
+    Column("violation_rate", "violations", ".4%"))
 _VERDICT = (("workers", "workers", "d"), ("effective_accuracy", "effective accuracy", ".4f"),
             ("violation_rate", "violations", ".4%"), ("upper_bound", "upper bound", ".4f"),
             ("worth_of_one_more_worker", "worth of one more worker", ".4f"), ("cost", "cost", "g"))
@@ -69,12 +70,23 @@ def plan_section(path: Path, document: Mapping[str, Any], rows: Sequence[Mapping
                                               "workers_bound", True))])]
     return Section(
         PLAN, path.resolve().parent.name or name,
-        option_values(options if isinstance(options, list) else ()),
+        [*option_values(options if isinstance(options, list) else ()), *_budget(verdict, grown)],
         parts,
         tuple(str(command) for command in commands) if isinstance(commands, list) else (),
         (("file", name),),
         verdict=[str(line) for line in words] if isinstance(words, list) else [],
         measures=measures)
+
+
+def _budget(verdict: object, grown: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Return the price of a worker and the factors on the load, where the plan has them."""
+    terms = []
+    if isinstance(verdict, Mapping) and verdict.get("cost") is not None:
+        terms.append(("cost per worker", f"{verdict['cost'] / verdict['workers']:g}"))
+    if grown:
+        factors = ", ".join(f"{row['growth']:g}" for row in grown if row["growth"] != 1.0)
+        terms.append(("growth", f"{factors} times the load"))
+    return terms
 
 
 def over_workers(
