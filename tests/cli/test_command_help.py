@@ -34,6 +34,14 @@ def test_the_first_page_has_each_command_once_below_a_heading(run: Run) -> None:
     assert names == cli.list_commands(click.Context(cli))
 
 
+def test_no_command_is_described_by_half_a_sentence(run: Run) -> None:
+    context = click.Context(cli)
+    for name in ("", *cli.list_commands(context)):
+        if not name or isinstance(cli.get_command(context, name), click.Group):
+            text = run(*name.split(), "--help").out.partition("Commands:")[2 if name else 0]
+            assert "..." not in text.replace("[ARGS]...", "").replace("FILE...", ""), name
+
+
 BOUND = ["bound", "--workers", "3", "--load", "417"]
 FRONTIER = ["frontier", "--workers", "2", "--load", "613", "--queries", "0", "--json"]
 

@@ -43,6 +43,8 @@ def test_manifests_are_valid_and_run_a_server_that_the_command_takes(
     ran = export(run, tmp_path, "--name", "sums", "--drain-s", 7)
     assert ran.code == 0, ran.err
     assert ran.out.startswith(f"{tmp_path / 'out.yaml'}: kubectl apply -f ")
+    assert ran.out.endswith(
+        "  copy into the volume of the claim models: policies, variants.toml and summing.py\n")
     found = parts(tmp_path)
     assert set(found) == {("Deployment", "sums"), ("Service", "sums"), ("Service", "sums-pods"),
                           ("PrometheusRule", "sums")}
@@ -61,6 +63,17 @@ def test_manifests_are_valid_and_run_a_server_that_the_command_takes(
     broken["spec"]["template"]["spec"]["containers"][0]["livenessProb"] = {}
     with pytest.raises(Exception, match="livenessProb"):
         validate(broken, "1.33", strict=True)
+
+
+def test_models_outside_the_folder_are_for_the_image(run: Run, tmp_path: Path) -> None:
+    make(tmp_path)
+    file = tmp_path / "variants.toml"
+    text = file.read_text().split("[[inputs]]")[0]
+    text = text.replace('backend = "callable"\n', "").replace("summing:fast", "nets/fast.onnx")
+    file.write_text(text.replace("summing:slow", "/opt/slow.onnx"))
+    lines = export(run, tmp_path).out.splitlines()
+    assert lines[1].endswith("policies, variants.toml and nets/fast.onnx")
+    assert lines[2] == "  not beside variants.toml, so the image has to hold /opt/slow.onnx"
 
 
 def test_a_pod_is_one_worker_where_a_scaling_policy_says_how_many(

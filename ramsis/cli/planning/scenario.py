@@ -17,7 +17,7 @@ def scenario_group() -> None:
     """Scenarios of clusters on which models come and go."""
 
 
-@scenario_group.command("placement")
+@scenario_group.command("placement", short_help="Write the placement problem of a scenario.")
 @click.argument("scenario_file", metavar="SCENARIO", shell_complete=complete_files)
 @click.option("--out", type=OUT_FILE, required=True, metavar="FILE",
               help="Placement problem to write.")

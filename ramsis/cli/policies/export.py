@@ -24,7 +24,7 @@ from ramsis.serving.export.triton_repository import configuration as triton_conf
 from ramsis.serving.export.triton_repository import write_repository
 from ramsis.serving.policies import check_served, largest_batch, read_policies, selectors_of
 from ramsis.serving.scaling.fleet import read_fleet, scaling_file
-from ramsis.serving.variants import read_variants
+from ramsis.serving.variants import VariantsFile, read_variants
 from ramsis.sim import ConstantLoad
 from ramsis.synthesis.capacity import Targets, fewest_workers
 
@@ -36,7 +36,7 @@ def export() -> None:
     """Write what other serving systems take."""
 
 
-@export.command("ray-serve")
+@export.command("ray-serve", short_help="Write a configuration for Ray Serve.")
 @click.argument("policies", type=click.Path(path_type=Path), metavar="POLICIES")
 @variants_options
 @click.option("--out", type=OUT_FILE, required=True,
@@ -96,7 +96,7 @@ def export_ray_serve(
     click.echo(f"{out}: serve run {out}")
 
 
-@export.command("triton")
+@export.command("triton", short_help="Write a model that serves by policies inside Triton.")
 @click.argument("policies", type=click.Path(path_type=Path), metavar="POLICIES")
 @variants_options
 @click.option("--out", type=OUT_FOLDER, required=True, metavar="DIR",
@@ -135,7 +135,7 @@ def export_triton(policies: Path, variants: str, out: Path, overhead_ms: float |
     click.echo(f"  other policies: write them to {policies}, and load the model once more")
 
 
-@export.command("kubernetes")
+@export.command("kubernetes", short_help="Write a Deployment, Services, alerts and scaling.")
 @click.argument("policies", type=click.Path(path_type=Path), metavar="POLICIES")
 @variants_options
 @click.option("--name", default="ramsis", show_default=True,
@@ -173,10 +173,31 @@ def export_kubernetes(
                      if variant.backend == "callable"}))
     write_atomic(out, manifests_text(parts))
     click.echo(f"{out}: kubectl apply -f {out}")
-    click.echo(f"  the claim {claim} holds {policies.resolve().name} and {Path(variants).name}")
+    inside, outside = _files(models)
+    *names, last = [policies.resolve().name, Path(variants).name, *inside]
+    click.echo(f"  copy into the volume of the claim {claim}: {', '.join(names)} and {last}")
+    if outside:
+        click.echo(f"  not beside {Path(variants).name}, so the image has to hold "
+                   + ", ".join(outside))
 
 
-@export.command("c")
+def _files(models: VariantsFile) -> tuple[list[str], list[str]]:
+    """Return the files of models, weights and code in the folder of the file, and the others."""
+    paths: set[Path] = set()
+    for variant in models.variants:
+        if variant.backend == "callable":
+            module = models.folder / variant.model.partition(":")[0].split(".")[0]
+            paths.update(path for path in (module, module.with_suffix(".py")) if path.exists())
+        elif variant.backend == "onnx" or Path(variant.model).is_absolute():
+            paths.add(Path(variant.model))
+        if variant.options.weights is not None:
+            paths.add(Path(variant.options.weights))
+    inside = [path for path in sorted(paths) if path.is_relative_to(models.folder)]
+    return ([path.relative_to(models.folder).as_posix() for path in inside],
+            [str(path) for path in sorted(paths.difference(inside))])
+
+
+@export.command("c", short_help="Write policies as a C header.")
 @click.argument("policies", type=click.Path(path_type=Path), metavar="POLICIES")
 @click.option("--out", type=OUT_FILE, required=True, metavar="FILE", help="Header to write.")
 @click.option("--prefix", default="ramsis", show_default=True, metavar="NAME",
@@ -195,7 +216,7 @@ def export_c(policies: Path, out: Path, prefix: str) -> None:
     _write_code(policy_set, c_header(selectors_of(policy_set), prefix), out)
 
 
-@export.command("go")
+@export.command("go", short_help="Write policies as a Go file.")
 @click.argument("policies", type=click.Path(path_type=Path), metavar="POLICIES")
 @click.option("--out", type=OUT_FILE, required=True, metavar="FILE", help="Go file to write.")
 @click.option("--package", default="ramsis", show_default=True, metavar="NAME",
@@ -252,7 +273,7 @@ def _levels(
     return levels
 
 
-@export.command("mig")
+@export.command("mig", short_help="Write MIG instances for NVIDIA's tools.")
 @click.argument("placement", type=click.Path(path_type=Path), metavar="PLACEMENT")
 @click.option("--out", type=OUT_FILE, required=True, metavar="FILE",
               help="YAML file of nvidia-mig-parted to write.")

@@ -31,7 +31,7 @@ def policy_group() -> None:
     """Look into policy files."""
 
 
-@policy_group.command("show")
+@policy_group.command("show", short_help="Show the model and batch size of each state.")
 @click.argument("file", shell_complete=complete_files)
 @json_option
 @click.option("--width", type=click.IntRange(min=20), default=None,

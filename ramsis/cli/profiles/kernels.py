@@ -17,7 +17,7 @@ _COLUMNS = (
 _AT_LEAST_1 = click.IntRange(min=1)
 
 
-@click.command("kernels", cls=Command)
+@click.command("kernels", cls=Command, short_help="Measure how much of a GPU kernels occupy.")
 @click.argument("trace", metavar="TRACE", shell_complete=complete_files)
 @click.argument("metrics", metavar="METRICS", shell_complete=complete_files)
 @click.option("--sms", type=_AT_LEAST_1, default=V100.sms, show_default=True,

@@ -26,7 +26,7 @@ from ramsis.profiles.importers import FORMATS, Given, import_profile
 from ramsis.profiles.sized import LAWS, Law
 
 
-@click.command("plot", cls=Command)
+@click.command("plot", cls=Command, short_help="Draw accuracy against latency.")
 @click.argument("source", metavar="FILE|NAME", shell_complete=complete_profiles)
 @click.option("--out", type=FIGURE, required=True, metavar="FIG",
               help="Figure to write: .png, .pdf or .svg (extra 'plot').")
@@ -79,7 +79,7 @@ profile.add_command(plot_command)
 profile.add_command(kernels_command)
 
 
-@profile.command("check")
+@profile.command("check", short_help="Check a profile, by its file or name.")
 @click.argument("source", metavar="FILE|NAME", shell_complete=complete_profiles)
 @json_option
 def check_command(source: str, as_json: bool) -> None:
@@ -108,7 +108,7 @@ def check_command(source: str, as_json: bool) -> None:
     click.echo(f"{profile_set.name}: valid; {_counts(profile_set, findings)}")
 
 
-@profile.command("show")
+@profile.command("show", short_help="Show latencies of all models by batch size.")
 @click.argument("source", metavar="FILE|NAME", shell_complete=complete_profiles)
 @click.option("--statistic", type=click.Choice(STATISTICS), default=STATISTICS[0],
               show_default=True, help="Latency statistic.")
