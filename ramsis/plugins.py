@@ -88,8 +88,8 @@ def is_trusted(text: str) -> bool:
 def untrusted(text: str, what: str, where: str, option: str) -> str:
     """Describe code that the user has not named in an error; arguments as of :func:`own`."""
     return describe(
-        f"{what} of its maker's own is not imported on a file's word", where=where, value=text,
-        allowed=f"{option} {text}".strip() + ", where you trust that code (in Python, trust it)")
+        f"{what} named by a file is not imported unless you name it, too", where=where, value=text,
+        allowed=f"{option} {text}".strip() + ", if you trust that code (in Python: ramsis.trust)")
 
 
 def own(

@@ -72,7 +72,8 @@ _TIMES = _kind("a trace of arrivals", "--trace {0} or `ramsis arrivals fit {0}` 
                "--trace", "arrivals")
 _RATES = _kind("a trace of loads", "--trace {0} takes it", "--trace")
 _TOML = _kind("a TOML file", "`ramsis sweep` takes settings of grids, `ramsis simulate` scenarios",
-              "sweep", "simulate", "scenario", "place", "profile", "generate", *_DOCUMENTS)
+              "sweep", "simulate", "scenario", "place", "profile", "generate", "--variants",
+              *_DOCUMENTS)
 _SIGNATURES = {
     b"\x1f\x8b": _kind("compressed with gzip", "unpack it first (gunzip)", "--trace", "arrivals"),
     b"\x28\xb5\x2f\xfd": _kind("compressed with zstd", "unpack it first (unzstd)", "--trace",

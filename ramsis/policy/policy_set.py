@@ -491,7 +491,7 @@ def _arrivals_stated(
     """Return a station's arrivals by the manifest, and by its policy, field by field."""
     found = station.policy
     several = len(level.stations) > 1 and level.arrivals != _POISSON
-    if not several or ":" in str(found.arrivals["process"]):  # no module on a file's word
+    if not several or ":" in str(found.arrivals["process"]):  # files import no modules
         return [("arrivals", level.arrivals, found.arrivals_label)]
     process, _, _ = level.arrivals.partition(":")
     if process != found.arrivals["process"]:

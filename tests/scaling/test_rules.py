@@ -276,7 +276,7 @@ def test_a_rule_of_ones_own_is_named_by_its_file(tmp_path: Path) -> None:
         "        return seen.active + self.plus\n"
         "class Other:\n"
         "    pass\n")
-    with pytest.raises(InputFileError, match="not imported on a file's word"):
+    with pytest.raises(InputFileError, match="not imported unless you name it"):
         rule_of(text)
     with trusting([text, text.replace("Mine", "Other")]):
         name, parameters = rule_of(f"{text}:plus=5")

@@ -140,7 +140,7 @@ def test_a_file_has_no_module_imported_that_the_user_does_not_name(tmp_path: Pat
     path = tmp_path / "scenario.json"
     path.write_text(json.dumps(document(streams=[
         stream(workload={"load_qps": 5, "arrivals": "no_such_module:Mine"})])))
-    with pytest.raises(InputFileError, match="not imported on a file's word"):
+    with pytest.raises(InputFileError, match="not imported unless you name it"):
         read_scenario(path)
     with trusting(["no_such_module:Mine"]), \
             pytest.raises(InputFileError, match="cannot import arrival process"):

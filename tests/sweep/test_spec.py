@@ -48,7 +48,7 @@ def test_a_trace_lasts_as_long_as_it_is_and_a_load_half_a_minute() -> None:
         ({"arrivals": 2}, ["arrivals", "text"]),
         ({"arrivals": "tests.arrivals.processes:Wrapped"}, ["arrivals", "processes:Wrapped"]),
         ({"scheduler": "round-robin:arrivals=evil:f,service=p95,max_queue=4"},
-         ["scheduler", "not imported on a file's word", "--arrivals evil:f"]),
+         ["scheduler", "not imported unless you name it", "--arrivals evil:f"]),
         ({"arrivals": "poisson", "cv": 2}, ["arrivals", "cv", "renewal:2"]),
         ({"cv": 0}, ["cv", "> 0"]),
         ({"slo_ms": -1.0}, ["slo_ms", "-1.0"]),

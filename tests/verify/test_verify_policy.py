@@ -351,7 +351,7 @@ def test_a_file_of_ones_own_arrivals_is_verified_by_their_name(
         write(policy, tmp_path / "policy.json")
         checks = verify_policy(tmp_path / "policy.json", own_arrivals=name)
     assert all(check.holds for check in checks)
-    with pytest.raises(InputFileError, match=r"policy.json: .*not imported on a file's word"):
+    with pytest.raises(InputFileError, match=r"policy.json: .*not imported unless you name it"):
         verify_policy(tmp_path / "policy.json")
     other = "tests.synthesis.samples:None"
     document = policy.to_document() | {"arrivals": {"process": other}}
