@@ -1,0 +1,317 @@
+"""The search for the numbers of a rule, by simulation.
+
+*Objective.* With J(θ, f) the mean reward of all requests in a simulation at f times the load, and
+θ the seven numbers of :mod:`ramsis.sized.rule`,
+
+    maximise  0.75 · J(θ, 1) + 0.25 · J(θ, 1.15).
+
+The heavier load is in it because a light one leaves numbers undetermined that decide whether the
+queue recovers from overload. All θ are tried on the same requests (common random numbers), so
+differences are known far better than values.
+
+*Method.* Covariance matrix adaptation [1]: each generation draws ten θ from a normal distribution,
+whose mean, covariance and step follow the better half. It stops after a fixed number of
+generations, or when the step is below a fifteenth of its start. The last mean and the best θ tried
+are then compared on requests that chose nothing, and the best of them is kept.
+
+*Gate.* On the same requests the replanned dynamic program serves, too. Where the rule is below it
+by more than two standard errors of the difference, the search runs once more from a wider start.
+The policy states both figures, and ``ramsis generate`` says so if the rule is still below.
+
+*Weights.* To answer in each size class at least a share of the requests in time, the weights of
+classes below it rise, w ← w · (1 + missing share)^4, until none is; the numbers are then searched
+for again at those weights.
+
+[1] N. Hansen, "The CMA Evolution Strategy: A Tutorial", arXiv:1604.00772, 2016.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from ramsis.arrays import BoolArray, FloatArray
+from ramsis.errors import FRACTION
+from ramsis.reprs import dataclass
+from ramsis.runtime.sized import SizedTables
+from ramsis.sim.workload import ConstantLoad, Workload
+from ramsis.sized.problem import SizedProblem
+from ramsis.sized.rule import RuleNumbers, RuleSpace
+from ramsis.sized.schedulers import ReplannedDP, Serving
+from ramsis.sized.simulate import drawn
+
+if TYPE_CHECKING:
+    from ramsis.sized import _kernels as kernels
+
+LOADS = ((0.75, 1.0), (0.25, 1.15))  # weight in the objective, and factor of the load
+REQUESTS = 16_000  # of each simulation of the search
+_GENERATIONS, _CHILDREN = 14, 10
+_STEP, _WIDE_STEP, _LEAST_STEP = 0.35, 0.7, 1 / 15
+_CHECKS = 3  # streams that candidates and the gate are compared on
+_BLOCKS = 20  # of each, for the standard error of a difference
+_MOST_ROUNDS, _LARGEST_WEIGHT = 12, 50.0
+_SEARCH_SEED, _CHECK_SEED = 1_000_003, 2_000_003  # far from the seeds of simulations
+
+
+class FittedRule(NamedTuple):
+    """A rule that was searched for, and how it compares."""
+
+    problem: SizedProblem  # with the weights that the rule has
+    numbers: RuleNumbers
+    tables: SizedTables
+    reward: float  # mean reward on the requests that chose nothing
+    replanned: float | None  # that of the replanned dynamic program, on the same ones
+    error: float | None  # standard error of the difference
+
+    @property
+    def beaten(self) -> bool:
+        """Whether the replanned dynamic program is better by more than two standard errors."""
+        return (self.replanned is not None and self.error is not None
+                and self.reward < self.replanned - 2.0 * self.error)
+
+
+def fit_rule(
+    problem: SizedProblem, workload: Workload, *, seed: int = 0,
+    min_in_time_by_class: float | None = None,
+    on_progress: Callable[[], object] | None = None,
+) -> FittedRule:
+    """Search for the rule of a problem.
+
+    Parameters
+    ----------
+    problem : SizedProblem
+    workload : Workload
+        A constant load is drawn anew, as long as the search needs it; other arrivals are taken
+        as they are.
+    seed : int
+        The same seed gives the same rule.
+    min_in_time_by_class : float, optional
+        Share of the requests of each size class to answer in time, if that can be; weights of the
+        classes are chosen for it.
+    on_progress : callable, optional
+        Called after each of about :func:`steps` simulations.
+    """
+    if min_in_time_by_class is not None:
+        FRACTION.check("not a share", min_in_time_by_class=min_in_time_by_class)
+    search = _Search(problem, workload, seed, on_progress or (lambda: None))
+    fitted = search.fitted(RuleNumbers(), _STEP)
+    if fitted.beaten:
+        second = search.fitted(fitted.numbers, _WIDE_STEP)
+        fitted = max(fitted, second, key=lambda rule: rule.reward)
+    if min_in_time_by_class is not None:
+        fitted = _weighted(search, fitted, min_in_time_by_class)
+    return fitted
+
+
+def steps(min_in_time_by_class: float | None = None) -> int:
+    """Return about how many simulations a search takes."""
+    each = _GENERATIONS * _CHILDREN
+    return each if min_in_time_by_class is None else 2 * each
+
+
+def _weighted(search: _Search, fitted: FittedRule, share: float) -> FittedRule:
+    """Raise the weights of classes whose share in time is too low; search again at them."""
+    problem, numbers = fitted.problem, fitted.numbers
+    best = fitted
+    for again in range(2):
+        weights = np.asarray(problem.weights)
+        for _ in range(_MOST_ROUNDS):
+            rates = search.with_problem(problem).in_time_by_class(numbers)
+            missing = np.where(np.isnan(rates), 0.0, np.maximum(0.0, share - rates))
+            # Two standard errors of a class's share on so many requests are about .005.
+            if missing.max() <= 0.0 or weights.max() >= _LARGEST_WEIGHT:
+                break
+            weights = np.minimum(weights * (1.0 + missing + 0.01 * (missing > 0.0)) ** 4,
+                                 _LARGEST_WEIGHT)
+            problem = replace(problem, weights=tuple(np.round(weights, 4).tolist()))
+        if again or problem.weights == best.problem.weights:
+            break
+        best = search.with_problem(problem).fitted(numbers, _STEP / 2.0)
+        numbers = best.numbers
+    if problem.weights != best.problem.weights:
+        best = search.with_problem(problem).compared(best.numbers)
+    return best
+
+
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """Requests that rules are tried on."""
+
+    problem: SizedProblem
+    workload: Workload
+    seed: int
+    on_progress: Callable[[], object]
+
+    @cached_property
+    def _requests(self) -> list[tuple[float, kernels.Stream]]:
+        """Requests of each load in the objective, with their weight there."""
+        return [(weight, self._stream(_SEARCH_SEED + self.seed, factor))
+                for weight, factor in LOADS]
+
+    @cached_property
+    def _checks(self) -> list[kernels.Stream]:
+        """Requests that choose nothing but among few candidates."""
+        return [self._stream(_CHECK_SEED + _CHECKS * self.seed + i, 1.0) for i in range(_CHECKS)]
+
+    def _stream(self, seed: int, factor: float) -> kernels.Stream:
+        from ramsis.sized import _kernels as kernels
+
+        workload = self.workload
+        if isinstance(workload, ConstantLoad):
+            workload = replace(workload, duration_ms=1000.0 * REQUESTS / workload.load_qps)
+        arrival_ms, size = drawn(self.problem, workload, seed)
+        return kernels.Stream(np.require(arrival_ms / factor, float, ("C", "W")),
+                              np.require(size, np.int64, ("C", "W")))
+
+    def with_problem(self, problem: SizedProblem) -> _Search:
+        """Return the search with other weights, on the same requests."""
+        other = _Search(problem, self.workload, self.seed, self.on_progress)
+        other.__dict__["_requests"], other.__dict__["_checks"] = self._requests, self._checks
+        return other
+
+    @cached_property
+    def _space(self) -> RuleSpace:
+        return RuleSpace(self.problem)
+
+    def served(self, numbers: RuleNumbers, stream: kernels.Stream) -> Serving:
+        """Return the run of a rule."""
+        from ramsis.sized import _rule_kernels as rule_kernels
+
+        run = self._run(stream)
+        rule_kernels.indexed(*run.arguments, self._space.arrays(self._space.tables(numbers)))
+        return run
+
+    def _run(self, stream: kernels.Stream) -> Serving:
+        from ramsis.sized import _kernels as kernels
+
+        problem = self.problem
+        return Serving(problem, stream, kernels.Terms(problem.slo_ms, problem.workers),
+                       kernels.room_for(len(stream.size), problem.workers))
+
+    def rewards(self, run: Serving) -> FloatArray:
+        """Return the reward of each request of a run, shape (n,)."""
+        answered, problem = run.room.batch_of >= 0, self.problem
+        batch = np.where(answered, run.room.batch_of, 0)
+        weight = np.asarray(problem.weights)[problem.class_of(run.stream.size)]
+        result: FloatArray = (self.in_time(run) * weight
+                              * problem.accuracy[run.room.model[batch] * answered])
+        return result
+
+    def in_time(self, run: Serving) -> BoolArray:
+        """Return which requests of a run were answered in time, shape (n,)."""
+        from ramsis.runtime.table import SLACK_TOLERANCE_MS
+
+        answered = run.room.batch_of >= 0
+        finish_ms = np.where(answered, run.room.finish_ms[
+            np.where(answered, run.room.batch_of, 0)], np.inf)
+        due_ms = run.stream.arrival_ms + run.terms.slo_ms + 2.0 * SLACK_TOLERANCE_MS
+        result: BoolArray = finish_ms <= due_ms
+        return result
+
+    def in_time_by_class(self, numbers: RuleNumbers) -> FloatArray:
+        """Return the share in time of each class, NaN where there are no requests."""
+        counts = np.zeros(len(self.problem.edges))
+        in_time = np.zeros(len(self.problem.edges))
+        for stream in self._checks:
+            size_class = self.problem.class_of(stream.size)
+            counts += np.bincount(size_class, minlength=len(counts))
+            in_time += np.bincount(size_class, self.in_time(self.served(numbers, stream)),
+                                   len(counts))
+        with np.errstate(invalid="ignore"):
+            result: FloatArray = in_time / np.where(counts > 0, counts, np.nan)
+        return result
+
+    def objective(self, point: FloatArray) -> float:
+        """Return the mean reward at the loads of the objective."""
+        numbers = RuleNumbers(*point.tolist())
+        value = sum(weight * float(self.rewards(self.served(numbers, stream)).mean())
+                    for weight, stream in self._requests if stream.size.size)
+        self.on_progress()
+        return value
+
+    def fitted(self, start: RuleNumbers, step: float) -> FittedRule:
+        """Search from a start; compare the last mean and the best on other requests."""
+        generator = np.random.default_rng([_SEARCH_SEED, self.seed])
+        tried: list[tuple[float, FloatArray]] = []
+        mean = np.asarray(start)
+        for middle, points, values in _adapted(self.objective, np.asarray(start), step, generator):
+            tried += zip(values, points, strict=True)
+            mean = middle
+        tried.sort(key=lambda pair: -pair[0])
+        candidates = [start, RuleNumbers(*mean.tolist()),
+                      *(RuleNumbers(*point.tolist()) for _, point in tried[:2])]
+        return max(map(self.compared, candidates), key=lambda rule: rule.reward)
+
+    def compared(self, numbers: RuleNumbers) -> FittedRule:
+        """Return a rule with its reward and that of the replanned dynamic program."""
+        rounded = RuleNumbers(*(round(value, 6) for value in numbers))
+        rewards = [self.rewards(self.served(rounded, stream)) for stream in self._checks]
+        planned = self._planned
+        replanned = error = None
+        if planned is not None:
+            replanned = float(np.concatenate(planned).mean())
+            blocks = np.concatenate([
+                [block.mean() for block in np.array_split(ours - theirs, _BLOCKS) if len(block)]
+                for ours, theirs in zip(rewards, planned, strict=True)])
+            error = float(blocks.std(ddof=1) / np.sqrt(len(blocks)))
+        return FittedRule(self.problem, rounded, self._space.tables(rounded),
+                          float(np.concatenate(rewards).mean()), replanned, error)
+
+    @cached_property
+    def _planned(self) -> list[FloatArray] | None:
+        """Rewards under the replanned dynamic program, by the model that is best for it."""
+        best: list[FloatArray] | None = None
+        for model in self.problem.models:
+            rewards = []
+            for stream in self._checks:
+                run = self._run(stream)
+                ReplannedDP(model=model, max_batch=self.problem.max_batch).serve(run)
+                rewards.append(self.rewards(run))
+            if best is None or np.concatenate(rewards).mean() > np.concatenate(best).mean():
+                best = rewards
+        return best
+
+
+def _adapted(
+    objective: Callable[[FloatArray], float], mean: FloatArray, step: float,
+    generator: np.random.Generator,
+) -> Iterator[tuple[FloatArray, FloatArray, Sequence[float]]]:
+    """Yield the mean after each generation, its points and their values; notation of [1]."""
+    n, parents = len(mean), _CHILDREN // 2
+    weights = np.log(parents + 0.5) - np.log(np.arange(1, parents + 1))
+    weights /= weights.sum()
+    mass = 1.0 / float(weights @ weights)  # mu_eff
+    c_step = (mass + 2.0) / (n + mass + 5.0)
+    damping = 1.0 + c_step
+    c_path = 4.0 / (n + 4.0)
+    c_one = 2.0 / ((n + 1.3) ** 2 + mass)
+    c_parents = min(1.0 - c_one, 2.0 * (mass - 2.0 + 1.0 / mass) / ((n + 2.0) ** 2 + mass))
+    expected = np.sqrt(n) * (1.0 - 1.0 / (4.0 * n) + 1.0 / (21.0 * n * n))
+    covariance, step_path, path = np.eye(n), np.zeros(n), np.zeros(n)
+    start = step
+    for generation in range(1, _GENERATIONS + 1):
+        squares, axes = np.linalg.eigh(covariance)
+        lengths = np.sqrt(np.maximum(squares, 1e-12))
+        moves = (generator.normal(size=(_CHILDREN, n)) * lengths) @ axes.T
+        points = mean + step * moves
+        values = [objective(point) for point in points]
+        best = moves[np.argsort(-np.asarray(values), kind="stable")[:parents]]
+        move = weights @ best
+        mean = mean + step * move
+        whitened = axes @ ((axes.T @ move) / lengths)
+        step_path = (1.0 - c_step) * step_path + np.sqrt(
+            c_step * (2.0 - c_step) * mass) * whitened
+        length = float(np.linalg.norm(step_path))
+        steady = length / np.sqrt(1.0 - (1.0 - c_step) ** (2 * generation)) < (
+            1.4 + 2.0 / (n + 1.0)) * expected
+        path = (1.0 - c_path) * path + steady * np.sqrt(c_path * (2.0 - c_path) * mass) * move
+        covariance = ((1.0 - c_one - c_parents) * covariance + c_one * np.outer(path, path)
+                      + c_parents * (best.T * weights) @ best)
+        step *= float(np.exp((length / expected - 1.0) * c_step / damping))
+        yield mean, points, values
+        if step < _LEAST_STEP * start:
+            return
