@@ -20,7 +20,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import compress, groupby, pairwise
-from math import inf
+from math import ceil, inf
 from typing import Generic, NamedTuple, TypeVar
 
 from ramsis.errors import NON_NEGATIVE, POSITIVE
@@ -133,6 +133,11 @@ def _times(fields: Fields, models: int, sizes: int) -> list[list[list[float]]]:
     return cube
 
 
+def bin_us(slo_ms: float, bins: int) -> int:
+    """Return the length of a bin of slack in whole microseconds."""
+    return max(1, ceil(1000.0 * slo_ms / bins))
+
+
 def slopes(times_ms: Sequence[float]) -> list[float]:
     """Return the slope of the lower convex envelope of times of 1 … B behind each count 0 … B.
 
@@ -203,8 +208,8 @@ class _ModelLevel(NamedTuple):
     rank: list[int]  # of class * (bins + 1) + bin, whose last one is that before it
     gain: list[int]
     value: list[float]  # gain in the unit of rewards
-    delete: dict[tuple[int, int], bytes]  # ranks that a class and a least bin leave out
-    class_of: list[int]
+    delete: list[list[bytes]]  # ranks that a largest class and a least bin leave out
+    class_of: bytes  # class of each rank
 
 
 class SizedRule:
@@ -218,23 +223,26 @@ class SizedRule:
     def __init__(self, tables: SizedTables) -> None:
         self.tables = tables
         self.padded = tables.law == "padded"
-        self.bin_ms = tables.slo_ms / tables.bins
-        self.middle_ms = [(k + 0.5) * self.bin_ms for k in range(tables.bins)]
+        self.bin_us = bin_us(tables.slo_ms, tables.bins)
+        self.middle_ms = [(k + 0.5) * self.bin_us / 1000.0 for k in range(tables.bins)]
         self.most = len(tables.times_ms[0][0])
         self.max_size = tables.edges[-1]
-        self.slopes = [[slopes(row) for row in model] for model in tables.times_ms] \
+        self.place_of = [bisect_left(tables.sizes, size) for size in range(self.max_size + 1)] \
             if self.padded else []
-        self._place_of = [bisect_left(tables.sizes, size) for size in range(self.max_size + 1)] \
-            if self.padded else []
-        self._class_of = [bisect_left(tables.edges, size) for size in range(self.max_size + 1)]
-        self._single_ms = [min(self.time_ms(m, 1, size) for m in range(len(tables.models)))
-                           for size in range(self.max_size + 1)]
-        self._levels = [
+        self.class_of = [bisect_left(tables.edges, size) for size in range(self.max_size + 1)]
+        self.single_ms = [min(self.time_ms(m, 1, size) for m in range(len(tables.models)))
+                          for size in range(self.max_size + 1)]
+        self.longest_ms = [self.single_ms[edge] for edge in tables.edges]
+        # By model and size: times, their slopes, and the first bin that is not late for each.
+        self.rows = [[(row, slopes(row) if self.padded else [],
+                       [bisect_left(self.middle_ms, time_ms) for time_ms in row])
+                      for row in model] for model in tables.times_ms]
+        self.levels = [
             [self._model_level(m, level, order) for level, order in enumerate(by_level)]
             for m, by_level in enumerate(orders(tables))]
         # Value lost in slo_ms, by class * (bins + 1) + bin.
-        self._aging = [[lost for row in level for lost in (*row, row[-1])]
-                       for level in tables.aging]
+        self.aging = [[lost for row in level for lost in (*row, row[-1])]
+                      for level in tables.aging]
 
     def _model_level(self, model: int, level: int, order: list[int]) -> _ModelLevel:
         tables, bins = self.tables, self.tables.bins
@@ -244,19 +252,16 @@ class SizedRule:
         reward = tables.reward[model]
         values = [value for row in tables.values[level] for value in row]
         gain = [reward[cell // bins] - values[cell] for cell in order]
-        delete = {}
-        for last in range(len(tables.edges)):
-            for least in range(bins + 1):
-                delete[last, least] = bytes(
-                    r for r, cell in enumerate(order)
-                    if cell // bins > last or cell % bins < least)
+        delete = [[bytes(r for r, cell in enumerate(order)
+                         if cell // bins > last or cell % bins < least)
+                   for least in range(bins + 1)] for last in range(len(tables.edges))]
         return _ModelLevel(rank, gain, [each * UNIT for each in gain], delete,
-                           [cell // bins for cell in order])
+                           bytes(cell // bins for cell in order).ljust(256, b"\xff"))
 
     def time_ms(self, model: int, count: int, size: int) -> float:
         """Return the time of a batch, by its longest (padded) or its total size."""
         if self.padded:
-            return self.tables.times_ms[model][self._place_of[size]][count - 1]
+            return self.tables.times_ms[model][self.place_of[size]][count - 1]
         return interpolated(self.tables.sizes, self.tables.times_ms[model], count, size)
 
 
@@ -273,6 +278,7 @@ class SizedQueue(Generic[T]):
         classes = len(rule.tables.edges)
         # By class, in the order of arrival: deadlines, sizes and requests.
         self._deadline_ms: list[list[float]] = [[] for _ in range(classes)]
+        self._deadline_us: list[list[int]] = [[] for _ in range(classes)]  # rounded down
         self._size: list[list[int]] = [[] for _ in range(classes)]
         self._request: list[list[T]] = [[] for _ in range(classes)]
 
@@ -287,8 +293,10 @@ class SizedQueue(Generic[T]):
         IndexError
             The size is beyond the tables.
         """
-        c = self.rule._class_of[size]
-        self._deadline_ms[c].append(arrival_ms + self.rule.tables.slo_ms)
+        c = self.rule.class_of[size]
+        deadline_ms = arrival_ms + self.rule.tables.slo_ms
+        self._deadline_ms[c].append(deadline_ms)
+        self._deadline_us[c].append(int(1000.0 * deadline_ms))
         self._size[c].append(size)
         self._request[c].append(request)
 
@@ -301,94 +309,109 @@ class SizedQueue(Generic[T]):
         free_ms : float
             Time until another worker is free: 0 where one is idle, infinite where there is none.
         """
+        # The loop over candidates is written out, as calls would take a third of its time.
         rule = self.rule
-        tables, padded = rule.tables, rule.padded
-        dropped = self._drop_hopeless(now_ms)
-        bin_ms, width, bins = rule.bin_ms, tables.bins + 1, tables.bins
+        tables, padded, most = rule.tables, rule.padded, rule.most
+        bin_us, now_us, width = rule.bin_us, int(1000.0 * now_ms), tables.bins + 1
+        dropped: list[T] = []
         cells: list[int] = []
-        backlog, waiting = 0, []
+        backlog, candidates, begins = 0, [], {}
         for c, deadlines in enumerate(self._deadline_ms):
+            if deadlines and deadlines[0] - now_ms + SLACK_TOLERANCE_MS < rule.longest_ms[c]:
+                dropped += self._drop_hopeless(c, now_ms)
             if deadlines:
                 base = c * width
-                cells += [base + int((due - now_ms) / bin_ms) for due in deadlines]
+                begins[c] = len(cells)
+                shift = base * bin_us - now_us
+                cells += [(due + shift) // bin_us for due in self._deadline_us[c]]
                 backlog += tables.work_us[c] * len(deadlines)
-                waiting.append(c)
+                candidates.append(c)
         if not cells:
             return SizedBatch(-1, [], 0.0, dropped)
         level = min(backlog // tables.level_us, len(tables.price) - 1)
         price = tables.price[level]
-        aging = sum(map(rule._aging[level].__getitem__, cells)) * UNIT / tables.slo_ms
-        worths = (price + aging,) if free_ms == inf else (price + aging, price)
+        aging = sum(map(rule.aging[level].__getitem__, cells)) * UNIT / tables.slo_ms
         best, chosen = -inf, None
-        for m, levels in enumerate(rule._levels):
-            of_level = levels[level]
-            ranks = bytes(sorted(map(of_level.rank.__getitem__, cells)))
-            times, earliest = tables.times_ms[m], bins
-            for c in waiting if padded else (len(tables.edges) - 1,):
+        worths = (price + aging,) if free_ms == inf else (price + aging, price)
+        if not padded:
+            candidates = [len(tables.edges) - 1]
+        for m, levels in enumerate(rule.levels):
+            rank_of, gain_of, value_of, delete, _ = levels[level]
+            ranks = bytes(sorted(map(rank_of.__getitem__, cells)))
+            earliest = tables.bins if padded else 0
+            place = 0
+            for c in candidates:
                 if padded:
-                    earliest = min(earliest, int((self._deadline_ms[c][0] - now_ms) / bin_ms))
-                    place = rule._place_of[max(self._size[c])]
-                    row, slope = times[place], rule.slopes[m][place]
-                else:
-                    earliest, row = 0, times[0]
-                first = bisect_left(rule.middle_ms, row[0])
+                    first = cells[begins[c]] - c * width
+                    if first < earliest:
+                        earliest = first
+                    place = rule.place_of[max(self._size[c])]
+                row, slope, bin_of = rule.rows[m][place]
+                leave_out = delete[c]
                 for worth in worths:
-                    left, most = ranks, rule.most
-                    least = first
+                    least, limit = bin_of[0], most
                     for _ in range(2):
-                        left = ranks.translate(None, of_level.delete[c, least])
+                        left = ranks.translate(None, leave_out[least])
                         if not left:
                             break
                         if padded:
-                            count = _count(left, slope, worth, of_level.value, most)
-                            gain = sum(map(of_level.gain.__getitem__, left[:count]))
-                            time_ms = row[count - 1]
+                            # Gains fall and slopes rise: halve for the first that gains less.
+                            count, high = 1, min(len(left), limit)
+                            while count < high:
+                                middle = (count + high) >> 1
+                                if slope[middle] * worth <= value_of[left[middle]]:
+                                    count = middle + 1
+                                else:
+                                    high = middle
+                            taken, time_ms = left[:count], row[count - 1]
+                            late = bin_of[count - 1]
                         else:
-                            count, gain, time_ms = self._packed(left, m, level, worth, most)
+                            count, gain, time_ms = self._packed(left, m, level, worth, limit)
                             if not count:
                                 break
-                        late = bisect_left(rule.middle_ms, time_ms)
-                        if late <= earliest or len(left[:count].translate(
-                                None, of_level.delete[c, late])) == count:
-                            value = gain * UNIT - price * time_ms - aging * min(time_ms, free_ms)
+                            taken, late = left[:count], bisect_left(rule.middle_ms, time_ms)
+                        if late > earliest and len(
+                                taken.translate(None, leave_out[late])) < count:
+                            least, limit = late, count
+                            continue
+                        cost = price * time_ms + aging * (
+                            time_ms if time_ms < free_ms else free_ms)
+                        # Gains fall: the first half has at most the first of them each.
+                        half = count >> 1
+                        if not padded or (gain_of[taken[0]] * half + gain_of[taken[half]]
+                                          * (count - half)) * UNIT - cost > best:
+                            if padded:
+                                gain = sum(map(gain_of.__getitem__, taken))
+                            value = gain * UNIT - cost
                             if value > best:
-                                best, chosen = value, (m, c, left[:count], time_ms)
-                            break
-                        least, most = late, count
+                                best, chosen = value, (m, taken, time_ms, least)
+                        break
         if chosen is not None:
-            m, c, taken, time_ms = chosen
-            members = self._take(now_ms, rule._levels[m][level], c, taken, time_ms, m)
+            m, taken, time_ms, least = chosen
+            members = self._take(now_ms, m, rule.levels[m][level].class_of, taken, time_ms, least,
+                                 cells, begins)
             if members:
                 return SizedBatch(m, members, time_ms, dropped)
         return self._oldest(dropped)
 
-    def _drop_hopeless(self, now_ms: float) -> list[T]:
-        """Remove requests that not even a batch of their own answers in time."""
-        rule, dropped = self.rule, []
-        single_ms, edges = rule._single_ms, rule.tables.edges
-        for c, deadlines in enumerate(self._deadline_ms):
-            if deadlines and deadlines[0] - now_ms + SLACK_TOLERANCE_MS < single_ms[edges[c]]:
-                sizes = self._size[c]
-                hopeless = [due - now_ms + SLACK_TOLERANCE_MS < single_ms[size]
-                            for due, size in zip(deadlines, sizes, strict=True)]
-                if any(hopeless):
-                    dropped += self._remove(c, hopeless)
+    def _drop_hopeless(self, c: int, now_ms: float) -> list[T]:
+        """Remove the requests of a class that not even a batch of their own answers in time."""
+        single_ms, sizes, requests = self.rule.single_ms, self._size[c], self._request[c]
+        left = [due - now_ms + SLACK_TOLERANCE_MS >= single_ms[size]
+                for due, size in zip(self._deadline_ms[c], sizes, strict=True)]
+        dropped = [request for request, stays in zip(requests, left, strict=True) if not stays]
+        if dropped:
+            requests[:] = compress(requests, left)
+            self._deadline_ms[c][:] = compress(self._deadline_ms[c], left)
+            self._deadline_us[c][:] = compress(self._deadline_us[c], left)
+            sizes[:] = compress(sizes, left)
         return dropped
-
-    def _remove(self, c: int, chosen: list[bool]) -> list[T]:
-        """Remove the chosen requests of a class and return them."""
-        requests, left = self._request[c], [not yes for yes in chosen]
-        removed = [*compress(requests, chosen)]
-        requests[:] = compress(requests, left)
-        self._deadline_ms[c][:] = compress(self._deadline_ms[c], left)
-        self._size[c][:] = compress(self._size[c], left)
-        return removed
 
     def _packed(
         self, ranks: bytes, model: int, level: int, worth: float, most: int,
     ) -> tuple[int, int, float]:
         """Return count, gain and time of the best batch of the cells first in order."""
-        tables, of_level = self.rule.tables, self.rule._levels[model][level]
+        tables, of_level = self.rule.tables, self.rule.levels[model][level]
         best, result = -inf, (0, 0, 0.0)
         count, gain, total = 0, 0, 0.0
         for rank, same in groupby(ranks):
@@ -407,41 +430,39 @@ class SizedQueue(Generic[T]):
         return result
 
     def _take(
-        self, now_ms: float, of_level: _ModelLevel, last: int, taken: bytes, time_ms: float,
-        model: int,
+        self, now_ms: float, model: int, class_of: bytes, taken: bytes, time_ms: float,
+        least: int, cells: list[int], begins: dict[int, int],
     ) -> list[T]:
-        """Remove the members of a batch: the oldest of each cell that it answers in time."""
-        rule, members = self.rule, []
-        bin_ms, width = rule.bin_ms, rule.tables.bins + 1
-        wanted = {rank: len(list(same)) for rank, same in groupby(taken)}
-        rank_of = of_level.rank
-        total, picked = 0, {}
-        for c in range(last + 1):
-            deadlines = self._deadline_ms[c]
-            if not deadlines:
-                continue
-            chosen, base, some = [], c * width, False
-            for due in deadlines:
-                slack_ms = due - now_ms
-                rank = rank_of[base + int(slack_ms / bin_ms)]
-                yes = slack_ms + SLACK_TOLERANCE_MS >= time_ms and wanted.get(rank, 0) > 0
-                if yes:
-                    wanted[rank] -= 1
-                    some = True
-                chosen.append(yes)
-            if some:
-                picked[c] = chosen
+        """Remove the members of a batch: the oldest of each class, but those that it answers late.
+
+        Within a class gains fall as slack rises, so the cells of a batch follow each other.
+        """
+        rule, width = self.rule, self.rule.tables.bins + 1
+        classes = taken.translate(class_of)
+        slices = []
+        for c, begin in begins.items():
+            count = classes.count(c)
+            if count:
+                deadlines = self._deadline_ms[c]
+                end = bisect_left(cells, c * width + least, begin,
+                                  begin + len(deadlines)) - begin + count
+                start = end - count
+                while start < end and deadlines[start] - now_ms + SLACK_TOLERANCE_MS < time_ms:
+                    start += 1
+                slices.append((c, start, end))
         if not rule.padded:
-            for c, chosen in picked.items():
-                total += sum(size for size, yes in zip(self._size[c], chosen, strict=True) if yes)
-            count = sum(map(sum, picked.values()))
+            total = sum(sum(self._size[c][start:end]) for c, start, end in slices)
+            count = sum(end - start for _, start, end in slices)
             if count:
                 time_ms = rule.time_ms(model, count, total)
-                for c, chosen in picked.items():
-                    picked[c] = [yes and due - now_ms + SLACK_TOLERANCE_MS >= time_ms
-                                 for due, yes in zip(self._deadline_ms[c], chosen, strict=True)]
-        for c, chosen in picked.items():
-            members += self._remove(c, chosen)
+        members: list[T] = []
+        for c, start, end in slices:
+            deadlines = self._deadline_ms[c]
+            while start < end and deadlines[start] - now_ms + SLACK_TOLERANCE_MS < time_ms:
+                start += 1
+            members += self._request[c][start:end]
+            del deadlines[start:end], self._deadline_us[c][start:end]
+            del self._size[c][start:end], self._request[c][start:end]
         return members
 
     def _oldest(self, dropped: list[T]) -> SizedBatch[T]:
@@ -451,22 +472,6 @@ class SizedQueue(Generic[T]):
                 key=lambda c: self._deadline_ms[c][0])
         size = self._size[c][0]
         times_ms = [rule.time_ms(m, 1, size) for m in range(len(rule.tables.models))]
-        members = self._remove(c, [True] + [False] * (len(self._size[c]) - 1))
+        members = [self._request[c].pop(0)]
+        del self._deadline_ms[c][0], self._deadline_us[c][0], self._size[c][0]
         return SizedBatch(times_ms.index(min(times_ms)), members, min(times_ms), dropped)
-
-
-def _count(
-    ranks: bytes, slope: Sequence[float], worth: float, value: Sequence[float], most: int,
-) -> int:
-    """Return how many of the first requests gain at least what their time is worth; 1 or more.
-
-    Gains fall and slopes rise, so the first that does not is found by halving.
-    """
-    low, high = 1, min(len(ranks), most)
-    while low < high:
-        middle = (low + high) // 2
-        if slope[middle] * worth <= value[ranks[middle]]:
-            low = middle + 1
-        else:
-            high = middle
-    return low

@@ -48,7 +48,7 @@ class RuleArrays(NamedTuple):
     mean_size: FloatArray  # shape (C,)
     work_us: IntArray  # shape (C,)
     level_us: int
-    bin_ms: float
+    bin_us: int
     order: IntArray  # cells, those to be served first first, shape (M, L, C * N)
     gain: IntArray  # of a request in time over one that waits on, shape (M, L, C * N)
     aging: IntArray  # value lost in each deadline's length, shape (L, C * N)
@@ -79,6 +79,15 @@ def _time_ms(rule: RuleArrays, model: int, count: int, total: float) -> float:
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _bin(
+    rule: RuleArrays, stream: Stream, terms: Terms, request: int, now_ms: float, bins: int
+) -> int:
+    """Return the bin of a request's slack."""
+    deadline_us = int(1000.0 * (stream.arrival_ms[request] + terms.slo_ms))
+    return min((deadline_us - int(1000.0 * now_ms)) // rule.bin_us, bins - 1)
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _fill(
     rule: RuleArrays, model: int, place: int, last: int, most: int, cut_ms: float, worth: float,
     cells: IntArray, n: int, counts: IntArray, gain: IntArray,
@@ -94,7 +103,7 @@ def _fill(
         cell = cells[i]
         if cell // bins > last:
             continue
-        slack_ms = (cell % bins + 0.5) * rule.bin_ms
+        slack_ms = (cell % bins + 0.5) * rule.bin_us / 1000.0
         if slack_ms < cut_ms:
             continue
         added = min(counts[cell], most - count)
@@ -171,7 +180,7 @@ def indexed(
                 room.waiting[kept] = request
                 kept += 1
                 its_class = rule.class_of[size]
-                counts[its_class * bins + min(int(slack_ms / rule.bin_ms), bins - 1)] += 1
+                counts[its_class * bins + _bin(rule, stream, terms, request, now_ms, bins)] += 1
                 work_us += rule.work_us[its_class]
                 longest[its_class] = max(longest[its_class], size)
             at[TAIL] = kept
@@ -226,21 +235,24 @@ def indexed(
                 for i in range(n):
                     cell = cells[model, i]
                     wanted[cell] = 0
-                    if cell // bins <= last and (cell % bins + 0.5) * rule.bin_ms >= cut_ms:
+                    middle_ms = (cell % bins + 0.5) * rule.bin_us / 1000.0
+                    if cell // bins <= last and middle_ms >= cut_ms:
                         wanted[cell] = min(need, counts[cell])
                         need -= wanted[cell]
-                total, largest = 0, 0
+                total = 0
                 for place in range(at[HEAD], at[TAIL]):
                     request = room.waiting[place]
                     size = stream.size[request]
                     slack_ms = stream.arrival_ms[request] + terms.slo_ms - now_ms
-                    cell = rule.class_of[size] * bins + min(int(slack_ms / rule.bin_ms), bins - 1)
-                    if wanted[cell] > 0 and slack_ms + _TOLERANCE_MS >= best_ms:
-                        wanted[cell] -= 1
+                    cell = rule.class_of[size] * bins + _bin(
+                        rule, stream, terms, request, now_ms, bins)
+                    if wanted[cell] == 0:
+                        continue
+                    wanted[cell] -= 1
+                    if slack_ms + _TOLERANCE_MS >= best_ms:
                         _take(room, request)
                         members += 1
                         total += size
-                        largest = max(largest, size)
                 if not padded and members > 0:
                     members = _without_late(stream, terms, room, rule, model, members, total)
             if members == 0:

@@ -11,8 +11,9 @@ as a multiple of its mean, a request that has slack s left is worth
 
     V(l, s) = max over models of max(0, a·w − μ · work(l)) · (1 − exp(−((s − T(1, l)) / τ)^h)),
 
-where it has a chance: s > T(1, l). It is answered with a probability that rises with its slack,
-and then costs μ for each mean request's work. So the gain of an answer now is a·w − V(l, s).
+where it has a chance: s > T(1, l); w is a multiple of the mean weight. It is answered with a
+probability that rises with its slack, and then costs μ for each mean request's work. So the gain
+of an answer now is a·w − V(l, s).
 
 *Backlog.* With x the work that waits, as a multiple of K · deadline,
 
@@ -36,15 +37,14 @@ import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.reprs import dataclass
-from ramsis.runtime.sized import MAX_CELLS, SIZED_FORMAT, UNIT, SizedTables, orders, slopes
+from ramsis.runtime.sized import MAX_CELLS, SIZED_FORMAT, UNIT, SizedTables, bin_us, orders, slopes
 from ramsis.sized.problem import SizedProblem
 
 if TYPE_CHECKING:
     from ramsis.sized._rule_kernels import RuleArrays
     from ramsis.sized.schedulers import Serving
 
-CLASSES = 16  # 12 lose .001 of the requests, 8 lose .004 where the load is high
-BINS = MAX_CELLS // CLASSES
+CLASSES = 12  # 16 win .001 of the requests where the load is high, 8 lose .003
 LEVELS, LARGEST_BACKLOG = 10, 2.0
 _SIZES_RATIO = 1.04  # a batch is planned at most 4 % longer than it is
 _LARGEST_EXPONENT = 30.0
@@ -136,11 +136,14 @@ class RuleSpace:
         spread_ms = problem.slo_ms * _exp(numbers.spread + numbers.spread_by_backlog * backlog)
         shape = float(_exp(numbers.shape))
         reference_ms = problem.slo_ms * min(0.5, float(_exp(numbers.reference)))
-        reward = problem.accuracy[:, None] * figures.weight
+        # Multiples of the mean weight, so that weights leave the price of work where it is.
+        mean_weight = float(problem.shares @ np.asarray(problem.weights))
+        reward = problem.accuracy[:, None] * figures.weight / mean_weight
         # Shapes (L, M, C) and (L, M, C, N).
         worth = np.maximum(
             0.0, reward - price[:, None, None] * figures.work_ms / figures.mean_work_ms)
-        slack_ms = (np.arange(bins) + 0.5) * problem.slo_ms / bins - figures.single_ms[..., None]
+        middle_ms = (np.arange(bins) + 0.5) * bin_us(problem.slo_ms, bins) / 1000.0
+        slack_ms = middle_ms - figures.single_ms[..., None]
 
         def values(slack_ms: FloatArray) -> FloatArray:
             ratio = np.maximum(slack_ms, 0.0) / spread_ms[:, None, None, None]
@@ -192,7 +195,7 @@ def arrays_of(tables: SizedTables, slope_ms: FloatArray) -> RuleArrays:
         padded=tables.law == "padded", class_of=np.searchsorted(edges, every).astype(np.int64),
         place_of=np.searchsorted(sizes, every).astype(np.int64), grid=sizes.astype(float),
         mean_size=np.array(tables.mean_size), work_us=np.array(tables.work_us, dtype=np.int64),
-        level_us=int(tables.level_us), bin_ms=tables.slo_ms / tables.bins,
+        level_us=int(tables.level_us), bin_us=bin_us(tables.slo_ms, tables.bins),
         order=np.array(orders(tables), dtype=np.int64),
         gain=reward[:, None, :].astype(np.int64) - values[None].astype(np.int64),
         aging=np.array(tables.aging, dtype=np.int64).reshape(values.shape),

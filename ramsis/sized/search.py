@@ -18,9 +18,11 @@ are then compared on requests that chose nothing, and the best of them is kept.
 by more than two standard errors of the difference, the search runs once more from a wider start.
 The policy states both figures, and ``ramsis generate`` says so if the rule is still below.
 
-*Weights.* To answer in each size class at least a share of the requests in time, the weights of
-classes below it rise, w ← w · (1 + missing share)^4, until none is; the numbers are then searched
-for again at those weights.
+*Weights.* To answer in each size class at least a share of the requests in time, weights of
+classes follow w ← w · exp(η · (share − the class's share in time)), as multiples of the least,
+with η falling from 6, for a fixed number of rounds; of those that reach the share in every class,
+the ones are kept with the most requests in time, else those that miss it least. The numbers are
+then searched for again.
 
 [1] N. Hansen, "The CMA Evolution Strategy: A Tutorial", arXiv:1604.00772, 2016.
 """
@@ -35,7 +37,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ramsis.arrays import BoolArray, FloatArray
-from ramsis.errors import FRACTION
+from ramsis.errors import FRACTION, InvalidValueError
 from ramsis.reprs import dataclass
 from ramsis.runtime.sized import SizedTables
 from ramsis.sim.workload import ConstantLoad, Workload
@@ -53,7 +55,8 @@ _GENERATIONS, _CHILDREN = 14, 10
 _STEP, _WIDE_STEP, _LEAST_STEP = 0.35, 0.7, 1 / 15
 _CHECKS = 3  # streams that candidates and the gate are compared on
 _BLOCKS = 20  # of each, for the standard error of a difference
-_MOST_ROUNDS, _LARGEST_WEIGHT = 12, 50.0
+_ROUNDS, _PUSH, _LARGEST_WEIGHT = 16, 6.0, 50.0
+_MARGIN = 0.005  # about two standard errors of a class's share in the search
 _SEARCH_SEED, _CHECK_SEED = 1_000_003, 2_000_003  # far from the seeds of simulations
 
 
@@ -76,7 +79,7 @@ class FittedRule(NamedTuple):
 
 def fit_rule(
     problem: SizedProblem, workload: Workload, *, seed: int = 0,
-    min_in_time_by_class: float | None = None,
+    min_in_time_by_class: float | Sequence[float] | None = None,
     on_progress: Callable[[], object] | None = None,
 ) -> FittedRule:
     """Search for the rule of a problem.
@@ -89,51 +92,68 @@ def fit_rule(
         as they are.
     seed : int
         The same seed gives the same rule.
-    min_in_time_by_class : float, optional
-        Share of the requests of each size class to answer in time, if that can be; weights of the
-        classes are chosen for it.
+    min_in_time_by_class : float or sequence of float, optional
+        Share of the requests of each size class to answer in time, if that can be, or a share for
+        each; weights of the classes are chosen for it.
     on_progress : callable, optional
         Called after each of about :func:`steps` simulations.
     """
-    if min_in_time_by_class is not None:
-        FRACTION.check("not a share", min_in_time_by_class=min_in_time_by_class)
+    shares = class_shares(problem, min_in_time_by_class)
     search = _Search(problem, workload, seed, on_progress or (lambda: None))
     fitted = search.fitted(RuleNumbers(), _STEP)
     if fitted.beaten:
         second = search.fitted(fitted.numbers, _WIDE_STEP)
         fitted = max(fitted, second, key=lambda rule: rule.reward)
-    if min_in_time_by_class is not None:
-        fitted = _weighted(search, fitted, min_in_time_by_class)
-    return fitted
+    return fitted if shares is None else _weighted(search, fitted, shares)
 
 
-def steps(min_in_time_by_class: float | None = None) -> int:
+def class_shares(
+    problem: SizedProblem, shares: float | Sequence[float] | None
+) -> FloatArray | None:
+    """Return the share in time that is asked for in each size class, shape (k,)."""
+    if shares is None:
+        return None
+    each = np.atleast_1d(np.asarray(shares, dtype=float))
+    if len(each) not in (1, len(problem.edges)):
+        raise InvalidValueError("not a share for each size class", where="min_in_time_by_class",
+                                value=len(each), allowed=f"1 or {len(problem.edges)} shares, for "
+                                "the classes " + ", ".join(f"{low}–{high}"
+                                                           for low, high in problem.ranges))
+    FRACTION.check("not a share", inside="min_in_time_by_class of class ",
+                   **{str(i + 1): share for i, share in enumerate(each.tolist())})
+    return np.broadcast_to(each, len(problem.edges))
+
+
+def steps(*, weighted: bool = False) -> int:
     """Return about how many simulations a search takes."""
     each = _GENERATIONS * _CHILDREN
-    return each if min_in_time_by_class is None else 2 * each
+    return 2 * each if weighted else each
 
 
-def _weighted(search: _Search, fitted: FittedRule, share: float) -> FittedRule:
-    """Raise the weights of classes whose share in time is too low; search again at them."""
-    problem, numbers = fitted.problem, fitted.numbers
-    best = fitted
-    for again in range(2):
-        weights = np.asarray(problem.weights)
-        for _ in range(_MOST_ROUNDS):
-            rates = search.with_problem(problem).in_time_by_class(numbers)
-            missing = np.where(np.isnan(rates), 0.0, np.maximum(0.0, share - rates))
-            # Two standard errors of a class's share on so many requests are about .005.
-            if missing.max() <= 0.0 or weights.max() >= _LARGEST_WEIGHT:
-                break
-            weights = np.minimum(weights * (1.0 + missing + 0.01 * (missing > 0.0)) ** 4,
-                                 _LARGEST_WEIGHT)
-            problem = replace(problem, weights=tuple(np.round(weights, 4).tolist()))
-        if again or problem.weights == best.problem.weights:
-            break
-        best = search.with_problem(problem).fitted(numbers, _STEP / 2.0)
-        numbers = best.numbers
-    if problem.weights != best.problem.weights:
-        best = search.with_problem(problem).compared(best.numbers)
+def _weighted(search: _Search, fitted: FittedRule, share: FloatArray) -> FittedRule:
+    """Weight the classes so that each has a share in time; search again at those weights."""
+    fitted = search.with_problem(_balanced(search, fitted, share)).fitted(
+        fitted.numbers, _STEP / 2.0)
+    return search.with_problem(_balanced(search, fitted, share)).compared(fitted.numbers)
+
+
+def _balanced(search: _Search, fitted: FittedRule, share: FloatArray) -> SizedProblem:
+    """Return the problem with the weights by which the rule's least share misses least.
+
+    Of weights that miss nothing it takes those with the most requests in time.
+    """
+    problem, best, best_key = fitted.problem, fitted.problem, (-np.inf, 0.0)
+    aim = np.minimum(share + _MARGIN, (1.0 + share) / 2.0)
+    for i in range(_ROUNDS):
+        rates = search.with_problem(problem).in_time_by_class(fitted.numbers)
+        rates = np.where(np.isnan(rates), share, rates)
+        key = min(0.0, float((rates - share).min())), float(problem.shares @ rates)
+        if key > best_key:
+            best, best_key = problem, key
+        moves = np.exp(_PUSH / (1.0 + i / 4.0) * (aim - rates))
+        weights = np.asarray(problem.weights) * moves
+        weights = np.minimum(weights / weights.min(), _LARGEST_WEIGHT)
+        problem = replace(problem, weights=tuple(np.round(weights, 4).tolist()))
     return best
 
 

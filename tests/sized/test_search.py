@@ -41,16 +41,16 @@ def test_search_is_repeatable_and_beats_the_replanned_plan() -> None:
 def test_weights_raise_the_share_of_the_long() -> None:
     """Classes of long requests get the share that is asked for, at the cost of others."""
     problem = CELLS["cpu"].problem(edges=(32, 128, 256))
-    load = ConstantLoad(110.0, 1000.0)
+    load = ConstantLoad(100.0, 1000.0)
     plain = search.fit_rule(problem, load)
-    fair = search.fit_rule(problem, load, min_in_time_by_class=0.75)
+    fair = search.fit_rule(problem, load, min_in_time_by_class=0.7)
     assert fair.problem.weights[2] > 1.0
-    played = ConstantLoad(110.0, 1000.0 * 20_000 / 110)
+    played = ConstantLoad(100.0, 1000.0 * 20_000 / 100)
     rates = []
     for fitted in (plain, fair):
         run = run_sized(problem, IndexRule(fitted.tables), played, 1)
         size_class = problem.class_of(run.size)
         rates.append([run.run.in_time[size_class == i].mean() for i in range(3)])
-    assert rates[0][2] < 0.7
-    assert min(rates[1]) > 0.72
+    assert rates[0][2] < 0.66
+    assert min(rates[1]) > 0.67
     assert np.mean(rates[1][:2]) < np.mean(rates[0][:2])
