@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, fields
@@ -42,6 +43,18 @@ def _schedulers() -> Iterable[tuple[str, str]]:
         doc = (sys.modules[kind.__module__].__doc__ or "").partition("\n")[0]
         about = doc.partition(": ")[2].rstrip(".;:")
         yield name, f"{about}. Parameters: {parameters or 'none'}"
+
+
+def _sized_schedulers() -> Iterable[tuple[str, str]]:
+    from ramsis.sized import SIZED_SCHEDULERS
+
+    yield "", ("What --scheduler takes where requests have a size (--sizes), with parameters as "
+               "NAME:parameter=value,...; 0 is the best budget in hindsight, or no budget.")
+    for name, kind in SIZED_SCHEDULERS.items():
+        parameters = inspect.signature(kind).parameters.values()
+        words = ",".join(f"{item.name}={'NAME' if item.default is None else item.default}"
+                         for item in parameters)
+        yield name, f"{(kind.__doc__ or '').partition('.')[0]}. Parameters: {words}"
 
 
 _ARRIVALS = {
@@ -86,6 +99,7 @@ TOPICS: Mapping[str, tuple[str, Callable[[], Iterable[tuple[str, str]]]]] = {
     "profiles": ("formats of measurements that can be imported", _profiles),
     "traces": ("formats of traces", _traces),
     "schedulers": ("schedulers that can be simulated", _schedulers),
+    "sized-schedulers": ("schedulers of requests with a size", _sized_schedulers),
     "processes": ("arrival processes", _processes),
     "files": ("files that ramsis writes and reads", _files),
     "exit-codes": ("what a command leaves with", _exit_codes),

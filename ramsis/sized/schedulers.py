@@ -353,7 +353,7 @@ def sized_scheduler(text: str) -> SizedScheduler:
     if name not in SIZED_SCHEDULERS:
         near = get_close_matches(name, SIZED_SCHEDULERS) or list(SIZED_SCHEDULERS)
         raise InputFileError("not a scheduler of requests with a size", where="scheduler",
-                             value=name, allowed=f"{', '.join(near)}, or --policy")
+                             value=name, allowed=", ".join(near))
     kind = SIZED_SCHEDULERS[name]
     return kind(**read_parameters(name, parameters, inspect.signature(kind).parameters,
                                   InputFileError))

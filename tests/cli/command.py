@@ -37,7 +37,7 @@ def runner(capsys: pytest.CaptureFixture[str]) -> Run:
     return run
 
 
-READ_AS = re.compile(r"note: .*: (?:\d+ rows )?read as \d+ (?:requests|intervals) ")
+READ_AS = re.compile(r"note: .*: (?:\d+ rows )?read as \d+ (?:requests|intervals|sizes) ")
 
 
 def refused(ran: Ran, code: int, *words: str) -> None:

@@ -345,8 +345,9 @@ def _trace_names() -> Iterable[str]:
 def _scheduler_names() -> Iterable[str]:
     from ramsis.policy import DISPATCHES
     from ramsis.sim import SCHEDULERS
+    from ramsis.sized import SIZED_SCHEDULERS
 
-    return dict.fromkeys((*DISPATCHES, *SCHEDULERS))
+    return dict.fromkeys((*DISPATCHES, *SCHEDULERS, *SIZED_SCHEDULERS))
 
 
 def _process_names() -> Iterable[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import MISSING, fields
+from pathlib import Path
 from typing import Any
 
 import click
@@ -135,7 +136,8 @@ def workload_options(command: _Command, *, several: bool = True) -> _Command:
 
     @functools.wraps(command)
     def gathered(*positional: Any, **options: Any) -> Any:
-        terms = {item.name: options.pop(item.name) for item in fields(WorkloadOptions)}
+        terms = {item.name: options.pop(item.name) for item in fields(WorkloadOptions)
+                 if item.default is MISSING}
         return command(*positional, workload=WorkloadOptions(**terms), **options)
 
     decorated: _Command = gathered
@@ -187,6 +189,20 @@ def seed_options(seeds: int) -> Callable[[_Command], _Command]:
                             help="Seed of the first run.")(command)
 
     return add
+
+
+def sizes_options(command: _Command) -> _Command:
+    """Add ``--sizes`` and ``--size-column``."""
+    for option in (
+        click.option("--size-column", metavar="NAME",
+                     help="Column or key of the sizes in the trace, or in --sizes."),
+        click.option("--sizes", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+                     help="Sizes of the requests, if not in the trace: a CSV file with a column "
+                          "size, and one of counts if it is a histogram.\nThe profile has to "
+                          "have times by size."),
+    ):
+        command = option(command)
+    return command
 
 
 models_option = click.option(

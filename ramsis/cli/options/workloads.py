@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import click
@@ -23,7 +24,7 @@ _MB = 2**20
 
 def read_trace_option(
     path: Path, trace_format: str, unit: str | None, time_column: str | None,
-    load_columns: Sequence[str] = (),
+    load_columns: Sequence[str] = (), size: str | None = None,
 ) -> ReadTrace:
     """Return the trace in a file, with the progress of reading it."""
     plain = path.is_file() and path.suffix not in (".gz", ".zst")
@@ -32,7 +33,7 @@ def read_trace_option(
             lambda read: advance(read / _MB)):
         return read_any_trace(
             path, trace_format=None if trace_format == "auto" else trace_format, unit=unit,
-            time_column=time_column, load_columns=load_columns)
+            time_column=time_column, load_columns=load_columns, size=size)
 
 
 def say_how_read(path: Path, read: ReadTrace) -> None:
@@ -50,7 +51,7 @@ class WorkloadOptions:
 
     loads: tuple[float, ...] | None  # in requests per second
     trace: TraceName | None
-    # unit, time_column, load_columns: as of :func:`ramsis.arrivals.reading.read_any_trace`
+    # unit, time_column, load_columns, size: as of :func:`ramsis.arrivals.reading.read_any_trace`
     unit: str | None
     time_column: str | None
     load_columns: tuple[str, ...]
@@ -58,6 +59,7 @@ class WorkloadOptions:
     scale: float  # multiplies the loads of the trace
     arrivals: Arrivals
     duration_s: float | None  # by default half a minute, or the trace
+    size: str | None = None  # as there
 
     @property
     def constant_s(self) -> float:
@@ -78,7 +80,7 @@ class WorkloadOptions:
             return [ConstantLoad(qps, 1000.0 * self.constant_s, self.arrivals)
                     for qps in self.loads]
         assert self.trace is not None
-        traced, read = self._traced(self.trace)
+        traced, read = self._traced
         workload = traced.scaled(self.scale)
         if self.duration_s is not None:
             workload = workload.until(1000.0 * self.duration_s)
@@ -105,7 +107,7 @@ class WorkloadOptions:
             if more:
                 raise click.UsageError("--load: fleets that scale are played at one load.")
             return workload
-        traced, read = self._traced(self.trace)
+        traced, read = self._traced
         if isinstance(traced, RateTrace):
             traced = RateTrace(traced.start_ms * stretch, traced.rate_qps * self.scale,
                                traced.end_ms * stretch, traced.arrivals)
@@ -124,10 +126,24 @@ class WorkloadOptions:
         say_how_read(self.trace.path, read)
         return traced if self.duration_s is None else traced.until(1000.0 * self.duration_s)
 
-    def _traced(self, trace: TraceName) -> tuple[RateTrace | Recorded, ReadTrace]:
-        """Return the trace's arrivals, rates turned into a process, and how it was read."""
-        read = read_trace_option(trace.path, self.trace_format, self.unit, self.time_column,
-                                 self.load_columns)
+    def with_sizes(self, column: str | None) -> WorkloadOptions:
+        """Return the options with the sizes of the trace's requests, in a column if it is named.
+
+        Raises
+        ------
+        InputFileError
+            The trace has no such column, or none that is called as sizes are.
+        """
+        result = replace(self, size=column or "")
+        _ = result.trace and result._traced
+        return result
+
+    @cached_property
+    def _traced(self) -> tuple[RateTrace | Recorded, ReadTrace]:
+        """The trace's arrivals, rates turned into a process, and how it was read."""
+        assert self.trace is not None
+        read = read_trace_option(self.trace.path, self.trace_format, self.unit, self.time_column,
+                                 self.load_columns, self.size)
         workload = read.workload
         if isinstance(workload, RateTrace):
             workload = RateTrace(workload.start_ms, workload.rate_qps, workload.end_ms,

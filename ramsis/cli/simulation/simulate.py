@@ -34,6 +34,7 @@ from ramsis.cli.options.shared import (
     scheduler_option,
     seed_options,
     setting_option,
+    sizes_options,
     target_options,
     workload_options,
 )
@@ -48,11 +49,18 @@ from ramsis.cli.simulation.cluster import (
 )
 from ramsis.cli.simulation.placement import require_fleet, simulate_placement_file
 from ramsis.cli.simulation.scaling import simulate_scaling
+from ramsis.cli.simulation.sized import (
+    SizedTerms,
+    print_classes,
+    simulate_sized,
+    sized_workload,
+)
 from ramsis.cluster import Cluster, ServiceTimes, SloClass
 from ramsis.cluster.service_times import DEFAULT_SERVICE
 from ramsis.errors import check_positive
 from ramsis.files import write_atomic
 from ramsis.policy import Policy, Station
+from ramsis.profiles import ProfileSet
 from ramsis.report.verdicts import simulation_verdict
 from ramsis.runtime.routing import DISPATCH_NAMES
 from ramsis.sim import (
@@ -91,6 +99,8 @@ _MOST_BINS = 300  # of the figures over time: more are not told apart
 _ERROR = Column("effective_accuracy_half_width", "± (95 %)", ".4f")
 _GAP = Column("certified_gap", "certified gap", ".2%", wide=True)
 _RECOVERY = Column("recovery_ms", "recovery (ms)", ".0f")
+_BOUND = Column("upper_bound", "upper bound", ".4f")
+_PADDING = Column("padding", "padding", ".1%")
 _OPINIONS = Column("second_opinions", "second opinions", ".1%")
 _COLUMNS = (
     Column("label", "scheduler"),
@@ -99,11 +109,12 @@ _COLUMNS = (
     Column("violation_rate", "violations", ".4%"),
     Column("effective_accuracy", "effective accuracy", ".4f"),
     _ERROR,
-    Column("upper_bound", "upper bound", ".4f"),
+    _BOUND,
     _GAP,
     Column("response_p99_ms", "p99 response (ms)", ".1f"),
     _RECOVERY,
     Column("utilisation", "utilisation", ".1%", wide=True),
+    _PADDING,
     _OPINIONS,
     Column("models", "models (share)", wide=True),
 )
@@ -128,7 +139,7 @@ _MORE = (
     "--service", "--network-ms", "--overhead-ms", "--max-violation", "--min-effective-accuracy",
     "--min-accuracy", "--every", "--burst", "--slow-spells", "--monitor",
     "--monitor-ms", "--told", "--slowness", "--told-slowness", "--from-s", "--stretch",
-    "--forecast", "--csv", "--timeline", "--request-log", "--strict")
+    "--forecast", "--size-column", "--csv", "--timeline", "--request-log", "--strict")
 """Options that only --help-all shows."""
 
 
@@ -168,6 +179,7 @@ _MORE = (
                    "it.")
 @by_option
 @workload_options
+@sizes_options
 @seed_options(1)
 @click.option("--service", type=click.Choice(SERVICES),
               help="Statistic that batches take, or drawn from the distribution.  [default: that "
@@ -214,6 +226,8 @@ def simulate_command(
     workers: ByType[int],
     slo_ms: tuple[SloClass, ...],
     workload: WorkloadOptions,
+    sizes: Path | None,
+    size_column: str | None,
     seed: int,
     seeds: int,
     service: str | None,
@@ -256,6 +270,10 @@ def simulate_command(
     With --scaling the fleet starts and stops workers as scaling policies and rules say: rows have
     worker-seconds, those of workers that start and leave included, violations and effective
     accuracy.
+
+    Requests have a size where --sizes gives sizes or the trace has them, and the profile has times
+    by size: rows also have the share in time by size class. Schedulers are then tei, infinity,
+    token-budget, turbo-dp, replanned-dp and delay, see `ramsis help sized-schedulers`.
 
     With SCENARIO, a file of the format ramsis.scenario/1 (JSON or TOML), that file says what serves
     and what is asked for: worker types, models that are loaded and unloaded, streams of requests.
@@ -305,16 +323,28 @@ def simulate_command(
     limits = Targets(**{"max_violation": _ANY_VIOLATION, **target}, every_ms=every_ms)
     if every_ms is not None and not target:
         raise click.UsageError("--every is for a target: --max-violation or --min-accuracy.")
-    schedulers = [NamedScheduler.of(text) for text in scheduler_texts]
-    if not (policies or schedulers):
+    if not (policies or scheduler_texts):
         raise click.UsageError("Nothing to simulate: give --policy or --scheduler.")
-    if request_log is not None and len(policies) + len(schedulers) > 1:
+    if request_log is not None and len(policies) + len(scheduler_texts) > 1:
         raise click.UsageError("--request-log is for a single --policy or --scheduler.")
     workload.check(every_ms)
-    if burst is not None and workload.loads is None:
-        raise click.UsageError("--burst is for --load, which does not change before the burst.")
     check_positive(told=told)
     told_slowness = slowness if told_slowness is None else told_slowness
+    report = _Report(workload.trace is not None, as_json, csv_file, plot, timeline, request_log)
+    sized = sized_workload(sizes, size_column, scheduler_texts, workload, profile_names)
+    if sized is not None:
+        terms = SizedTerms.of(scheduler_texts, profile_names, models, overhead_ms, slo_ms,
+                              workers, sizes, size_column, sized)
+        rows, first = simulate_sized(
+            terms, seeds=range(seed, seed + seeds), service=service, slowness=slowness,
+            told_slowness=told_slowness)
+        _warn_of_none(rows)
+        report.write([{**row, **_met(row, target, limits, None)} for row in rows], first,
+                     [terms.profile])
+        return
+    schedulers = [NamedScheduler.of(text) for text in scheduler_texts]
+    if burst is not None and workload.loads is None:
+        raise click.UsageError("--burst is for --load, which does not change before the burst.")
     cluster = cluster_of(profile_names, slo_ms, workers, models, overhead_ms)
     sets = [Policies.load(path) for path in policies]
     service = service or _service_of(sets, cluster)
@@ -339,10 +369,9 @@ def simulate_command(
               *(scheduler.text for scheduler in schedulers)]
     entries = [_Entry(label, ready.spec.on_cluster(fleets), ready.policies, path)
                for label, ready, path in zip_longest(labels, compared, policies)]
-    traced = workload.trace is not None
     played, first = _simulated(
         cluster, entries, workloads, settings, limits,
-        keep_first=any((plot, timeline, request_log, traced and as_json)))
+        keep_first=any((plot, timeline, request_log, report.traced and as_json)))
     # The schedulers of a comparison have the same arrivals.
     bound_on = cache(partial(bound_on_arrivals, fleets))
     confidences = cluster.worker_types[0].profile.confidences
@@ -364,25 +393,46 @@ def simulate_command(
     _warn_above_highest(played, told_slowness)
     _warn_of_service(entries, service)
     _warn_of_times(entries, cluster, service)
-    if as_json:
-        print_json([{**{k: v for k, v in row.items() if k != "models"},
-                     **(_over_time(first[row["label"]]) if traced else {})}
-                    for row in rows],
-                   models={model.name: model.accuracy for worker_type in cluster.worker_types
-                           for model in worker_type.profile.models},
-                   fingerprints={worker_type.profile.name: worker_type.profile.fingerprint
-                                 for worker_type in cluster.worker_types})
-    else:
-        print_rows([column for column in _COLUMNS
-                    if column not in (_ERROR, _GAP, _RECOVERY, _OPINIONS)
-                    or with_values([column], rows)], rows)
-        if "meets_target" in rows[0]:
-            for line in simulation_verdict(rows):
-                say(line)
-    _write_files(rows, first, traced, csv_file, plot, timeline)
-    if request_log is not None:
-        write_request_log(request_log, requests_of_run(next(iter(first.values()))))
-    tell_overload(overloaded(rows, "label"))
+    report.write(rows, first, [worker_type.profile for worker_type in cluster.worker_types])
+
+
+@dataclass(frozen=True)
+class _Report:
+    """Where the rows of a comparison go, and in which form."""
+
+    traced: bool  # whether the load is that of a trace
+    as_json: bool
+    csv_file: Path | None
+    plot: Path | None
+    timeline: Path | None
+    request_log: Path | None
+
+    def write(
+        self, rows: list[dict[str, Any]], first: Mapping[str, Run],
+        profiles: Sequence[ProfileSet],
+    ) -> None:
+        """Print the rows and write the files; ``first`` are runs of the first load and seed."""
+        if self.as_json:
+            print_json([{**{k: v for k, v in row.items() if k != "models"},
+                         **(_over_time(first[row["label"]]) if self.traced else {})}
+                        for row in rows],
+                       models={model.name: model.accuracy for profile in profiles
+                               for model in profile.models},
+                       fingerprints={profile.name: profile.fingerprint for profile in profiles})
+        else:
+            sized = "by_class" in rows[0]
+            optional = [_ERROR, _GAP, _RECOVERY, _OPINIONS, _PADDING, *([_BOUND] if sized else [])]
+            print_rows([column for column in _COLUMNS
+                        if column not in optional or with_values([column], rows)], rows)
+            if sized:
+                print_classes(rows)
+            if "meets_target" in rows[0]:
+                for line in simulation_verdict(rows):
+                    say(line)
+        _write_files(rows, first, self.traced, self.csv_file, self.plot, self.timeline)
+        if self.request_log is not None:
+            write_request_log(self.request_log, requests_of_run(next(iter(first.values()))))
+        tell_overload(overloaded(rows, "label"))
 
 
 def _of_scenario(policies: Sequence[str], texts: Sequence[str]) -> list[SchedulerSpec]:
@@ -610,7 +660,13 @@ def _write_files(
 
 
 def _csv_text(rows: list[dict[str, Any]]) -> str:
-    """Format rows as CSV, the shares of models in one column as ``small=0.7;large=0.3``."""
+    """Format rows as CSV, the shares of models in one column as ``small=0.7;large=0.3``.
+
+    Figures by size class have columns such as ``in_time_rate_1_16``.
+    """
+    rows = [{**{name: value for name, value in row.items() if name != "by_class"}, **{
+        f"in_time_rate_{low}_{high}": entry["in_time_rate"]
+        for entry in row.get("by_class", ()) for low, high in (entry["sizes"],)}} for row in rows]
     names = [name for name in rows[0] if name != "models"]
     return csv_text([{**row, "model_share": ";".join(
         f"{name}={value:.6g}" for name, value in row["model_share"].items())} for row in rows],

@@ -1,0 +1,167 @@
+"""``ramsis simulate`` of requests with a size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ramsis import profiles
+from ramsis.arrivals import SizeDistribution, read_sizes
+from ramsis.cli.options.clusters import profiles_of
+from ramsis.cli.options.command import allow_options
+from ramsis.cli.options.param_types import ByType
+from ramsis.cli.options.workloads import WorkloadOptions
+from ramsis.cli.output.rows import Column, print_rows, progress
+from ramsis.cluster import SloClass
+from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.profiles import ProfileSet
+from ramsis.sim import Recorded, Run, Workload
+from ramsis.sized import SizedProblem, SizedScheduler, sized_scheduler
+from ramsis.sized import simulate as sized_simulation
+from ramsis.sized.problem import MAX_BATCH_BY_DEFAULT
+
+_ALLOWED = (
+    "profile_names", "models", "workers", "slo_ms", "scheduler_texts", "sizes",
+    "size_column",
+    "loads", "trace", "trace_format", "unit", "time_column", "load_columns", "scale", "arrivals",
+    "duration_s", "seed", "seeds", "service", "overhead_ms", "slowness", "told_slowness",
+    "max_violation", "min_accuracy", "min_effective_accuracy", "as_json", "csv_file", "plot",
+    "timeline", "request_log")
+_ONLY_SIZED = ("tei", "infinity", "token-budget", "turbo-dp", "replanned-dp")
+"""Schedulers that exist for requests with a size alone; ``delay`` exists for others, too."""
+
+
+@dataclass(frozen=True)
+class SizedTerms:
+    """What is simulated: the profile, the sizes, and the workloads."""
+
+    profile: ProfileSet
+    sizes: SizeDistribution
+    workloads: list[Workload]
+    slo_ms: float
+    workers: int
+    schedulers: list[tuple[str, SizedScheduler]]  # with their labels
+
+    @classmethod
+    def of(
+        cls, scheduler_texts: Sequence[str], profile_names: ByType[str],
+        models: list[str] | None, overhead_ms: float, slo_ms: tuple[SloClass, ...],
+        workers: ByType[int], sizes: Path | None, size_column: str | None,
+        workload: WorkloadOptions,
+    ) -> SizedTerms:
+        """Return what the options say; refuse what requests with a size cannot have."""
+        schedulers = [(text, sized_scheduler(text)) for text in scheduler_texts]
+        allow_options(_ALLOWED, "is not for requests with a size.")
+        for option, values in (("--slo-ms", slo_ms), ("--workers", workers.values),
+                               ("--profiles", profile_names.values)):
+            if len(values) > 1:
+                raise click.UsageError(f"{option}: requests with a size have one SLO and one type "
+                                       "of workers.")
+        if sizes is None and workload.trace is None:
+            raise InvalidValueError(
+                "the sizes of the requests are missing", where="--sizes",
+                allowed="a CSV file with a column size, or a --trace with the columns "
+                "arrival_s,size")
+        (profile,) = profiles_of(profile_names, models, overhead_ms).values()
+        workloads = workload.workloads(None)
+        if sizes is not None:
+            read = read_sizes(sizes, column=size_column or "")
+            click.echo(f"note: {sizes}: {read.note}", err=True)
+            distribution = read.distribution
+        else:
+            (recorded,) = workloads
+            if not isinstance(recorded, Recorded) or recorded.sizes is None:
+                raise InvalidValueError("a trace of loads has no sizes", where="--sizes",
+                                        allowed="a CSV file with a column size")
+            distribution = SizeDistribution.of_sizes(recorded.sizes)
+        return cls(profile, distribution, workloads, slo_ms[0].slo_ms,
+                   next(iter(workers.values.values())), schedulers)
+
+    def problem(self, max_batch: int, service: str | None, slowness: float) -> SizedProblem:
+        """Return the problem with times of batches up to a count."""
+        return SizedProblem.of(
+            self.profile.slower(slowness), self.sizes, slo_ms=self.slo_ms, workers=self.workers,
+            statistic=service or default_statistic(self.profile),
+            max_batch=max(MAX_BATCH_BY_DEFAULT, max_batch))
+
+
+def sized_workload(
+    sizes: Path | None, size_column: str | None, schedulers: Sequence[str],
+    workload: WorkloadOptions, profile_names: ByType[str],
+) -> WorkloadOptions | None:
+    """Return the workload of requests with a size; None where they have none.
+
+    They have where the options or a scheduler say so, and where the trace has sizes and the models
+    have times by size.
+    """
+    only_sized = any(text.partition(":")[0] in _ONLY_SIZED for text in schedulers)
+    if sizes is not None:
+        return workload
+    if workload.trace is None:
+        return workload if only_sized or size_column is not None else None
+    if only_sized or size_column is not None:
+        return workload.with_sizes(size_column)
+    if any(model.sized is None for file in profile_names.values.values()
+           for model in profiles.load(file).models):
+        return None
+    try:
+        return workload.with_sizes(None)
+    except InputFileError:  # it has no sizes; what else may be wrong is told when it is read again
+        return None
+
+
+def simulate_sized(
+    terms: SizedTerms, *, seeds: range, service: str | None, slowness: float, told_slowness: float,
+) -> tuple[list[dict[str, Any]], dict[str, Run]]:
+    """Simulate every scheduler on every workload.
+
+    Returns also, by label, the runs of the first workload and seed.
+    """
+    problem_of = cache(partial(terms.problem, service=service, slowness=told_slowness))
+    rows: list[dict[str, Any]] = []
+    first: dict[str, Run] = {}
+    with progress("runs", len(terms.schedulers) * len(terms.workloads) * len(seeds)) as advance:
+        for workload, (label, scheduler) in product(terms.workloads, terms.schedulers):
+
+            def note(run: sized_simulation.SizedRun, label: str = label) -> None:
+                first.setdefault(label, run.run)
+                advance()
+
+            problem = problem_of(scheduler.max_batch)
+            row = sized_simulation.simulate_sized(
+                problem, scheduler, workload, seeds=seeds, slowness=slowness / told_slowness,
+                on_run=note).row()
+            models = ", ".join(f"{name} ({share:.0%})" for name, share
+                               in list(row["model_share"].items())[:3])
+            rows.append({**row, "label": label, "policy": None, "upper_bound": None,
+                         "models": models, "unit": problem.unit,
+                         **({} if slowness == told_slowness == 1.0 else
+                            {"slowness": slowness, "told_slowness": told_slowness})})
+    return rows, first
+
+
+def default_statistic(profile: ProfileSet) -> str:
+    """Return the statistic that batches take by default: p95 where all models have it."""
+    common = [name for name in ("p95", "mean", "p99", "p90", "p50")
+              if all(model.sized is not None and name in model.sized.statistics
+                     for model in profile.models)]
+    return common[0] if common else "p95"
+
+
+def print_classes(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print the share of the requests in time by size class, a row for each scheduler and load."""
+    ranges = [tuple(entry["sizes"]) for entry in rows[0]["by_class"]]
+    columns = [Column("label", "scheduler"), Column("load_qps", "load (QPS)", ".6g"), *(
+        Column(str(i), f"{low}–{high} {rows[0]['unit']}", ".2%")
+        for i, (low, high) in enumerate(ranges))]
+    click.echo("\nin time by size:")
+    print_rows(columns, [
+        {"label": row["label"], "load_qps": row["load_qps"], **{
+            str(i): entry["in_time_rate"] for i, entry in enumerate(row["by_class"])}}
+        for row in rows])
