@@ -53,7 +53,9 @@ _CUTS_A_ROUND = 8  # of each family
 _BROKEN = 1e-7  # what a row may be off
 _UNPAID = 1e-8  # what a column may be worth beyond the prices
 _LITTLE, _PATIENCE = 1e-5, 6  # rounds that lower the bound by less than this end the search
-_MOST_SHARES, _MOST_TIMES = 12, 4  # σ and L tried in a round
+_PRICES = np.array([0.8, 0.95, 1.0, 1.05, 1.25])  # over that without gathering, for first columns
+_WIDE_PRICES = np.geomspace(0.002, 0.2, 4)  # over the accuracy for the shortest time
+_MOST_SHARES, _MOST_TIMES = 6, 2  # σ and L tried in a round
 _ROUNDING_MS, _ROUNDING = 1e-9, 1e-9
 
 
@@ -109,21 +111,24 @@ class _Column(NamedTuple):
     batches: IntArray  # of these bins
 
 
-def gathered_bound(problem: GatheredProblem, enough: float) -> float:
+def gathered_bound(problem: GatheredProblem, enough: float, price: float) -> float:
     """Return an upper bound on effective accuracy − price × violation rate.
 
     Parameters
     ----------
     enough : float
         The bound without gathering, which the result does not exceed.
+    price : float
+        Dual price of a ms of worker time without gathering, where the search begins.
     """
-    program = _Program(problem)
+    program = _Program(problem, price)
     bounds = [enough + problem.violation_price]
     for _ in range(_ROUNDS):
-        value, more = program.step()
+        value, attained, more = program.step()
         bounds.append(min(bounds[-1], value))
-        if not more or (len(bounds) > 2 * _PATIENCE
-                        and bounds[-1] > bounds[-1 - _PATIENCE] - _LITTLE):
+        if not more or bounds[-1] - attained < _LITTLE or (
+                len(bounds) > 2 * _PATIENCE
+                and bounds[-1] > bounds[-1 - _PATIENCE] - _LITTLE):
             break
     return bounds[-1] - problem.violation_price
 
@@ -131,7 +136,7 @@ def gathered_bound(problem: GatheredProblem, enough: float) -> float:
 class _Program:
     """Linear program over the columns and rows that were found."""
 
-    def __init__(self, problem: GatheredProblem) -> None:
+    def __init__(self, problem: GatheredProblem, fluid_price: float) -> None:
         self.problem = problem
         models, longest = problem.busy_ms.shape
         self.batches = np.arange(1, longest + 1)
@@ -146,28 +151,38 @@ class _Program:
                           *(np.zeros(0) for _ in range(3)))
         self.columns: list[_Column] = []
         self._seen: set[tuple[int, int, int, bytes, bytes]] = set()
+        # Of each pair, whether a second batch ends in time after a first one, shape (B, B).
+        self._fits = [problem.busy_ms[pair.first][:, None] + problem.busy_ms[pair.second]
+                      <= problem.slo_ms + _ROUNDING_MS for pair in problem.pairs]
+        self._matrix = np.zeros((0, 0))  # what columns take of the rows, of both that were solved
         cheapest = float(self.time_ms[self.window_ms >= 0.0].min())
-        for price in (0.0, *np.geomspace(0.002, 0.2, 8) * problem.accuracy.max() / cheapest):
+        widest = problem.accuracy.max() / cheapest
+        for price in (0.0, *_PRICES * fluid_price, *_WIDE_PRICES * widest):
             self._add(self._priced(float(price), self.cuts.limit))
 
-    def step(self) -> tuple[float, bool]:
-        """Solve; return a bound, and whether columns or rows were added."""
+    def step(self) -> tuple[float, float, bool]:
+        """Solve; return a bound, a value below all such bounds, and whether there is more to do.
+
+        There is if columns or rows were added. The second is infinitely low if the solution breaks
+        rows: then it is none of the program with all rows.
+        """
         available_ms = self.problem.available_ms
         time_ms = np.array([column.time_ms for column in self.columns])
         unit = max(available_ms, float(time_ms.min()))
-        matrix = np.vstack([time_ms / unit, np.ones(len(self.columns)),
-                            np.stack([self._taken(column) for column in self.columns], axis=1)])
+        matrix = np.vstack([time_ms / unit, np.ones(len(self.columns)), self._all_taken()])
         limits = np.array([available_ms / unit, 1.0, *self.cuts.limit])
         solution = solved("bound with gathering", A_ub=matrix, b_ub=limits,
                           c=-np.array([column.worth for column in self.columns]))
         prices = np.maximum(-solution.ineqlin.marginals, 0.0)
-        priced = self._priced(float(prices[0]) / unit, prices[2:])
+        priced = self._priced(float(prices[0]) / unit, prices[2:], float(prices[1]))
         unpaid = max(max(left for left, _ in priced) - float(prices[1]), 0.0)
         cuts = self._broken(solution.x)
         columns = self._add([(left, column) for left, column in priced
                              if left - prices[1] > _UNPAID])
         self.cuts = self.cuts.joined(cuts)
-        return float(prices @ limits) + unpaid, columns > 0 or len(cuts.limit) > 0
+        broken = len(cuts.limit) > 0
+        return (float(prices @ limits) + unpaid, -np.inf if broken else -float(solution.fun),
+                columns > 0 or broken)
 
     def _add(self, priced: Sequence[tuple[float, _Column]]) -> int:
         """Add columns that are new; return how many."""
@@ -180,11 +195,26 @@ class _Program:
                 self.columns.append(column)
         return len(self.columns) - before
 
-    def _taken(self, column: _Column) -> FloatArray:
-        """Return what a column takes of each row, shape (C,)."""
-        cuts, place = self.cuts, (column.model, column.batch - 1)
+    def _all_taken(self) -> FloatArray:
+        """Return what columns take of each row, shape (C, columns)."""
+        rows, columns = self._matrix.shape
+        new = self.cuts.take(np.arange(rows, len(self.cuts.limit)))
+        below = [self._taken(column, new) for column in self.columns[:columns]]
+        right = [self._taken(column, self.cuts) for column in self.columns[columns:]]
+        matrix = np.empty((len(self.cuts.limit), len(self.columns)))
+        matrix[:rows, :columns] = self._matrix
+        if len(new.limit) and below:
+            matrix[rows:, :columns] = np.stack(below, axis=1)
+        if right:
+            matrix[:, columns:] = np.stack(right, axis=1)
+        self._matrix = matrix
+        return matrix
+
+    def _taken(self, column: _Column, cuts: _Cuts) -> FloatArray:
+        """Return what a column takes of some rows, shape (C,)."""
+        place = (column.model, column.batch - 1)
         first = cuts.first[:, *place]
-        if column.pair < 0:
+        if column.pair < 0 or not len(first):
             return first
         pair = self.problem.pairs[column.pair]
         low = self._low(column.pair, cuts)[:, column.bins] & (
@@ -197,8 +227,13 @@ class _Program:
         """Return which bins of a pair's first model are low, by row, (C, Q)."""
         return np.asarray(self.low_up_to[pair] <= cuts.share[:, None] + _ROUNDING)
 
-    def _priced(self, price: float, duals: FloatArray) -> list[tuple[float, _Column]]:
-        """Return the best column of each model and pair, with its worth less prices."""
+    def _priced(
+        self, price: float, duals: FloatArray, paid: float = -np.inf
+    ) -> list[tuple[float, _Column]]:
+        """Return the best column of each model and pair, with its worth less prices.
+
+        Pairs of which none is worth more than ``paid`` are left out.
+        """
         active = np.flatnonzero(duals)
         problem, cuts, duals = self.problem, self.cuts.take(active), duals[active]
         worth = problem.accuracy + problem.violation_price
@@ -211,25 +246,32 @@ class _Program:
             columns.append((float(alone[m, b]), _Column(
                 m, b + 1, float(worth[m]), float(self.time_ms[m, b]), -1, none, none)))
         for p, pair in enumerate(problem.pairs):
-            first_ms = problem.busy_ms[pair.first]
-            is_low = (first_ms[:, None] >= cuts.least_ms - _ROUNDING_MS)[:, None, :] & (
-                self._low(p, cuts).T)
-            more = duals[:, None] * (cuts.low - cuts.other)[:, pair.second]
-            cost = other[pair.second] + is_low.astype(float) @ more
-            fits = first_ms[:, None] + problem.busy_ms[pair.second] <= (
-                problem.slo_ms + _ROUNDING_MS)
-            cost = np.where(fits[:, None, :], cost, np.inf)
-            batch = cost.argmin(axis=2)
-            gain = pair.increment - np.take_along_axis(cost, batch[:, :, None], axis=2)[:, :, 0]
-            value = alone[pair.first] + np.maximum(gain, 0.0) @ pair.share
+            cost = np.where(self._fits[p], other[pair.second], np.inf)
+            # A low second opinion costs no less than another one, which few first batches survive.
+            most = alone[pair.first] + np.maximum(
+                pair.increment - cost.min(axis=1)[:, None], 0.0) @ pair.share
+            firsts = np.flatnonzero(most > paid)
+            if not len(firsts):
+                continue
+            first_ms = problem.busy_ms[pair.first, firsts]
+            # By first batch, bin and second batch; without rows it is the same for all bins.
+            cost = cost[firsts, None, :]
+            if len(active):
+                is_low = (first_ms[:, None] >= cuts.least_ms - _ROUNDING_MS)[:, None, :] & (
+                    self._low(p, cuts).T)
+                more = duals[:, None] * (cuts.low - cuts.other)[:, pair.second]
+                cost = cost + is_low.astype(float) @ more
+            gain = pair.increment - cost.min(axis=2)
+            value = alone[pair.first, firsts] + np.maximum(gain, 0.0) @ pair.share
             k = int(value.argmax())
             bins = np.flatnonzero(gain[k] > 0.0)
             if len(bins) and np.isfinite(value[k]):
-                batches, share = batch[k, bins] + 1, pair.share[bins]
+                batch = np.broadcast_to(cost[k].argmin(axis=1), pair.share.shape)
+                batches, share = batch[bins] + 1, pair.share[bins]
                 columns.append((float(value[k]), _Column(
-                    pair.first, k + 1,
+                    pair.first, int(firsts[k]) + 1,
                     float(worth[pair.first] + share @ pair.increment[bins]),
-                    float(self.time_ms[pair.first, k]
+                    float(self.time_ms[pair.first, firsts[k]]
                           + share @ self.time_ms[pair.second, batches - 1]), p, bins, batches)))
         return columns
 

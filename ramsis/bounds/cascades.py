@@ -196,7 +196,8 @@ def cascade_bound(
             times.accuracy, times.quantiles_ms[:, :longest, 0],
             [Pair(pair.first, int(pair.second[0]), pair.share, pair.increment[0])
              for pair in pairs],
-            slo_ms, 1000.0 * workers / load_qps, load_qps / 1000.0, violation_price), fluid)
+            slo_ms, 1000.0 * workers / load_qps, load_qps / 1000.0, violation_price), fluid,
+            optimum.price)
     worker_price = optimum.price * 1000.0 / load_qps
     served = sum(share * answer.in_time for share, answer in answers)
     return CascadeBound(

@@ -58,7 +58,8 @@ class CascadePromise(WrittenRecord):
         requests; and its standard error, by the samples that state increments and by simulation.
     upper_bound
         Effective accuracy that no scheduler passes that answers each request by one model or by a
-        cascade of the profile's pairs.
+        cascade of the profile's pairs; with gathering windows under Poisson arrivals and fixed
+        service times.
     queries, runs, seed
         Requests in all, runs, and the seed of the first.
     """

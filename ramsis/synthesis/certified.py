@@ -18,8 +18,8 @@ from ramsis.sim import ConstantLoad, Fleets, Policies, SimulationResult, Workloa
 def certified_bound(policy: Policy) -> float:
     """Return the bound on effective accuracy − price × violation rate of a policy.
 
-    With second opinions that on effective accuracy, which is no less. Else with gathering windows
-    where arrivals are Poisson, service times fixed and all deadlines alike.
+    With second opinions that on effective accuracy, which is no less. With gathering windows where
+    arrivals are Poisson, service times fixed and all deadlines alike.
     """
     if policy.cascade is not None:
         return policy.cascade.promise.upper_bound
@@ -64,7 +64,7 @@ def gap_in_simulation(
     if len(prices) > 1:
         return found
     (price,) = prices
-    bound = (cascade_bound_on_arrivals(fleets, confidences, result, price)
+    bound = (_cascade_bound_in_simulation(result, fleets, workload, confidences, price)
              if gives_second_opinions(result, policies, fleets)
              else _bound_in_simulation(result, fleets, workload, price))
     gap = None if bound is None else certified_gap(
@@ -82,6 +82,19 @@ def _bound_in_simulation(
                  and not any(one.distributed for one in served["times"]))
     return fluid_bound(**served, load_qps=workload.load_qps, gathering=gathering,
                        violation_price=price).upper_bound
+
+
+def _cascade_bound_in_simulation(
+    result: SimulationResult, fleets: Fleets, workload: Workload,
+    confidences: Confidences | None, price: float,
+) -> float | None:
+    (fleet,) = fleets.fleets
+    if (confidences is None or fleet.draws or not isinstance(workload, ConstantLoad)
+            or arrivals_of(workload.arrivals).text != "poisson"):
+        return cascade_bound_on_arrivals(fleets, confidences, result, price)
+    return cascade_bound(fleet.service_times, confidences, slo_ms=fleet.slo_ms,
+                         workers=fleet.workers, load_qps=workload.load_qps,
+                         violation_price=price, gathering=True).upper_bound
 
 
 def counts_of(result: SimulationResult) -> tuple[int, ...]:

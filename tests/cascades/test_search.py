@@ -14,7 +14,7 @@ from ramsis.sim.cascades import served
 from ramsis.sim.tables import PlacedCascade
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.cascades import _kernels
-from ramsis.synthesis.cascades.rule import CascadeProblem, Numbers
+from ramsis.synthesis.cascades.rule import Numbers, problems_of
 from ramsis.synthesis.cascades.search import Sample
 from ramsis.synthesis.simulated import prepared_policy
 from tests.cascades.samples import profile_with_confidences
@@ -29,7 +29,7 @@ def test_worth_and_second_opinions_are_those_of_the_record_of_a_run(numbers: Num
     policy = generate_policy(profile, 12_800.0, SynthesisSettings(
         slo_ms=60.0, workers=4, service="p95", dispatch="central-queue", headroom=0.0))
     fleet, _ = prepared_policy(policy)
-    problem = CascadeProblem(fleet, 12_800.0, profile.confidences, len(fleet.models) - 1)
+    problem = problems_of(policy, fleet, profile.confidences)[0]
     placed = PlacedCascade(problem.tables(numbers), problem.expected_increment)
     sample = Sample(policy, fleet, 12_800.0, 4_000, 5)
     room, outcomes = served(placed, fleet, sample.requests)

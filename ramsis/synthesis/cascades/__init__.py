@@ -35,8 +35,9 @@ def with_cascade(
     problems = problems_of(policy, fleet, confidences)
     if not problems:
         return policy
-    bound = cascade_bound(times, confidences, slo_ms=policy.slo_ms, workers=policy.workers,
-                          load_qps=policy.load_qps).effective_accuracy
+    bound = cascade_bound(
+        times, confidences, slo_ms=policy.slo_ms, workers=policy.workers, load_qps=policy.load_qps,
+        gathering=policy.arrivals_label == "poisson" and not times.distributed).upper_bound
     problem, numbers = best_numbers(policy, problems, own_arrivals)
     return replace(policy, cascade=promised(policy, plan.compiled, problem, numbers, bound,
                                             own_arrivals))
