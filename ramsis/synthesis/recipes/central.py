@@ -19,7 +19,7 @@ from ramsis.policy.records import NOTHING
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.table import DROP_CODE
 from ramsis.synthesis.headroom import Replays, with_headroom
-from ramsis.synthesis.recipes.recipe import DELAY_PRICE, Recipe, stated_arrivals
+from ramsis.synthesis.recipes.recipe import DELAY_PRICE, WAIT_REWARD, Recipe, stated_arrivals
 from ramsis.synthesis.service import as_stated, sizes_stated, without_overhead
 from ramsis.synthesis.settings import SynthesisSettings, inputs_of
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # at run time where they are used: their compiled loops take 
 
 CENTRAL_QUEUE = "central-queue"
 
-_NO_MATTER = 6e-4  # gain that a replay may miss: the model's error where nothing swings
+_NO_MATTER = 3e-4  # gain that a replay may miss: the model's error where nothing swings
 
 
 class Central(Recipe["CentralProblem"]):
@@ -71,7 +71,7 @@ class Central(Recipe["CentralProblem"]):
         def planned(factor: float) -> Policy:
             plan = problem if factor == 1.0 else _problem_at(
                 problem.times.scaled(factor), problem.load_qps, settings)
-            solutions[factor] = _best_ends(plan, factor, unpromised, replays)
+            solutions[factor] = _better_played(plan, factor, unpromised, replays)
             return unpromised(solutions[factor])
 
         policy = with_headroom(planned, settings.headroom, replays)
@@ -97,7 +97,7 @@ class Central(Recipe["CentralProblem"]):
             action_model=policy.actions[:, 0].copy(), action_batch=policy.actions[:, 1].copy(),
             slack_ms=policy.slack_ms.copy(),
             idle=policy.idle_levels.copy(), queue=policy.queue_levels.copy(),
-            random_ends=policy.random_ends, delay_price=DELAY_PRICE,
+            delay_price=-WAIT_REWARD if policy.patient else DELAY_PRICE,
         )
         return ClassesProblem.of(problem, policy.slo_classes) if policy.slo_classes else problem
 
@@ -114,34 +114,33 @@ class Central(Recipe["CentralProblem"]):
         return analysis_of(problem, solution)
 
 
-def _best_ends(
+def _better_played(
     plan: CentralProblem, factor: float, policy_of: Callable[[CentralSolution], Policy],
     replays: Replays,
 ) -> CentralSolution:
-    """Return the optimum for batches that end evenly, or the better one for random ends.
+    """Return the optimum that answers early, or the one that lets requests queue if it earns more.
 
-    Where one action is almost as good as another, workers may start together, and so end together,
-    over and over. So the optimum for even ends is replayed with the service times planned for.
-    Where it earns less than in the model, the optimum for batches that end at random instants is
+    The first is replayed with the service times planned for. Where it earns less than in the
+    model, workers start together and end together (:data:`WAIT_REWARD`), and the second is
     replayed, too.
     """
     from ramsis.central.solve import solve_central
 
-    even = solve_central(plan)
-    figures = replays.at(policy_of(even), factor) if plan.workers > 1 else None
+    early = solve_central(plan)
+    figures = replays.at(policy_of(early), factor) if plan.workers > 1 else None
     if figures is None:
-        return even
+        return early
     gain = figures.effective_accuracy - plan.price * figures.violation_rate
-    if gain >= even.steady_state.gain - max(figures.effective_half_width, _NO_MATTER):
-        return even
+    if gain >= early.steady_state.gain - max(figures.effective_half_width, _NO_MATTER):
+        return early
     try:
-        random = solve_central(plan.varied(random_ends=True))
+        patient = solve_central(plan.varied(delay_price=-WAIT_REWARD))
     except NotConvergedError:
-        return even
-    figures = replays.at(policy_of(random), factor)
+        return early
+    figures = replays.at(policy_of(patient), factor)
     better = figures is not None and (
         figures.effective_accuracy - plan.price * figures.violation_rate > gain)
-    return random if better else even
+    return patient if better else early
 
 
 def solved_again(problem: CentralProblem, factor: float) -> CentralSolution:
@@ -176,12 +175,14 @@ def bounds_of(problem: CentralProblem, load_qps: float) -> tuple[float, float]:
 def certificate_of(solution: CentralSolution, upper_bound: float | None) -> CertificateRecord:
     """Return the certificate of a table, optimal for the times that it is planned for.
 
-    The bound on the gain is the fluid bound at the times as profiled.
+    The bound on the gain is the fluid bound at the times as profiled. The most that a patient
+    policy may have earned by waiting is taken away, so that the gain is one of answers.
     """
     steady_state = solution.steady_state
+    waited = max(0.0, -solution.problem.delay_price)
     return CertificateRecord(
         solver="policy-iteration", converged=True, iterations=solution.rounds,
-        bellman_residual=solution.residual, gain=steady_state.gain, gain_lower=None,
+        bellman_residual=solution.residual, gain=steady_state.gain - waited, gain_lower=None,
         gain_upper=upper_bound, truncated_mass=steady_state.restart)
 
 
@@ -238,7 +239,7 @@ def _unpromised(
         violation_price=plan.price,
         slo_classes=plan.classes,
         spare_idle=solution.spare_idle,
-        random_ends=plan.random_ends,
+        patient=plan.delay_price < 0.0,
         overhead_ms=overhead_ms,
         slowness=settings.slowness,
         quantile_levels=times.levels if times.service == DISTRIBUTION else None,
