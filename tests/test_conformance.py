@@ -13,8 +13,9 @@ from ramsis.testing import check_reader, check_scheduler
 PARAMETERS = {"bentoml": "model=small", "clipper": "model=small", "fixed": "model=small",
               "infaas": "accuracy=0.7", "symphony": "model=small",
               "delay": "model=small"}
-# Policies need a file, the agent an extra; the tests of the planner solve smaller programs.
-LEFT_OUT = {"policies", "rl", "planned"}
+# Policies need a file, the agent an extra; the tests of the planner solve smaller programs. Second
+# opinions have a compiled loop alone, and need confidences.
+LEFT_OUT = {"policies", "rl", "planned", "fixed-threshold", "cascade-serve"}
 
 
 @pytest.mark.parametrize("name", sorted(set(SCHEDULERS) - LEFT_OUT))

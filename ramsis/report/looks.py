@@ -22,6 +22,7 @@ _SCHEDULERS = (
     "bentoml", "delay", "fixed", "infaas", "duty-cycle", "clockwork", "lru", "planned", "random",
     "queue-aware", "usher", "igniter", "ao-milp", "wsm-milp", "wao-usher",
     "scaling", "hpa", "keda", "knative", "rule", "ramsis", "triton", "ray",
+    "slackfit", "cascade-serve", "fixed-threshold",
 )
 _PLACE = {name: place for place, names in enumerate(_SCHEDULERS) for name in names.split()}
 

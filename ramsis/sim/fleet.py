@@ -18,7 +18,7 @@ from ramsis.cluster import Cluster, ServiceTimes, SloClass, WorkerType
 from ramsis.cluster.checks import below_every_latency, numbered_alike
 from ramsis.cluster.service_times import seen_table
 from ramsis.errors import check_positive
-from ramsis.profiles import LatencyTable, ProfileSet
+from ramsis.profiles import Confidences, LatencyTable, ProfileSet
 from ramsis.profiles.values import DELAY_MS
 from ramsis.reprs import dataclass
 from ramsis.runtime.policy_set import ALL_WORKERS
@@ -46,6 +46,7 @@ class Fleet:
     classes: tuple[SloClass, ...] = ()  # two or more by rising SLO, or none: one deadline for all
     # schedulers are told that batches take so many times as long as profiled
     slowness: float = 1.0
+    confidences: Confidences | None = None  # of the profile, for schedulers with second opinions
 
     @classmethod
     def of(
@@ -85,7 +86,8 @@ class Fleet:
             table = replace(table, latency_ms=table.latency_ms / worker_type.speed)
             times = times.scaled(1.0 / worker_type.speed)
         return cls(table, times, worker_type.count or 0, float(cluster.slo_ms),
-                   classes=cluster.classes if len(cluster.classes) > 1 else ())
+                   classes=cluster.classes if len(cluster.classes) > 1 else (),
+                   confidences=worker_type.profile.confidences)
 
     def slower(self, slowness: float, told: float) -> Fleet:
         """Return a copy whose batches take longer by a factor.

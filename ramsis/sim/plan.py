@@ -112,6 +112,12 @@ class ClusterPlan:
         return max(station.policy.plan.max_batch for level in self.levels.levels
                    for station in level.stations)
 
+    @property
+    def cascades(self) -> bool:
+        """Whether a station may give second opinions."""
+        return any(station.policy.plan.cascades for level in self.levels.levels
+                   for station in level.stations)
+
     def on_cluster(self, fleets: Fleets) -> ClusterPlan:
         """Return the plan itself, which is prepared already."""
         return self

@@ -159,10 +159,10 @@ _MORE = (
 @click.option("--policy", "policies", multiple=True, metavar="DIR|FILE",
               help="Policies to simulate.\nRepeat to compare.")
 @scheduler_option("jellyfish-plus, model-switching, greedy, infaas, clipper, bentoml, symphony, "
-                  "delay or fixed; or policies made for the loads, by their dispatch: "
-                  f"{DISPATCH_NAMES}.\nRepeat to compare. With parameters as "
-                  "jellyfish-plus:headroom=1.05 or central-queue:violation_price=0, see `ramsis "
-                  "help schedulers`.",
+                  "delay, fixed, slackfit, fixed-threshold or cascade-serve; or policies made for "
+                  f"the loads, by their dispatch: {DISPATCH_NAMES}.\nRepeat to compare. With "
+                  "parameters as jellyfish-plus:headroom=1.05 or central-queue:violation_price=0, "
+                  "see `ramsis help schedulers`.",
                   variable="scheduler_texts", type=SCHEDULER_TEXT, metavar="NAME")
 @click.option("--scaling", multiple=True, metavar="DIR|FILE|RULE",
               help="Scaling policy of `scale`, in place of workers and schedulers; and rules that "
@@ -381,7 +381,8 @@ def simulate_command(
                                                          strict=True)]
     rows = [{**row, "upper_bound": cascade_bound_on_arrivals(fleets, confidences, result),
              "upper_bound_one_model": row["upper_bound"]}
-            if gives_second_opinions(result, entry.policies, fleets) else row
+            if gives_second_opinions(result, entry.policies, fleets) or (
+                entry.policies is None and entry.plan.cascades) else row
             for row, (entry, result, *_) in zip(rows, played, strict=True)]
     rows = [{**row, **_met(row, target, limits, windows)}
             for row, (*_, windows) in zip(rows, played, strict=True)]

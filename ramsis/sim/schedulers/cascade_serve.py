@@ -1,0 +1,137 @@
+"""CascadeServe's gear plan: a cascade for each range of loads, chosen offline by simulation.
+
+*From the source.* The range of loads is divided evenly. For each part a *gear* is chosen offline:
+the cascade (models and thresholds) and the queue length from which on a model runs. Of the gears
+that keep the latency target at the highest load of the part, by simulation, the most accurate is
+taken. Online the gear follows the number of requests per second.
+
+*Chosen here.* Accuracies are those that are expected by the samples that choose. A cascade has one
+or two models, with the thresholds of the profile; second opinions run from the largest batch
+within the SLO on, or half of it. The latency target is that a share of the requests is answered in
+time, a request that should get a second opinion by the second model. Every worker holds all
+models, so nothing is placed. The load is the one that is stated, not measured, which spares the
+plan its errors. Beyond what any gear carries the last one serves. The first answer stands where
+the second one is late (:mod:`ramsis.sim.schedulers.thresholds`).
+
+Source: Kossmann et al., "CascadeServe: Unlocking Model Cascades for Inference Serving", 2024,
+arXiv 2406.14424.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from ramsis.errors import ABOVE_ZERO, check_not_negative, whole
+from ramsis.profiles import Confidences
+from ramsis.runtime.table import SLACK_TOLERANCE_MS
+from ramsis.sim.fleet import Fleet
+from ramsis.sim.plan import Plan
+from ramsis.sim.schedulers.thresholds import (
+    OneQueue,
+    Threshold,
+    alone,
+    confidences_of,
+    placed,
+    second_times,
+    stated_load_only,
+)
+from ramsis.sim.tables import Compiled, stack
+from ramsis.sim.workload import ConstantLoad
+
+_TRIAL = 10_000  # requests
+
+
+class _Gear(NamedTuple):
+    cascade: Threshold
+    accuracy: float
+    cost_ms: float  # worker time of a request in the largest batches
+
+
+@dataclass(frozen=True)
+class CascadeServe(OneQueue):
+    """CascadeServe: a cascade with fixed thresholds for each range of loads; see the module."""
+
+    name: ClassVar[str] = "cascade-serve"
+
+    gears: int = 8  # ranges of the load
+    most_qps: float = 0.0  # highest load of the last range; 0: the capacity of the workers
+    share: float = 0.99  # share of the requests that a gear answers in time, in (0, 1]
+    seed: int = 0  # of the trials
+
+    def __post_init__(self) -> None:
+        whole(1, 1000).check(gears=self.gears)
+        check_not_negative("out of range", most_qps=self.most_qps)
+        ABOVE_ZERO.check(share=self.share)
+        whole(0).check(seed=self.seed)
+
+    def prepare(self, fleet: Fleet) -> Plan:
+        """Choose a gear for each range of loads by simulation."""
+        confidences = confidences_of(fleet, self.name)
+        candidates = sorted(_candidates(fleet, confidences), key=lambda gear: -gear.accuracy)
+        most_qps = self.most_qps or fleet.capacity_qps
+        levels, cascades, begin = [], [], 0
+        for load_qps in (most_qps * (1 + np.arange(self.gears)) / self.gears).tolist():
+            # What fails at a load fails at a higher one.
+            while begin < len(candidates) - 1 and not self._keeps(
+                    fleet, confidences, candidates[begin], load_qps):
+                begin += 1
+            cascade = candidates[begin].cascade
+            levels.append(alone(fleet, cascade.first, load_qps))
+            cascades.append(placed(fleet, confidences, cascade) if cascade.unsure_bins else None)
+        levels[-1] = levels[-1]._replace(load_qps=np.inf)
+        return Plan(self.name, stated_load_only(self.name),
+                    Compiled("first-come", stack(levels), cascades=tuple(cascades)),
+                    fleet.max_batch)
+
+    def _keeps(
+        self, fleet: Fleet, confidences: Confidences, gear: _Gear, load_qps: float
+    ) -> bool:
+        """Return whether a gear keeps the latency target at a load."""
+        if gear.cost_ms * load_qps > 1000.0 * fleet.workers:
+            return False
+        from ramsis.sim.cascades import served  # whose kernels take long to load
+        from ramsis.sim.compiled import replay
+
+        cascade = gear.cascade
+        arrivals, service, confidence = map(
+            np.random.default_rng, np.random.SeedSequence(self.seed).spawn(3))
+        workload = ConstantLoad(load_qps, 1000.0 * _TRIAL / load_qps)
+        requests = fleet.requests(workload.arrivals_ms(arrivals), rng=service)
+        if not cascade.unsure_bins:
+            table = Compiled("first-come", stack([alone(fleet, cascade.first, np.inf)]))
+            run = replay(fleet, table, requests, workload.duration_ms, load_qps)
+            return bool(run.in_time.mean() >= self.share)
+        requests = replace(requests, sureness=confidence.random(len(requests)))
+        room, outcomes = served(placed(fleet, confidences, cascade), fleet, requests)
+        in_time = outcomes.answered_ms <= requests.arrival_ms + fleet.slo_ms + SLACK_TOLERANCE_MS
+        sure = (room.first >= 0) & (room.bin_of >= cascade.unsure_bins)
+        return bool((in_time & (sure | outcomes.second_opinion)).mean() >= self.share)
+
+
+def _candidates(fleet: Fleet, confidences: Confidences) -> Iterator[_Gear]:
+    """Return every model, and every cascade of two with its thresholds."""
+    accuracy = fleet.table.accuracy
+    cost_ms = (fleet.table.latency_ms / (1 + np.arange(fleet.max_batch))).min(axis=1)
+    for m in range(len(fleet.models)):
+        if fleet.largest_batch(m, fleet.slo_ms):
+            yield _Gear(Threshold(m, m, 0, 1), float(accuracy[m]), float(cost_ms[m]))
+    place = {name: m for m, name in enumerate(fleet.models)}
+    for pair in confidences.pairs:
+        if pair.first not in place or pair.second not in place:
+            continue
+        first, second = place[pair.first], place[pair.second]
+        largest = len(second_times(fleet, second))
+        if not largest or not fleet.largest_batch(first, fleet.slo_ms):
+            continue
+        share = np.array(confidences.model(pair.first).share)
+        gain = np.cumsum(share * pair.expected_increment)
+        asked = np.cumsum(share)
+        for bins in range(1, len(share) + 1):
+            for gather in sorted({largest, max(1, largest // 2)}, reverse=True):
+                yield _Gear(Threshold(first, second, bins, gather),
+                            float(accuracy[first] + gain[bins - 1]),
+                            float(cost_ms[first] + asked[bins - 1] * cost_ms[second]))

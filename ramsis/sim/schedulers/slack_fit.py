@@ -1,0 +1,83 @@
+"""SlackFit: the slack of the head picks a bucket of latencies, and this a model and a batch.
+
+*From the source.* Latencies within the SLO are divided evenly into buckets, and each pair of model
+and batch stands in the bucket of its latency. One queue stands by deadline. An idle worker takes
+the bucket with the longest latencies that do not exceed the slack of the head, and of it the pair
+with the largest accuracy x batch. So a queue that has waited is served by fast models in large
+batches, and one that has not by accurate ones.
+
+*Chosen here.* Pairs whose batch is larger than the queue are passed over, and where no pair is
+left in a bucket the next lower one counts. A head below the lowest bucket is served late by the
+fastest model in batches up to its most efficient within the SLO, as by ``greedy``. The source
+switches between the subnetworks of one network, which takes no time; so do the models here.
+
+Source: Khare et al., "SuperServe: Fine-Grained Inference Serving for Unpredictable Workloads",
+NSDI '25, where it is the scheduler.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+import numpy as np
+
+from ramsis.arrays import IntArray
+from ramsis.errors import whole
+from ramsis.runtime.table import SLACK_TOLERANCE_MS
+from ramsis.sim.fleet import Fleet
+from ramsis.sim.plan import PerType, Plan
+from ramsis.sim.schedulers.central import EarliestDeadlineFirst, most_efficient
+from ramsis.sim.tables import Compiled, TableOfLevel, stack
+
+
+@dataclass(frozen=True)
+class SlackFit(PerType):
+    """SuperServe's SlackFit: model and batch by the slack of the head; see the module."""
+
+    name: ClassVar[str] = "slackfit"
+
+    buckets: int = 32  # of latencies within the SLO
+
+    def __post_init__(self) -> None:
+        whole(1, 1000).check(buckets=self.buckets)
+
+    def prepare(self, fleet: Fleet) -> Plan:
+        """Prepare runs, with tables over queue length and buckets of slack."""
+        latency_ms = fleet.table.latency_ms
+        within = latency_ms[latency_ms <= fleet.slo_ms]
+        upto_ms = np.linspace(within.min(), within.max(), self.buckets + 1)[1:]
+        edges = np.append(0.0, upto_ms)
+        model, batch = _pairs(fleet, edges)
+
+        def choose(queued: int, slack_ms: float, load_qps: float) -> tuple[int, int]:
+            row = min(queued, len(model)) - 1
+            bucket = int(np.searchsorted(edges[1:], slack_ms + SLACK_TOLERANCE_MS, side="right"))
+            return int(model[row, bucket]), int(batch[row, bucket])
+
+        return Plan(self.name, partial(EarliestDeadlineFirst, choose=choose),
+                    Compiled("first-come", stack([
+                        TableOfLevel(np.inf, edges, model, batch, (0, 0))])), fleet.max_batch)
+
+
+def _pairs(fleet: Fleet, edges: IntArray) -> tuple[IntArray, IntArray]:
+    """Return model and batch by queue and bucket of slack, shape (B, J); bucket 0 is late."""
+    latency_ms, rows = fleet.table.latency_ms, fleet.max_batch
+    queued, fastest = np.arange(1, rows + 1), fleet.table.fastest
+    limit = most_efficient(fleet, fastest, fleet.slo_ms)
+    model, batch = np.full((2, rows, len(edges)), fastest)
+    batch[:, 0] = np.minimum(queued, limit)
+    worth = fleet.table.accuracy[:, None] * queued  # of each pair
+    for column in range(1, len(edges)):
+        low = -np.inf if column == 1 else edges[column - 1]
+        inside = (latency_ms > low) & (latency_ms <= edges[column] + SLACK_TOLERANCE_MS)
+        for row in range(rows):
+            value = np.where(inside, worth, -np.inf)[:, : row + 1]
+            best = int(value.argmax())
+            if np.isfinite(value.flat[best]):
+                model[row, column], batch[row, column] = best // (row + 1), best % (row + 1) + 1
+            else:
+                model[row, column], batch[row, column] = model[row, column - 1], (
+                    batch[row, column - 1])
+    return model, batch

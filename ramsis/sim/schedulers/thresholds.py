@@ -1,0 +1,116 @@
+"""Cascades with a fixed threshold: what schedulers of such cascades have in common.
+
+All requests get the same first model; whoever is less sure than a threshold asks the same second
+one. An idle worker takes what waits, the most that ends within the slack of the head, and drops a
+head that not even a batch of 1 answers in time. Second opinions run ahead of fresh requests once a
+batch of them is together or the slack of their head runs out, else where no fresh request waits.
+The first answer stands where the second one cannot be in time: so none of these cascades is late
+for its second model, which is more than their sources give.
+
+The threshold is one of those of the profile, which divide the requests by confidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from ramsis.arrays import FloatArray
+from ramsis.errors import InvalidValueError
+from ramsis.profiles import Confidences
+from ramsis.runtime.table import SLACK_TOLERANCE_MS
+from ramsis.sim.engine import WorkerGroup
+from ramsis.sim.fleet import Fleet, Fleets
+from ramsis.sim.plan import ClusterPlan, FleetScheduler, PerType
+from ramsis.sim.tables import CascadeTables, PlacedCascade, TableOfLevel
+
+_BINS = 96  # of slack
+
+
+class Threshold(NamedTuple):
+    """Cascade with a fixed threshold, its models by their place in a fleet."""
+
+    first: int
+    second: int
+    unsure_bins: int  # lowest bins of the first model's confidence in which the second is asked
+    gather: int  # second opinions that go ahead of fresh requests
+
+
+class OneQueue(PerType):
+    """Base class of schedulers with second opinions: like workers, and one deadline."""
+
+    name: ClassVar[str]
+
+    def on_cluster(self: Any, fleets: Fleets) -> ClusterPlan:
+        """Return the plan for the workers; refuse several worker types or SLO classes."""
+        if len(fleets.fleets) > 1 or len(fleets.classes) > 1:
+            raise InvalidValueError(
+                "second opinions on workers of several types, or for several SLO classes",
+                where=f"scheduler {self.name}", value=", ".join(fleets.worker_types),
+                allowed="workers of one type and one SLO")
+        scheduler: FleetScheduler = self
+        return ClusterPlan.of_one(scheduler.prepare(fleets.fleets[0]), fleets)
+
+
+def confidences_of(fleet: Fleet, name: str) -> Confidences:
+    """Return the confidences of a fleet's profile, for a scheduler that needs them."""
+    if fleet.confidences is None:
+        raise InvalidValueError(
+            "the profile has no confidences", where=f"scheduler {name}",
+            allowed="a profile with confidences, see `ramsis profile import --confidences`")
+    return fleet.confidences
+
+
+def placed(fleet: Fleet, confidences: Confidences, cascade: Threshold) -> PlacedCascade:
+    """Return the tables of a cascade with a fixed threshold, of one level."""
+    first, second = (fleet.models[m] for m in (cascade.first, cascade.second))
+    share, increment = confidences.model(first).share, confidences.increment(first, second)
+    models, bins = len(fleet.models), len(share)
+    upto, added = np.ones((models, bins)), np.zeros((models, bins))
+    upto[cascade.first], added[cascade.first] = np.cumsum(share), increment
+    batch = _batches(fleet, cascade.first)[None].astype(np.int16)
+    second_ms = second_times(fleet, cascade.second)
+    return PlacedCascade(CascadeTables(
+        model=np.full_like(batch, cascade.first), batch=batch,
+        unsure_bins=np.eye(1, models, cascade.first, dtype=np.int64) * cascade.unsure_bins,
+        upto=upto, gather=np.array([cascade.gather]), least=np.ones(1, dtype=np.int64),
+        second_ms=np.append(0.0, second_ms), second=cascade.second, levels_per_fresh=0.0,
+        levels_per_unsure=0.0, step_ms=fleet.slo_ms / _BINS, last_call_ms=0.0), added)
+
+
+def second_times(fleet: Fleet, model: int) -> FloatArray:
+    """Return the times of a model's batches that end within the SLO, not falling, shape (B',)."""
+    times = np.maximum.accumulate(fleet.table.latency_ms[model])
+    within: FloatArray = times[times <= fleet.slo_ms]
+    return within
+
+
+def alone(fleet: Fleet, model: int, load_qps: float) -> TableOfLevel:
+    """Return the level of a model that answers all requests up to a load."""
+    batch = _batches(fleet, model)
+    return TableOfLevel(load_qps, _slacks_ms(fleet), np.full_like(batch, model), batch, (0, 0))
+
+
+def stated_load_only(name: str) -> Callable[[WorkerGroup], Any]:
+    """Return what refuses to start a run on the plain engine."""
+
+    def start(engine: WorkerGroup) -> Any:
+        raise InvalidValueError("second opinions are simulated at a stated load, by the compiled "
+                                "loop", where=f"scheduler {name}",
+                                allowed="monitor off, one type of workers, without slow spells")
+
+    return start
+
+
+def _slacks_ms(fleet: Fleet) -> FloatArray:
+    slacks: FloatArray = fleet.slo_ms / _BINS * np.arange(_BINS + 1.0)
+    return slacks
+
+
+def _batches(fleet: Fleet, model: int) -> Any:
+    """Return the batch for each queue and slack, 0 to drop the head, shape (B, J)."""
+    times = np.maximum.accumulate(fleet.table.latency_ms[model])
+    fits = np.searchsorted(times, _slacks_ms(fleet) + SLACK_TOLERANCE_MS, side="right")
+    return np.minimum(1 + np.arange(fleet.max_batch)[:, None], fits[None, :])
