@@ -10,12 +10,14 @@ and the policy; the other states what is delivered, so all columns of a row are 
 - one_model, one_model_bound: the policy of a central queue without second opinions, and the bound
   for schedulers that answer each request by one model;
 - cascade, cascade_bound: the policy with second opinions, which is the one without where they do
-  not pay, and the bound with cascades;
+  not pay, and the bound with cascades, with gathering windows;
 - raw_one_model, raw_cascade: the same policies by the accuracies and increments of that half
   alone, before they are calibrated to the accuracies of the profile;
 - fixed: the best fixed threshold in hindsight: one first model, one second model and one threshold
   at all times, each batch as large as the slack allows. All first models and thresholds are tried
-  on the half that states, with the two most promising second models.
+  on the half that states, with the two most promising second models;
+- cascade_serve: CascadeServe's gear plan, with a gear for each load, chosen on the first half;
+- slackfit: SuperServe's SlackFit, the best in hindsight of several numbers of buckets.
 
 Without ``--samples`` the rows of the file are summed up: means over the splits.
 """
@@ -39,6 +41,9 @@ from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.confidences import Confidences
 from ramsis.sim.cascades import served
+from ramsis.sim.compiled import replay
+from ramsis.sim.plan import FleetScheduler
+from ramsis.sim.schedulers import CascadeServe, SlackFit
 from ramsis.sim.tables import CascadeTables, PlacedCascade
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.cascades import with_cascade
@@ -50,9 +55,10 @@ PROFILE, WORKERS = "digits-cpu", 4
 SLOS_MS, LOADS_QPS = (60.0, 25.0), (6_400.0, 9_600.0, 12_800.0, 19_200.0)
 FIELDS = ("split", "slo_ms", "load_qps", "one_model", "one_model_bound", "cascade",
           "cascade_half_width", "second_opinions", "cascade_bound", "raw_one_model",
-          "raw_cascade", "fixed")
+          "raw_cascade", "fixed", "cascade_serve", "slackfit")
 _FEW, _MANY, _SEED = 30_000, 100_000, 1 << 20
 _BINS_OF_SLACK = 96
+_GEARS, _BUCKETS = 6, (8, 16, 32, 64, 128)
 _SECONDS, _KEPT = 2, 25  # second models that are tried, and fixed thresholds that are played again
 
 
@@ -94,17 +100,30 @@ def best_fixed(policy: Policy, confidences: Confidences) -> float:
     few, many = (Sample(policy, fleet, policy.load_qps, count, _SEED)
                  for count in (_FEW, _MANY))
 
-    def delivered(placed: PlacedCascade, sample: Sample) -> float:
+    def played(placed: PlacedCascade, sample: Sample) -> float:
         _, outcomes = served(placed, fleet, sample.requests)
         in_time = sample.in_time(outcomes.answered_ms, fleet.slo_ms)
         return float((outcomes.accuracy[sample.counted] * in_time).mean())
 
-    found = [(delivered(placed, few), placed)
+    found = [(played(placed, few), placed)
              for problem in problems_of(policy, fleet, confidences)[:_SECONDS]
              for tables in fixed_rules(problem)
              for placed in [PlacedCascade(tables, padded(problem.stated, 0.0))]]
     found.sort(key=lambda one: -one[0])
-    return max(delivered(placed, many) for _, placed in found[:_KEPT])
+    return max(played(placed, many) for _, placed in found[:_KEPT])
+
+
+def delivered(
+    scheduler: FleetScheduler, policy: Policy, confidences: Confidences | None
+) -> float:
+    """Effective accuracy of a scheduler where a policy serves."""
+    fleet, _ = prepared_policy(policy)
+    fleet = replace(fleet, confidences=confidences)
+    plan = scheduler.prepare(fleet)
+    sample = Sample(policy, fleet, policy.load_qps, _MANY, _SEED)
+    assert plan.compiled is not None
+    run = replay(fleet, plan.compiled, sample.requests, sample.duration_ms, policy.load_qps)
+    return float(run.reward[sample.counted].mean())
 
 
 def rows_of(profile: ProfileSet, path: Path, splits: int) -> Iterator[dict[str, float]]:
@@ -118,6 +137,7 @@ def rows_of(profile: ProfileSet, path: Path, splits: int) -> Iterator[dict[str, 
                                      dispatch="central-queue")
         for load_qps in LOADS_QPS:
             one = generate_policy(profile, load_qps, settings)
+            slackfit = max(delivered(SlackFit(buckets), one, None) for buckets in _BUCKETS)
             for split, raw in enumerate(halves):
                 confidences = raw.calibrated(accuracy)
                 both = with_cascade(one, confidences, times)
@@ -134,7 +154,10 @@ def rows_of(profile: ProfileSet, path: Path, splits: int) -> Iterator[dict[str, 
                     "cascade_bound": fluid, "raw_one_model": raw_one_model(one, raw),
                     "raw_cascade": raw_one_model(one, raw) if both.cascade is None
                     else raw_cascade(both, raw),
-                    "fixed": best_fixed(one, confidences)}
+                    "fixed": best_fixed(one, confidences),
+                    "cascade_serve": delivered(CascadeServe(_GEARS, max(LOADS_QPS)), one,
+                                               confidences),
+                    "slackfit": slackfit}
 
 
 def raw_one_model(policy: Policy, raw: Confidences) -> float:
@@ -170,19 +193,20 @@ def confidences_bound(policy: Policy, confidences: Confidences, times: ServiceTi
     from ramsis.bounds import cascade_bound
 
     return cascade_bound(times, confidences, slo_ms=policy.slo_ms, workers=policy.workers,
-                         load_qps=policy.load_qps).effective_accuracy
+                         load_qps=policy.load_qps, gathering=True).upper_bound
 
 
 def table_of(rows: pd.DataFrame) -> str:
     """A Markdown table of means over the splits."""
     means = rows.groupby(["slo_ms", "load_qps"], sort=False).mean()
-    lines = ["| SLO (ms) | load (requests/s) | one model | its bound | best fixed threshold | "
-             "with second opinions | bound with cascades | second opinions |",
-             "|---|---|---|---|---|---|---|---|"]
+    lines = ["| SLO (ms) | load (requests/s) | one model | its bound | SlackFit | CascadeServe | "
+             "best fixed threshold | with second opinions | bound with cascades | "
+             "second opinions |",
+             "|---|---|---|---|---|---|---|---|---|---|"]
     for place, row in means.iterrows():
         slo_ms, load_qps = cast("tuple[float, float]", place)
-        figures = (row[name] for name in ("one_model", "one_model_bound", "fixed", "cascade",
-                                          "cascade_bound"))
+        figures = (row[name] for name in ("one_model", "one_model_bound", "slackfit",
+                                          "cascade_serve", "fixed", "cascade", "cascade_bound"))
         cells = [f"{slo_ms:g}", f"{load_qps:,.0f}", *(f"{figure:.4f}" for figure in figures),
                  f"{row['second_opinions']:.0%}"]
         lines.append("| " + " | ".join(cells) + " |")
@@ -190,12 +214,14 @@ def table_of(rows: pd.DataFrame) -> str:
 
 
 def draw(rows: pd.DataFrame, path: Path) -> None:
-    """Draw accuracy against load for each SLO: both policies, both bounds, the fixed threshold."""
+    """Draw accuracy against load for each SLO: policies, bounds and other schedulers."""
     import matplotlib.pyplot as plt
 
     looks = {"cascade_bound": ("bound with cascades", "#888888", "--"),
              "cascade": ("with second opinions", "#0072b2", "-"),
              "fixed": ("best fixed threshold in hindsight", "#d55e00", ":"),
+             "cascade_serve": ("CascadeServe", "#009e73", ":"),
+             "slackfit": ("SlackFit", "#cc79a7", ":"),
              "one_model_bound": ("bound of one model", "#bbbbbb", "--"),
              "one_model": ("one model", "#222222", "-")}
     figure, axes = plt.subplots(1, len(SLOS_MS), figsize=(9.0, 3.6), sharey=True,

@@ -22,3 +22,15 @@ def test_no_kept_policy_is_below_the_one_without() -> None:
     assert (rows["cascade"] >= rows["one_model"] - 5e-4).all()
     assert (rows["raw_cascade"] >= rows["raw_one_model"] - 5e-4).all()
     assert (rows["cascade"] <= rows["cascade_bound"] + rows["cascade_half_width"]).all()
+
+
+def test_what_the_page_says_of_the_rows_holds() -> None:
+    means = pd.read_csv(DOCS / "results/cascades.csv").groupby(["slo_ms", "load_qps"]).mean()
+    others = means[["one_model", "slackfit", "cascade_serve", "fixed"]].max(axis=1)
+    ahead, missing = means["cascade"] - others, means["cascade_bound"] - means["cascade"]
+    assert (ahead.loc[60.0] > 0.0).all()
+    assert (ahead > -5e-4).all()
+    assert (missing.loc[60.0].loc[:12_800.0] <= 8e-4).all()
+    lacks = (means["cascade"] - means["cascade_serve"]).loc[60.0].loc[9_600.0:12_800.0]
+    assert (lacks > 8e-4).all()
+    assert (lacks < 0.0035).all()
