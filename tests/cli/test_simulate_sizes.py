@@ -59,6 +59,7 @@ def test_rows_are_those_of_the_library(run: Run, sized: list[Any], folder: Path)
         assert row["label"] == text
         assert {name: row[name] for name in expected} == expected
         assert row["unit"] == "tokens"
+        assert row["effective_accuracy"] <= row["upper_bound"] <= 1.0
     assert 8 <= document["rows"][1]["max_tokens"] <= 128
 
 

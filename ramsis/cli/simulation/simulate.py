@@ -54,6 +54,7 @@ from ramsis.cli.simulation.sized import (
     print_classes,
     simulate_sized,
     sized_workload,
+    with_upper_bounds,
 )
 from ramsis.cluster import Cluster, ServiceTimes, SloClass
 from ramsis.cluster.service_times import DEFAULT_SERVICE
@@ -339,7 +340,9 @@ def simulate_command(
             terms, seeds=range(seed, seed + seeds), service=service, slowness=slowness,
             told_slowness=told_slowness)
         _warn_of_none(rows)
-        report.write([{**row, **_met(row, target, limits, None)} for row in rows], first,
+        bounded = with_upper_bounds(rows, terms, seeds=range(seed, seed + seeds), service=service,
+                                    slowness=slowness)
+        report.write([{**row, **_met(row, target, limits, None)} for row in bounded], first,
                      [terms.profile])
         return
     schedulers = [NamedScheduler.of(text) for text in scheduler_texts]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from ramsis import profiles
 from ramsis.arrivals import SizeDistribution, read_sizes
@@ -22,7 +23,7 @@ from ramsis.cluster import SloClass
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.profiles import ProfileSet
 from ramsis.sim import Recorded, Run, Workload
-from ramsis.sized import SizedProblem, SizedScheduler, sized_scheduler
+from ramsis.sized import SizedProblem, SizedScheduler, path_bound, sized_scheduler
 from ramsis.sized import simulate as sized_simulation
 from ramsis.sized.problem import MAX_BATCH_BY_DEFAULT
 
@@ -33,6 +34,7 @@ _ALLOWED = (
     "duration_s", "seed", "seeds", "service", "overhead_ms", "slowness", "told_slowness",
     "max_violation", "min_accuracy", "min_effective_accuracy", "as_json", "csv_file", "plot",
     "timeline", "request_log")
+_MOST_BOUNDED = 200_000  # requests of all seeds that are bounded
 _ONLY_SIZED = ("tei", "infinity", "token-budget", "turbo-dp", "replanned-dp")
 """Schedulers that exist for requests with a size alone; ``delay`` exists for others, too."""
 
@@ -144,6 +146,32 @@ def simulate_sized(
                          **({} if slowness == told_slowness == 1.0 else
                             {"slowness": slowness, "told_slowness": told_slowness})})
     return rows, first
+
+
+def with_upper_bounds(
+    rows: Sequence[Mapping[str, Any]], terms: SizedTerms, *, seeds: range, service: str | None,
+    slowness: float,
+) -> list[dict[str, Any]]:
+    """Return the rows with the bound for every scheduler on the same requests.
+
+    It is that without padding, the mean over the seeds, for batches as large as any scheduler
+    has; None for more requests than take a few seconds.
+    """
+    largest = max([MAX_BATCH_BY_DEFAULT, *(scheduler.max_batch for _, scheduler
+                                           in terms.schedulers)])
+    problem = terms.problem(largest, service, slowness)
+    bounds = {workload.load_qps: _upper_bound(problem, workload, seeds)
+              for workload in terms.workloads}
+    return [{**row, "upper_bound": bounds[row["load_qps"]]} for row in rows]
+
+
+def _upper_bound(problem: SizedProblem, workload: Workload, seeds: range) -> float | None:
+    streams = [sized_simulation.drawn(problem, workload, seed) for seed in seeds]
+    streams = [(arrival_ms, size) for arrival_ms, size in streams if len(size)]
+    if not streams or sum(len(size) for _, size in streams) > _MOST_BOUNDED:
+        return None
+    return float(np.mean([path_bound(problem, arrival_ms, size, rounds=0).upper_bound
+                          for arrival_ms, size in streams]))
 
 
 def default_statistic(profile: ProfileSet) -> str:
