@@ -48,6 +48,11 @@ _FORMATS = {
                             *_DOCUMENTS),
     "ramsis.policy": _kind("a policy file", "`ramsis analyze {0}` or --policy {0} takes it",
                            "analyze", "policy", "export", "--policy", *_DOCUMENTS),
+    "ramsis.sized-policy": _kind("a policy file for requests with a size", "--policy {0} of "
+                                 "`ramsis simulate --sizes` takes it", "--policy", "validate"),
+    "ramsis.sized-manifest": _kind("the manifest of policies for requests with a size", "its "
+                                   "folder is for --policy DIR of `ramsis simulate --sizes`",
+                                   "--policy", "validate"),
     "ramsis.manifest": _kind("the manifest of a folder of policies", "its folder is for `ramsis "
                              "analyze DIR` or --policy DIR", *_POLICIES.taken_by),
     "ramsis.placement-problem": _kind("a placement problem", "`ramsis place` takes it", "place",

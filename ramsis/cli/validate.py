@@ -12,6 +12,7 @@ from ramsis.cli.options.command import Command
 from ramsis.cli.options.param_types import complete_files
 from ramsis.errors import InputFileError
 from ramsis.files import read_document
+from ramsis.runtime.sized import SIZED_FORMAT, SIZED_MANIFEST_FORMAT
 from ramsis.schemas import check_schema
 
 
@@ -48,6 +49,9 @@ def _validate(file: str) -> str:
     if Path(file, "plan.json").is_file():
         return _plan(Path(file, "plan.json"))
     if Path(file).is_dir():
+        manifest = Path(file, policy.MANIFEST_NAME)
+        if manifest.is_file() and read_document(manifest).get("format") == SIZED_MANIFEST_FORMAT:
+            return _sized(manifest)
         return _policy_set(Path(file))
     document = read_document(file)
     if document.keys() >= {"created_by", "command", "rows"}:
@@ -78,6 +82,17 @@ def _policy_set(folder: Path) -> str:
         words += (f", {_count(len(checked.worker_types), 'worker type')} and "
                   f"{_count(len(checked.slo_classes), 'SLO class', 'SLO classes')}")
     return words
+
+
+def _sized(path: Path) -> str:
+    from ramsis.sized.policy import validate_sized
+
+    checked = validate_sized(path)
+    words = f"{_count(len(checked), 'policy', 'policies')} for requests with a size, "
+    loads = [policy.load_qps for policy in checked]
+    span = f"{loads[0]:g}" if len(loads) == 1 else f"{loads[0]:g} to {loads[-1]:g}"
+    tables = checked[0].tables
+    return (f"{words}{span} QPS, {_count(tables.workers, 'worker')}, SLO {tables.slo_ms:g} ms")
 
 
 def _count(number: int, what: str, several: str | None = None) -> str:
@@ -157,6 +172,8 @@ def _scaling(path: Path) -> str:
 _CHECKS: dict[str, Callable[[Path], str]] = {
     policy.POLICY_FORMAT: _policy,
     policy.MANIFEST_FORMAT: _manifest,
+    SIZED_FORMAT: _sized,
+    SIZED_MANIFEST_FORMAT: _sized,
     profiles.FORMAT: _profile,
     "ramsis.placement-problem/1": _problem,
     "ramsis.placement/1": _placement,

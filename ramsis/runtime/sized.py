@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from itertools import compress, groupby, pairwise
+from itertools import chain, compress, groupby, pairwise
 from math import ceil, inf
 from typing import Generic, NamedTuple, TypeVar
 
@@ -30,6 +30,7 @@ from ramsis.runtime.table import MAX_WORKERS, SLACK_TOLERANCE_MS
 T = TypeVar("T")
 
 SIZED_FORMAT = "ramsis.sized-policy/1"
+SIZED_MANIFEST_FORMAT = "ramsis.sized-manifest/1"
 LAWS = ("padded", "packed")
 UNIT = 1e-6
 """Values in the file are whole multiples of this."""
@@ -224,6 +225,7 @@ class SizedRule:
         self.tables = tables
         self.padded = tables.law == "padded"
         self.bin_us = bin_us(tables.slo_ms, tables.bins)
+        self.begin_us = [c * (tables.bins + 1) * self.bin_us for c in range(len(tables.edges))]
         self.middle_ms = [(k + 0.5) * self.bin_us / 1000.0 for k in range(tables.bins)]
         self.most = len(tables.times_ms[0][0])
         self.max_size = tables.edges[-1]
@@ -278,7 +280,8 @@ class SizedQueue(Generic[T]):
         classes = len(rule.tables.edges)
         # By class, in the order of arrival: deadlines, sizes and requests.
         self._deadline_ms: list[list[float]] = [[] for _ in range(classes)]
-        self._deadline_us: list[list[int]] = [[] for _ in range(classes)]  # rounded down
+        # Rounded down, and shifted by the cells before the class: a division gives the cell.
+        self._deadline_us: list[list[int]] = [[] for _ in range(classes)]
         self._size: list[list[int]] = [[] for _ in range(classes)]
         self._request: list[list[T]] = [[] for _ in range(classes)]
 
@@ -296,7 +299,7 @@ class SizedQueue(Generic[T]):
         c = self.rule.class_of[size]
         deadline_ms = arrival_ms + self.rule.tables.slo_ms
         self._deadline_ms[c].append(deadline_ms)
-        self._deadline_us[c].append(int(1000.0 * deadline_ms))
+        self._deadline_us[c].append(int(1000.0 * deadline_ms) + self.rule.begin_us[c])
         self._size[c].append(size)
         self._request[c].append(request)
 
@@ -314,18 +317,17 @@ class SizedQueue(Generic[T]):
         tables, padded, most = rule.tables, rule.padded, rule.most
         bin_us, now_us, width = rule.bin_us, int(1000.0 * now_ms), tables.bins + 1
         dropped: list[T] = []
-        cells: list[int] = []
-        backlog, candidates, begins = 0, [], {}
+        backlog, begin, candidates, begins = 0, 0, [], {}
         for c, deadlines in enumerate(self._deadline_ms):
             if deadlines and deadlines[0] - now_ms + SLACK_TOLERANCE_MS < rule.longest_ms[c]:
                 dropped += self._drop_hopeless(c, now_ms)
             if deadlines:
-                base = c * width
-                begins[c] = len(cells)
-                shift = base * bin_us - now_us
-                cells += [(due + shift) // bin_us for due in self._deadline_us[c]]
-                backlog += tables.work_us[c] * len(deadlines)
+                count = len(deadlines)
+                begins[c] = begin
+                begin += count
+                backlog += tables.work_us[c] * count
                 candidates.append(c)
+        cells = [(due - now_us) // bin_us for due in chain.from_iterable(self._deadline_us)]
         if not cells:
             return SizedBatch(-1, [], 0.0, dropped)
         level = min(backlog // tables.level_us, len(tables.price) - 1)

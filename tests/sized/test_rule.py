@@ -108,7 +108,7 @@ def test_classes_of_the_rule_cut_those_of_the_problem() -> None:
     problem = CELLS["cpu"].problem()
     edges = class_edges(problem).tolist()
     assert set(problem.edges) <= set(edges)
-    assert len(edges) == 12
+    assert len(edges) == 16
 
 
 def test_without_load_every_request_is_served_at_once() -> None:

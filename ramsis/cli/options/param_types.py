@@ -43,8 +43,9 @@ else:
 
 __all__ = ["ARRIVALS", "BATCH_SIZES", "COSTS", "DIMENSION", "FIGURE", "GRID", "LIMITS", "LOADS",
            "LOG_COLUMN", "MODELS", "OUT_FILE", "OUT_FOLDER", "OUT_PLACE", "PROFILES",
-           "SCHEDULER_TEXT", "SIZE_POINTS", "SLOS", "SLOWNESS", "SLOW_SPELLS", "TRACE", "WORKERS",
-           "ByType", "NamedScheduler", "TraceName", "complete_files", "complete_profiles"]
+           "SCHEDULER_TEXT", "SHARES", "SIZE_POINTS", "SLOS", "SLOWNESS", "SLOW_SPELLS", "TRACE",
+           "WORKERS", "ByType", "NamedScheduler", "TraceName", "complete_files",
+           "complete_profiles"]
 
 
 @dataclass(frozen=True)
@@ -252,6 +253,17 @@ def _positives(text: str, where: str) -> tuple[float, ...]:
     return numbers
 
 
+def _shares(text: str, where: str) -> tuple[float, ...]:
+    try:
+        shares = tuple(float(share) for share in text.split(","))
+    except ValueError:
+        shares = (-1.0,)
+    if not all(0.0 <= share <= 1.0 for share in shares):
+        raise InvalidValueError("not shares", where=where, value=text,
+                                allowed="numbers from 0 to 1, such as 0.9 or 0.99,0.9,0.5")
+    return shares
+
+
 def _limits(text: str, where: str) -> ByType[int]:
     """Parse one number of workers >= 1 per worker type."""
     limits = _numbers(text, where).values
@@ -358,6 +370,7 @@ def _process_names() -> Iterable[str]:
 
 LOADS = Word("loads", _loads)
 """``400``, ``400,800`` or ``from:to:step``: a tuple of loads in requests per second."""
+SHARES = Word("shares", _shares)
 SLOWNESS = Word("slowness", _positives)
 """``1,1.15,1.3``: a tuple of different numbers > 0."""
 ARRIVALS = Word("process", _arrivals, _process_names)

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from ramsis.cli.options.clusters import cluster_of
-from ramsis.cli.options.command import MORE_COMPUTING, Command
-from ramsis.cli.options.param_types import OUT_FOLDER, SLOWNESS, ByType
+from ramsis.cli.options.command import MORE_COMPUTING, Command, refuse_options
+from ramsis.cli.options.param_types import OUT_FOLDER, SHARES, SLOWNESS, ByType
 from ramsis.cli.options.policies import policy_options
 from ramsis.cli.options.shared import (
     cluster_options,
@@ -17,6 +17,7 @@ from ramsis.cli.options.shared import (
     load_option,
     models_option,
     plot_option,
+    sizes_options,
 )
 from ramsis.cli.output.levels import print_levels
 from ramsis.cli.output.overload import strict_option
@@ -30,6 +31,7 @@ _MORE = (
     "--models", "--overwrite", "--grid", "--objective", "--service", "--late", "--batching",
     "--violation-price",
     "--confidence", "--overhead-ms", "--max-queue", "--max-accuracy-step", "--slowness",
+    "--size-column", "--min-in-time-by-class",
     "--solver", "--paper", *MORE_COMPUTING, "--plot", "--strict")
 """Options that only --help-all shows."""
 
@@ -47,6 +49,10 @@ _MORE = (
 @click.option("--slowness", type=SLOWNESS, default="1", show_default=True, metavar="F,F,…",
               help="Make policies of each level for each slowness F, such as 1,1.15,1.3,1.5, "
                    "without headroom.")
+@sizes_options
+@click.option("--min-in-time-by-class", type=SHARES, metavar="X[,X,…]",
+              help="With --sizes: share of the requests of each size class to answer in time, or "
+                   "a share for each class, if that can be.")
 @click.option("--overwrite", is_flag=True,
               help="Replace any set in DIR once the new one is complete.")
 @engine_options(processes=1)
@@ -63,6 +69,9 @@ def generate(
     settings: dict[str, Any],
     max_accuracy_step: float | None,
     slowness: tuple[float, ...],
+    sizes: Path | None,
+    size_column: str | None,
+    min_in_time_by_class: tuple[float, ...] | None,
     overwrite: bool,
     engine: Engine,
     plot: Path | None,
@@ -87,6 +96,10 @@ def generate(
     each class goes to which station. Classes get common workers or workers of their own,
     whichever is better.
 
+    With --sizes requests have a size, and models times by size: the policy decides which of those
+    that wait are a batch. Rows have the share in time by size class. It goes with --dispatch
+    central-queue, one SLO and one type of workers.
+
     With --slowness the set has policies for times in which batches take longer than profiled, and
     promises what they deliver then. A server measures the slowness, and takes them by itself.
 
@@ -101,6 +114,15 @@ def generate(
       $ ramsis generate --profiles digits-cpu --slo-ms 25 --workers 4 --load 400 \\
           --dispatch shortest-queue --out out5
     """
+    if sizes is not None:
+        from ramsis.cli.policies.sized import generate_with_sizes
+
+        generate_with_sizes(profile_names, slo_ms, workers, loads, models, out, settings, sizes,
+                            size_column, min_in_time_by_class, overwrite=overwrite,
+                            as_json=as_json)
+        return
+    refuse_options(("size_column", "min_in_time_by_class"),
+                   "is for requests with a size: --sizes.")
     if {"max_violation", "violation_price"} <= settings.keys():
         raise click.UsageError("--max-violation finds the price: leave --violation-price out.")
     if slowness != (1.0,) and settings.get("headroom"):

@@ -140,7 +140,7 @@ _MORE = (
     "--service", "--network-ms", "--overhead-ms", "--max-violation", "--min-effective-accuracy",
     "--min-accuracy", "--every", "--burst", "--slow-spells", "--monitor",
     "--monitor-ms", "--told", "--slowness", "--told-slowness", "--from-s", "--stretch",
-    "--forecast", "--size-column", "--csv", "--timeline", "--request-log", "--strict")
+    "--forecast", "--sizes", "--size-column", "--csv", "--timeline", "--request-log", "--strict")
 """Options that only --help-all shows."""
 
 
@@ -332,10 +332,10 @@ def simulate_command(
     check_positive(told=told)
     told_slowness = slowness if told_slowness is None else told_slowness
     report = _Report(workload.trace is not None, as_json, csv_file, plot, timeline, request_log)
-    sized = sized_workload(sizes, size_column, scheduler_texts, workload, profile_names)
+    sized = sized_workload(sizes, size_column, policies, scheduler_texts, workload, profile_names)
     if sized is not None:
-        terms = SizedTerms.of(scheduler_texts, profile_names, models, overhead_ms, slo_ms,
-                              workers, sizes, size_column, sized)
+        terms = SizedTerms.of(policies, scheduler_texts, profile_names, models, overhead_ms,
+                              slo_ms, workers, sizes, size_column, sized)
         rows, first = simulate_sized(
             terms, seeds=range(seed, seed + seeds), service=service, slowness=slowness,
             told_slowness=told_slowness)

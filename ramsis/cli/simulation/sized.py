@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +24,11 @@ from ramsis.profiles import ProfileSet
 from ramsis.sim import Recorded, Run, Workload
 from ramsis.sized import SizedProblem, SizedScheduler, path_bound, sized_scheduler
 from ramsis.sized import simulate as sized_simulation
+from ramsis.sized.policy import SizedPolicy, for_load, is_sized, read_sized
 from ramsis.sized.problem import MAX_BATCH_BY_DEFAULT
 
 _ALLOWED = (
-    "profile_names", "models", "workers", "slo_ms", "scheduler_texts", "sizes",
+    "profile_names", "models", "workers", "slo_ms", "policies", "scheduler_texts", "sizes",
     "size_column",
     "loads", "trace", "trace_format", "unit", "time_column", "load_columns", "scale", "arrivals",
     "duration_s", "seed", "seeds", "service", "overhead_ms", "slowness", "told_slowness",
@@ -48,11 +48,12 @@ class SizedTerms:
     workloads: list[Workload]
     slo_ms: float
     workers: int
+    policies: dict[str, list[SizedPolicy]]  # by path
     schedulers: list[tuple[str, SizedScheduler]]  # with their labels
 
     @classmethod
     def of(
-        cls, scheduler_texts: Sequence[str], profile_names: ByType[str],
+        cls, policies: Sequence[str], scheduler_texts: Sequence[str], profile_names: ByType[str],
         models: list[str] | None, overhead_ms: float, slo_ms: tuple[SloClass, ...],
         workers: ByType[int], sizes: Path | None, size_column: str | None,
         workload: WorkloadOptions,
@@ -82,8 +83,31 @@ class SizedTerms:
                 raise InvalidValueError("a trace of loads has no sizes", where="--sizes",
                                         allowed="a CSV file with a column size")
             distribution = SizeDistribution.of_sizes(recorded.sizes)
-        return cls(profile, distribution, workloads, slo_ms[0].slo_ms,
-                   next(iter(workers.values.values())), schedulers)
+        terms = cls(profile, distribution, workloads, slo_ms[0].slo_ms,
+                    next(iter(workers.values.values())),
+                    {path: read_sized(path) for path in policies}, schedulers)
+        for path, read_policies in terms.policies.items():
+            terms.check(path, read_policies[0])
+        return terms
+
+    def check(self, path: str, policy: SizedPolicy) -> None:
+        """Refuse a policy that was made for something else."""
+        tables = policy.tables
+        names = tuple(model.name for model in self.profile.models)
+        for what, made_for, asked in (
+            ("SLO in ms", tables.slo_ms, self.slo_ms), ("workers", tables.workers, self.workers),
+            ("models", ",".join(tables.models), ",".join(names)),
+        ):
+            if made_for != asked:
+                raise InvalidValueError(f"policy for other {what}", where=f"--policy {path}",
+                                        value=made_for, allowed=str(asked))
+
+    def compared(self, load_qps: float | None) -> list[tuple[str, str | None, SizedScheduler]]:
+        """Return label, path and scheduler of all that is compared at a load."""
+        return [*((f"{policy_scheduler.name} {path}", path, policy_scheduler)
+                  for path, policies in self.policies.items()
+                  for policy_scheduler in (for_load(policies, load_qps).scheduler,)),
+                *((label, None, scheduler) for label, scheduler in self.schedulers)]
 
     def problem(self, max_batch: int, service: str | None, slowness: float) -> SizedProblem:
         """Return the problem with times of batches up to a count."""
@@ -94,15 +118,16 @@ class SizedTerms:
 
 
 def sized_workload(
-    sizes: Path | None, size_column: str | None, schedulers: Sequence[str],
-    workload: WorkloadOptions, profile_names: ByType[str],
+    sizes: Path | None, size_column: str | None, policies: Sequence[str],
+    schedulers: Sequence[str], workload: WorkloadOptions, profile_names: ByType[str],
 ) -> WorkloadOptions | None:
     """Return the workload of requests with a size; None where they have none.
 
     They have where the options or a scheduler say so, and where the trace has sizes and the models
     have times by size.
     """
-    only_sized = any(text.partition(":")[0] in _ONLY_SIZED for text in schedulers)
+    only_sized = any(text.partition(":")[0] in _ONLY_SIZED for text in schedulers) or any(
+        map(is_sized, policies))
     if sizes is not None:
         return workload
     if workload.trace is None:
@@ -128,8 +153,11 @@ def simulate_sized(
     problem_of = cache(partial(terms.problem, service=service, slowness=told_slowness))
     rows: list[dict[str, Any]] = []
     first: dict[str, Run] = {}
-    with progress("runs", len(terms.schedulers) * len(terms.workloads) * len(seeds)) as advance:
-        for workload, (label, scheduler) in product(terms.workloads, terms.schedulers):
+    compared = len(terms.policies) + len(terms.schedulers)
+    cases = [(workload, *case) for workload in terms.workloads
+             for case in terms.compared(workload.load_qps)]
+    with progress("runs", compared * len(terms.workloads) * len(seeds)) as advance:
+        for workload, label, path, scheduler in cases:
 
             def note(run: sized_simulation.SizedRun, label: str = label) -> None:
                 first.setdefault(label, run.run)
@@ -141,7 +169,7 @@ def simulate_sized(
                 on_run=note).row()
             models = ", ".join(f"{name} ({share:.0%})" for name, share
                                in list(row["model_share"].items())[:3])
-            rows.append({**row, "label": label, "policy": None, "upper_bound": None,
+            rows.append({**row, "label": label, "policy": path, "upper_bound": None,
                          "models": models, "unit": problem.unit,
                          **({} if slowness == told_slowness == 1.0 else
                             {"slowness": slowness, "told_slowness": told_slowness})})

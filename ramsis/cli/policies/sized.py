@@ -1,0 +1,101 @@
+"""``ramsis generate`` for requests with a size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from ramsis.arrivals import read_sizes
+from ramsis.cli.options.clusters import profiles_of
+from ramsis.cli.options.command import allow_options
+from ramsis.cli.options.param_types import ByType
+from ramsis.cli.output.overload import tell_overload
+from ramsis.cli.output.rows import Column, command_line, print_json, print_rows, progress, say
+from ramsis.cli.simulation.sized import default_statistic
+from ramsis.cluster import SloClass
+from ramsis.runtime.routing import DISPATCHES
+from ramsis.sized import SizedProblem
+from ramsis.synthesis import SynthesisSettings
+
+_ALLOWED = ("profile_names", "slo_ms", "workers", "loads", "models", "out", "dispatch", "arrivals",
+            "service", "overhead_ms", "overwrite", "sizes", "size_column", "min_in_time_by_class",
+            "as_json")
+_COLUMNS = (
+    Column("load_qps", "load (QPS)", "g"),
+    Column("expected_accuracy", "accuracy", ".4f"),
+    Column("expected_violation_rate", "violations", ".4%"),
+    Column("expected_effective_accuracy", "effective accuracy", ".4f"),
+    Column("response_p99_ms", "p99 response (ms)", ".1f"),
+    Column("padding", "padding", ".1%"),
+    Column("utilisation", "utilisation", ".1%"),
+    Column("state", "state"),
+)
+
+
+def generate_with_sizes(
+    profile_names: ByType[str], slo_ms: tuple[SloClass, ...], workers: ByType[int],
+    loads: tuple[float, ...], models: list[str] | None, out: Path, settings: dict[str, Any],
+    sizes: Path, size_column: str | None, min_in_time_by_class: tuple[float, ...] | None, *,
+    overwrite: bool, as_json: bool,
+) -> None:
+    """Make a policy for requests with a size for each load; print its promise by size class."""
+    allow_options(_ALLOWED, "is not for requests with a size.")
+    for option, values in (("--slo-ms", slo_ms), ("--workers", workers.values),
+                           ("--profiles", profile_names.values)):
+        if len(values) > 1:
+            raise click.UsageError(f"{option}: requests with a size have one SLO and one type of "
+                                   "workers.")
+    (count,) = workers.values.values()
+    chosen = SynthesisSettings(slo_ms=slo_ms[0].slo_ms, workers=count, **settings)
+    by_default = click.get_current_context().get_parameter_source("dispatch") in (
+        None, ParameterSource.DEFAULT)
+    if DISPATCHES[chosen.dispatch].own_queues and (count > 1 or not by_default):
+        raise click.UsageError(f"--dispatch {chosen.dispatch}: requests with a size wait in one "
+                               "queue for all workers: --dispatch central-queue.")
+    from ramsis.sized import policy as sized  # here, as it takes long to load
+
+    sized.check_free(out, overwrite=overwrite)
+    (profile,) = profiles_of(profile_names, models, settings.get("overhead_ms", 0.0)).values()
+    read = read_sizes(sizes, column=size_column or "")
+    click.echo(f"note: {sizes}: {read.note}", err=True)
+    problem = SizedProblem.of(
+        profile, read.distribution, slo_ms=slo_ms[0].slo_ms, workers=count,
+        statistic=settings.get("service") or default_statistic(profile))
+    steps = sized.generation_steps(weighted=min_in_time_by_class is not None)
+    policies = []
+    with progress("simulations", steps * len(loads)) as advance:
+        for load_qps in loads:
+            policies.append(sized.generate_sized(
+                problem, profile, load_qps, arrivals=settings.get("arrivals", "poisson"),
+                min_in_time_by_class=min_in_time_by_class, on_progress=advance))
+    sized.write_sized(policies, out, command_line())
+    rows = [{**policy.row(), "file": str(out / sized.policy_file(policy.load_qps)),
+             "state": "OVERLOAD" if policy.expectations["overloaded"] else "ok"}
+            for policy in policies]
+    if as_json:
+        print_json(rows)
+    else:
+        print_rows(_COLUMNS, rows)
+        click.echo("\nin time by size:")
+        ranges = [tuple(entry["sizes"]) for entry in rows[0]["by_class"]]
+        print_rows([Column("load_qps", "load (QPS)", "g"), *(
+            Column(str(i), f"{low}–{high} {problem.unit}", ".2%")
+            for i, (low, high) in enumerate(ranges))], [
+                {"load_qps": row["load_qps"], **{
+                    str(i): entry["in_time_rate"] for i, entry in enumerate(row["by_class"])}}
+                for row in rows])
+        say(f"policies: {out}")
+    for policy in policies:
+        for entry in sized.missed_classes(policy):
+            low, high = entry["sizes"]
+            click.echo(f"warning: at {policy.load_qps:g} QPS only {entry['in_time_rate']:.4f} of "
+                       f"{low}–{high} {problem.unit} will be in time, less than "
+                       "--min-in-time-by-class", err=True)
+        if sized.beaten_by_plan(policy):
+            click.echo(f"warning: at {policy.load_qps:g} QPS replanned-dp does better: "
+                       f"{policy.expectations['replanned_dp']:.4f} for "
+                       f"{policy.expectations['searched_reward']:.4f}", err=True)
+    tell_overload(f"{row['load_qps']:g} QPS" for row in rows if row["overloaded"])

@@ -1,0 +1,320 @@
+"""Policies for requests with a size: the rule, what it promises, and their files.
+
+A folder has one file for each load, and a manifest of another format than that of other policies,
+as their tables have nothing in common.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ramsis import __version__
+from ramsis.arrivals.registry import describe_process
+from ramsis.errors import FRACTION, POSITIVE, InputFileError, InvalidValueError
+from ramsis.files import canonical_json, fingerprint, make_folder, read_json, write_atomic
+from ramsis.profiles import ProfileSet
+from ramsis.reprs import dataclass
+from ramsis.runtime.fields import Fields
+from ramsis.runtime.sized import SIZED_FORMAT, SIZED_MANIFEST_FORMAT, SizedTables
+from ramsis.schemas import check_schema
+from ramsis.sim.workload import ConstantLoad
+from ramsis.sized.problem import SizedProblem
+from ramsis.sized.rule import IndexRule
+from ramsis.sized.search import class_shares, fit_rule, steps
+from ramsis.sized.simulate import check_sized_load, simulate_sized
+
+MANIFEST = "manifest.json"
+RUNS, REQUESTS = 10, 60_000
+"""Simulations that a promise is the mean of, and the requests of each."""
+_PROMISE_SEED = 3_000_003  # far from the seeds of searches and simulations
+_RESPONSES = ("response_mean_ms", "response_p50_ms", "response_p95_ms", "response_p99_ms")
+_OVERLOADED = 0.1  # share of late requests, as for other policies
+_RULE = ("law", "edges", "mean_size", "work_us", "level_us", "bins", "reward", "values", "aging",
+         "price", "sizes", "times_ms")
+_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class SizedPolicy:
+    """Policy for requests with a size at one load."""
+
+    tables: SizedTables
+    document: Mapping[str, Any]  # of its file
+
+    @property
+    def load_qps(self) -> float:
+        """Load that the rule was searched for at."""
+        return float(self.document["load_qps"])
+
+    @property
+    def expectations(self) -> Mapping[str, Any]:
+        """What the policy promises, by the names of the file."""
+        result: Mapping[str, Any] = self.document["expectations"]
+        return result
+
+    @cached_property
+    def scheduler(self) -> IndexRule:
+        """The policy as a scheduler in simulations."""
+        return IndexRule(self.tables)
+
+    def row(self) -> dict[str, Any]:
+        """Return the policy as a row of results."""
+        expected = self.expectations
+        return {"scheduler": "central-queue", "load_qps": self.load_qps,
+                "workers": self.tables.workers, "slo_ms": self.tables.slo_ms,
+                "dispatch": "central-queue",
+                "expected_accuracy": expected["accuracy"],
+                "expected_violation_rate": expected["violation_rate"],
+                "expected_effective_accuracy": expected["effective_accuracy"],
+                "expected_effective_accuracy_half_width":
+                    expected["effective_accuracy_half_width"],
+                "upper_bound": None, "replanned_dp": expected["replanned_dp"],
+                "padding": expected["padding"],
+                "utilisation": expected["utilisation"],
+                **{name: expected[name] for name in _RESPONSES},
+                "unit": self.document["unit"], "by_class": expected["by_class"],
+                "overloaded": expected["overloaded"]}
+
+    def _summary(self) -> str:
+        expected = self.expectations
+        return (f"{self.load_qps:g} QPS, {self.tables.workers} workers, SLO "
+                f"{self.tables.slo_ms:g} ms, {1.0 - expected['violation_rate']:.4f} in time")
+
+
+def generate_sized(
+    problem: SizedProblem, profile: ProfileSet, load_qps: float, *, arrivals: str = "poisson",
+    min_in_time_by_class: float | Sequence[float] | None = None, seed: int = 0,
+    on_progress: Callable[[], object] | None = None,
+) -> SizedPolicy:
+    """Generate the policy for one load, with its promise.
+
+    Parameters
+    ----------
+    problem : SizedProblem
+    profile : ProfileSet
+        Where the times of the problem are from.
+    load_qps : float
+    arrivals : str
+        Arrival process, as the command line names it.
+    min_in_time_by_class : float or sequence of float, optional
+        Share of each size class to answer in time, if that can be, or a share for each.
+    seed : int
+        The same seed gives the same policy.
+    on_progress : callable, optional
+        Called after each of about :func:`generation_steps` simulations.
+
+    Raises
+    ------
+    InvalidValueError
+        A number out of range.
+    """
+    load = ConstantLoad(load_qps, 1000.0 * REQUESTS / load_qps if load_qps > 0.0 else 1.0,
+                        arrivals)
+    check_sized_load(problem, load)
+    shares = class_shares(problem, min_in_time_by_class)
+    tell = on_progress or (lambda: None)
+    fitted = fit_rule(problem, load, seed=seed, min_in_time_by_class=min_in_time_by_class,
+                      on_progress=tell)
+    first = _PROMISE_SEED + RUNS * seed
+    result = simulate_sized(fitted.problem, IndexRule(fitted.tables), load,
+                            seeds=range(first, first + RUNS), on_run=lambda _: tell())
+    row = result.row()
+    expectations = {
+        "accuracy": row["accuracy"], "violation_rate": row["violation_rate"],
+        "violation_rate_half_width": row["violation_rate_half_width"],
+        "effective_accuracy": row["effective_accuracy"],
+        "effective_accuracy_half_width": row["effective_accuracy_half_width"],
+        "by_class": row["by_class"], **{name: row[name] for name in _RESPONSES},
+        "batch_mean": row["batch_mean"], "utilisation": row["utilisation"],
+        "padding": row["padding"], "model_share": row["model_share"],
+        "overloaded": row["violation_rate"] > _OVERLOADED,
+        "searched_reward": fitted.reward, "replanned_dp": fitted.replanned,
+        "replanned_dp_error": fitted.error,
+        "runs": RUNS, "requests": REQUESTS}
+    tables, problem = fitted.tables, fitted.problem
+    document = {
+        "format": SIZED_FORMAT, "created_by": f"ramsis {__version__}",
+        "models": [{"name": name, "accuracy": accuracy} for name, accuracy
+                   in zip(problem.models, problem.accuracy.tolist(), strict=True)],
+        "unit": problem.unit, "slo_ms": tables.slo_ms, "workers": tables.workers,
+        "load_qps": load_qps, "arrivals": describe_process(load.process),
+        "service": problem.statistic,
+        "classes": {"edges": list(problem.edges), "weights": list(problem.weights)},
+        "rule": {name: getattr(tables, name) for name in _RULE},
+        "numbers": fitted.numbers._asdict(), "expectations": expectations,
+        "inputs": {"profile": profile.name, "profile_fingerprint": profile.fingerprint,
+                   "sizes_fingerprint": fingerprint(canonical_json(problem.sizes.to_document())),
+                   "max_batch": problem.max_batch, "seed": seed,
+                   "min_in_time_by_class": None if shares is None else shares.tolist()}}
+    return SizedPolicy(tables, document)
+
+
+def generation_steps(*, weighted: bool = False) -> int:
+    """Return about how many simulations :func:`generate_sized` takes."""
+    return steps(weighted=weighted) + RUNS
+
+
+def missed_classes(policy: SizedPolicy) -> list[Mapping[str, Any]]:
+    """Return the classes that are promised less than was asked for."""
+    shares = policy.document["inputs"]["min_in_time_by_class"]
+    classes = policy.expectations["by_class"]
+    return [] if shares is None else [
+        entry for entry, share in zip(classes, shares, strict=True)
+        if entry["in_time_rate"] is not None
+        and entry["in_time_rate"] < share - (entry["in_time_rate_half_width"] or 0.0)]
+
+
+def beaten_by_plan(policy: SizedPolicy) -> bool:
+    """Return whether the replanned dynamic program is better, beyond two standard errors."""
+    expected = policy.expectations
+    planned, error = expected["replanned_dp"], expected["replanned_dp_error"]
+    return (planned is not None and error is not None
+            and expected["searched_reward"] < planned - 2.0 * error)
+
+
+def policy_file(load_qps: float) -> str:
+    """Return the name of the file of a load."""
+    digits = f"{load_qps:08.2f}".rstrip("0").rstrip(".") if load_qps % 1 else f"{load_qps:05.0f}"
+    return f"sized-{digits}qps.json"
+
+
+def write_sized(
+    policies: Sequence[SizedPolicy], folder: str | os.PathLike[str], command: str
+) -> None:
+    """Write policies and their manifest, the manifest last.
+
+    Raises
+    ------
+    OutputError
+        A file cannot be written.
+    """
+    folder = Path(folder)
+    make_folder(folder)
+    levels = []
+    for policy in sorted(policies, key=lambda policy: policy.load_qps):
+        name, text = policy_file(policy.load_qps), canonical_json(policy.document)
+        write_atomic(folder / name, text)
+        levels.append({
+            "load_qps": policy.load_qps, "file": name, "fingerprint": fingerprint(text),
+            "expected_violation_rate": policy.expectations["violation_rate"],
+            "expected_effective_accuracy": policy.expectations["effective_accuracy"]})
+    write_atomic(folder / MANIFEST, canonical_json({
+        "format": SIZED_MANIFEST_FORMAT, "created_by": f"ramsis {__version__}",
+        "commands": [command], "levels": levels}))
+
+
+def check_free(folder: str | os.PathLike[str], *, overwrite: bool) -> None:
+    """Refuse a folder that has policies already.
+
+    Raises
+    ------
+    InvalidValueError
+        It has a manifest, and may not be overwritten.
+    """
+    path = Path(folder, MANIFEST)
+    if path.is_file() and not overwrite:
+        raise InvalidValueError("the folder has policies already", where="--out",
+                                value=str(folder), allowed="another folder, or --overwrite")
+
+
+def is_sized(path: str | os.PathLike[str]) -> bool:
+    """Return whether a folder, manifest or file is of policies for requests with a size."""
+    path = Path(path)
+    path = path / MANIFEST if path.is_dir() else path
+    try:
+        document = read_json(path)
+    except InputFileError:
+        return False
+    return isinstance(document, dict) and document.get("format") in (
+        SIZED_FORMAT, SIZED_MANIFEST_FORMAT)
+
+
+def read_sized(path: str | os.PathLike[str]) -> list[SizedPolicy]:
+    """Read a policy file, or those of a folder or manifest, by rising load.
+
+    Raises
+    ------
+    InputFileError
+        A file cannot be read, breaks the format, or has changed since the manifest.
+    """
+    path = Path(path)
+    if path.is_dir():
+        path = path / MANIFEST
+    document = read_json(path)
+    fields = Fields(document, str(path))
+    if document.get("format") != SIZED_MANIFEST_FORMAT:
+        return [_policy(document, str(path))]
+    fields.only(("format", "created_by", "commands", "levels"))
+    policies = []
+    for entry in fields.children("levels"):
+        name = entry.text("file")
+        if Path(name).name != name:
+            raise entry.refusal("file", "not the name of a file", value=name)
+        policy = _policy(read_json(path.parent / name), str(path.parent / name))
+        stated = entry.text("fingerprint")
+        actual = fingerprint(canonical_json(policy.document))
+        if actual != stated:
+            raise entry.refusal("fingerprint", f"{name} has changed since the manifest",
+                                value=actual, allowed=stated)
+        if entry.number("load_qps", POSITIVE) != policy.load_qps:
+            raise entry.refusal("load_qps", f"not the load of {name}",
+                                value=entry.value("load_qps"), allowed=f"{policy.load_qps:g}")
+        policies.append(policy)
+    return sorted(policies, key=lambda policy: policy.load_qps)
+
+
+def validate_sized(path: str | os.PathLike[str]) -> list[SizedPolicy]:
+    """Read policies like :func:`read_sized`; check schema and consistency of the numbers, too.
+
+    Raises
+    ------
+    InputFileError
+        Also when rates contradict each other.
+    """
+    policies = read_sized(path)
+    for policy in policies:
+        where = f"{path} ({policy.load_qps:g} QPS)"
+        check_schema(dict(policy.document), "ramsis.sized", "sized-policy-1", where)
+        expected = policy.expectations
+        effective = (expected["accuracy"] or 0.0) * (1.0 - expected["violation_rate"])
+        if abs(effective - expected["effective_accuracy"]) > _TOLERANCE:
+            raise InputFileError("not accuracy * (1 - violation_rate)",
+                                 where=f"{where}: expectations.effective_accuracy",
+                                 value=expected["effective_accuracy"], allowed=f"{effective}")
+        share = sum(entry["share"] for entry in expected["by_class"])
+        if abs(share - 1.0) > _TOLERANCE:
+            raise InputFileError("shares do not sum to 1", value=share,
+                                 where=f"{where}: expectations.by_class")
+    return policies
+
+
+def for_load(policies: Sequence[SizedPolicy], load_qps: float | None) -> SizedPolicy:
+    """Return the policy of the least load that is not below one, else that of the highest.
+
+    The highest also where the load is not known.
+    """
+    if load_qps is not None:
+        for policy in policies:
+            if policy.load_qps >= load_qps * (1.0 - _TOLERANCE):
+                return policy
+    return policies[-1]
+
+
+def _policy(document: dict[str, Any], where: str) -> SizedPolicy:
+    """Read a policy's document; what lookups and promises do not need is for its schema."""
+    fields = Fields(document, where)
+    tables = SizedTables.from_fields(fields)
+    fields.number("load_qps", POSITIVE)
+    expected = fields.child("expectations")
+    for name in ("violation_rate", "effective_accuracy"):
+        expected.number(name, FRACTION)
+    expected.children("by_class")
+    fields.child("inputs")
+    return SizedPolicy(tables, document)
+
+
+__all__ = ["SizedPolicy", "generate_sized", "read_sized", "validate_sized", "write_sized"]

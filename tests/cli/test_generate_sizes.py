@@ -1,0 +1,117 @@
+"""``ramsis generate``, ``validate`` and ``simulate`` with policies for requests with a size."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ramsis import profiles
+from ramsis.runtime.fields import Fields
+from ramsis.runtime.sized import SizedTables
+from ramsis.sized import policy, search
+from ramsis.sized.policy import read_sized
+from scripts.sized import CELLS
+from tests.cli.command import Run, refused
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A profile, and files of sizes."""
+    folder = tmp_path_factory.mktemp("sized")
+    profiles.save(CELLS["gpu"].profile(), folder / "gpu.json")
+    sizes = CELLS["gpu"].sizes().sample(2000, np.random.default_rng(0))
+    (folder / "sizes.csv").write_text("\n".join(["size", *map(str, sizes)]) + "\n")
+    (folder / "beyond.csv").write_text("size\n5\n513\n")
+    return folder
+
+
+@pytest.fixture
+def generate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The command, with short simulations."""
+    monkeypatch.setattr(search, "REQUESTS", 2000)
+    monkeypatch.setattr(search, "_GENERATIONS", 2)
+    monkeypatch.setattr(policy, "REQUESTS", 4000)
+    return ["generate", "--profiles", folder / "gpu.json", "--slo-ms", 60, "--workers", 1,
+            "--sizes", folder / "sizes.csv"]
+
+
+def test_policies_are_written_validated_and_simulated(
+    run: Run, generate: list[Any], folder: Path, tmp_path: Path
+) -> None:
+    """A folder of two loads has what rows promise; simulation takes the level of its load."""
+    out = tmp_path / "out"
+    rows = json.loads(run(*generate, "--load", "3600,4800", "--dispatch", "central-queue",
+                          "--out", out, "--json").out)["rows"]
+    assert [row["load_qps"] for row in rows] == [3600, 4800]
+    read = read_sized(out)
+    for row, level in zip(rows, read, strict=True):
+        expected = level.expectations
+        assert row["expected_effective_accuracy"] == expected["effective_accuracy"]
+        assert sum(entry["share"] for entry in row["by_class"]) == pytest.approx(1.0)
+        assert SizedTables.from_fields(Fields(level.document, "file")) == level.tables
+    assert "2 policies for requests with a size, 3600 to 4800 QPS" in run("validate", out).out
+    played = json.loads(run(
+        "simulate", "--profiles", folder / "gpu.json", "--slo-ms", 60, "--workers", 1, "--load",
+        4800, "--duration-s", 5, "--sizes", folder / "sizes.csv", "--policy", out, "--scheduler",
+        "replanned-dp", "--json").out)["rows"]
+    assert played[0]["policy"] == str(out)
+    assert played[0]["violation_rate"] < played[1]["violation_rate"]
+    assert played[0]["violation_rate"] == pytest.approx(
+        read[1].expectations["violation_rate"], abs=0.02)
+
+
+def test_the_same_command_writes_the_same_file(
+    run: Run, generate: list[Any], tmp_path: Path
+) -> None:
+    for name in ("a", "b"):
+        run(*generate, "--load", 4800, "--min-in-time-by-class", ".5", "--out", tmp_path / name)
+    texts = [(tmp_path / name / "sized-04800qps.json").read_bytes() for name in ("a", "b")]
+    assert texts[0] == texts[1]
+    document = json.loads(texts[0])
+    assert document["classes"]["weights"][-1] > 1.0
+    assert document["inputs"]["min_in_time_by_class"] == [0.5] * 5
+    refused(run(*generate, "--load", 4800, "--out", tmp_path / "a"), 2,
+            "the folder has policies already")
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    (["--dispatch", "round-robin"], "--dispatch central-queue"),
+    (["--workers", 2], "--dispatch central-queue"),
+    (["--cascades"], "--cascades is not for requests with a size"),
+    (["--slowness", "1,1.2"], "--slowness is not for requests with a size"),
+    (["--min-in-time-by-class", "2"], "numbers from 0 to 1"),
+    (["--min-in-time-by-class", ".9,.8"], "1 or 5 shares"),
+    (["--slo-ms", "60:.5,90:.5"], "one SLO"),
+])
+def test_options_that_do_not_go_with_sizes_are_refused(
+    run: Run, generate: list[Any], tmp_path: Path, options: list[Any], words: str
+) -> None:
+    refused(run(*generate, "--load", 4800, "--out", tmp_path / "out", *options), 2, words)
+
+
+def test_sizes_beyond_the_profile_are_refused(
+    run: Run, generate: list[Any], folder: Path, tmp_path: Path
+) -> None:
+    generate[-1] = folder / "beyond.csv"
+    refused(run(*generate, "--load", 4800, "--out", tmp_path / "out"), 2,
+            "a size beyond those of the profile: got 513")
+
+
+def test_a_file_that_breaks_the_format_is_refused(
+    run: Run, generate: list[Any], tmp_path: Path
+) -> None:
+    """Tables that do not fit together, or a file that has changed, are one line."""
+    out = tmp_path / "out"
+    run(*generate, "--load", 4800, "--out", out)
+    path = out / "sized-04800qps.json"
+    document = json.loads(path.read_text())
+    document["rule"]["values"][0][0].pop()
+    path.write_text(json.dumps(document))
+    refused(run("validate", path), 3, "rule.values[0][0]")
+    document["rule"]["values"][0][0].append(0)
+    path.write_text(json.dumps(document))
+    refused(run("validate", out), 3, "has changed since the manifest")
