@@ -13,6 +13,7 @@ system is factorised.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -97,13 +98,16 @@ class Chain:
         self, model: CentralArrays, to: Codes, action: Codes, near: Chain | None = None
     ) -> None:
         self.model, self.to, self.action = model, to, action
-        self._system = _kernels.rows(model, to, action)
         self._home = (len(model.idle) - 1) * len(model.queue)
         self._levels: Levels | None = None
         self._sparse: _Sparse | None = None
         if model.carries:
             like = None if near is None else near._sparse
             self._sparse = _Sparse(self._system, self._home, like)
+
+    @cached_property
+    def _system(self) -> _kernels.System:
+        return _kernels.rows(self.model, self.to, self.action)
 
     def values(self, exact: float = EXACT) -> ChainValues | None:
         """Return gain and values; None if the system is singular to working precision.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,7 @@ from ramsis.policy import CertificateRecord, Inputs, Policy, PolicyModel
 from ramsis.policy.records import NOTHING
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.table import DROP_CODE
+from ramsis.synthesis.compiling_ahead import compile_ahead
 from ramsis.synthesis.headroom import Replays, with_headroom
 from ramsis.synthesis.recipes.recipe import DELAY_PRICE, WAIT_REWARD, Recipe, stated_arrivals
 from ramsis.synthesis.service import as_stated, sizes_stated, without_overhead
@@ -59,6 +61,8 @@ class Central(Recipe["CentralProblem"]):
         problem: CentralProblem, replays: Replays, load_factor: float | None = None,
     ) -> Policy:
         """See :meth:`Recipe.modelled`."""
+        from ramsis.central.actions import LAST_KERNEL
+
         inputs = inputs_of(profile, settings)
         capacity_qps, upper_bound = bounds_of(problem, load_qps)
         solutions: dict[float, CentralSolution] = {}
@@ -74,6 +78,8 @@ class Central(Recipe["CentralProblem"]):
             solutions[factor] = _better_played(plan, factor, unpromised, replays)
             return unpromised(solutions[factor])
 
+        compile_ahead(LAST_KERNEL,
+                      partial(_run_last_steps, problem, profile, settings, unpromised))
         policy = with_headroom(planned, settings.headroom, replays)
         solution = solutions[policy.planned_factor]
         analysis = analysis_of(solution.problem.varied(times=problem.times), solution)
@@ -112,6 +118,25 @@ class Central(Recipe["CentralProblem"]):
             raise InputFileError("the model has the behaviour of its own table only",
                                  where="policy")
         return analysis_of(problem, solution)
+
+
+def _run_last_steps(
+    problem: CentralProblem, profile: ProfileSet, settings: SynthesisSettings,
+    policy_of: Callable[[CentralSolution], Policy],
+) -> None:
+    """Run, on a trivial solution, the steps of a policy that come after its values."""
+    from ramsis.central.solve import unsolved_central
+
+    solution = unsolved_central(problem)
+    policy = policy_of(solution)
+    Replays().at(policy, 1.0)
+    if settings.cascades and profile.confidences is not None:
+        from ramsis.synthesis.cascades import with_cascade
+
+        times = ServiceTimes.of_all(settings.profile_for(profile),
+                                    settings.chosen_service(profile), settings.max_queue)
+        with_cascade(policy, profile.confidences, times)
+    solution.chain.steady_state()
 
 
 def _better_played(
