@@ -77,7 +77,8 @@ def application(
         Time until the whole body has to be here.
     """
     infer = _Infer(server, max_body_bytes, max_waiting_bytes, body_timeout_s, RequestLimits(
-        server.settings.slots, max_json_bytes, 1000.0 * server.settings.max_wait_s))
+        server.settings.slots, max_json_bytes, 1000.0 * server.settings.max_wait_s,
+        server.variants.max_size))
     # A name that has to be coded may be coded in several ways: the application knows them all.
     if quote(server.name, safe="") == server.name:
         infer.paths = frozenset(f"/v2/models/{server.name}{version}/infer".encode()

@@ -39,7 +39,7 @@ class Served(NamedTuple):
 class Query:
     """A query of a call."""
 
-    __slots__ = ("again", "call", "first", "row", "slot", "tries")
+    __slots__ = ("again", "call", "first", "length", "row", "size", "slot", "tries")
 
     def __init__(self, call: Call, row: int, slot: int) -> None:
         self.call = call
@@ -49,6 +49,8 @@ class Query:
         # Row of outputs that is kept until a second opinion is there, and how it was served
         self.first: tuple[Rows, int, Served] | None = None
         self.again = False  # whether its last start was for a second opinion
+        self.size = 0  # where requests have one
+        self.length = 0  # of its inputs along the dimension that is the size
 
 
 class Call:

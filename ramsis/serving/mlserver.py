@@ -68,7 +68,8 @@ class PolicyRuntime(MLModel):
                            measure_overhead="overhead_ms" not in extra))
         await server.start()
         pool, settings = server.pool, server.settings
-        self._limits = RequestLimits(settings.slots, wait_ms=1000.0 * settings.max_wait_s)
+        self._limits = RequestLimits(settings.slots, wait_ms=1000.0 * settings.max_wait_s,
+                                     size=variants.max_size)
         self.inputs, self.outputs = ([MetadataTensor(**spec.metadata()) for spec in specs]
                                      for specs in (pool.inputs, pool.outputs))
         return True

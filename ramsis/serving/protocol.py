@@ -39,6 +39,7 @@ class RequestLimits(NamedTuple):
     queries: int = MOST_QUERIES  # in a request, at most
     json_bytes: int = 1 << 22  # of its JSON document
     wait_ms: float = 600_000.0  # longest deadline, and longest time after it for a late answer
+    size: int = 1  # largest size of a request
 
 
 class InferRequest(NamedTuple):
@@ -50,6 +51,7 @@ class InferRequest(NamedTuple):
     deadline_ms: float | None  # after the arrival; None for the SLO
     late_ms: float  # for how long after the deadline an answer is of use, >= 0
     outputs: dict[str, bool]  # name of each output to send, and whether as bytes
+    parameters: Mapping[str, Any] = {}
 
 
 class Answer(NamedTuple):
@@ -87,7 +89,7 @@ def parse_request(
               np.frombuffer(body, part.dtype, part.numbers, length + part.start)
               .reshape(part.shape) for part in head.parts]
     return InferRequest(head.id, arrays, len(arrays[0]), head.deadline_ms, head.late_ms,
-                        head.outputs)
+                        head.outputs, head.parameters)
 
 
 class _Bytes(NamedTuple):
@@ -107,6 +109,7 @@ class _Head(NamedTuple):
     deadline_ms: float | None
     late_ms: float
     outputs: dict[str, bool]
+    parameters: Mapping[str, Any]
 
 
 def _read(
@@ -122,7 +125,7 @@ def _read(
     if text.count(b"[") + text.count(b"{") > _MOST_PARTS:
         raise _wrong("body", "too many lists and objects", allowed=f"up to {_MOST_PARTS}")
     if len(text) > _LONG:
-        most = limits.queries * sum(math.prod(spec.shape) for spec in inputs)
+        most = limits.queries * sum(math.prod(spec.at(limits.size).shape) for spec in inputs)
         if text.count(b",") > most + _MOST_PARTS:
             raise _wrong("body", "too many values",
                          allowed=f"up to {most}, for {limits.queries} queries")
@@ -139,7 +142,7 @@ def _read(
     deadline_ms, late_ms = stated_times(parameters, deadline, limits.wait_ms)
     parts = _inputs(document.get("inputs"), inputs, byte_count, limits.queries)
     return _Head(request_id, parts, deadline_ms, late_ms,
-                 _outputs(document.get("outputs"), parameters, outputs))
+                 _outputs(document.get("outputs"), parameters, outputs), parameters)
 
 
 # Clients that send data as bytes send the same document again and again.
@@ -219,7 +222,7 @@ def _part(
     shape = tensor.get("shape")
     # By type, as true and false are whole numbers to Python.
     if not isinstance(shape, list) or any(type(n) is not int for n in shape) \
-            or not shape or not 1 <= shape[0] < 2**31 or tuple(shape[1:]) != spec.shape:
+            or not shape or not 1 <= shape[0] < 2**31 or not spec.fits(shape[1:]):
         raise _wrong(f"{where}.shape", "not the input's shape", shape,
                      allowed=str(["n", *spec.shape]))
     if shape[0] > most:
@@ -228,7 +231,8 @@ def _part(
     parameters = tensor.get("parameters", {})
     _check_object(parameters, f"{where}.parameters")
     if "binary_data_size" in parameters:
-        size, size_needed = parameters["binary_data_size"], shape[0] * spec.nbytes
+        size = parameters["binary_data_size"]
+        size_needed = math.prod(shape) * spec.dtype.itemsize
         if type(size) is not int or size != size_needed:
             raise _wrong(f"{where}.parameters.binary_data_size", "not the size of the tensor",
                          size, allowed=str(size_needed))

@@ -53,6 +53,7 @@ class Worker:
     def __init__(self, variants: str, code: Sequence[str] = ()) -> None:
         trust(*code)
         read = read_variants(variants)
+        read.refuse_sizes("Ray Serve")
         sys.path.insert(0, str(read.folder))  # where functions are looked for
         self._load_qps, self._loaded_s = 0.0, time.monotonic()
         self._runner = Runner(variants_as_json(read), read.inputs)

@@ -48,6 +48,7 @@ from ramsis.serving.policies import (
 from ramsis.serving.protocol import Answer, InferRequest
 from ramsis.serving.recorder import RequestRecorder
 from ramsis.serving.scaling.fleet import FleetPolicies
+from ramsis.serving.sizes import SizeReader, lengths_of
 from ramsis.serving.variants import VariantsFile
 from ramsis.serving.workers.memory import Slots
 from ramsis.serving.workers.messages import Ended, RunBatch
@@ -143,6 +144,7 @@ class Server:
         self.name = variants.name
         # Whether unsure first answers get second opinions, where the policies have them
         self._opinions = variants.confidence is not None
+        self._sizes: SizeReader | None = None  # of requests, where they have a size
         self._index = {variant.name: i for i, variant in enumerate(variants.variants)}
         check_served(policies, self._index, None, str(variants.path))
         self._warm_up = largest_batch(policies) if fleet is None else fleet.largest_batch
@@ -191,6 +193,13 @@ class Server:
             try:
                 self._confidences = ConfidenceReader(self.variants.confidence, self.pool.outputs,
                                                 str(self.variants.path))
+            except InputFileError:
+                await self.pool.stop()
+                raise
+        if self.variants.size is not None:
+            try:
+                self._sizes = SizeReader(self.variants.size, self.pool.inputs,
+                                         self.variants.max_size, str(self.variants.path))
             except InputFileError:
                 await self.pool.stop()
                 raise
@@ -283,11 +292,14 @@ class Server:
         ------
         OverloadedError
             The server is not ready, or there is no room for the call. ``tell`` is not called then.
+        InvalidValueError
+            A query has a size that is not served; likewise.
         """
         self._hear()
         slots = self._slots
         if not self.ready:
             raise OverloadedError(_NOT_READY)
+        sizes = None if self._sizes is None else self._sizes(request.inputs, request.parameters)
         self.arrived += request.queries
         slo_ms = self.slo_ms if request.deadline_ms is None else request.deadline_ms
         if request.queries > slots.free:
@@ -295,8 +307,12 @@ class Server:
         if request.queries > slots.free:
             raise OverloadedError("no room for more queries")
         taken = slots.put(request.inputs)
+        length = lengths_of(request.inputs, self.pool.inputs) if self._sizes is not None else 0
         request.inputs.clear()  # and with them the body
         call = Call(taken, arrival_ms, arrival_ms + slo_ms, tell)
+        if sizes is not None and self._sizes is not None:
+            for query, size in zip(call.queries, sizes, strict=True):
+                query.size, query.length = size, size if self._sizes.is_mask else length
         self.front.arrive(call.queries, slo_ms, arrival_ms=arrival_ms, late_ms=request.late_ms)
         return call
 
@@ -430,7 +446,8 @@ class Server:
                 break
             self._probe = loop.create_future()
             begun_ms = self.front.now_ms()
-            self.pool.run(0, RunBatch(0, self._index[variant.name], size, [0] * size))
+            self.pool.run(0, RunBatch(0, self._index[variant.name], size, [0] * size,
+                                      int(self._sizes is not None)))
             model_ms = await self._probe
             if model_ms is None:
                 break
@@ -471,7 +488,8 @@ class Server:
         variant, of which only one is known here: they are left as they are.
         """
         dispatcher, slowness = self.front.dispatcher, self.overhead.slowness(self._mean_ms)
-        if (len(self.policies.worker_types) > 1
+        # By the times of the largest size, batches of shorter requests would look fast.
+        if (len(self.policies.worker_types) > 1 or self._sizes is not None
                 or abs(slowness / dispatcher.slowness - 1.0) < _LIKE_BEFORE):
             return
         self.front.take_slowness(slowness)
@@ -505,7 +523,8 @@ class Server:
             ticket.request.again = start.second
         self.pool.run(start.worker, RunBatch(
             self._batches, self._index[start.model], start.run_as,
-            [ticket.request.slot for ticket in start.tickets]))
+            [ticket.request.slot for ticket in start.tickets],
+            max(ticket.request.length for ticket in start.tickets)))
 
     def _ended(self, worker: int, ended: Ended, arrays: dict[str, NDArray[Any]]) -> None:
         """Answer the queries of a batch that has ended."""
@@ -677,4 +696,5 @@ class Server:
         service_ms = served.finish_ms - served.start_ms
         for report in self.on_batch:
             report(served.variant, served.run_as, service_ms)
-        self._alarm(self._service_drift.add(served.variant, served.run_as, service_ms))
+        if self._sizes is None:
+            self._alarm(self._service_drift.add(served.variant, served.run_as, service_ms))

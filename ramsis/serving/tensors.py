@@ -17,6 +17,8 @@ DATATYPES: Mapping[str, np.dtype[Any]] = {
         ("UINT64", "uint64"), ("INT8", "int8"), ("INT16", "int16"), ("INT32", "int32"),
         ("INT64", "int64"), ("FP16", "float16"), ("FP32", "float32"), ("FP64", "float64"))}
 """The protocol's names; texts (``BYTES``) are not served."""
+ANY = -1
+"""In the place of the size of a request, in shapes."""
 MOST_QUERIES = 2048  # of a request, unless a server states another limit
 _NAMES = {kind: name for name, kind in DATATYPES.items()}
 
@@ -26,7 +28,8 @@ class TensorSpec(NamedTuple):
 
     name: str
     datatype: str  # one of :data:`DATATYPES`
-    shape: tuple[int, ...]  # without the batch's dimension, which is the first
+    # without the batch's dimension, which is the first; :data:`ANY` where it is the size
+    shape: tuple[int, ...]
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -35,8 +38,20 @@ class TensorSpec(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the tensor takes for one query."""
+        """Bytes that the tensor takes for one query; its shape is fixed."""
         return self.dtype.itemsize * prod(self.shape)
+
+    def at(self, size: int) -> TensorSpec:
+        """Return the tensor of requests of a size."""
+        return self if ANY not in self.shape else self._replace(
+            shape=tuple(size if n == ANY else n for n in self.shape))
+
+    def fits(self, shape: Sequence[int]) -> bool:
+        """Return whether a shape without the batch's dimension is one of the tensor's."""
+        return tuple(shape) == self.shape or (
+            len(shape) == len(self.shape) and ANY in self.shape and all(
+                n == m or (m == ANY and n >= 1)
+                for n, m in zip(shape, self.shape, strict=True)))
 
     def metadata(self) -> dict[str, object]:
         """Return the protocol's metadata of the tensor."""

@@ -293,8 +293,9 @@ def _server(args: Mapping[str, str]) -> Server:
                                 overhead_ms=_number(parameters, "overhead_ms", where) or 0.0)
     settings = ServerSettings(dispatch, pin=False,
                               measure_overhead="overhead_ms" not in parameters)
-    return Server(read_policies(folder / parameters["policies"]),
-                  read_variants(folder / parameters["variants"]), settings)
+    variants = read_variants(folder / parameters["variants"])
+    variants.refuse_sizes("Triton")
+    return Server(read_policies(folder / parameters["policies"]), variants, settings)
 
 
 def _number(parameters: Mapping[str, str], name: str, where: str) -> float | None:

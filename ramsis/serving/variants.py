@@ -6,6 +6,10 @@ A TOML file of one task, whose variants all take the same tensors::
     outputs = ["label", "scores"]      # of ONNX models; all by default
     confidence = "max"                 # for second opinions: max or margin of the scores, or an
                                        # output; without it there are none
+    size = "input_ids:1"               # of a request: the length of an input along a dimension,
+                                       # a mask, an input of one number, or parameters.NAME;
+                                       # without it all requests have one size
+    max_size = 256                     # largest size that is served
 
     [[variants]]
     name = "svm-poly-400"              # as in the policies
@@ -33,15 +37,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from ramsis.errors import FRACTION, InvalidValueError
+from ramsis.errors import FRACTION, InputFileError, InvalidValueError
 from ramsis.files import read_toml
 from ramsis.profiles.measure.backends import BACKENDS, Options
+from ramsis.profiles.sized import MAX_SIZE
 from ramsis.reprs import dataclass
 from ramsis.runtime.fields import Fields
-from ramsis.serving.tensors import DATATYPES, TensorSpec
+from ramsis.serving.tensors import ANY, DATATYPES, TensorSpec
 
-_KEYS = ("name", "outputs", "confidence", "variants", "inputs", "threads", "device", "tokens",
-         "dimensions")
+_KEYS = ("name", "outputs", "confidence", "size", "max_size", "variants", "inputs", "threads",
+         "device", "tokens", "dimensions")
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,8 @@ class VariantsFile:
     variants: tuple[ServedVariant, ...]  # one or more
     inputs: tuple[TensorSpec, ...] = ()  # where the file states them, else empty
     confidence: str | None = None  # max or margin of the scores, or an output; None for none
+    size: str | None = None  # source of the size of a request; None where they have none
+    max_size: int = 1  # largest size
 
     @property
     def run_here(self) -> bool:
@@ -74,6 +81,20 @@ class VariantsFile:
     def described_by(self) -> tuple[str, ...]:
         """Names of the texts that describe an answer: its variant and, with confidences, stage."""
         return ("variant",) if self.confidence is None else ("variant", "stage")
+
+    def refuse_sizes(self, server: str) -> None:
+        """Refuse requests with a size, which another server does not pad.
+
+        Raises
+        ------
+        InputFileError
+            The file says where the size of a request is.
+        """
+        if self.size is not None:
+            raise InputFileError(f"{server} serves requests of one size only",
+                                 where=f"{self.path}: size", value=self.size,
+                                 allowed="ramsis serve or MLServer; or no size, and inputs of a "
+                                 "fixed shape")
 
     @property
     def folder(self) -> Path:
@@ -86,18 +107,28 @@ def read_variants(path: str | os.PathLike[str]) -> VariantsFile:
     file = Path(path)
     fields = Fields(read_toml(path), str(path))
     fields.only(_KEYS)
+    if ("size" in fields) != ("max_size" in fields):
+        raise fields.refusal("max_size" if "size" in fields else "size", "missing",
+                             allowed="size and max_size, or neither")
     variants: list[ServedVariant] = []
     for table in fields.children("variants"):
         variant = _variant(table, fields, file.resolve().parent)
         if variant.name in [other.name for other in variants]:
             raise table.refusal("name", "variant appears twice", value=variant.name)
         variants.append(variant)
-    inputs = [_input(table) for table in fields.children("inputs")] if "inputs" in fields else []
+    least = ANY if "size" in fields else 1
+    inputs = [_input(table, least) for table in fields.children("inputs")] if (
+        "inputs" in fields) else []
     name = fields.text("name") if "name" in fields else "model"
     if "/" in name:
         raise fields.refusal("name", "not a part of a URL", value=name, allowed="a text without /")
     confidence = fields.text("confidence") if "confidence" in fields else None
-    return VariantsFile(file, name, tuple(variants), tuple(inputs), confidence)
+    size = fields.text("size") if "size" in fields else None
+    max_size = 1 if size is None else fields.whole("max_size", 1)
+    if max_size > MAX_SIZE:
+        raise fields.refusal("max_size", "size is too large", value=max_size,
+                             allowed=f"at most {MAX_SIZE}")
+    return VariantsFile(file, name, tuple(variants), tuple(inputs), confidence, size, max_size)
 
 
 def upstream_variants(url: str, names: Iterable[str]) -> VariantsFile:
@@ -134,13 +165,16 @@ def _options(file: Fields, weights: str | None) -> Options:
         dimensions=dimensions,
         tokens=file.whole("tokens", 1) if "tokens" in file else default.tokens,
         outputs=outputs, weights=weights,
+        size_dimension="" if "size" in file else None,
     )
 
 
-def _input(table: Fields) -> TensorSpec:
+def _input(table: Fields, least: int) -> TensorSpec:
     table.only(("name", "datatype", "shape"))
     shape: list[Any] = table.value("shape")
-    if not isinstance(shape, list) or any(type(n) is not int or n < 1 for n in shape):
+    if not isinstance(shape, list) or any(
+            type(n) is not int or n < least or n == 0 for n in shape):
         raise table.refusal("shape", "not a shape", value=shape,
-                            allowed="a list of whole numbers >= 1, without the batch's")
+                            allowed="a list of whole numbers >= 1, without the batch's"
+                            + (", or -1 for the size" if least == ANY else ""))
     return TensorSpec(table.text("name"), table.text("datatype", DATATYPES), tuple(shape))

@@ -10,10 +10,12 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ramsis.arrivals import sizes as arrival_sizes
+from ramsis.cli.main import cli
 from ramsis.errors import InputFileError
 from ramsis.profiles import ProfileError, SizedTimes, interpolate_front, load, save
 from ramsis.profiles import sized as profile_sizes
@@ -154,6 +156,20 @@ def test_slower_and_longer_times() -> None:
     assert times().slower(2.0).p95_ms == ((4.0, 12.0), (10.0, 40.0))
     assert sized_set().with_overhead(1.0).models[0].sized.p95_ms == ((3.0, 7.0), (6.0, 21.0))
     assert sized_set().slower(2.0).models[0].sized.p95_ms == ((4.0, 12.0), (10.0, 40.0))
+
+
+def test_times_by_size_are_shown(tmp_path: Path) -> None:
+    path = tmp_path / "sized.json"
+    save(sized_set(p95_ms=((2.0, 6.0), (5.0, None))), path)
+    shown = CliRunner().invoke(cli, ["profile", "show", str(path)])
+    assert "small: p95 in ms by batch size and tokens, padded (a batch takes as long as the " \
+           "longest size needs)\n       8     32\n1  2.000  6.000\n4  5.000      -\n" in (
+               shown.stdout)
+    rows = json.loads(CliRunner().invoke(cli, ["profile", "show", str(path), "--json"]).stdout)
+    assert [(row["batch"], row["size"], row["latency_ms"]) for row in rows["sized"]] == [
+        (1, 8, 2.0), (1, 32, 6.0), (4, 8, 5.0)]
+    other = CliRunner().invoke(cli, ["profile", "show", "digits-cpu", "--json"])
+    assert "sized" not in json.loads(other.stdout)
 
 
 def test_a_missing_statistic_is_named() -> None:

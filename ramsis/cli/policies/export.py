@@ -75,6 +75,7 @@ def export_ray_serve(
       $ ramsis export ray-serve policies_out/example --variants variants.toml --out app.yaml
     """
     models, scaling = read_variants(variants), scaling_file(policies)
+    models.refuse_sizes("Ray Serve")
     fleet = None if scaling is None else read_fleet(scaling)
     policy_set = read_policies(policies) if fleet is None else fleet.policies(fleet.table.most)
     check_served(policy_set, [variant.name for variant in models.variants], None, variants)
@@ -121,6 +122,7 @@ def export_triton(policies: Path, variants: str, out: Path, overhead_ms: float |
     from ramsis.serving.workers.pool import checked
 
     policy_set, models = read_policies(policies), read_variants(variants)
+    models.refuse_sizes("Triton")
     check_served(policy_set, [variant.name for variant in models.variants], None, variants)
     with event_loop() as runner:
         inputs, outputs = runner.run(checked(models, largest_batch(policy_set)))

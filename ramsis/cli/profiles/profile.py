@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -23,7 +24,7 @@ from ramsis.errors import InvalidValueError, OutputError, printable
 from ramsis.profiles import STATISTICS, LatencyTable, Origin, ProfileSet, Statistic, load, save
 from ramsis.profiles.checks import Finding, check_profile
 from ramsis.profiles.importers import FORMATS, Given, import_profile
-from ramsis.profiles.sized import LAWS, Law
+from ramsis.profiles.sized import LAWS, Law, SizedTimes
 
 
 @click.command("plot", cls=Command, short_help="Draw accuracy against latency.")
@@ -130,7 +131,9 @@ def show_command(source: str, statistic: Statistic, max_batch: int, as_json: boo
     profile_set = load(source)
     table = profile_set.latency_table(statistic, max_batch)
     if as_json:
-        print_json(_rows(table), name=profile_set.name, statistic=table.statistic)
+        sized = {"sized": _rows_by_size(profile_set, statistic)} if any(
+            model.sized for model in profile_set.models) else {}
+        print_json(_rows(table), name=profile_set.name, statistic=table.statistic, **sized)
         return
     console = Console(highlight=False, emoji=False, markup=False)
     console.print(f"{profile_set.name}: {statistic} latency in ms by batch size",
@@ -147,6 +150,10 @@ def show_command(source: str, statistic: Statistic, max_batch: int, as_json: boo
     for line in _LEGEND:
         if line[0] in marks:
             console.print(line, soft_wrap=True)
+    for model in profile_set.models:
+        if model.sized is not None:
+            for line in _sized_lines(model.name, model.sized, statistic):
+                click.echo(line)
     for line in _summary(profile_set):
         say(line)
 
@@ -309,6 +316,35 @@ def _rows(table: LatencyTable) -> list[dict[str, Any]]:
         for i, name in enumerate(table.models)
         for batch in range(table.max_batch)
     ]
+
+
+def _rows_by_size(profile_set: ProfileSet, statistic: str) -> list[dict[str, Any]]:
+    """Return the measured times by size, one row for each model, count and size."""
+    return [{"model": model.name, "law": model.sized.law, "unit": model.sized.unit,
+             "batch": count, "size": size, "latency_ms": float(value)}
+            for model in profile_set.models
+            if model.sized is not None and statistic in model.sized.statistics
+            for count, row in zip(model.sized.counts, model.sized.measured_ms(statistic),
+                                  strict=True)
+            for size, value in zip(model.sized.sizes, row, strict=True) if np.isfinite(value)]
+
+
+def _sized_lines(name: str, sized: SizedTimes, statistic: str) -> Iterator[str]:
+    """Yield measured times by count and size as aligned text."""
+    if statistic not in sized.statistics:
+        yield (f"{name}: times by size have no {statistic}; they have "
+               f"{', '.join(sized.statistics)}")
+        return
+    of = "the longest" if sized.law == "padded" else "the total"
+    yield (f"{name}: {statistic} in ms by batch size and {sized.unit}, {sized.law} (a batch takes "
+           f"as long as {of} size needs)")
+    lines = [["", *map(str, sized.sizes)]]
+    lines += [[str(count), *("-" if np.isnan(value) else f"{value:#.4g}".rstrip(".")
+                             for value in row)]
+              for count, row in zip(sized.counts, sized.measured_ms(statistic), strict=True)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
+    for line in lines:
+        yield "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
 
 
 def _cell(table: LatencyTable, row: int, batch: int) -> str:

@@ -106,13 +106,17 @@ class Slots:
         Parameters
         ----------
         inputs
-            An array of shape (n, …) for each input tensor, n >= 1.
+            An array of shape (n, …) for each input tensor, n >= 1. Where it is shorter than the
+            slots in a dimension, zeros follow.
         """
         count = len(inputs[0])
         taken = self._free[-count:]
         del self._free[-count:]
         for array, rows in zip(self.arrays.values(), inputs, strict=True):
-            if count == 1:  # without a list of places: speed counts
+            if rows.shape[1:] != array.shape[1:]:
+                array[taken] = 0
+                array[(taken, *map(slice, rows.shape[1:]))] = rows  # type: ignore[index]
+            elif count == 1:  # without a list of places: speed counts
                 array[taken[0]] = rows[0]
             else:
                 array[taken] = rows

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 _LENGTH = struct.Struct("<I")
-_RUN = struct.Struct("<QHHH")
+_RUN = struct.Struct("<QHHHI")
 _ENDED = struct.Struct("<Q?d?")
 _MOST = 1 << 24  # bytes of a message, so that a damaged length reserves no memory
 _MOST_FILES = 2  # the blocks of inputs and outputs
@@ -26,17 +26,20 @@ class RunBatch(NamedTuple):
     variant: int
     run_as: int
     slots: Sequence[int]
+    longest: int = 0  # length of its inputs along the dimension that is the size; 0: all of it
 
     def packed(self) -> bytes:
         """Encode it as a message."""
-        head = _RUN.pack(self.number, self.variant, self.run_as, len(self.slots))
+        head = _RUN.pack(self.number, self.variant, self.run_as, len(self.slots),
+                         self.longest)
         return head + struct.pack(f"<{len(self.slots)}I", *self.slots)
 
     @classmethod
     def unpacked(cls, message: bytes) -> RunBatch:
         """Decode a message."""
-        number, variant, run_as, count = _RUN.unpack_from(message)
-        return cls(number, variant, run_as, struct.unpack_from(f"<{count}I", message, _RUN.size))
+        number, variant, run_as, count, longest = _RUN.unpack_from(message)
+        return cls(number, variant, run_as, struct.unpack_from(f"<{count}I", message, _RUN.size),
+                   longest)
 
 
 class Ended(NamedTuple):

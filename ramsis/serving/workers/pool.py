@@ -188,7 +188,8 @@ class WorkerPool:
         self.inputs = specs_from_json(document["inputs"])
         self.outputs = specs_from_json(document["outputs"])
         if self.slots is None:
-            self.slots = Slots(self.inputs, self.settings.slots)
+            self.slots = Slots([spec.at(self.variants.max_size) for spec in self.inputs],
+                               self.settings.slots)
         worker.attach(self.slots, self.outputs)
 
     def ready(self, worker: _Worker) -> None:
@@ -221,6 +222,7 @@ class WorkerPool:
         for variant in variants:
             variant["options"]["timeout_s"] = self.settings.timeout_s
         return {"variants": variants, "inputs": specs_to_json(self.variants.inputs),
+                "max_size": self.variants.max_size,
                 "folder": str(self.variants.folder), "trusted": trusted(),
                 "core": self.core(worker),
                 "memory_mb": self.settings.memory_mb,

@@ -31,6 +31,7 @@ from ramsis.profiles.measure.backends import (  # noqa: E402
     open_backend,
 )
 from ramsis.serving.tensors import (  # noqa: E402
+    ANY,
     TensorSpec,
     datatype_of,
     specs_from_json,
@@ -46,6 +47,8 @@ from ramsis.serving.workers.messages import (  # noqa: E402
     send_json,
 )
 
+_WARM_SIZE = 16  # size of the requests of the first batches: the largest may take long
+
 Arrays = Mapping[str, NDArray[Any]]
 
 
@@ -58,11 +61,15 @@ class Runner:
         Name, back end, model and options of each, as plain values.
     inputs
         The input tensors where the variants file states them, else empty.
+    max_size
+        Largest size of a request.
     """
 
     def __init__(
-        self, variants: Sequence[Mapping[str, Any]], inputs: Sequence[TensorSpec]
+        self, variants: Sequence[Mapping[str, Any]], inputs: Sequence[TensorSpec],
+        max_size: int = 1,
     ) -> None:
+        self.max_size = max_size
         self.models: list[LoadedModel] = []
         # The tensors, which all variants share.
         self.inputs, self.outputs = tuple(inputs), tuple[TensorSpec, ...]()
@@ -83,12 +90,15 @@ class Runner:
 
     def _outputs(self, model: LoadedModel, where: str) -> tuple[TensorSpec, ...]:
         """Return the outputs of a batch of 1, which tell the shapes."""
-        blank = {spec.name: np.zeros((1, *spec.shape), spec.dtype) for spec in self.inputs}
-        try:
-            answer = model.fetch(model.run(model.feed(blank)))
-        except Exception as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-            raise InputFileError(f"it does not run ({reason})", where=where) from error
+        answer = self._answer(model, where, self.max_size)
+        if any(ANY in spec.shape for spec in self.inputs) and self.max_size > 1:
+            shorter = self._answer(model, where, self.max_size - 1)
+            for name, array in answer.items():
+                if shorter[name].shape != array.shape:
+                    raise InputFileError("an output whose shape depends on the size",
+                                         where=f"{where}: {name}", value=array.shape,
+                                         allowed="outputs that do not, as by outputs = [NAME] in "
+                                         "the variants file")
         for name, array in answer.items():
             if array.ndim < 1 or array.shape[0] != 1:
                 raise InputFileError("an output without the batch's dimension",
@@ -97,11 +107,26 @@ class Runner:
         return tuple(TensorSpec(name, datatype_of(array, f"{where}: {name}"), array.shape[1:])
                      for name, array in answer.items())
 
+    def _answer(self, model: LoadedModel, where: str, size: int) -> Arrays:
+        """Return the outputs of a batch of one request of a size."""
+        blank = {spec.name: np.zeros((1, *spec.at(size).shape), spec.dtype)
+                 for spec in self.inputs}
+        try:
+            return model.fetch(model.run(model.feed(blank)))
+        except Exception as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+            raise InputFileError(f"it does not run ({reason})", where=where) from error
+
     def run(self, batch: RunBatch, inputs: Arrays, outputs: Arrays) -> None:
         """Run a batch; its outputs are written to the first rows."""
         model, count = self.models[batch.variant], len(batch.slots)
         rows = [*batch.slots, *[batch.slots[-1]] * (batch.run_as - count)]
-        fed = {name: array[rows] for name, array in inputs.items()}
+        if batch.longest:
+            places = {spec.name: tuple(slice(batch.longest) if n == ANY else slice(None)
+                                       for n in spec.shape) for spec in self.inputs}
+            fed = {name: array[rows, *places[name]] for name, array in inputs.items()}
+        else:
+            fed = {name: array[rows] for name, array in inputs.items()}
         answer = model.fetch(model.run(model.feed(fed)))
         for spec in self.outputs:
             output = answer[spec.name]
@@ -141,7 +166,7 @@ def serve(channel: socket.socket) -> None:
     config, _ = receive_json(channel)
     _settle(config)
     try:
-        runner = Runner(config["variants"], specs_from_json(config["inputs"]))
+        runner = Runner(config["variants"], specs_from_json(config["inputs"]), config["max_size"])
     except Exception as error:
         send_json(channel, {"failed": " ".join(str(error).split())})
         return
@@ -149,11 +174,14 @@ def serve(channel: socket.socket) -> None:
                         "outputs": specs_to_json(runner.outputs)})
     sizes, files = receive_json(channel)
     slots, most = sizes["slots"], sizes["max_batch"]
-    inputs = arrays_in(Block(size_of(runner.inputs, slots), files[0]), runner.inputs, slots)
+    specs = [spec.at(runner.max_size) for spec in runner.inputs]
+    inputs = arrays_in(Block(size_of(specs, slots), files[0]), specs, slots)
     outputs = arrays_in(Block(size_of(runner.outputs, most), files[1]), runner.outputs, most)
-    blank = {spec.name: np.zeros((1, *spec.shape), spec.dtype) for spec in runner.inputs}
+    blank = {spec.name: np.zeros((1, *spec.shape), spec.dtype) for spec in specs}
+    shortest = min(runner.max_size, _WARM_SIZE) if specs != list(runner.inputs) else 0
     for variant, batch in config["warm_up"]:
-        ended = run_timed(runner, RunBatch(0, variant, batch, [0] * batch), blank, outputs)
+        ended = run_timed(runner, RunBatch(0, variant, batch, [0] * batch, shortest), blank,
+                          outputs)
         if ended.error:
             name = config["variants"][variant]["name"]
             send_json(channel, {"failed": f"variant {name}: a batch of {batch} does not run: "
