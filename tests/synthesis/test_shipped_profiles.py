@@ -24,7 +24,8 @@ def slos_ms(profile: profiles.ProfileSet) -> list[float]:
 
 
 def test_there_are_an_image_a_text_and_a_small_set() -> None:
-    assert set(SETS) >= {"digits-cpu", "image-cpu", "text-cpu", "image-h100", "text-h100"}
+    assert set(SETS) >= {"digits-cpu", "image-cpu", "text-cpu", "image-h100", "text-h100",
+                         "minilm-cpu"}
     assert len(profiles.load("image-cpu").models) >= 9
     assert len(profiles.load("text-cpu").models) == 5
 
@@ -42,7 +43,8 @@ def test_a_shipped_set_says_how_it_was_measured(name: str) -> None:
             assert len(batch.quantiles_ms) >= 64
 
 
-@pytest.mark.parametrize("name", SETS)
+# A single model, whose latencies by batch size are those of its longest texts, leaves no choice.
+@pytest.mark.parametrize("name", [name for name in SETS if name != "minilm-cpu"])
 @pytest.mark.parametrize("kind", slow_after(1, range(3)))
 def test_a_shipped_set_gives_policies(name: str, kind: int) -> None:
     profile = profiles.load(name)
