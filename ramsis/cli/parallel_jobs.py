@@ -41,7 +41,8 @@ def capacity_question(
     return Question(
         partial(_capacity_row, models, workload, scheduler, terms),
         {"asked": "capacity", "scheduler": scheduler, "workload": plain(workload),
-         "types": [{"name": worker_type.name, "profile": worker_type.profile.fingerprint,
+         "types": [{"name": worker_type.name,
+                    "profile": worker_type.profile.fingerprint_with_confidences,
                     "count": worker_type.count,
                     "cost": worker_type.cost} for worker_type in offered_types(models)],
          **{key: plain(value) for key, value in terms.items()}})

@@ -270,6 +270,16 @@ class ProfileSet:
             model.pop("sized", None)
         return fingerprint(document)
 
+    @cached_property
+    def fingerprint_with_confidences(self) -> str:
+        """Return the fingerprint for what may depend on confidences, too.
+
+        That of the set where it has none.
+        """
+        if self.confidences is None:
+            return self.fingerprint
+        return fingerprint(f"{self.fingerprint} {self.confidences.fingerprint}")
+
     def to_document(self) -> dict[str, Any]:
         """Return the JSON document of the set; absent values are left out."""
         models = [{**_present(model), "batches": [_present(batch) for batch in model.batches],

@@ -59,7 +59,7 @@ class SweepCluster:
     @classmethod
     def of(cls, cluster: Cluster) -> SweepCluster:
         """Create it from a cluster."""
-        return cls(cluster, tuple(worker_type.profile.fingerprint
+        return cls(cluster, tuple(worker_type.profile.fingerprint_with_confidences
                                   for worker_type in cluster.worker_types))
 
     @cached_property

@@ -274,7 +274,8 @@ class _Inputs:
     @property
     def fingerprints(self) -> dict[str, str]:
         """Fingerprints of the profiles, by their names in the specification."""
-        return {name: profile.fingerprint for name, profile in self._profiles.items()}
+        return {name: profile.fingerprint_with_confidences
+                for name, profile in self._profiles.items()}
 
     def scenario(self, cell: ScenarioCell) -> SweepScenario:
         if cell.scenario not in self._scenarios:

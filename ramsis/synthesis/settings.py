@@ -244,7 +244,8 @@ def as_in_the_paper(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def inputs_of(profile: ProfileSet, settings: SynthesisSettings) -> Inputs:
     """Return the record of a profile and settings in a policy file."""
-    return with_settings(Inputs(profile.fingerprint, profile.name, ""), settings)
+    digest = profile.fingerprint_with_confidences if settings.cascades else profile.fingerprint
+    return with_settings(Inputs(digest, profile.name, ""), settings)
 
 
 def with_settings(inputs: Inputs, settings: SynthesisSettings) -> Inputs:

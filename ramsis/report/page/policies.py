@@ -112,7 +112,7 @@ def _models(levels: Levels) -> dict[str, float | None]:
     name = inputs.get("profile_name")
     if name in profiles.shipped_names():
         shipped = profiles.load(str(name))
-        if shipped.fingerprint == inputs.get("profile"):
+        if inputs.get("profile") in (shipped.fingerprint, shipped.fingerprint_with_confidences):
             accuracies |= {model.name: model.accuracy for model in shipped.models}
     return accuracies
 
