@@ -34,8 +34,10 @@ from ramsis.arrivals.sizes import SizeDistribution
 from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
 from ramsis.profiles.sized import Law, SizedTimes
 from ramsis.sim import ConstantLoad
-from ramsis.sized import SizedProblem, sized_scheduler
+from ramsis.sized import SizedProblem, SizedScheduler, sized_scheduler
+from ramsis.sized.rule import IndexRule
 from ramsis.sized.schedulers import ReplannedDP, TokenBudget, TurboDP
+from ramsis.sized.search import fit_rule
 from ramsis.sized.simulate import run_sized
 from scripts.acceptance.pages import markdown, write_part
 
@@ -43,6 +45,7 @@ MAX_BATCH = 64
 _MOST = 512
 REQUESTS, SEEDS = 60_000, 5
 PAGE = Path(__file__).resolve().parents[1] / "docs/sizes.md"
+POLICY = "ramsis"  # the policy of `ramsis generate --sizes`, made for each load
 SCHEDULERS = {
     "tei:max_batch=4": "TEI on CPU",
     "tei": "TEI",
@@ -52,6 +55,7 @@ SCHEDULERS = {
     "turbo-dp": "TurboTransformers",
     "replanned-dp": "replanned",
     "replanned-dp:order=dense": "replanned, dense",
+    POLICY: "policy",
 }
 """Schedulers by name, and the heads of their columns."""
 _MEDIAN, _SIGMA, _ADDED, _LEAST = 9.0, 1.88, 2, 3
@@ -123,19 +127,28 @@ def short_texts(max_size: int) -> SizeDistribution:
 
 def played(
     cells: Sequence[str] = tuple(CELLS), *, seeds: int = SEEDS, highest: bool = False,
+    schedulers: Sequence[str] = tuple(SCHEDULERS),
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each cell, load, scheduler and seed: shares in time, in all and by class.
 
     ``highest`` plays only the highest load of each cell.
     """
     for cell in map(CELLS.__getitem__, cells):
-        for text in SCHEDULERS:
-            scheduler = sized_scheduler(text)
-            if cell.law == "packed" and isinstance(scheduler, TokenBudget | TurboDP | ReplannedDP):
-                scheduler = replace(scheduler, max_batch=_MOST)  # 64 short ones do not fill it
-            problem = cell.problem(max_batch=max(MAX_BATCH, scheduler.max_batch))
+        for text in schedulers:
+            scheduler: SizedScheduler | None = None
+            most = MAX_BATCH if cell.law == "padded" else _MOST  # 64 short ones do not fill it
+            if text != POLICY:
+                scheduler = sized_scheduler(text)
+                if cell.law == "packed" and isinstance(
+                        scheduler, TokenBudget | TurboDP | ReplannedDP):
+                    scheduler = replace(scheduler, max_batch=most)
+                most = max(MAX_BATCH, scheduler.max_batch)
+            problem = cell.problem(max_batch=most)
             for load_qps in cell.loads_qps[-1:] if highest else cell.loads_qps:
                 load = ConstantLoad(load_qps, 1000.0 * REQUESTS / load_qps)
+                if text == POLICY:
+                    scheduler = IndexRule(fit_rule(problem, load).tables)
+                assert scheduler is not None
                 for seed in range(seeds):
                     sized_run = run_sized(problem, scheduler, load, seed)
                     in_time, size_class = sized_run.run.in_time, problem.class_of(sized_run.size)
