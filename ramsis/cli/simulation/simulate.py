@@ -150,8 +150,7 @@ _MORE = (
 @partial(cluster_options, required=False)  # a placement says what serves
 @models_option
 @click.option("--placement", type=click.Path(dir_okay=False), metavar="FILE",
-              help="Simulate a placement of `place`, in place of profiles, SLO, workers and "
-                   "schedulers.")
+              help="Simulate a placement of `place`, in place of these and of schedulers.")
 @click.option("--fixed", is_flag=True,
               help="With --placement: its fixed batches, without policies.")
 @click.option("--interference", type=click.Choice(("thesis", "thesis-driver-550", "none")),
