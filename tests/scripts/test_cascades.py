@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from scripts.cascade_promises import sentence_of
 from scripts.cascades import table_of
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -34,3 +35,12 @@ def test_what_the_page_says_of_the_rows_holds() -> None:
     lacks = (means["cascade"] - means["cascade_serve"]).loc[60.0].loc[9_600.0:12_800.0]
     assert (lacks > 8e-4).all()
     assert (lacks < 0.0035).all()
+
+
+def test_promises_are_kept_in_settings_drawn_at_random() -> None:
+    rows = pd.read_csv(DOCS / "results/cascade-promises.csv")
+    assert sentence_of(rows) in (DOCS / "howto/cascades.md").read_text("utf-8")
+    assert ((rows["simulated"] - rows["promised"]).abs() <= 1e-3).all()
+    assert (rows["simulated"] <= rows["bound"] + rows["simulated_half_width"]).all()
+    assert (rows["violations"] < 0.01).all()
+    assert rows["verified"].dropna().all()
