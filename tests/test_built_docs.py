@@ -19,7 +19,7 @@ from tests.test_public_names import MODULES
 
 ROOT = Path(__file__).resolve().parents[1]
 WORDS = {
-    "effective accuracy": ("glossary", "accuracy × (1 − violations)"),
+    "effective accuracy": ("questions", "late, dropped and failed ones count 0"),
     "headroom": ("howto/headroom", "longer service times than measured"),
     "C++": ("howto/embed", "ramsis export c"),
     "Triton": ("howto/servers", "dynamic_batching"),
@@ -48,6 +48,32 @@ WORDS = {
     "generate_policy": ("reference/ramsis.synthesis", "Generate"),
     "SparseMDP": ("reference/ramsis.mdp", "Sparse"),
     "BibTeX": ("cite", "@inproceedings"),
+    "why are requests dropped": ("audit", "dropped while the fastest model could still"),
+    "triton ensemble": ("audit", "gives the model behind a name"),
+    "nginx log": ("audit", "also of the ingress controller"),
+    "cost of more traffic": ("plan", "with --cost-per-worker as a budget"),
+    "heterogeneous GPUs": ("heterogeneous", "--workers"),
+    "priority classes": ("heterogeneous", "SLO classes"),
+    "different deadlines": ("heterogeneous", "SLO classes"),
+    "does it work for LLMs": ("howto/llm", "ramsis profile measure"),
+    "bursty arrivals": ("questions", "ramsis arrivals fit requests.csv"),
+    "what is effective accuracy": ("questions", "late, dropped and failed ones count 0"),
+    "own MDP": ("solvers", "any finite Markov decision process"),
+    "change policies without restart": ("serving/server", "Policies that change"),
+    "drain": ("howto/deploy", "--drain-s"),
+    "monitoring": ("howto/deploy", "alerts for violations beyond the promise"),
+    "exit codes": ("cli", "3 bad input file"),
+    "configuration file": ("cli", "--settings"),
+    "cold start": ("cluster", "models that are loaded"),
+    "models do not fit in memory": ("cluster", "Where there are more models than memory"),
+    "how accurate is the simulation": ("serving/fidelity", "promised, simulated and live"),
+    "how many requests per second can I serve": ("howto/gpus", "the highest load that a"),
+    "GPU sharing": ("sharing", "share"),
+    "authentication": ("serving/server", "It has no authentication"),
+    "import a CSV": ("profiles", "ramsis profile import"),
+    "second opinion": ("howto/cascades", "--cascades"),
+    "trace of timestamps": ("simulate", "read these formats"),
+    "why do my replicas flap": ("howto/batching", "ramsis simulate --scaling small"),
 }
 """Queries, the page that is to come first, and what it has to say."""
 
