@@ -147,8 +147,9 @@ class _Signature:
         function = self._function.__name__
         parts = [what, *([] if function == "__init__" else [function])]
         called = ".".join(filter(None, parts))
+        instead = f"; {value._passed_as}" if hasattr(value, "_passed_as") else ""
         return InvalidTypeError(f"wrong type ({type(value).__name__})", where=f"{called}: {name}",
-                                value=value, allowed=kind.words)
+                                value=value, allowed=kind.words + instead)
 
 
 def _kind_of(hint: Any) -> _Kind | None:
@@ -211,7 +212,7 @@ def _of_class(cls: type, inner: tuple[Any, ...]) -> _Kind | None:
                   for member in (*vars(base), *vars(base).get("__annotations__", {}))
                   if not member.startswith("_")]
         return _Kind(lambda value: all(hasattr(value, member) for member in wanted),
-                     f"an object with {', '.join(dict.fromkeys(wanted))}")
+                     f"a {name}, with {', '.join(dict.fromkeys(wanted))}")
     return _Kind(lambda value: isinstance(value, cls), f"a {name}")
 
 

@@ -158,6 +158,10 @@ def test_a_refusal_names_function_argument_and_what_is_allowed(tiny: Any) -> Non
     assert isinstance(refusal.value, ValueError)
     with pytest.raises(InvalidTypeError, match=r"Poisson: load_qps: wrong type \(list\)"):
         ramsis.Poisson([1.0])
+    load, cluster = ramsis.sim.ConstantLoad(100.0, 1000.0), ramsis.Cluster.of(
+        tiny, workers=1, slo_ms=100.0)
+    with pytest.raises(InvalidTypeError, match=r'class of your own, Plan\("name", Class\)'):
+        ramsis.simulate(cluster, ramsis.sim.Scheduler, load)
 
 
 def test_numbers_of_numpy_and_sequences_of_any_kind_are_taken() -> None:

@@ -68,8 +68,8 @@ class SparseMDP:
     --------
     >>> mdp = SparseMDP.from_pairs([
     ...     (0, 0, {0: 0.5, 1: 0.5}, 5.0), (0, 1, {1: 1.0}, 10.0), (1, 0, {1: 1.0}, -1.0)])
-    >>> mdp.n_states, mdp.n_pairs
-    (2, 3)
+    >>> mdp
+    <SparseMDP 2 states, 3 state-action pairs, 4 transitions>
     """
 
     state: NDArray[np.int64]
@@ -84,6 +84,11 @@ class SparseMDP:
                                 self.state_names)
         for each in fields(pairs):
             object.__setattr__(self, each.name, getattr(pairs, each.name))
+
+    def _summary(self) -> str:
+        """Return sizes in words, for the representation."""
+        return (f"{self.n_states} states, {self.n_pairs} state-action pairs, "
+                f"{self.transition.nnz} transitions")
 
     @classmethod
     def from_dense(

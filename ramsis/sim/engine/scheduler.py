@@ -32,6 +32,8 @@ class Scheduler(Generic[E]):
         Just about to start.
     """
 
+    _passed_as = 'of a class of your own, Plan("name", Class)'  # where a scheduler is expected
+
     def __init__(self, engine: E) -> None:
         self.engine = engine
 
