@@ -13,7 +13,8 @@ A request that is answered in a batch of b by model m takes at least l(m, b)/b o
 between its arrival and its deadline, and is then worth accuracy(m). Only batches count that
 enough requests come for within SLO − l(m, b). What is answered is to be worth as much as the
 target asks for: a number of answers, a sum of accuracies, or both. The relaxed problem takes the
-work of a request for a fluid, so it bounds every scheduler.
+work of a request for a fluid, so it bounds every scheduler that answers each request
+once, by one model.
 
 *Prices.* For weights of the two sums and a price s of what is lost to the target, the bound is
 

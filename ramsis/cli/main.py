@@ -42,7 +42,7 @@ _GROUPS = {
         "capacity": ("planning.capacity:capacity", "Find the fewest workers for a target."),
         "scale": ("planning.scale:scale_command", "Plan the number of workers over time."),
         "place": ("planning.place:place", "Decide which models run on which workers."),
-        "bound": ("planning.bound:bound", "Bound what any scheduler can reach."),
+        "bound": ("planning.bound:bound", "Bound what schedulers can reach."),
         "frontier": ("planning.frontier:frontier_command",
                      "Trace accuracy against violations."),
     },

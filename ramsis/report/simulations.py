@@ -154,7 +154,8 @@ def plot_bounds(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str])
     first = rows[0]
     if "time_s" in first:
         edges_s = first["time_s"]
-        fewest = Line("fewest workers of any scheduler", edges_s, first["workers_over_time"])
+        fewest = Line("fewest workers (one model per request)", edges_s,
+                      first["workers_over_time"])
         plot_panels([PanelRow("workers", [Panel("", [fewest])], 1.4, whole=True, from_zero=True)],
                     path, "time (s)")
         return

@@ -123,7 +123,7 @@ def bound(
     plot: Path | None,
     as_json: bool,
 ) -> None:
-    """Bound the effective accuracy of any scheduler; of a trace, its worker-seconds.
+    """Bound the effective accuracy of schedulers; of a trace, their worker-seconds.
 
     It holds for any scheduler that answers each request once, by one model, in batches up to
     --max-batch, even if it knows all arrivals. A cascade, which asks a second model where the
