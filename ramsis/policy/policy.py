@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -520,3 +520,15 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return value.item() if isinstance(value, np.generic) else value
+
+
+def price_and_headroom(policies: Iterable[Policy]) -> list[tuple[str, str]]:
+    """Return the price of a violation and the headroom of policies, as words with their ranges."""
+    ranges: list[tuple[str, set[str]]] = [("price of a violation", set()), ("headroom", set())]
+    for policy in policies:
+        for (_, values), value in zip(
+            ranges, (policy.violation_price, policy.planned_factor - 1.0), strict=True
+        ):
+            values.add(f"{value:.3g}")
+    return [(name, " to ".join(dict.fromkeys((min(values, key=float), max(values, key=float)))))
+            for name, values in ranges if values]

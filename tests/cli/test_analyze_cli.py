@@ -31,7 +31,8 @@ def folder(tiny: ProfileSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_folder_gives_a_row_for_each_policy(run: Run, folder: Path) -> None:
     ran = run("analyze", folder, "--wide")
     assert (ran.code, ran.err) == (0, "")
-    header, *rows = ran.out.splitlines()
+    header, *rows, last = ran.out.splitlines()
+    assert last == "certified gap: price of a violation 1, headroom 0"
     for title in ("load (QPS)", "accuracy", "violations", "upper bound", "batch p50/p99",
                   "queue p50/p99", "slack p50 (ms)", "most used model", "certificate"):
         assert title in header
@@ -97,7 +98,7 @@ def test_a_file_that_names_no_share_of_models_still_prints(
     (tmp_path / "policy.json").write_text(json.dumps(document))
     ran = run("analyze", tmp_path / "policy.json", "--wide")
     assert ran.code == 0
-    assert len(ran.out.splitlines()) == 2
+    assert len(ran.out.splitlines()) == 3
     assert "–/–/–" in ran.out
 
 
@@ -105,7 +106,7 @@ def test_a_figure_is_drawn_beside_the_table(run: Run, folder: Path, tmp_path: Pa
     pytest.importorskip("matplotlib")
     ran = run("analyze", folder, "--plot", tmp_path / "promises.svg")
     assert ran.code == 0
-    assert len(ran.out.splitlines()) == 4
+    assert len(ran.out.splitlines()) == 5
     assert "<svg" in (tmp_path / "promises.svg").read_text()
     refused(run("analyze", folder, "--plot", tmp_path / "promises.txt"), 2, "plot",
             "promises.txt", ".png")

@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,6 +15,7 @@ from rich.cells import cell_len
 from ramsis import __version__
 from ramsis.cli.progress import progress
 from ramsis.policy import Policy
+from ramsis.policy.policy import price_and_headroom
 from ramsis.policy.records import RESPONSES
 from ramsis.tables import Column, in_their_terms
 
@@ -103,6 +104,12 @@ def headroom_row(policy: Policy) -> dict[str, Any]:
         "slower_effective_accuracy": headroom.slower_effective_accuracy,
         "slower_violation_rate": headroom.slower_violation_rate,
     }
+
+
+def gap_words(policies: Iterable[Policy]) -> str:
+    """Describe what a certified gap contains besides the schedule: price and headroom."""
+    terms = price_and_headroom(policies)
+    return "certified gap: " + ", ".join(f"{name} {value}" for name, value in terms)
 
 
 def budget_row(policy: Policy) -> dict[str, Any]:

@@ -12,7 +12,15 @@ from ramsis.analysis.server_run import Held, hold_against
 from ramsis.cli.options.command import Command
 from ramsis.cli.options.param_types import complete_files
 from ramsis.cli.options.shared import plot_option
-from ramsis.cli.output.rows import Column, policy_row, print_json, print_rows, say, table_options
+from ramsis.cli.output.rows import (
+    Column,
+    gap_words,
+    policy_row,
+    print_json,
+    print_rows,
+    say,
+    table_options,
+)
 from ramsis.errors import VerificationError
 from ramsis.policy import Policy, read, read_set
 from ramsis.profiles.importers.mlperf import read_server
@@ -77,6 +85,7 @@ def analyze(
         usual = all(policy.slowness == 1.0 for policy in policies)
         print_rows([column for column in _COLUMNS if column.key != "slowness" or not usual],
                    [{**row, **_words(p)} for row, p in zip(rows, policies, strict=True)])
+        say(gap_words(policies))
     if plot is not None:
         from ramsis.report.simulations import plot_promises
 

@@ -40,7 +40,16 @@ from ramsis.cli.options.shared import (
 )
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.overload import overloaded, strict_option, tell_overload
-from ramsis.cli.output.rows import Column, print_json, print_rows, progress, say, table_options
+from ramsis.cli.output.rows import (
+    Column,
+    gap_words,
+    print_json,
+    print_rows,
+    progress,
+    say,
+    table_options,
+    wide,
+)
 from ramsis.cli.simulation.cluster import (
     ScenarioOutput,
     by_option,
@@ -396,7 +405,9 @@ def simulate_command(
     _warn_above_highest(played, told_slowness)
     _warn_of_service(entries, service)
     _warn_of_times(entries, cluster, service)
-    report.write(rows, first, [worker_type.profile for worker_type in cluster.worker_types])
+    report.write(rows, first, [worker_type.profile for worker_type in cluster.worker_types],
+                 [policy for entry in entries if entry.policies is not None
+                  for policy in entry.policies.policies])
 
 
 @dataclass(frozen=True)
@@ -412,7 +423,7 @@ class _Report:
 
     def write(
         self, rows: list[dict[str, Any]], first: Mapping[str, Run],
-        profiles: Sequence[ProfileSet],
+        profiles: Sequence[ProfileSet], policies: Sequence[Policy] = (),
     ) -> None:
         """Print the rows and write the files; ``first`` are runs of the first load and seed."""
         if self.as_json:
@@ -427,6 +438,8 @@ class _Report:
             optional = [_ERROR, _GAP, _RECOVERY, _OPINIONS, _PADDING, *([_BOUND] if sized else [])]
             print_rows([column for column in _COLUMNS
                         if column not in optional or with_values([column], rows)], rows)
+            if wide() and with_values([_GAP], rows):
+                say(gap_words(policies))
             if sized:
                 print_classes(rows)
             if "meets_target" in rows[0]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ramsis import profiles
 from ramsis.policy import Level, Policy, PolicySet
+from ramsis.policy.policy import price_and_headroom
 from ramsis.policy.table import compressed
 from ramsis.report.page.parts import (
     Axis,
@@ -64,6 +65,7 @@ def policies_section(
              ("arrivals", ", ".join(policies.processes)), ("dispatch", first.dispatch),
              ("service times", first.service), ("batching", first.batching),
              ("late requests", first.late), ("optimised", first.objective),
+             *price_and_headroom(station.policy for level in levels for station in level.stations),
              ("models", ", ".join(model.name for model in first.models))]
     return Section("Policies", source, terms, parts, (*commands, f"ramsis verify {source}"),
                    _origin(levels), verdict=_verdict(usual, workers), measures=_measures(rows),
