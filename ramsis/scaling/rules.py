@@ -627,7 +627,8 @@ def _kind(name: str, error: type[RamsisError]) -> type[Any]:
 
 def _unknown(name: str, error: type[RamsisError]) -> RamsisError:
     return error("unknown rule of scaling", where="rule", value=name,
-                 allowed=", ".join(RULES) + ", or FILE.py:CLASS or MODULE:CLASS")
+                 allowed=", ".join(RULES) + ", FILE.py:CLASS, MODULE:CLASS, or the folder of "
+                         "`ramsis scale`")
 
 
 def _ceil(value: float) -> int:
