@@ -21,6 +21,7 @@ from ramsis.errors import InvalidValueError
 from ramsis.runtime.dispatcher import Dispatcher
 from ramsis.runtime.policy_set import PolicySet
 from ramsis.runtime.selector import Selector
+from ramsis.runtime.sized_dispatcher import SizedDispatcher
 from ramsis.runtime.station_queues import Orders, Start, Ticket
 
 R = TypeVar("R")
@@ -46,7 +47,8 @@ class Front(Generic[R]):
     _asks = True  # about each event at once
 
     def __init__(
-        self, dispatcher: Dispatcher[R], start: Callable[[Start[R]], object],
+        self, dispatcher: Dispatcher[R] | SizedDispatcher[R],
+        start: Callable[[Start[R]], object],
         drop: Callable[[Ticket[R]], object], clock_s: Callable[[], float] = time.monotonic,
         answer: Callable[[Ticket[R]], object] | None = None,
     ) -> None:
@@ -196,7 +198,8 @@ class ThreadFront(Front[R]):
     """
 
     def __init__(
-        self, dispatcher: Dispatcher[R], start: Callable[[Start[R]], object],
+        self, dispatcher: Dispatcher[R] | SizedDispatcher[R],
+        start: Callable[[Start[R]], object],
         drop: Callable[[Ticket[R]], object], clock_s: Callable[[], float] = time.monotonic,
         answer: Callable[[Ticket[R]], object] | None = None,
     ) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,8 +14,9 @@ from ramsis.errors import InputFileError
 from ramsis.policy import Policy, PolicySet, rates_of, read, read_set
 from ramsis.policy.policy_set import set_of
 from ramsis.runtime.cascade import CascadeRule
-from ramsis.runtime.policy_set import Level
+from ramsis.runtime.policy_set import ALL_WORKERS, Level, Station
 from ramsis.runtime.selector import Selector
+from ramsis.runtime.sized import SizedTables
 
 _MEANS = ("mean", "distribution")  # statements of service times whose ``latency_ms`` are means
 
@@ -42,6 +44,48 @@ def has_cascades(policies: PolicySet[Policy]) -> bool:
 
 def _has_cascade(level: Level[Policy]) -> bool:
     return any(station.policy.cascade is not None for station in level.stations)
+
+
+class _Model(NamedTuple):
+    """Model of a policy for requests with a size, whose times follow from count and size."""
+
+    name: str
+    accuracy: float
+    latency_ms: tuple[float, ...] = ()
+    quantiles_ms: None = None
+
+
+class _Sized(NamedTuple):
+    """Policy for requests with a size, as servers look at policies."""
+
+    models: tuple[_Model, ...]
+    max_batch: int
+    cascade: None = None
+    service: str = "p95"  # no mean: times by batch size alone are not known
+    overhead_ms: float = 0.0
+
+
+def sized_policies(
+    tables: SizedTables, load_qps: float, accuracy: Sequence[float],
+    expectations: Mapping[str, Any],
+) -> PolicySet[Any]:
+    """Return a policy for requests with a size as the only one of a set.
+
+    Parameters
+    ----------
+    accuracy : sequence of float
+        Of each model.
+    expectations : mapping
+        ``violation_rate`` and ``effective_accuracy``.
+    """
+    models = tuple(map(_Model, tables.models, accuracy))
+    policy = _Sized(models, len(tables.times_ms[0][0]))
+    classes = {tables.slo_ms: 1.0}
+    station = Station("all", (ALL_WORKERS,), tables.workers, load_qps, classes, policy)
+    level: Level[Any] = Level(load_qps, "poisson", (station,), {
+        f"expected_{name}": expectations[name]
+        for name in ("violation_rate", "effective_accuracy")})
+    return PolicySet([level], {ALL_WORKERS: tables.workers}, classes)
 
 
 def largest_batch(policies: PolicySet[Policy]) -> int:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, field, replace
 from functools import partial
 from itertools import product
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
@@ -32,6 +33,8 @@ from ramsis.policy import Policy, PolicySet
 from ramsis.reprs import dataclass
 from ramsis.runtime.dispatcher import Dispatcher, DispatchSettings
 from ramsis.runtime.fronts import AsyncFront
+from ramsis.runtime.sized import SizedTables
+from ramsis.runtime.sized_dispatcher import SizedDispatcher
 from ramsis.runtime.station_queues import Start, Ticket
 from ramsis.serving.calls import Call, FailedError, OverloadedError, Query, Served, Tell
 from ramsis.serving.confidences import ConfidenceReader
@@ -104,6 +107,18 @@ class ServerSettings:
         check_not_negative("not a length of time", drain_s=self.drain_s)
 
 
+def check_sizes(variants: VariantsFile, tables: SizedTables) -> None:
+    """Refuse variants whose requests have no size, or larger ones than the policy knows."""
+    if variants.size is None:
+        raise InputFileError("a policy for requests with a size, and no source of it",
+                             where=f"{variants.path}: size",
+                             allowed='size = "INPUT:1" and max_size in the variants file')
+    if variants.max_size > tables.edges[-1]:
+        raise InputFileError("sizes beyond those of the policy",
+                             where=f"{variants.path}: max_size", value=variants.max_size,
+                             allowed=f"at most {tables.edges[-1]}")
+
+
 class _Running(NamedTuple):
     """A batch on a worker."""
 
@@ -127,6 +142,13 @@ class Server:
         The policies for each number of workers that are up, where that number changes.
     at_first
         How many of the workers are started, by default all.
+    tables
+        Those of the policy, where it is for requests with a size.
+
+    Raises
+    ------
+    InputFileError
+        The variants do not fit the policies.
     """
 
     def __init__(
@@ -134,7 +156,11 @@ class Server:
         settings: ServerSettings | None = None, log: Log = log_line,
         make_pool: Callable[[VariantsFile, PoolSettings, WorkerEvents], Pool] = WorkerPool,
         fleet: FleetPolicies | None = None, at_first: int | None = None,
+        tables: SizedTables | None = None,
     ) -> None:
+        if tables is not None:
+            check_sizes(variants, tables)
+        self._tables = tables
         self._make_pool, self._fleet, self._at_first = make_pool, fleet, at_first
         self._lost = dict[int, str]()  # workers that were lost, or do not start, and why
         self._leaving: dict[int, Callable[[int], object]] = {}
@@ -143,7 +169,7 @@ class Server:
         self.variants, self.settings, self.log = variants, settings or ServerSettings(), log
         self.name = variants.name
         # Whether unsure first answers get second opinions, where the policies have them
-        self._opinions = variants.confidence is not None
+        self._opinions = variants.confidence is not None and tables is None
         self._sizes: SizeReader | None = None  # of requests, where they have a size
         self._index = {variant.name: i for i, variant in enumerate(variants.variants)}
         check_served(policies, self._index, None, str(variants.path))
@@ -184,8 +210,13 @@ class Server:
             self.workers, self.max_batch, warm_up, settings.slots, settings.timeout_s,
             settings.pin, settings.memory_mb, self._at_first,
         ), WorkerEvents(self._worker_ready, self._ended, self._gone, self._not_started))
-        dispatcher: Dispatcher[Query] = Dispatcher(selectors_of(self.policies), replace(
-            settings.dispatch, second_opinions=self._opinions))
+        dispatcher: Dispatcher[Query] | SizedDispatcher[Query]
+        if self._tables is None:
+            dispatcher = Dispatcher(selectors_of(self.policies), replace(
+                settings.dispatch, second_opinions=self._opinions))
+        else:
+            dispatcher = SizedDispatcher(self._tables, attrgetter("size"), settings.dispatch,
+                                         self.policies.levels[0])
         self.front: AsyncFront[Query] = AsyncFront(dispatcher, self._start, self._drop,
                                                    answer=self._keep)
         await self.pool.start()
@@ -393,7 +424,7 @@ class Server:
             self._expected = key, Expected(level, self._opinions)
         return self._expected[1]
 
-    def _watch_metrics(self, dispatcher: Dispatcher[Query]) -> None:
+    def _watch_metrics(self, dispatcher: Dispatcher[Query] | SizedDispatcher[Query]) -> None:
         metrics, now_ms = self.metrics, self.front.now_ms
         metrics.watch("ramsis_queued", "Queries that wait", lambda: dispatcher.queued)
         metrics.watch("ramsis_running", "Batches that run", lambda: len(self._running))

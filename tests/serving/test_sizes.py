@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,7 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from ramsis.cli.main import cli
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.serving.sizes import SizeReader
 from ramsis.serving.tensors import TensorSpec
@@ -104,6 +107,62 @@ def test_a_batch_is_padded_to_its_longest_with_zeros(server: Running) -> None:
     lengths = [answer["length"][0] for answer in answers]
     assert all(length >= len(row) for length, row in zip(lengths, rows, strict=True))
     assert any(length > len(row) for length, row in zip(lengths, rows, strict=True))
+
+
+POLICY = {
+    "format": "ramsis.sized-policy/1", "models": [{"name": "fast", "accuracy": 0.75}],
+    "slo_ms": 400.0, "workers": 1, "load_qps": 50.0, "unit": "tokens", "inputs": {},
+    "expectations": {"violation_rate": 0.0, "effective_accuracy": 0.75,
+                     "by_class": [{"sizes": [1, 4], "share": 0.25, "in_time_rate": 1.0},
+                                  {"sizes": [5, 16], "share": 0.75, "in_time_rate": 1.0}]},
+    "rule": {
+        "law": "padded", "edges": [4, 16], "mean_size": [2.0, 9.0], "work_us": [5000, 5000],
+        "level_us": 10**9, "bins": 4, "reward": [[750_000, 750_000]],
+        "values": [[[0] * 4, [0] * 4]], "aging": [[[0] * 4, [0] * 4]], "price": [0.001],
+        "sizes": [4, 16], "times_ms": [[[8.0] * 8, [16.0] * 8]]}}
+
+
+@pytest.fixture(scope="module")
+def by_size(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    folder = written(tmp_path_factory.mktemp("by-size"))
+    shutil.rmtree(folder / "policies")
+    (folder / "policies").write_text(json.dumps(POLICY))
+    with running(folder) as server:
+        yield server
+
+
+def test_a_policy_for_sizes_serves_and_loses_none(by_size: Running) -> None:
+    rng = np.random.default_rng(0)
+    rows = [rng.integers(1, 5, rng.integers(1, 17)).astype(float).tolist() for _ in range(200)]
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda row: asked(by_size, document(row)), rows))
+    assert {status for status, _ in answers} <= {200, 503}
+    served = [(row, answer) for row, (status, answer) in zip(rows, answers, strict=True)
+              if status == 200]
+    assert len(served) > 150
+    for row, answer in served:
+        outputs = {output["name"]: output["data"] for output in answer["outputs"]}
+        assert outputs["sum"] == [sum(row)]
+        assert outputs["length"][0] >= len(row)
+    assert any("batch" in answer["parameters"] and int(answer["parameters"]["batch"]) > 1
+               for _, answer in served)
+    assert by_size.metric("ramsis_promised_effective_accuracy") == 0.75
+
+
+def test_a_policy_for_sizes_needs_a_source_of_them(by_size: Running, tmp_path: Path) -> None:
+    for change, message in (
+            (('size = "x:1"\nmax_size = 16\n', ""), "no source of it"),
+            (("max_size = 16", "max_size = 32"), "max_size: sizes beyond those of the policy: got "
+                                                 "32; allowed: at most 16")):
+        text = VARIANTS.format(size="x:1").replace(*change, 1)
+        text = text if "size" in text else text.replace("[-1]", "[3]")
+        (tmp_path / "variants.toml").write_text(text)
+        (tmp_path / "summing.py").write_text(FUNCTIONS)
+        ran = CliRunner().invoke(cli, [
+            "serve", str(by_size.folder / "policies"), "--variants",
+            str(tmp_path / "variants.toml"), "--code", "summing:fast", "--check"])
+        assert isinstance(ran.exception, InputFileError)
+        assert message in str(ran.exception)
 
 
 def test_the_metadata_says_that_the_length_is_free(server: Running) -> None:

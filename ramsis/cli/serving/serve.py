@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ramsis.profiles import ProfileSet
     from ramsis.serving.server import Server
     from ramsis.serving.variants import VariantsFile
+    from ramsis.sized.policy import SizedPolicy
 
 _PROBES = 500
 _LIBRARIES = "starlette uvicorn prometheus_client orjson"
@@ -123,12 +124,17 @@ def _serve(policies: str, given: dict[str, Any]) -> None:
     from ramsis.serving.connections import ConnectionLimits
     from ramsis.serving.event_loop import event_loop
     from ramsis.serving.http_server import HttpSettings, bound_socket, serve
-    from ramsis.serving.policies import check_served, largest_batch, read_policies
+    from ramsis.serving.policies import (
+        check_served,
+        largest_batch,
+        read_policies,
+        sized_policies,
+    )
     from ramsis.serving.replanning.on_drift import Replanning, options_of, profile_option
     from ramsis.serving.replanning.watch import watch_policies
     from ramsis.serving.scaling.fleet import read_fleet, scaling_file
     from ramsis.serving.scaling.workers import Advice, OwnWorkers
-    from ramsis.serving.server import Server, ServerSettings
+    from ramsis.serving.server import Server, ServerSettings, check_sizes
     from ramsis.serving.workers.pool import checked
 
     sizes = {"max_body_mb": 2**20, "max_json_mb": 2**20, "max_header_kb": 2**10,
@@ -142,7 +148,12 @@ def _serve(policies: str, given: dict[str, Any]) -> None:
     scaling = scaling_file(policies)
     _check_together(given, scaling)
     fleet = None if scaling is None else read_fleet(scaling, given["max_workers"])
-    found = read_policies(policies) if fleet is None else fleet.policies(fleet.table.least)
+    sized = None if fleet is not None else _sized(policies, given)
+    if sized is not None:
+        found = sized_policies(sized.tables, sized.load_qps, [
+            float(model["accuracy"]) for model in sized.document["models"]], sized.expectations)
+    else:
+        found = read_policies(policies) if fleet is None else fleet.policies(fleet.table.least)
     models = _models(given, found)
     variants = str(models.path)
     settings = ServerSettings(
@@ -159,6 +170,8 @@ def _serve(policies: str, given: dict[str, Any]) -> None:
     advice = None if given["advise"] is None else ScalingTable.load(given["advise"])
     if given["check"]:
         check_served(found, names, None, variants)
+        if sized is not None:
+            check_sizes(models, sized.tables)
         largest = largest_batch(found) if fleet is None else fleet.largest_batch
         with event_loop() as runner:
             inputs, outputs = runner.run(checked(models, largest))
@@ -184,7 +197,12 @@ def _serve(policies: str, given: dict[str, Any]) -> None:
 
     async def run() -> None:
         server = Server(found, models, settings, fleet=fleet,
-                        at_first=None if fleet is None else fleet.table.least)
+                        at_first=None if fleet is None else fleet.table.least,
+                        tables=None if sized is None else sized.tables)
+        if sized is not None:
+            await serve(server, listening, http,
+                        lambda url: click.echo(f"serving {models.name} at {url}"), [])
+            return
         beside = [lambda: watch_policies(server, policies)] if fleet is None else [
             OwnWorkers(server, fleet.table).follow]
         if advice is not None:
@@ -203,6 +221,19 @@ def _serve(policies: str, given: dict[str, Any]) -> None:
 
     with event_loop() as runner:
         runner.run(run())
+
+
+def _sized(policies: str, given: dict[str, Any]) -> SizedPolicy | None:
+    """Return the policy for requests with a size, of the stated load; None for other policies."""
+    from ramsis.sized.policy import for_load, is_sized, read_sized
+
+    if not is_sized(policies):
+        return None
+    for option in ("--advise", "--replan", "--calibrate"):
+        if given[option[2:]] is not None:
+            raise InvalidValueError("not with a policy for requests with a size", where=option,
+                                    value=given[option[2:]], allowed="other policies")
+    return for_load(read_sized(policies), given["load_qps"])
 
 
 def _models(given: dict[str, Any], policies: PolicySet[Policy]) -> VariantsFile:

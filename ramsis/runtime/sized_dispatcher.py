@@ -1,0 +1,248 @@
+"""The dispatcher of requests with a size: events in, batches and drops out.
+
+It has the interface of :class:`~ramsis.runtime.dispatcher.Dispatcher`, so that the same fronts
+drive it. One queue is for all workers. Whenever a worker is idle and requests wait, the rule of
+:mod:`ramsis.runtime.sized` takes a batch out of the queue, and those that can no longer be in
+time. Requests that wait for nobody any more stay in the rule's queue until it takes them, and are
+left out of the batch then. Standard library only.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from math import inf
+from typing import Any, Generic, TypeVar
+
+from ramsis.errors import InvalidValueError
+from ramsis.runtime.dispatcher import DispatchSettings
+from ramsis.runtime.monitor import LoadMonitor
+from ramsis.runtime.policy_set import Level
+from ramsis.runtime.sized import SizedQueue, SizedRule, SizedTables
+from ramsis.runtime.station_queues import Orders, Start, Ticket
+
+R = TypeVar("R")
+
+
+class SizedDispatcher(Generic[R]):
+    """Decides for the workers of one queue by a policy for requests with a size.
+
+    Parameters
+    ----------
+    tables
+        Those of the policy.
+    size_of
+        Returns the size of a request.
+    settings
+        Second opinions are not given.
+    level
+        The policy as the only level of a set, for those who ask which one serves.
+
+    Attributes
+    ----------
+    monitor
+        Of the load; fed by arrivals.
+    slowness
+        Always 1: batches count as long as profiled.
+    """
+
+    slowness = 1.0
+    unasked = False  # every event is acted on at once
+
+    def __init__(
+        self, tables: SizedTables, size_of: Callable[[R], int],
+        settings: DispatchSettings | None = None, level: Level[Any] | None = None,
+    ) -> None:
+        self.settings = settings or DispatchSettings()
+        self.tables, self._size_of, self._level = tables, size_of, level
+        self.monitor = LoadMonitor(self.settings.window_ms)
+        self._queue: SizedQueue[Ticket[R]] = SizedQueue(SizedRule(tables))
+        self._waiting: dict[int, Ticket[R]] = {}  # by number, in the order of arrival
+        self._up, self._busy = [True] * tables.workers, [False] * tables.workers
+        self._ends_ms = [inf] * tables.workers  # when a batch ends, by the tables
+        self._idle = deque(range(tables.workers))  # the one that has been idle longest first
+        self._arrived, self._now_ms, self._last_ms = 0, -inf, -inf
+
+    @property
+    def level(self) -> Level[Any]:
+        """The level that serves."""
+        assert self._level is not None
+        return self._level
+
+    @property
+    def overhead_ms(self) -> float:
+        """Taken from the slack of what arrives."""
+        return self.settings.overhead_ms
+
+    @property
+    def workers_up(self) -> int:
+        """How many workers are up."""
+        return sum(self._up)
+
+    @property
+    def queued(self) -> int:
+        """Requests that wait."""
+        return len(self._waiting)
+
+    @property
+    def wake_ms(self) -> float:
+        """When to call :meth:`timer`: at the next deadline while all workers are down."""
+        if any(self._up) or not self._waiting:
+            return inf
+        return min(ticket.deadline_ms for ticket in self._waiting.values())
+
+    def load_qps(self, now_ms: float) -> float:
+        """Return the stated or else the anticipated load in requests per second."""
+        stated_qps = self.settings.load_qps
+        return self.monitor.load_qps(self._clock(now_ms)) if stated_qps is None else stated_qps
+
+    def slo_class(self, slo_ms: float) -> float:
+        """Return the policy's SLO."""
+        return self.tables.slo_ms
+
+    def arrive(
+        self, now_ms: float, requests: Sequence[R], deadline_ms: float,
+        slo_ms: float | None = None, late_until_ms: float = -inf, *, ask: bool = True,
+    ) -> Orders[R]:
+        """Take requests of one deadline.
+
+        A deadline before that of a request that came earlier counts as that one where batches are
+        decided: the queue is in the order of deadlines.
+        """
+        if not (deadline_ms <= inf and deadline_ms > -inf):
+            raise InvalidValueError("not a time", where="deadline_ms", value=deadline_ms,
+                                    allowed="any number but NaN")
+        now_ms = self._clock(now_ms)
+        self.monitor.record(now_ms, len(requests))
+        tickets = []
+        for request in requests:
+            tickets.append(Ticket(request, self._arrived, now_ms, deadline_ms,
+                                  self.tables.slo_ms, late_until_ms))
+            self._arrived += 1
+        self._join(tickets)
+        return self._ask(now_ms)
+
+    def unsure(
+        self, now_ms: float, start: Start[R], confidences: Sequence[float]
+    ) -> list[Ticket[R]]:
+        """Return that no answer is unsure."""
+        return []
+
+    def finished(
+        self, now_ms: float, worker: int, unsure: Sequence[Ticket[R]] = (), *, ask: bool = True
+    ) -> Orders[R]:
+        """Record that a worker has finished its batch, or is up again, and is idle."""
+        if self._up[worker] and not self._busy[worker]:
+            raise InvalidValueError("the end of a batch that was not started", where="worker",
+                                    value=worker, allowed="a worker that is busy")
+        self._up[worker], self._busy[worker] = True, False
+        self._ends_ms[worker] = inf
+        self._idle.append(worker)
+        return self._ask(self._clock(now_ms))
+
+    def ask(self, now_ms: float) -> Orders[R]:
+        """Decide for idle workers."""
+        return self._ask(self._clock(now_ms))
+
+    def down(self, now_ms: float, worker: int, again: Start[R] | None = None) -> Orders[R]:
+        """Take a worker out of service; ``again`` is its batch, if that is to wait once more."""
+        if worker in self._idle:
+            self._idle.remove(worker)
+        self._up[worker], self._busy[worker] = False, False
+        self._ends_ms[worker] = inf
+        if again is not None:
+            self._join(again.tickets)
+        return self._ask(self._clock(now_ms))
+
+    def up(self, now_ms: float, worker: int) -> Orders[R]:
+        """Record that a failed worker serves again."""
+        return Orders([], [], []) if self._up[worker] else self.finished(now_ms, worker)
+
+    def timer(self, now_ms: float) -> Orders[R]:
+        """Give up what is due while all workers are down."""
+        now_ms = self._clock(now_ms)
+        if any(self._up):
+            return self._ask(now_ms)
+        due_ms = now_ms + self.settings.timer_ms
+        return self._given_up([ticket for ticket in self._waiting.values()
+                               if ticket.deadline_ms <= due_ms])
+
+    def swap(self, now_ms: float, policies: Any, slowness: float | None = None) -> Orders[R]:
+        """Refuse other policies.
+
+        Raises
+        ------
+        InvalidValueError
+            Always.
+        """
+        raise InvalidValueError("policies for requests with a size are not exchanged while they "
+                                "serve", where="swap", allowed="a new start")
+
+    def take_overhead(self, now_ms: float, overhead_ms: float) -> Orders[R]:
+        """Take another overhead from the slack of what arrives from now on."""
+        self.settings = replace(self.settings, overhead_ms=overhead_ms)
+        return Orders([], [], [])
+
+    def take_slowness(self, now_ms: float, slowness: float) -> Orders[R]:
+        """Leave the slowness at 1: there are no tables for another one."""
+        return Orders([], [], [])
+
+    def leave(self, now_ms: float, requests: Iterable[R]) -> Orders[R]:
+        """Drop cancelled requests that still wait; they are recognised by identity."""
+        self._clock(now_ms)
+        gone = set(map(id, requests))
+        return self._given_up([ticket for ticket in self._waiting.values()
+                               if id(ticket.request) in gone])
+
+    def make_room(self, now_ms: float, count: int, deadline_ms: float) -> Orders[R]:
+        """Drop ``count`` requests that are due after the newcomers, the last first; or none."""
+        self._clock(now_ms)
+        later = sorted((ticket for ticket in self._waiting.values()
+                        if ticket.deadline_ms > deadline_ms),
+                       key=lambda ticket: -ticket.deadline_ms)
+        return self._given_up(later[:count] if len(later) >= count else [])
+
+    def abandon(self) -> Orders[R]:
+        """Drop what waits."""
+        return self._given_up(list(self._waiting.values()))
+
+    def _clock(self, now_ms: float) -> float:
+        self._now_ms = max(now_ms, self._now_ms)
+        return self._now_ms
+
+    def _join(self, tickets: Iterable[Ticket[R]]) -> None:
+        for ticket in tickets:
+            self._waiting[ticket.number] = ticket
+            # The tables end at the SLO: what is due later is as urgent as what has just come.
+            arrival_ms = ticket.deadline_ms - self.tables.slo_ms - self.overhead_ms
+            self._last_ms = max(self._last_ms, min(arrival_ms, self._now_ms))
+            self._queue.add(ticket, self._size_of(ticket.request), self._last_ms)
+
+    def _given_up(self, tickets: Sequence[Ticket[R]]) -> Orders[R]:
+        for ticket in tickets:
+            del self._waiting[ticket.number]
+        return Orders([], list(tickets), [])
+
+    def _ask(self, now_ms: float) -> Orders[R]:
+        """Start batches on idle workers while the rule has some."""
+        orders: Orders[R] = Orders([], [], [])
+        while self._idle and self._waiting:
+            idle, queued = len(self._idle), len(self._waiting)
+            free_ms = 0.0 if idle > 1 else max(min(self._ends_ms) - now_ms, 0.0)
+            batch = self._queue.decide(now_ms, free_ms)
+            orders.drops.extend(ticket for ticket in batch.dropped
+                                if self._waiting.pop(ticket.number, None) is not None)
+            members = tuple(ticket for ticket in batch.members
+                            if self._waiting.pop(ticket.number, None) is not None)
+            if members:
+                worker = self._idle.popleft()
+                self._busy[worker] = True
+                self._ends_ms[worker] = now_ms + batch.time_ms
+                slack_ms = min(ticket.deadline_ms for ticket in members) - now_ms
+                orders.starts.append(Start(
+                    worker, members, self.tables.models[batch.model], len(members),
+                    slack_ms - self.overhead_ms, idle, queued))
+            elif not batch.members and batch.model < 0:
+                break
+        return orders
