@@ -85,11 +85,11 @@ _ROUNDING = 1e-9
 _STRETCH = 4000  # requests; at the edges of a stretch, an SLO more of time than there is
 _LINES = np.array([0.05, 0.25, 0.5, 0.75, 0.9, 0.97, 1.0])  # quantiles of sizes by work
 _BISECTIONS, _LEAST_WORK_MS = 50, 1e-9
-_CELLS_IN_SLO = 600
+_CELLS_IN_SLO = 300
 _MOST_CELLS = 400_000
-_FINER = 4  # the grid of the last prices, cells for each of those before
-_MEMORY, _PATIENCE, _SHRINK = 0.7, 6, 0.6
-_FIRST_GAP, _LAST_GAP = 0.002, 1e-6  # of the value of all requests
+_FINER = 6  # the grid of the last prices, cells for each of those before
+_MEMORY, _PATIENCE, _SHRINK = 0.85, 6, 0.6
+_FIRST_GAP, _LAST_GAP = 0.0005, 1e-7  # of the value of all requests
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class SizedBound:
 
 
 def path_bound(
-    problem: SizedProblem, arrival_ms: FloatArray, size: IntArray, *, rounds: int = 60
+    problem: SizedProblem, arrival_ms: FloatArray, size: IntArray, *, rounds: int = 40
 ) -> SizedBound:
     """Bound what any scheduler could achieve on given requests.
 
@@ -147,8 +147,8 @@ def path_bound(
 
 
 def upper_bound(
-    problem: SizedProblem, arrivals: Sampler, *, rounds: int = 60, stretches: int = 64,
-    refined: int = 4, requests: int = 4000, seed: int = 0,
+    problem: SizedProblem, arrivals: Sampler, *, rounds: int = 40, stretches: int = 32,
+    refined: int = 3, requests: int = 4000, seed: int = 0,
 ) -> SizedBound:
     """Bound what any scheduler can achieve in the long run.
 
@@ -332,7 +332,7 @@ class _Stretch:
         total = float(worth.max(axis=0).sum())
         bound, price = self._loose(equal=equal)
         bound = min(bound, total)
-        if not (rounds and problem.times.padded and len(price)):
+        if not (rounds and problem.times.padded) or bound >= total * (1.0 - _ROUNDING):
             return bound
         grid = self._grid(1)
         if grid is None:
@@ -364,8 +364,10 @@ class _Stretch:
                 if gap < _LAST_GAP * total:
                     break
                 direction = slope
-            move = np.where((price <= 0.0) & (direction > 0.0)
-                            | (price >= highest) & (direction < 0.0), 0.0, direction)
+            # At the highest price a request is of no use to any batch, so the slope is no guide:
+            # lowered together, such requests would be in many batches at once.
+            move = np.where((price <= 0.0) & (direction > 0.0) | (price >= highest), 0.0,
+                            direction)
             length = float(move @ move)
             if length == 0.0:
                 break
