@@ -163,7 +163,8 @@ def plot_bounds(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str])
     bounds = [Line(name, loads, [row.get(key) for row in rows]) for name, key in (
         ("upper bound (one model per request)", "upper_bound"),
         ("the same for Poisson arrivals", "poisson_upper_bound"),
-        ("the same without cascades", "upper_bound_one_model"))
+        ("the same without cascades", "upper_bound_one_model"),
+        ("the same without padding", "upper_bound_without_padding"))
         if any(row.get(key) is not None for row in rows)]
     plot_panels([PanelRow("effective accuracy", [Panel("", bounds)], 1.4)], path,
                 "load (queries/s)")

@@ -88,8 +88,9 @@ _BISECTIONS, _LEAST_WORK_MS = 50, 1e-9
 _CELLS_IN_SLO = 300
 _MOST_CELLS = 400_000
 _FINER = 6  # the grid of the last prices, cells for each of those before
-_MEMORY, _PATIENCE, _SHRINK = 0.85, 6, 0.6
-_FIRST_GAP, _LAST_GAP = 0.0005, 1e-7  # of the value of all requests
+_MEMORY, _PATIENCE, _SHRINK = 0.7, 6, 0.6
+_FEW = 500  # requests whose highest prices are lowered, too
+_FIRST_GAP, _WIDE_GAP, _LAST_GAP = 0.0005, 0.02, 1e-7  # of the value of all requests
 
 
 @dataclass(frozen=True)
@@ -332,24 +333,36 @@ class _Stretch:
         total = float(worth.max(axis=0).sum())
         bound, price = self._loose(equal=equal)
         bound = min(bound, total)
-        if not (rounds and problem.times.padded) or bound >= total * (1.0 - _ROUNDING):
+        if not (rounds and problem.times.padded and len(price)):
             return bound
+        if bound >= total * (1.0 - _ROUNDING) and len(price) > _FEW:
+            return bound  # all prices are the highest
         grid = self._grid(1)
         if grid is None:
             return bound
-        low, best_price = self._descend(worth, grid, price, rounds, total)
+        low, best_price = self._descend(worth, grid, price, rounds, total, most=False)
+        if len(price) <= _FEW:
+            low, best_price = min(
+                (low, best_price), self._descend(worth, grid, price, rounds, total, most=True),
+                key=lambda pair: pair[0])
         finer = self._grid(_FINER)
         if finer is not None:
             low = min(low, self._priced(worth, finer, best_price)[0])
         return min(bound, low * (1.0 + _ROUNDING))
 
     def _descend(
-        self, worth: FloatArray, grid: Grid, price: FloatArray, rounds: int, total: float
+        self, worth: FloatArray, grid: Grid, price: FloatArray, rounds: int, total: float, *,
+        most: bool,
     ) -> tuple[float, FloatArray]:
-        """Step along subgradients; return the best bound and its prices."""
+        """Step along subgradients; return the best bound and its prices.
+
+        At its highest price a request is of no use to any batch, and is lowered only if ``most``:
+        many of them would be in many batches at once, so their slope leads nowhere.
+        """
         highest = worth.max(axis=0)
         best, best_price = np.inf, price
-        direction, gap, waited = np.zeros_like(price), _FIRST_GAP * total, 0
+        direction, waited = np.zeros_like(price), 0
+        gap = (_WIDE_GAP if most else _FIRST_GAP) * total
         for _ in range(rounds):
             bound, used = self._priced(worth, grid, price)
             if bound < best:
@@ -364,10 +377,8 @@ class _Stretch:
                 if gap < _LAST_GAP * total:
                     break
                 direction = slope
-            # At the highest price a request is of no use to any batch, so the slope is no guide:
-            # lowered together, such requests would be in many batches at once.
-            move = np.where((price <= 0.0) & (direction > 0.0) | (price >= highest), 0.0,
-                            direction)
+            stays = (price >= highest) & (direction < 0.0 if most else True)
+            move = np.where((price <= 0.0) & (direction > 0.0) | stays, 0.0, direction)
             length = float(move @ move)
             if length == 0.0:
                 break

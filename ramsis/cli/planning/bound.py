@@ -27,10 +27,13 @@ from ramsis.cli.options.shared import (
     cluster_options,
     models_option,
     plot_option,
+    sizes_options,
     workload_options,
 )
+from ramsis.cli.options.sizes import workload_of_sizes
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import Column, print_json, print_rows, table_options
+from ramsis.cli.planning.sized_bound import bound_of_sizes
 from ramsis.cluster import Cluster, ServiceTimes, SloClass, default_service
 from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError
 from ramsis.settings import settings_of
@@ -60,8 +63,9 @@ _OF_SEVERAL = (
 )
 
 
-_MORE = ("--plot", "--service", "--models", "--max-batch", "--overhead-ms", *MORE_ARRIVALS,
-         "--arrivals", "--duration-s", "--seed", "--max-workers", "--violation-price")
+_MORE = ("--plot", "--size-column", "--rate-per-worker", "--service", "--models", "--max-batch",
+         "--overhead-ms", *MORE_ARRIVALS, "--arrivals", "--duration-s", "--seed", "--max-workers",
+         "--violation-price")
 """Options that only --help-all shows."""
 _OF_TRACES = ("rate_per_worker", "startup_s", "min_effective_accuracy", "max_workers", "seed",
               "arrivals", "duration_s", "scale", "trace_format", "unit", "time_column",
@@ -77,6 +81,7 @@ _TRACE = (
 @click.command("bound", cls=Command, more=_MORE)
 @partial(cluster_options, required=False)  # a trace has neither loads nor workers
 @workload_options
+@sizes_options
 @click.option("--rate-per-worker", type=float, metavar="QPS",
               help="With --trace: requests/s that a worker answers in time, in place of "
                    "--profiles.")
@@ -87,11 +92,12 @@ _TRACE = (
 @click.option("--max-workers", type=click.IntRange(min=1), metavar="N",
               help="With --trace: most workers.  [default: any number]")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
-              help="Seed of the arrivals drawn for the loads of a trace.")
+              help="Seed of the arrivals drawn for the loads of a trace, and of requests with a "
+                   "size.")
 @models_option
 @service_option
 @click.option("--max-batch", type=click.IntRange(1, MAX_QUEUE), default=32, show_default=True,
-              help="Largest batch.")
+              help="Largest batch; with sizes 64 by default.")
 @click.option("--violation-price", type=float, default=0.0, show_default=True, metavar="P",
               help="Price of a late or dropped request, in units of accuracy: bounds effective "
                    "accuracy - P x violation rate.")
@@ -108,6 +114,8 @@ def bound(
     slo_ms: tuple[SloClass, ...] | None,
     workers: ByType[int] | None,
     workload: WorkloadOptions,
+    sizes: Path | None,
+    size_column: str | None,
     rate_per_worker: float | None,
     startup_s: float | None,
     min_effective_accuracy: float | None,
@@ -134,6 +142,9 @@ def bound(
     worker-seconds with which such a scheduler could meet the target, start-ups included. With
     --load and --workers it is on effective accuracy.
 
+    With --sizes, or a trace with sizes and --workers, the bound is a mean over drawn requests of
+    these sizes, with its 95 % interval, or holds for the requests of the trace.
+
     The bound for Poisson arrivals is tighter, as their batches take time to gather; it needs fixed
     service times (--service p95). The best mix has models and batches (b) by their share of the
     requests. If --max-violation is out of reach, the exit code is 4, and the message says how few
@@ -150,6 +161,13 @@ def bound(
       $ ramsis bound --profiles digits-cpu --slo-ms 60 --workers 4 --load 9600 --cascades
     """
     workload.check()
+    if sizes is not None or size_column is not None or workers is not None:
+        sized = profile_names and workload_of_sizes(
+            sizes, size_column, workload, profile_names)
+        if sized:
+            _draw(bound_of_sizes(click.get_current_context().params, sized), plot)
+            return
+        refuse_options(("sizes", "size_column"), "needs --profiles.")
     if workload.trace is not None:
         _of_trace(click.get_current_context().params, workload, json_rows=as_json)
         return

@@ -12,9 +12,9 @@ from ramsis.arrivals import read_sizes
 from ramsis.cli.options.clusters import profiles_of
 from ramsis.cli.options.command import allow_options
 from ramsis.cli.options.param_types import ByType
+from ramsis.cli.options.sizes import default_statistic
 from ramsis.cli.output.overload import tell_overload
 from ramsis.cli.output.rows import Column, command_line, print_json, print_rows, progress, say
-from ramsis.cli.simulation.sized import default_statistic
 from ramsis.cluster import SloClass
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.sized import SizedProblem

@@ -11,17 +11,16 @@ from typing import Any
 import click
 import numpy as np
 
-from ramsis import profiles
-from ramsis.arrivals import SizeDistribution, read_sizes
-from ramsis.cli.options.clusters import profiles_of
+from ramsis.arrivals import SizeDistribution
 from ramsis.cli.options.command import allow_options
 from ramsis.cli.options.param_types import ByType
+from ramsis.cli.options.sizes import SizedInputs, default_statistic, workload_of_sizes
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import Column, print_rows, progress
 from ramsis.cluster import SloClass
-from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.errors import InvalidValueError
 from ramsis.profiles import ProfileSet
-from ramsis.sim import Recorded, Run, Workload
+from ramsis.sim import Run, Workload
 from ramsis.sized import SizedProblem, SizedScheduler, path_bound, sized_scheduler
 from ramsis.sized import simulate as sized_simulation
 from ramsis.sized.policy import SizedPolicy, for_load, is_sized, read_sized
@@ -61,30 +60,9 @@ class SizedTerms:
         """Return what the options say; refuse what requests with a size cannot have."""
         schedulers = [(text, sized_scheduler(text)) for text in scheduler_texts]
         allow_options(_ALLOWED, "is not for requests with a size.")
-        for option, values in (("--slo-ms", slo_ms), ("--workers", workers.values),
-                               ("--profiles", profile_names.values)):
-            if len(values) > 1:
-                raise click.UsageError(f"{option}: requests with a size have one SLO and one type "
-                                       "of workers.")
-        if sizes is None and workload.trace is None:
-            raise InvalidValueError(
-                "the sizes of the requests are missing", where="--sizes",
-                allowed="a CSV file with a column size, or a --trace with the columns "
-                "arrival_s,size")
-        (profile,) = profiles_of(profile_names, models, overhead_ms).values()
-        workloads = workload.workloads(None)
-        if sizes is not None:
-            read = read_sizes(sizes, column=size_column or "")
-            click.echo(f"note: {sizes}: {read.note}", err=True)
-            distribution = read.distribution
-        else:
-            (recorded,) = workloads
-            if not isinstance(recorded, Recorded) or recorded.sizes is None:
-                raise InvalidValueError("a trace of loads has no sizes", where="--sizes",
-                                        allowed="a CSV file with a column size")
-            distribution = SizeDistribution.of_sizes(recorded.sizes)
-        terms = cls(profile, distribution, workloads, slo_ms[0].slo_ms,
-                    next(iter(workers.values.values())),
+        inputs = SizedInputs.of(profile_names, models, overhead_ms, slo_ms, workers, sizes,
+                                size_column, workload)
+        terms = cls(inputs.profile, inputs.sizes, inputs.workloads, inputs.slo_ms, inputs.workers,
                     {path: read_sized(path) for path in policies}, schedulers)
         for path, read_policies in terms.policies.items():
             terms.check(path, read_policies[0])
@@ -128,19 +106,7 @@ def sized_workload(
     """
     only_sized = any(text.partition(":")[0] in _ONLY_SIZED for text in schedulers) or any(
         map(is_sized, policies))
-    if sizes is not None:
-        return workload
-    if workload.trace is None:
-        return workload if only_sized or size_column is not None else None
-    if only_sized or size_column is not None:
-        return workload.with_sizes(size_column)
-    if any(model.sized is None for file in profile_names.values.values()
-           for model in profiles.load(file).models):
-        return None
-    try:
-        return workload.with_sizes(None)
-    except InputFileError:  # it has no sizes; what else may be wrong is told when it is read again
-        return None
+    return workload_of_sizes(sizes, size_column, workload, profile_names, only_sized=only_sized)
 
 
 def simulate_sized(
@@ -200,14 +166,6 @@ def _upper_bound(problem: SizedProblem, workload: Workload, seeds: range) -> flo
         return None
     return float(np.mean([path_bound(problem, arrival_ms, size, rounds=0).upper_bound
                           for arrival_ms, size in streams]))
-
-
-def default_statistic(profile: ProfileSet) -> str:
-    """Return the statistic that batches take by default: p95 where all models have it."""
-    common = [name for name in ("p95", "mean", "p99", "p90", "p50")
-              if all(model.sized is not None and name in model.sized.statistics
-                     for model in profile.models)]
-    return common[0] if common else "p95"
 
 
 def print_classes(rows: Sequence[Mapping[str, Any]]) -> None:

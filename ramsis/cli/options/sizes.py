@@ -1,0 +1,93 @@
+"""Options of requests with a size: the profile, the sizes and the workloads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from ramsis import profiles
+from ramsis.arrivals import SizeDistribution, read_sizes
+from ramsis.cli.options.clusters import profiles_of
+from ramsis.cli.options.param_types import ByType
+from ramsis.cli.options.workloads import WorkloadOptions
+from ramsis.cluster import SloClass
+from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.profiles import ProfileSet
+from ramsis.sim import Recorded, Workload
+
+
+@dataclass(frozen=True)
+class SizedInputs:
+    """What serves requests with a size, and what comes."""
+
+    profile: ProfileSet
+    sizes: SizeDistribution
+    workloads: list[Workload]
+    slo_ms: float
+    workers: int
+
+    @classmethod
+    def of(
+        cls, profile_names: ByType[str], models: list[str] | None, overhead_ms: float,
+        slo_ms: tuple[SloClass, ...], workers: ByType[int], sizes: Path | None,
+        size_column: str | None, workload: WorkloadOptions,
+    ) -> SizedInputs:
+        """Return what the options say; refuse what requests with a size cannot have."""
+        for option, values in (("--slo-ms", slo_ms), ("--workers", workers.values),
+                               ("--profiles", profile_names.values)):
+            if len(values) > 1:
+                raise click.UsageError(f"{option}: requests with a size have one SLO and one type "
+                                       "of workers.")
+        if sizes is None and workload.trace is None:
+            raise InvalidValueError(
+                "the sizes of the requests are missing", where="--sizes",
+                allowed="a CSV file with a column size, or a --trace with the columns "
+                "arrival_s,size")
+        (profile,) = profiles_of(profile_names, models, overhead_ms).values()
+        workloads = workload.workloads(None)
+        if sizes is not None:
+            read = read_sizes(sizes, column=size_column or "")
+            click.echo(f"note: {sizes}: {read.note}", err=True)
+            distribution = read.distribution
+        else:
+            (recorded,) = workloads
+            if not isinstance(recorded, Recorded) or recorded.sizes is None:
+                raise InvalidValueError("a trace of loads has no sizes", where="--sizes",
+                                        allowed="a CSV file with a column size")
+            distribution = SizeDistribution.of_sizes(recorded.sizes)
+        return cls(profile, distribution, workloads, slo_ms[0].slo_ms,
+                   next(iter(workers.values.values())))
+
+
+def workload_of_sizes(
+    sizes: Path | None, size_column: str | None, workload: WorkloadOptions,
+    profile_names: ByType[str], *, only_sized: bool = False,
+) -> WorkloadOptions | None:
+    """Return the workload of requests with a size; None where they have none.
+
+    They have where the options say so, or what serves is for such requests alone (``only_sized``),
+    and where the trace has sizes and the models have times by size.
+    """
+    if sizes is not None:
+        return workload
+    if workload.trace is None:
+        return workload if only_sized or size_column is not None else None
+    if only_sized or size_column is not None:
+        return workload.with_sizes(size_column)
+    if any(model.sized is None for file in profile_names.values.values()
+           for model in profiles.load(file).models):
+        return None
+    try:
+        return workload.with_sizes(None)
+    except InputFileError:  # it has no sizes; what else may be wrong is told when it is read again
+        return None
+
+
+def default_statistic(profile: ProfileSet) -> str:
+    """Return the statistic that batches take by default: p95 where all models have it."""
+    common = [name for name in ("p95", "mean", "p99", "p90", "p50")
+              if all(model.sized is not None and name in model.sized.statistics
+                     for model in profile.models)]
+    return common[0] if common else "p95"
