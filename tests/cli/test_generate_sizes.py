@@ -60,6 +60,14 @@ def test_policies_are_written_validated_and_simulated(
         "replanned-dp", "--json").out)["rows"]
     assert played[0]["policy"] == str(out)
     assert played[0]["violation_rate"] < played[1]["violation_rate"]
+    assert played[0]["expected_violation_rate"] == read[1].expectations["violation_rate"]
+    assert [entry["expected_in_time_rate"] for entry in played[0]["by_class"]] == [
+        entry["in_time_rate"] for entry in read[1].expectations["by_class"]]
+    assert played[1]["expected_violation_rate"] is None
+    assert played[0]["effective_accuracy"] <= played[0]["upper_bound"]
+    refused(run("simulate", "--profiles", folder / "gpu.json", "--slo-ms", 60, "--workers", 1,
+                "--load", 4800, "--sizes", folder / "sizes.csv", "--policy",
+                "policies_out/example"), 3, "policies that know no sizes", "generate --sizes")
     assert played[0]["violation_rate"] == pytest.approx(
         read[1].expectations["violation_rate"], abs=0.02)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import numpy as np
@@ -18,9 +18,9 @@ from ramsis.cli.options.sizes import SizedInputs, default_statistic, workload_of
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import Column, print_rows, progress
 from ramsis.cluster import SloClass
-from ramsis.errors import InvalidValueError
+from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.profiles import ProfileSet
-from ramsis.sim import Run, Workload
+from ramsis.sim import Policies, Run, Workload
 from ramsis.sized import SizedProblem, SizedScheduler, path_bound, sized_scheduler
 from ramsis.sized import simulate as sized_simulation
 from ramsis.sized.policy import SizedPolicy, for_load, is_sized, read_sized
@@ -34,8 +34,18 @@ _ALLOWED = (
     "max_violation", "min_accuracy", "min_effective_accuracy", "as_json", "csv_file", "plot",
     "timeline", "request_log")
 _MOST_BOUNDED = 200_000  # requests of all seeds that are bounded
+_PROMISED = ("accuracy", "violation_rate", "effective_accuracy")
 _ONLY_SIZED = ("tei", "infinity", "token-budget", "turbo-dp", "replanned-dp")
 """Schedulers that exist for requests with a size alone; ``delay`` exists for others, too."""
+
+
+class _Case(NamedTuple):
+    """A scheduler at a load."""
+
+    label: str
+    scheduler: SizedScheduler
+    path: str | None = None  # of the policy
+    policy: SizedPolicy | None = None  # if it is one of exactly this load
 
 
 @dataclass(frozen=True)
@@ -63,7 +73,7 @@ class SizedTerms:
         inputs = SizedInputs.of(profile_names, models, overhead_ms, slo_ms, workers, sizes,
                                 size_column, workload)
         terms = cls(inputs.profile, inputs.sizes, inputs.workloads, inputs.slo_ms, inputs.workers,
-                    {path: read_sized(path) for path in policies}, schedulers)
+                    {path: _policies(path) for path in policies}, schedulers)
         for path, read_policies in terms.policies.items():
             terms.check(path, read_policies[0])
         return terms
@@ -80,18 +90,41 @@ class SizedTerms:
                 raise InvalidValueError(f"policy for other {what}", where=f"--policy {path}",
                                         value=made_for, allowed=str(asked))
 
-    def compared(self, load_qps: float | None) -> list[tuple[str, str | None, SizedScheduler]]:
-        """Return label, path and scheduler of all that is compared at a load."""
-        return [*((f"{policy_scheduler.name} {path}", path, policy_scheduler)
-                  for path, policies in self.policies.items()
-                  for policy_scheduler in (for_load(policies, load_qps).scheduler,)),
-                *((label, None, scheduler) for label, scheduler in self.schedulers)]
+    @property
+    def edges(self) -> tuple[int, ...] | None:
+        """Largest size of each class, those of the first policy; None without one."""
+        if not self.policies:
+            return None
+        edges = next(iter(self.policies.values()))[0].document["classes"]["edges"]
+        return (*edges[:-1], max(edges[-1], self.sizes.largest))
+
+    @property
+    def service(self) -> str:
+        """Statistic that batches take: that of the policies where they agree, else a default."""
+        services = {policy.document["service"] for policies in self.policies.values()
+                    for policy in policies}
+        return services.pop() if len(services) == 1 else default_statistic(self.profile)
+
+    @property
+    def largest_batch(self) -> int:
+        """Largest count of a batch of any scheduler or policy."""
+        return max(case.scheduler.max_batch for load_qps in (0.0, np.inf)
+                   for case in self.compared(load_qps))
+
+    def compared(self, load_qps: float | None) -> list[_Case]:
+        """Return all that is compared at a load."""
+        cases = []
+        for path, policies in self.policies.items():
+            policy = for_load(policies, load_qps)
+            cases.append(_Case(f"{policy.scheduler.name} {path}", policy.scheduler, path,
+                               policy if policy.load_qps == load_qps else None))
+        return [*cases, *(_Case(label, scheduler) for label, scheduler in self.schedulers)]
 
     def problem(self, max_batch: int, service: str | None, slowness: float) -> SizedProblem:
         """Return the problem with times of batches up to a count."""
         return SizedProblem.of(
             self.profile.slower(slowness), self.sizes, slo_ms=self.slo_ms, workers=self.workers,
-            statistic=service or default_statistic(self.profile),
+            statistic=service or self.service, edges=self.edges,
             max_batch=max(MAX_BATCH_BY_DEFAULT, max_batch))
 
 
@@ -119,27 +152,47 @@ def simulate_sized(
     problem_of = cache(partial(terms.problem, service=service, slowness=told_slowness))
     rows: list[dict[str, Any]] = []
     first: dict[str, Run] = {}
-    compared = len(terms.policies) + len(terms.schedulers)
-    cases = [(workload, *case) for workload in terms.workloads
+    cases = [(workload, case) for workload in terms.workloads
              for case in terms.compared(workload.load_qps)]
-    with progress("runs", compared * len(terms.workloads) * len(seeds)) as advance:
-        for workload, label, path, scheduler in cases:
+    with progress("runs", len(cases) * len(seeds)) as advance:
+        for workload, case in cases:
 
-            def note(run: sized_simulation.SizedRun, label: str = label) -> None:
+            def note(run: sized_simulation.SizedRun, label: str = case.label) -> None:
                 first.setdefault(label, run.run)
                 advance()
 
-            problem = problem_of(scheduler.max_batch)
+            problem = problem_of(case.scheduler.max_batch)
             row = sized_simulation.simulate_sized(
-                problem, scheduler, workload, seeds=seeds, slowness=slowness / told_slowness,
+                problem, case.scheduler, workload, seeds=seeds, slowness=slowness / told_slowness,
                 on_run=note).row()
             models = ", ".join(f"{name} ({share:.0%})" for name, share
                                in list(row["model_share"].items())[:3])
-            rows.append({**row, "label": label, "policy": path, "upper_bound": None,
-                         "models": models, "unit": problem.unit,
+            promise = _promise(case.policy if slowness == told_slowness == 1.0 else None, row)
+            rows.append({**row, **promise, "label": case.label, "policy": case.path,
+                         "upper_bound": None, "models": models, "unit": problem.unit,
                          **({} if slowness == told_slowness == 1.0 else
                             {"slowness": slowness, "told_slowness": told_slowness})})
     return rows, first
+
+
+def _policies(path: str) -> list[SizedPolicy]:
+    """Return the policies of a folder or a file; refuse those that know no sizes."""
+    if not is_sized(path):
+        Policies.load(path)  # tells what is wrong with a file that is no policy
+        raise InputFileError("policies that know no sizes", where="--policy", value=path,
+                             allowed="those of `ramsis generate --sizes`")
+    return read_sized(path)
+
+
+def _promise(policy: SizedPolicy | None, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a policy promises for a load, in all and by class; None where none does."""
+    if policy is None:
+        return dict.fromkeys(f"expected_{name}" for name in _PROMISED)
+    expected = policy.expectations
+    by_class = {tuple(entry["sizes"]): entry["in_time_rate"] for entry in expected["by_class"]}
+    return {**{f"expected_{name}": expected[name] for name in _PROMISED},
+            "by_class": [{**entry, "expected_in_time_rate": by_class.get(tuple(entry["sizes"]))}
+                         for entry in row["by_class"]]}
 
 
 def with_upper_bounds(
@@ -151,9 +204,7 @@ def with_upper_bounds(
     It is that without padding, the mean over the seeds, for batches as large as any scheduler
     has; None for more requests than take a few seconds.
     """
-    largest = max([MAX_BATCH_BY_DEFAULT, *(scheduler.max_batch for _, scheduler
-                                           in terms.schedulers)])
-    problem = terms.problem(largest, service, slowness)
+    problem = terms.problem(terms.largest_batch, service, slowness)
     bounds = {workload.load_qps: _upper_bound(problem, workload, seeds)
               for workload in terms.workloads}
     return [{**row, "upper_bound": bounds[row["load_qps"]]} for row in rows]
