@@ -164,6 +164,7 @@ def test_the_arrivals_are_those_of_a_simulation(
     assert {one["deadline_ms"] for one in server.seen} == {2000.0}
     assert {one["binary"] for one in server.seen} == {binary}
     assert found["model_share"] == {"adder": 1.0}
+    assert "second_opinions" not in found  # answers state no stage
 
 
 def test_refusals_are_drops_and_errors_are_failures(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from ramsis.policy import write_set
 from ramsis.policy.policy_set import set_of
 from ramsis.serving.confidences import ConfidenceReader
 from ramsis.serving.tensors import TensorSpec
+from tests.cli.command import Run
 from tests.serving.opinions import SHARE, policy_with_opinions
 from tests.serving.servers import Running, running
 
@@ -118,6 +120,20 @@ def test_metrics_promise_what_the_policy_delivers_with_second_opinions(server: R
     assert policy.rates.effective_accuracy != policy.expectations.effective_accuracy
     assert server.metric(
         "ramsis_promised_effective_accuracy") == policy.rates.effective_accuracy
+
+
+def test_the_load_generator_counts_second_opinions(run: Run, server: Running) -> None:
+    """Inputs are normal numbers, of which 65.5 % are below 0.4."""
+    pytest.importorskip("httptools")
+    before = unsure(server, "second")
+    ran = run("load", f"http://{server.host}:{server.port}", "--model", "sums", "--slo-ms", 5000,
+              "--load", 60, "--duration-s", 2, "--json")
+    assert ran.code == 0, ran.err
+    (row,) = json.loads(ran.out)["rows"]
+    assert row["second_opinions"] == pytest.approx(0.655, abs=0.15)
+    assert row["second_opinions"] * row["requests"] == pytest.approx(
+        unsure(server, "second") - before)
+    assert row["model_share"]["slow"] == pytest.approx(row["second_opinions"])
 
 
 def test_a_first_answer_is_sent_at_the_deadline_at_the_latest(server: Running) -> None:

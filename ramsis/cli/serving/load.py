@@ -36,6 +36,7 @@ _COLUMNS = (
     Column("lag_p99_ms", "p99 delay of sending (ms)", ".2f"),
     Column("models", "models (share)", wide=True),
 )
+_OPINIONS = Column("second_opinions", "second opinions", ".1%")  # where answers state their stage
 
 
 _MORE = (
@@ -126,7 +127,8 @@ def load_command(
     else:
         shares = ", ".join(f"{name} ({share:.0%})" for name, share
                            in list(row["model_share"].items())[:4])
-        print_rows(_COLUMNS, [{**row, "models": shares}])
+        opinions = [_OPINIONS] if "second_opinions" in row else []
+        print_rows([*_COLUMNS, *opinions], [{**row, "models": shares}])
     if has_failed:
         raise InputFileError(f"all {row['requests']} requests failed, the first: "
                              f"{result.first_failure}", where=target)

@@ -26,6 +26,7 @@ Array = NDArray[Any]
 
 _LARGEST_JSON = 1 << 24  # bytes of JSON in an answer; parsed, it takes many times as much memory
 _LARGEST_SAMPLE, _SAMPLES_BYTES = 1 << 26, 1 << 28  # bytes of one sample, and of all random ones
+STAGES = ("first", "second")  # of answers, where unsure ones get a second opinion
 _LONGEST_NAME = 200  # characters of a variant's name, which the request log holds for each request
 _EITHER = 32  # added to the size of zlib's window: gzip and zlib are told apart by their heads
 
@@ -161,6 +162,7 @@ class Heard(NamedTuple):
     run_as: int | None
     worker: int | None
     correct: bool | None  # None where the right answer is not known
+    stage: str | None  # ``first`` or ``second`` answer; None where the server states none
 
 
 def unpacked(body: bytes, encoding: str) -> bytes:
@@ -203,8 +205,9 @@ def heard(body: bytes, samples: Samples, place: int, head: str | None = None) ->
             correct = _same(np.asarray(outputs[name]), right[place])
         batch, run_as, worker = (_whole(parameters.get(name))
                                  for name in ("batch", "run_as", "worker"))
-        # Triton's answers have no parameters: an output names the variant.
-        variant = parameters.get("variant") or next(iter(outputs.get("variant", ())), None)
+        # Triton's answers have no parameters: outputs name variant and stage.
+        variant, stage = (parameters.get(text) or next(iter(outputs.get(text, ())), None)
+                          for text in ("variant", "stage"))
         name = printable(str(variant or document.get("model_name") or "model"))
         if len(name) > _LONGEST_NAME:
             raise ValueError(f"a name of {len(name)} characters")
@@ -212,7 +215,7 @@ def heard(body: bytes, samples: Samples, place: int, head: str | None = None) ->
             RecursionError) as error:
         raise InvalidValueError(f"not an answer ({error!r})", where="answer",
                                 value=body[:60]) from None
-    return Heard(name, batch, run_as, worker, correct)
+    return Heard(name, batch, run_as, worker, correct, stage if stage in STAGES else None)
 
 
 def _whole(value: object) -> int | None:

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -55,6 +55,7 @@ class LoadResult:
     requests: list[Request]  # in the order in which they were to be sent; times from the start
     lag_ms: FloatArray  # shape (n,): how much later than they should requests were sent
     first_failure: str  # what the first request that failed was told; empty if none did
+    stages: Mapping[str, int]  # answers by the stage that they state; empty if none does
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +85,8 @@ def planned(workload: Workload, classes: Sequence[SloClass], seed: int) -> Timet
 def summary(result: LoadResult, duration_ms: float) -> dict[str, Any]:
     """Return the figures of a run, under the names that every command uses.
 
-    Accuracies are shares of right answers, None where these are not known.
+    Accuracies are shares of right answers, None where these are not known. ``second_opinions`` is
+    the share of the requests whose answer is one, where answers state their stage.
     """
     requests = result.requests
     counts = Counter(request.outcome for request in requests)
@@ -108,6 +110,8 @@ def summary(result: LoadResult, duration_ms: float) -> dict[str, Any]:
         "lag_p50_ms": float(np.median(result.lag_ms)),
         "lag_p99_ms": float(np.quantile(result.lag_ms, 0.99)),
         "model_share": {name: count / len(answered) for name, count in models.most_common()},
+        **({"second_opinions": result.stages.get("second", 0) / len(requests)} if result.stages
+           else {}),
     }
 
 
@@ -145,6 +149,7 @@ class _Run:
         self.on_done, self.first_failure = on_done, ""
         self.outcomes: list[Request | None] = [None] * len(self.arrival_s)
         self.lag_ms = np.zeros(len(self.arrival_s))
+        self.stages = Counter[str]()
 
     async def run(
         self, samples: Callable[[RemoteModel], Samples], rng: np.random.Generator
@@ -159,7 +164,7 @@ class _Run:
         finally:
             self.server.close()
         return LoadResult([request for request in self.outcomes if request is not None],
-                          self.lag_ms, self.first_failure)
+                          self.lag_ms, self.first_failure, self.stages)
 
     async def _model(self) -> RemoteModel:
         """Return the model as its server describes it."""
@@ -248,7 +253,10 @@ class _Run:
                          answer.headers.get(HEAD_LENGTH.lower()))
         took_ms = 1000.0 * (answer.at_s - self.begun - line.arrival_s)
         in_time = took_ms <= self.settings.slo_ms[number]
-        return line._replace(outcome="served" if in_time else "late", **contents._asdict())
+        fields = contents._asdict()
+        if stage := fields.pop("stage"):
+            self.stages[stage] += 1
+        return line._replace(outcome="served" if in_time else "late", **fields)
 
     def _failed(self, why: str) -> None:
         self.first_failure = self.first_failure or printable(why)
