@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,8 @@ class Live:
 
 
 def live_run(
-    policy: Policy, variants: Path, data: Path, load: Load, *, overhead_ms: float = 0.0
+    policy: Policy, variants: Path, data: Path, load: Load, *, overhead_ms: float = 0.0,
+    code: Sequence[str] = (),
 ) -> Live:
     """Serve by a policy, send the load, and stop.
 
@@ -66,11 +67,13 @@ def live_run(
     ----------
     overhead_ms : float
         That the server takes from every slack.
+    code : sequence of str
+        Functions that the variants file may name.
     """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_set(folder / "policies", set_of([policy]), created_by="scripts/fidelity.py")
-        with _server(folder, variants, load.load_qps, overhead_ms) as (model, url):
+        with _server(folder, variants, load.load_qps, overhead_ms, code) as (model, url):
             # The first requests meet caches that are cold.
             _send(url, model, data, Load(load.load_qps, 1.0, load.seed + 1000, load.slo_ms),
                   folder / "warm.csv", policy.workers)
@@ -128,13 +131,13 @@ def _leave_cores(workers: int) -> None:
 
 @contextlib.contextmanager
 def _server(
-    folder: Path, variants: Path, load_qps: float, overhead_ms: float
+    folder: Path, variants: Path, load_qps: float, overhead_ms: float, code: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
     """A server that answers: its model's name and its URL."""
     with (folder / "server.err").open("w") as errors, subprocess.Popen(
         [*_ramsis(), "serve", str(folder / "policies"), "--variants", str(variants), "--port",
          "0", "--load", repr(load_qps), "--overhead-ms", f"{overhead_ms:.6g}", "--request-log",
-         str(folder / "server.csv")],
+         str(folder / "server.csv"), *(["--code", ",".join(code)] if code else [])],
         stdout=subprocess.PIPE, stderr=errors, text=True,
     ) as process:
         try:
