@@ -16,6 +16,7 @@ import pytest
 
 from tests.serving import servers
 from tests.serving.servers import body, make
+from tests.serving.test_second_opinions import written
 
 pytest.importorskip("mlserver")
 
@@ -144,3 +145,21 @@ def test_worker_processes_of_mlserver_are_refused(tmp_path: Path) -> None:
     if "There is no current event loop" in log:
         pytest.skip("this MLServer's worker processes do not start with this uvloop")
     assert "settings.json: parallel_workers: the runtime has workers of its own" in log
+
+
+@pytest.mark.slow
+def test_answers_state_whether_they_are_second_opinions(tmp_path: Path) -> None:
+    written(tmp_path)
+    code = ["opinions:fast", "opinions:slow"]
+    (tmp_path / "model-settings.json").write_text(json.dumps(
+        {**MODEL, "parameters": {"uri": "policies", "extra": {"variants": "variants.toml",
+                                                              "code": code}}}))
+    port = PORT + 10
+    with mlserver(tmp_path, port) as process:
+        assert process.poll() is None, (tmp_path / "log.txt").read_text()
+        status, answer = servers.ask(port, "/v2/models/sums/infer", {"inputs": [
+            {"name": "x", "datatype": "FP32", "shape": [3, 3],
+             "data": [0.1, 0, 1, 0.9, 0, 1, 0.39, 0, 1]}]})
+    assert status == 200, answer
+    assert answer["parameters"]["stage"] == "second,first,second"
+    assert answer["parameters"]["variant"] == "slow,fast,slow"
