@@ -8,8 +8,8 @@
 Sizes are those of short texts: round(X) + 2 with X lognormal (median 9, sigma 1.88), clipped to
 3 … the largest size.
 
-python -m scripts.sized --play docs/results/sized.csv   # 60,000 requests a cell, five seeds
-python -m scripts.sized docs/results/sized.csv          # only the tables, of kept rows
+python scripts/sized.py --play docs/results/sized.csv   # 60,000 requests a cell, five seeds
+python scripts/sized.py docs/results/sized.csv          # only the tables, of kept rows
 
 Both write the tables of docs/sizes.md.
 """
@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from acceptance.pages import markdown, write_part
 from scipy.stats import norm
 
 from ramsis.arrays import FloatArray
@@ -39,7 +40,6 @@ from ramsis.sized.rule import IndexRule
 from ramsis.sized.schedulers import ReplannedDP, TokenBudget, TurboDP
 from ramsis.sized.search import fit_rule
 from ramsis.sized.simulate import run_sized
-from scripts.acceptance.pages import markdown, write_part
 
 MAX_BATCH = 64
 _MOST = 512
@@ -174,8 +174,8 @@ def classes_of(rows: pd.DataFrame, cell: Cell, load_qps: float) -> str:
     chosen = rows[(rows["cell"] == cell.name) & (rows["load_qps"] == load_qps)]
     means = chosen.drop(columns=["cell"]).groupby("scheduler").mean()
     return markdown(["scheduler", *(f"{low}–{high}" for low, high in ranges), "all", "padding"], [
-        [title, *(f"{means.loc[text, f'class_{i + 1}']:.3f}" for i in range(len(ranges))),
-         f"{means.loc[text, 'in_time']:.3f}", f"{100 * means.loc[text, 'padding']:.0f} %"]
+        [title, *(f"{means[f'class_{i + 1}'][text]:.3f}" for i in range(len(ranges))),
+         f"{means['in_time'][text]:.3f}", f"{100 * means['padding'][text]:.0f} %"]
         for text, title in SCHEDULERS.items()])
 
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ramsis.arrays import FloatArray, IntArray
+from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.arrivals import SizeDistribution
 from ramsis.sim import Recorded
 from ramsis.sized import BatchTimes, SizedProblem, path_bound
@@ -42,7 +42,7 @@ FIELDS = ("setting", "short", "long", "weight", "load", "optimum", "rule", "repl
 class Stream(NamedTuple):
     """Requests that come in slots."""
 
-    came: FloatArray  # whether a short and a long one came, shape (slots, 2)
+    came: BoolArray  # whether a short and a long one came, shape (slots, 2)
     arrival_ms: FloatArray
     size: IntArray
 
@@ -51,7 +51,7 @@ class Stream(NamedTuple):
         """Return the requests of some slots."""
         came = rng.random((slots, 2)) < np.array(problem.probability)
         slot, kind = np.nonzero(came)
-        return cls(came, SLOT_MS * slot, kind + 1)
+        return cls(came, SLOT_MS * slot.astype(float), kind + 1)
 
 
 def setting(number: int) -> TwoSizes:

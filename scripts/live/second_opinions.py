@@ -236,7 +236,7 @@ def table_of(kept: pd.DataFrame) -> str:
              "times longer", "load average"]
     lines = ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
     for share, row in means.iterrows():
-        cells = [f"{share:.0%}", f"{row['load_qps']:.0f}", f"{total[share]:,}",
+        cells = [f"{share:.0%}", f"{row['load_qps']:.0f}", f"{total.to_dict()[share]:,}",
                  f"{row['promised_one_model']:.4f}", f"{row['promised_effective_accuracy']:.4f}",
                  f"{row['live_effective_accuracy']:.4f}",
                  f"{row['promised_in_time']:.2%}", f"{row['live_in_time']:.2%}",
