@@ -331,7 +331,7 @@ def test_functions_that_only_the_file_names_are_not_imported(
     ran = subprocess.run([*words[:at], *words[at + 2:]], cwd=folder, capture_output=True,
                          text=True, timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert ran.returncode == 3
-    assert "allowed: --code summing:fast, where you trust that code" in ran.stderr
+    assert "allowed: --code summing:fast, if you trust that code" in ran.stderr
     assert not (folder / "imported").exists()
 
 

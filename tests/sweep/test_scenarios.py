@@ -180,7 +180,7 @@ def test_a_scheduler_of_ones_own_is_imported_only_when_the_user_names_it(
     words = ["sweep", "sweep.toml", "--out", "out", "--processes", "1"]
     code, _, err = run(*words)
     assert code == 3
-    assert "allowed: --scheduler own.py:Idle, where you trust that code" in err
+    assert "allowed: --scheduler own.py:Idle, if you trust that code" in err
     assert not Path("imported").exists()
     code, out, _ = run(*words, "--scheduler", "own.py:Idle")
     assert code == 0

@@ -263,7 +263,7 @@ def first_double(holds: Callable[[float], bool]) -> float:
     Doubles are bisected in their order, so that no rounding within the condition can matter.
 
     >>> first_double(lambda value: value + 1e-6 >= 1.0)
-    0.9999989999999999
+    0.999999
     """
     low, high = _place(-float_info.max), _place(float_info.max)
     while low < high:
