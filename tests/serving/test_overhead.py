@@ -170,7 +170,8 @@ def test_a_slowness_is_taken_where_it_has_changed_and_said_where_it_has_changed_
     found = iter([1.04, 1.06, 1.02, 1.1, 1.3, 1.35, 0.7, 1.0])
     server = cast(Any, SimpleNamespace(
         overhead=SimpleNamespace(slowness=lambda mean_ms: next(found)), _mean_ms=None,
-        front=SimpleNamespace(dispatcher=dispatcher, take_slowness=take), _slowness_logged=1.0, _sizes=None,
+        front=SimpleNamespace(dispatcher=dispatcher, take_slowness=take), _slowness_logged=1.0,
+        _sizes=None,
         policies=SimpleNamespace(worker_types={"all": 1}),
         log=lambda event, times, **level: said.append(times)))
     for _ in range(8):
