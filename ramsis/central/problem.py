@@ -112,6 +112,8 @@ class CentralProblem:
     # idle, queue: levels, from 0, shape (I,), (N,)
     idle: IntArray
     queue: IntArray
+    # whether batches are taken to end at random instants, one independent of the other
+    random_ends: bool = False
     # what a request costs that takes the SLO or longer, in units of accuracy; less in proportion.
     # Below 0 it is what the request earns.
     delay_price: float = 0.0
@@ -181,11 +183,13 @@ class CentralProblem:
         return bool(bins.sum() <= _MOST_STATES and bins @ of_queue <= _MOST_WORK)
 
     def varied(
-        self, *, times: ServiceTimes | None = None, delay_price: float | None = None
+        self, *, times: ServiceTimes | None = None, delay_price: float | None = None,
+        random_ends: bool | None = None,
     ) -> Self:
-        """Return the problem with other service times or delay price; queue arrays are shared."""
+        """Return the problem with some of these changed; queue arrays are shared."""
         other = replace(self, times=times or self.times,
-                        delay_price=self.delay_price if delay_price is None else delay_price)
+                        delay_price=self.delay_price if delay_price is None else delay_price,
+                        random_ends=self.random_ends if random_ends is None else random_ends)
         other.__dict__.update({name: self.__dict__[name] for name in self._OF_THE_QUEUE
                                if name in self.__dict__})
         return other
@@ -306,6 +310,8 @@ class CentralProblem:
     @property
     def _spacing_shape(self) -> FloatArray:
         """Shape of the gamma distributed spacing after each action, two workers and more, (A,)."""
+        if self.random_ends:
+            return np.ones(len(self.action_batch))
         shape = self.action_batch * (self.workers + 1) / (self.workers - 1)
         shape = shape * min(1.0, MANY_WORKERS / self.workers)
         return np.asarray(np.maximum(shape, 1.0))

@@ -93,6 +93,8 @@ class Policy:
         The budget of violations that the policy was made for, if any.
     replay
         The simulation that the promise is measured in, if any.
+    random_ends
+        Whether the model took batches to end at random instants.
     patient
         Whether, of actions that are equally good, those with the longer queue were taken.
     quantile_levels
@@ -139,6 +141,7 @@ class Policy:
     spare_idle: int | None = None
     budget: BudgetRecord | None = None
     replay: Replay | None = None
+    random_ends: bool = False
     patient: bool = False
     quantile_levels: FloatArray | None = None
     overhead_ms: float = 0.0
@@ -424,6 +427,8 @@ class Policy:
         if self.replay is not None:
             found["replay"] = {name: value for name, value in _plain(asdict(self.replay)).items()
                                if value is not None}
+        if self.random_ends:
+            found["random_ends"] = True
         if self.patient:
             found["patient"] = True
         if self.quantile_levels is not None:
@@ -487,6 +492,7 @@ class Policy:
             spare_idle=table.spare_idle,
             budget=optional(BudgetRecord, fields, "budget"),
             replay=optional(Replay, fields, "replay"),
+            random_ends="random_ends" in fields and fields.flag("random_ends"),
             patient="patient" in fields and fields.flag("patient"),
             quantile_levels=levels_in(fields, models),
             overhead_ms=0.0 if overhead is None else overhead,

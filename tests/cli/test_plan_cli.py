@@ -144,7 +144,7 @@ def test_a_plan_holds_with_other_seeds_and_goes_on_where_it_was(
     before = snapshot(out)
     went_on = run(*asked)
     assert went_on.code == 0, went_on.err
-    assert went_on.out.splitlines()[:3] == plan["words"]
+    assert " ".join(went_on.out.split()).startswith(" ".join(plan["words"]))  # wrapped
     assert "ramsis capacity" not in went_on.err
     assert "ramsis generate" not in went_on.err
     after = snapshot(out)

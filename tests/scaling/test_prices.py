@@ -146,7 +146,8 @@ def test_the_file_of_a_priced_policy_has_its_prices_and_is_played(
     refused(run("validate", folder / "damaged.json"), 3, "promise", "cost")
     write_report([folder / "results.json"], tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
-    assert "violations and missed accuracy included; no scheduler costs less than" in text
+    assert ("violations and missed accuracy included; with one model per request no scheduler "
+            "costs less than") in text
 
 
 @pytest.mark.slow

@@ -103,6 +103,7 @@ class Central(Recipe["CentralProblem"]):
             action_model=policy.actions[:, 0].copy(), action_batch=policy.actions[:, 1].copy(),
             slack_ms=policy.slack_ms.copy(),
             idle=policy.idle_levels.copy(), queue=policy.queue_levels.copy(),
+            random_ends=policy.random_ends,
             delay_price=-WAIT_REWARD if policy.patient else DELAY_PRICE,
         )
         return ClassesProblem.of(problem, policy.slo_classes) if policy.slo_classes else problem
@@ -143,29 +144,34 @@ def _better_played(
     plan: CentralProblem, factor: float, policy_of: Callable[[CentralSolution], Policy],
     replays: Replays,
 ) -> CentralSolution:
-    """Return the optimum that answers early, or the one that lets requests queue if it earns more.
+    """Return the optimum that answers early, or another that earns more.
 
     The first is replayed with the service times planned for. Where it earns less than in the
-    model, workers start together and end together (:data:`WAIT_REWARD`), and the second is
-    replayed, too.
+    model, workers start together and end together (:data:`WAIT_REWARD`). Then the optimum that
+    lets requests queue is replayed, too, and where that falls short as well the optimum for
+    batches that end at random instants.
     """
     from ramsis.central.solve import solve_central
 
-    early = solve_central(plan)
-    figures = replays.at(policy_of(early), factor) if plan.workers > 1 else None
-    if figures is None:
-        return early
-    gain = figures.effective_accuracy - plan.price * figures.violation_rate
-    if gain >= early.steady_state.gain - max(figures.effective_half_width, _NO_MATTER):
-        return early
-    try:
-        patient = solve_central(plan.varied(delay_price=-WAIT_REWARD))
-    except NotConvergedError:
-        return early
-    figures = replays.at(policy_of(patient), factor)
-    better = figures is not None and (
-        figures.effective_accuracy - plan.price * figures.violation_rate > gain)
-    return patient if better else early
+    best, most = solve_central(plan), -np.inf
+    if plan.workers == 1:
+        return best
+    solution = best
+    for others in ({"delay_price": -WAIT_REWARD}, {"random_ends": True}, None):
+        figures = replays.at(policy_of(solution), factor)
+        if figures is None:
+            return best
+        gain = figures.effective_accuracy - plan.price * figures.violation_rate
+        if gain > most:
+            best, most = solution, gain
+        if others is None or gain >= solution.steady_state.gain - max(
+                figures.effective_half_width, _NO_MATTER):
+            return best
+        try:
+            solution = solve_central(plan.varied(**others))
+        except NotConvergedError:
+            return best
+    return best
 
 
 def solved_again(problem: CentralProblem, factor: float) -> CentralSolution:
@@ -264,7 +270,7 @@ def _unpromised(
         violation_price=plan.price,
         slo_classes=plan.classes,
         spare_idle=solution.spare_idle,
-        patient=plan.delay_price < 0.0,
+        patient=plan.delay_price < 0.0, random_ends=plan.random_ends,
         overhead_ms=overhead_ms,
         slowness=settings.slowness,
         quantile_levels=times.levels if times.service == DISTRIBUTION else None,
