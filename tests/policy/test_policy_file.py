@@ -130,8 +130,8 @@ def test_the_schema_and_the_code_know_the_same_choices_and_fields() -> None:
     assert properties["format"]["const"] == policy.POLICY_FORMAT
     written = small_policy().to_document()
     assert set(properties) == {*written, "slo_classes", "budget", "replay", "patient",
-                               "random_ends", "overhead_ms", "headroom", "quantile_levels", "tails",
-                               "slowness", "load_factor", "cascade"}
+                               "random_ends", "overhead_ms", "headroom", "quantile_levels",
+                               "tails", "slowness", "load_factor", "cascade"}
     assert set(properties["expectations"]["properties"]) == {
         *written["expectations"], "interval", "response_mean_ms", "response_p50_ms",
         "response_p95_ms", "response_p99_ms"}
