@@ -1,4 +1,4 @@
-"""The page on upstreams: its table is that of the kept rows, and these keep the promise."""
+"""The page on upstreams: its table is that of the kept rows, and these keep the promise, without a lost request."""
 
 from __future__ import annotations
 
@@ -21,3 +21,10 @@ def test_the_page_has_the_kept_rows() -> None:
 def test_no_request_was_lost() -> None:
     assert sum(int(row["requests"]) for row in ROWS) >= 100_000
     assert {row["unanswered"] for row in ROWS} == {"0"}
+
+
+def test_the_promise_holds_on_idle_cores() -> None:
+    kept = [row for row in ROWS if row["promised_effective_accuracy"]]
+    assert len(kept) == 3 and all(float(row["load_average"]) < 2 for row in kept)
+    assert all(abs(float(row["promised_effective_accuracy"]) - float(row["effective_accuracy"]))
+               < 0.01 for row in kept)
