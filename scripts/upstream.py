@@ -215,14 +215,14 @@ def table(rows: Sequence[dict[str, str]]) -> str:
         return format(float(row[name]), form) if row[name] else "–"
 
     return markdown(
-        ["run", "requests/s", "requests", "without an answer", "503", "500", "violations",
-         "promised", "delivered", "processor time (ms/request)", "Triton alone (ms)",
+        ["run", "requests/s", "promised", "delivered", "violations", "requests",
+         "without an answer", "503", "500", "processor time (ms/request)", "Triton alone (ms)",
          "proxy adds (ms)", "load average"],
         [[row["run"] + (f" {row['kills']} times" if row["kills"] else ""),
-          number(row, "load_qps", ".0f"), row["requests"], row["unanswered"],
-          row["dropped"], str(int(row["failed"]) - int(row["unanswered"])),
-          number(row, "violation_rate", ".2%"), number(row, "promised_effective_accuracy", ".4f"),
-          number(row, "effective_accuracy", ".4f"), number(row, "cpu_ms", ".2f"),
+          number(row, "load_qps", ".0f"), number(row, "promised_effective_accuracy", ".4f"),
+          number(row, "effective_accuracy", ".4f"), number(row, "violation_rate", ".2%"),
+          row["requests"], row["unanswered"], row["dropped"],
+          str(int(row["failed"]) - int(row["unanswered"])), number(row, "cpu_ms", ".2f"),
           number(row, "batch_1_ms", ".1f"), number(row, "dispatch_ms", ".1f"),
           row["load_average"]] for row in rows])
 
