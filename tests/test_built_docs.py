@@ -72,6 +72,9 @@ WORDS = {
     "authentication": ("serving/server", "It has no authentication"),
     "import a CSV": ("profiles", "ramsis profile import"),
     "second opinion": ("howto/cascades", "--cascades"),
+    "padding": ("sizes", "costs as much as the longest one"),
+    "embedders": ("sizes", "replanned"),
+    "token budget": ("sizes", "replanned"),
     "trace of timestamps": ("simulate", "read these formats"),
     "why do my replicas flap": ("howto/batching", "ramsis simulate --scaling small"),
 }
