@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from itertools import chain, compress, groupby, pairwise
+from itertools import accumulate, chain, compress, groupby, pairwise
 from math import ceil, inf
 from typing import Generic, NamedTuple, TypeVar
 
@@ -213,6 +213,42 @@ class _ModelLevel(NamedTuple):
     class_of: bytes  # class of each rank
 
 
+class _Row(NamedTuple):
+    """Times of a model for one longest size, by count less 1."""
+
+    times_ms: Sequence[float]
+    slopes: Sequence[float]  # behind each count from 0 on; none where nothing is padded
+    bins: list[int]  # first bin that a batch is not late for
+    least_ms: list[float]  # on the envelope that has these slopes, by count from 0 on
+
+
+class _State(NamedTuple):
+    """What waits when a batch is asked for."""
+
+    cells: list[int]  # class * (bins + 1) + bin of each request, by class, then arrival
+    begins: dict[int, int]  # where those of each class begin
+    level: int
+    price: float
+    aging: float  # value that all that waits loses in a ms
+    free_ms: float
+
+
+class _Candidate(NamedTuple):
+    """Batch that the rule weighs."""
+
+    value: float
+    model: int
+    last: int  # largest class of a member
+    taken: bytes  # ranks of its members
+    time_ms: float
+    least: int  # first bin that it takes members of
+
+
+_NOTHING = _Candidate(-inf, -1, 0, b"", 0.0, 0)
+_TWICE = range(2)
+_ROUNDING = 1e-9  # of sums of values, which are millions of UNIT at most
+
+
 class SizedRule:
     """Decision rule over the requests of a queue, for every state of it.
 
@@ -225,7 +261,6 @@ class SizedRule:
         self.tables = tables
         self.padded = tables.law == "padded"
         self.bin_us = bin_us(tables.slo_ms, tables.bins)
-        self.begin_us = [c * (tables.bins + 1) * self.bin_us for c in range(len(tables.edges))]
         self.middle_ms = [(k + 0.5) * self.bin_us / 1000.0 for k in range(tables.bins)]
         self.most = len(tables.times_ms[0][0])
         self.max_size = tables.edges[-1]
@@ -235,16 +270,18 @@ class SizedRule:
         self.single_ms = [min(self.time_ms(m, 1, size) for m in range(len(tables.models)))
                           for size in range(self.max_size + 1)]
         self.longest_ms = [self.single_ms[edge] for edge in tables.edges]
-        # By model and size: times, their slopes, and the first bin that is not late for each.
-        self.rows = [[(row, slopes(row) if self.padded else [],
-                       [bisect_left(self.middle_ms, time_ms) for time_ms in row])
-                      for row in model] for model in tables.times_ms]
+        self.rows = [list(map(self._row, model)) for model in tables.times_ms]
         self.levels = [
             [self._model_level(m, level, order) for level, order in enumerate(by_level)]
             for m, by_level in enumerate(orders(tables))]
         # Value lost in slo_ms, by class * (bins + 1) + bin.
         self.aging = [[lost for row in level for lost in (*row, row[-1])]
                       for level in tables.aging]
+
+    def _row(self, times_ms: Sequence[float]) -> _Row:
+        slope = slopes(times_ms) if self.padded else []
+        return _Row(times_ms, slope, [bisect_left(self.middle_ms, time) for time in times_ms],
+                    [0.0, *accumulate(slope[1:-1], initial=times_ms[0])])
 
     def _model_level(self, model: int, level: int, order: list[int]) -> _ModelLevel:
         tables, bins = self.tables, self.tables.bins
@@ -273,20 +310,47 @@ class SizedQueue(Generic[T]):
     Parameters
     ----------
     rule : SizedRule
+
+    Attributes
+    ----------
+    slowness : float
+        How many times as long batches take as profiled.
     """
 
     def __init__(self, rule: SizedRule) -> None:
         self.rule = rule
+        self.slowness = 1.0
         classes = len(rule.tables.edges)
-        # By class, in the order of arrival: deadlines, sizes and requests.
-        self._deadline_ms: list[list[float]] = [[] for _ in range(classes)]
-        # Rounded down, and shifted by the cells before the class: a division gives the cell.
-        self._deadline_us: list[list[int]] = [[] for _ in range(classes)]
+        # By class, in the order of arrival: requests with their deadlines, and sizes.
+        self._waiting: list[list[tuple[float, T]]] = [[] for _ in range(classes)]
         self._size: list[list[int]] = [[] for _ in range(classes)]
-        self._request: list[list[T]] = [[] for _ in range(classes)]
+        self._longest = [0] * classes
+        self._last = 0  # longest class of the batch before, which is likely to be that of the next
+        # Deadlines rounded down, and shifted by the cells before the class: a division gives the
+        # cell.
+        self._deadline_us: list[list[int]] = [[] for _ in range(classes)]
+        self._take_bins()
 
     def __len__(self) -> int:
-        return sum(map(len, self._request))
+        return sum(map(len, self._size))
+
+    def _take_bins(self) -> None:
+        """Take the length of bins from the slowness, and shift deadlines by the cells before."""
+        tables = self.rule.tables
+        self._bin_us = int(self.rule.bin_us * self.slowness + 0.5)
+        self._begin_us = [c * (tables.bins + 1) * self._bin_us for c in range(len(tables.edges))]
+        self._deadline_us = [
+            [int(1000.0 * deadline_ms) + begin for deadline_ms, _ in waiting]
+            for waiting, begin in zip(self._waiting, self._begin_us, strict=True)]
+        self._longest_ms = [time_ms * self.slowness for time_ms in self.rule.longest_ms]
+
+    def take_slowness(self, slowness: float) -> None:
+        """Decide from now on for batches that take ``slowness`` times as long, 1 or more.
+
+        Slacks and the time until another worker is free are divided by it.
+        """
+        self.slowness = slowness
+        self._take_bins()
 
     def add(self, request: T, size: int, arrival_ms: float) -> None:
         """Add a request that has arrived, in the order of arrival.
@@ -298,10 +362,11 @@ class SizedQueue(Generic[T]):
         """
         c = self.rule.class_of[size]
         deadline_ms = arrival_ms + self.rule.tables.slo_ms
-        self._deadline_ms[c].append(deadline_ms)
-        self._deadline_us[c].append(int(1000.0 * deadline_ms) + self.rule.begin_us[c])
+        self._waiting[c].append((deadline_ms, request))
+        self._deadline_us[c].append(int(1000.0 * deadline_ms) + self._begin_us[c])
         self._size[c].append(size)
-        self._request[c].append(request)
+        if size > self._longest[c]:
+            self._longest[c] = size
 
     def decide(self, now_ms: float, free_ms: float = inf) -> SizedBatch[T]:
         """Take the next batch of an idle worker out of the queue, and requests without hope.
@@ -312,101 +377,136 @@ class SizedQueue(Generic[T]):
         free_ms : float
             Time until another worker is free: 0 where one is idle, infinite where there is none.
         """
-        # The loop over candidates is written out, as calls would take a third of its time.
         rule = self.rule
-        tables, padded, most = rule.tables, rule.padded, rule.most
-        bin_us, now_us, width = rule.bin_us, int(1000.0 * now_ms), tables.bins + 1
+        tables, bin_us, now_us = rule.tables, self._bin_us, int(1000.0 * now_ms)
+        soonest_ms, longest_ms, work_us = now_ms - SLACK_TOLERANCE_MS, self._longest_ms, \
+            tables.work_us
         dropped: list[T] = []
-        backlog, begin, candidates, begins = 0, 0, [], {}
-        for c, deadlines in enumerate(self._deadline_ms):
-            if deadlines and deadlines[0] - now_ms + SLACK_TOLERANCE_MS < rule.longest_ms[c]:
-                dropped += self._drop_hopeless(c, now_ms)
-            if deadlines:
-                count = len(deadlines)
+        backlog, begin, begins = 0, 0, {}
+        for c, waiting in enumerate(self._waiting):
+            if waiting:
+                if waiting[0][0] - soonest_ms < longest_ms[c]:
+                    dropped += self._drop_hopeless(c, now_ms)
+                    if not waiting:
+                        continue
+                count = len(waiting)
                 begins[c] = begin
                 begin += count
-                backlog += tables.work_us[c] * count
-                candidates.append(c)
-        cells = [(due - now_us) // bin_us for due in chain.from_iterable(self._deadline_us)]
-        if not cells:
+                backlog += work_us[c] * count
+        if not begins:
             return SizedBatch(-1, [], 0.0, dropped)
+        cells = [(due - now_us) // bin_us for due in chain.from_iterable(self._deadline_us)]
         level = min(backlog // tables.level_us, len(tables.price) - 1)
-        price = tables.price[level]
         aging = sum(map(rule.aging[level].__getitem__, cells)) * UNIT / tables.slo_ms
-        best, chosen = -inf, None
-        worths = (price + aging,) if free_ms == inf else (price + aging, price)
-        if not padded:
-            candidates = [len(tables.edges) - 1]
+        state = _State(cells, begins, level, tables.price[level], aging, free_ms / self.slowness)
+        best = _NOTHING
         for m, levels in enumerate(rule.levels):
-            rank_of, gain_of, value_of, delete, _ = levels[level]
-            ranks = bytes(sorted(map(rank_of.__getitem__, cells)))
-            earliest = tables.bins if padded else 0
-            place = 0
-            for c in candidates:
-                if padded:
-                    first = cells[begins[c]] - c * width
-                    if first < earliest:
-                        earliest = first
-                    place = rule.place_of[max(self._size[c])]
-                row, slope, bin_of = rule.rows[m][place]
+            ranks = bytes(sorted(map(levels[level].rank.__getitem__, cells)))
+            if rule.padded:
+                best = self._best_padded(state, m, ranks, best)
+            else:
+                best = self._best_packed(state, m, ranks, best)
+        if best.model >= 0:
+            members = self._take(now_ms, state, best)
+            if members:
+                return SizedBatch(best.model, members, best.time_ms, dropped)
+        return self._oldest(dropped)
+
+    def _best_padded(self, state: _State, m: int, ranks: bytes, best: _Candidate) -> _Candidate:
+        """Return the best batch of a model, or what was the best before."""
+        # All is written out: a call for each class would take a third of the time.
+        rule, longest = self.rule, self._longest
+        cells, begins, level, price, aging, free_ms = state
+        _, gain_of, value_of, delete, _ = rule.levels[m][level]
+        rows, place_of, most, width = rule.rows[m], rule.place_of, rule.most, rule.tables.bins + 1
+        most_value, top = best.value, value_of[ranks[0]]
+        earliest = min([cells[begin] % width for begin in begins.values()])
+        worths = (price + aging,) if free_ms == inf else (price + aging, price)
+        # A good batch first, as it spares others their sums.
+        for c in (self._last, *begins) if self._last in begins else begins:
+            row, slope, bin_of, least_ms = rows[place_of[longest[c]]]
+            single_ms = row[0]
+            for worth in worths:
+                if slope[1] * worth > top and top - price * single_ms - aging * (
+                        single_ms if single_ms < free_ms else free_ms) < most_value:
+                    continue  # no second member pays, and no single one is the best
+                least, limit = bin_of[0], most
                 leave_out = delete[c]
-                for worth in worths:
-                    least, limit = bin_of[0], most
-                    for _ in range(2):
-                        left = ranks.translate(None, leave_out[least])
-                        if not left:
-                            break
-                        if padded:
-                            # Gains fall and slopes rise: halve for the first that gains less.
-                            count, high = 1, min(len(left), limit)
+                for _ in _TWICE:
+                    left = ranks.translate(None, leave_out[least])
+                    high = len(left)
+                    if not high:
+                        break
+                    # Gains fall and slopes rise: halve for the first member that does not pay.
+                    if high > limit:
+                        high = limit
+                    count = 1
+                    if high > 1:
+                        if slope[1] * worth > value_of[left[1]]:
+                            high = 1
+                        else:
+                            count = 2
                             while count < high:
                                 middle = (count + high) >> 1
                                 if slope[middle] * worth <= value_of[left[middle]]:
                                     count = middle + 1
                                 else:
                                     high = middle
-                            taken, time_ms = left[:count], row[count - 1]
-                            late = bin_of[count - 1]
-                        else:
-                            count, gain, time_ms = self._packed(left, m, level, worth, limit)
-                            if not count:
-                                break
-                            taken, late = left[:count], bisect_left(rule.middle_ms, time_ms)
-                        if late > earliest and len(
-                                taken.translate(None, leave_out[late])) < count:
-                            least, limit = late, count
-                            continue
-                        cost = price * time_ms + aging * (
-                            time_ms if time_ms < free_ms else free_ms)
-                        # Gains fall: the first half has at most the first of them each.
+                    # No members are worth more by the least times, so neither are those in time;
+                    # as gains fall, the first half has at most the first of them each.
+                    if free_ms == inf:
                         half = count >> 1
-                        if not padded or (gain_of[taken[0]] * half + gain_of[taken[half]]
-                                          * (count - half)) * UNIT - cost > best:
-                            if padded:
-                                gain = sum(map(gain_of.__getitem__, taken))
-                            value = gain * UNIT - cost
-                            if value > best:
-                                best, chosen = value, (m, taken, time_ms, least)
-                        break
-        if chosen is not None:
-            m, taken, time_ms, least = chosen
-            members = self._take(now_ms, m, rule.levels[m][level].class_of, taken, time_ms, least,
-                                 cells, begins)
-            if members:
-                return SizedBatch(m, members, time_ms, dropped)
-        return self._oldest(dropped)
+                        if value_of[left[0]] * half + value_of[left[half]] * (
+                                count - half) - worth * least_ms[count] < most_value - _ROUNDING:
+                            break
+                    taken = left[:count]
+                    time_ms, late = row[count - 1], bin_of[count - 1]
+                    if late > earliest and len(taken.translate(None, leave_out[late])) < count:
+                        least, limit = late, count
+                        continue
+                    value = sum(map(gain_of.__getitem__, taken)) * UNIT - (
+                        price * time_ms + aging * (time_ms if time_ms < free_ms else free_ms))
+                    if value > most_value or (
+                            value == most_value and m == best.model and c < best.last):
+                        most_value = value
+                        best = _Candidate(value, m, c, taken, time_ms, least)
+                    break
+        return best
+
+    def _best_packed(self, state: _State, m: int, ranks: bytes, best: _Candidate) -> _Candidate:
+        """Return the best batch of a model, or what was the best before."""
+        rule, last = self.rule, len(self._size) - 1
+        _, _, level, price, aging, free_ms = state
+        leave_out = rule.levels[m][level].delete[last]
+        for worth in (price + aging,) if free_ms == inf else (price + aging, price):
+            least, limit = rule.rows[m][0].bins[0], rule.most
+            for _ in _TWICE:
+                left = ranks.translate(None, leave_out[least])
+                count, gain, time_ms = self._packed(left, m, level, worth, limit)
+                if not count:
+                    break
+                taken, late = left[:count], bisect_left(rule.middle_ms, time_ms)
+                if len(taken.translate(None, leave_out[late])) < count:
+                    least, limit = late, count
+                    continue
+                value = gain * UNIT - (price * time_ms + aging * min(time_ms, free_ms))
+                if value > best.value:
+                    best = _Candidate(value, m, last, taken, time_ms, least)
+                break
+        return best
 
     def _drop_hopeless(self, c: int, now_ms: float) -> list[T]:
         """Remove the requests of a class that not even a batch of their own answers in time."""
-        single_ms, sizes, requests = self.rule.single_ms, self._size[c], self._request[c]
-        left = [due - now_ms + SLACK_TOLERANCE_MS >= single_ms[size]
-                for due, size in zip(self._deadline_ms[c], sizes, strict=True)]
-        dropped = [request for request, stays in zip(requests, left, strict=True) if not stays]
-        if dropped:
-            requests[:] = compress(requests, left)
-            self._deadline_ms[c][:] = compress(self._deadline_ms[c], left)
-            self._deadline_us[c][:] = compress(self._deadline_us[c], left)
-            sizes[:] = compress(sizes, left)
+        single_ms, slowness, waiting = self.rule.single_ms, self.slowness, self._waiting[c]
+        left = [due - now_ms + SLACK_TOLERANCE_MS >= single_ms[size] * slowness
+                for (due, _), size in zip(waiting, self._size[c], strict=True)]
+        if all(left):
+            return []
+        dropped = [request for (_, request), stays in zip(waiting, left, strict=True) if not stays]
+        waiting[:] = compress(waiting, left)
+        self._deadline_us[c][:] = compress(self._deadline_us[c], left)
+        self._size[c][:] = compress(self._size[c], left)
+        self._longest[c] = max(self._size[c], default=0)
         return dropped
 
     def _packed(
@@ -431,49 +531,46 @@ class SizedQueue(Generic[T]):
                 break
         return result
 
-    def _take(
-        self, now_ms: float, model: int, class_of: bytes, taken: bytes, time_ms: float,
-        least: int, cells: list[int], begins: dict[int, int],
-    ) -> list[T]:
+    def _take(self, now_ms: float, state: _State, best: _Candidate) -> list[T]:
         """Remove the members of a batch: the oldest of each class, but those that it answers late.
 
         Within a class gains fall as slack rises, so the cells of a batch follow each other.
         """
-        rule, width = self.rule, self.rule.tables.bins + 1
-        classes = taken.translate(class_of)
-        slices = []
-        for c, begin in begins.items():
-            count = classes.count(c)
-            if count:
-                deadlines = self._deadline_ms[c]
-                end = bisect_left(cells, c * width + least, begin,
-                                  begin + len(deadlines)) - begin + count
-                start = end - count
-                while start < end and deadlines[start] - now_ms + SLACK_TOLERANCE_MS < time_ms:
-                    start += 1
-                slices.append((c, start, end))
+        rule, cells, least, self._last = self.rule, state.cells, best.least, best.last
+        width, soonest_ms = rule.tables.bins + 1, now_ms - SLACK_TOLERANCE_MS
+        classes = best.taken.translate(rule.levels[best.model][state.level].class_of)
+        slices, time_ms = [], best.time_ms * self.slowness
+        for c in set(classes):
+            waiting, begin, count = self._waiting[c], state.begins[c], classes.count(c)
+            start = 0 if cells[begin] >= c * width + least else bisect_left(
+                cells, c * width + least, begin, begin + len(waiting)) - begin
+            end = start + count
+            while start < end and waiting[start][0] - soonest_ms < time_ms:
+                start += 1
+            slices.append((c, start, end))
         if not rule.padded:
             total = sum(sum(self._size[c][start:end]) for c, start, end in slices)
             count = sum(end - start for _, start, end in slices)
             if count:
-                time_ms = rule.time_ms(model, count, total)
+                time_ms = rule.time_ms(best.model, count, total) * self.slowness
         members: list[T] = []
         for c, start, end in slices:
-            deadlines = self._deadline_ms[c]
-            while start < end and deadlines[start] - now_ms + SLACK_TOLERANCE_MS < time_ms:
+            waiting, size = self._waiting[c], self._size[c]
+            while start < end and waiting[start][0] - soonest_ms < time_ms:
                 start += 1
-            members += self._request[c][start:end]
-            del deadlines[start:end], self._deadline_us[c][start:end]
-            del self._size[c][start:end], self._request[c][start:end]
+            members += [request for _, request in waiting[start:end]]
+            del waiting[start:end], self._deadline_us[c][start:end], size[start:end]
+            self._longest[c] = max(size) if size else 0
         return members
 
     def _oldest(self, dropped: list[T]) -> SizedBatch[T]:
         """Take the oldest request alone, on the model that is fastest for it."""
         rule = self.rule
-        c = min((c for c, deadlines in enumerate(self._deadline_ms) if deadlines),
-                key=lambda c: self._deadline_ms[c][0])
+        c = min((c for c, waiting in enumerate(self._waiting) if waiting),
+                key=lambda c: self._waiting[c][0][0])
         size = self._size[c][0]
         times_ms = [rule.time_ms(m, 1, size) for m in range(len(rule.tables.models))]
-        members = [self._request[c].pop(0)]
-        del self._deadline_ms[c][0], self._deadline_us[c][0], self._size[c][0]
+        members = [self._waiting[c].pop(0)[1]]
+        del self._deadline_us[c][0], self._size[c][0]
+        self._longest[c] = max(self._size[c], default=0)
         return SizedBatch(times_ms.index(min(times_ms)), members, min(times_ms), dropped)

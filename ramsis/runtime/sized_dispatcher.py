@@ -15,7 +15,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any, Generic, TypeVar
 
-from ramsis.errors import InvalidValueError
+from ramsis.errors import InvalidValueError, check_positive
 from ramsis.runtime.dispatcher import DispatchSettings
 from ramsis.runtime.monitor import LoadMonitor
 from ramsis.runtime.policy_set import Level
@@ -44,10 +44,9 @@ class SizedDispatcher(Generic[R]):
     monitor
         Of the load; fed by arrivals.
     slowness
-        Always 1: batches count as long as profiled.
+        How many times as long batches take as profiled; see :meth:`take_slowness`.
     """
 
-    slowness = 1.0
     unasked = False  # every event is acted on at once
 
     def __init__(
@@ -57,6 +56,7 @@ class SizedDispatcher(Generic[R]):
         self.settings = settings or DispatchSettings()
         self.tables, self._size_of, self._level = tables, size_of, level
         self.monitor = LoadMonitor(self.settings.window_ms)
+        self.slowness = 1.0
         self._queue: SizedQueue[Ticket[R]] = SizedQueue(SizedRule(tables))
         self._waiting: dict[int, Ticket[R]] = {}  # by number, in the order of arrival
         self._up, self._busy = [True] * tables.workers, [False] * tables.workers
@@ -185,8 +185,14 @@ class SizedDispatcher(Generic[R]):
         return Orders([], [], [])
 
     def take_slowness(self, now_ms: float, slowness: float) -> Orders[R]:
-        """Leave the slowness at 1: there are no tables for another one."""
-        return Orders([], [], [])
+        """Serve from now on as if batches take ``slowness`` times as long as profiled.
+
+        Slacks are divided by it; below 1 it counts as 1. What is running is not affected.
+        """
+        check_positive(slowness=slowness)
+        self.slowness = slowness
+        self._queue.take_slowness(max(1.0, slowness))
+        return self._ask(self._clock(now_ms))
 
     def leave(self, now_ms: float, requests: Iterable[R]) -> Orders[R]:
         """Drop cancelled requests that still wait; they are recognised by identity."""
@@ -238,7 +244,7 @@ class SizedDispatcher(Generic[R]):
             if members:
                 worker = self._idle.popleft()
                 self._busy[worker] = True
-                self._ends_ms[worker] = now_ms + batch.time_ms
+                self._ends_ms[worker] = now_ms + batch.time_ms * self._queue.slowness
                 slack_ms = min(ticket.deadline_ms for ticket in members) - now_ms
                 orders.starts.append(Start(
                     worker, members, self.tables.models[batch.model], len(members),

@@ -7,12 +7,15 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from random import Random
+from typing import Any
 
 import pytest
 
 from tests.cli.command import Run, refused, runner
 from tests.codegen.programs import WARNINGS, go, needs
 from tests.policy.samples import document
+from tests.reference import sized_lookup
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "policies_out" / "example"
@@ -40,6 +43,23 @@ def test_a_folder_and_a_file_are_written_the_same_each_time(
     (tmp_path / "policy.json").write_text(json.dumps(document()))
     ran = run("export", language, tmp_path / "policy.json", "--out", out)
     assert (ran.code, ran.out) == (0, f"{out}: 1 levels, 1 policies, 3 models\n")
+
+
+def sized_document() -> dict[str, Any]:
+    """A small policy for requests with a size, as a file has it."""
+    return sized_lookup.policy(Random(1), "padded", 1, 1) | {
+        "load_qps": 10.0, "inputs": {}, "expectations": {
+            "violation_rate": 0.1, "effective_accuracy": 0.8, "by_class": [{}]}}
+
+
+def test_policies_for_requests_with_a_size_are_written_in_c(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "policy.json").write_text(json.dumps(sized_document()))
+    out = tmp_path / "sized.h"
+    ran = run("export", "c", tmp_path / "policy.json", "--out", out, "--prefix", "sizes")
+    assert (ran.code, ran.out) == (0, f"{out}: 1 policies for requests with a size, 1 models\n")
+    assert "sizes_next_batch(" in out.read_text()
+    refused(run("export", "go", tmp_path / "policy.json", "--out", out), 3, "format",
+            "a policy file for requests with a size")
 
 
 def test_an_axis_that_is_not_known_is_named(run: Run, tmp_path: Path, language: str) -> None:

@@ -86,6 +86,22 @@ def test_overhead_is_taken_from_the_slack() -> None:
     assert served.overhead_ms == 1.0
 
 
+def test_slow_service_counts_as_less_slack() -> None:
+    served = dispatcher()
+    served.take_slowness(0.0, 2.0)
+    arrive(served, 0.0, ("a", 2))
+    arrive(served, 1.0, ("long", 16), ("b", 2))
+    orders = served.finished(65.0, 0)  # alone it takes 20 ms, now 40
+    assert [ticket.request.name for ticket in orders.drops] == ["long"]
+    assert names(orders) == [["b"]]
+    served.take_slowness(66.0, 0.5)  # not faster than profiled
+    arrive(served, 67.0, ("c", 16))
+    served.take_slowness(68.0, 1.0)
+    assert names(served.finished(147.0, 0)) == [["c"]]
+    with pytest.raises(InvalidValueError, match="slowness"):
+        served.take_slowness(148.0, 0.0)
+
+
 def test_a_later_deadline_counts_as_the_slo() -> None:
     served = dispatcher()
     arrive(served, 0.0, ("a", 2))

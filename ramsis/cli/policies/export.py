@@ -16,7 +16,7 @@ from ramsis.cli.output.rows import progress
 from ramsis.errors import InfeasibleError, InvalidValueError, install
 from ramsis.files import write_atomic
 from ramsis.policy import Policy, PolicySet
-from ramsis.serving.export.codegen.c import c_header
+from ramsis.serving.export.codegen.c import c_header, sized_header
 from ramsis.serving.export.codegen.go import go_file
 from ramsis.serving.export.kubernetes import manifests, manifests_text
 from ramsis.serving.export.ray_configuration import configuration, yaml_text
@@ -26,6 +26,7 @@ from ramsis.serving.policies import check_served, largest_batch, read_policies, 
 from ramsis.serving.scaling.fleet import read_fleet, scaling_file
 from ramsis.serving.variants import VariantsFile, read_variants
 from ramsis.sim import ConstantLoad
+from ramsis.sized.policy import is_sized, read_sized
 from ramsis.synthesis.capacity import Targets, fewest_workers
 
 _SECONDS = 10.0
@@ -208,12 +209,20 @@ def export_c(policies: Path, out: Path, prefix: str) -> None:
     """Write policies as a C header, for servers without Python.
 
     POLICIES is a folder or a file. The header holds tables, lookup, choice of level and station,
-    routing and load monitor. It is C99 and C++11, needs no library and allocates nothing.
+    routing and load monitor; of policies for requests with a size, tables and lookup. It is C99
+    and C++11, needs no library and allocates nothing.
 
     \b
     Examples:
       $ ramsis export c policies_out/example --out policies.h
     """
+    if is_sized(policies):
+        sized = read_sized(policies)
+        write_atomic(out, sized_header([(policy.load_qps, policy.tables) for policy in sized],
+                                       prefix))
+        models = {name for policy in sized for name in policy.tables.models}
+        click.echo(f"{out}: {len(sized)} policies for requests with a size, {len(models)} models")
+        return
     policy_set = read_policies(policies)
     _write_code(policy_set, c_header(selectors_of(policy_set), prefix), out)
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from sys import float_info
 
 from ramsis.errors import InputFileError
 from ramsis.runtime import PolicySet, Selector
+from ramsis.runtime.sized import SizedRule, SizedTables, orders, slopes
 from ramsis.serving.export.codegen.flat import (
     DROPPED,
     NEVER,
@@ -20,8 +23,10 @@ from ramsis.serving.export.codegen.flat import (
 from ramsis.serving.export.codegen.tables import (
     Language,
     check_identifier,
+    index_bits,
     listed,
     literal,
+    quoted,
     real,
     template,
 )
@@ -36,7 +41,7 @@ _KEYWORDS = frozenset([
     "virtual", "void", "volatile", "while", "xor",
 ])
 _TYPES = {"text": "const char *const", "whole": "const int64_t", "real": "const double",
-          "place": "const uint32_t"}
+          "place": "const uint32_t", "cell": "const uint8_t"}
 
 
 def c_header(policies: PolicySet[Selector], prefix: str = "ramsis") -> str:
@@ -50,14 +55,76 @@ def c_header(policies: PolicySet[Selector], prefix: str = "ramsis") -> str:
     """
     check_identifier(prefix, "prefix", _KEYWORDS)
     flat = flatten(policies)
-    for text in _texts(flat):
-        if "\0" in text:
-            raise InputFileError("a name that C cannot hold", value=text,
+    _check_names(_texts(flat))
+    return _written(template("lookup.h", index_bits=index_bits(flat)), prefix,
+                    [*_sizes(flat, prefix.upper()), *_language(prefix).lines(flat)])
+
+
+def sized_header(policies: Sequence[tuple[float, SizedTables]], prefix: str = "ramsis") -> str:
+    """Return the text of the header of policies for requests with a size.
+
+    Parameters
+    ----------
+    policies : sequence of tuple
+        Load and tables of each, by rising load.
+    prefix : str, optional
+        As in :func:`c_header`.
+    """
+    check_identifier(prefix, "prefix", _KEYWORDS)
+    language = _language(prefix)
+    arrays: dict[tuple[str, tuple[object, ...]], str] = {}  # equal ones are written once
+    lines = [f"#define {prefix.upper()}_SIZED_POLICIES {len(policies)}"]
+
+    def array(kind: str, word: str, values: Iterable[object]) -> str:
+        entries = tuple(map(real, values) if kind == "real" else values)  # type: ignore[arg-type]
+        name = arrays.get((kind, entries))
+        if name is None:
+            name = arrays[kind, entries] = language.name(f"sized_{word}_{len(arrays)}")
+            lines.extend(language.array(kind, f"sized_{word}_{len(arrays) - 1}", entries))
+        return name
+
+    rows = []
+    for load_qps, tables in policies:
+        _check_names(tables.models)
+        bins, rule = tables.bins, SizedRule(tables)
+        ranks = [rank for levels in orders(tables) for cells in levels
+                 for _, rank in sorted(zip(cells, range(len(cells)), strict=True))]
+        gains = [reward[c] - value for reward in tables.reward for level in tables.values
+                 for c, row in enumerate(level) for value in row]
+        times = [row for model in tables.times_ms for row in model]
+        padded = tables.law == "padded"
+        slope = [value for row in times for value in [*slopes(row)[:-1], float_info.max]] \
+            if padded else [0.0]
+        rows.append(literal(
+            real(load_qps), real(tables.slo_ms), tables.workers, int(padded),
+            len(tables.models), len(tables.edges), bins, len(tables.price), len(tables.sizes),
+            len(times[0]), array("text", "models", map(quoted, tables.models)),
+            array("whole", "edges", tables.edges), array("real", "mean_size", tables.mean_size),
+            array("whole", "work_us", tables.work_us), tables.level_us,
+            rule.bin_us, array("real", "middle_ms", rule.middle_ms),
+            array("real", "alone_ms", rule.longest_ms), array("cell", "rank", ranks),
+            array("whole", "gain", gains),
+            array("whole", "aging", (value for level in tables.aging for row in level
+                                     for value in row)),
+            array("real", "price", tables.price), array("whole", "sizes", tables.sizes),
+            array("real", "times_ms", chain.from_iterable(times)),
+            array("real", "slopes", slope)))
+    lines += language.array("sized", "sized_policies", rows, by_line=True)
+    return _written(template("sized.h"), prefix, lines)
+
+
+def _written(text: str, prefix: str, lines: Iterable[str]) -> str:
+    """Return a template with the prefix in place of ours, and with tables."""
+    text = re.sub(r"\bramsis_", f"{prefix}_", text)
+    text = re.sub(r"\bRAMSIS_", f"{prefix.upper()}_", text)
+    return text.replace("@tables", "\n".join(lines) + "\n", 1)
+
+
+def _check_names(names: Iterable[str]) -> None:
+    for name in names:
+        if "\0" in name:
+            raise InputFileError("a name that C cannot hold", value=name,
                                  allowed="names without the character 0")
-    written = re.sub(r"\bramsis_", f"{prefix}_", template("lookup.h", flat))
-    written = re.sub(r"\bRAMSIS_", f"{prefix.upper()}_", written)
-    tables = "\n".join([*_sizes(flat, prefix.upper()), *_language(prefix).lines(flat)]) + "\n"
-    return written.replace("@tables", tables, 1)
 
 
 def _texts(flat: FlatSet) -> Iterator[str]:

@@ -10,6 +10,7 @@ from ramsis.serving.export.codegen.flat import FlatAnswer, flatten
 from ramsis.serving.export.codegen.tables import (
     Language,
     check_identifier,
+    index_bits,
     listed,
     literal,
     real,
@@ -38,7 +39,8 @@ def go_file(policies: PolicySet[Selector], package: str = "ramsis") -> str:
     flat = flatten(policies)
     tables = "\n".join([f"const processCount = {len(flat.processes)}\n",
                         *_LANGUAGE.lines(flat)])
-    return template("lookup.go", flat, package=package).replace("@tables", tables, 1)
+    return template(
+        "lookup.go", index_bits=index_bits(flat), package=package).replace("@tables", tables, 1)
 
 
 def _declared(

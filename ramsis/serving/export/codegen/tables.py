@@ -16,6 +16,7 @@ from ramsis import __version__
 from ramsis.errors import InvalidValueError
 from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
 from ramsis.runtime.routing import AS_SHORT
+from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.serving.export.codegen.flat import (
     FlatAnswer,
     FlatCascade,
@@ -85,14 +86,15 @@ def check_identifier(name: str, where: str, reserved: Collection[str]) -> None:
             allowed="up to 40 lower-case letters, digits and _, from a letter on, and no keyword")
 
 
-def template(name: str, policies: FlatSet, **values: object) -> str:
+def template(name: str, **values: object) -> str:
     """Return a file beside this module, with the words between two ``@`` replaced by values.
 
     ``@tables@`` becomes ``@tables``, which the caller replaces last, so that no name of a model or
     class in the tables is taken for a word of the file.
     """
-    values |= {"version": __version__, "index_bits": index_bits(policies), "as_short": AS_SHORT,
-               "window_ms": WINDOW_MS, "shortest_span": SHORTEST_SPAN, "tables": "@tables"}
+    values |= {"version": __version__, "as_short": AS_SHORT, "window_ms": WINDOW_MS,
+               "shortest_span": SHORTEST_SPAN, "tolerance_ms": SLACK_TOLERANCE_MS,
+               "tables": "@tables"}
     text = resources.files(__package__).joinpath(name).read_text("utf-8")
     return re.sub(r"@(\w+)@", lambda match: str(values[match[1]]), text)
 
