@@ -90,13 +90,13 @@ def test_bad_traces_are_refused_by_line(tmp_path: Path, text: str, words: str) -
 
 
 def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputFileError, match=r"cannot read trace.*one of: day"):
+    with pytest.raises(InputFileError, match=r"cannot read.*one of: day"):
         read_rates(tmp_path / "none.txt")
-    with pytest.raises(InputFileError, match="cannot read trace"):
+    with pytest.raises(InputFileError, match="cannot read"):
         read_rates(tmp_path)
     broken = tmp_path / "broken.gz"
     broken.write_bytes(b"not gzip")
-    with pytest.raises(InputFileError, match="cannot read trace"):
+    with pytest.raises(InputFileError, match="cannot read"):
         read_rates(broken)
 
 
