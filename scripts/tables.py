@@ -85,6 +85,19 @@ def grid_cell(row: Row) -> str:
     return f"{row['rate_qps']:g} × {row['instances']}, {row['slo_ms']:g} ms"
 
 
+def agent(rows: Sequence[Row]) -> str:
+    """A row for each cell, with the share in time and the mean batch of some schedulers."""
+    names = ("clockwork", "rl", "planned", "random")
+    cells: dict[str, dict[str, str]] = {}
+    for row in rows:
+        place = "Azure-like" if row["run"] == "agent-azure" else grid_cell(row)
+        cells.setdefault(place, {})[row["scheduler"]] = (
+            f"{share(row['in_time'])} ({row['mean_batch']:.2f})")
+    return markdown(["requests/s × instances, SLO", *(f"`{name}`" for name in names)],
+                    [[place, *(by_name[name] for name in names)]
+                     for place, by_name in cells.items()])
+
+
 def totals(rows: Sequence[Row]) -> str:
     """Totals of two requests, printed and simulated."""
     names = ("colocation", "colocation-queue", "registry", "dynamic")
@@ -299,6 +312,7 @@ def igniter(rows: Sequence[Row]) -> str:
 
 
 _GRID = "clockwork.py --duration-s 10 --seeds 3 --scheduler clockwork --scheduler planned"
+_CELL = ("rate_qps", "instances", "slo_ms", "scheduler", "in_time")
 _SLOW = "warsaw.py --no-bound --poll-ms 100"
 _DECISION_MS = {
     "modified-baseline, no idle holder": 27.5, "clockwork-adjusted": 23, "round-robin": 22.2,
@@ -319,14 +333,18 @@ TABLES = {
         "low-2400-12": f"{_GRID} --rate 2400 --instances 12 --slo-ms 6,12",
         "low-2400-48": f"{_GRID} --rate 2400 --instances 48 --slo-ms 6,12",
         "low-3000-48": f"{_GRID} --rate 3000 --instances 48 --slo-ms 12,24",
-    }, schedulers(grid_cell, "clockwork", "planned", "bound")),
+    }, schedulers(grid_cell, "clockwork", "planned", "bound"), (*_CELL, "bound")),
     "agent": Table("evaluation/clockwork.md", {
-        "agent": f"{_GRID} --instances 48 --slo-ms 24 --scheduler rl --scheduler random",
-    }, schedulers(grid_cell, "clockwork", "rl", "planned", "random", "bound")),
+        f"agent-{name}": f"{_GRID} --scheduler rl --scheduler random --no-bound {cells}"
+        for name, cells in {
+            "48": "--instances 48 --slo-ms 12,24,48,96", "12": "--slo-ms 3,6,12,24",
+            "1200-48": "--rate 1200 --instances 48 --slo-ms 12",
+            "1200-12": "--rate 1200 --slo-ms 6", "azure": "--azure 4"}.items()
+    }, agent, (*_CELL, "mean_batch", "run")),
     "azure": Table("evaluation/clockwork.md", {
-        f"azure-{ms}": f"{_GRID} --scheduler rl --scheduler random --azure {ms}" for ms in (4, 5)
+        f"azure-{ms}": f"{_GRID} --azure {ms}" for ms in (4, 5)
     }, schedulers(lambda row: f"a batch of 1 up to {row['run'][-1]} ms", "clockwork", "planned",
-                  "rl", "random", "bound")),
+                  "bound"), (*_CELL, "bound", "run")),
     "sigmaos": Table("evaluation/sigmaos.md", {"sigmaos-tables": "sigmaos.py --part tables"},
                      totals, ("table", "scheduler", "simulated_s", "printed_s")),
     "sigmaos-sequences": sigmaos("sequences", {

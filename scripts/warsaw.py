@@ -84,6 +84,7 @@ SCHEDULERS: Mapping[str, str] = {
     "round-robin-c": "round-robin:variant=c",
     "round-robin-d": "round-robin:variant=d",
     "planned": "planned:worth=0.1,window_ms=5000",
+    "planned, by default": "planned",
 }
 """Rows, and how ``ramsis simulate --scheduler`` names what they show."""
 
