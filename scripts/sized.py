@@ -36,9 +36,8 @@ from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
 from ramsis.profiles.sized import Law, SizedTimes
 from ramsis.sim import ConstantLoad
 from ramsis.sized import SizedProblem, SizedScheduler, sized_scheduler
-from ramsis.sized.rule import IndexRule
+from ramsis.sized.policy import generate_sized
 from ramsis.sized.schedulers import ReplannedDP, TokenBudget, TurboDP
-from ramsis.sized.search import fit_rule
 from ramsis.sized.simulate import run_sized
 
 MAX_BATCH = 64
@@ -147,7 +146,7 @@ def played(
             for load_qps in cell.loads_qps[-1:] if highest else cell.loads_qps:
                 load = ConstantLoad(load_qps, 1000.0 * REQUESTS / load_qps)
                 if text == POLICY:
-                    scheduler = IndexRule(fit_rule(problem, load).tables)
+                    scheduler = generate_sized(problem, _profile(cell.name), load_qps).scheduler
                 assert scheduler is not None
                 for seed in range(seeds):
                     sized_run = run_sized(problem, scheduler, load, seed)

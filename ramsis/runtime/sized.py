@@ -23,7 +23,7 @@ from itertools import accumulate, chain, compress, groupby, pairwise
 from math import ceil, inf
 from typing import Generic, NamedTuple, TypeVar
 
-from ramsis.errors import NON_NEGATIVE, POSITIVE
+from ramsis.errors import FRACTION, NON_NEGATIVE, POSITIVE
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.table import MAX_WORKERS, SLACK_TOLERANCE_MS
 
@@ -40,6 +40,13 @@ _MAX_VALUE = 10**12
 _MAX_BATCH = 4096
 _KEYS = ("law", "edges", "mean_size", "work_us", "level_us", "bins", "reward", "values", "aging",
          "price", "sizes", "times_ms")
+
+
+class SizedPlan(NamedTuple):
+    """The replanned dynamic program, where no rule is better."""
+
+    model: int
+    keep: float  # share of a batch that is in time, at least
 
 
 class SizedTables(NamedTuple):
@@ -60,6 +67,7 @@ class SizedTables(NamedTuple):
     price: Sequence[float]  # value of a ms of a worker, by level
     sizes: Sequence[int]  # longest or total sizes that times are known at
     times_ms: Sequence[Sequence[Sequence[float]]]  # by model, size and count
+    plan: SizedPlan | None = None  # what decides in place of the rule
 
     @classmethod
     def from_fields(cls, fields: Fields) -> SizedTables:
@@ -93,7 +101,15 @@ class SizedTables(NamedTuple):
             reward=_grid(rule, "reward", len(models), classes),
             values=_cube(rule, "values", len(price), classes, bins),
             aging=_cube(rule, "aging", len(price), classes, bins), price=price, sizes=sizes,
-            times_ms=_times(rule, len(models), len(sizes)))
+            times_ms=_times(rule, len(models), len(sizes)), plan=_plan(fields, models))
+
+
+def _plan(fields: Fields, models: Sequence[str]) -> SizedPlan | None:
+    plan = fields.child_or_none("plan") if "plan" in fields else None
+    if plan is None:
+        return None
+    plan.only(("model", "keep"))
+    return SizedPlan(models.index(plan.text("model", models)), plan.number("keep", FRACTION))
 
 
 def _check_rising(fields: Fields, key: str, values: Sequence[int]) -> None:

@@ -20,6 +20,7 @@ from ramsis.runtime.dispatcher import DispatchSettings
 from ramsis.runtime.monitor import LoadMonitor
 from ramsis.runtime.policy_set import Level
 from ramsis.runtime.sized import SizedQueue, SizedRule, SizedTables
+from ramsis.runtime.sized_plan import PlannedQueue
 from ramsis.runtime.station_queues import Orders, Start, Ticket
 
 R = TypeVar("R")
@@ -57,7 +58,9 @@ class SizedDispatcher(Generic[R]):
         self.tables, self._size_of, self._level = tables, size_of, level
         self.monitor = LoadMonitor(self.settings.window_ms)
         self.slowness = 1.0
-        self._queue: SizedQueue[Ticket[R]] = SizedQueue(SizedRule(tables))
+        rule = SizedRule(tables)
+        self._queue: SizedQueue[Ticket[R]] | PlannedQueue[Ticket[R]] = (
+            SizedQueue(rule) if tables.plan is None else PlannedQueue(rule))
         self._waiting: dict[int, Ticket[R]] = {}  # by number, in the order of arrival
         self._up, self._busy = [True] * tables.workers, [False] * tables.workers
         self._ends_ms = [inf] * tables.workers  # when a batch ends, by the tables

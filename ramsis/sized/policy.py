@@ -2,6 +2,11 @@
 
 A folder has one file for each load, and a manifest of another format than that of other policies,
 as their tables have nothing in common.
+
+*Gate.* The rule that was searched for and the replanned dynamic program serve the same requests,
+which chose nothing. The rule decides if it misses what is asked of the classes by no more than the
+dynamic program does, and earns no less, in the mean of the runs; else the file has the dynamic
+program (``plan``). The difference and its 95 % half-width are in the file.
 """
 
 from __future__ import annotations
@@ -12,20 +17,31 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ramsis import __version__
+from ramsis.arrays import FloatArray
 from ramsis.arrivals.registry import describe_process
 from ramsis.errors import FRACTION, POSITIVE, InputFileError, InvalidValueError
 from ramsis.files import canonical_json, fingerprint, make_folder, read_json, write_atomic
 from ramsis.profiles import ProfileSet
 from ramsis.reprs import dataclass
 from ramsis.runtime.fields import Fields
-from ramsis.runtime.sized import SIZED_FORMAT, SIZED_MANIFEST_FORMAT, SizedTables
+from ramsis.runtime.sized import (
+    SIZED_FORMAT,
+    SIZED_MANIFEST_FORMAT,
+    SizedPlan,
+    SizedTables,
+)
 from ramsis.schemas import check_schema
+from ramsis.sim.result import Estimate
 from ramsis.sim.workload import ConstantLoad
+from ramsis.sized.bound import upper_bound
 from ramsis.sized.problem import SizedProblem
 from ramsis.sized.rule import IndexRule
+from ramsis.sized.schedulers import ReplannedDP
 from ramsis.sized.search import class_shares, fit_rule, steps
-from ramsis.sized.simulate import check_sized_load, simulate_sized
+from ramsis.sized.simulate import SizedResult, check_sized_load, simulate_sized
 
 MANIFEST = "manifest.json"
 RUNS, REQUESTS = 10, 60_000
@@ -33,6 +49,7 @@ RUNS, REQUESTS = 10, 60_000
 _PROMISE_SEED = 3_000_003  # far from the seeds of searches and simulations
 _RESPONSES = ("response_mean_ms", "response_p50_ms", "response_p95_ms", "response_p99_ms")
 _OVERLOADED = 0.1  # share of late requests, as for other policies
+_BOUND = {"stretches": 8, "refined": 2, "requests": 2000}  # about a second each in overload
 _RULE = ("law", "edges", "mean_size", "work_us", "level_us", "bins", "reward", "values", "aging",
          "price", "sizes", "times_ms")
 _TOLERANCE = 1e-6
@@ -72,7 +89,13 @@ class SizedPolicy:
                 "expected_effective_accuracy": expected["effective_accuracy"],
                 "expected_effective_accuracy_half_width":
                     expected["effective_accuracy_half_width"],
-                "upper_bound": None, "replanned_dp": expected["replanned_dp"],
+                "upper_bound": expected["upper_bound"],
+                "upper_bound_half_width": expected["upper_bound_half_width"],
+                "certified_gap": certified_gap(self),
+                "decides": "replanned-dp" if self.tables.plan else "rule",
+                "replanned_dp": expected["replanned_dp"],
+                "rule_gain": expected["rule_gain"],
+                "rule_gain_half_width": expected["rule_gain_half_width"],
                 "padding": expected["padding"],
                 "utilisation": expected["utilisation"],
                 **{name: expected[name] for name in _RESPONSES},
@@ -120,8 +143,17 @@ def generate_sized(
     fitted = fit_rule(problem, load, seed=seed, min_in_time_by_class=min_in_time_by_class,
                       on_progress=tell)
     first = _PROMISE_SEED + RUNS * seed
-    result = simulate_sized(fitted.problem, IndexRule(fitted.tables), load,
-                            seeds=range(first, first + RUNS), on_run=lambda _: tell())
+    fitted_problem, tables = fitted.problem, fitted.tables
+    plan = ReplannedDP(model=problem.models[fitted.model], max_batch=problem.max_batch)
+    ruled, planned = (simulate_sized(
+        fitted_problem, scheduler, load, seeds=range(first, first + RUNS),
+        on_run=lambda _: tell()) for scheduler in (IndexRule(tables), plan))
+    values, plan_values = (_values(result, problem) for result in (ruled, planned))
+    gain = Estimate.of([float(value) for value in values - plan_values])
+    result = ruled
+    if (_most_missed(planned, shares), 0.0) > (_most_missed(ruled, shares), gain.mean):
+        result, tables = planned, fitted.space.planned(tables, SizedPlan(fitted.model, plan.keep))
+    bound = upper_bound(problem, load.process, seed=seed, **_BOUND)
     row = result.row()
     expectations = {
         "accuracy": row["accuracy"], "violation_rate": row["violation_rate"],
@@ -132,10 +164,12 @@ def generate_sized(
         "batch_mean": row["batch_mean"], "utilisation": row["utilisation"],
         "padding": row["padding"], "model_share": row["model_share"],
         "overloaded": row["violation_rate"] > _OVERLOADED,
-        "searched_reward": fitted.reward, "replanned_dp": fitted.replanned,
-        "replanned_dp_error": fitted.error,
+        "value": float((values if result is ruled else plan_values).mean()),
+        "upper_bound": bound.upper_bound, "upper_bound_half_width": bound.half_width,
+        "replanned_dp": float(plan_values.mean()),
+        "rule_gain": gain.mean, "rule_gain_half_width": gain.half_width,
         "runs": RUNS, "requests": REQUESTS}
-    tables, problem = fitted.tables, fitted.problem
+    problem = fitted_problem
     document = {
         "format": SIZED_FORMAT, "created_by": f"ramsis {__version__}",
         "models": [{"name": name, "accuracy": accuracy} for name, accuracy
@@ -145,6 +179,8 @@ def generate_sized(
         "service": problem.statistic,
         "classes": {"edges": list(problem.edges), "weights": list(problem.weights)},
         "rule": {name: getattr(tables, name) for name in _RULE},
+        "plan": None if tables.plan is None else {
+            "model": problem.models[tables.plan.model], "keep": tables.plan.keep},
         "numbers": fitted.numbers._asdict(), "expectations": expectations,
         "inputs": {"profile": profile.name, "profile_fingerprint": profile.fingerprint,
                    "sizes_fingerprint": fingerprint(canonical_json(problem.sizes.to_document())),
@@ -155,7 +191,7 @@ def generate_sized(
 
 def generation_steps(*, weighted: bool = False) -> int:
     """Return about how many simulations :func:`generate_sized` takes."""
-    return steps(weighted=weighted) + RUNS
+    return steps(weighted=weighted) + 2 * RUNS
 
 
 def missed_classes(policy: SizedPolicy) -> list[Mapping[str, Any]]:
@@ -168,12 +204,38 @@ def missed_classes(policy: SizedPolicy) -> list[Mapping[str, Any]]:
         and entry["in_time_rate"] < share - (entry["in_time_rate_half_width"] or 0.0)]
 
 
-def beaten_by_plan(policy: SizedPolicy) -> bool:
-    """Return whether the replanned dynamic program is better, beyond two standard errors."""
+def certified_gap(policy: SizedPolicy) -> float:
+    """Return how much more than the policy any scheduler can earn, at most, as a share of it."""
     expected = policy.expectations
-    planned, error = expected["replanned_dp"], expected["replanned_dp_error"]
-    return (planned is not None and error is not None
-            and expected["searched_reward"] < planned - 2.0 * error)
+    most = expected["upper_bound"] + expected["upper_bound_half_width"]
+    value = expected["value"]
+    return max(0.0, most / value - 1.0) if value > 0.0 else float("inf")
+
+
+def _values(result: SizedResult, problem: SizedProblem) -> FloatArray:
+    """Return the mean value of a request in each run, with the weights of a problem."""
+    earned = sum((weight * np.array([metrics.effective_accuracy * metrics.queries
+                                     for metrics in by_class.metrics])
+                  for weight, by_class in zip(problem.weights, result.by_class, strict=True)),
+                 np.zeros(len(result.total.metrics)))
+    value: FloatArray = earned / np.maximum([metrics.queries for metrics in result.total.metrics],
+                                            1)
+    return value
+
+
+def _most_missed(result: SizedResult, shares: FloatArray | None) -> float:
+    """Return the least difference of a class's share in time from what is asked, at most 0.
+
+    Differences within the half-width of a class do not count.
+    """
+    if shares is None:
+        return 0.0
+    missed = 0.0
+    for by_class, share in zip(result.by_class, shares.tolist(), strict=True):
+        late = by_class.estimate("violation_rate")
+        if by_class.metrics[0].queries and 1.0 - late.mean < share - (late.half_width or 0.0):
+            missed = min(missed, 1.0 - late.mean - share)
+    return missed
 
 
 def policy_file(load_qps: float) -> str:
@@ -285,6 +347,11 @@ def validate_sized(path: str | os.PathLike[str]) -> list[SizedPolicy]:
             raise InputFileError("not accuracy * (1 - violation_rate)",
                                  where=f"{where}: expectations.effective_accuracy",
                                  value=expected["effective_accuracy"], allowed=f"{effective}")
+        if expected["value"] > (expected["upper_bound"] + expected["upper_bound_half_width"]
+                                  + (expected["effective_accuracy_half_width"] or 0.0)):
+            raise InputFileError("above the upper bound", where=f"{where}: expectations.value",
+                                 value=expected["value"],
+                                 allowed=f"at most {expected['upper_bound']:.6f}")
         share = sum(entry["share"] for entry in expected["by_class"])
         if abs(share - 1.0) > _TOLERANCE:
             raise InputFileError("shares do not sum to 1", value=share,

@@ -38,8 +38,18 @@ import numpy as np
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.errors import InvalidValueError
 from ramsis.reprs import dataclass
-from ramsis.runtime.sized import MAX_CELLS, SIZED_FORMAT, UNIT, SizedTables, bin_us, orders, slopes
+from ramsis.runtime.sized import (
+    MAX_CELLS,
+    SIZED_FORMAT,
+    UNIT,
+    SizedPlan,
+    SizedTables,
+    bin_us,
+    orders,
+    slopes,
+)
 from ramsis.sized.problem import SizedProblem
+from ramsis.sized.schedulers import ReplannedDP
 
 if TYPE_CHECKING:
     from ramsis.sized._rule_kernels import RuleArrays
@@ -167,6 +177,17 @@ class RuleSpace:
                    price * float(_exp(numbers.worker_price)) / figures.mean_work_ms],
             sizes=sizes, times_ms=times_ms)
 
+    def planned(self, tables: SizedTables, plan: SizedPlan) -> SizedTables:
+        """Return tables that have a plan decide, with the exact times of every size.
+
+        Sums of rounded times would tie, or not, where those of the profile do not, or do.
+        """
+        padded, step, time_ms = self.problem.times
+        at = np.arange(1, time_ms.shape[2] if not padded else int(self.classes.edges[-1]) + 1)
+        times_ms = time_ms[:, :, np.minimum(at, time_ms.shape[2] - 1)]
+        return tables._replace(plan=plan, sizes=(step * at).tolist(),
+                               times_ms=times_ms.transpose(0, 2, 1).tolist())
+
     def arrays(self, tables: SizedTables) -> RuleArrays:
         """Return tables as the compiled run reads them."""
         arrays: RuleArrays = arrays_of(tables, self._slopes)
@@ -205,7 +226,7 @@ def arrays_of(tables: SizedTables, slope_ms: FloatArray) -> RuleArrays:
 
 @dataclass(frozen=True, eq=False)
 class IndexRule:
-    """Scheduler by the tables of a rule."""
+    """Scheduler by the tables of a policy: their rule, or their plan."""
 
     tables: SizedTables
     name: str = "ramsis"
@@ -224,6 +245,10 @@ class IndexRule:
         """Serve the requests of a run; a size beyond the tables is refused."""
         from ramsis.sized import _rule_kernels as kernels
 
+        plan = self.tables.plan
+        if plan is not None:
+            return ReplannedDP(model=self.tables.models[plan.model], max_batch=self.max_batch,
+                               keep=plan.keep).serve(serving)
         largest = int(serving.stream.size.max(initial=0))
         if largest > self.tables.edges[-1]:
             raise InvalidValueError("a size beyond those of the policy", where="sizes",

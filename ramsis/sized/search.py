@@ -14,9 +14,9 @@ whose mean, covariance and step follow the better half. It stops after a fixed n
 generations, or when the step is below a fifteenth of its start. The last mean and the best θ tried
 are then compared on requests that chose nothing, and the best of them is kept.
 
-*Gate.* On the same requests the replanned dynamic program serves, too. Where the rule is below it
-by more than two standard errors of the difference, the search runs once more from a wider start.
-The policy states both figures, and ``ramsis generate`` says so if the rule is still below.
+*Second start.* On the same requests the replanned dynamic program serves, too. Where the rule is
+below it by more than two standard errors of the difference, the search runs once more from a
+wider start. :mod:`ramsis.sized.policy` has the gate that decides which of the two serves.
 
 *Weights.* To answer in each size class at least a share of the requests in time, weights of
 classes follow w ← w · exp(η · (share − the class's share in time)), as multiples of the least,
@@ -65,16 +65,11 @@ class FittedRule(NamedTuple):
 
     problem: SizedProblem  # with the weights that the rule has
     numbers: RuleNumbers
+    space: RuleSpace
     tables: SizedTables
     reward: float  # mean reward on the requests that chose nothing
-    replanned: float | None  # that of the replanned dynamic program, on the same ones
-    error: float | None  # standard error of the difference
-
-    @property
-    def beaten(self) -> bool:
-        """Whether the replanned dynamic program is better by more than two standard errors."""
-        return (self.replanned is not None and self.error is not None
-                and self.reward < self.replanned - 2.0 * self.error)
+    model: int  # that the replanned dynamic program is best on
+    beaten: bool  # whether that is better by more than two standard errors
 
 
 def fit_rule(
@@ -270,30 +265,29 @@ class _Search:
         """Return a rule with its reward and that of the replanned dynamic program."""
         rounded = RuleNumbers(*(round(value, 6) for value in numbers))
         rewards = [self.rewards(self.served(rounded, stream)) for stream in self._checks]
-        planned = self._planned
-        replanned = error = None
-        if planned is not None:
-            replanned = float(np.concatenate(planned).mean())
-            blocks = np.concatenate([
-                [block.mean() for block in np.array_split(ours - theirs, _BLOCKS) if len(block)]
-                for ours, theirs in zip(rewards, planned, strict=True)])
-            error = float(blocks.std(ddof=1) / np.sqrt(len(blocks)))
-        return FittedRule(self.problem, rounded, self._space.tables(rounded),
-                          float(np.concatenate(rewards).mean()), replanned, error)
+        model, planned = self._planned
+        blocks = np.concatenate([
+            [block.mean() for block in np.array_split(ours - theirs, _BLOCKS) if len(block)]
+            for ours, theirs in zip(rewards, planned, strict=True)])
+        error = float(blocks.std(ddof=1) / np.sqrt(len(blocks))) if len(blocks) > 1 else 0.0
+        return FittedRule(
+            self.problem, rounded, self._space, self._space.tables(rounded),
+            float(np.concatenate(rewards).mean()), model,
+            bool(len(blocks)) and float(blocks.mean()) < -2.0 * error)
 
     @cached_property
-    def _planned(self) -> list[FloatArray] | None:
-        """Rewards under the replanned dynamic program, by the model that is best for it."""
-        best: list[FloatArray] | None = None
+    def _planned(self) -> tuple[int, list[FloatArray]]:
+        """Model that the replanned dynamic program is best on, and its rewards there."""
+        served = []
         for model in self.problem.models:
             rewards = []
             for stream in self._checks:
                 run = self._run(stream)
                 ReplannedDP(model=model, max_batch=self.problem.max_batch).serve(run)
                 rewards.append(self.rewards(run))
-            if best is None or np.concatenate(rewards).mean() > np.concatenate(best).mean():
-                best = rewards
-        return best
+            served.append(rewards)
+        best = int(np.argmax([np.concatenate(rewards).sum() for rewards in served]))
+        return best, served[best]
 
 
 def _adapted(

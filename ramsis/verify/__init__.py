@@ -4,8 +4,8 @@ A table is admissible; its gain follows by value iteration on explicit rows; its
 its figures by a simulator of this room (:mod:`ramsis.verify.simulator`) with other arrivals.
 Nothing in ``synthesis`` and below imports this room.
 
-May import: analysis, arrivals, bounds, central, cluster, mdp, policy, runtime, sim, synthesis,
-worker.
+May import: analysis, arrivals, bounds, central, cluster, mdp, policy, runtime, sim, sized,
+synthesis, worker.
 """
 
 from ramsis.checks import check_arguments

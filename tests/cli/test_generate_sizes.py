@@ -14,6 +14,7 @@ from ramsis.runtime.fields import Fields
 from ramsis.runtime.sized import SizedTables
 from ramsis.sized import policy, search
 from ramsis.sized.policy import read_sized
+from ramsis.sized.rule import RuleNumbers
 from scripts.sized import CELLS
 from tests.cli.command import Run, refused
 
@@ -70,6 +71,29 @@ def test_policies_are_written_validated_and_simulated(
                 "policies_out/example"), 3, "policies that know no sizes", "generate --sizes")
     assert played[0]["violation_rate"] == pytest.approx(
         read[1].expectations["violation_rate"], abs=0.02)
+
+
+def test_the_replanned_program_decides_where_no_rule_is_better(
+    run: Run, generate: list[Any], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file plays, is verified, and says so; its promise is that of the program."""
+    out = tmp_path / "out"
+    monkeypatch.setattr(search, "_GENERATIONS", 1)
+    monkeypatch.setattr(search, "RuleNumbers", lambda *_: RuleNumbers(price=9.0))
+    result = run(*generate, "--load", 2400, "--out", out, "--json")
+    assert "at 2400 QPS no rule was better than replanned-dp" in result.err
+    row = json.loads(result.out)["rows"][0]
+    assert row["decides"] == "replanned-dp"
+    assert row["rule_gain"] < 0.0
+    assert 0.0 <= row["certified_gap"] < 0.1
+    played = json.loads(run(
+        "simulate", "--profiles", folder / "gpu.json", "--slo-ms", 60, "--workers", 1, "--load",
+        2400, "--duration-s", 2, "--sizes", folder / "sizes.csv", "--policy", out, "--scheduler",
+        "replanned-dp", "--json").out)["rows"]
+    assert played[0]["violation_rate"] == played[1]["violation_rate"]
+    assert "1 policy for requests with a size" in run("validate", out).out
+    assert "certified_gap" in run("verify", out).out
+    assert "its rule is" in run("export", "c", out, "--out", tmp_path / "policy.h").err
 
 
 def test_the_same_command_writes_the_same_file(

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 
 from ramsis.arrivals.sizes import SizeDistribution
-from ramsis.runtime.sized import SizedQueue, SizedRule, interpolated, slopes
+from ramsis.runtime.sized import SizedPlan, SizedQueue, SizedRule, interpolated, slopes
+from ramsis.runtime.sized_plan import PlannedQueue
 from ramsis.sim import ConstantLoad
 from ramsis.sized import SizedProblem
 from ramsis.sized.problem import BatchTimes
 from ramsis.sized.rule import IndexRule, RuleNumbers, RuleSpace, class_edges
+from ramsis.sized.schedulers import ReplannedDP
 from ramsis.sized.simulate import drawn, run_sized
 from scripts.sized import CELLS
 
@@ -34,10 +36,10 @@ def two_models(padded: bool) -> SizedProblem:
 
 
 def played(
-    rule: SizedRule, arrival_ms: list[float], size: list[int], workers: int, finish_of: list[float]
+    queue: SizedQueue[int] | PlannedQueue[int], arrival_ms: list[float], size: list[int],
+    workers: int, finish_of: list[float],
 ) -> list[tuple[int, list[int]]]:
     """Return the batches of the lookup; they finish when those of the compiled run do."""
-    queue: SizedQueue[int] = SizedQueue(rule)
     busy: list[float] = []
     batches: list[tuple[int, list[int]]] = []
     at, n = 0, len(size)
@@ -77,7 +79,7 @@ def test_lookup_and_compiled_run_take_the_same_batches(
         if batch >= 0:
             members[batch].append(request)
     arrival_ms, size = drawn(problem, load, 0)
-    batches = played(SizedRule(tables), arrival_ms.tolist(), size.tolist(),
+    batches = played(SizedQueue(SizedRule(tables)), arrival_ms.tolist(), size.tolist(),
                      problem.workers, run.finish_ms.tolist())
     assert batches == list(zip(run.model.tolist(), members, strict=True))
     assert len({model for model, _ in batches}) == len(problem.models)
@@ -122,3 +124,30 @@ def test_without_load_every_request_is_served_at_once() -> None:
     decided = queue.decide(250.0)
     assert decided.model == -1
     assert decided.dropped == ["late"]
+
+
+@pytest.mark.parametrize(("name", "workers", "load_qps"), [
+    ("cpu", 1, 140.0), ("gpu", 3, 15_000.0), ("two padded", 2, 1500.0), ("two packed", 2, 2500.0)])
+def test_lookup_of_a_plan_takes_the_batches_of_the_scheduler(
+    name: str, workers: int, load_qps: float
+) -> None:
+    """A file whose plan decides serves as ``replanned-dp`` does in simulations."""
+    problem = (two_models(name == "two padded") if name.startswith("two")
+               else CELLS[name].problem(workers=workers))
+    model = len(problem.models) - 1
+    space = RuleSpace(problem)
+    tables = space.planned(space.tables(NUMBERS), SizedPlan(model, 0.9))
+    load = ConstantLoad(load_qps, 1000.0 * 1000 / load_qps)
+    run = run_sized(problem, IndexRule(tables), load, 0).run
+    planned = ReplannedDP(model=problem.models[model], max_batch=problem.max_batch)
+    same = run_sized(problem, planned, load, 0).run
+    assert (run.batch_of == same.batch_of).all()
+    members: list[list[int]] = [[] for _ in run.start_ms]
+    for request, batch in enumerate(run.batch_of.tolist()):
+        if batch >= 0:
+            members[batch].append(request)
+    arrival_ms, size = drawn(problem, load, 0)
+    batches = played(PlannedQueue(SizedRule(tables)), arrival_ms.tolist(), size.tolist(),
+                     problem.workers, run.finish_ms.tolist())
+    assert batches == list(zip(run.model.tolist(), members, strict=True))
+    assert max(map(len, members)) > 1

@@ -221,6 +221,12 @@ def export_c(policies: Path, out: Path, prefix: str) -> None:
         write_atomic(out, sized_header([(policy.load_qps, policy.tables) for policy in sized],
                                        prefix))
         models = {name for policy in sized for name in policy.tables.models}
+        for policy in sized:
+            if policy.tables.plan is not None:
+                gain = policy.expectations["rule_gain"]
+                click.echo(f"note: at {policy.load_qps:g} QPS replanned-dp decides, which the "
+                           f"header has no code for: its rule is {-gain:.4f} below in value",
+                           err=True)
         click.echo(f"{out}: {len(sized)} policies for requests with a size, {len(models)} models")
         return
     policy_set = read_policies(policies)

@@ -13,9 +13,11 @@ from ramsis.cli.output.rows import Column, print_json, print_rows, progress, tab
 from ramsis.errors import VerificationError
 from ramsis.policy import MANIFEST_NAME
 from ramsis.runtime.manifest import read_manifest
+from ramsis.sized.policy import is_sized, policy_file, read_sized
 from ramsis.verify.checks import Check
 from ramsis.verify.policy import TOLERANCE, verify_policy
 from ramsis.verify.sets import verify_levels
+from ramsis.verify.sized import verify_sized
 
 _COLUMNS = (
     Column("file", "file"),
@@ -44,8 +46,9 @@ def verify(
     stations. The full decision process is solved by value iteration and power iteration, without
     any shortcut of `ramsis generate`; this takes seconds a file, minutes for large tables. The
     tables of a central queue and of shortest-queue dispatch are replayed on simulated arrivals.
-    Prints the certified_gap: the largest relative advantage that any scheduler with one model per
-    request can have, at the policy's own violation price. The exit code is 6 if a claim fails.
+    Figures of policies for requests with a size are only compared with each other. Prints the
+    certified_gap: the largest relative advantage that any scheduler with one model per request can
+    have, at the policy's own violation price. The exit code is 6 if a claim fails.
 
     \b
     Examples:
@@ -57,12 +60,14 @@ def verify(
     rows: list[dict[str, Any]] = []
     with progress("verifying", len(paths)) as advance:
         for path in paths:
-            checks = verify_policy(path, tolerance=tolerance, own_arrivals=arrivals)
+            checks = (verify_sized(path, tolerance=tolerance) if is_sized(path) else
+                      verify_policy(path, tolerance=tolerance, own_arrivals=arrivals))
             rows += [_row(path, check) for check in checks]
             advance()
     if all(row["holds"] for row in rows):  # else the manifest no longer fits the files anyway
         rows += [_row(folder / MANIFEST_NAME, check)
-                 for folder in folders for check in verify_levels(folder, tolerance)]
+                 for folder in folders if not is_sized(folder)
+                 for check in verify_levels(folder, tolerance)]
     failed = [row for row in rows if not row["holds"]]
     if as_json:
         print_json(rows)
@@ -84,6 +89,8 @@ def _files(name: str) -> list[Path]:
     folder = _folder(name)
     if folder is None:
         return [Path(name)]
+    if is_sized(folder):
+        return [folder / policy_file(policy.load_qps) for policy in read_sized(folder)]
     return [station.policy.path for level in read_manifest(folder).levels
             for station in level.stations]
 

@@ -1,0 +1,145 @@
+"""Lookup of the replanned dynamic program, for policy files that name it.
+
+A file has ``plan`` where no rule that was searched for is better. What waits is sorted by size and
+cut into batches of the least time in all. Of those that answer at least a share ``keep`` of their
+requests in time, the one with the oldest request runs, without the requests that it would answer
+late. ``docs/policy-file.md`` states each step. Standard library only.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from itertools import accumulate
+from math import inf
+from operator import add
+from typing import Generic, NamedTuple, TypeVar
+
+from ramsis.runtime.sized import SizedBatch, SizedRule
+from ramsis.runtime.table import SLACK_TOLERANCE_MS
+
+T = TypeVar("T")
+
+
+class _Waiting(NamedTuple):
+    size: int
+    number: int  # in the order of arrival
+    deadline_ms: float
+
+
+class PlannedQueue(Generic[T]):
+    """The requests that wait for the workers of one queue, for a file with a plan.
+
+    Parameters
+    ----------
+    rule : SizedRule
+        Of the tables of the file.
+    """
+
+    def __init__(self, rule: SizedRule) -> None:
+        plan = rule.tables.plan
+        assert plan is not None
+        self.rule, self.slowness = rule, 1.0
+        self._model, self._keep = plan
+        self._waiting: list[_Waiting] = []  # by size, then arrival
+        self._requests: dict[int, T] = {}
+        self._arrived = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def take_slowness(self, slowness: float) -> None:
+        """Decide from now on for batches that take ``slowness`` times as long, 1 or more."""
+        self.slowness = slowness
+
+    def add(self, request: T, size: int, arrival_ms: float) -> None:
+        """Add a request that has arrived, in the order of arrival.
+
+        Raises
+        ------
+        IndexError
+            The size is beyond the tables.
+        """
+        if size > self.rule.max_size:
+            raise IndexError(size)
+        self._requests[self._arrived] = request
+        insort(self._waiting,
+               _Waiting(size, self._arrived, arrival_ms + self.rule.tables.slo_ms))
+        self._arrived += 1
+
+    def decide(self, now_ms: float, free_ms: float = inf) -> SizedBatch[T]:
+        """Take the next batch of an idle worker out of the queue, and requests without hope.
+
+        Parameters
+        ----------
+        now_ms : float
+        free_ms : float
+            Time until another worker is free, which does not matter to the plan.
+        """
+        now_ms -= SLACK_TOLERANCE_MS
+        hopeless = [entry for entry in self._waiting if entry.deadline_ms - now_ms
+                    < self._time_ms(1, entry.size)]
+        dropped = self._without(hopeless)
+        if not self._waiting:
+            return SizedBatch(-1, [], 0.0, dropped)
+        begin, end, time_ms = self._chosen(now_ms)
+        members = [entry for entry in self._waiting[begin:end]
+                   if entry.deadline_ms - now_ms >= time_ms] or self._waiting[begin:begin + 1]
+        if len(members) < end - begin:
+            total = members[-1].size if self.rule.padded else sum(
+                entry.size for entry in members)
+            time_ms = self._time_ms(len(members), total)
+        return SizedBatch(self._model, self._without(members), time_ms / self.slowness, dropped)
+
+    def _time_ms(self, count: int, size: int) -> float:
+        return self.rule.time_ms(self._model, count, size) * self.slowness
+
+    def _without(self, entries: list[_Waiting]) -> list[T]:
+        """Remove requests from the queue and return them."""
+        if entries:
+            numbers = {entry.number for entry in entries}
+            self._waiting = [entry for entry in self._waiting if entry.number not in numbers]
+        return [self._requests.pop(entry.number) for entry in entries]
+
+    def _chosen(self, now_ms: float) -> tuple[int, int, float]:
+        """Return where the batch that runs begins and ends, and its time."""
+        waiting = self._waiting
+        totals = [0, *accumulate(entry.size for entry in waiting)]
+        best, chosen = (True, inf), (0, 0, 0.0)
+        for begin, end in self._cuts(totals):
+            time_ms = self._time_ms(end - begin, waiting[end - 1].size if self.rule.padded
+                                    else totals[end] - totals[begin])
+            in_time = sum(entry.deadline_ms - now_ms >= time_ms for entry in waiting[begin:end])
+            fits = in_time > 0 and in_time >= self._keep * (end - begin)
+            rank = (not fits, float(min(entry.number for entry in waiting[begin:end])) if fits
+                    else -in_time / time_ms)
+            if rank < best:
+                best, chosen = rank, (begin, end, time_ms)
+        return chosen
+
+    def _cuts(self, totals: list[int]) -> list[tuple[int, int]]:
+        """Return the batches of the least time in all; of equal ones the larger, from behind."""
+        most, rule = self.rule.most, self.rule
+        least_ms, begin_of, reversed_ms = [0.0], [0], {}
+        for end, entry in enumerate(self._waiting, 1):
+            begin = max(0, end - most)
+            if rule.padded:
+                size = entry.size
+                if size not in reversed_ms:
+                    row = rule.tables.times_ms[self._model][rule.place_of[size]]
+                    reversed_ms[size] = list(reversed(row))
+                times_ms = reversed_ms[size][most - (end - begin):]
+            else:
+                times_ms = [rule.time_ms(self._model, end - at, totals[end] - totals[at])
+                            for at in range(begin, end)]
+            sums = list(map(add, least_ms[begin:], times_ms))
+            least = min(sums)
+            least_ms.append(least)
+            begin_of.append(begin + sums.index(least))
+        cuts, end = [], len(self._waiting)
+        while end:
+            cuts.append((begin_of[end], end))
+            end = begin_of[end]
+        return cuts[::-1]
+
+
+__all__ = ["PlannedQueue"]
