@@ -345,7 +345,7 @@ def test_a_sweep_at_a_url_is_reported_on_and_what_is_not_one_is_refused(
         text = (tmp_path / "page.html").read_text()
         assert f"--out {url}" in text
         assert "Sweep: first" in text
-        assert load("digits-cpu").fingerprint in text
+        assert load("digits-cpu").fingerprint_with_confidences in text
     out = tmp_path / "none.html"
     refused(run("report", f"memory://{tmp_path.name}/none", "--out", out), 3,
             f"memory://{tmp_path.name}/none: nothing to report on")
