@@ -65,6 +65,15 @@ def load_text(load_qps: float) -> str:
     return f"{load_qps:.4g}"
 
 
+def scheduler_words(scheduler: str) -> str:
+    """Return a scheduler's name for a table, where second opinions are its only setting in words.
+
+    >>> [scheduler_words(name) for name in ("central-queue:cascades=true", "round-robin:paper")]
+    ['central-queue with cascades', 'round-robin:paper']
+    """
+    return scheduler.replace(":cascades=true", " with cascades")
+
+
 def escape(text: str, quote: bool = True) -> str:
     """Escape a text for HTML, with control characters spelled out."""
     return html.escape(printable(text), quote)

@@ -34,12 +34,13 @@ if TYPE_CHECKING:
         fewest_worker_seconds,
         least_cost,
     )
+    from ramsis.bounds.workers_with_cascades import fewest_workers_bound_with_cascades
 
 __all__ = ["CascadeBound", "CascadeMix", "CheapestWorkers", "FluidBound", "GoodputBound",
            "ReleasedRequests", "Servers", "Targets", "WorkerSecondsBound", "WorkerSecondsTerms",
            "cascade_bound", "certified_gap", "fewest_worker_seconds", "fewest_workers_bound",
-           "fewest_workers_bound_over_time", "fluid_bound", "goodput_bound", "least_cost",
-           "realised_bound", "scenario_bound", "smallest"]
+           "fewest_workers_bound_over_time", "fewest_workers_bound_with_cascades", "fluid_bound",
+           "goodput_bound", "least_cost", "realised_bound", "scenario_bound", "smallest"]
 
 __getattr__, __dir__ = names_from(globals(), {
     "ramsis.bounds.cascades": "CascadeBound CascadeMix cascade_bound",
@@ -47,6 +48,7 @@ __getattr__, __dir__ = names_from(globals(), {
     "ramsis.bounds.scenario": "scenario_bound",
     "ramsis.bounds.worker_seconds": "WorkerSecondsBound WorkerSecondsTerms fewest_worker_seconds "
                                     "least_cost",
+    "ramsis.bounds.workers_with_cascades": "fewest_workers_bound_with_cascades",
 })
 
 check_arguments(globals(), ["Targets", "fluid_bound"])

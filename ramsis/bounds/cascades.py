@@ -46,7 +46,8 @@ with the probability that the second batch ends within it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -209,6 +210,26 @@ def cascade_bound(
         worker_price=worker_price,
         query_price=max(-violation_price, fluid - workers * worker_price),
         mix=tuple(_mix(times.models, ways, share, answer) for share, answer in answers))
+
+
+def effective_by_time(
+    times: ServiceTimes, confidences: Confidences, slo_ms: float
+) -> Callable[[float], tuple[float, float]]:
+    """Return the bound and its slope as a function of a request's worker time in ms.
+
+    At infinite worker time the slope is 0.
+    """
+    ways = _Ways.of(times, _pairs(times.models, confidences, together=False), slo_ms,
+                    times.max_batch)
+    most = ways.most(0.0)
+
+    def value(time_ms: float) -> tuple[float, float]:
+        if time_ms == math.inf:
+            return most, 0.0
+        optimum = _cheapest(ways, time_ms, 0.0)
+        return min(most, optimum.value), optimum.price
+
+    return value
 
 
 class _Answer(NamedTuple):

@@ -121,7 +121,7 @@ def capacity(shown: Capacity) -> Figure:
         axes.axhline(100.0 * shown.answer.targets.max_violation, linestyle="--", linewidth=1,
                      color=COLOURS[1], label="allowed")
         axes.axvline(shown.workers_bound, linestyle=":", color="0.35",
-                     label="bound (one model per request)")
+                     label=f"bound ({shown.bound_of})")
         axes.plot([shown.workers], [100.0 * dict(tried)[shown.workers]], "s", markersize=9,
                   markerfacecolor="none", color=COLOURS[2], label="enough")
         axes.set_xlabel("workers")

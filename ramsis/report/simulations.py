@@ -10,9 +10,14 @@ from typing import Any
 from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
 from ramsis.report.panels import LEAST_BUDGET_PERCENT, Line, Panel, PanelRow, plot_panels
-from ramsis.report.verdicts import one_model_bound
+from ramsis.report.verdicts import (
+    bounded_schedulers,
+    bounds_on_workers,
+    one_model_bound,
+    upper_bounds,
+)
 from ramsis.sim import TimeSeries
-from ramsis.tables import load_text
+from ramsis.tables import load_text, scheduler_words
 
 
 def plot_loads(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
@@ -31,11 +36,8 @@ def plot_loads(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) 
         _plot_one_load(rows, path, title)
         return
     accuracy, late = [], []
-    bounds = {row["load_qps"]: bound for row in rows
-              if (bound := one_model_bound(row)) is not None}
-    if bounds:
-        accuracy.append(Line("upper bound (one model per request)", sorted(bounds),
-                             [bounds[load] for load in sorted(bounds)], reference=True))
+    accuracy += [Line(name, [*bounds], [*bounds.values()], reference=True)
+                 for name, bounds in upper_bounds(rows).items()]
     for label in dict.fromkeys(row["label"] for row in rows):
         line = sorted((r for r in rows if r["label"] == label), key=lambda r: r["load_qps"])
         load = [row["load_qps"] for row in line]
@@ -85,8 +87,11 @@ def plot_promises(policies: Sequence[Policy], path: str | os.PathLike[str]) -> N
               if policy.slowness != 1.0}
     plot_loads([{"label": f"policy, expected{slower.get(policy.slowness, '')}",
                  "load_qps": policy.load_qps, "workers": policy.workers, "slo_ms": policy.slo_ms,
-                 **{key: getattr(policy.expectations, key) for key in (
-                     "effective_accuracy", "violation_rate", "upper_bound")}}
+                 "effective_accuracy": policy.rates.effective_accuracy,
+                 "violation_rate": policy.rates.violation_rate,
+                 "upper_bound": policy.upper_bound,
+                 **({} if policy.cascade is None else {
+                     "upper_bound_one_model": policy.expectations.upper_bound})}
                 for policy in policies], path)
 
 
@@ -161,7 +166,7 @@ def plot_bounds(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str])
         return
     loads = [row["load_qps"] for row in rows]
     bounds = [Line(name, loads, [row.get(key) for row in rows]) for name, key in (
-        ("upper bound (one model per request)", "upper_bound"),
+        (f"upper bound ({bounded_schedulers(first)})", "upper_bound"),
         ("the same for Poisson arrivals", "poisson_upper_bound"),
         ("the same without cascades", "upper_bound_one_model"),
         ("the same without padding", "upper_bound_without_padding"))
@@ -181,17 +186,17 @@ def plot_capacity(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str
     path : path
         See :func:`~ramsis.report.figure.saved_figure`, for errors, too.
     """
-    bound = {row["load_qps"]: row["workers_bound"] for row in rows}
     needed, more = [], []
     for scheduler in dict.fromkeys(row["scheduler"] for row in rows):
         trials = [row for row in rows if row["scheduler"] == scheduler]
         loads = [row["load_qps"] for row in trials]
-        needed.append(Line(scheduler, loads, [row["workers"] for row in trials]))
-        more.append(Line(scheduler, loads,
+        name = scheduler_words(scheduler)
+        needed.append(Line(name, loads, [row["workers"] for row in trials]))
+        more.append(Line(name, loads,
                          [100.0 * row["workers"] / row["workers_bound"] - 100.0
                           for row in trials]))
-    needed.append(Line("bound (one model per request)", sorted(bound),
-                       [bound[x] for x in sorted(bound)], reference=True))
+    needed += [Line(name, [*bounds], [*bounds.values()], reference=True)
+               for name, bounds in bounds_on_workers(rows).items()]
     plot_panels([
         PanelRow("workers", [Panel(_title(rows[0]), needed)], 1.4, whole=True),
         PanelRow("more than the bound (%)", [Panel("", more)], 1.0),

@@ -233,7 +233,7 @@ def _named(row: Row) -> str:
 def _beyond(row: Row) -> str:
     bound = row.get("upper_bound")
     return "" if bound is None else (
-        f"; no scheduler with one model per request passes {bound:.4f}")
+        f"; no scheduler with {bounded_schedulers(row)} passes {bound:.4f}")
 
 
 def _breaks_promise(row: Row) -> bool:
@@ -265,3 +265,34 @@ def one_model_bound(row: Mapping[str, Any]) -> float | None:
     """
     bound: float | None = row.get("upper_bound_one_model", row.get("upper_bound"))
     return bound
+
+
+def bounded_schedulers(row: Row) -> str:
+    """Return what the schedulers of a row's bounds answer a request by.
+
+    Rows with second opinions have ``upper_bound_one_model`` beside the bound for schedulers with
+    cascades, and a search for the fewest workers their ``gain``.
+    """
+    cascades = "upper_bound_one_model" in row or "gain" in row
+    return "one model or a cascade per request" if cascades else "one model per request"
+
+
+def upper_bounds(rows: Rows, x: str = "load_qps") -> dict[str, dict[Any, float]]:
+    """Return bounds on effective accuracy over another key, by a name that says of whom."""
+    bounds: dict[str, dict[Any, float]] = {}
+    for row in rows:
+        cascades = row["upper_bound"] if "upper_bound_one_model" in row else None
+        for name, bound in (("upper bound (one model per request)", one_model_bound(row)),
+                            ("upper bound (with cascades)", cascades)):
+            if bound is not None:
+                bounds.setdefault(name, {})[row[x]] = bound
+    return {name: dict(sorted(line.items())) for name, line in sorted(bounds.items())}
+
+
+def bounds_on_workers(rows: Rows, key: str = "workers_bound") -> dict[str, dict[Any, float]]:
+    """Return lower bounds on workers or cost over the load, by a name that says of whom."""
+    bounds: dict[str, dict[Any, float]] = {}
+    for row in rows:
+        name = "bound (with cascades)" if "gain" in row else "bound (one model per request)"
+        bounds.setdefault(name, {})[row["load_qps"]] = row[key]
+    return {name: dict(sorted(line.items())) for name, line in sorted(bounds.items())}

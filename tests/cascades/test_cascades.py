@@ -12,17 +12,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ramsis.bounds import Targets, cascade_bound, certified_gap
+from ramsis.bounds import cascade_bound, certified_gap
 from ramsis.cluster import Cluster, ServiceTimes
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.policy import Policy, read, set_of, validate, validate_set, write, write_set
 from ramsis.profiles import ProfileSet, save
-from ramsis.report.verdicts import one_model_bound
+from ramsis.report import simulations
+from ramsis.report.page import write_report
+from ramsis.report.verdicts import one_model_bound, upper_bounds
 from ramsis.sim import ConstantLoad, Fleet, Policies, SimulationSettings, simulate
 from ramsis.sim.cascades import served
 from ramsis.sim.tables import PlacedCascade
 from ramsis.synthesis import SynthesisSettings, generate_policy
-from ramsis.synthesis.capacity import fewest_workers
 from ramsis.synthesis.certified import gap_of_promise
 from ramsis.synthesis.simulated import prepared_policy
 from ramsis.verify.cascade import cascade_checks, play
@@ -244,14 +245,6 @@ def test_a_folder_states_what_second_opinions_deliver(policy: Policy, tmp_path: 
     assert gap > 0.0 or value >= promise.upper_bound
 
 
-def test_fewest_workers_are_not_looked_for_above_a_bound_for_one_model(
-    profile: ProfileSet
-) -> None:
-    with pytest.raises(InvalidValueError, match="second opinions may do with fewer workers"):
-        fewest_workers(profile, ConstantLoad(LOAD_QPS, 1_000.0), Targets(min_accuracy=0.9),
-                       slo_ms=SLO_MS, scheduler="central-queue:cascades=true")
-
-
 def test_results_tell_both_bounds_apart(
     policy: Policy, tmp_path: Path, run: Run
 ) -> None:
@@ -271,3 +264,41 @@ def test_results_tell_both_bounds_apart(
     assert figure.stat().st_size > 5_000
     shown = run("policy", "show", next((tmp_path / "set").glob("central*.json")))
     assert "with second opinions by svm-poly-12000 on " in shown.out
+
+
+def test_a_page_says_of_whom_its_bounds_are_and_what_second_opinions_add(
+    policy: Policy, tmp_path: Path
+) -> None:
+    write_set(tmp_path / "set", set_of([policy]), created_by="test")
+    write_report([str(tmp_path / "set")], tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert policy.cascade is not None
+    promise = policy.cascade.promise
+    for words in (f"no scheduler with one model or a cascade per request passes "
+                  f"{promise.upper_bound:.4f}",
+                  f"{promise.second_opinions:.1%} of the requests get a second opinion",
+                  f"adds {promise.gain:.4f} of effective accuracy",
+                  "upper bound (with cascades)", "upper bound (one model per request)",
+                  f"second opinion by {policy.models[policy.cascade.second].name}",
+                  ", without second opinions: effective accuracy",
+                  "decide by these tables only where a server states no confidence"):
+        assert words in page, words
+    write_set(tmp_path / "alone", set_of([replace(policy, cascade=None)]), created_by="test")
+    write_report([str(tmp_path / "alone")], tmp_path / "alone.html")
+    assert "ascade" not in (tmp_path / "alone.html").read_text().split("What was asked")[0]
+
+
+def test_a_drawn_promise_is_that_with_second_opinions(
+    policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Any] = []
+    monkeypatch.setattr(simulations, "plot_loads", lambda rows, path: drawn.extend(rows))
+    simulations.plot_promises([policy, replace(policy, cascade=None)], tmp_path / "a.svg")
+    with_opinions, alone = drawn
+    assert policy.cascade is not None
+    assert with_opinions["effective_accuracy"] == policy.cascade.promise.effective_accuracy
+    assert with_opinions["effective_accuracy"] > alone["effective_accuracy"]
+    assert with_opinions["upper_bound_one_model"] == alone["upper_bound"]
+    assert upper_bounds([{**with_opinions, "load_qps": 1.0}]) == {
+        "upper bound (one model per request)": {1.0: alone["upper_bound"]},
+        "upper bound (with cascades)": {1.0: policy.cascade.promise.upper_bound}}

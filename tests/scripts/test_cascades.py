@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pandas as pd
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+import cascade_workers
 
 from scripts.cascade_promises import sentence_of
 from scripts.cascades import table_of
@@ -44,3 +48,18 @@ def test_promises_are_kept_in_settings_drawn_at_random() -> None:
     assert (rows["simulated"] <= rows["bound"] + rows["simulated_half_width"]).all()
     assert (rows["violations"] < 0.01).all()
     assert rows["verified"].dropna().all()
+
+
+def test_the_page_shows_the_workers_that_second_opinions_save() -> None:
+    rows = pd.read_csv(cascade_workers.ROWS)
+    page = cascade_workers.PAGE.read_text("utf-8")
+    assert f"<!-- workers saved:begin -->\n{cascade_workers.table_of(rows)}\n<!--" in page
+    assert rows["workers_one_model"].tolist() == list(cascade_workers.WORKERS)
+    assert (rows["workers"] <= rows["workers_one_model"]).all()
+    assert (rows["workers"] >= rows["workers_bound"]).all()
+    assert (rows["effective_accuracy"] >= rows["min_effective_accuracy"]).all()
+    many = rows[rows["workers_one_model"] >= 14]
+    saved = 1.0 - many["workers"] / many["workers_one_model"]
+    assert ((saved > 0.2) & (saved < 0.37)).all()
+    few = rows[rows["workers_one_model"] < 14]
+    assert (few["workers_bound"] > 0.8 * few["workers_one_model"]).all()

@@ -15,7 +15,27 @@ from ramsis.runtime.routing import DISPATCH_NAMES
 BOTH = ("round-robin", "central-queue")
 """What is compared where nothing is named: a queue each, and a common queue."""
 
+_CASCADES = "cascades=true"
 _Command = Callable[..., Any]
+
+
+def also_with_cascades(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return schedulers and, for each with a central queue, the same with second opinions.
+
+    >>> also_with_cascades(("greedy", "central-queue:max_queue=16"))
+    ('greedy', 'central-queue:max_queue=16', 'central-queue:max_queue=16,cascades=true')
+    """
+    added = [f"{name}{',' if ':' in name else ':'}{_CASCADES}" for name in names
+             if name.partition(":")[0] == "central-queue" and "cascades=" not in name]
+    if not added:
+        raise click.UsageError("--cascades is for a central queue: add --dispatch central-queue.")
+    return (*names, *added)
+
+
+def dispatch_words(name: str) -> list[str]:
+    """Return the options of ``generate`` for policies by dispatch, with second opinions or not."""
+    dispatch, _, settings = name.partition(":")
+    return ["--dispatch", dispatch, *(["--cascades"] if settings == _CASCADES else [])]
 
 
 def compared_options(type_: click.ParamType[Any], help_: str) -> Callable[[_Command], _Command]:

@@ -20,7 +20,7 @@ from ramsis.cli.options.command import (
     allow_options,
     refuse_options,
 )
-from ramsis.cli.options.dispatch import compared_options
+from ramsis.cli.options.dispatch import also_with_cascades, compared_options, dispatch_words
 from ramsis.cli.options.param_types import (
     COSTS,
     LIMITS,
@@ -61,10 +61,12 @@ from ramsis.sweep import Engine
 from ramsis.synthesis.capacity import (
     MOST_WORKERS,
     Targets,
+    check_second_opinions,
     fewest_by_bound,
     fluid_mixes,
 )
 from ramsis.synthesis.schedulers import fleet_scheduler
+from ramsis.tables import scheduler_words
 
 _CASE = (
     Column("scheduler", "scheduler"),
@@ -91,6 +93,11 @@ _FIGURES = (
     Column("effective_accuracy", "effective accuracy", ".4f"),
     Column("clear_word", "certain"),
 )
+_OPINIONS = (
+    Column("second_opinions", "second opinions", ".1%"),
+    Column("gain", "gain by them", ".4f"),
+    Column("gain_error", "± (s.e.)", ".4f", wide=True),
+)
 
 
 _CONSTANT_POISSON = "the bound on combinations of types is for constant Poisson loads"
@@ -109,7 +116,7 @@ _OF_SCENARIOS = ("scenario_file", "grow", "schedulers", "max_violation", "max_wo
 
 _MORE = (
     "--scenario", "--grow", "--models", "--cost", "--max-workers", *MORE_ARRIVALS,
-    "--duration-s", "--seed", "--seeds", "--service", "--overhead-ms",
+    "--duration-s", "--seed", "--seeds", "--service", "--overhead-ms", "--cascades",
     *MORE_COMPUTING, "--keep", "--every")
 """Options that only --help-all shows."""
 
@@ -135,6 +142,9 @@ _MORE = (
 @compared_options(SCHEDULER_TEXT, "A scheduler of `simulate`, or policies with settings, as "
                   "round-robin:grid=model.\nWith --scenario a scheduler of clusters, as "
                   "clockwork. Repeat to compare.")
+@click.option("--cascades", is_flag=True,
+              help="Search for each central queue with second opinions, too: a second model is "
+                   "asked where the first is unsure.\nThe profile needs confidences.")
 @target_options
 @workload_options
 @seed_options(5)
@@ -157,6 +167,7 @@ def capacity(
     max_workers: ByType[int] | None,
     schedulers: tuple[str, ...],
     named: bool,
+    cascades: bool,
     min_accuracy: float | None,
     min_effective_accuracy: float | None,
     max_violation: float,
@@ -183,6 +194,9 @@ def capacity(
     (round-robin), and a common queue (central-queue), which needs fewer workers. The commands
     that make their policies follow.
 
+    With --cascades each central queue has a second row, with second opinions. Its lower bound is
+    for every scheduler that answers a request by one model or by a cascade of the profile's pairs.
+
     With several worker types (--profiles TYPE=FILE,...) the command finds the cheapest
     combination, by --cost, for policies and Poisson arrivals at constant loads.
 
@@ -207,6 +221,8 @@ def capacity(
       $ ramsis capacity --profiles big=digits-cpu,small=digits-cpu --cost big=1.5,small=1 \\
           --max-workers small=3 --slo-ms 25 --load 1000 --min-accuracy 0.95 \\
           --dispatch round-robin --duration-s 5
+      $ ramsis capacity --profiles digits-cpu --slo-ms 60 --load 3200 --service p95 \\
+          --min-effective-accuracy 0.93 --dispatch central-queue --cascades
     """
     if scenario_file is not None:
         from ramsis.cli.planning.scenario_capacity import scenario_capacity  # takes long to load
@@ -227,7 +243,9 @@ def capacity(
     if plot is not None and workload.loads is None:
         raise click.UsageError("--plot is for --load.")
     targets = Targets(max_violation, min_accuracy, min_effective_accuracy, every_ms)
-    names = [NamedScheduler.of(text).text for text in schedulers]
+    names = [NamedScheduler.of(text).text
+             for text in (also_with_cascades(schedulers) if cascades else schedulers)]
+    opinions = any(fleet_scheduler(name).given.get("cascades") for name in names)
     _check_types(profile_names, cost, max_workers)
     read = profiles_of(profile_names, models, overhead_ms)
     terms: dict[str, Any] = {"slo_ms": merged_classes(classes),
@@ -240,6 +258,8 @@ def capacity(
         workloads: Any = [ConstantLoad(qps, 1000.0 * workload.constant_s)
                           for qps in workload.loads or ()]
         for demand in workloads:  # refuses what nothing reaches before anything is simulated
+            if opinions:
+                check_second_opinions([kind.profile for kind in types], demand, terms["slo_ms"])
             fluid_mixes(types, demand.load_qps, targets, **terms)
     else:
         profile = read[profile_names.one]
@@ -247,7 +267,8 @@ def capacity(
             profile, workers=MOST_WORKERS, slo_ms=terms["slo_ms"][-1].slo_ms,
             service=terms["service"]))
         for demand in workloads:
-            fewest_by_bound(profile, demand, targets, **terms)
+            # What only cascades reach is refused for the other schedulers by their searches.
+            fewest_by_bound(profile, demand, targets, **terms, cascades=opinions)
         if workload.trace is not None:
             _say_what_varies(workloads[0], terms["service"])
     output = _Output(
@@ -335,12 +356,14 @@ def _show(rows: list[dict[str, Any]], output: _Output) -> None:
                 "next": [shlex.join(output.next_command(row)) for row in rows]}))
     else:
         words = {True: "yes", False: "no", None: None}
-        shown = [{**row, "clear_word": words[row["clear"]]} for row in rows]
+        shown = [{**row, "scheduler": scheduler_words(row["scheduler"]),
+                  "clear_word": words[row["clear"]]} for row in rows]
         if "worker_types" in rows[0]:
             shown = [{**row, "mix": _type_words(row)} for row in shown]
             print_rows((*_CASE, *_TYPES, *_FIGURES), shown)
         else:
-            print_rows((*_CASE, *_WORKERS, *_FIGURES), shown)
+            opinions = _OPINIONS if any("gain" in row for row in rows) else ()
+            print_rows((*_CASE, *_WORKERS, *_FIGURES[:-1], *opinions, _FIGURES[-1]), shown)
         if output.next_command is not None:
             click.echo("\nnext, one of:")
             for row in rows:
@@ -371,8 +394,9 @@ def _next_command(
         words += ["--service", params["service"]]
     if params["overhead_ms"]:
         words += ["--overhead-ms", f"{params['overhead_ms']:.10g}"]
-    return [*words, "--dispatch", row["scheduler"],
-            "--out", f"policies-{row['scheduler']}-{row['workers']}"]
+    folder = scheduler_words(row["scheduler"]).replace(" with ", "-")
+    return [*words, *dispatch_words(row["scheduler"]),
+            "--out", f"policies-{folder}-{row['workers']}"]
 
 
 def _check_types(

@@ -24,6 +24,7 @@ from ramsis.report.page.parts import (
     violations,
 )
 from ramsis.report.states import rare_from
+from ramsis.report.verdicts import bounded_schedulers, upper_bounds
 from ramsis.tables import Column, effective_words, load_text
 
 _BUDGET = 3_000_000  # characters that the tables of all policies may take
@@ -35,7 +36,10 @@ _COLUMNS = (
     Column("expected_accuracy", "accuracy", ".4f"),
     Column("expected_violation_rate", "violations", ".4%"),
     Column("expected_effective_accuracy", "effective acc.", ".4f"),
-    Column("upper_bound", "upper bound", ".4f"), Column("simulated", "simulated", ".4f"),
+    Column("upper_bound", "upper bound", ".4f"),
+    Column("upper_bound_one_model", "the same for one model", ".4f"),
+    Column("second_opinions", "second opinions", ".1%"), Column("gain", "gain by them", ".4f"),
+    Column("gain_error", "± (s.e.)", ".4f"), Column("simulated", "simulated", ".4f"),
     Column("capacity_qps", "capacity (QPS)", ".6g"), Column("utilisation", "utilisation", ".1%"),
     Column("state", "state"))
 
@@ -56,7 +60,7 @@ def policies_section(
              if any(row.get(column.key) not in (None, "") for row in rows)
              and (column.key != "slowness" or len(usual) < len(rows))]
     parts: list[Part] = [PageTable("What is promised, by load", shown, rows),
-                         *promise_figures(rows), _shares(levels), *_maps(levels)]
+                         *promise_figures(rows), *_shares(levels), *_maps(levels)]
     slos = ", ".join(f"{slo:g} ms" + (f" ({share:.0%})" if share < 1 else "")
                      for slo, share in policies.slo_classes.items())
     workers = ", ".join(f"{count}" if len(policies.worker_types) == 1 else f"{name}: {count}"
@@ -84,9 +88,17 @@ def _verdict(rows: Sequence[dict[str, Any]], workers: str) -> list[str]:
         f"{value:.4f}" for value in (min(effective), max(effective))))
     beyond = "" if bound is None else (
         f"; at {load_text(high['load_qps'])} queries/s no scheduler with "
-        f"one model per request passes {bound:.4f}")
+        f"{bounded_schedulers(high)} passes {bound:.4f}")
     sentences = [f"At {loads} queries/s, {workers} worker{'' if workers == '1' else 's'}: {values}"
                  f" {words} promised, {worst:.4%} violations at most{beyond}"]
+    asked = [row for row in rows if row.get("second_opinions")]
+    if asked:
+        share, gain = (" to ".join(dict.fromkeys(
+            format(function(row[key] for row in asked), form) for function in (min, max)))
+            for key, form in (("second_opinions", ".1%"), ("gain", ".4f")))
+        loads = "" if len(rows) == 1 else f", at {len(asked)} of {len(rows)} loads"
+        sentences.append(f"{share} of the requests get a second opinion{loads}, which adds {gain} "
+                         "of effective accuracy")
     over = [row["load_qps"] for row in rows if "overload" in row["state"]]
     if over:
         sentences.append(f"Overload from {load_text(min(over))} queries/s on: serve them with "
@@ -140,10 +152,16 @@ def _row(level: Level[Policy]) -> dict[str, Any]:
     if len(level.stations) == 1:
         policy = level.stations[0].policy
         expected = policy.expectations
-        row |= {"capacity_qps": expected.capacity_qps, "utilisation": expected.utilisation,
-                "upper_bound": expected.upper_bound}
-        if policy.replay is not None:
-            row["simulated"] = policy.replay.effective_accuracy
+        row |= {"capacity_qps": expected.capacity_qps, "upper_bound": policy.upper_bound}
+        if policy.cascade is not None:  # the rest is of the policy without second opinions
+            promise = policy.cascade.promise
+            row |= {"upper_bound_one_model": expected.upper_bound, "gain": promise.gain,
+                    "gain_error": promise.gain_error,
+                    "second_opinions": promise.second_opinions}
+        else:
+            row["utilisation"] = expected.utilisation
+            if policy.replay is not None:
+                row["simulated"] = policy.replay.effective_accuracy
         if not policy.certificate.converged:
             cells.append("not converged")
     return {**row, "state": ", ".join(cells) or "ok"}
@@ -160,18 +178,25 @@ def promise_figures(rows: Sequence[dict[str, Any]]) -> list[Part]:
                        [row[key] for row in stated], **more)
                 for slowness, stated in lines.items()]
 
+    bounds = [Series(name + _slower(slowness), [*bound], [*bound.values()], ref=True, draw="line")
+              for slowness in dict.fromkeys(row.get("slowness", 1.0) for row in rows)
+              for name, bound in upper_bounds(
+                  [row for row in rows if row.get("slowness", 1.0) == slowness]).items()]
     return [
         curves("Promise and bound", _LOAD, Axis("effective accuracy", most=1.0), [
             *line("promised", "expected_effective_accuracy"),
-            *line("simulated when it was made", "simulated", draw="points"),
-            *line("upper bound (one model per request)", "upper_bound", ref=True, draw="line")]),
+            *line("simulated when it was made", "simulated", draw="points"), *bounds]),
         curves("Violations promised", _LOAD, violations(),
                line("promised", "expected_violation_rate"))]
 
 
-def _shares(levels: Levels) -> Part:
-    """Return the figure of which models answer, a bar for each level and station."""
+def _shares(levels: Levels) -> list[Part]:
+    """Return figures of which models answer, a bar for each level and station.
+
+    Levels with second opinions have a bar of first answers and second opinions instead.
+    """
     rows: list[tuple[str, list[Entry]]] = []
+    asked: list[tuple[str, list[Entry]]] = []
     models: dict[str, float] = {}
     for level in levels:
         for station in level.stations:
@@ -180,13 +205,24 @@ def _shares(levels: Levels) -> Part:
             name = f"{load_text(level.load_qps)} queries/s{_slower(level.slowness)}"
             if len(level.stations) > 1:
                 name += f", {station.name}"
+            if policy.cascade is not None:
+                promise, second = policy.cascade.promise, policy.models[policy.cascade.second].name
+                first = 1.0 - promise.second_opinions - promise.violation_rate
+                asked.append((name, [("first answer", first, None), (
+                    f"second opinion by {second}", promise.second_opinions, None)]))
+                continue
             share = policy.expectations.model_share
             rows.append((name, [(model.name, share[model.name], None) for model in policy.models
                                 if share.get(model.name)]))
     used = {part[0] for _, parts in rows for part in parts}
     names = sorted(used, key=lambda name: models[name])
-    return rows_figure("Which models answer", Axis("share of the queries", percent=True, most=1.0),
-                       rows, names=names, models=True)
+    axis = Axis("share of the queries", percent=True, most=1.0)
+    figures: list[Part] = []
+    if rows:
+        figures.append(rows_figure("Which models answer", axis, rows, names=names, models=True))
+    if asked:
+        figures.append(rows_figure("Answers that are first and second opinions", axis, asked))
+    return figures
 
 
 def _maps(levels: Levels) -> list[Part]:
@@ -203,6 +239,9 @@ def _maps(levels: Levels) -> list[Part]:
         words = [name + _slower(slowness)] if len(stations) > 1 else []
         parts += _map(", ".join(["What is decided", *words, *([arrivals] if several else [])]),
                       tables, room)
+    if any(policy.cascade for tables in stations.values() for _, policy in tables):
+        parts.append(Note("Policies with second opinions decide by these tables only where a "
+                          "server states no confidence; else by the rule in the file."))
     if len(stations) > _MOST_MAPS:
         parts.append(Note(f"The tables of {_MOST_MAPS} of {len(stations)} stations are shown."))
     return parts
@@ -234,7 +273,8 @@ def _frame(load_qps: float, policy: Policy, place: dict[str, int]) -> dict[str, 
     bound = "" if expected.upper_bound is None else f" (bound {expected.upper_bound:.4f})"
     return {
         "label": load_text(load_qps),
-        "note": f"{load_text(policy.load_qps)} queries/s: effective accuracy "
+        "note": f"{load_text(policy.load_qps)} queries/s"
+                f"{', without second opinions' if policy.cascade else ''}: effective accuracy "
                 f"{expected.effective_accuracy:.4f}{bound}, violations "
                 f"{expected.violation_rate:.3%} promised",
         "idle": policy.idle_levels[1:].tolist(), "queued": policy.queue_levels[1:].tolist(),

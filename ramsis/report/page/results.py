@@ -18,8 +18,15 @@ from ramsis.report.page.parts import (
     violations,
 )
 from ramsis.report.page.rows import number, option_values_in, span, text
-from ramsis.report.verdicts import OVERLOAD, one_model_bound, simulation_verdict, target_words
-from ramsis.tables import Column, load_text, with_values
+from ramsis.report.verdicts import (
+    OVERLOAD,
+    bounded_schedulers,
+    bounds_on_workers,
+    simulation_verdict,
+    target_words,
+    upper_bounds,
+)
+from ramsis.tables import Column, load_text, scheduler_words, with_error, with_values
 
 Rows = Sequence[Mapping[str, Any]]
 _LOAD = Axis("load (queries/s)")
@@ -36,7 +43,8 @@ FIGURES = (  # of a simulation
     Column("response_p99_ms", "p99 (ms)", ".1f"), Column("utilisation", "utilisation", ".1%"))
 _SIMULATED = (
     Column("label", "scheduler"), Column("load_qps", "load (QPS)", ".6g"),
-    Column("met", "meets target"), Column("accuracy", "accuracy", ".4f"), *FIGURES)
+    Column("met", "meets target"), Column("accuracy", "accuracy", ".4f"),
+    Column("second_opinions", "second opinions", ".1%"), *FIGURES)
 
 
 def simulation_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
@@ -147,11 +155,8 @@ def _over_loads(rows: Rows) -> list[Part]:
         late.append(Series(name, loads, [row["violation_rate"] for row in of_scheduler],
                            [row.get("violation_rate_half_width") for row in of_scheduler]))
         slow.append(Series(name, loads, [row.get("response_p99_ms") for row in of_scheduler]))
-    bounds = {row["load_qps"]: bound for row in rows
-              if (bound := one_model_bound(row)) is not None}
-    if bounds:
-        effective.append(Series("upper bound (one model per request)", sorted(bounds),
-                                [bounds[x] for x in sorted(bounds)], draw="line", ref=True))
+    effective += [Series(name, [*bounds], [*bounds.values()], draw="line", ref=True)
+                  for name, bounds in upper_bounds(rows).items()]
     slos = {row["load_qps"]: row["slo_ms"] for row in rows}
     slow.append(Series("SLO", sorted(slos), [slos[x] for x in sorted(slos)], draw="line",
                        ref=True))
@@ -164,10 +169,11 @@ def _over_loads(rows: Rows) -> list[Part]:
 
 def _side_by_side(rows: Rows) -> list[Part]:
     """Return figures of promise, simulation and bound of each scheduler, at the only load."""
-    named = [(row["label"], {**row, "upper_bound": one_model_bound(row)}) for row in rows]
+    named = [(row["label"], {**row, **{name: bound for name, bounds in upper_bounds(
+        [{**row, "load_qps": 0.0}]).items() for bound in bounds.values()}}) for row in rows]
     return [dots("Promise, simulation and bound", _EFFECTIVE, named, {
                 "promised": "expected_effective_accuracy", "simulated": "effective_accuracy",
-                "upper bound (one model per request)": "upper_bound"}),
+                **{name: name for name in upper_bounds(rows)}}),
             dots("Violations", _LATE, named, {
                 "promised": "expected_violation_rate", "simulated": "violation_rate"})]
 
@@ -198,14 +204,18 @@ _CAPACITY = (
     Column("expected_violation_rate", "promised viol.", ".4%"),
     Column("violation_rate", "violations", ".4%"),
     Column("violation_rate_half_width", "±", ".4%"),
-    Column("effective_accuracy", "effective acc.", ".4f"), Column("clear_word", "clear"))
+    Column("effective_accuracy", "effective acc.", ".4f"),
+    Column("second_opinions", "second opinions", ".1%"),
+    Column("gain", "gain by them", ".4f"), Column("gain_error", "± (s.e.)", ".4f"),
+    Column("clear_word", "clear"))
 
 
 def capacity_section(
     document: Mapping[str, Any], rows: Rows, source: str, *, typed: bool = False
 ) -> Section:
     """Return the section on the fewest workers, or the cheapest of several types."""
-    rows = [{**row, "clear_word": "yes" if row.get("clear") is True else "no",
+    rows = [{**row, "scheduler": scheduler_words(str(row["scheduler"])),
+             "clear_word": "yes" if row.get("clear") is True else "no",
              **({"mix": ", ".join(f"{name}: {count}" for name, count
                                   in row["worker_types"].items() if count)} if typed else {})}
             for row in rows]
@@ -218,8 +228,9 @@ def capacity_section(
         parts += _workers_over_loads(rows, key, bound, words)
     else:
         parts.append(dots("Needed, and the bound", Axis(words, whole=not typed, zero=True), [
-            (row["scheduler"], row) for row in rows],
-            {"needed": key, "bound (one model per request)": bound}))
+            (row["scheduler"], {**row, name: row[bound]}) for row in rows
+            for name in bounds_on_workers([row])],
+            {"needed": key, **{name: name for name in bounds_on_workers(rows)}}))
     first = rows[0]
     parts.append(_promises(rows, first.get("max_violation")))
     terms = [("targets", target_words(first)), ("SLO", span(rows, "slo_ms", "ms")),
@@ -244,8 +255,16 @@ def _enough(rows: Rows) -> list[str]:
     single = best["workers"] == 1
     return [f"{best['workers']:.10g} worker{'' if single else 's'} "
             f"{'is' if single else 'are'} enough"
-            f"{at} ({least}; with one model per request no "
-            f"scheduler does with fewer than {best['workers_bound']:.10g})"]
+            f"{at} ({least}; with {bounded_schedulers(best)} no "
+            f"scheduler does with fewer than {best['workers_bound']:.10g})",
+            *_opinions(trials)]
+
+
+def _opinions(rows: Rows) -> list[str]:
+    """Return a sentence on what second opinions bring, for each row with any."""
+    return [f"{row['scheduler']}: {row['second_opinions']:.1%} of the requests get a second "
+            f"opinion, which adds {with_error(row['gain'], row.get('gain_error'))} (standard "
+            "error) of effective accuracy" for row in rows if row.get("second_opinions")]
 
 
 def _workers_over_loads(rows: Rows, key: str, bound: str, words: str) -> list[Part]:
@@ -255,9 +274,8 @@ def _workers_over_loads(rows: Rows, key: str, bound: str, words: str) -> list[Pa
         needed.append(Series(name, loads, [row[key] for row in of_scheduler]))
         more.append(Series(name, loads, [row[key] / row[bound] - 1.0 if row[bound] else None
                                          for row in of_scheduler]))
-    bounds = {row["load_qps"]: row[bound] for row in rows}
-    needed.append(Series("bound (one model per request)", sorted(bounds),
-                         [bounds[x] for x in sorted(bounds)], draw="line", ref=True))
+    needed += [Series(name, [*bounds], [*bounds.values()], draw="line", ref=True)
+               for name, bounds in bounds_on_workers(rows, bound).items()]
     return [curves("Needed, and the bound", _LOAD,
                    Axis(words, whole=words == "workers", zero=True), needed),
             curves("More than the bound", _LOAD, Axis("more", percent=True, zero=True), more)]

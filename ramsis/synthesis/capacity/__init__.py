@@ -5,6 +5,7 @@ from ramsis.synthesis.capacity.cheapest import MOST_WORKERS, fluid_mixes
 from ramsis.synthesis.capacity.fewest import (
     SPAN,
     Capacity,
+    check_second_opinions,
     fewest_by_bound,
     fewest_workers,
     offered_types,
@@ -15,5 +16,5 @@ from ramsis.synthesis.capacity.trials import FIGURES, Trial, try_workers
 from ramsis.synthesis.capacity.windows import Windows, busiest_tenth
 
 __all__ = ["FIGURES", "MOST_WORKERS", "SPAN", "Capacity", "MeasuredRates", "Targets", "Trial",
-           "Windows", "busiest_tenth", "fewest_by_bound", "fewest_workers", "fluid_mixes",
-           "offered_types", "try_workers", "whole_workers"]
+           "Windows", "busiest_tenth", "check_second_opinions", "fewest_by_bound",
+           "fewest_workers", "fluid_mixes", "offered_types", "try_workers", "whole_workers"]

@@ -35,6 +35,7 @@ from ramsis.bounds import (
     Targets,
     fewest_workers_bound,
     fewest_workers_bound_over_time,
+    fewest_workers_bound_with_cascades,
     smallest,
 )
 from ramsis.checks import check_arguments
@@ -43,7 +44,7 @@ from ramsis.cluster.slo_class import classes_of
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.figures import figure_of
 from ramsis.policy import DISPATCHES
-from ramsis.profiles import ProfileSet
+from ramsis.profiles import Confidences, ProfileSet
 from ramsis.reprs import dataclass
 from ramsis.runtime.policy_set import ALL_WORKERS
 from ramsis.sim import RateTrace, Recorded, Workload
@@ -61,8 +62,8 @@ from ramsis.tables import Column, html_table
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SPAN", "Capacity", "fewest_by_bound", "fewest_workers", "offered_types",
-           "whole_workers"]
+__all__ = ["SPAN", "Capacity", "check_second_opinions", "fewest_by_bound", "fewest_workers",
+           "offered_types", "whole_workers"]
 
 SPAN = 10
 """Largest number of workers tried, as a multiple of the bound's (and of 10 at least)."""
@@ -139,6 +140,13 @@ class Capacity:
         return sum(self.counts_bound)
 
     @property
+    def bound_of(self) -> str:
+        """Which answers the schedulers of the bound give."""
+        return ("one model or a cascade per request"
+                if fleet_scheduler(self.scheduler).given.get("cascades")
+                else "one model per request")
+
+    @property
     def cost(self) -> float:
         """Cost of the answer."""
         return self._cost(self.counts)
@@ -185,7 +193,7 @@ class Capacity:
                            Column("accuracy", "accuracy", ".4f"),
                            Column("effective_accuracy", "effective acc.", ".4f")),
                           self.trial_rows(), caption=f"{self.scheduler}: {self.workers} workers "
-                          f"are enough, with one model per request no scheduler "
+                          f"are enough, with {self.bound_of} no scheduler "
                           f"does with fewer than {self.workers_bound}")
 
     def row(self) -> dict[str, Any]:
@@ -234,12 +242,14 @@ class Capacity:
 def fewest_by_bound(
     profile: ProfileSet, workload: Workload, targets: Targets, *,
     slo_ms: float | Sequence[SloClass],
-    service: str | None = None, max_batch: int = MAX_BATCH,
+    service: str | None = None, max_batch: int = MAX_BATCH, cascades: bool = False,
 ) -> float:
     """Bound from below the busy workers of every scheduler with batches up to ``max_batch``.
 
-    At a constant load in the long run; on a trace of rates for their mean arrivals. Other
-    parameters are as of :func:`fewest_workers`.
+    At a constant load in the long run; on a trace of rates for their mean arrivals. Schedulers
+    answer each request by one model; with ``cascades``, for which there must be one SLO and a
+    constant load, also by a cascade of the profile's pairs. Other parameters are as of
+    :func:`fewest_workers`.
 
     Raises
     ------
@@ -248,7 +258,13 @@ def fewest_by_bound(
     InfeasibleError
         No number of workers meets the targets; with the nearest that can be reached.
     """
-    law = ServiceTimes.of(profile, service or default_service(profile), max_batch)
+    service = service or default_service(profile)
+    if cascades:
+        confidences, load_qps = check_second_opinions((profile,), workload, slo_ms)
+        return fewest_workers_bound_with_cascades(
+            ServiceTimes.of_all(profile, service, max_batch), confidences, targets,
+            slo_ms=classes_of(slo_ms)[0].slo_ms, load_qps=load_qps)
+    law = ServiceTimes.of(profile, service, max_batch)
     if isinstance(workload, RateTrace | Recorded) and workload.varies:
         classes = classes_of(slo_ms)
         counts, window_ms = _windows(workload, classes[-1].slo_ms)
@@ -258,6 +274,32 @@ def fewest_by_bound(
         raise InvalidValueError("the load is not known beforehand", where="workload",
                                 value=workload, allowed="a constant load, or a trace")
     return fewest_workers_bound(law, targets, slo_ms=slo_ms, load_qps=workload.load_qps)
+
+
+def check_second_opinions(
+    profiles: Sequence[ProfileSet], workload: Workload, slo_ms: float | Sequence[SloClass]
+) -> tuple[Confidences, float]:
+    """Return confidences and load of a search with cascades, or refuse it.
+
+    Parameters
+    ----------
+    profiles : sequence of ProfileSet
+        Of each worker type.
+    workload, slo_ms
+        As of :func:`fewest_workers`.
+    """
+    refused = partial(InvalidValueError, where="cascades")
+    if len(profiles) > 1 or len(classes_of(slo_ms)) > 1:
+        raise refused("second opinions on workers of several types, or for several SLO classes",
+                      value=True, allowed="workers of one type and one SLO")
+    if workload.varies or workload.load_qps is None:
+        raise refused("second opinions need a stated load", value=True,
+                      allowed="a constant load; for a trace, try the load of its peak")
+    if profiles[0].confidences is None:
+        raise refused("the profile has no confidences", value=profiles[0].name,
+                      allowed="a profile with confidences, see `ramsis profile import "
+                              "--confidences`")
+    return profiles[0].confidences, workload.load_qps
 
 
 def whole_workers(bound: float) -> int:
@@ -326,13 +368,10 @@ def fewest_workers(
     NotConvergedError
         A solver stopped before its rule was met.
     """
-    if fleet_scheduler(scheduler).given.get("cascades"):
-        raise InvalidValueError(
-            "second opinions may do with fewer workers than the bound that the search begins at, "
-            "which is for one model per request", where="scheduler", value=scheduler,
-            allowed="a scheduler without cascades")
     offered = offered_types(types)
     classes = classes_of(slo_ms)
+    if fleet_scheduler(scheduler).given.get("cascades"):
+        check_second_opinions([worker_type.profile for worker_type in offered], workload, classes)
     chosen = service or default_service(*(worker_type.profile for worker_type in offered))
 
     def played(counts: Counts, workload: Workload) -> Trial:
@@ -369,7 +408,8 @@ def _of_one_type(
     """Search numbers of workers from the bound on; the last trial if none meets the targets."""
     spec = fleet_scheduler(scheduler)
     bound = fewest_by_bound(types[0].profile, workload, targets, slo_ms=classes, service=service,
-                            max_batch=max(MAX_BATCH, spec.largest_batch))
+                            max_batch=max(MAX_BATCH, spec.largest_batch),
+                            cascades=bool(spec.given.get("cascades")))
     lowest = whole_workers(bound)
     trials: dict[int, Trial] = {}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from ramsis.arrivals.registry import arrivals_of
 from ramsis.bounds import Targets
 from ramsis.cluster import Cluster
 from ramsis.errors import InfeasibleError, InvalidValueError
-from ramsis.policy import Level, Policy, rates_of
+from ramsis.policy import CascadePromise, Level, Policy, rates_of
 from ramsis.reprs import dataclass
 from ramsis.sim import (
     ConstantLoad,
@@ -56,6 +56,8 @@ class Trial:
         Workers of each type that there is, where there are several.
     windows : Windows or None
         Windows of a trace, in each of which the targets must be met.
+    opinions : mapping of str to float
+        Share, gain and its error of second opinions, as promised; empty where none were asked for.
     """
 
     workers: int
@@ -65,6 +67,7 @@ class Trial:
     refusal: str = ""
     counts: tuple[int, ...] = ()
     windows: Windows | None = None
+    opinions: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def violation_rate(self) -> float:
@@ -106,7 +109,7 @@ class Trial:
                                for name in FIGURES}
         row |= {name: getattr(self, name) for name in FIGURES}
         return row | {f"{name}_half_width": self.half_width(name) for name in FIGURES} | (
-            {} if self.windows is None else self.windows.row())
+            {} if self.windows is None else self.windows.row()) | dict(self.opinions)
 
 
 def try_workers(
@@ -156,16 +159,19 @@ def try_workers(
         raise InvalidValueError("a constant load has no windows", where="every_ms",
                                 value=targets.every_ms, allowed="a trace")
     promise = promised = None
+    opinions: Mapping[str, float] = {}
     if policies is not None:
         level = policies.levels.levels[0]
+        if named.given.get("cascades"):
+            opinions = _opinions(level)
         if _is_promise(level, workload, service):
             promise, promised = level.expected, _promised(level)
         if promised is not None and promised.clear(targets):
-            return Trial(cluster.workers, promise, promised, targets)
+            return Trial(cluster.workers, promise, promised, targets, opinions=opinions)
     fleets = Fleets.of(cluster, service=service, max_batch=largest_batch([spec]))
     check_load(fleets, workload)
     rates = steady_rates(spec.on_cluster(fleets), workload, settings, targets, known=promised)
-    return Trial(cluster.workers, promise, rates, targets)
+    return Trial(cluster.workers, promise, rates, targets, opinions=opinions)
 
 
 def _played(
@@ -196,6 +202,8 @@ def _is_promise(level: Level[Policy], workload: ConstantLoad, service: str) -> b
 def _promised(level: Level[Policy]) -> MeasuredRates | None:
     """Return the promise of policies, where it was measured."""
     stations = [station.policy for station in level.stations]
+    if stations[0].cascade is not None:  # of a central queue, which is the only station
+        return _promised_with_opinions(stations[0].cascade.promise)
     replays = [policy.replay for policy in stations if policy.replay is not None]
     if len(replays) < len(stations):
         return None
@@ -214,3 +222,23 @@ def _promised(level: Level[Policy]) -> MeasuredRates | None:
         Estimate(expected.accuracy or 0.0,
                  half([replay.half_widths.get("accuracy", 0.0) for replay in replays])),
         sum(replay.queries for replay in replays), sum(replay.runs for replay in replays))
+
+
+def _promised_with_opinions(promise: CascadePromise) -> MeasuredRates:
+    """Return the promise of a policy with second opinions."""
+    served = 1.0 - promise.violation_rate
+    accuracy = promise.effective_accuracy / served if served else 0.0
+    late, effective = promise.violation_half_width, promise.effective_half_width
+    return MeasuredRates(
+        Estimate(promise.violation_rate, late), Estimate(promise.effective_accuracy, effective),
+        # As if both errors were for the worse at once.
+        Estimate(accuracy, (effective + accuracy * late) / served if served else 1.0),
+        promise.queries, promise.runs)
+
+
+def _opinions(level: Level[Policy]) -> dict[str, float]:
+    """Return share, gain and its error of second opinions; zeros where they do not pay."""
+    cascade = level.stations[0].policy.cascade
+    return {"second_opinions": cascade.promise.second_opinions if cascade else 0.0,
+            "gain": cascade.promise.gain if cascade else 0.0,
+            "gain_error": cascade.promise.gain_error if cascade else 0.0}
