@@ -28,6 +28,7 @@ from ramsis.audit.batches import LoggedBatches, batches_of
 from ramsis.audit.causes import CAUSES, causes_of
 from ramsis.audit.hindsight import Day, Hindsight
 from ramsis.audit.request_log import RequestLog
+from ramsis.bounds import cascade_bound
 from ramsis.bounds.observed import Observed, WaysToAnswer, observed_bound, observed_workers
 from ramsis.bounds.targets import ROUNDING
 from ramsis.cluster import ServiceTimes, SloClass, default_service
@@ -41,7 +42,9 @@ from ramsis.errors import (
 from ramsis.profiles import ProfileSet
 from ramsis.reprs import dataclass
 from ramsis.runtime.routing import DISPATCH_NAMES
+from ramsis.sim import ConstantLoad
 from ramsis.sim.fleet import MAX_BATCH
+from ramsis.synthesis.capacity import check_second_opinions
 from ramsis.synthesis.schedulers import ComparedScheduler, fleet_scheduler
 
 __all__ = ["Achieved", "Audit", "AuditSettings", "audit_log"]
@@ -123,6 +126,9 @@ class Audit:
     upper_bound: float  # of effective accuracy, for one model per request
     least_violation_rate: float  # share of violations that no scheduler could have gone below
     workers_bound: int  # fewest for as much, for one model per request
+    # of effective accuracy, for one model or a cascade per request; None without a policy with
+    # second opinions
+    upper_bound_with_cascades: float | None = field(default=None, kw_only=True)
     # lost_to_violations, lost_to_models: with the effective accuracy they add up to
     # ``most_accurate``
     lost_to_violations: float
@@ -142,8 +148,10 @@ class Audit:
         return {
             "workers": self.workers, "service": self.service, **asdict(self.achieved),
             "upper_bound": self.upper_bound, "least_violation_rate": self.least_violation_rate,
+            **({} if self.upper_bound_with_cascades is None else {
+                "upper_bound_with_cascades": self.upper_bound_with_cascades}),
             "gap_to_bound": self.upper_bound - self.achieved.effective_accuracy,
-            "best_policy": None if best is None else asdict(best),
+            "best_policy": None if best is None else best.row(),
             "gap_to_policy": (None if best is None else
                               best.effective_accuracy - self.achieved.effective_accuracy),
             "fewest_workers": None if fewest is None else fewest.workers,
@@ -182,6 +190,8 @@ def audit_log(
         return (policy.effective_accuracy >= achieved.effective_accuracy - ROUNDING
                 and policy.violation_rate <= allowed)
 
+    asked = any(policy.given.get("cascades") for policy in settings.policies.values())
+    with_cascades = case.cascade_bound(profile) if asked else None
     best = day.best(settings.workers, as_much)
     fewest = day.fewest(best, as_much, workers_bound)
     most = float(case.times.accuracy.max())
@@ -192,7 +202,7 @@ def audit_log(
         workers_bound=workers_bound, lost_to_violations=most * achieved.violation_rate,
         lost_to_models=most * (1.0 - achieved.violation_rate) - achieved.effective_accuracy,
         most_accurate=most, causes={name: int((cause == name).sum()) for name in CAUSES},
-        notes=case.log.notes)
+        notes=case.log.notes, upper_bound_with_cascades=with_cascades)
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,6 +282,19 @@ class _Case:
         share = np.bincount(of) / len(of)
         return tuple(SloClass(float(slo), float(part))
                      for slo, part in zip(shortest, share, strict=True))
+
+    def cascade_bound(self, profile: ProfileSet) -> float:
+        """Return the bound for schedulers with cascades, by the time that the workers had.
+
+        That is from the first arrival to the last deadline.
+        """
+        span_ms = 1000.0 * float(self.log.arrival_s[-1] - self.log.arrival_s[0])
+        confidences, _ = check_second_opinions(
+            [profile], ConstantLoad(1.0, 1.0), self.slo_classes())
+        slo_ms = float(self.log.deadline_ms.max())
+        return cascade_bound(
+            self.times, confidences, slo_ms=slo_ms, workers=self.settings.workers,
+            load_qps=1000.0 * len(self.log) / (span_ms + slo_ms)).upper_bound
 
     def ways(self) -> WaysToAnswer:
         """Return the ways in which requests can be answered in time."""

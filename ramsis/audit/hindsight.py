@@ -2,11 +2,11 @@
 
 *Best policy*: policies are generated for several loads, from the log's mean load up to its peak,
 and simulated on the arrivals, each all the time; if there are many, also with the load monitor
-between them. The best is the most effective, to the four digits that are shown. Of equal ones it
-is the policy that a set would take for the mean load: that of the lowest level from this load on,
-or else that of the highest. Service times are the profile's, drawn where it has their
-distribution, times the service factor of the log. Where requests have several deadlines each draws
-one by their shares.
+between them, which policies with second opinions do without. The best is the most effective, to
+the four digits that are shown. Of equal ones it is the policy that a set would take for the mean
+load: that of the lowest level from this load on, or else that of the highest. Service times are
+the profile's, drawn where it has their distribution, times the service factor of the log. Where
+requests have several deadlines each draws one by their shares.
 
 *Fewest workers*: the fewest, by bisection up to the log's, with which the best policy has at least
 the achieved effective accuracy, and at most its violations.
@@ -15,7 +15,8 @@ the achieved effective accuracy, and at most its violations.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -45,6 +46,14 @@ class Hindsight:
     accuracy: float
     violation_rate: float
     effective_accuracy: float
+    second_opinions: float | None = None  # share of the requests; None without a cascade
+
+    def row(self) -> dict[str, Any]:
+        """Return the figures by name, without those that it does not have."""
+        row = asdict(self)
+        if self.second_opinions is None:
+            del row["second_opinions"]
+        return row
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +123,7 @@ class Day:
         base = SimulationSettings(service=self.service, seeds=self.seeds, monitor=False)
         ways: list[tuple[float | None, SimulationSettings]] = [
             (load, replace(base, stated_load=load / workload.load_qps)) for load in loads]
-        if len(loads) > len(_HEADROOM):
+        if len(loads) > len(_HEADROOM) and not scheduler.given.get("cascades"):
             ways.append((None, replace(base, monitor=True)))
         return [_outcome(cluster, text, level, simulate(cluster, spec, workload, settings))
                 for level, settings in ways]
@@ -142,4 +151,4 @@ def _outcome(
     effective = result.estimate("effective_accuracy").mean or 0.0
     served = 1.0 - violations
     return Hindsight(cluster.workers, text, level, effective / served if served > 0 else 0.0,
-                     violations, effective)
+                     violations, effective, result.row().get("second_opinions"))

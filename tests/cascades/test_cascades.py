@@ -28,7 +28,7 @@ from ramsis.synthesis.certified import gap_of_promise
 from ramsis.synthesis.simulated import prepared_policy
 from ramsis.verify.cascade import cascade_checks, play
 from tests.cascades.samples import profile_with_confidences
-from tests.cli.command import Run
+from tests.cli.command import Run, refused
 
 SLO_MS, WORKERS, LOAD_QPS = 60.0, 4, 9_600.0
 
@@ -302,3 +302,31 @@ def test_a_drawn_promise_is_that_with_second_opinions(
     assert upper_bounds([{**with_opinions, "load_qps": 1.0}]) == {
         "upper bound (one model per request)": {1.0: alone["upper_bound"]},
         "upper bound (with cascades)": {1.0: policy.cascade.promise.upper_bound}}
+
+
+def test_an_audit_says_what_second_opinions_would_have_brought(
+    run: Run, tmp_path: Path
+) -> None:
+    profile_file, log = tmp_path / "digits.json", tmp_path / "log.csv"
+    save(profile_with_confidences(), profile_file)
+    served = ("--profiles", profile_file, "--workers", 2, "--service", "p95")
+    ran = run("simulate", *served, "--slo-ms", SLO_MS, "--load", 4_800, "--duration-s", 1,
+              "--scheduler", "greedy", "--request-log", log)
+    assert ran.code == 0, ran.err
+    ran = run("audit", log, *served, "--dispatch", "central-queue", "--cascades", "--seeds", 1,
+              "--json")
+    assert ran.code == 0, ran.err
+    (row,) = json.loads(ran.out)["rows"]
+    best = row["best_policy"]
+    assert best["scheduler"] == "central-queue:cascades=true"
+    assert best["second_opinions"] > 0.01
+    assert row["upper_bound"] < best["effective_accuracy"] <= row["upper_bound_with_cascades"]
+    page = tmp_path / "page.html"
+    (tmp_path / "audit.json").write_text(ran.out)
+    write_report([str(tmp_path / "audit.json")], page)
+    assert "bound (with cascades)" in page.read_text()
+    assert f"second opinions for {best['second_opinions']:.1%} of the requests" in page.read_text()
+    save(replace(profile_with_confidences(), confidences=None), profile_file)
+    refused(run("audit", log, *served, "--cascades"), 2, "--cascades", "no confidences")
+    refused(run("audit", log, *served, "--dispatch", "round-robin", "--cascades"), 2,
+            "--dispatch central-queue")

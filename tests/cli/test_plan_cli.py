@@ -200,3 +200,46 @@ def test_a_plan_for_recorded_times(run: Run, tiny_file: Path, tmp_path: Path) ->
     assert verdict["effective_accuracy"] >= 0.7
     assert verdict["violation_rate"] <= 0.01
     assert verdict["effective_accuracy"] <= verdict["upper_bound"]
+
+
+@pytest.mark.slow
+def test_a_plan_with_second_opinions_says_what_they_bring(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = importlib.import_module("ramsis.cli.planning.plan")
+    monkeypatch.setattr(recipe, "run_with_bar", in_this_process)
+    monkeypatch.setattr(recipe, "_PROCESSES", "1")
+    out = tmp_path / "plan"
+    made = run("plan", "--profiles", "digits-cpu", "--slo-ms", 60, "--load", 4800, "--service",
+               "p95", "--min-effective-accuracy", 0.93, "--duration-s", 1, "--cascades", "--out",
+               out, "--json")
+    assert made.code == 0, made.err
+    plan = json.loads(made.out)
+    verdict = plan["verdict"]
+    assert [row["dispatch"] for row in plan["rows"]] == [
+        "central-queue", "round-robin", "central-queue:cascades=true"]
+    assert verdict["dispatch"] == plan["rows"][2]["dispatch"]
+    assert verdict["workers"] == plan["rows"][2]["workers"] < plan["rows"][0]["workers"]
+    assert verdict["upper_bound_one_model"] < verdict["upper_bound"]
+    assert verdict["effective_accuracy"] <= verdict["upper_bound"]
+    assert sum(verdict["model_share"].values()) == pytest.approx(1.0, abs=1e-3)
+    words = " ".join(plan["words"])
+    assert "with a common queue and second opinions" in words
+    assert f"{verdict['second_opinions']:.1%} of the requests get a second opinion" in words
+    assert "one model or a cascade per request" in words
+    (level,) = validate_set(out / verdict["policies"]).levels
+    assert level.policy.cascade is not None
+    assert verdict["gain"] == level.policy.cascade.promise.gain
+    assert "central-queue with cascades" in (out / "report.html").read_text()
+
+
+@pytest.mark.parametrize(("options", "words"), [
+    (("--profiles", "image-cpu", "--load", "100"), ("--cascades", "no confidences")),
+    (("--profiles", "digits-cpu", "--trace", "day"), ("--cascades", "a constant load")),
+])
+def test_a_plan_with_second_opinions_that_cannot_be_is_refused(
+    run: Run, tmp_path: Path, options: tuple[str, ...], words: tuple[str, ...]
+) -> None:
+    refused(run("plan", *options, "--slo-ms", "200", "--cascades", "--out", tmp_path / "plan"),
+            2, *words)
+    assert not snapshot(tmp_path)

@@ -31,6 +31,7 @@ import click
 from ramsis.bounds import Targets
 from ramsis.cli.options.clusters import profiles_of
 from ramsis.cli.options.command import MORE_ARRIVALS, Command, given_options
+from ramsis.cli.options.dispatch import dispatch_words
 from ramsis.cli.options.param_types import GROWTH, OUT_FOLDER, PROFILES, SLOS, ByType, TraceName
 from ramsis.cli.options.shared import (
     plot_option,
@@ -45,6 +46,7 @@ from ramsis.cluster import SloClass, default_service
 from ramsis.cluster.service_times import DISTRIBUTION, FIXED
 from ramsis.errors import InfeasibleError, InvalidValueError, check_not_negative
 from ramsis.files import canonical_json, make_folder, read_json, write_atomic
+from ramsis.report.verdicts import bounded_schedulers
 from ramsis.sim import ConstantLoad, Fleet, RateTrace, Recorded, Workload, check_load
 from ramsis.sim.result import FEW_VIOLATIONS
 from ramsis.synthesis.capacity import (
@@ -55,16 +57,20 @@ from ramsis.synthesis.capacity import (
     whole_workers,
 )
 from ramsis.synthesis.schedulers import fleet_scheduler
-from ramsis.tables import effective_words, with_error
+from ramsis.tables import effective_words, scheduler_words, with_error
 
-_QUEUES = {"central-queue": "a common queue", "round-robin": "a queue each"}
+_CASCADES = "central-queue:cascades=true"
+_QUEUES = {"central-queue": "a common queue", "round-robin": "a queue each",
+           _CASCADES: "a common queue and second opinions"}
 """The kinds of dispatch that are compared, and what a verdict calls them."""
+_OPINIONS = ("second_opinions", "gain", "gain_error")
 _LEVELS = 12  # loads of a trace that policies are made for
 _RUNS = 10
 _OTHER_SEEDS = ("--seed", "1000", "--seeds", str(_RUNS))  # capacity takes 0 to 4
 _LASTS, _MOST_REQUESTS = 1000.0, 2_000_000  # SLOs of a run, which begins without requests; of all
 _MOST_ADDED = 8  # workers, where the first number misses the target with other seeds
 _FEWEST_REQUESTS = 10  # in a run
+_SHOWN = 5e-4  # share of a model that the verdict names
 _PROCESSES = "2"
 _SECONDS_EACH_POLICY, _REQUESTS_EACH_S, _SECONDS_TO_START = 0.4, 2e6, 25.0  # for --dry-run
 _RATES = (*FIGURES, *(f"{name}_half_width" for name in FIGURES))
@@ -80,6 +86,10 @@ _COLUMNS = (
     Column("violation_rate", "violations", ".4%"),
     Column("violation_rate_half_width", "± (95 %)", ".4%"),
 )
+_OF_OPINIONS = (
+    Column("second_opinions", "second opinions", ".1%"),
+    Column("gain", "gain by them", ".4f"),
+)
 _GROWTH = (
     Column("growth", "growth", "g"),
     Column("load_qps", "load (QPS)", ".6g"),
@@ -91,12 +101,15 @@ _GROWTH = (
 
 
 @click.command("plan", cls=Command, more=(
-    "--every", "--growth", "--service", "--plot", *MORE_ARRIVALS))
+    "--cascades", "--every", "--growth", "--service", "--plot", *MORE_ARRIVALS))
 @click.option("--profiles", "profile_names", type=PROFILES, required=True, metavar="FILE|NAME",
               help="Profile file, or the name of a shipped profile set.")
 @click.option("--slo-ms", "classes", type=SLOS, required=True, metavar="MS",
               help="Deadline after arrival, in ms.")
 @target_options
+@click.option("--cascades", is_flag=True,
+              help="Also plan with second opinions: a second model is asked where the first is "
+                   "unsure.\nThe profile needs confidences.")
 @click.option("--cost-per-worker", type=float, metavar="C",
               help="Cost of a worker, in any unit, which adds the cost to the result.")
 @click.option("--growth", type=GROWTH, metavar="F,...",
@@ -118,6 +131,7 @@ def plan(
     min_effective_accuracy: float | None,
     max_violation: float,
     every_ms: float | None,
+    cascades: bool,
     cost_per_worker: float | None,
     growth: tuple[float, ...] | None,
     out: Path,
@@ -131,6 +145,8 @@ def plan(
 
     The verdict has the fewest workers, their performance in simulation with fresh seeds, the bound
     for every scheduler that answers each request by one model, and the value of one more worker.
+    With --cascades it also has the workers with second opinions, how many requests get one, what
+    that adds, which models answer, and the bound for schedulers with cascades.
 
     Writes the policies, the simulations, report.html, and plan.json with the executed commands to
     DIR.
@@ -163,7 +179,7 @@ def plan(
     if workload.loads is None:
         _check_requests(played)
     bound = partial(fewest_by_bound, profile, targets=targets, slo_ms=slo_ms,
-                    service=chosen)
+                    service=chosen, cascades=cascades)
     least = whole_workers(bound(played))
     grown = {factor: _grown(factor, played, fleet, bound) for factor in growth or ()}
     recipe = _Recipe(
@@ -173,7 +189,8 @@ def plan(
         arrivals=_arrival_words(context),
         wanted=(*_words({"--min-accuracy": min_accuracy, "--max-violation": max_violation,
                          "--min-effective-accuracy": min_effective_accuracy}),
-                *(() if every_ms is None else ("--every", f"{_exact(every_ms)}ms"))))
+                *(() if every_ms is None else ("--every", f"{_exact(every_ms)}ms"))),
+        queues=tuple(name for name in _QUEUES if cascades or name != _CASCADES))
     if dry_run:
         _say_what(recipe, least)
         return
@@ -189,7 +206,8 @@ def plan(
     for line in plan_result["words"]:
         say(line)
     click.echo()
-    print_rows(_COLUMNS, plan_result["rows"])
+    print_rows((*_COLUMNS, *(_OF_OPINIONS if cascades else ())), [
+        {**row, "dispatch": scheduler_words(row["dispatch"])} for row in plan_result["rows"]])
     click.echo()
     if growth:
         print_rows(_GROWTH, plan_result["growth"])
@@ -210,6 +228,7 @@ class _Recipe:
     served: tuple[str, ...]
     arrivals: tuple[str, ...]
     wanted: tuple[str, ...]
+    queues: tuple[str, ...] = ("central-queue", "round-robin")  # dispatch that is compared
     commands: list[str] = field(default_factory=list)  # as a shell takes them
     notes: set[str] = field(default_factory=set)  # lines of these commands that were passed on
     suffix: str = ""  # of the files, which differ by the growth of the load
@@ -245,7 +264,7 @@ class _Recipe:
     @property
     def search(self) -> list[str]:
         """The command that finds the fewest workers."""
-        return self.search_of(_QUEUES, self.arrivals)
+        return self.search_of(self.queues, self.arrivals)
 
     def search_of(self, dispatches: Iterable[str], arrivals: Sequence[str]) -> list[str]:
         """Return the command that finds the fewest workers for some arrivals."""
@@ -274,7 +293,8 @@ class _Recipe:
 
     def begin(self, inputs: Mapping[str, Any]) -> None:
         """Make the folder, or go on with the plan that it holds."""
-        asked = {**inputs, "options": [*self.served, *self.arrivals, *self.wanted]}
+        asked = {**inputs, "options": [*self.served, *self.arrivals, *self.wanted,
+                                       *(["--cascades"] if _CASCADES in self.queues else [])]}
         make_folder(self.folder)
         self._file = self.folder / "plan.json"
         self._document: dict[str, Any] = {"format": "ramsis.plan/1", "inputs": asked}
@@ -293,7 +313,7 @@ class _Recipe:
 
         ``growth`` has the workload of each multiple of the load.
         """
-        best_rows = {str(row["scheduler"]).partition(":")[0]: row
+        best_rows = {str(row["scheduler"]).removesuffix(f":levels={_LEVELS}"): row
                      for row in self._rows("capacity", self.search, rows_at=4)}
         dispatch = min(best_rows, key=lambda name: (best_rows[name]["workers"],
                                                     -best_rows[name]["effective_accuracy"]))
@@ -306,21 +326,24 @@ class _Recipe:
             "workers": workers, "dispatch": dispatch,
             **{name: answer[name] for name in (*_RATES, *_PROMISED, "workers_bound")},
             "certain": answer["clear"], "upper_bound": played["upper_bound"],
-            **{name: played.get(name) for name in _PEAK},
+            **{name: played.get(name) for name in _PEAK}, **_answered(played),
             "worth_of_one_more_worker": worth,
             "worth_half_width": math.hypot(more["effective_accuracy_half_width"],
                                            played["effective_accuracy_half_width"]),
             "cost": None if cost_per_worker is None else cost_per_worker * workers,
             "policies": policies,
         }
-        simulated = [{key: row[key] for key in (*FIGURES, "workers", "upper_bound")}
-                     for row in (played, more)]
+        simulated = [{key: row[key] for key in (
+                         *FIGURES, "workers", "upper_bound", "upper_bound_one_model")
+                      if key in row} for row in (played, more)]
         rows = [{"dispatch": name,
-                 **{key: row[key] for key in ("workers", "workers_bound", *_RATES)},
+                 **{key: row[key] for key in ("workers", "workers_bound", *_RATES, *_OPINIONS)
+                    if key in row},
                  "trials": _by_workers(row["trials"], simulated if name == dispatch else ())}
                 for name, row in best_rows.items()]
         now = {"growth": 1.0, "load_qps": self.workload.load_qps,
-               **{name: verdict[name] for name in _GROWN}}
+               **{name: verdict[name] for name in _GROWN},
+               **{name: answer[name] for name in _OPINIONS if name in answer}}
         grown = self._growth(now, growth, dispatch, cost_per_worker) if growth else []
         report = ["report", "plan.json", policies, f"simulation-{workers}.json", "capacity.json",
                   "--out", "report.html"]
@@ -349,7 +372,8 @@ class _Recipe:
             fewest = max([row["workers"], *(each["workers"] for each in rows)])
             answer, _, _ = recipe._enough(dispatch, row, fewest)
             rows.append({"growth": factor, "load_qps": row["load_qps"],
-                         **{name: answer[name] for name in _GROWN if name != "cost"},
+                         **{name: answer[name] for name in (*_GROWN, *_OPINIONS)
+                            if name != "cost" and name in answer},
                          "cost": None if cost_per_worker is None
                          else cost_per_worker * answer["workers"]})
         return rows
@@ -386,18 +410,22 @@ class _Recipe:
         if workers == row["workers"] and self.constant:
             return dict(row), played, policies  # the promise is more exact than a simulation
         certain = seen.clear(self.targets) and (workers > row["workers"] or row["clear"])
-        figures = {name: played[name] for name in (*_RATES, *_PROMISED)}
+        figures = {name: played[name] for name in (*_RATES, *_PROMISED, *_OPINIONS)
+                   if name in played}
         return {**row, "workers": workers, "clear": certain, **figures}, played, policies
 
     def _confirmed(self, dispatch: str, workers: int) -> tuple[dict[str, Any], str]:
         """Simulate policies for some workers with other seeds; return figures and folder."""
         policies = f"policies{self.suffix}-{workers}"
-        self._rows(f"levels{self.suffix}-{workers}", [
-            "generate", *self.served, "--workers", str(workers), "--dispatch", dispatch,
+        level, *_ = self._rows(f"levels{self.suffix}-{workers}", [
+            "generate", *self.served, "--workers", str(workers), *dispatch_words(dispatch),
             "--load", ",".join(_exact(load) for load in self.loads_qps), "--processes", _PROCESSES,
             "--out", policies, "--json"], output=f"{policies}/manifest.json")
         (row,) = self._rows(f"simulation{self.suffix}-{workers}",
                             self.played(workers, "--policy", policies))
+        if dispatch == _CASCADES:  # without any where they do not pay
+            row |= dict.fromkeys(_OPINIONS, 0.0) | {
+                name: level[name] for name in _OPINIONS if name in level}
         return row, policies
 
     def _rows(
@@ -447,7 +475,10 @@ class _Recipe:
 
 def _by_workers(*rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return trials by number of workers; of equal numbers the last."""
-    found = {row["workers"]: {key: row.get(key) for key in ("workers", *FIGURES, "upper_bound")}
+    keys = ("workers", *FIGURES, "upper_bound")
+    found = {row["workers"]: {**{key: row.get(key) for key in keys},
+                              **({"upper_bound_one_model": row["upper_bound_one_model"]}
+                                 if "upper_bound_one_model" in row else {})}
              for group in rows for row in group if "accuracy" in row}
     return [found[workers] for workers in sorted(found)]
 
@@ -485,7 +516,7 @@ def _in_words(
     verdict: Mapping[str, Any], best_rows: Mapping[str, Mapping[str, Any]],
     grown: Sequence[Mapping[str, Any]],
 ) -> list[str]:
-    """Return the verdict in three lines, and one each for windows and growth."""
+    """Return the verdict in three lines, and one each for second opinions, windows and growth."""
     workers = verdict["workers"]
     others = "".join(f"{row['workers']} with {_QUEUES[name]}; " for name, row in best_rows.items()
                      if name != verdict["dispatch"])
@@ -505,6 +536,7 @@ def _in_words(
         with_error(verdict["effective_accuracy"], verdict["effective_accuracy_half_width"])
         + f" {words}{'' if peak is None else f' ({peak:.4f} in the busiest tenth)'}, "
         f"{with_error(late, late_error)} % violations, {tail}",
+        *_opinion_words(verdict),
         *([] if verdict["windows"] is None else [
             f"the target holds in each of {verdict['windows']} windows of "
             f"{verdict['every_s']:g} s; in the worst, accuracy "
@@ -512,9 +544,28 @@ def _in_words(
             f"{verdict['worst_window_violation_rate']:.4%} violations"]),
         f"one more worker is worth {with_error(worth, error)} of "
         + words.replace("answered", "the share answered")
-        + f"; no scheduler with one model per request passes {verdict['upper_bound']:.4f}",
+        + f"; no scheduler with {bounded_schedulers(verdict)} passes "
+        f"{verdict['upper_bound']:.4f}",
         *_growth_words(grown),
     ]
+
+
+def _answered(played: Mapping[str, Any]) -> dict[str, Any]:
+    """Return second opinions, their bound, and which models answered; empty without any."""
+    if not played.get("second_opinions"):
+        return {}
+    return {name: played[name] for name in (*_OPINIONS, "upper_bound_one_model", "model_share")}
+
+
+def _opinion_words(verdict: Mapping[str, Any]) -> list[str]:
+    """Return a line on second opinions, their gain, and which models answered."""
+    if "gain" not in verdict:
+        return []
+    shares = sorted(verdict["model_share"].items(), key=lambda item: -item[1])
+    answered = ", ".join(f"{name} {share:.1%}" for name, share in shares if share >= _SHOWN)
+    return [f"{verdict['second_opinions']:.1%} of the requests get a second opinion, which adds "
+            f"{with_error(verdict['gain'], verdict['gain_error'])} (standard error) of effective "
+            f"accuracy; answered by {answered}"]
 
 
 def _growth_words(grown: Sequence[Mapping[str, Any]]) -> list[str]:

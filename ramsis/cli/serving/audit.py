@@ -13,12 +13,13 @@ from ramsis import profiles
 from ramsis.audit.audit import Audit, AuditSettings, audit_log
 from ramsis.audit.request_log import LogFormat, read_request_log
 from ramsis.cli.options.command import Command
-from ramsis.cli.options.dispatch import compared_options
+from ramsis.cli.options.dispatch import also_with_cascades, compared_options, dispatch_words
 from ramsis.cli.options.param_types import LOG_COLUMN, MODEL_NAME
 from ramsis.cli.options.shared import MOST_SEEDS, plot_option
 from ramsis.cli.output.rows import Column, print_json, print_rows, say, say_command, table_options
 from ramsis.cluster.service_times import DEFAULT_SERVICE
 from ramsis.sim.fleet import SERVICES
+from ramsis.tables import scheduler_words
 
 _TIMES = {"distribution": "distributions", "mean": "means"}
 _SHOWN = 0.5e-4  # the last digit of an accuracy, halved
@@ -37,7 +38,8 @@ _CAUSES = (
 )
 
 
-@click.command("audit", cls=Command, more=("--unit", "--seeds", "--model", "--map", "--service"),
+@click.command("audit", cls=Command, more=("--unit", "--seeds", "--model", "--map", "--service",
+                                                "--cascades"),
                headings={"Log": "column unit model map slo-ms"})
 @click.argument("log", type=click.Path(), metavar="LOG")
 @click.option("--profiles", "profile_name", required=True, metavar="FILE|NAME",
@@ -62,6 +64,9 @@ _CAUSES = (
               f"[default: {DEFAULT_SERVICE}]")
 @compared_options(click.STRING, "Policies to choose the best from, with settings, as "
                                 "round-robin:grid=model.\nRepeat for several.")
+@click.option("--cascades", is_flag=True,
+              help="Choose among policies with second opinions, too: a second model is asked "
+                   "where the first is unsure.\nThe profile needs confidences.")
 @click.option("--max-violation", type=float, default=0.001, show_default=True, metavar="X",
               help="Violations allowed for the fewest workers, even if there were fewer.")
 @click.option("--seeds", type=click.IntRange(1, MOST_SEEDS), default=3, show_default=True,
@@ -80,6 +85,7 @@ def audit(
     service: str | None,
     schedulers: tuple[str, ...],
     named: bool,
+    cascades: bool,
     max_violation: float,
     seeds: int,
     as_json: bool,
@@ -99,7 +105,8 @@ def audit(
 
     If no policies are named, both dispatch rules are compared: a queue for each worker
     (round-robin), and a common queue (central-queue). The commands that make these policies
-    follow.
+    follow. With --cascades each central queue has a second row, with second opinions, and the
+    bound a second one, for schedulers with cascades.
 
     \b
     Examples:
@@ -109,18 +116,24 @@ def audit(
           --column arrival=received --column finish=done --column model=net \\
           --scheduler round-robin:grid=fixed:20 --json
     """
+    if cascades:
+        schedulers = also_with_cascades(schedulers)
     settings = AuditSettings(workers, service, schedulers, max_violation, seeds, model,
                              dict(names))
     read = read_request_log(log, LogFormat(dict(columns), unit, slo_ms))
     profile = profiles.load(profile_name)
-    each = [schedulers] if named else [(scheduler,) for scheduler in schedulers]
+    apart = cascades or not named
+    each = [(scheduler,) for scheduler in schedulers] if apart else [schedulers]
     audits = [audit_log(read, profile, replace(settings, schedulers=some), where=log)
               for some in each]
-    best_audit = max(audits, key=_worth)
+    # The bound with cascades, of the audits that have one, stands beside the best of all.
+    bounds = [each_audit.upper_bound_with_cascades for each_audit in audits]
+    best_audit = replace(max(audits, key=_worth), upper_bound_with_cascades=next(
+        filter(None, bounds), None))
     for note in best_audit.notes:
         click.echo(f"note: {note}", err=True)
     row = {"log": log, **best_audit.row()}
-    if not named:
+    if apart:
         row["dispatches"] = [_of_dispatch(dispatch_audit, name)
                              for dispatch_audit, (name,) in zip(audits, each, strict=True)]
     commands = [] if named else [
@@ -130,7 +143,7 @@ def audit(
     if as_json:
         print_json([row], **({} if named else {"next": list(map(shlex.join, commands))}))
     else:
-        _show(best_audit, row, [row] if named else row["dispatches"])
+        _show(best_audit, row, row["dispatches"] if apart else [row])
         if commands:
             click.echo("\nnext, one of:")
         for command in commands:
@@ -161,15 +174,17 @@ def _next_command(result: Audit, profile: str, dispatch: str) -> list[str]:
     load_qps = used.level_qps or result.achieved.load_qps
     return ["ramsis", "generate", "--profiles", profile, "--slo-ms",
             f"{result.achieved.slo_ms:.10g}", "--workers", str(used.workers), "--load",
-            f"{load_qps:.6g}", "--dispatch", dispatch, "--out",
-            f"policies-{dispatch}-{used.workers}"]
+            f"{load_qps:.6g}", *dispatch_words(dispatch), "--out",
+            f"policies-{scheduler_words(dispatch).replace(' with ', '-')}-{used.workers}"]
 
 
 def _best_words(best: dict[str, Any] | None, dispatch: str) -> str:
     if best is None:
-        return f"best policy: {dispatch or 'none'}"
+        return f"best policy: {scheduler_words(dispatch) or 'none'}"
     level = f" for {best['level_qps']:.6g} QPS" if best["level_qps"] else ""
-    return f"best policy: {best['scheduler']}{level}"
+    opinions = (f" ({best['second_opinions']:.1%} second opinions)"
+                if best.get("second_opinions") else "")
+    return f"best policy: {scheduler_words(best['scheduler'])}{level}{opinions}"
 
 
 def _show(result: Audit, row: dict[str, Any], policies: list[dict[str, Any]]) -> None:
@@ -180,6 +195,9 @@ def _show(result: Audit, row: dict[str, Any], policies: list[dict[str, Any]]) ->
           for policy in policies),
         {"what": "bound (one model per request)", "violation_rate": row["least_violation_rate"],
          "effective_accuracy": row["upper_bound"], "workers": row["workers_bound"]},
+        *([{"what": "bound (with cascades)",
+            "effective_accuracy": row["upper_bound_with_cascades"]}]
+          if "upper_bound_with_cascades" in row else []),
     ])
     done, total = result.achieved, result.achieved.requests
     causes = [{"cause": name, "requests": count, "share": count / total}

@@ -20,7 +20,8 @@ from ramsis.report.page.parts import (
 )
 from ramsis.report.page.results import result_section
 from ramsis.report.page.rows import option_values, option_values_in
-from ramsis.tables import Column, with_values
+from ramsis.report.verdicts import bounded_schedulers, upper_bounds
+from ramsis.tables import Column, scheduler_words, with_values
 
 _PLANNED = (
     Column("dispatch", "dispatch"), Column("workers", "workers", "d"),
@@ -28,7 +29,9 @@ _PLANNED = (
     Column("accuracy", "accuracy", ".4f"),
     Column("effective_accuracy", "effective accuracy", ".4f"),
     Column("violation_rate", "violations", ".4%"),
-    Column("violation_rate_half_width", "± (95 %)", ".4%"))
+    Column("violation_rate_half_width", "± (95 %)", ".4%"),
+    Column("second_opinions", "second opinions", ".1%"), Column("gain", "gain by them", ".4f"),
+    Column("gain_error", "± (s.e.)", ".4f"))
 _GROWN = (
     Column("growth", "growth", "g"), Column("load_qps", "load (QPS)", ".6g"),
     Column("workers", "workers", "d"), Column("cost", "cost", "g"),
@@ -38,6 +41,8 @@ _GROWN = (
     Column("violation_rate", "violations", ".4%"))
 _VERDICT = (("workers", "workers", "d"), ("effective_accuracy", "effective accuracy", ".4f"),
             ("violation_rate", "violations", ".4%"), ("upper_bound", "upper bound", ".4f"),
+            ("second_opinions", "second opinions", ".1%"),
+            ("gain", "gain by second opinions", ".4f"),
             ("worth_of_one_more_worker", "worth of one more worker", ".4f"), ("cost", "cost", "g"))
 
 
@@ -45,6 +50,7 @@ def plan_section(path: Path, document: Mapping[str, Any], rows: Sequence[Mapping
                  name: str) -> Section:
     """Return the section on a plan: verdict, both dispatch rules, and the commands."""
     inputs, verdict = document.get("inputs"), document.get("verdict")
+    rows = [{**row, "dispatch": scheduler_words(str(row["dispatch"]))} for row in rows]
     options = inputs.get("options") if isinstance(inputs, Mapping) else None
     words = document.get("words")
     measures = {title: (float(verdict[key]) if isinstance(verdict.get(key), int | float) else None,
@@ -65,9 +71,8 @@ def plan_section(path: Path, document: Mapping[str, Any], rows: Sequence[Mapping
                          Axis("workers", whole=True, zero=True), [
                       Series(name, [row["load_qps"] for row in grown],
                              [row[key] for row in grown], ref=ref)
-                      for name, key, ref in (("needed", "workers", False),
-                                             ("bound (one model per request)",
-                                              "workers_bound", True))])]
+                      for name, key, ref in (("needed", "workers", False), (
+                          f"bound ({bounded_schedulers(grown[0])})", "workers_bound", True))])]
     return Section(
         PLAN, path.resolve().parent.name or name,
         [*option_values(options if isinstance(options, list) else ()), *_budget(verdict, grown)],
@@ -101,18 +106,21 @@ def over_workers(
         ("accuracy", "--min-accuracy"), ("effective_accuracy", "--min-effective-accuracy"))
         if option in words[:-1]}
     name, target = next(iter(targets.items()), ("effective_accuracy", None))
-    series, bound, workers = [], [], set()
+    series, workers = [], set()
+    bounds: dict[str, dict[float, float]] = {}
     for row in rows:
         trials = [trial for trial in row.get("trials") or () if trial.get(name) is not None]
         workers |= {trial["workers"] for trial in trials}
-        series.append(Series(str(row["dispatch"]), [trial["workers"] for trial in trials],
+        series.append(Series(scheduler_words(str(row["dispatch"])),
+                             [trial["workers"] for trial in trials],
                              [trial[name] for trial in trials]))
-        bound += [(trial["workers"], trial["upper_bound"]) for trial in trials
-                  if trial.get("upper_bound") is not None and name == "effective_accuracy"]
+        if name == "effective_accuracy":
+            for bound, line in upper_bounds([trial for trial in trials if trial.get(
+                    "upper_bound") is not None], "workers").items():
+                bounds.setdefault(bound.removeprefix("upper "), {}).update(line)
     ends = [min(workers, default=0), max(workers, default=0)]
-    if bound:
-        series.append(Series("bound (one model per request)", [count for count, _ in bound],
-                             [value for _, value in bound], ref=True))
+    series += [Series(bound, [*line], [*line.values()], ref=True)
+               for bound, line in bounds.items()]
     if target is not None and workers:
         series.append(Series("target", ends, [target, target], draw="line", ref=True))
     label = "accuracy of requests in time" if name == "accuracy" else "effective accuracy"
@@ -150,7 +158,10 @@ def audit_section(
                    "accuracy", "violation_rate", "effective_accuracy")}},
               {"what": "bound (one model per request)", "effective_accuracy": row["upper_bound"],
                "violation_rate": row.get("least_violation_rate"),
-               "workers": row["workers_bound"]}]
+               "workers": row["workers_bound"]},
+              *([{"what": "bound (with cascades)",
+                  "effective_accuracy": row["upper_bound_with_cascades"]}]
+                if "upper_bound_with_cascades" in row else [])]
     count = row["requests"]
     reached: list[tuple[str, list[Entry]]] = [("effective accuracy", [
         (str(level["what"]), level.get("effective_accuracy"), None) for level in levels])]
@@ -183,7 +194,9 @@ def _judged(row: Mapping[str, Any], best: Mapping[str, Any]) -> list[str]:
                  f"scheduler with one model per request passes {row['upper_bound']:.4f}"]
     if isinstance(best.get("effective_accuracy"), float | int):
         sentences.append(
-            f"Policies would reach {best['effective_accuracy']:.4f} on as many workers")
+            f"Policies would reach {best['effective_accuracy']:.4f} on as many workers"
+            + (f", with second opinions for {best['second_opinions']:.1%} of the requests"
+               if best.get("second_opinions") else ""))
     fewest = row.get("fewest_workers")
     if isinstance(fewest, int) and fewest < row["workers"]:
         sentences.append(f"{fewest} workers would have done for what was reached")
