@@ -33,13 +33,19 @@ for each other one. Hence for all s, w, σ and L
 
 The rows are found by separation, the columns by pricing: at dual prices the best way to answer is
 known for each bin alone. What is stated comes from the dual prices: the largest amount by which a
-column's worth exceeds its price is added.
+column's worth exceeds its price is added. Two things make the search short. Columns are priced
+between the prices of the program and the best ones so far, since the former swing [1]. And in the
+rows for unsure requests the times of first batches are rounded down to a fiftieth of the SLO,
+which makes windows no shorter, and rows stand for many batches.
+
+[1] P. Wentges, "Weighted Dantzig-Wolfe decomposition for linear mixed-integer programming",
+International Transactions in Operational Research 4, 1997.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,13 +55,15 @@ from ramsis.arrays import FloatArray, IntArray
 from ramsis.bounds.columns import solved
 
 _ROUNDS = 60
-_CUTS_A_ROUND = 8  # of each family
+_CUTS_A_ROUND = 16  # of each family
 _BROKEN = 1e-7  # what a row may be off
 _UNPAID = 1e-8  # what a column may be worth beyond the prices
-_LITTLE, _PATIENCE = 1e-5, 6  # rounds that lower the bound by less than this end the search
+_LITTLE, _PATIENCE = 1e-5, 8  # rounds that lower the bound by less than this end the search
 _PRICES = np.array([0.8, 0.95, 1.0, 1.05, 1.25])  # over that without gathering, for first columns
 _WIDE_PRICES = np.geomspace(0.002, 0.2, 4)  # over the accuracy for the shortest time
-_MOST_SHARES, _MOST_TIMES = 6, 2  # σ and L tried in a round
+_MOST_SHARES, _MOST_TIMES = 6, 4  # σ and L tried in a round
+_STEPS = 50  # to which times of first batches are rounded down, in an SLO
+_BEST_SO_FAR = 0.5  # weight of the best prices so far where columns are priced
 _ROUNDING_MS, _ROUNDING = 1e-9, 1e-9
 
 
@@ -133,6 +141,22 @@ def gathered_bound(problem: GatheredProblem, enough: float, price: float) -> flo
     return bounds[-1] - problem.violation_price
 
 
+class _Asked(NamedTuple):
+    """Second opinions of columns, one by column and bin; shape (n,)."""
+
+    column: IntArray
+    share: FloatArray  # of the column's requests
+    model: IntArray
+    batch: IntArray
+    low_from: FloatArray  # σ from which they are low
+    began_ms: FloatArray  # rounded time of the first batch
+
+    def take(self, which: Any) -> _Asked:
+        """Return some of them."""
+        return _Asked(self.column[which], self.share[which], self.model[which],
+                      self.batch[which], self.low_from[which], self.began_ms[which])
+
+
 class _Program:
     """Linear program over the columns and rows that were found."""
 
@@ -142,6 +166,8 @@ class _Program:
         self.batches = np.arange(1, longest + 1)
         self.time_ms = problem.busy_ms / self.batches
         self.window_ms = problem.slo_ms - problem.busy_ms
+        step_ms = problem.slo_ms / _STEPS
+        self.began_ms = np.floor(problem.busy_ms / step_ms) * step_ms
         self.low_up_to = [np.cumsum(pair.share) for pair in problem.pairs]
         # Of batches of b, how many low ones go with each other one where they are fewer than s.
         sizes = self.batches[:, None]
@@ -150,15 +176,18 @@ class _Program:
         self.cuts = _Cuts(*(np.zeros((0, models, longest)) for _ in range(3)),
                           *(np.zeros(0) for _ in range(3)))
         self.columns: list[_Column] = []
+        whole, number = np.zeros(0, dtype=np.int64), np.zeros(0)
+        self._asked = _Asked(whole, number, whole, whole, number, number)
         self._seen: set[tuple[int, int, int, bytes, bytes]] = set()
         # Of each pair, whether a second batch ends in time after a first one, shape (B, B).
         self._fits = [problem.busy_ms[pair.first][:, None] + problem.busy_ms[pair.second]
                       <= problem.slo_ms + _ROUNDING_MS for pair in problem.pairs]
         self._matrix = np.zeros((0, 0))  # what columns take of the rows, of both that were solved
+        self._best, self._best_prices = np.inf, np.zeros(0)
         cheapest = float(self.time_ms[self.window_ms >= 0.0].min())
         widest = problem.accuracy.max() / cheapest
         for price in (0.0, *_PRICES * fluid_price, *_WIDE_PRICES * widest):
-            self._add(self._priced(float(price), self.cuts.limit))
+            self._add([column for _, column in self._priced(float(price), self.cuts.limit)])
 
     def step(self) -> tuple[float, float, bool]:
         """Solve; return a bound, a value below all such bounds, and whether there is more to do.
@@ -174,54 +203,68 @@ class _Program:
         solution = solved("bound with gathering", A_ub=matrix, b_ub=limits,
                           c=-np.array([column.worth for column in self.columns]))
         prices = np.maximum(-solution.ineqlin.marginals, 0.0)
-        priced = self._priced(float(prices[0]) / unit, prices[2:], float(prices[1]))
-        unpaid = max(max(left for left, _ in priced) - float(prices[1]), 0.0)
+        best = np.zeros_like(prices)
+        best[:len(self._best_prices)] = self._best_prices
+        between = _BEST_SO_FAR * best + (1.0 - _BEST_SO_FAR) * prices
         cuts = self._broken(solution.x)
-        columns = self._add([(left, column) for left, column in priced
-                             if left - prices[1] > _UNPAID])
+        columns = 0
+        for tried in (between, prices) if np.isfinite(self._best) else (prices,):
+            if not columns:
+                columns = self._price(tried, limits, unit)
         self.cuts = self.cuts.joined(cuts)
         broken = len(cuts.limit) > 0
-        return (float(prices @ limits) + unpaid, -np.inf if broken else -float(solution.fun),
-                columns > 0 or broken)
+        return (self._best, -np.inf if broken else -float(solution.fun), columns > 0 or broken)
 
-    def _add(self, priced: Sequence[tuple[float, _Column]]) -> int:
+    def _price(self, prices: FloatArray, limits: FloatArray, unit: float) -> int:
+        """Add columns that are worth more than these prices, and note the bound that they are."""
+        priced = self._priced(float(prices[0]) / unit, prices[2:], float(prices[1]))
+        bound = float(prices @ limits) + max(max(left for left, _ in priced) - prices[1], 0.0)
+        if bound < self._best:
+            self._best, self._best_prices = bound, prices
+        return self._add([column for left, column in priced if left - prices[1] > _UNPAID])
+
+    def _add(self, columns: Sequence[_Column]) -> int:
         """Add columns that are new; return how many."""
-        before = len(self.columns)
-        for _, column in priced:
+        before, asked = len(self.columns), [self._asked]
+        for column in columns:
             key = (column.model, column.batch, column.pair, column.bins.tobytes(),
                    column.batches.tobytes())
-            if key not in self._seen:
-                self._seen.add(key)
-                self.columns.append(column)
+            if key in self._seen:
+                continue
+            self._seen.add(key)
+            if column.pair >= 0:
+                pair, number = self.problem.pairs[column.pair], len(column.bins)
+                asked.append(_Asked(
+                    np.full(number, len(self.columns)), pair.share[column.bins],
+                    np.full(number, pair.second), column.batches,
+                    self.low_up_to[column.pair][column.bins],
+                    np.full(number, self.began_ms[column.model, column.batch - 1])))
+            self.columns.append(column)
+        self._asked = _Asked(*map(np.concatenate, zip(*asked, strict=True)))
         return len(self.columns) - before
 
     def _all_taken(self) -> FloatArray:
         """Return what columns take of each row, shape (C, columns)."""
         rows, columns = self._matrix.shape
-        new = self.cuts.take(np.arange(rows, len(self.cuts.limit)))
-        below = [self._taken(column, new) for column in self.columns[:columns]]
-        right = [self._taken(column, self.cuts) for column in self.columns[columns:]]
-        matrix = np.empty((len(self.cuts.limit), len(self.columns)))
-        matrix[:rows, :columns] = self._matrix
-        if len(new.limit) and below:
-            matrix[rows:, :columns] = np.stack(below, axis=1)
-        if right:
-            matrix[:, columns:] = np.stack(right, axis=1)
-        self._matrix = matrix
-        return matrix
+        right = self._taken(columns, self.cuts.take(np.arange(rows)))
+        below = self._taken(0, self.cuts.take(np.arange(rows, len(self.cuts.limit))))
+        self._matrix = np.vstack([np.hstack([self._matrix, right]), below])
+        return self._matrix
 
-    def _taken(self, column: _Column, cuts: _Cuts) -> FloatArray:
-        """Return what a column takes of some rows, shape (C,)."""
-        place = (column.model, column.batch - 1)
-        first = cuts.first[:, *place]
-        if column.pair < 0 or not len(first):
-            return first
-        pair = self.problem.pairs[column.pair]
-        low = self._low(column.pair, cuts)[:, column.bins] & (
-            self.problem.busy_ms[place] >= cuts.least_ms - _ROUNDING_MS)[:, None]
-        again = np.where(low, cuts.low[:, pair.second, column.batches - 1],
-                         cuts.other[:, pair.second, column.batches - 1])
-        return np.asarray(first + again @ pair.share[column.bins])
+    def _taken(self, since: int, cuts: _Cuts) -> FloatArray:
+        """Return what columns from one on take of some rows."""
+        columns = self.columns[since:]
+        taken = cuts.first[:, [column.model for column in columns],
+                           [column.batch - 1 for column in columns]]
+        asked = self._asked.take(slice(np.searchsorted(self._asked.column, since), None))
+        low = (asked.low_from <= cuts.share[:, None] + _ROUNDING) & (
+            asked.began_ms >= cuts.least_ms[:, None] - _ROUNDING_MS)
+        place = slice(None), asked.model, asked.batch - 1
+        again = asked.share * np.where(low, cuts.low[place], cuts.other[place])
+        with_them, begin = np.unique(asked.column - since, return_index=True)
+        if len(begin):
+            taken[:, with_them] += np.add.reduceat(again, begin, axis=1)
+        return np.asarray(taken)
 
     def _low(self, pair: int, cuts: _Cuts) -> NDArray[np.bool_]:
         """Return which bins of a pair's first model are low, by row, (C, Q)."""
@@ -253,7 +296,7 @@ class _Program:
             firsts = np.flatnonzero(most > paid)
             if not len(firsts):
                 continue
-            first_ms = problem.busy_ms[pair.first, firsts]
+            first_ms = self.began_ms[pair.first, firsts]
             # By first batch, bin and second batch; without rows it is the same for all bins.
             cost = cost[firsts, None, :]
             if len(active):
@@ -277,42 +320,36 @@ class _Program:
 
     def _broken(self, amount: FloatArray) -> _Cuts:
         """Return the rows of each family that a solution breaks most."""
-        shape = self.time_ms.shape
-        first, second, nothing = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-        # Second opinions: share, model, batch, time of the first batch, and σ they are low from.
-        asked: list[tuple[float, int, int, float, float]] = []
-        for x, column in zip(amount.tolist(), self.columns, strict=True):
-            if x <= 0.0:
-                continue
-            first[column.model, column.batch - 1] += x
-            if column.pair >= 0:
-                pair = self.problem.pairs[column.pair]
-                began = float(self.problem.busy_ms[column.model, column.batch - 1])
-                low = self.low_up_to[column.pair]
-                asked += [(x * float(pair.share[j]), pair.second, b, began, float(low[j]))
-                          for j, b in zip(column.bins.tolist(), column.batches.tolist(),
-                                          strict=True)]
+        nothing = np.zeros_like(self.time_ms)
+        first = self._totals(np.array([column.model for column in self.columns]),
+                             np.array([column.batch for column in self.columns]), amount.clip(0.0))
+        share = amount[self._asked.column] * self._asked.share
+        asked, share = self._asked.take(share > 0.0), share[share > 0.0]
         found = [(excess, _Cuts(row, nothing[None], nothing[None], *terms))
                  for excess, row, _, *terms in self._worst(first, nothing, 1.0, 0.0)]
         result = [cut for _, cut in found]
-        if asked:
-            share, model, batch, began_ms, low_from = map(np.array, zip(*asked, strict=True))
-            np.add.at(second, (model, batch - 1), share)
+        if len(share):
+            second = self._totals(asked.model, asked.batch, share)
             result += [_Cuts(nothing[None], row, row, *terms)
                        for _, row, _, *terms in self._worst(second, nothing, 1.0, 0.0)]
             unsure = []
-            for sigma in _spread(np.minimum(low_from, 1.0), _MOST_SHARES):
-                for least_ms in _spread(began_ms, _MOST_TIMES):
-                    is_low = (low_from <= sigma + _ROUNDING) & (
-                        began_ms >= least_ms - _ROUNDING_MS)
-                    low = np.zeros(shape)
-                    np.add.at(low, (model[is_low], batch[is_low] - 1), share[is_low])
+            for sigma in _spread(np.minimum(asked.low_from, 1.0), _MOST_SHARES):
+                for least_ms in _spread(asked.began_ms, _MOST_TIMES):
+                    is_low = (asked.low_from <= sigma + _ROUNDING) & (
+                        asked.began_ms >= least_ms - _ROUNDING_MS)
+                    low = self._totals(asked.model, asked.batch, share * is_low)
                     unsure += self._worst(low, first + second - low, sigma, least_ms)
             unsure.sort(key=lambda item: -item[0])
             result += [_Cuts(-other, row, -other, *terms)
                        for _, row, other, *terms in unsure[:_CUTS_A_ROUND]]
         return _Cuts(*map(np.concatenate, zip(*result, strict=True))) if result else (
             self.cuts.take(np.zeros(0, dtype=np.int64)))
+
+    def _totals(self, model: IntArray, batch: IntArray, amount: FloatArray) -> FloatArray:
+        """Return the sum of amounts by model and batch, shape (M, B)."""
+        models, longest = self.time_ms.shape
+        totals = np.bincount(model * longest + batch - 1, amount, models * longest)
+        return totals.reshape(models, longest).astype(float)
 
     def _worst(
         self, low: FloatArray, others: FloatArray, sigma: float, least_ms: float
