@@ -1,14 +1,15 @@
 """Second opinions on the digits, on samples that chose nothing: rows, a table and a figure.
 
-python scripts/cascades.py --samples samples.csv --rows docs/results/cascades.csv
-python scripts/cascades.py --rows docs/results/cascades.csv --figure docs/figures/cascades.png
+python scripts/cascades.py --splits 10 --rows docs/results/cascades.csv
+python scripts/cascades.py --rows docs/results/cascades.csv --figure docs/pictures/cascades.png
 
-Samples are those of ``ramsis profile import --confidences``: sample, group, model, correct,
-confidence. They are split in two in several ways. One half chooses thresholds, expected increments
-and the policy; the other states what is delivered, so all columns of a row are of the same half:
+Samples are the answers of ``scripts/measure_digits.py``, split in two in several ways. One half
+chooses thresholds, expected increments and the policy; the other states what is delivered, so all
+columns of a row are of the same half:
 
-- one_model, one_model_bound: the policy of a central queue without second opinions, and the bound
-  for schedulers that answer each request by one model;
+- one_model, one_model_bound: the policy of a central queue without second opinions, planned
+  without headroom as all others are, and the bound for schedulers that answer each request by one
+  model, with gathering windows;
 - cascade, cascade_bound: the policy with second opinions, which is the one without where they do
   not pay, and the bound with cascades, with gathering windows;
 - raw_one_model, raw_cascade: the same policies by the accuracies and increments of that half
@@ -16,10 +17,10 @@ and the policy; the other states what is delivered, so all columns of a row are 
 - fixed: the best fixed threshold in hindsight: one first model, one second model and one threshold
   at all times, each batch as large as the slack allows. All first models and thresholds are tried
   on the half that states, with the two most promising second models;
-- cascade_serve: CascadeServe's gear plan, with a gear for each load, chosen on the first half;
+- cascade_serve: CascadeServe's gear plan, with six gears, chosen on the first half;
 - slackfit: SuperServe's SlackFit, the best in hindsight of several numbers of buckets.
 
-Without ``--samples`` the rows of the file are summed up: means over the splits.
+Without ``--splits`` the rows of the file are summed up: means over the splits.
 """
 
 from __future__ import annotations
@@ -36,62 +37,38 @@ import numpy as np
 import pandas as pd
 
 from ramsis import load_profile
+from ramsis.bounds import cascade_bound, fluid_bound
 from ramsis.cluster import ServiceTimes
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet
-from ramsis.profiles.confidences import Confidences
+from ramsis.profiles.confidences import Confidences, Samples
 from ramsis.sim.cascades import served
 from ramsis.sim.compiled import replay
 from ramsis.sim.plan import FleetScheduler
 from ramsis.sim.schedulers import CascadeServe, SlackFit
-from ramsis.sim.tables import CascadeTables, PlacedCascade
+from ramsis.sim.tables import PlacedCascade
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.cascades import with_cascade
-from ramsis.synthesis.cascades.rule import CascadeProblem, padded, problems_of
+from ramsis.synthesis.cascades.rule import padded, problems_of
 from ramsis.synthesis.cascades.search import Sample
 from ramsis.synthesis.simulated import prepared_policy
 
 PROFILE, WORKERS = "digits-cpu", 4
+ANSWERS = Path(__file__).resolve().parents[1] / "docs/results/digits-answers.npz"
 SLOS_MS, LOADS_QPS = (60.0, 25.0), (6_400.0, 9_600.0, 12_800.0, 19_200.0)
 FIELDS = ("split", "slo_ms", "load_qps", "one_model", "one_model_bound", "cascade",
           "cascade_half_width", "second_opinions", "cascade_bound", "raw_one_model",
           "raw_cascade", "fixed", "cascade_serve", "slackfit")
 _FEW, _MANY, _SEED = 30_000, 100_000, 1 << 20
-_BINS_OF_SLACK = 96
 _GEARS, _BUCKETS = 6, (8, 16, 32, 64, 128)
 _SECONDS, _KEPT = 2, 25  # second models that are tried, and fixed thresholds that are played again
 
 
-def samples_of(path: Path) -> tuple[dict[str, tuple[np.ndarray, np.ndarray]], np.ndarray]:
-    """Correctness and confidence by model, and the group of each sample."""
-    table = pd.read_csv(path)
-    groups = table.groupby("sample", sort=True)["group"].first().to_numpy()
-    by_model = {name: part.sort_values("sample") for name, part in table.groupby("model")}
-    return {str(name): (part["correct"].to_numpy(), part["confidence"].to_numpy())
-            for name, part in by_model.items()}, groups
-
-
-def fixed_rules(problem: CascadeProblem) -> Iterator[CascadeTables]:
-    """Every first model and threshold, with a few sizes that second opinions gather to."""
-    fleet, largest = problem.fleet, problem.mean_ms.shape[1]
-    step_ms = fleet.slo_ms / _BINS_OF_SLACK
-    slack_ms = step_ms * np.arange(_BINS_OF_SLACK + 1) + 1e-6
-    queued = 1 + np.arange(largest)
-    for m, share in enumerate(problem.shares):
-        fits = np.searchsorted(problem.planned_ms[m], slack_ms, side="right")
-        if not len(share) or fits[-1] == 0:
-            continue
-        batch = np.minimum(queued[:, None], fits[None, :])[None].astype(np.int16)
-        for bins in range(len(share) + 1):
-            for part in (0.5, 1.0):
-                gather = np.array([max(1, round(part * len(problem.second_ms)))])
-                yield CascadeTables(
-                    model=np.full_like(batch, m), batch=batch,
-                    unsure_bins=np.eye(1, len(problem.shares), m, dtype=np.int64) * bins,
-                    upto=problem.upto, gather=gather, least=np.ones(1, dtype=np.int64),
-                    second_ms=np.append(0.0, problem.second_ms), second=problem.second,
-                    levels_per_fresh=0.0, levels_per_unsure=0.0, step_ms=step_ms,
-                    last_call_ms=0.0)
+def answers() -> tuple[Samples, np.ndarray]:
+    """Correctness and confidence by model, and the digit that each sample is a copy of."""
+    with np.load(ANSWERS) as kept:
+        return {model.name: (kept[f"{model.name}/correct"], kept[f"{model.name}/margin"] / 1000)
+                for model in load_profile(PROFILE).models}, kept["digit"]
 
 
 def best_fixed(policy: Policy, confidences: Confidences) -> float:
@@ -107,8 +84,9 @@ def best_fixed(policy: Policy, confidences: Confidences) -> float:
 
     found = [(played(placed, few), placed)
              for problem in problems_of(policy, fleet, confidences)[:_SECONDS]
-             for tables in fixed_rules(problem)
-             for placed in [PlacedCascade(tables, padded(problem.stated, 0.0))]]
+             for rule in problem.fixed_thresholds()
+             for placed in [PlacedCascade(problem.fixed_tables(rule),
+                                          padded(problem.stated, 0.0))]]
     found.sort(key=lambda one: -one[0])
     return max(played(placed, many) for _, placed in found[:_KEPT])
 
@@ -126,15 +104,15 @@ def delivered(
     return float(run.reward[sample.counted].mean())
 
 
-def rows_of(profile: ProfileSet, path: Path, splits: int) -> Iterator[dict[str, float]]:
+def rows_of(profile: ProfileSet, splits: int) -> Iterator[dict[str, float]]:
     """Play every split, SLO and load."""
-    samples, groups = samples_of(path)
+    samples, groups = answers()
     times = ServiceTimes.of_all(profile, "p95", 32)
     accuracy = {model.name: model.accuracy for model in profile.models}
     halves = [Confidences.of(samples, groups=groups, seed=split) for split in range(splits)]
     for slo_ms in SLOS_MS:
         settings = SynthesisSettings(slo_ms=slo_ms, workers=WORKERS, service="p95",
-                                     dispatch="central-queue")
+                                     dispatch="central-queue", headroom=0.0)
         for load_qps in LOADS_QPS:
             one = generate_policy(profile, load_qps, settings)
             slackfit = max(delivered(SlackFit(buckets), one, None) for buckets in _BUCKETS)
@@ -146,7 +124,9 @@ def rows_of(profile: ProfileSet, path: Path, splits: int) -> Iterator[dict[str, 
                 yield {
                     "split": split, "slo_ms": slo_ms, "load_qps": load_qps,
                     "one_model": alone.effective_accuracy,
-                    "one_model_bound": float(alone.upper_bound or 1.0),
+                    "one_model_bound": fluid_bound(
+                        times, slo_ms=slo_ms, workers=WORKERS, load_qps=load_qps,
+                        gathering=True).upper_bound,
                     "cascade": promise.effective_accuracy if promise
                     else alone.effective_accuracy,
                     "cascade_half_width": promise.effective_half_width if promise else 0.0,
@@ -190,8 +170,6 @@ def raw_cascade(policy: Policy, raw: Confidences) -> float:
 
 def confidences_bound(policy: Policy, confidences: Confidences, times: ServiceTimes) -> float:
     """The bound with cascades on one half."""
-    from ramsis.bounds import cascade_bound
-
     return cascade_bound(times, confidences, slo_ms=policy.slo_ms, workers=policy.workers,
                          load_qps=policy.load_qps, gathering=True).upper_bound
 
@@ -241,17 +219,16 @@ def draw(rows: pd.DataFrame, path: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--samples", type=Path)
     parser.add_argument("--rows", type=Path, required=True)
-    parser.add_argument("--splits", type=int, default=10)
+    parser.add_argument("--splits", type=int)
     parser.add_argument("--figure", type=Path)
     chosen = parser.parse_args(arguments)
-    if chosen.samples is not None:
+    if chosen.splits is not None:
         profile = replace(load_profile(PROFILE), confidences=None)
         with chosen.rows.open("w", newline="") as file:
             writer = csv.DictWriter(file, FIELDS)
             writer.writeheader()
-            for row in rows_of(profile, chosen.samples, chosen.splits):
+            for row in rows_of(profile, chosen.splits):
                 writer.writerow({name: round(value, 6) for name, value in row.items()})
                 file.flush()
     rows = pd.read_csv(chosen.rows)

@@ -10,7 +10,7 @@ from ramsis.policy import Policy
 from ramsis.profiles.confidences import Confidences
 from ramsis.synthesis.cascades.gate import promised
 from ramsis.synthesis.cascades.rule import problems_of
-from ramsis.synthesis.cascades.search import best_numbers
+from ramsis.synthesis.cascades.search import best_rule
 from ramsis.synthesis.simulated import prepared_policy
 
 __all__ = ["with_cascade"]
@@ -38,6 +38,6 @@ def with_cascade(
     bound = cascade_bound(
         times, confidences, slo_ms=policy.slo_ms, workers=policy.workers, load_qps=policy.load_qps,
         gathering=policy.arrivals_label == "poisson" and not times.distributed).upper_bound
-    problem, numbers = best_numbers(policy, problems, own_arrivals)
-    return replace(policy, cascade=promised(policy, plan.compiled, problem, numbers, bound,
+    problem, tables = best_rule(policy, problems, own_arrivals)
+    return replace(policy, cascade=promised(policy, plan.compiled, problem, tables, bound,
                                             own_arrivals))

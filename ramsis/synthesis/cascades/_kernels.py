@@ -46,13 +46,6 @@ def fill(
                                         <= j * step_ms + SLACK_TOLERANCE_MS):
                 within += 1
             fits[m, j] = within
-    largest = np.zeros(bins, dtype=np.int64)  # of any model, within each slack
-    other = np.ones(bins, dtype=np.bool_)  # whether that of some model is not as in the bin below
-    for j in range(bins):
-        other[j] = j == 0
-        for m in range(models):
-            largest[j] = max(largest[j], fits[m, j])
-            other[j] |= fits[m, j] != fits[m, j - 1]
     # For each queue the best model, batch and value.
     model, size = np.empty(longest, dtype=np.int16), np.empty(longest, dtype=np.int16)
     most = np.empty(longest)
@@ -63,17 +56,15 @@ def fill(
                 best[m, b] = b
                 if b > 0 and value[m, b] < value[m, b - 1]:
                     value[m, b], best[m, b] = value[m, b - 1], best[m, b - 1]
+        model[:], size[:], most[:] = 0, 0, -np.inf
         for j in range(bins):
-            if other[j]:
-                model[:], size[:], most[:] = 0, 0, -np.inf
-                tells_apart = min(largest[j], longest)  # longer queues have the same batch
-                for m in range(models):
-                    for row in range(tells_apart if fits[m, j] > 0 else 0):
-                        b = min(fits[m, j] - 1, row)
-                        if value[m, b] > most[row]:
-                            model[row], most[row], size[row] = m, value[m, b], best[m, b] + 1
-                for row in range(max(tells_apart, 1), longest):
-                    model[row], size[row] = model[row - 1], size[row - 1]
+            for m in range(models):
+                before = fits[m, j - 1] if j > 0 else 0
+                # More slack adds batches, and shorter queues have no use for them.
+                for row in range(before, longest if fits[m, j] > before else 0):
+                    b = min(fits[m, j] - 1, row)
+                    if value[m, b] > most[row]:
+                        model[row], most[row], size[row] = m, value[m, b], best[m, b] + 1
             for row in range(longest):
                 chosen[level, row, j] = model[row]
                 sizes[level, row, j] = size[row]

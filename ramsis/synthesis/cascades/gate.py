@@ -20,8 +20,8 @@ from ramsis.policy.cascade import Cascade, CascadePromise
 from ramsis.sim.cascades import served
 from ramsis.sim.compiled import replay
 from ramsis.sim.result import Estimate
-from ramsis.sim.tables import Compiled, PlacedCascade
-from ramsis.synthesis.cascades.rule import CascadeProblem, Numbers
+from ramsis.sim.tables import CascadeTables, Compiled, PlacedCascade
+from ramsis.synthesis.cascades.rule import CascadeProblem
 from ramsis.synthesis.cascades.search import Sample
 
 _RUNS, _REQUESTS, _SEED = 8, 400_000, 1 << 26
@@ -42,7 +42,7 @@ class _Measured:
 
 
 def promised(
-    policy: Policy, without: Compiled, problem: CascadeProblem, numbers: Numbers,
+    policy: Policy, without: Compiled, problem: CascadeProblem, tables: CascadeTables,
     upper_bound: float, own_arrivals: str | None,
 ) -> Cascade | None:
     """Return the cascade with its promise; None where it does not pay.
@@ -51,9 +51,11 @@ def promised(
     ----------
     without : Compiled
         The table of the policy.
+    tables : CascadeTables
+        The rule of second opinions.
     """
     fleet = problem.fleet
-    cascade = problem.cascade(numbers, NO_PROMISE)
+    cascade = problem.cascade(tables, NO_PROMISE)
     placed = PlacedCascade.of(cascade, range(len(fleet.models)), len(fleet.models))
     runs, opinions = _Measured(), np.zeros(placed.increment.shape)
     for seed in range(_SEED, _SEED + _RUNS):

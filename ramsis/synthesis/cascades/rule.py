@@ -21,9 +21,10 @@ them by simulation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,7 +33,7 @@ from ramsis.bounds import CascadeBound, cascade_bound
 from ramsis.policy import Policy
 from ramsis.policy.cascade import Cascade, CascadePromise
 from ramsis.profiles.confidences import Confidences
-from ramsis.runtime.table import DROP_CODE, WAIT_CODE
+from ramsis.runtime.table import DROP_CODE, SLACK_TOLERANCE_MS, WAIT_CODE
 from ramsis.sim import Fleet
 from ramsis.sim.tables import CascadeTables
 from ramsis.synthesis.cascades import _kernels
@@ -76,6 +77,16 @@ class Numbers:
 
 STEPS = np.array([0.2, 0.1, 0.1, 0.3, 0.5, 0.1, 0.3, 0.3, 0.3, 0.2, 0.2, 0.3, 0.3, 0.1, 0.3, 0.3])
 """By how much each number is varied at first."""
+
+
+class FixedThreshold(NamedTuple):
+    """One first model and one threshold at all times."""
+
+    first: int
+    bins: int  # lowest ones of the first model's confidence, in which the second is asked
+    gather: int  # second opinions that go ahead of fresh requests
+    accuracy: float  # expected, of answers in time
+    work_ms: float  # worker time of a request in the most efficient batches
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,9 +201,39 @@ class CascadeProblem:
             levels_per_unsure=per_ms * numbers.unsure_work * cost_ms, step_ms=slo_ms / BINS,
             last_call_ms=numbers.last_call * slo_ms)
 
-    def cascade(self, numbers: Numbers, promise: CascadePromise) -> Cascade:
-        """Return the rule with some numbers and its promise as a policy file states it."""
-        tables = self.tables(numbers)
+    def fixed_thresholds(self) -> Iterator[FixedThreshold]:
+        """Return rules with a fixed threshold: all first models, thresholds and two batches."""
+        largest = len(self.second_ms)
+        for m, (share, added) in enumerate(zip(self.shares, self.expected, strict=True)):
+            if len(share) and self.planned_ms[m, 0] <= self.fleet.slo_ms:
+                asked, gained = (np.append(0.0, np.cumsum(part))
+                                 for part in (share, share * added))
+                for bins in range(len(share) + 1):
+                    accuracy = float(self.fleet.table.accuracy[m] + gained[bins])
+                    work_ms = float(self.cost_ms[m] + asked[bins] * self.cost_ms[self.second])
+                    for gather in sorted({max(1, largest // 2), largest}):
+                        yield FixedThreshold(m, bins, gather, accuracy, work_ms)
+
+    def fixed_tables(self, rule: FixedThreshold) -> CascadeTables:
+        """Return a rule with a fixed threshold as a simulation reads it.
+
+        Fresh batches are as large as the slack of the head allows, and heads that no batch answers
+        in time are dropped.
+        """
+        step_ms = self.fleet.slo_ms / BINS
+        slack_ms = step_ms * np.arange(BINS + 1) + SLACK_TOLERANCE_MS
+        fits = np.searchsorted(self.planned_ms[rule.first], slack_ms, side="right")
+        queued = 1 + np.arange(self.mean_ms.shape[1])
+        batch = np.minimum(queued[:, None], fits)[None].astype(np.int16)
+        return CascadeTables(
+            model=np.full_like(batch, rule.first), batch=batch,
+            unsure_bins=np.eye(1, len(self.shares), rule.first, dtype=np.int64) * rule.bins,
+            upto=self.upto, gather=np.array([rule.gather]), least=np.ones(1, dtype=np.int64),
+            second_ms=np.append(0.0, self.second_ms), second=self.second, levels_per_fresh=0.0,
+            levels_per_unsure=0.0, step_ms=step_ms, last_call_ms=0.0)
+
+    def cascade(self, tables: CascadeTables, promise: CascadePromise) -> Cascade:
+        """Return a rule and its promise as a policy file states them."""
         sizes, models = tables.batch.astype(np.int64), tables.model.astype(np.int64)
         scale = self.mean_ms.shape[1] + 1
         used, place = np.unique((models * scale + sizes)[sizes > 0], return_inverse=True)

@@ -7,7 +7,8 @@ where more first answers are unsure than in the profile. What counts is effectiv
 rules that are expected to deliver as much, the one that rests on fewer second opinions is better,
 and passes the gate. The best of a grid of starts, for the most promising second models, is varied
 a few numbers at a time; a variation that is better is kept. The search stops after a fixed number
-of variations.
+of variations. The best rules with one threshold at all times, which the numbers do not quite
+contain, are tried beside the result.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ramsis.sim import ConstantLoad, Fleet
 from ramsis.sim._cascade_kernels import CascadeRoom, cascade, earned
 from ramsis.sim.cascades import Outcomes, room_for
 from ramsis.sim.experiment import streams
-from ramsis.sim.tables import PlacedCascade
+from ramsis.sim.tables import CascadeTables, PlacedCascade
 from ramsis.sim.terms import run_terms
 from ramsis.synthesis.cascades.rule import STEPS, CascadeProblem, Numbers
 
@@ -41,6 +42,7 @@ _STARTS = tuple(
 _REQUESTS, _FEWER = 24_000, 10_000  # of the stated load, in the search and in the grid
 _HEAVIER, _WEIGHT = 1.1, 0.25
 _SECONDS, _NEAR = 2, 0.001  # second models that are tried, and varied if as near to the best
+_THRESHOLDS, _PLAYED_AGAIN = 60, 4  # fixed ones that are tried, and tried with all requests
 _VARIATIONS, _AT_MOST = 100, 3  # and numbers that are varied at a time
 _LONGER, _SHORTER = 1.3, 0.95  # factors on a step that was better, or was not
 _WARM_UP, _SHORT_WARM_UP, _DRAINS = 20.0, 5.0, 2.0  # SLOs; short in the search
@@ -112,49 +114,67 @@ class Sample:
         return np.divide(counts, self.counted.stop - self.counted.start)
 
 
-def best_numbers(
+def best_rule(
     policy: Policy, problems: list[CascadeProblem], own_arrivals: str | None
-) -> tuple[CascadeProblem, Numbers]:
-    """Return the best numbers found, and the problem with the second model they are for."""
-    fleet = problems[0].fleet
+) -> tuple[CascadeProblem, CascadeTables]:
+    """Return the best rule found, and the problem with the second model that it asks."""
+    fleet, price = problems[0].fleet, policy.violation_price
     few, many = ([Sample(policy, fleet, policy.load_qps * factor, int(count * part), _SEED,
                          own_arrivals, _SHORT_WARM_UP)
                   for factor, part in ((1.0, 1.0), (_HEAVIER, 0.5))]
                  for count in (_FEWER, _REQUESTS))
-    tried = [max(((_worth(problem, numbers, few, policy.violation_price), problem, numbers)
+    tried = [max(((_worth(problem, problem.tables(numbers), few, price), problem, numbers)
                   for numbers in _STARTS), key=itemgetter(0)) for problem in problems[:_SECONDS]]
     near = max(worth for worth, _, _ in tried) - _NEAR
-    _, problem, numbers = max((_varied(problem, start, many, policy.violation_price)
-                               for worth, problem, start in tried if worth >= near),
-                              key=itemgetter(0))
-    return problem, numbers
+    rules = [_varied(problem, start, many, price) for worth, problem, start in tried
+             if worth >= near]
+    rules += [_best_threshold(problem, few, many, price) for problem in problems[:_SECONDS]]
+    _, problem, tables = max(rules, key=itemgetter(0))
+    return problem, tables
 
 
 def _worth(
-    problem: CascadeProblem, numbers: Numbers, samples: list[Sample], price: float
+    problem: CascadeProblem, tables: CascadeTables, samples: list[Sample], price: float
 ) -> float:
-    """Return what numbers are worth by expected increments, less two standard errors."""
-    placed = PlacedCascade(problem.tables(numbers), problem.expected_increment)
+    """Return what a rule is worth by expected increments, less two standard errors."""
+    placed = PlacedCascade(tables, problem.expected_increment)
     at_load, opinions = samples[0].worth(placed, price)
     heavier, _ = samples[1].worth(placed, price)
     _, error = problem.by_all_samples(opinions)
     return (1.0 - _WEIGHT) * at_load + _WEIGHT * heavier - _SURE * error
 
 
+def _best_threshold(
+    problem: CascadeProblem, few: list[Sample], many: list[Sample], price: float
+) -> tuple[float, CascadeProblem, CascadeTables]:
+    """Return the best rule with a fixed threshold, and what it is worth.
+
+    Tried are the most accurate ones of those that take no more of the workers than there is.
+    """
+    available_ms = 1000.0 * problem.fleet.workers / problem.load_qps
+    rules = sorted((rule for rule in problem.fixed_thresholds() if rule.work_ms <= available_ms),
+                   key=lambda rule: -rule.accuracy)
+    tables = sorted(map(problem.fixed_tables, rules[:_THRESHOLDS]),
+                    key=lambda tables: -_worth(problem, tables, few, price))
+    return max(((_worth(problem, rule, many, price), problem, rule)
+                for rule in tables[:_PLAYED_AGAIN]), key=itemgetter(0),
+               default=(-np.inf, problem, problem.tables(Numbers())))
+
+
 def _varied(
     problem: CascadeProblem, start: Numbers, samples: list[Sample], price: float
-) -> tuple[float, CascadeProblem, Numbers]:
-    """Vary numbers while that makes them better; return also what they are worth."""
+) -> tuple[float, CascadeProblem, CascadeTables]:
+    """Vary numbers while that makes them better; return also what the rule is worth."""
     rng = np.random.default_rng(_SEED)
     best, steps = start.to_array(), STEPS.copy()
-    most = _worth(problem, start, samples, price)
+    most = _worth(problem, problem.tables(start), samples, price)
     for _ in range(_VARIATIONS):
         changed = rng.choice(len(best), rng.integers(1, _AT_MOST + 1), replace=False)
         candidate = best.copy()
         candidate[changed] += steps[changed] * rng.normal(size=len(changed))
-        worth = _worth(problem, Numbers.of_array(candidate), samples, price)
+        worth = _worth(problem, problem.tables(Numbers.of_array(candidate)), samples, price)
         better = worth > most
         steps[changed] *= _LONGER if better else _SHORTER
         if better:
             most, best = worth, candidate
-    return most, problem, Numbers.of_array(best)
+    return most, problem, problem.tables(Numbers.of_array(best))
