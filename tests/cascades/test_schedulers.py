@@ -36,7 +36,7 @@ def played(
                     SimulationSettings(service="p95", **settings))
 
 
-def test_slackfit_takes_the_pair_of_most_worth_in_the_bucket_of_the_slack() -> None:
+def test_slackfit_takes_the_largest_batch_in_the_bucket_of_the_slack() -> None:
     fleet = fleet_of(load("digits-cpu"))
     latency_ms, accuracy = fleet.table.latency_ms, fleet.table.accuracy
     plan = SlackFit(buckets=10).prepare(fleet)
@@ -46,16 +46,15 @@ def test_slackfit_takes_the_pair_of_most_worth_in_the_bucket_of_the_slack() -> N
     for queued in (1, 3, 32):
         for slack_ms in (55.0, 31.0, 12.0):
             column = int((edges[1:] <= slack_ms).sum())
-            while True:  # the highest bucket below the slack that has a batch of the queue
+            while True:  # the highest bucket below the slack that has a pair
                 low = edges[column - 1] if column > 1 else 0.0
-                pairs = [(accuracy[m] * b, m, b) for m in range(len(accuracy))
-                         for b in range(1, queued + 1)
+                pairs = [(b, accuracy[m], m) for m in range(len(accuracy)) for b in range(1, 33)
                          if low < latency_ms[m, b - 1] <= edges[column] + 1e-9]
                 if pairs:
                     break
                 column -= 1
-            _, m, b = max(pairs)
-            assert run.choose(queued, slack_ms, 0.0) == (m, b)
+            b, _, m = max(pairs)
+            assert run.choose(queued, slack_ms, 0.0) == (m, min(b, queued))
     fastest, size = run.choose(40, 0.01, 0.0)
     assert fastest == fleet.table.fastest
     assert size > 1

@@ -1,18 +1,20 @@
 """SlackFit: the slack of the head picks a bucket of latencies, and this a model and a batch.
 
-*From the source.* Latencies within the SLO are divided evenly into buckets, and each pair of model
-and batch stands in the bucket of its latency. One queue stands by deadline. An idle worker takes
-the bucket with the longest latencies that do not exceed the slack of the head, and of it the pair
-with the largest accuracy x batch. So a queue that has waited is served by fast models in large
-batches, and one that has not by accurate ones.
+*From the source* (section 4.2). Latencies from the least to the greatest are divided evenly into
+buckets. Each bucket has the pair of model and batch with the largest batch among those within it.
+One queue stands by deadline. An idle worker takes the bucket whose latency is closest to the slack
+of the head and does not exceed it, and serves the earliest requests by its model, as many as its
+batch. So a queue that has waited is served by fast models in large batches, and one that has not
+by accurate ones.
 
-*Chosen here.* Pairs whose batch is larger than the queue are passed over, and where no pair is
-left in a bucket the next lower one counts. A head below the lowest bucket is served late by the
+*Chosen here.* Only latencies within the SLO are divided. Of several models with the same batch the
+most accurate one counts, and in a bucket without a pair that of the next lower one. Where fewer
+requests wait than the batch, all of them run. A head below the lowest bucket is served late by the
 fastest model in batches up to its most efficient within the SLO, as by ``greedy``. The source
 switches between the subnetworks of one network, which takes no time; so do the models here.
 
-Source: Khare et al., "SuperServe: Fine-Grained Inference Serving for Unpredictable Workloads",
-NSDI '25, where it is the scheduler.
+Source: A. Khare, D. Garg, S. Kalra, S. Grandhi, I. Stoica and A. Tumanov, "SuperServe:
+Fine-Grained Inference Serving for Unpredictable Workloads", NSDI '25, and arXiv 2312.16733.
 """
 
 from __future__ import annotations
@@ -68,16 +70,14 @@ def _pairs(fleet: Fleet, edges: IntArray) -> tuple[IntArray, IntArray]:
     limit = most_efficient(fleet, fastest, fleet.slo_ms)
     model, batch = np.full((2, rows, len(edges)), fastest)
     batch[:, 0] = np.minimum(queued, limit)
-    worth = fleet.table.accuracy[:, None] * queued  # of each pair
+    # Larger batches first, and of equal ones the more accurate model.
+    order = np.lexsort((-np.repeat(fleet.table.accuracy, rows), -np.tile(queued, len(latency_ms))))
     for column in range(1, len(edges)):
         low = -np.inf if column == 1 else edges[column - 1]
         inside = (latency_ms > low) & (latency_ms <= edges[column] + SLACK_TOLERANCE_MS)
-        for row in range(rows):
-            value = np.where(inside, worth, -np.inf)[:, : row + 1]
-            best = int(value.argmax())
-            if np.isfinite(value.flat[best]):
-                model[row, column], batch[row, column] = best // (row + 1), best % (row + 1) + 1
-            else:
-                model[row, column], batch[row, column] = model[row, column - 1], (
-                    batch[row, column - 1])
+        best = order[inside.flat[order]][:1]
+        if len(best):
+            model[:, column], batch[:, column] = best // rows, np.minimum(queued, best % rows + 1)
+        else:
+            model[:, column], batch[:, column] = model[:, column - 1], batch[:, column - 1]
     return model, batch

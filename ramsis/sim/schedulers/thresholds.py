@@ -36,6 +36,7 @@ class Threshold(NamedTuple):
     second: int
     unsure_bins: int  # lowest bins of the first model's confidence in which the second is asked
     gather: int  # second opinions that go ahead of fresh requests
+    least: int = 1  # fresh requests that wait before a batch of them runs, unless slack runs out
 
 
 class OneQueue(PerType):
@@ -70,7 +71,7 @@ def placed(fleet: Fleet, confidences: Confidences, cascade: Threshold) -> Placed
     models, bins = len(fleet.models), len(share)
     upto, added = np.ones((models, bins)), np.zeros((models, bins))
     upto[cascade.first], added[cascade.first] = np.cumsum(share), increment
-    batch = _batches(fleet, cascade.first)[None].astype(np.int16)
+    batch = _batches(fleet, cascade.first, cascade.least)[None].astype(np.int16)
     second_ms = second_times(fleet, cascade.second)
     return PlacedCascade(CascadeTables(
         model=np.full_like(batch, cascade.first), batch=batch,
@@ -109,8 +110,11 @@ def _slacks_ms(fleet: Fleet) -> FloatArray:
     return slacks
 
 
-def _batches(fleet: Fleet, model: int) -> Any:
-    """Return the batch for each queue and slack, 0 to drop the head, shape (B, J)."""
+def _batches(fleet: Fleet, model: int, least: int = 1) -> Any:
+    """Return the batch for each queue and slack, 0 to drop the head, -1 to wait, shape (B, J)."""
     times = np.maximum.accumulate(fleet.table.latency_ms[model])
-    fits = np.searchsorted(times, _slacks_ms(fleet) + SLACK_TOLERANCE_MS, side="right")
-    return np.minimum(1 + np.arange(fleet.max_batch)[:, None], fits[None, :])
+    slack_ms = _slacks_ms(fleet) + SLACK_TOLERANCE_MS
+    queued = 1 + np.arange(fleet.max_batch)[:, None]
+    fits = np.searchsorted(times, slack_ms, side="right")
+    waits = (queued < least) & (slack_ms > times[: len(queued), None] + fleet.slo_ms / _BINS)
+    return np.where(waits, -1, np.minimum(queued, fits[None, :]))
