@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from itertools import accumulate, chain, compress, groupby, pairwise
+from itertools import accumulate, chain, groupby, pairwise
 from math import ceil, inf
 from typing import Generic, NamedTuple, TypeVar
 
@@ -402,7 +402,7 @@ class SizedQueue(Generic[T]):
         for c, waiting in enumerate(self._waiting):
             if waiting:
                 if waiting[0][0] - soonest_ms < longest_ms[c]:
-                    dropped += self._drop_hopeless(c, now_ms)
+                    dropped += self._drop_hopeless(c, soonest_ms)
                     if not waiting:
                         continue
                 count = len(waiting)
@@ -468,20 +468,22 @@ class SizedQueue(Generic[T]):
                                     count = middle + 1
                                 else:
                                     high = middle
-                    # No members are worth more by the least times, so neither are those in time;
-                    # as gains fall, the first half has at most the first of them each.
-                    if free_ms == inf:
-                        half = count >> 1
-                        if value_of[left[0]] * half + value_of[left[half]] * (
-                                count - half) - worth * least_ms[count] < most_value - _ROUNDING:
-                            break
-                    taken = left[:count]
-                    time_ms, late = row[count - 1], bin_of[count - 1]
+                    # As gains fall, the first half has at most the first of them each. No members
+                    # are worth more by the least times, so neither are those that are in time.
+                    half = count >> 1
+                    bound = value_of[left[0]] * half + value_of[left[half]] * (
+                        count - half) + _ROUNDING
+                    if free_ms == inf and bound - worth * least_ms[count] < most_value:
+                        break
+                    time_ms, late, taken = row[count - 1], bin_of[count - 1], left[:count]
                     if late > earliest and len(taken.translate(None, leave_out[late])) < count:
                         least, limit = late, count
                         continue
-                    value = sum(map(gain_of.__getitem__, taken)) * UNIT - (
-                        price * time_ms + aging * (time_ms if time_ms < free_ms else free_ms))
+                    cost = price * time_ms + aging * (
+                        time_ms if time_ms < free_ms else free_ms)
+                    if bound - cost < most_value:
+                        break
+                    value = sum(map(gain_of.__getitem__, taken)) * UNIT - cost
                     if value > most_value or (
                             value == most_value and m == best.model and c < best.last):
                         most_value = value
@@ -511,18 +513,25 @@ class SizedQueue(Generic[T]):
                 break
         return best
 
-    def _drop_hopeless(self, c: int, now_ms: float) -> list[T]:
+    def _drop_hopeless(self, c: int, soonest_ms: float) -> list[T]:
         """Remove the requests of a class that not even a batch of their own answers in time."""
-        single_ms, slowness, waiting = self.rule.single_ms, self.slowness, self._waiting[c]
-        left = [due - now_ms + SLACK_TOLERANCE_MS >= single_ms[size] * slowness
-                for (due, _), size in zip(waiting, self._size[c], strict=True)]
-        if all(left):
-            return []
-        dropped = [request for (_, request), stays in zip(waiting, left, strict=True) if not stays]
-        waiting[:] = compress(waiting, left)
-        self._deadline_us[c][:] = compress(self._deadline_us[c], left)
-        self._size[c][:] = compress(self._size[c], left)
-        self._longest[c] = max(self._size[c], default=0)
+        waiting, sizes, longest_ms = self._waiting[c], self._size[c], self._longest_ms[c]
+        single_ms, slowness = self.rule.single_ms, self.slowness
+        dropped, kept = [], []  # of the first ones, which the longest of the class is late for
+        for at, (due, request) in enumerate(waiting):
+            if due - soonest_ms >= longest_ms:
+                break
+            if due - soonest_ms < single_ms[sizes[at]] * slowness:
+                dropped.append(request)
+            else:
+                kept.append(at)
+        if dropped:
+            upto = len(dropped) + len(kept)
+            due_us = self._deadline_us[c]
+            waiting[:upto] = [waiting[at] for at in kept]
+            due_us[:upto] = [due_us[at] for at in kept]
+            sizes[:upto] = [sizes[at] for at in kept]
+            self._longest[c] = max(sizes, default=0)
         return dropped
 
     def _packed(
@@ -590,3 +599,41 @@ class SizedQueue(Generic[T]):
         del self._deadline_us[c][0], self._size[c][0]
         self._longest[c] = max(self._size[c], default=0)
         return SizedBatch(times_ms.index(min(times_ms)), members, min(times_ms), dropped)
+
+
+class ArrivalBatch:
+    """Batch that takes requests in the order of arrival, where a server owns the queue.
+
+    A request joins while the batch then takes at most a limit, and no longer than without it and
+    the request alone one after the other. The one that is refused begins the next batch.
+
+    Parameters
+    ----------
+    rule : SizedRule
+        Of one model.
+    limit_ms : float
+    """
+
+    def __init__(self, rule: SizedRule, limit_ms: float) -> None:
+        self._rule, self._limit_ms = rule, limit_ms
+        self._count, self._size, self._time_ms = 0, 0, 0.0
+
+    def joins(self, size: int, queries: int = 1) -> bool:
+        """Take a request of some queries of one size, and return whether it joins."""
+        padded = self._rule.padded
+        alone = size if padded else queries * size
+        together = max(self._size, size) if padded else self._size + alone
+        count = self._count + queries
+        time_ms = self._batch_ms(count, together)
+        if self._count and not (time_ms <= self._limit_ms and time_ms <= (
+                self._time_ms + self._batch_ms(queries, alone))):
+            return False
+        self._count, self._size, self._time_ms = count, together, time_ms
+        return True
+
+    def _batch_ms(self, count: int, size: int) -> float:
+        """Return the time of a batch, infinite beyond the table."""
+        rule = self._rule
+        largest = rule.max_size if rule.padded else rule.tables.sizes[-1]
+        within = 1 <= count <= rule.most and 1 <= size <= largest
+        return rule.time_ms(0, count, size) if within else inf

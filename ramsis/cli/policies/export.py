@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
@@ -20,6 +21,7 @@ from ramsis.serving.export.codegen.c import c_header, sized_header
 from ramsis.serving.export.codegen.go import go_file
 from ramsis.serving.export.kubernetes import manifests, manifests_text
 from ramsis.serving.export.ray_configuration import configuration, yaml_text
+from ramsis.serving.export.triton_batching import compile_command, write_batching
 from ramsis.serving.export.triton_repository import configuration as triton_configuration
 from ramsis.serving.export.triton_repository import write_repository
 from ramsis.serving.policies import check_served, largest_batch, read_policies, selectors_of
@@ -98,15 +100,24 @@ def export_ray_serve(
     click.echo(f"{out}: serve run {out}")
 
 
-@export.command("triton", short_help="Write a model that serves by policies inside Triton.")
+@export.command("triton", short_help="Write a model or a batching library for Triton.")
 @click.argument("policies", type=click.Path(path_type=Path), metavar="POLICIES")
-@variants_options
+@partial(variants_options, required=False)
 @click.option("--out", type=OUT_FOLDER, required=True, metavar="DIR",
               help="Model repository; the model's folder replaces an earlier export.")
 @click.option("--overhead-ms", type=click.FloatRange(min=0),
               help="Overhead to subtract from every slack, besides service times.  [default: "
                    "measured]")
-def export_triton(policies: Path, variants: str, out: Path, overhead_ms: float | None) -> None:
+@click.option("--batching", is_flag=True,
+              help="Instead, write a batching library for a model of Triton's own back ends.")
+@click.option("--size", metavar="SOURCE", help="With --batching: size of a request, as "
+              "input_ids:1 or parameters.tokens.")
+@click.option("--limit-ms", type=float, metavar="MS",
+              help="With --batching: longest batch.  [default: a quarter of the SLO]")
+def export_triton(
+    policies: Path, variants: str | None, out: Path, overhead_ms: float | None, batching: bool,
+    size: str | None, limit_ms: float | None,
+) -> None:
     """Write a model of Triton Inference Server that serves by policies.
 
     POLICIES is a folder or a file. Triton holds no request and forms no batch: the model does, and
@@ -114,10 +125,24 @@ def export_triton(policies: Path, variants: str, out: Path, overhead_ms: float |
     Triton's Python backend has needs `ramsis[serve]`, and Triton has to be 24.06 (2.47) or later.
     Each variant is loaded and run before anything is written.
 
+    With --batching Triton keeps queue and model, and policies for requests with a size limit its
+    batches, in the order of arrival.
+
     \b
     Examples:
       $ ramsis export triton policies_out/example --variants variants.toml --out repository
+      $ ramsis export triton sized --batching --size input_ids:1 --out batching
     """
+    if batching:
+        _batching(policies, variants, out, overhead_ms, size, limit_ms)
+        return
+    for name, value in (("--size", size), ("--limit-ms", limit_ms)):
+        if value is not None:
+            raise InvalidValueError("for a batching library only", where=name, value=value,
+                                    allowed="with --batching")
+    if variants is None:
+        raise InvalidValueError("missing", where="--variants",
+                                allowed="a TOML file of the models to run; or --batching")
     from ramsis.serving.confidences import ConfidenceReader
     from ramsis.serving.event_loop import event_loop
     from ramsis.serving.workers.pool import checked
@@ -136,6 +161,31 @@ def export_triton(policies: Path, variants: str, out: Path, overhead_ms: float |
                "deadline_ms")
     click.echo(f"  Triton's Python needs ramsis: {install('serve')} there, or PYTHONPATH")
     click.echo(f"  other policies: write them to {policies}, and load the model once more")
+
+
+def _batching(
+    policies: Path, variants: str | None, out: Path, overhead_ms: float | None, size: str | None,
+    limit_ms: float | None,
+) -> None:
+    """Write the batching library and say what to do with it."""
+    for name, value in (("--variants", variants), ("--overhead-ms", overhead_ms)):
+        if value is not None:
+            raise InvalidValueError("the models stay on Triton's back ends", where=name,
+                                    value=value, allowed="not with --batching")
+    if not is_sized(policies):
+        raise InvalidValueError("batches are limited by the sizes of requests",
+                                where=str(policies),
+                                allowed="policies of `ramsis generate --sizes`")
+    if size is None:
+        raise InvalidValueError("missing", where="--size",
+                                allowed="INPUT:AXIS, such as input_ids:1, or parameters.NAME")
+    tables = read_sized(policies)[-1].tables
+    library = write_batching(out, tables, size, limit_ms)
+    if library is None:
+        click.echo(f"{out}: no C compiler here; compile where Triton runs: {compile_command(out)}")
+    else:
+        click.echo(f"{library}: a batching library for {tables.models[0]}")
+    click.echo(f"  config.pbtxt of the model: add {out / 'batching.pbtxt'}")
 
 
 @export.command("kubernetes", short_help="Write a Deployment, Services, alerts and scaling.")

@@ -1,0 +1,43 @@
+"""The batching library inside Triton: the page has the kept rows, and how batches are compared."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+from random import Random
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+from live import triton_batching as live  # noqa: E402
+
+from ramsis.runtime.fields import Fields  # noqa: E402
+from ramsis.runtime.sized import SizedRule, SizedTables  # noqa: E402
+from tests.reference import sized_lookup  # noqa: E402
+
+with (ROOT / "docs/results/triton-batching.csv").open(newline="") as file:
+    ROWS = {row["run"]: row for row in csv.DictReader(file)}
+
+
+def test_the_table_is_that_of_the_kept_rows() -> None:
+    assert live.table(list(ROWS.values())) in (ROOT / "docs/serving/triton.md").read_text()
+
+
+def test_no_request_is_lost_and_no_batch_differs_from_the_rule() -> None:
+    library = ROWS["library"]
+    assert int(library["answered"]) == int(library["requests"]) == 100_000
+    assert library["lost"] == library["different"] == library["over_limit"] == "0"
+    assert int(library["as_rule"]) > 0.9 * int(library["batches"])
+    assert int(ROWS["stock"]["over_limit"]) > 0
+
+
+def test_batches_are_compared_with_the_rule() -> None:
+    rule = SizedRule(SizedTables.from_fields(Fields(sized_lookup.policy(
+        Random(2), "padded", 1, 1), "policy")))
+    sizes, sent_s = [8, 8, 100, 8], [0.0, 0.0, 0.0, 0.0]
+    batches = [(1.0, [0, 1]), (1.1, [2]), (1.2, [3])]
+    assert live.compared(rule, 30.0, batches, sizes, sent_s) == (3, 0, 0)
+    batches = [(1.0, [0]), (1.1, [1]), (1.2, [2, 3])]
+    assert live.compared(rule, 30.0, batches, sizes, sent_s) == (1, 0, 2)
+    sent_s[1] = 0.99  # just before the first batch began
+    assert live.compared(rule, 30.0, batches, sizes, sent_s) == (1, 1, 1)
