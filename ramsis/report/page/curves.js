@@ -50,8 +50,9 @@ class Curves extends Figure {
     svg("rect", { x: area.left - 6, y: area.top - 8, width: area.right - area.left + 14,
       height: area.bottom - area.top + 16 }, svg("clipPath", { id: clip }, node));
     const inner = svg("g", { "clip-path": `url(#${clip})` }, node);
-    let place = 0;
+    let place = 0, references = 0;
     all.forEach((one) => {
+      if (one.ref) one.dash = REFERENCES[references++ % REFERENCES.length];
       const style = one.ref ? null : lookOf(one, one.look === undefined ? place++ : 0);
       if (!this.hidden.has(one.name)) this.line(inner, one, style, sx, sy);
     });
@@ -93,7 +94,7 @@ class Curves extends Figure {
   sign(into, one, style) {
     if (one.draw !== "points") {
       svg("line", { x1: 1, x2: 25, y1: 6, y2: 6, class: style ? "curve" : "curve ref",
-        style: style && `stroke:${style.colour}`, "stroke-dasharray": style && style.dash }, into);
+        style: style && `stroke:${style.colour}`, "stroke-dasharray": (style || one).dash }, into);
     }
     if (style && one.draw !== "line") {
       svg("path", { d: style.mark(4), transform: "translate(13,6)",
@@ -113,7 +114,7 @@ class Curves extends Figure {
         d += `${k && !broken ? "L" : "M"}${sx(v).toFixed(1)},${sy(w).toFixed(1)}`;
       });
       svg("path", { d, class: style ? "curve" : "curve ref", style: stroke,
-        "stroke-dasharray": style && style.dash }, inner);
+        "stroke-dasharray": (style || one).dash }, inner);
     }
     for (const [v, w, i] of points) {
       const x = sx(v), y = sy(w), half = one.half && one.half[i];

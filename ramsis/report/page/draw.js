@@ -124,6 +124,9 @@ const lookOf = (one, place) => {
   return typeof one.shade === "number" ? { ...own, colour: ramp(one.shade) } : own;
 };
 
+// Dashes of lines of reference in turn: bounds, targets.
+const REFERENCES = ["1.5 3", "9 4", "1.5 7"];
+
 const LETTER = 6.3;
 function short(text, letters) {
   return text.length <= letters ? text : text.slice(0, Math.max(1, letters - 1)) + "…";
