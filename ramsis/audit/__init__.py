@@ -3,7 +3,8 @@
 The room stands below the servers, which write request logs, and above synthesis: audits compare
 with policies that are generated and simulated.
 
-May import: arrivals, bounds, cluster, logs, profiles, runtime, sim, synthesis.
+May import: arrivals, bounds, cluster, logs, profiles, runtime, sim, sized,
+synthesis.
 """
 
 from __future__ import annotations
@@ -15,4 +16,5 @@ __getattr__, __dir__ = names_from(globals(), {
     "ramsis.audit.drift": "ArrivalDrift DriftAlarm ServiceDrift",
     "ramsis.audit.request_log": "Request RequestLog RequestLogWriter read_request_log "
                                 "write_request_log",
+    "ramsis.audit.sized": "SizedAudit audit_sized",
 })

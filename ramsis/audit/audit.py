@@ -47,7 +47,8 @@ from ramsis.sim.fleet import MAX_BATCH
 from ramsis.synthesis.capacity import check_second_opinions
 from ramsis.synthesis.schedulers import ComparedScheduler, fleet_scheduler
 
-__all__ = ["Achieved", "Audit", "AuditSettings", "audit_log"]
+__all__ = ["Achieved", "Audit", "AuditSettings", "achieved_of", "audit_log", "half_width_of",
+           "models_of"]
 
 _MOST_CLASSES = 4  # of deadlines; each multiplies the variables of the bound's program
 _NORMAL_95 = 1.959963984540054
@@ -227,7 +228,7 @@ class _Case:
         log = _named(log, profile, service, settings)
         largest = max(MAX_BATCH, int(log.batch.max()))
         stated = ServiceTimes.of_all(profile, service, largest)
-        model = _models(log, stated.models, where)
+        model = models_of(log, stated.models, where)
         batches = batches_of(log, model, settings.workers, where)
         if len(batches.size) and batches.size.max() > largest:
             stated = ServiceTimes.of_all(profile, service, int(batches.size.max()))
@@ -238,32 +239,8 @@ class _Case:
 
     def achieved(self) -> Achieved:
         """Compute the outcomes of the requests."""
-        log, in_time = self.log, self.log.in_time
-        worth = float(self.times.accuracy[self.model[in_time]].sum())
-        span_s = float(log.arrival_s[-1] - log.arrival_s[0])
-        counted = in_time & np.isfinite(log.correct)
-        right = float(log.correct[counted].mean()) if counted.any() else None
-        served, requests = int(in_time.sum()), len(log)
-        late, dropped, failed = (int((log.outcome == name).sum())
-                                 for name in ("late", "dropped", "failed"))
-        return Achieved(
-            requests, served, late, dropped, failed, span_s,
-            (requests - 1) / span_s if span_s > 0 else float(requests),
-            float(log.deadline_ms.max()), worth / served if served else None,
-            1.0 - served / requests, worth / requests, right,
-            None if right is None else _half_width(right, int(counted.sum())),
-            self._utilisation(span_s), self.factor)
-
-    def _utilisation(self, span_s: float) -> float | None:
-        batches = self.batches
-        if not len(batches.size) or span_s <= 0:
-            return None
-        first, last = float(self.log.arrival_s[0]), float(self.log.arrival_s[-1])
-        length_s = np.maximum(batches.finish_s - batches.start_s, 1e-12)
-        inside_s = np.clip(np.minimum(batches.finish_s, last)
-                           - np.maximum(batches.start_s, first), 0.0, None)
-        busy_s = float((batches.busy_ms / 1000.0 * inside_s / length_s).sum())
-        return busy_s / (self.settings.workers * span_s)
+        return achieved_of(self.log, self.model, self.times.accuracy, self.batches,
+                           self.settings.workers, self.factor)
 
     def classes(self) -> tuple[FloatArray, FloatArray, IntArray]:
         """Return shortest and longest deadline of each class, and the class of each request."""
@@ -313,7 +290,52 @@ class _Case:
                         np.where(in_time, self.model, -1), np.where(in_time, size, 0), share)
 
 
-def _half_width(share: float, count: int) -> float:
+def achieved_of(
+    log: RequestLog, model: IntArray, accuracy: FloatArray, batches: LoggedBatches, workers: int,
+    factor: float | None,
+) -> Achieved:
+    """Compute the outcomes of the requests of a log.
+
+    Parameters
+    ----------
+    model : ndarray of int, shape (n,)
+        Index of the model that answered each request; -1 for none.
+    accuracy : ndarray
+        Of each model.
+    factor : float or None
+        Times of batches over the profile's; None where the log does not state them.
+    """
+    in_time = log.in_time
+    worth = float(accuracy[model[in_time]].sum())
+    span_s = float(log.arrival_s[-1] - log.arrival_s[0])
+    counted = in_time & np.isfinite(log.correct)
+    right = float(log.correct[counted].mean()) if counted.any() else None
+    served, requests = int(in_time.sum()), len(log)
+    late, dropped, failed = (int((log.outcome == name).sum())
+                             for name in ("late", "dropped", "failed"))
+    return Achieved(
+        requests, served, late, dropped, failed, span_s,
+        (requests - 1) / span_s if span_s > 0 else float(requests),
+        float(log.deadline_ms.max()), worth / served if served else None,
+        1.0 - served / requests, worth / requests, right,
+        None if right is None else half_width_of(right, int(counted.sum())),
+        _utilisation(log, batches, workers, span_s), factor)
+
+
+def _utilisation(
+    log: RequestLog, batches: LoggedBatches, workers: int, span_s: float
+) -> float | None:
+    if not len(batches.size) or span_s <= 0:
+        return None
+    first, last = float(log.arrival_s[0]), float(log.arrival_s[-1])
+    length_s = np.maximum(batches.finish_s - batches.start_s, 1e-12)
+    inside_s = np.clip(np.minimum(batches.finish_s, last)
+                       - np.maximum(batches.start_s, first), 0.0, None)
+    busy_s = float((batches.busy_ms / 1000.0 * inside_s / length_s).sum())
+    return busy_s / (workers * span_s)
+
+
+def half_width_of(share: float, count: int) -> float:
     """Return the half-width of the 95 % interval of a share (Agresti–Coull)."""
     adjusted = (share * count + 2.0) / (count + 4.0)
     return _NORMAL_95 * math.sqrt(adjusted * (1.0 - adjusted) / (count + 4.0))
@@ -355,7 +377,7 @@ def _named(
     return replace(log, model=np.where(log.answered, name, "").astype(object))
 
 
-def _models(log: RequestLog, models: tuple[str, ...], where: str) -> IntArray:
+def models_of(log: RequestLog, models: tuple[str, ...], where: str) -> IntArray:
     """Return the index of the model of each request; -1 where none answered."""
     number = {name: i for i, name in enumerate(models)}
     for name in dict.fromkeys(log.model[log.answered].tolist()):

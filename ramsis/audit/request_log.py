@@ -14,6 +14,7 @@ batch          requests in its batch
 run_as         size at which the batch ran; more than ``batch`` where it was padded
 worker         worker that ran it, counted from 0
 correct        1 or 0: whether the answer was right
+size           size of the request; the column is there where requests have a size
 =============  ====================================================================================
 
 CSV and JSON lines of other programs are read by usual names (:mod:`ramsis.logs`, which has the
@@ -28,7 +29,7 @@ import csv
 import io
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import field, replace
 from itertools import count
@@ -69,6 +70,7 @@ class Request(NamedTuple):
     run_as: int | None = None
     worker: int | None = None
     correct: bool | None = None
+    size: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +89,7 @@ class RequestLog:
     run_as: IntArray
     worker: IntArray  # -1 where unknown; names that are no numbers are counted from 0
     correct: FloatArray
+    size: IntArray  # 0 where unknown
     notes: tuple[str, ...] = ()  # how a log of another program was read
 
     def __len__(self) -> int:
@@ -118,13 +121,15 @@ class RequestLogWriter:
     path : path
         A missing folder is created. An existing log is kept, under the first free name of
         ``NAME.1.csv``, ``NAME.2.csv`` and so on.
+    sized
+        Whether requests have a size, which is a column then.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+    def __init__(self, path: str | os.PathLike[str], *, sized: bool = False) -> None:
+        self.path, self._sized = Path(path), sized
         self._size, self._held = 0, io.StringIO()
         self._writer = csv.writer(self._held, lineterminator="\n")
-        self._writer.writerow(COLUMNS)
+        self._writer.writerow(_columns(COLUMNS, sized))
         with self._failing():
             self.path.parent.mkdir(parents=True, exist_ok=True)
             _put_aside(Path(os.path.realpath(self.path)))
@@ -137,7 +142,7 @@ class RequestLogWriter:
 
     def write(self, request: Request) -> None:
         """Add a line; it is in the file at the latest after :meth:`flush`."""
-        self._writer.writerow(_texts(request))
+        self._writer.writerow(_columns(_texts(request), self._sized))
 
     def flush(self) -> None:
         """Write all lines to the file."""
@@ -202,20 +207,27 @@ def _put_aside(path: Path) -> None:
             return
 
 
+def _columns(texts: Sequence[str], sized: bool) -> Sequence[str]:
+    """Return the columns of a line: without the size, which is the last, if there are none."""
+    return texts if sized else texts[:-1]
+
+
 def _texts(request: Request) -> list[str]:
-    arrival, start, finish, deadline, *middle, correct = request
+    arrival, start, finish, deadline, *middle, correct, size = request
     times = ["" if x is None or math.isnan(x) else f"{x:.9f}" for x in (arrival, start, finish)]
     return [*times, "" if deadline is None else f"{deadline:.9g}",
             *("" if x is None else str(cell(x)) for x in middle),
-            "" if correct is None else str(int(correct))]
+            "" if correct is None else str(int(correct)), "" if size is None else str(size)]
 
 
-def write_request_log(path: str | os.PathLike[str], requests: Iterable[Request]) -> None:
-    """Write a whole log; a reader sees none or all of it."""
+def write_request_log(
+    path: str | os.PathLike[str], requests: Iterable[Request], *, sized: bool = False
+) -> None:
+    """Write a whole log, with sizes where requests have them; a reader sees none or all of it."""
     with written_whole(path) as stream:
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows(map(_texts, requests))
+        writer.writerow(_columns(COLUMNS, sized))
+        writer.writerows(_columns(_texts(request), sized) for request in requests)
 
 
 @dataclass(frozen=True)
@@ -276,7 +288,7 @@ def read_request_log(
     deadline = _deadlines_ms(table, form.slo_ms)
     log = RequestLog(arrival, start, finish, deadline, table.outcomes(),
                      table.models(), table.counts("batch", 0), table.counts("run_as", 0),
-                     table.workers(), table.truths("correct"), table.said())
+                     table.workers(), table.truths("correct"), table.sizes(), table.said())
     table.refuse(~np.isin(log.outcome, ["", *OUTCOMES]), "outcome", "unknown outcome",
                  ", ".join(OUTCOMES))
     if all(table.column(name) is None for name in _TELLING):

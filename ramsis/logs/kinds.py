@@ -19,9 +19,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ramsis.logs.sizes import size_names
+
 # Fields of our logs, which name the columns of other programs, too.
 FIELDS = ("arrival", "start", "finish", "deadline", "outcome", "model", "batch", "run_as",
-          "worker", "correct")
+          "worker", "correct", "size")
 # Further fields of other programs, from which arrival, finish, outcome and model are derived.
 DERIVED = ("duration", "status", "success", "error", "request", "method")
 
@@ -433,6 +435,10 @@ def aliases(columns: list[str], assigned: Mapping[str, str]) -> dict[str, str]:
                    if column not in assigned.values() and stems[column] in names]
         if fitting:
             columns_of[name] = min(fitting, key=lambda column: names.index(stems[column]))
+    if "size" not in assigned:
+        free = [column for column in columns
+                if column not in {*assigned.values(), *columns_of.values()}]
+        columns_of.update(("size", column) for column in size_names(free)[:1])
     time = columns_of.pop("time", None)
     if time is not None:
         fields = {*assigned, *columns_of}

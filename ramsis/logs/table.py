@@ -44,7 +44,7 @@ SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.
 EPOCHS = ((1e9, "s"), (1e12, "ms"), (1e15, "us"), (1e18, "ns"))
 # Columns of our logs, in the order of the fields.
 COLUMNS = ("arrival_s", "start_s", "finish_s", "deadline_ms", "outcome", "model", "batch",
-           "run_as", "worker", "correct")
+           "run_as", "worker", "correct", "size")
 _TRUE, _FALSE = {"1", "true", "yes"}, {"0", "false", "no"}
 _DATES = ("ISO8601", "%d/%b/%Y:%H:%M:%S %z", "%d/%b/%Y:%H:%M:%S.%f", "%a %b %d %H:%M:%S %Y",
           "%m/%d/%Y, %I:%M:%S.%f %p", "%m/%d/%Y, %I:%M:%S %p", "%Y/%m/%d %H:%M:%S.%f",
@@ -394,6 +394,15 @@ class LogTable:
         self.refuse(is_stated & ~((values >= least) & (values < 2**31) & (values % 1 == 0)), name,
                     "not a whole number in range", f"a whole number from {least}")
         return np.where(is_stated, values, absent).astype(np.int64)
+
+    def sizes(self) -> IntArray:
+        """Return the sizes of requests; 0 where a cell is none, as columns of bytes may be."""
+        column = self.column("size")
+        if column is None:
+            return np.zeros(len(self.frame), dtype=np.int64)
+        values = floats(column[1])
+        return np.where((values >= 1) & (values < 2**31) & (values % 1 == 0), values,
+                        0).astype(np.int64)
 
     def truths(self, name: str) -> FloatArray:
         """Return 1 and 0 of a column; NaN where it states neither."""

@@ -27,17 +27,20 @@ class RequestRecorder:
         Its file, if any. While it cannot be written, lines are lost and serving goes on.
     log
         Takes the structured log.
+    sized
+        Whether requests have a size.
     """
 
     def __init__(
-        self, metrics: ServerMetrics, request_log: str | os.PathLike[str] | None, log: Log
+        self, metrics: ServerMetrics, request_log: str | os.PathLike[str] | None, log: Log,
+        *, sized: bool = False,
     ) -> None:
         self.metrics, self._log = metrics, log
         self.begun_ms = 0.0  # when the log starts, on the front end's clock
         self._failing = False
         self._thread: threading.Thread | None = None  # that brings lines to the file
         self._observed: dict[str, list[Any]] = {}
-        self._writer = RequestLogWriter(request_log) if request_log else None
+        self._writer = RequestLogWriter(request_log, sized=sized) if request_log else None
 
     def query(
         self, ticket: Ticket[Query], outcome: str, now_ms: float, served: Served | None
@@ -49,7 +52,8 @@ class RequestRecorder:
             return
         call, zero = ticket.request.call, self.begun_ms
         line = Request((call.arrival_ms - zero) / 1000.0, None, (now_ms - zero) / 1000.0,
-                       call.deadline_ms - call.arrival_ms, outcome)
+                       call.deadline_ms - call.arrival_ms, outcome,
+                       size=ticket.request.size or None)
         if served is not None:
             line = line._replace(
                 start_s=(served.start_ms - zero) / 1000.0,

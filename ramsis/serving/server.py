@@ -184,7 +184,8 @@ class Server:
         self._running: dict[int, _Running] = {}
         self._batches = 0
         self._expected: tuple[tuple[float, float, str], Expected] | None = None
-        self._recorder = RequestRecorder(self.metrics, self.settings.request_log, log)
+        self._recorder = RequestRecorder(self.metrics, self.settings.request_log, log,
+                                         sized=variants.size is not None)
         self._background: list[asyncio.Task[None]] = []
         self.arrived = 0  # queries so far
         self._ends_ms = math.inf

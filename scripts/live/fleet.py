@@ -21,7 +21,7 @@ from ramsis.audit.request_log import RequestLog, read_request_log
 from ramsis.policy import Policy, write_set
 from ramsis.policy.policy_set import set_of
 
-__all__ = ["Live", "Load", "host_times", "live_run", "stolen_share"]
+__all__ = ["Live", "Load", "host_times", "live_run", "send", "server", "stolen_share"]
 
 _SERVING = re.compile(r"serving (\S+) at (\S+)")
 _STARTS_S = 120.0
@@ -73,18 +73,18 @@ def live_run(
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_set(folder / "policies", set_of([policy]), created_by="scripts/fidelity.py")
-        with _server(folder, variants, load.load_qps, overhead_ms, code) as (model, url):
+        with server(folder, variants, load.load_qps, overhead_ms, code) as (model, url):
             # The first requests meet caches that are cold.
-            _send(url, model, data, Load(load.load_qps, 1.0, load.seed + 1000, load.slo_ms),
-                  folder / "warm.csv", policy.workers)
+            send(url, model, data, Load(load.load_qps, 1.0, load.seed + 1000, load.slo_ms),
+                 folder / "warm.csv", policy.workers)
             before = host_times()
-            row = _send(url, model, data, load, folder / "client.csv", policy.workers)
+            row = send(url, model, data, load, folder / "client.csv", policy.workers)
             stolen = stolen_share(before, host_times())
         client = read_request_log(folder / "client.csv")
-        server = read_request_log(folder / "server.csv")
+        log = read_request_log(folder / "server.csv")
         if row["failed"]:
             raise RuntimeError(f"{row['failed']} requests failed")
-        return Live(row, client, _last(server, len(client)), stolen)
+        return Live(row, client, _last(log, len(client)), stolen)
 
 
 def host_times() -> list[int] | None:
@@ -109,13 +109,15 @@ def _last(log: RequestLog, count: int) -> RequestLog:
     return log.only(np.arange(len(log) - count, len(log)))
 
 
-def _send(
-    url: str, model: str, data: Path, load: Load, log: Path, workers: int
+def send(
+    url: str, model: str, data: Path, load: Load, log: Path, workers: int,
+    options: Sequence[str] = (),
 ) -> dict[str, Any]:
+    """Send a load by `ramsis load` with further options; return its row."""
     done = subprocess.run(
         [*_ramsis(), "load", url, "--model", model, "--slo-ms", str(load.slo_ms), "--load",
          repr(load.load_qps), "--duration-s", str(load.duration_s), "--seed", str(load.seed),
-         "--data", str(data), "--request-log", str(log), "--json"],
+         "--data", str(data), "--request-log", str(log), "--json", *options],
         check=True, stdout=subprocess.PIPE, text=True,
         preexec_fn=lambda: _leave_cores(workers))
     row: dict[str, Any] = json.loads(done.stdout)["rows"][0]
@@ -130,14 +132,24 @@ def _leave_cores(workers: int) -> None:
 
 
 @contextlib.contextmanager
-def _server(
-    folder: Path, variants: Path, load_qps: float, overhead_ms: float, code: Sequence[str]
+def server(
+    folder: Path, variants: Path, load_qps: float, overhead_ms: float, code: Sequence[str] = (),
+    command: Sequence[str] | None = None, options: Sequence[str] = (),
 ) -> Iterator[tuple[str, str]]:
-    """A server that answers: its model's name and its URL."""
+    """Serve by the policies of a folder; yield the model's name and its URL.
+
+    Parameters
+    ----------
+    command : sequence of str, optional
+        In the place of ``ramsis``.
+    options : sequence of str
+        Further options of `ramsis serve`.
+    """
     with (folder / "server.err").open("w") as errors, subprocess.Popen(
-        [*_ramsis(), "serve", str(folder / "policies"), "--variants", str(variants), "--port",
-         "0", "--load", repr(load_qps), "--overhead-ms", f"{overhead_ms:.6g}", "--request-log",
-         str(folder / "server.csv"), *(["--code", ",".join(code)] if code else [])],
+        [*(command or _ramsis()), "serve", str(folder / "policies"), "--variants",
+         str(variants), "--port", "0", "--load", repr(load_qps), "--overhead-ms",
+         f"{overhead_ms:.6g}", "--request-log", str(folder / "server.csv"), *options,
+         *(["--code", ",".join(code)] if code else [])],
         stdout=subprocess.PIPE, stderr=errors, text=True,
     ) as process:
         try:
@@ -158,5 +170,6 @@ def _server(
 
 
 def _ramsis() -> list[str]:
+    """Return the words that run the command line, whose output is not buffered."""
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
     return [sys.executable, "-m", "ramsis"]

@@ -53,6 +53,25 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 LINE = Request(1.0, 1.01, 1.05, 150.0, "served", "a, b", 1, 1, 0, True)
 
 
+def test_sizes_are_a_column_where_requests_have_them(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    write_request_log(path, [LINE._replace(size=17), LINE._replace(arrival_s=1.005)],
+                      sized=True)
+    assert path.read_text().splitlines()[0] == ",".join(COLUMNS)
+    assert read_request_log(path).size.tolist() == [17, 0]
+    without = tmp_path / "without.csv"
+    write_request_log(without, [LINE._replace(size=17)])
+    assert read_request_log(without).size.tolist() == [0]
+
+
+@pytest.mark.parametrize("name", ["tokens", "seq_len", "ContextTokens", "size"])
+def test_sizes_of_other_programs_are_read(tmp_path: Path, name: str) -> None:
+    path = written(tmp_path, f"arrival_s,finish_s,{name}", "1.0,1.1,12", "2.0,2.2,0", "3.0,3.1,",
+                   "4.0,4.1,1.5")
+    assert read_request_log(path, LogFormat(slo_ms=150.0)).size.tolist() == [12, 0, 0, 0]
+    assert read_request_log(path, LogFormat({"size": "finish_s"}, slo_ms=150.0)).size[0] == 0
+
+
 def test_a_log_of_before_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     for number in range(3):
@@ -115,7 +134,7 @@ def test_the_log_of_a_simulation_has_its_figures(tmp_path: Path, scheduler: Gree
     assert np.allclose(log.arrival_s, run.arrival_ms / 1000.0, atol=1e-9)
     with open(path, newline="") as stream:
         rows = list(csv.DictReader(stream))
-    assert tuple(rows[0]) == COLUMNS
+    assert tuple(rows[0]) == COLUMNS[:-1]  # without sizes
     assert sum(row["outcome"] == "served" for row in rows) == metrics.in_time
 
 

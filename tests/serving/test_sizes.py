@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from ramsis.audit.request_log import read_request_log
 from ramsis.cli.main import cli
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.serving.sizes import SizeReader
@@ -147,6 +148,30 @@ def test_a_policy_for_sizes_serves_and_loses_none(by_size: Running) -> None:
     assert any("batch" in answer["parameters"] and int(answer["parameters"]["batch"]) > 1
                for _, answer in served)
     assert by_size.metric("ramsis_promised_effective_accuracy") == 0.75
+
+
+def test_a_load_sends_samples_of_their_sizes(by_size: Running, tmp_path: Path) -> None:
+    size = np.array([3, 16, 7, 1], dtype=np.int64)
+    mask = np.arange(16) < size[:, None]
+    np.savez(tmp_path / "texts.npz", x=np.where(mask, 2.0, 9.0), mask=np.ones((4, 16)), size=size,
+             sum=2.0 * size)
+    log, url = tmp_path / "client.csv", f"http://{by_size.host}:{by_size.port}"
+    ran = CliRunner().invoke(cli, [
+        "load", url, "--model", "sums", "--slo-ms", "20000", "--load", "40",
+        "--duration-s", "1", "--data", str(tmp_path / "texts.npz"), "--request-log", str(log),
+        "--json"])
+    assert ran.exit_code == 0, ran.output
+    client = read_request_log(log)
+    assert sorted(np.unique(client.size).tolist()) == [1, 3, 7, 16]
+    assert (client.correct[client.answered] == 1.0).all()
+    assert int((client.outcome == "failed").sum()) == 0
+    np.savez(tmp_path / "wrong.npz", x=np.ones((2, 16)), mask=np.ones((2, 16)), size=[3, 17])
+    ran = CliRunner().invoke(cli, [
+        "load", url, "--model", "sums", "--slo-ms", "200", "--load", "40",
+        "--duration-s", "1", "--data", str(tmp_path / "wrong.npz")])
+    assert isinstance(ran.exception, InputFileError)
+    assert "size: not the sizes of the samples: got [3, 17]; allowed: whole numbers from 1 to 16" \
+        in str(ran.exception)
 
 
 def test_a_policy_for_sizes_needs_a_source_of_them(by_size: Running, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,23 @@ import click
 
 from ramsis import profiles
 from ramsis.audit.audit import Audit, AuditSettings, audit_log
-from ramsis.audit.request_log import LogFormat, read_request_log
-from ramsis.cli.options.command import Command
+from ramsis.audit.request_log import LogFormat, RequestLog, read_request_log
+from ramsis.cli.options.command import Command, allow_options
 from ramsis.cli.options.dispatch import also_with_cascades, compared_options, dispatch_words
 from ramsis.cli.options.param_types import LOG_COLUMN, MODEL_NAME
 from ramsis.cli.options.shared import MOST_SEEDS, plot_option
-from ramsis.cli.output.rows import Column, print_json, print_rows, say, say_command, table_options
+from ramsis.cli.options.sizes import default_statistic
+from ramsis.cli.output.rows import (
+    Column,
+    print_json,
+    print_rows,
+    progress,
+    say,
+    say_command,
+    table_options,
+)
 from ramsis.cluster.service_times import DEFAULT_SERVICE
+from ramsis.profiles import ProfileSet
 from ramsis.sim.fleet import SERVICES
 from ramsis.tables import scheduler_words
 
@@ -31,6 +42,8 @@ _LEVELS = (
     Column("effective_accuracy", "effective accuracy", ".4f"),
     Column("workers", "workers", "d"),
 )
+_ALLOWED_WITH_SIZES = ("log", "profile_name", "workers", "slo_ms", "columns", "unit", "service",
+                       "schedulers", "dispatches", "as_json")
 _CAUSES = (
     Column("cause", "cause of violations"),
     Column("requests", "requests", "d"),
@@ -108,6 +121,10 @@ def audit(
     follow. With --cascades each central queue has a second row, with second opinions, and the
     bound a second one, for schedulers with cascades.
 
+    If the requests have a size and the models times by size, the tables are shares in time in all
+    and by size class: achieved, by the policy for this load on the same requests, or by
+    schedulers that are named (replanned-dp), and the bound.
+
     \b
     Examples:
       $ ramsis audit requests.csv --profiles digits-cpu --workers 4 \\
@@ -116,12 +133,16 @@ def audit(
           --column arrival=received --column finish=done --column model=net \\
           --scheduler round-robin:grid=fixed:20 --json
     """
+    read = read_request_log(log, LogFormat(dict(columns), unit, slo_ms))
+    profile = profiles.load(profile_name)
+    if read.size.any() and all(served.sized is not None for served in profile.models):
+        allow_options(_ALLOWED_WITH_SIZES, "is not for requests with a size.")
+        _audit_sizes(log, read, profile, workers, service, schedulers if named else (), as_json)
+        return
     if cascades:
         schedulers = also_with_cascades(schedulers)
     settings = AuditSettings(workers, service, schedulers, max_violation, seeds, model,
                              dict(names))
-    read = read_request_log(log, LogFormat(dict(columns), unit, slo_ms))
-    profile = profiles.load(profile_name)
     apart = cascades or not named
     each = [(scheduler,) for scheduler in schedulers] if apart else [schedulers]
     audits = [audit_log(read, profile, replace(settings, schedulers=some), where=log)
@@ -152,6 +173,48 @@ def audit(
         from ramsis.report.audit import plot_audit
 
         plot_audit(row, plot)
+
+
+def _audit_sizes(
+    log: str, read: RequestLog, profile: ProfileSet, workers: int, service: str | None,
+    schedulers: Sequence[str], as_json: bool,
+) -> None:
+    """Audit requests with a size, and print what clients got by size class."""
+    from ramsis.audit.sized import POLICY, audit_sized
+    from ramsis.sized import sized_scheduler
+
+    compared = {text: None if text == POLICY else sized_scheduler(text)
+                for text in schedulers or (POLICY,)}
+    with progress("schedulers", len(compared)) as advance:
+        result = audit_sized(read, profile, workers, service=service or default_statistic(profile),
+                             schedulers=compared, where=log, on_progress=advance)
+    for note in read.notes:
+        click.echo(f"note: {note}", err=True)
+    row = {"log": log, **result.row()}
+    if as_json:
+        print_json([row])
+        return
+    levels = [("achieved", row, row["by_class"]),
+              *((_replayed_words(figures["scheduler"]), figures, figures["by_class"])
+                for figures in result.replayed)]
+    print_rows(_LEVELS[:-1], [
+        *({**figures, "what": what} for what, figures, _ in levels),
+        {"what": "bound", "effective_accuracy": row["upper_bound"]}])
+    click.echo("\nin time by size:")
+    print_rows([Column("what", "requests"), *(
+        Column(str(i), f"{low}–{high} {result.unit}", ".2%")
+        for i, (low, high) in enumerate(result.ranges))], [
+            {"what": "share of all",
+             **{str(i): share for i, share in enumerate(result.share)}},
+            *({"what": what, **{str(i): entry["in_time_rate"] for i, entry in enumerate(classes)}}
+              for what, _, classes in levels)])
+    done = result.achieved
+    took = ("" if done.service_factor is None else f"; batches took {done.service_factor:.3f} "
+            f"times what the profile says; padding: {row['padding']:.0%}")
+    busy = "" if done.utilisation is None else f", {done.utilisation:.1%} busy"
+    click.echo()
+    say(f"{done.requests} requests in {done.duration_s:.6g} s: {done.late} late, {done.dropped} "
+        f"dropped, {done.failed} failed; workers: {workers}{busy}{took}")
 
 
 def _worth(result: Audit) -> tuple[float, int]:
@@ -185,6 +248,11 @@ def _best_words(best: dict[str, Any] | None, dispatch: str) -> str:
     opinions = (f" ({best['second_opinions']:.1%} second opinions)"
                 if best.get("second_opinions") else "")
     return f"best policy: {scheduler_words(best['scheduler'])}{level}{opinions}"
+
+
+def _replayed_words(scheduler: str) -> str:
+    """Return what a row of a scheduler is called, that of the load's policy ``policy``."""
+    return "policy for this load" if scheduler == "central-queue" else scheduler
 
 
 def _show(result: Audit, row: dict[str, Any], policies: list[dict[str, Any]]) -> None:

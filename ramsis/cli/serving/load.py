@@ -55,8 +55,9 @@ _MORE = (
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
               help="Seed of the arrivals, which equal those of `simulate` with this seed.")
 @click.option("--data", type=click.Path(), metavar="FILE",
-              help="Samples to send: an .npz with an array for each input, and known answers "
-                   "under the name of an output.  [default: random numbers]")
+              help="Samples to send: an .npz with an array for each input, known answers under "
+                   "the name of an output, and for inputs of any length the size of each sample "
+                   "as `size`.  [default: random numbers]")
 @click.option("--deadline/--no-deadline", "send_deadline", default=True,
               help="Send each request's deadline to the server (default).")
 @click.option("--tensors", type=click.Choice(TENSORS), default=TENSORS[0], show_default=True,
@@ -116,7 +117,8 @@ def load_command(
     if request_log is not None:
         from ramsis.audit.request_log import write_request_log
 
-        write_request_log(request_log, result.requests)
+        write_request_log(request_log, result.requests,
+                          sized=result.requests[0].size is not None)
     row = summary(result, arrivals.duration_ms)
     has_failed = row["failed"] == row["requests"]
     if result.first_failure and not has_failed:

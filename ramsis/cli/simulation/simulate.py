@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 
-from ramsis.arrays import six_digits
+from ramsis.arrays import IntArray, six_digits
 from ramsis.audit.request_log import write_request_log
 from ramsis.audit.simulated_log import requests_of_run
 from ramsis.bounds import Targets
@@ -344,14 +344,14 @@ def simulate_command(
     if sized is not None:
         terms = SizedTerms.of(policies, scheduler_texts, profile_names, models, overhead_ms,
                               slo_ms, workers, sizes, size_column, sized)
-        rows, first = simulate_sized(
+        rows, first, drawn_sizes = simulate_sized(
             terms, seeds=range(seed, seed + seeds), service=service, slowness=slowness,
             told_slowness=told_slowness)
         _warn_of_none(rows)
         bounded = with_upper_bounds(rows, terms, seeds=range(seed, seed + seeds), service=service,
                                     slowness=slowness)
         report.write([{**row, **_met(row, target, limits, None)} for row in bounded], first,
-                     [terms.profile])
+                     [terms.profile], sizes=drawn_sizes)
         return
     schedulers = [NamedScheduler.of(text) for text in scheduler_texts]
     if burst is not None and workload.loads is None:
@@ -424,8 +424,13 @@ class _Report:
     def write(
         self, rows: list[dict[str, Any]], first: Mapping[str, Run],
         profiles: Sequence[ProfileSet], policies: Sequence[Policy] = (),
+        sizes: IntArray | None = None,
     ) -> None:
-        """Print the rows and write the files; ``first`` are runs of the first load and seed."""
+        """Print the rows and write the files.
+
+        ``first`` are runs of the first load and seed, ``sizes`` those of their requests if these
+        have a size.
+        """
         if self.as_json:
             print_json([{**{k: v for k, v in row.items() if k != "models"},
                          **(_over_time(first[row["label"]]) if self.traced else {})}
@@ -447,7 +452,8 @@ class _Report:
                     say(line)
         _write_files(rows, first, self.traced, self.csv_file, self.plot, self.timeline)
         if self.request_log is not None:
-            write_request_log(self.request_log, requests_of_run(next(iter(first.values()))))
+            write_request_log(self.request_log, requests_of_run(
+                next(iter(first.values())), sizes), sized=sizes is not None)
         tell_overload(overloaded(rows, "label"))
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import click
 import numpy as np
 
+from ramsis.arrays import IntArray
 from ramsis.arrivals import SizeDistribution
 from ramsis.cli.options.command import allow_options
 from ramsis.cli.options.param_types import ByType
@@ -144,14 +145,15 @@ def sized_workload(
 
 def simulate_sized(
     terms: SizedTerms, *, seeds: range, service: str | None, slowness: float, told_slowness: float,
-) -> tuple[list[dict[str, Any]], dict[str, Run]]:
+) -> tuple[list[dict[str, Any]], dict[str, Run], IntArray]:
     """Simulate every scheduler on every workload.
 
-    Returns also, by label, the runs of the first workload and seed.
+    Returns also, by label, the runs of the first workload and seed, and the sizes of its requests.
     """
     problem_of = cache(partial(terms.problem, service=service, slowness=told_slowness))
     rows: list[dict[str, Any]] = []
     first: dict[str, Run] = {}
+    sizes: list[IntArray] = []
     cases = [(workload, case) for workload in terms.workloads
              for case in terms.compared(workload.load_qps)]
     with progress("runs", len(cases) * len(seeds)) as advance:
@@ -159,6 +161,8 @@ def simulate_sized(
 
             def note(run: sized_simulation.SizedRun, label: str = case.label) -> None:
                 first.setdefault(label, run.run)
+                if not sizes:
+                    sizes.append(run.size)
                 advance()
 
             problem = problem_of(case.scheduler.max_batch)
@@ -172,7 +176,7 @@ def simulate_sized(
                          "upper_bound": None, "models": models, "unit": problem.unit,
                          **({} if slowness == told_slowness == 1.0 else
                             {"slowness": slowness, "told_slowness": told_slowness})})
-    return rows, first
+    return rows, first, sizes[0]
 
 
 def _policies(path: str) -> list[SizedPolicy]:

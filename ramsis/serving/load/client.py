@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from ramsis.errors import InputFileError, InvalidValueError, check_known, printable
 from ramsis.files import MAX_FILE_BYTES
-from ramsis.serving.tensors import DATATYPES, TensorSpec
+from ramsis.profiles.sized import MAX_SIZE
+from ramsis.serving.tensors import ANY, DATATYPES, TensorSpec
 
 HEAD_LENGTH = "Inference-Header-Content-Length"  # header: where the JSON of a body ends
 
@@ -38,9 +39,14 @@ class Samples:
     inputs: Mapping[str, Array]  # by the names of the model's inputs, shape (n, ...)
     # by the names of outputs; at most one, shape (n, ...)
     right: Mapping[str, Array] = field(default_factory=dict)
+    size: Array | None = None  # of each sample, shape (n,); inputs are longer, and cut to it
 
     def __len__(self) -> int:
         return len(next(iter(self.inputs.values())))
+
+    def size_of(self, place: int) -> int | None:
+        """Return the size of a sample; None where samples have none."""
+        return None if self.size is None else int(self.size[place])
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,7 @@ class RemoteModel:
     """Model on a server, as the server describes it."""
 
     url: str  # of its inference requests
-    # inputs, outputs: sizes of dimensions that may be any are 1
+    # inputs, outputs: dimensions that may be of any size are ANY
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     # binary, binary_answers: whether tensors go as bytes to the server, and back
@@ -64,7 +70,8 @@ class RemoteModel:
         try:
             inputs, outputs = (
                 tuple(TensorSpec(str(tensor["name"]), str(tensor["datatype"]),
-                                 tuple(max(int(n), 1) for n in tensor["shape"][1:]))
+                                 tuple(int(n) if int(n) > 0 else ANY
+                                       for n in tensor["shape"][1:]))
                       for tensor in metadata[kind]) for kind in ("inputs", "outputs"))
         except (LookupError, TypeError, ArithmeticError, ValueError) as error:
             raise InputFileError(f"not the metadata of a model ({error!r})", where=url,
@@ -73,7 +80,7 @@ class RemoteModel:
             raise InputFileError("a model without inputs", where=url, value=metadata)
         for spec in inputs:
             check_known("a type that is not sent", spec.datatype, DATATYPES, url, InputFileError)
-        size = sum(spec.nbytes for spec in inputs)
+        size = sum(spec.at(1).nbytes for spec in inputs)
         if size > _LARGEST_SAMPLE:
             raise InputFileError("a request would be too large", where=url, value=f"{size} bytes",
                                  allowed=f"at most {_LARGEST_SAMPLE} bytes")
@@ -82,7 +89,8 @@ class RemoteModel:
 
     def random_samples(self, count: int, rng: np.random.Generator) -> Samples:
         """Draw normal numbers, 0 or 1 for whole numbers; large samples are fewer."""
-        each = sum(spec.nbytes for spec in self.inputs)
+        specs = [spec.at(1) for spec in self.inputs]
+        each = sum(spec.nbytes for spec in specs)
         count = min(count, max(_SAMPLES_BYTES // each, 1))
 
         def drawn(spec: TensorSpec) -> Array:
@@ -91,18 +99,26 @@ class RemoteModel:
                 return rng.standard_normal(shape).astype(spec.dtype)
             return rng.integers(0, 2, shape).astype(spec.dtype)
 
-        return Samples({spec.name: drawn(spec) for spec in self.inputs})
+        return Samples({spec.name: drawn(spec) for spec in specs})
 
     def samples(self, arrays: Mapping[str, Array], where: str) -> Samples:
-        """Check a file's arrays: inputs of samples, and perhaps the right answers."""
+        """Check a file's arrays: inputs of samples, perhaps sizes and the right answers.
+
+        The array ``size`` is the size of each sample: to it inputs are cut along the dimensions
+        that may be of any size.
+        """
         specs = {spec.name: spec for spec in self.inputs}
+        size = None
+        if "size" in arrays and "size" not in specs:
+            size, arrays = arrays["size"], {name: array for name, array in arrays.items()
+                                            if name != "size"}
         inputs = {name: array for name, array in arrays.items() if name in specs}
         right = {name: array for name, array in arrays.items() if name not in specs}
         outputs = [spec.name for spec in self.outputs]
         for name, spec in specs.items():
             if name not in inputs:
                 raise InputFileError("input is missing", where=where, value=name)
-            if inputs[name].shape[1:] != spec.shape:
+            if not spec.fits(inputs[name].shape[1:]):
                 raise InputFileError("not the input's shape", where=f"{where}: {name}",
                                      value=list(inputs[name].shape),
                                      allowed=str(["n", *spec.shape]))
@@ -110,20 +126,32 @@ class RemoteModel:
             if name not in outputs or len(right) > 1:
                 raise InputFileError("neither an input nor the one output to compare", where=where,
                                      value=name, allowed=", ".join([*specs, *outputs]))
-        lengths = {len(array) for array in (*inputs.values(), *right.values())}
+        lengths = {len(array) for array in (*inputs.values(), *right.values(),
+                                            *([] if size is None else [size]))}
         if len(lengths) != 1 or 0 in lengths:
             raise InputFileError("not as many samples of each array", where=where,
                                  value=sorted(lengths), allowed="one number, from 1")
         typed = {name: array.astype(specs[name].dtype) for name, array in inputs.items()}
-        return Samples(typed, right)
+        if size is not None:
+            most = min((inputs[spec.name].shape[spec.shape.index(ANY) + 1]
+                        for spec in self.inputs if ANY in spec.shape), default=MAX_SIZE)
+            if size.ndim != 1 or size.dtype.kind not in "iu" or not (
+                    size.min() >= 1 and size.max() <= most):
+                raise InputFileError("not the sizes of the samples", where=f"{where}: size",
+                                     value=size.tolist()[:4],
+                                     allowed=f"whole numbers from 1 to {most}, one for each")
+        return Samples(typed, right, size)
 
     def body(self, samples: Samples, place: int, deadline_ms: float | None) -> Body:
         """Return a request for a sample."""
         tensors, data = [], []
         for spec in self.inputs:
             array = samples.inputs[spec.name][place : place + 1]
+            if samples.size is not None:
+                size = int(samples.size[place])
+                array = array[0:1, *(slice(size if n == ANY else None) for n in spec.shape)]
             tensor: dict[str, Any] = {"name": spec.name, "datatype": spec.datatype,
-                                      "shape": [1, *spec.shape]}
+                                      "shape": list(array.shape)}
             if self.binary:
                 data.append(np.ascontiguousarray(array, spec.dtype.newbyteorder("<")).tobytes())
                 tensor["parameters"] = {"binary_data_size": len(data[-1])}

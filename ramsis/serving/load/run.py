@@ -225,7 +225,8 @@ class _Run:
     def _ended(self, number: int, answer: Response) -> None:
         """Record the outcome of a request."""
         line = Request(self.arrival_s[number], deadline_ms=float(self.settings.slo_ms[number]),
-                       finish_s=answer.at_s - self.begun, outcome="failed")
+                       finish_s=answer.at_s - self.begun, outcome="failed",
+                       size=self.samples.size_of(self.places[number]))
         self.left -= 1
         if not self.left:
             self.all_done.set()
