@@ -75,6 +75,8 @@ Entry = tuple[int, Ticket[Any]]
 class Queue:
     """Requests that wait, in the order of arrival, for a rule that composes batches."""
 
+    slowness = 1.0  # rules know no times of batches
+
     def __init__(self, is_waiting: Callable[[Ticket[Any]], bool]) -> None:
         self._waiting: list[Entry] = []
         self._is_waiting = is_waiting

@@ -23,6 +23,7 @@ from ramsis.cli.options.param_types import (
     LOADS,
     MODELS,
     PROFILES,
+    SHARES,
     SLOS,
     TRACE,
     WORKERS,
@@ -205,6 +206,10 @@ def sizes_options(command: _Command) -> _Command:
     return command
 
 
+min_in_time_option = click.option(
+    "--min-in-time-by-class", type=SHARES, metavar="X[,X,…]",
+    help="With --sizes: share of the requests of each size class to answer in time, or a share "
+         "for each class, if that can be.")
 models_option = click.option(
     "--models", type=MODELS, metavar="A,B,...",
     help="Models of the profile to use.\nOf several worker types each uses those that it has.  "

@@ -31,11 +31,15 @@ class SizedInputs:
     @classmethod
     def of(
         cls, profile_names: ByType[str], models: list[str] | None, overhead_ms: float,
-        slo_ms: tuple[SloClass, ...], workers: ByType[int], sizes: Path | None,
+        slo_ms: tuple[SloClass, ...], workers: ByType[int] | None, sizes: Path | None,
         size_column: str | None, workload: WorkloadOptions,
     ) -> SizedInputs:
-        """Return what the options say; refuse what requests with a size cannot have."""
-        for option, values in (("--slo-ms", slo_ms), ("--workers", workers.values),
+        """Return what the options say; refuse what requests with a size cannot have.
+
+        Without ``workers`` there is one.
+        """
+        counts = {"": 1} if workers is None else workers.values
+        for option, values in (("--slo-ms", slo_ms), ("--workers", counts),
                                ("--profiles", profile_names.values)):
             if len(values) > 1:
                 raise click.UsageError(f"{option}: requests with a size have one SLO and one type "
@@ -58,7 +62,7 @@ class SizedInputs:
                                         allowed="a CSV file with a column size")
             distribution = SizeDistribution.of_sizes(recorded.sizes)
         return cls(profile, distribution, workloads, slo_ms[0].slo_ms,
-                   next(iter(workers.values.values())))
+                   next(iter(counts.values())))
 
 
 def workload_of_sizes(

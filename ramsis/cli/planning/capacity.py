@@ -35,13 +35,16 @@ from ramsis.cli.options.param_types import (
 from ramsis.cli.options.policies import overhead_option
 from ramsis.cli.options.shared import (
     engine_options,
+    min_in_time_option,
     models_option,
     plot_option,
     seed_options,
     simulated_service_option,
+    sizes_options,
     target_options,
     workload_options,
 )
+from ramsis.cli.options.sizes import SizedInputs, workload_of_sizes
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import (
     Column,
@@ -58,6 +61,7 @@ from ramsis.errors import InfeasibleError, InvalidValueError, check_known
 from ramsis.profiles import ProfileSet
 from ramsis.sim import ConstantLoad, Fleet, Recorded, Workload
 from ramsis.sweep import Engine
+from ramsis.sweep.answers import Question
 from ramsis.synthesis.capacity import (
     MOST_WORKERS,
     Targets,
@@ -115,7 +119,8 @@ _OF_SCENARIOS = ("scenario_file", "grow", "schedulers", "max_violation", "max_wo
 
 
 _MORE = (
-    "--scenario", "--grow", "--models", "--cost", "--max-workers", *MORE_ARRIVALS,
+    "--scenario", "--grow", "--sizes", "--size-column", "--min-in-time-by-class", "--models",
+    "--cost", "--max-workers", *MORE_ARRIVALS,
     "--duration-s", "--seed", "--seeds", "--service", "--overhead-ms", "--cascades",
     *MORE_COMPUTING, "--keep", "--every")
 """Options that only --help-all shows."""
@@ -147,6 +152,8 @@ _MORE = (
                    "asked where the first is unsure.\nThe profile needs confidences.")
 @target_options
 @workload_options
+@sizes_options
+@min_in_time_option
 @seed_options(5)
 @simulated_service_option
 @overhead_option
@@ -173,6 +180,9 @@ def capacity(
     max_violation: float,
     every_ms: float | None,
     workload: WorkloadOptions,
+    sizes: Path | None,
+    size_column: str | None,
+    min_in_time_by_class: tuple[float, ...] | None,
     seed: int,
     seeds: int,
     service: str | None,
@@ -199,6 +209,8 @@ def capacity(
 
     With several worker types (--profiles TYPE=FILE,...) the command finds the cheapest
     combination, by --cost, for policies and Poisson arrivals at constant loads.
+
+    With --sizes it finds them for requests with a size, and a share in time of each size class.
 
     With --scenario it finds the number of workers of the type --grow, for each cluster
     scheduler. The other types are fixed; --max-workers TYPE=N limits the search. With --grow
@@ -243,6 +255,20 @@ def capacity(
     if plot is not None and workload.loads is None:
         raise click.UsageError("--plot is for --load.")
     targets = Targets(max_violation, min_accuracy, min_effective_accuracy, every_ms)
+    sized = workload_of_sizes(sizes, size_column, workload, profile_names)
+    if sized is not None:
+        from ramsis.cli.planning.sized_capacity import POLICY, SizedCapacity, next_command
+
+        inputs = SizedInputs.of(profile_names, models, overhead_ms, classes, None, sizes,
+                                size_column, sized)
+        asked = SizedCapacity.of(inputs, schedulers if named else (POLICY,), targets,
+                                 min_in_time_by_class, range(seed, seed + seeds), service)
+        _search(asked.questions(), engine, keep, _Output(
+            as_json, plot, {inputs.profile.name: inputs.profile.fingerprint},
+            None if named else partial(next_command, context.params),
+            [load.load_qps for load in inputs.workloads]))
+        return
+    refuse_options(("min_in_time_by_class",), "needs requests with a size: --sizes.")
     names = [NamedScheduler.of(text).text
              for text in (also_with_cascades(schedulers) if cascades else schedulers)]
     opinions = any(fleet_scheduler(name).given.get("cascades") for name in names)
@@ -279,6 +305,13 @@ def capacity(
     offered: Any = types or profile
     questions = [capacity_question(offered, load, name, targets=targets, **runs)
                  for load, name in product(workloads, names)]
+    _search(questions, engine, keep, output)
+
+
+def _search(
+    questions: Sequence[Question], engine: Engine, keep: Path | str | None, output: _Output
+) -> None:
+    """Answer the questions and print the rows."""
     # In this process each search shows its own progress.
     with progress("searches", len(questions), shown=engine.elsewhere) as advance:
         rows, missed = rows_of(questions, engine, keep, advance)
@@ -364,6 +397,10 @@ def _show(rows: list[dict[str, Any]], output: _Output) -> None:
         else:
             opinions = _OPINIONS if any("gain" in row for row in rows) else ()
             print_rows((*_CASE, *_WORKERS, *_FIGURES[:-1], *opinions, _FIGURES[-1]), shown)
+            if "by_class" in rows[0]:
+                from ramsis.cli.simulation.sized import print_classes
+
+                print_classes([{**row, "label": row["scheduler"]} for row in rows])
         if output.next_command is not None:
             click.echo("\nnext, one of:")
             for row in rows:

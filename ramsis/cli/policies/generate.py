@@ -9,12 +9,13 @@ import click
 
 from ramsis.cli.options.clusters import cluster_of
 from ramsis.cli.options.command import MORE_COMPUTING, Command, refuse_options
-from ramsis.cli.options.param_types import OUT_FOLDER, SHARES, SLOWNESS, ByType
+from ramsis.cli.options.param_types import OUT_FOLDER, SLOWNESS, ByType
 from ramsis.cli.options.policies import policy_options
 from ramsis.cli.options.shared import (
     cluster_options,
     engine_options,
     load_option,
+    min_in_time_option,
     models_option,
     plot_option,
     sizes_options,
@@ -50,9 +51,7 @@ _MORE = (
               help="Make policies of each level for each slowness F, such as 1,1.15,1.3,1.5, "
                    "without headroom.")
 @sizes_options
-@click.option("--min-in-time-by-class", type=SHARES, metavar="X[,X,…]",
-              help="With --sizes: share of the requests of each size class to answer in time, or "
-                   "a share for each class, if that can be.")
+@min_in_time_option
 @click.option("--overwrite", is_flag=True,
               help="Replace any set in DIR once the new one is complete.")
 @engine_options(processes=1)

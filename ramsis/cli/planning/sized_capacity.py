@@ -1,0 +1,105 @@
+"""``ramsis capacity`` for requests with a size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from typing import Any
+
+import click
+
+from ramsis.bounds import Targets
+from ramsis.cli.options.command import allow_options
+from ramsis.cli.options.sizes import SizedInputs, default_statistic
+from ramsis.cli.output.rows import progress
+from ramsis.cli.parallel_jobs import plain
+from ramsis.profiles import ProfileSet
+from ramsis.runtime.routing import DISPATCHES
+from ramsis.sim import Workload
+from ramsis.sized import SizedProblem, sized_scheduler
+from ramsis.sized.problem import MAX_BATCH_BY_DEFAULT
+from ramsis.sweep.answers import Question
+
+_ALLOWED = (
+    "profile_names", "models", "classes", "sizes", "size_column", "min_in_time_by_class",
+    "schedulers", "dispatches", "min_accuracy", "min_effective_accuracy", "max_violation",
+    "loads", "trace", "trace_format", "unit", "time_column", "load_columns", "scale", "arrivals",
+    "duration_s", "seed", "seeds", "service", "overhead_ms", "engine", "address", "processes",
+    "keep", "as_json", "plot")
+POLICY = "central-queue"
+"""Scheduler that stands for policies made for each number of workers."""
+
+
+@dataclass(frozen=True)
+class SizedCapacity:
+    """What is asked for: profile, deadline, sizes, targets and loads."""
+
+    inputs: SizedInputs
+    problem: SizedProblem
+    schedulers: tuple[str, ...]
+    targets: Targets
+    min_in_time_by_class: tuple[float, ...] | None
+    seeds: range
+
+    @classmethod
+    def of(
+        cls, inputs: SizedInputs, schedulers: Sequence[str], targets: Targets,
+        min_in_time_by_class: tuple[float, ...] | None, seeds: range, service: str | None,
+    ) -> SizedCapacity:
+        """Return what the options say; refuse what requests with a size cannot have."""
+        allow_options(_ALLOWED, "is not for requests with a size.")
+        most = MAX_BATCH_BY_DEFAULT
+        for text in schedulers:
+            if text in DISPATCHES and text != POLICY:
+                raise click.UsageError(f"{text}: requests with a size wait in one queue for all "
+                                       f"workers: --dispatch {POLICY}.")
+            if text != POLICY:
+                most = max(most, sized_scheduler(text).max_batch)
+        problem = SizedProblem.of(
+            inputs.profile, inputs.sizes, slo_ms=inputs.slo_ms, max_batch=most,
+            statistic=service or default_statistic(inputs.profile))
+        return cls(inputs, problem, tuple(schedulers), targets, min_in_time_by_class, seeds)
+
+    def questions(self) -> list[Question]:
+        """Return a search for each load and scheduler."""
+        terms = {"targets": self.targets, "min_in_time_by_class": self.min_in_time_by_class,
+                 "seeds": self.seeds}
+        return [
+            Question(partial(_row, self.problem, self.inputs.profile, load, scheduler, terms),
+                     {"asked": "capacity of sizes", "problem": self.problem.fingerprint,
+                      "scheduler": scheduler, "workload": plain(load),
+                      **{key: plain(value) for key, value in terms.items()}})
+            for load, scheduler in product(self.inputs.workloads, self.schedulers)]
+
+
+def _row(
+    problem: SizedProblem, profile: ProfileSet, workload: Workload, scheduler: str,
+    terms: Mapping[str, Any],
+) -> dict[str, Any]:
+    from ramsis.sized.capacity import fewest_workers_of_sizes
+
+    with progress(f"{scheduler}: workers", 1) as advance:
+        return fewest_workers_of_sizes(
+            problem, profile, workload, scheduler=scheduler, **terms,
+            on_trial=lambda trial: advance(
+                text=f"{trial['workers']} workers miss {trial['violation_rate']:.2%}", more=1))
+
+
+def next_command(params: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
+    """Return the command that generates the policy of a row, by the parameters of the search."""
+    trace, shares = params["trace"], params["min_in_time_by_class"]
+    words = ["ramsis", "generate", "--profiles", params["profile_names"].text, "--slo-ms",
+             f"{row['slo_ms']:.10g}", "--workers", str(row["workers"]), "--load",
+             f"{row['load_qps']:.10g}"]
+    for option, value in (
+        ("--models", ",".join(params["models"] or ())), ("--service", params["service"]),
+        ("--sizes", params["sizes"] or (trace and trace.name)),
+        ("--size-column", params["size_column"]),
+        ("--min-in-time-by-class", ",".join(f"{share:.10g}" for share in shares or ())),
+        ("--overhead-ms", params["overhead_ms"] and f"{params['overhead_ms']:.10g}"),
+    ):
+        if value:
+            words += [option, str(value)]
+    return [*words, "--dispatch", POLICY, "--out", f"policies-{POLICY}-{row['workers']}"]

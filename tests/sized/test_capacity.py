@@ -1,0 +1,104 @@
+"""The fewest workers for requests with a size: against all numbers tried, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ramsis.arrivals import SizeDistribution
+from ramsis.bounds import Targets
+from ramsis.errors import InfeasibleError, InvalidValueError
+from ramsis.profiles import load
+from ramsis.sim import ConstantLoad, Recorded
+from ramsis.sized import SizedProblem, simulate_sized, sized_scheduler
+from ramsis.sized.capacity import fewest_workers_of_sizes
+from tests.cli.command import Run, refused
+
+PROFILE = load("minilm-cpu")
+SIZES = SizeDistribution((8, 20, 60, 250), (5, 3, 2, 1))
+LOAD = ConstantLoad(150.0, 10_000.0)
+FILE = "size,count\n8,5\n20,3\n60,2\n250,1\n"
+
+
+def problem(workers: int = 1, slo_ms: float = 300.0) -> SizedProblem:
+    return SizedProblem.of(PROFILE, SIZES, slo_ms=slo_ms, workers=workers)
+
+
+@pytest.mark.parametrize("scheduler", ["replanned-dp", "token-budget:max_tokens=512"])
+def test_fewer_workers_miss_the_target(scheduler: str) -> None:
+    row = fewest_workers_of_sizes(problem(), PROFILE, LOAD, Targets(0.02), scheduler=scheduler,
+                                  seeds=range(2))
+    late = [simulate_sized(problem(workers), sized_scheduler(scheduler), LOAD,
+                           seeds=range(2)).row()["violation_rate"]
+            for workers in (row["workers"] - 1, row["workers"])]
+    assert late[0] > 0.02 >= late[1] == row["violation_rate"]
+    assert 1 <= row["workers_bound"] <= row["workers"]
+    assert row["tried"] == [trial["workers"] for trial in row["trials"]]
+
+
+def test_a_share_of_each_class_takes_more_workers() -> None:
+    rows = [fewest_workers_of_sizes(
+        problem(), PROFILE, LOAD, Targets(0.1), scheduler="token-budget:order=size",
+        min_in_time_by_class=shares, seeds=range(2)) for shares in (None, 0.97)]
+    assert rows[0]["workers"] < rows[1]["workers"]
+    assert min(entry["in_time_rate"] for entry in rows[0]["by_class"]) < 0.97
+    assert min(entry["in_time_rate"] for entry in rows[1]["by_class"]) >= 0.97
+
+
+def test_recorded_requests_have_their_sizes() -> None:
+    drawn = SIZES.sample(600, np.random.default_rng(0))
+    trace = Recorded([10.0 * i for i in range(600)], 6000.0, sizes=drawn)
+    row = fewest_workers_of_sizes(problem(), PROFILE, trace, Targets(0.02),
+                                  scheduler="replanned-dp", seeds=range(2))
+    assert row["queries"] == 1200
+    assert row["workers"] >= row["workers_bound"] >= 1
+
+
+@pytest.mark.slow
+def test_policies_for_each_number_of_workers_keep_the_target() -> None:
+    row = fewest_workers_of_sizes(problem(), PROFILE, LOAD, Targets(0.02))
+    assert row["violation_rate"] == row["expected_violation_rate"] <= 0.02
+    assert row["clear"]
+    assert row["workers"] <= fewest_workers_of_sizes(
+        problem(), PROFILE, LOAD, Targets(0.02), scheduler="replanned-dp")["workers"]
+
+
+@pytest.mark.parametrize(("slo_ms", "targets", "shares", "error", "message"), [
+    (50.0, Targets(0.01), None, InfeasibleError,
+     "max_violation: no number of workers reaches this share of violations: got 0.01; allowed: "
+     "at least 0.0909091"),
+    (300.0, Targets(0.01, 1.0, 0.9), 0.5, InfeasibleError, "does not reach this on"),
+    (50.0, Targets(0.5), 0.5, InfeasibleError,
+     "min_in_time_by_class: no number of workers reaches this share of 61–250 tokens"),
+    (300.0, Targets(0.01, every_ms=100.0), None, InvalidValueError,
+     "every_ms: not for requests with a size"),
+    (300.0, Targets(0.01), (0.5, 0.5), InvalidValueError, "not a share for each size class"),
+])
+def test_what_no_workers_reach_is_refused(
+    slo_ms: float, targets: Targets, shares: float | None, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        fewest_workers_of_sizes(problem(slo_ms=slo_ms), PROFILE, LOAD, targets,
+                                scheduler="delay:wait_ms=299", min_in_time_by_class=shares,
+                                seeds=range(1))
+
+
+def test_the_command_states_workers_and_shares_by_size(run: Run, tmp_path: Path) -> None:
+    sizes = tmp_path / "sizes.csv"
+    sizes.write_text(FILE)
+    command = ["capacity", "--profiles", "minilm-cpu", "--slo-ms", "300", "--load", "150",
+               "--sizes", sizes, "--max-violation", "0.02", "--seeds", "2", "--duration-s", "10"]
+    text = run(*command, "--scheduler", "replanned-dp").out
+    assert "in time by size:" in text
+    assert "next" not in text
+    row = json.loads(run(*command, "--scheduler", "replanned-dp", "--json").out)["rows"][0]
+    assert row["violation_rate"] <= 0.02
+    assert len(row["by_class"]) == 4
+    refused(run(*command, "--dispatch", "round-robin"), 2,
+            "round-robin: requests with a size wait in one queue for all workers")
+    refused(run(*command, "--every", "10s", "--trace", "day"), 2)
+    refused(run("capacity", "--profiles", "digits-cpu", "--slo-ms", "25", "--load", "100",
+                "--min-in-time-by-class", "0.5"), 2, "needs requests with a size")
