@@ -438,13 +438,13 @@ class SizedQueue(Generic[T]):
         most_value, top = best.value, value_of[ranks[0]]
         earliest = min([cells[begin] % width for begin in begins.values()])
         worths = (price + aging,) if free_ms == inf else (price + aging, price)
+        least_rate = worths[-1]
+        top += _ROUNDING
         # A good batch first, as it spares others their sums.
         for c in (self._last, *begins) if self._last in begins else begins:
             row, slope, bin_of, least_ms = rows[place_of[longest[c]]]
-            single_ms = row[0]
             for worth in worths:
-                if slope[1] * worth > top and top - price * single_ms - aging * (
-                        single_ms if single_ms < free_ms else free_ms) < most_value:
+                if slope[1] * worth > top and top - least_rate * row[0] < most_value:
                     continue  # no second member pays, and no single one is the best
                 least, limit = bin_of[0], most
                 leave_out = delete[c]
