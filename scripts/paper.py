@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "evaluation.md"
 ROWS = ROOT / "docs" / "results" / "paper.csv"
 PRINTED = ROOT / "docs" / "results" / "paper-table3.csv"
-PAPER, DEFAULT = "round-robin:paper", "round-robin"
+PAPER, DEFAULT, SLIM = "round-robin:paper", "round-robin", "round-robin:headroom=0"
 JELLYFISH, SWITCHING = "jellyfish-plus:headroom=1.05", "model-switching"
 OVERLOAD = 0.05  # the paper leaves points with more violations out of its figures
 _LOADS = "--loads 400:4000:400"
@@ -40,6 +40,9 @@ _TRACE = ("--trace {trace} --trace-scale 1 "
 RUNS = {
     "fig5-image": f"fig5 --profiles {{image}} --slo-ms 150,300,500 {_TRACE}",
     "fig5-text": f"fig5 --profiles {{text}} --slo-ms 100,200,300 {_TRACE}",
+    "fig6": f"fig6 --profiles {{image}} --slo-ms 150,300,500 {_LOADS} "
+            f"--schedulers {PAPER} {DEFAULT} {CENTRAL} {SLIM},batching=variable {JELLYFISH} "
+            f"jellyfish-plus {SWITCHING}",
     "fig10": f"fig10 --profiles {{image}} --slo-ms 150,300,500 {_LOADS} "
              f"--schedulers {PAPER} {DEFAULT} --grid fixed:2,fixed:10,fixed:100,model",
     "fig11": f"fig11 --profiles {{image}} --slo-ms 150,300,500 {_LOADS} "
@@ -117,6 +120,39 @@ def render_gains(rows: Sequence[Row]) -> str:
             for (title, baseline), figure in zip(
                 (("Jellyfish+", JELLYFISH), ("ModelSwitching", SWITCHING)), printed, strict=True)]
     return markdown(["task", "over", "printed", f"`{PAPER}`", "per-worker policies"], lines)
+
+
+def render_headline(rows: Sequence[Row]) -> str:
+    """Fig. 6 at 150 ms: accuracy of the answers in time gained, over ten loads."""
+    by_cell = {cell: row for cell, row in cells(rows, "fig6").items() if cell[0] == 150.0}
+    return markdown(
+        ["over", "paper", f"`{PAPER}`", "per-worker policies", "central-queue policies"],
+        [[title, printed, *(mean_and_largest(gains(by_cell, policy, baseline, 1.0))
+                            for policy in (PAPER, DEFAULT, CENTRAL))]
+         for title, baseline, printed in (
+             ("Jellyfish+ with 5 % of headroom", JELLYFISH, "3.70 (15.04)"),
+             ("Jellyfish+", "jellyfish-plus", ""), ("ModelSwitching", SWITCHING, "1.84 (6.71)"))])
+
+
+def below_baselines(rows: Sequence[Row], policy: str) -> Cells:
+    """Return the cells of Fig. 6 in which a policy is below a baseline, by 0.0005 or more."""
+    return {cell: row for cell, row in cells(rows, "fig6").items()
+            if row[policy].effective_accuracy <= max(
+                row[name].effective_accuracy for name in ("jellyfish-plus", SWITCHING)) - 5e-4}
+
+
+def render_below(rows: Sequence[Row]) -> str:
+    """Fig. 6: where per-worker policies are below a baseline."""
+    def figure(row: Row) -> str:
+        late = f" ({100.0 * row.violation_rate:.2g} %)" if row.violation_rate >= 5e-4 else ""
+        return f"{row.effective_accuracy:.4f}{late}"
+
+    schedulers = {CENTRAL: "central-queue policies", DEFAULT: "per-worker policies",
+                  SLIM: "without headroom", f"{SLIM},batching=variable": "and variable batching",
+                  "jellyfish-plus": "Jellyfish+", SWITCHING: "ModelSwitching"}
+    return markdown(["SLO (ms)", "load (QPS)", *schedulers.values()],
+                    [[f"{slo_ms:g}", f"{load_qps:g}", *(figure(row[name]) for name in schedulers)]
+                     for (slo_ms, _, load_qps), row in below_baselines(rows, DEFAULT).items()])
 
 
 def render_savings(rows: Sequence[Row]) -> str:
@@ -255,6 +291,8 @@ def _gain(rows: Sequence[Mapping[str, Any]], policies: str, baseline: str, slo_m
 
 
 PARTS: Mapping[str, Callable[[Sequence[Row]], str]] = {
+    "paper-headline": render_headline,
+    "paper-below": render_below,
     "paper-gains": render_gains,
     "paper-savings": render_savings,
     "paper-table3-image": render_violations("image"),

@@ -25,6 +25,11 @@ def test_every_run_has_its_rows() -> None:
     assert {row.run for row in ROWS} == set(paper.RUNS)
 
 
+def test_only_per_worker_policies_are_ever_below_a_baseline() -> None:
+    assert not paper.below_baselines(ROWS, paper.CENTRAL)
+    assert len(paper.below_baselines(ROWS, paper.DEFAULT)) == 4  # as the page says
+
+
 def row(scheduler: str, load_qps: float, accuracy: float, late: float = 0.0) -> paper.Row:
     return paper.Row("fig", 150.0, 60, load_qps, scheduler, accuracy, late, accuracy * (1 - late))
 
