@@ -37,6 +37,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from acceptance.pages import write_part
 from numpy.typing import NDArray
 
 from live.fleet import Load, host_times, send, server, stolen_share
@@ -407,6 +408,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--others-s", type=float,
                         help="of a rule's run, the first part of the policy's  [a third of it]")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--page", type=Path, help="page with the marks of the table")
     chosen = parser.parse_args(words)
     if chosen.model is not None:
         with (tempfile.TemporaryDirectory() as name,
@@ -421,7 +423,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 file.flush()
                 say("{scheduler} at {load_share:.0%}: in time {in_time:.4f}, promised "
                     "{promised_in_time}, simulated {simulated_in_time:.4f}".format_map(row))
-    print(table_of(pd.read_csv(chosen.rows)))
+    table = table_of(pd.read_csv(chosen.rows))
+    print(table)
+    if chosen.page is not None:
+        write_part(chosen.page, "live-sizes", table)
     return 0
 
 
