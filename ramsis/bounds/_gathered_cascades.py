@@ -35,8 +35,8 @@ The rows are found by separation, the columns by pricing: at dual prices the bes
 known for each bin alone. What is stated comes from the dual prices: the largest amount by which a
 column's worth exceeds its price is added. Two things make the search short. Columns are priced
 between the prices of the program and the best ones so far, since the former swing [1]. And in the
-rows for unsure requests the times of first batches are rounded down to a fiftieth of the SLO,
-which makes windows no shorter, and rows stand for many batches.
+rows for unsure requests the times of first batches, where there are more than fifty, are rounded
+down to a fiftieth of the SLO, which makes windows no shorter, and rows stand for many batches.
 
 [1] P. Wentges, "Weighted Dantzig-Wolfe decomposition for linear mixed-integer programming",
 International Transactions in Operational Research 4, 1997.
@@ -62,7 +62,7 @@ _LITTLE, _PATIENCE = 1e-5, 8  # rounds that lower the bound by less than this en
 _PRICES = np.array([0.8, 0.95, 1.0, 1.05, 1.25])  # over that without gathering, for first columns
 _WIDE_PRICES = np.geomspace(0.002, 0.2, 4)  # over the accuracy for the shortest time
 _MOST_SHARES, _MOST_TIMES = 6, 4  # σ and L tried in a round
-_STEPS = 50  # to which times of first batches are rounded down, in an SLO
+_STEPS = 50  # of the SLO, to which more times of first batches than that are rounded down
 _BEST_SO_FAR = 0.5  # weight of the best prices so far where columns are priced
 _ROUNDING_MS, _ROUNDING = 1e-9, 1e-9
 
@@ -149,7 +149,7 @@ class _Asked(NamedTuple):
     model: IntArray
     batch: IntArray
     low_from: FloatArray  # σ from which they are low
-    began_ms: FloatArray  # rounded time of the first batch
+    began_ms: FloatArray  # time of the first batch, as rows tell it
 
     def take(self, which: Any) -> _Asked:
         """Return some of them."""
@@ -167,7 +167,9 @@ class _Program:
         self.time_ms = problem.busy_ms / self.batches
         self.window_ms = problem.slo_ms - problem.busy_ms
         step_ms = problem.slo_ms / _STEPS
-        self.began_ms = np.floor(problem.busy_ms / step_ms) * step_ms
+        self.began_ms = problem.busy_ms
+        if len(np.unique(problem.busy_ms)) > _STEPS:
+            self.began_ms = np.floor(problem.busy_ms / step_ms) * step_ms
         self.low_up_to = [np.cumsum(pair.share) for pair in problem.pairs]
         # Of batches of b, how many low ones go with each other one where they are fewer than s.
         sizes = self.batches[:, None]
