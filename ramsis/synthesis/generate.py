@@ -65,15 +65,22 @@ def prepared(
         policy = _at_confidence(
             replayed(modelled(replays), own_arrivals=settings.arrivals, replays=replays),
             settings.confidence)
-        if not settings.cascades or profile.confidences is None:
-            return policy
-        from ramsis.synthesis.cascades import with_cascade  # whose kernels take long to load
-
-        times = ServiceTimes.of_all(settings.profile_for(profile),
-                                    settings.chosen_service(profile), settings.max_queue)
-        return with_cascade(policy, profile.confidences, times, settings.arrivals)
+        return _with_second_opinions(policy, profile, settings)
 
     return promised
+
+
+def _with_second_opinions(
+    policy: Policy, profile: ProfileSet, settings: SynthesisSettings
+) -> Policy:
+    """Return the policy with second opinions, if they are asked for and pay."""
+    if not settings.cascades or profile.confidences is None:
+        return policy
+    from ramsis.synthesis.cascades import with_cascade  # whose kernels take long to load
+
+    times = ServiceTimes.of_all(settings.profile_for(profile), settings.chosen_service(profile),
+                                settings.max_queue)
+    return with_cascade(policy, profile.confidences, times, settings.arrivals)
 
 
 def _modelled(
@@ -120,4 +127,5 @@ def _within_budget(
                            settings.max_violation, own_arrivals=settings.arrivals,
                            confidence=settings.confidence)
     # The search's own settings had a price instead.
-    return replace(policy, inputs=with_settings(policy.inputs, settings))
+    policy = replace(policy, inputs=with_settings(policy.inputs, settings))
+    return _with_second_opinions(policy, profile, settings)

@@ -58,8 +58,6 @@ LIMITS: tuple[Limit, ...] = (
             "second opinions wait in a queue that all workers share")
       for dispatch, rule in DISPATCHES.items() if rule.own_queues),
     Limit({"cascades": "True"}, "slo_classes", _ONE_SLO, "the rule knows one deadline"),
-    Limit({"cascades": "True"}, "max_violation", _only("no budget", lambda budget: budget is None),
-          "the search of the rule has a price of violations"),
     *(Limit({"dispatch": dispatch}, "slo_classes", _ONE_SLO,
             "a worker's table knows one deadline; give each class workers of its own")
       for dispatch, rule in DISPATCHES.items() if rule.own_queues),

@@ -42,7 +42,12 @@ def cascade_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Che
     if policy.cascade is None:
         return ()
     promise, found = policy.cascade.promise, _measured(policy, own_arrivals)
+    without, budget = policy.budget or policy.replay, policy.budget
+    upper = promise.violation_rate + promise.violation_half_width
     return (
+        *(() if budget is None else (Check(
+            "violation rate with second opinions within the budget", budget.max_violation_rate,
+            upper, upper <= budget.max_violation_rate),)),
         _within("effective accuracy with second opinions", promise.effective_accuracy,
                 promise.effective_half_width, found["effective_accuracy"]),
         _within("violation rate with second opinions", promise.violation_rate,
@@ -51,7 +56,7 @@ def cascade_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Che
         close("gain of second opinions", promise.gain,
               promise.effective_accuracy - policy.expectations.effective_accuracy,
               _WIDER * (promise.effective_half_width + (
-                  policy.replay.effective_half_width if policy.replay else 0.0))),
+                  without.effective_half_width if without else 0.0))),
         Check("effective accuracy within the bound with second opinions",
               promise.effective_accuracy, promise.upper_bound, promise.effective_accuracy
               <= promise.upper_bound + _WIDER * promise.effective_half_width))

@@ -15,7 +15,16 @@ import pytest
 from ramsis.bounds import cascade_bound, certified_gap
 from ramsis.cluster import Cluster, ServiceTimes
 from ramsis.errors import InputFileError, InvalidValueError
-from ramsis.policy import Policy, read, set_of, validate, validate_set, write, write_set
+from ramsis.policy import (
+    BudgetRecord,
+    Policy,
+    read,
+    set_of,
+    validate,
+    validate_set,
+    write,
+    write_set,
+)
 from ramsis.profiles import ProfileSet, save
 from ramsis.report import simulations
 from ramsis.report.page import write_report
@@ -24,8 +33,11 @@ from ramsis.sim import ConstantLoad, Fleet, Policies, SimulationSettings, simula
 from ramsis.sim.cascades import served
 from ramsis.sim.tables import PlacedCascade
 from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.synthesis import cascades as synthesis
+from ramsis.synthesis.cascades import with_cascade
 from ramsis.synthesis.certified import gap_of_promise
 from ramsis.synthesis.simulated import prepared_policy
+from ramsis.verify import verify_policy
 from ramsis.verify.cascade import cascade_checks, play
 from tests.cascades.samples import profile_with_confidences
 from tests.cli.command import Run, refused
@@ -195,13 +207,9 @@ def test_bad_files_are_refused_with_the_place(
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(("changes", "message"), [
-    ({"dispatch": "round-robin"}, "second opinions wait in a queue that all workers share"),
-    ({"max_violation": 0.01}, "the search of the rule has a price of violations"),
-])
-def test_what_does_not_go_together_is_refused(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidValueError, match=message):
-        settings(**changes)
+def test_second_opinions_with_a_queue_for_each_worker_are_refused() -> None:
+    with pytest.raises(InvalidValueError, match="wait in a queue that all workers share"):
+        settings(dispatch="round-robin")
 
 
 def test_a_profile_without_confidences_is_refused(profile: ProfileSet) -> None:
@@ -330,3 +338,35 @@ def test_an_audit_says_what_second_opinions_would_have_brought(
     refused(run("audit", log, *served, "--cascades"), 2, "--cascades", "no confidences")
     refused(run("audit", log, *served, "--dispatch", "round-robin", "--cascades"), 2,
             "--dispatch central-queue")
+
+
+def test_second_opinions_keep_a_budget_of_violations(
+    profile: ProfileSet, policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the upper end of the interval, which is above 0 for any number of requests."""
+    assert profile.confidences is not None
+    monkeypatch.setattr(synthesis, "_BUDGET_PRICES", (1.0, 8.0))
+    times = ServiceTimes.of_all(profile, "p95", 32)
+    record = BudgetRecord(effective_accuracy=0.93, effective_half_width=0.0, violation_rate=0.0,
+                          violation_half_width=0.0, queries=10, runs=2, seed=0,
+                          max_violation_rate=0.001)
+    found = with_cascade(replace(policy, cascade=None, budget=record), profile.confidences, times)
+    assert found.cascade is not None
+    promise = found.cascade.promise
+    assert 0.0 < promise.violation_rate + promise.violation_half_width <= 0.001
+    strict = replace(record, max_violation_rate=1e-9)
+    assert with_cascade(replace(policy, cascade=None, budget=strict), profile.confidences,
+                        times).cascade is None
+
+
+@pytest.mark.slow
+def test_a_file_within_a_budget_has_second_opinions_and_verifies(
+    profile: ProfileSet, tmp_path: Path
+) -> None:
+    made = generate_policy(profile, LOAD_QPS, settings(max_violation=0.001))
+    assert made.cascade is not None
+    assert made.budget is not None
+    write(made, tmp_path / "policy.json")
+    checks = verify_policy(tmp_path / "policy.json")
+    assert all(check.holds for check in checks)
+    assert any("with second opinions within the budget" in check.claim for check in checks)

@@ -98,10 +98,12 @@ def test_fewer_workers_are_enough_with_second_opinions(profile: ProfileSet) -> N
     assert "cascade" not in alone._repr_html_()
 
 
-def test_where_they_do_not_pay_the_row_says_so() -> None:
-    """The workers are idle, so the best model answers everything."""
+def test_where_they_do_not_pay_the_row_says_so(
+    profile: ProfileSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ramsis.synthesis.cascades.with_cascade", lambda policy, *_: policy)
     row = fewest_workers(
-        profile_with_confidences(), ConstantLoad(400.0, 1_000.0), Targets(min_accuracy=0.9),
+        profile, ConstantLoad(400.0, 1_000.0), Targets(min_accuracy=0.9),
         slo_ms=SLO_MS, service="p95", scheduler=SCHEDULER).row()
     assert row["workers"] == 1
     assert (row["second_opinions"], row["gain"]) == (0.0, 0.0)

@@ -209,17 +209,19 @@ def test_a_plan_with_second_opinions_says_what_they_bring(
     recipe = importlib.import_module("ramsis.cli.planning.plan")
     monkeypatch.setattr(recipe, "run_with_bar", in_this_process)
     monkeypatch.setattr(recipe, "_PROCESSES", "1")
+    monkeypatch.delitem(recipe._QUEUES, "round-robin")
     out = tmp_path / "plan"
-    made = run("plan", "--profiles", "digits-cpu", "--slo-ms", 60, "--load", 4800, "--service",
+    made = run("plan", "--profiles", "digits-cpu", "--slo-ms", 60, "--load", 9600, "--service",
                "p95", "--min-effective-accuracy", 0.93, "--duration-s", 1, "--cascades", "--out",
                out, "--json")
     assert made.code == 0, made.err
     plan = json.loads(made.out)
     verdict = plan["verdict"]
-    assert [row["dispatch"] for row in plan["rows"]] == [
-        "central-queue", "round-robin", "central-queue:cascades=true"]
-    assert verdict["dispatch"] == plan["rows"][2]["dispatch"]
-    assert verdict["workers"] == plan["rows"][2]["workers"] < plan["rows"][0]["workers"]
+    alone, cascades = plan["rows"]
+    assert (alone["dispatch"], cascades["dispatch"]) == (
+        "central-queue", "central-queue:cascades=true")
+    assert verdict["dispatch"] == cascades["dispatch"]
+    assert verdict["workers"] == cascades["workers"] < alone["workers"]
     assert verdict["upper_bound_one_model"] < verdict["upper_bound"]
     assert verdict["effective_accuracy"] <= verdict["upper_bound"]
     assert sum(verdict["model_share"].values()) == pytest.approx(1.0, abs=1e-3)

@@ -24,7 +24,7 @@ BAD: dict[str, Any] = {
     "grid": "fixed:1", "late": "serve", "batching": "maximal",
     "solver": "value-iteration",
     "slo_classes": (SloClass(60.0, 0.5), SloClass(100.0, 0.5)),
-    "cascades": True, "max_violation": 0.01,
+    "cascades": True,
 }
 
 

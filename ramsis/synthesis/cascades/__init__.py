@@ -15,11 +15,15 @@ from ramsis.synthesis.simulated import prepared_policy
 
 __all__ = ["with_cascade"]
 
+_BUDGET_PRICES = (1.0, 8.0, 64.0)  # of violations, tried in turn where a budget limits these
+
 
 def with_cascade(
     policy: Policy, confidences: Confidences, times: ServiceTimes, own_arrivals: str | None = None
 ) -> Policy:
     """Return the policy with second opinions, if these pay.
+
+    Where the policy keeps a budget of violations, it keeps it with second opinions, too.
 
     Parameters
     ----------
@@ -38,6 +42,11 @@ def with_cascade(
     bound = cascade_bound(
         times, confidences, slo_ms=policy.slo_ms, workers=policy.workers, load_qps=policy.load_qps,
         gathering=policy.arrivals_label == "poisson" and not times.distributed).upper_bound
-    problem, tables = best_rule(policy, problems, own_arrivals)
-    return replace(policy, cascade=promised(policy, plan.compiled, problem, tables, bound,
-                                            own_arrivals))
+    cascade = None
+    for price in ((policy.violation_price,) if policy.budget is None else
+                  (max(policy.violation_price, _BUDGET_PRICES[0]), *_BUDGET_PRICES[1:])):
+        problem, tables = best_rule(policy, problems, own_arrivals, price)
+        cascade = promised(policy, plan.compiled, problem, tables, bound, own_arrivals)
+        if cascade is not None:
+            break
+    return replace(policy, cascade=cascade)

@@ -5,6 +5,9 @@ the search. Second opinions are kept if they gain by *stated* increments, and if
 samples, those that chose and those that state, is more than two standard errors of the simulation
 and of the samples (:meth:`~ramsis.synthesis.cascades.rule.CascadeProblem.by_all_samples`). Where
 they add nothing in truth, they are kept with a probability below 3 %.
+
+A budget of violations must hold at the upper end of the interval: that of the simulation and,
+where service times are drawn, of the samples behind the policy without second opinions.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ramsis.analysis.sampled import Evidence, rate_interval
 from ramsis.arrays import FloatArray
 from ramsis.policy import Policy
 from ramsis.policy.cascade import Cascade, CascadePromise
@@ -78,16 +82,29 @@ def promised(
     error = math.hypot(float(np.std(runs.gain, ddof=1)) / math.sqrt(_RUNS), of_samples)
     if opinions.sum() < _FEW or gain.mean <= 0.0 or gain.mean + expected <= _SURE * error:
         return None
+    least = _RULE_OF_THREE / runs.requests
+    late_half_width = max(late.half_width or 0.0, least)
+    if not _within_budget(policy, late.mean, late_half_width):
+        return None
     response_ms = np.concatenate(runs.response_ms)
     p50_ms, p95_ms, p99_ms = np.quantile(response_ms, (0.5, 0.95, 0.99)).tolist()
-    least = _RULE_OF_THREE / runs.requests
     return replace(cascade, promise=CascadePromise(
         effective_accuracy=effective.mean,
         effective_half_width=max(effective.half_width or 0.0, least), violation_rate=late.mean,
-        violation_half_width=max(late.half_width or 0.0, least),
+        violation_half_width=late_half_width,
         second_opinions=float(opinions.sum()), response_mean_ms=float(response_ms.mean()),
         response_p50_ms=p50_ms, response_p95_ms=p95_ms, response_p99_ms=p99_ms, gain=gain.mean,
         gain_error=error, upper_bound=upper_bound, queries=runs.requests, runs=_RUNS, seed=_SEED))
+
+
+def _within_budget(policy: Policy, violation_rate: float, half_width: float) -> bool:
+    """Return whether violations keep the policy's budget, if it has one."""
+    if policy.budget is None:
+        return True
+    interval = policy.expectations.interval
+    highest = violation_rate if interval is None else rate_interval(
+        violation_rate, Evidence.behind(interval), interval.confidence)[1]
+    return highest + half_width <= policy.budget.max_violation_rate
 
 
 NO_PROMISE = CascadePromise(

@@ -115,10 +115,10 @@ class Sample:
 
 
 def best_rule(
-    policy: Policy, problems: list[CascadeProblem], own_arrivals: str | None
+    policy: Policy, problems: list[CascadeProblem], own_arrivals: str | None, price: float
 ) -> tuple[CascadeProblem, CascadeTables]:
-    """Return the best rule found, and the problem with the second model that it asks."""
-    fleet, price = problems[0].fleet, policy.violation_price
+    """Return the best rule at a price of violations, and the problem with its second model."""
+    fleet = problems[0].fleet
     few, many = ([Sample(policy, fleet, policy.load_qps * factor, int(count * part), _SEED,
                          own_arrivals, _SHORT_WARM_UP)
                   for factor, part in ((1.0, 1.0), (_HEAVIER, 0.5))]
