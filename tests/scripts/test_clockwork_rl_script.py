@@ -23,7 +23,7 @@ def test_the_page_has_the_tables_of_the_kept_rows(name: str) -> None:
 
 
 def test_the_sparse_reward_learns_nothing_and_early_rewards_do_in_each_seed() -> None:
-    figures = clockwork_rl.figures_of_rewards(ROWS)
+    figures = clockwork_rl.figures_of(ROWS, "rewards")
     seeds = {seed for _, seed in figures}
     assert len(figures) == 3 * len(seeds) == 15
     for seed in seeds:
@@ -33,6 +33,13 @@ def test_the_sparse_reward_learns_nothing_and_early_rewards_do_in_each_seed() ->
     mean = {reward: sum(figures[reward, seed].mean for seed in seeds) / len(seeds)
             for reward in clockwork_rl.REWARDS}
     assert mean["sparse"] < mean["work"] < mean["early"]
+
+
+def test_longer_training_in_two_stages_does_not_reach_all_requests() -> None:
+    second = clockwork_rl.figures_of(ROWS, "stages-second")
+    assert {reward for reward, _ in second} == set(clockwork_rl.REWARDS)
+    assert max(values.best for values in second.values()) < 0.95
+    assert second["early", 0].last < second["sparse", 0].last < second["work", 0].last
 
 
 def test_both_streams_of_two_slos_are_answered_in_time() -> None:
