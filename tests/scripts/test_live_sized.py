@@ -25,6 +25,8 @@ from ramsis.sized import SizedProblem, sized_scheduler
 from ramsis.sized.rule import RuleNumbers, RuleSpace
 from ramsis.sized.simulate import serve_sized
 
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
 
 def problem() -> SizedProblem:
     sizes = SizeDistribution.of_sizes([8, 12, 30, 90, 256])
@@ -89,3 +91,22 @@ def test_the_table_states_promise_and_lost_requests() -> None:
     row |= {f"up_to_{i}": MOST_TOKENS for i in range(CLASSES)}
     line = table_of(pd.DataFrame([row, row | {"promised_in_time": None}])).splitlines()[-2]
     assert line.startswith("| policy | 50% | 0.5 | 100 | 0.5000 | 0.9700 | 0.5000 | 2 | 1 |")
+
+
+def kept() -> pd.DataFrame:
+    return pd.read_csv(DOCS / "results/live-sizes.csv")
+
+
+def test_the_page_shows_the_kept_rows() -> None:
+    assert tuple(kept().columns) == FIELDS
+    assert table_of(kept()) in (DOCS / "serving/fidelity.md").read_text("utf-8")
+
+
+def test_the_policy_answers_more_in_time_than_the_rules_and_loses_no_request() -> None:
+    rows = kept()
+    policy = rows[rows["scheduler"] == "policy"].set_index("load_share")
+    assert policy.index.tolist() == [0.5, 0.7, 0.85, 0.95]
+    assert (rows["failed"] == 0).all()
+    assert (policy["in_time"] >= policy["promised_in_time"] - 0.01).all()
+    for _, row in rows[rows["scheduler"] != "policy"].iterrows():
+        assert row["in_time"] < policy["in_time"].to_dict()[row["load_share"]]
