@@ -9,10 +9,12 @@ The heavier load is in it because a light one leaves numbers undetermined that d
 queue recovers from overload. All θ are tried on the same requests (common random numbers), so
 differences are known far better than values.
 
-*Method.* Covariance matrix adaptation [1]: each generation draws ten θ from a normal distribution,
+*Method.* Eighteen starts with other prices and reference times are tried, as the search stays near
+its start: where batches are long beside the deadline, that by default may be far off. From the
+best, covariance matrix adaptation [1] draws ten θ each generation from a normal distribution,
 whose mean, covariance and step follow the better half. It stops after a fixed number of
-generations, or when the step is below a fifteenth of its start. The last mean and the best θ tried
-are then compared on requests that chose nothing, and the best of them is kept.
+generations, or when the step is below a fifteenth of its start. The last mean and the best θ
+tried are then compared on requests that chose nothing, and the best of them is kept.
 
 *Second start.* On the same requests the replanned dynamic program serves, too. Where the rule is
 below it by more than two standard errors of the difference, the search runs once more from a
@@ -32,6 +34,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import product
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -52,6 +55,10 @@ if TYPE_CHECKING:
 LOADS = ((0.75, 1.0), (0.25, 1.15))  # weight in the objective, and factor of the load
 REQUESTS = 16_000  # of each simulation of the search
 _GENERATIONS, _CHILDREN = 14, 10
+_FAR = 0.01  # what a start is better by, as a multiple, that replaces the one by default
+_STARTS = tuple(RuleNumbers(price=price, worker_price=worker_price - price, reference=reference)
+                for price, worker_price, reference in product(
+                    (-2.2, -0.7, 0.8), (-2.7, -1.5, -0.7), (-1.6, -0.7)))
 _STEP, _WIDE_STEP, _LEAST_STEP = 0.35, 0.7, 1 / 15
 _CHECKS = 3  # streams that candidates and the gate are compared on
 _BLOCKS = 20  # of each, for the standard error of a difference
@@ -95,7 +102,7 @@ def fit_rule(
     """
     shares = class_shares(problem, min_in_time_by_class)
     search = _Search(problem, workload, seed, on_progress or (lambda: None))
-    fitted = search.fitted(RuleNumbers(), _STEP)
+    fitted = search.fitted(search.start, _STEP)
     if fitted.beaten:
         second = search.fitted(fitted.numbers, _WIDE_STEP)
         fitted = max(fitted, second, key=lambda rule: rule.reward)
@@ -122,7 +129,7 @@ def class_shares(
 def steps(*, weighted: bool = False) -> int:
     """Return about how many simulations a search takes."""
     each = _GENERATIONS * _CHILDREN
-    return 2 * each if weighted else each
+    return len(_STARTS) + (2 * each if weighted else each)
 
 
 def _weighted(search: _Search, fitted: FittedRule, share: FloatArray) -> FittedRule:
@@ -239,6 +246,13 @@ class _Search:
         with np.errstate(invalid="ignore"):
             result: FloatArray = in_time / np.where(counts > 0, counts, np.nan)
         return result
+
+    @cached_property
+    def start(self) -> RuleNumbers:
+        """The start by default, or the best of a grid where that is far above it."""
+        values = [self.objective(np.array(numbers)) for numbers in _STARTS]
+        best = int(np.argmax(values))
+        return _STARTS[best] if values[best] > (1.0 + _FAR) * values[0] else RuleNumbers()
 
     def objective(self, point: FloatArray) -> float:
         """Return the mean reward at the loads of the objective."""
