@@ -90,7 +90,7 @@ def played(due: int, came: float) -> dict[str, float]:
     fleet, plan = prepared_policy(policy)
     assert plan.compiled is not None
     problem, tables = best_rule(policy, problems_of(policy, fleet, profile.confidences),
-                                ARRIVALS)
+                                ARRIVALS, policy.violation_price)
     sample = Sample(policy, fleet, load_qps, _PLAYED, _SEED)
     rule, _ = sample.worth(PlacedCascade(tables, padded(problem.stated, 0.0)), 0.0)
     alone = replay(fleet, plan.compiled, sample.requests, sample.duration_ms, load_qps)
