@@ -154,6 +154,13 @@ def test_a_plan_holds_with_other_seeds_and_goes_on_where_it_was(
     assert snapshot(out) == after
 
 
+def test_a_profile_by_size_counts_each_request_as_the_largest(run: Run, tmp_path: Path) -> None:
+    said = run("plan", "--profiles", "minilm-cpu", "--slo-ms", 300, "--load", 20,
+               "--max-violation", 0.01, "--out", tmp_path / "plan", "--dry-run")
+    assert said.code == 0
+    assert "largest, of 256 tokens; `ramsis capacity --sizes`" in said.err
+
+
 def test_a_dry_run_writes_nothing(run: Run, tiny_file: Path, tmp_path: Path) -> None:
     said = run(*options(tiny_file, tmp_path / "plan", "--load", 300, "--dry-run"))
     assert said.code == 0, said.err

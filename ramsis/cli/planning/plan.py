@@ -171,6 +171,12 @@ def plan(
     targets = Targets(max_violation, min_accuracy, min_effective_accuracy, every_ms)
     profile = profiles_of(profile_names, None)[profile_names.one]
     slo_ms = classes[0].slo_ms
+    for model in profile.models:
+        if model.sized is not None:
+            click.echo(f"note: {profile_names.one}: each request counts as the largest, of "
+                       f"{model.sized.sizes[-1]} {model.sized.unit}; "
+                       "`ramsis capacity --sizes` counts workers by size", err=True)
+            break
     # Named where it is no default, so that each command does not note it again.
     chosen = service or default_service(profile)
     named = service is not None or chosen not in (DISTRIBUTION, FIXED)
