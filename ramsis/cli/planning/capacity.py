@@ -54,6 +54,7 @@ from ramsis.cli.output.rows import (
     say_command,
     table_options,
 )
+from ramsis.cli.output.size_classes import print_classes
 from ramsis.cli.parallel_jobs import capacity_question, rows_of
 from ramsis.cluster import SloClass, WorkerType, default_service, merged_classes
 from ramsis.cluster.service_times import DISTRIBUTION
@@ -398,9 +399,7 @@ def _show(rows: list[dict[str, Any]], output: _Output) -> None:
             opinions = _OPINIONS if any("gain" in row for row in rows) else ()
             print_rows((*_CASE, *_WORKERS, *_FIGURES[:-1], *opinions, _FIGURES[-1]), shown)
             if "by_class" in rows[0]:
-                from ramsis.cli.simulation.sized import print_classes
-
-                print_classes([{**row, "label": row["scheduler"]} for row in rows])
+                print_classes(_CASE, rows, rows[0]["unit"])
         if output.next_command is not None:
             click.echo("\nnext, one of:")
             for row in rows:

@@ -15,6 +15,7 @@ from ramsis.cli.options.param_types import ByType
 from ramsis.cli.options.sizes import default_statistic
 from ramsis.cli.output.overload import tell_overload
 from ramsis.cli.output.rows import Column, command_line, print_json, print_rows, progress, say
+from ramsis.cli.output.size_classes import LOAD, print_classes
 from ramsis.cluster import SloClass
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.sized import SizedProblem
@@ -81,14 +82,7 @@ def generate_with_sizes(
         print_json(rows)
     else:
         print_rows(_COLUMNS, rows)
-        click.echo("\nin time by size:")
-        ranges = [tuple(entry["sizes"]) for entry in rows[0]["by_class"]]
-        print_rows([Column("load_qps", "load (QPS)", "g"), *(
-            Column(str(i), f"{low}–{high} {problem.unit}", ".2%")
-            for i, (low, high) in enumerate(ranges))], [
-                {"load_qps": row["load_qps"], **{
-                    str(i): entry["in_time_rate"] for i, entry in enumerate(row["by_class"])}}
-                for row in rows])
+        print_classes((LOAD,), rows, problem.unit)
         say(f"policies: {out}")
     for policy in policies:
         for entry in sized.missed_classes(policy):

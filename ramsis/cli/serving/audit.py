@@ -27,6 +27,7 @@ from ramsis.cli.output.rows import (
     say_command,
     table_options,
 )
+from ramsis.cli.output.size_classes import print_classes
 from ramsis.cluster.service_times import DEFAULT_SERVICE
 from ramsis.profiles import ProfileSet
 from ramsis.sim.fleet import SERVICES
@@ -133,9 +134,11 @@ def audit(
           --column arrival=received --column finish=done --column model=net \\
           --scheduler round-robin:grid=fixed:20 --json
     """
-    read = read_request_log(log, LogFormat(dict(columns), unit, slo_ms))
     profile = profiles.load(profile_name)
-    if read.size.any() and all(served.sized is not None for served in profile.models):
+    by_size = all(served.sized is not None for served in profile.models)
+    log_format = LogFormat(dict(columns), unit, slo_ms)
+    read = read_request_log(log, log_format) if by_size else None
+    if read is not None and read.size.any():
         allow_options(_ALLOWED_WITH_SIZES, "is not for requests with a size.")
         _audit_sizes(log, read, profile, workers, service, schedulers if named else (), as_json)
         return
@@ -143,6 +146,8 @@ def audit(
         schedulers = also_with_cascades(schedulers)
     settings = AuditSettings(workers, service, schedulers, max_violation, seeds, model,
                              dict(names))
+    if read is None:  # a long log is read after all that can be refused without it
+        read = read_request_log(log, log_format)
     apart = cascades or not named
     each = [(scheduler,) for scheduler in schedulers] if apart else [schedulers]
     audits = [audit_log(read, profile, replace(settings, schedulers=some), where=log)
@@ -200,14 +205,11 @@ def _audit_sizes(
     print_rows(_LEVELS[:-1], [
         *({**figures, "what": what} for what, figures, _ in levels),
         {"what": "bound", "effective_accuracy": row["upper_bound"]}])
-    click.echo("\nin time by size:")
-    print_rows([Column("what", "requests"), *(
-        Column(str(i), f"{low}–{high} {result.unit}", ".2%")
-        for i, (low, high) in enumerate(result.ranges))], [
-            {"what": "share of all",
-             **{str(i): share for i, share in enumerate(result.share)}},
-            *({"what": what, **{str(i): entry["in_time_rate"] for i, entry in enumerate(classes)}}
-              for what, _, classes in levels)])
+    shares = [{"sizes": sizes, "in_time_rate": share}
+              for sizes, share in zip(result.ranges, result.share, strict=True)]
+    print_classes((Column("what", "requests"),), [
+        {"what": "share of all", "by_class": shares},
+        *({"what": what, "by_class": classes} for what, _, classes in levels)], result.unit)
     done = result.achieved
     took = ("" if done.service_factor is None else f"; batches took {done.service_factor:.3f} "
             f"times what the profile says; padding: {row['padding']:.0%}")

@@ -50,6 +50,7 @@ from ramsis.cli.output.rows import (
     table_options,
     wide,
 )
+from ramsis.cli.output.size_classes import LOAD, print_classes
 from ramsis.cli.simulation.cluster import (
     ScenarioOutput,
     by_option,
@@ -60,7 +61,6 @@ from ramsis.cli.simulation.placement import require_fleet, simulate_placement_fi
 from ramsis.cli.simulation.scaling import simulate_scaling
 from ramsis.cli.simulation.sized import (
     SizedTerms,
-    print_classes,
     simulate_sized,
     sized_workload,
     with_upper_bounds,
@@ -446,7 +446,7 @@ class _Report:
             if wide() and with_values([_GAP], rows):
                 say(gap_words(policies))
             if sized:
-                print_classes(rows)
+                print_classes((Column("label", "scheduler"), LOAD), rows, rows[0]["unit"])
             if "meets_target" in rows[0]:
                 for line in simulation_verdict(rows):
                     say(line)

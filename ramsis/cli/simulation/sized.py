@@ -8,7 +8,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import click
 import numpy as np
 
 from ramsis.arrays import IntArray
@@ -17,7 +16,7 @@ from ramsis.cli.options.command import allow_options
 from ramsis.cli.options.param_types import ByType
 from ramsis.cli.options.sizes import SizedInputs, default_statistic, workload_of_sizes
 from ramsis.cli.options.workloads import WorkloadOptions
-from ramsis.cli.output.rows import Column, print_rows, progress
+from ramsis.cli.output.rows import progress
 from ramsis.cluster import SloClass
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.profiles import ProfileSet
@@ -221,16 +220,3 @@ def _upper_bound(problem: SizedProblem, workload: Workload, seeds: range) -> flo
         return None
     return float(np.mean([path_bound(problem, arrival_ms, size, rounds=0).upper_bound
                           for arrival_ms, size in streams]))
-
-
-def print_classes(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print the share of the requests in time by size class, a row for each scheduler and load."""
-    ranges = [tuple(entry["sizes"]) for entry in rows[0]["by_class"]]
-    columns = [Column("label", "scheduler"), Column("load_qps", "load (QPS)", ".6g"), *(
-        Column(str(i), f"{low}–{high} {rows[0]['unit']}", ".2%")
-        for i, (low, high) in enumerate(ranges))]
-    click.echo("\nin time by size:")
-    print_rows(columns, [
-        {"label": row["label"], "load_qps": row["load_qps"], **{
-            str(i): entry["in_time_rate"] for i, entry in enumerate(row["by_class"])}}
-        for row in rows])
