@@ -229,8 +229,8 @@ def capacity_section(
     else:
         parts.append(dots("Needed, and the bound", Axis(words, whole=not typed, zero=True), [
             (row["scheduler"], {**row, name: row[bound]}) for row in rows
-            for name in bounds_on_workers([row])],
-            {"needed": key, **{name: name for name in bounds_on_workers(rows)}}))
+            for name in bounds_on_workers([row], bound)],
+            {"needed": key, **{name: name for name in bounds_on_workers(rows, bound)}}))
     first = rows[0]
     parts.append(_promises(rows, first.get("max_violation")))
     terms = [("targets", target_words(first)), ("SLO", span(rows, "slo_ms", "ms")),
