@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ramsis.schemas import check_schema
 from ramsis.sized.policy import certified_gap, read_sized
 from ramsis.verify.checks import Check, close
 
@@ -21,6 +22,7 @@ def verify_sized(path: str | os.PathLike[str], *, tolerance: float) -> tuple[Che
         Largest difference between a stated and a derived figure.
     """
     (policy,) = read_sized(path)
+    check_schema(dict(policy.document), "ramsis.sized", "sized-policy-1", os.fspath(path))
     expected = policy.expectations
     in_time = sum(entry["share"] * (entry["in_time_rate"] or 0.0)
                   for entry in expected["by_class"])
