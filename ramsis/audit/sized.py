@@ -29,8 +29,6 @@ from ramsis.sized.simulate import SizedRun, serve_sized
 
 MOST_BOUNDED = 200_000
 """Requests of a log with a bound; more would take minutes."""
-POLICY = "central-queue"
-"""Scheduler that stands for the policy of the log's load."""
 
 
 @dataclass(frozen=True)

@@ -23,12 +23,10 @@ from ramsis.sim.workload import ConstantLoad, Workload
 from ramsis.sized.bound import path_bound, upper_bound
 from ramsis.sized.policy import generate_sized
 from ramsis.sized.problem import SizedProblem
-from ramsis.sized.schedulers import sized_scheduler
+from ramsis.sized.schedulers import POLICY, sized_scheduler
 from ramsis.sized.search import class_shares
 from ramsis.sized.simulate import drawn, simulate_sized
 
-POLICY = "central-queue"
-"""Scheduler that stands for policies made for each number of workers."""
 SPAN = 10
 """Largest number of workers tried, as a multiple of the bound's (and of 10 at least)."""
 _MOST_WORKERS = 4096

@@ -28,6 +28,8 @@ from ramsis.sized.problem import MAX_BATCH_BY_DEFAULT, BatchTimes, SizedProblem
 if TYPE_CHECKING:
     from ramsis.sized import _kernels as kernels
 
+POLICY = "central-queue"
+"""Scheduler that stands for policies made for the load."""
 ORDERS = ("urgent", "dense")
 """Which batch of a plan runs first: the oldest request's, or that of most requests in its time."""
 _NO_BUDGET = 2**62

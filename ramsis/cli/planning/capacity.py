@@ -258,7 +258,8 @@ def capacity(
     targets = Targets(max_violation, min_accuracy, min_effective_accuracy, every_ms)
     sized = workload_of_sizes(sizes, size_column, workload, profile_names)
     if sized is not None:
-        from ramsis.cli.planning.sized_capacity import POLICY, SizedCapacity, next_command
+        from ramsis.cli.planning.sized_capacity import SizedCapacity, next_command
+        from ramsis.sized.schedulers import POLICY
 
         inputs = SizedInputs.of(profile_names, models, overhead_ms, classes, None, sizes,
                                 size_column, sized)

@@ -20,6 +20,7 @@ from ramsis.runtime.routing import DISPATCHES
 from ramsis.sim import Workload
 from ramsis.sized import SizedProblem, sized_scheduler
 from ramsis.sized.problem import MAX_BATCH_BY_DEFAULT
+from ramsis.sized.schedulers import POLICY
 from ramsis.sweep.answers import Question
 
 _ALLOWED = (
@@ -28,8 +29,6 @@ _ALLOWED = (
     "loads", "trace", "trace_format", "unit", "time_column", "load_columns", "scale", "arrivals",
     "duration_s", "seed", "seeds", "service", "overhead_ms", "engine", "address", "processes",
     "keep", "as_json", "plot")
-POLICY = "central-queue"
-"""Scheduler that stands for policies made for each number of workers."""
 
 
 @dataclass(frozen=True)

@@ -185,8 +185,8 @@ def _audit_sizes(
     schedulers: Sequence[str], as_json: bool,
 ) -> None:
     """Audit requests with a size, and print what clients got by size class."""
-    from ramsis.audit.sized import POLICY, audit_sized
-    from ramsis.sized import sized_scheduler
+    from ramsis.audit.sized import audit_sized
+    from ramsis.sized.schedulers import POLICY, sized_scheduler
 
     compared = {text: None if text == POLICY else sized_scheduler(text)
                 for text in schedulers or (POLICY,)}
