@@ -16,10 +16,12 @@ from placement_milp import place, problem_from_document, write_placement
 from ramsis import profiles
 from ramsis.cli.main import cli
 from ramsis.plugins import trust
+from ramsis.sized.policy import read_sized, write_sized
 from ramsis.studies.sharing.presets import usher
 from ramsis.synthesis import SynthesisSettings, generate_set
 from tests.cli.command import Ran, Run
 from tests.cli.test_main_cli import COMMANDS
+from tests.cli.test_export_code_cli import sized_document
 from tests.placement.samples import cut_document, problem, shared_problem
 from tests.profiles.samples import write_sources
 from tests.scenario.samples import document
@@ -61,6 +63,8 @@ def workplace(tmp_path: Path, example_set: Path, monkeypatch: pytest.MonkeyPatch
     (tmp_path / "trace.csv").write_text(
         "arrival_ms,tokens\n" + "".join(f"{t:.6f},7\n" for t in np.cumsum(gaps)))
     shutil.copytree(example_set, tmp_path / "policies_out" / "example")
+    (tmp_path / "sized.json").write_text(json.dumps(sized_document()))
+    write_sized(read_sized(tmp_path / "sized.json"), tmp_path / "sized", "ramsis generate")
     (tmp_path / "sweep.toml").write_text(
         'profiles = "digits-cpu"\nworkers = 4\nslo_ms = 25\nload_qps = 400\nduration_s = 1\n'
         'scheduler = ["round-robin", "greedy"]\n')

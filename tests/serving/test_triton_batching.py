@@ -171,6 +171,7 @@ def test_policies_that_do_not_fit_are_refused(run: Run, tmp_path: Path) -> None:
             "--batching: Triton batches for one model at a time", "small, large")
     refused(run("export", "triton", "policies_out/example", *words), 2,
             "batches are limited by the sizes of requests", "generate --sizes")
+    refused(run("export", "triton", tmp_path / "none", *words), 3, "none: cannot read file")
 
 
 MODEL = """

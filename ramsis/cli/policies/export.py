@@ -173,6 +173,7 @@ def _batching(
             raise InvalidValueError("the models stay on Triton's back ends", where=name,
                                     value=value, allowed="not with --batching")
     if not is_sized(policies):
+        read_policies(policies)  # says so where there are none
         raise InvalidValueError("batches are limited by the sizes of requests",
                                 where=str(policies),
                                 allowed="policies of `ramsis generate --sizes`")
