@@ -20,8 +20,8 @@ from ramsis.sized.policy import read_sized, write_sized
 from ramsis.studies.sharing.presets import usher
 from ramsis.synthesis import SynthesisSettings, generate_set
 from tests.cli.command import Ran, Run
-from tests.cli.test_main_cli import COMMANDS
 from tests.cli.test_export_code_cli import sized_document
+from tests.cli.test_main_cli import COMMANDS
 from tests.placement.samples import cut_document, problem, shared_problem
 from tests.profiles.samples import write_sources
 from tests.scenario.samples import document
