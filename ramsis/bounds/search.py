@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+SPAN = 10
+"""Largest number tried, as a multiple of the bound's (and of 10 at least for workers)."""
 _STRIDES = 50
 
 

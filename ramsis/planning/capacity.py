@@ -21,6 +21,7 @@ from math import ceil, inf
 from typing import Any
 
 from ramsis.bounds import scenario_bound, smallest
+from ramsis.bounds.search import SPAN
 from ramsis.errors import (
     BELOW_ONE,
     InfeasibleError,
@@ -36,7 +37,6 @@ from ramsis.sim import SchedulerError
 
 __all__ = ["fewest_by_scenario_bound", "fewest_in_scenario", "with_memory", "with_workers"]
 
-_SPAN = 10  # times the bound, where numbers end
 _MOST = 4096
 _ROUNDING = 1e-12
 
@@ -226,7 +226,7 @@ def fewest_in_scenario(
     _check(max_violation, seeds, most)
     spec, growth = scheduler_named(scheduler), _Growth.of(scenario, grow, most)
     first = growth.first if least is None else round(least / growth.amount(1))
-    last = growth.most if most or growth.step_mb else min(_SPAN * first, growth.most)
+    last = growth.most if most or growth.step_mb else min(SPAN * first, growth.most)
     tried: list[float] = []
     fewest, why = 1.0, ""
     for count in range(first, last + 1):

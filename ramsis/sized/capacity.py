@@ -1,24 +1,25 @@
 """The fewest workers with which requests with a size are answered in time.
 
-The search is that of all capacities (:func:`ramsis.bounds.smallest`): from the least number of
-workers that the bound without padding (:mod:`ramsis.sized.bound`) allows, in steps that double,
-then by bisection. Each number of workers that is tried has a policy made for it, whose promise
-decides at a constant load; on a trace the policy for its mean load is played with each seed, as
-other schedulers are. Schedulers that are no policies may serve worse on more workers, so every
-number from the bound on is tried for them.
+The search is that of all capacities (:mod:`ramsis.synthesis.capacity`), from the least number of
+workers that the bound without padding (:mod:`ramsis.sized.bound`) allows. Each number of workers
+that is tried has a policy made for it, whose promise decides at a constant load; on a trace the
+policy for its mean load is played with each seed, as other schedulers are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ramsis.bounds import Targets, smallest
+from ramsis.cluster.slo_class import classes_of
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import ProfileSet
+from ramsis.reprs import dataclass
 from ramsis.sim.workload import ConstantLoad, Workload
 from ramsis.sized.bound import path_bound, upper_bound
 from ramsis.sized.policy import generate_sized
@@ -26,20 +27,72 @@ from ramsis.sized.problem import SizedProblem
 from ramsis.sized.schedulers import POLICY, sized_scheduler
 from ramsis.sized.search import class_shares
 from ramsis.sized.simulate import drawn, simulate_sized
+from ramsis.synthesis.capacity import FIGURES, Capacity, MeasuredRates, Trial, offered_types
+from ramsis.synthesis.capacity.fewest import not_reached, search_workers
 
-SPAN = 10
-"""Largest number of workers tried, as a multiple of the bound's (and of 10 at least)."""
 _MOST_WORKERS = 4096
-_FIGURES = ("accuracy", "violation_rate", "effective_accuracy")
 _STRETCHES = 8  # of 4,000 requests, for the bound
 _ROUNDING = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class SizedTrial(Trial):
+    """Trial of one number of workers with a share in time for each size class.
+
+    Attributes
+    ----------
+    by_class : sequence of mapping
+        As in the rows of :meth:`ramsis.sized.SizedResult.row`.
+    shares : sequence of float, optional
+        Share of each class that is to be in time.
+    """
+
+    by_class: Sequence[Mapping[str, Any]] = ()
+    shares: Sequence[float] | None = None
+
+    @classmethod
+    def of_row(
+        cls, row: Mapping[str, Any], targets: Targets, shares: Sequence[float] | None = None,
+        promise: Mapping[str, Any] | None = None,
+    ) -> SizedTrial:
+        """Return the trial with the figures of a row of :meth:`ramsis.sized.SizedResult.row`."""
+        workers = row["workers"]
+        return cls(workers, promise, MeasuredRates.of_row(row), targets, counts=(workers,),
+                   by_class=row["by_class"], shares=shares)
+
+    @property
+    def met(self) -> bool:
+        """Whether the rates reach the targets, and each class its share."""
+        return super().met and self._least_margin(0.0) >= -_ROUNDING
+
+    @property
+    def clear(self) -> bool | None:
+        """Whether the 95 % intervals leave no doubt of it; None where they cannot tell."""
+        rates = super().clear
+        if self.shares is None or rates is None:
+            return rates
+        if not super().met:  # which decides by itself, if it is clear
+            return rates or self._least_margin(-1.0) < -_ROUNDING
+        low, high = (self._least_margin(end) >= -_ROUNDING for end in (1.0, -1.0))
+        return (rates and low) if self.met else not high
+
+    def _least_margin(self, end: float) -> float:
+        """Return the least share in time above what is asked of a class.
+
+        ``end`` is 1 for the bad ends of the intervals, -1 for the good ones, 0 for the means.
+        """
+        if self.shares is None:
+            return 0.0
+        return min((entry["in_time_rate"] - end * (entry["in_time_rate_half_width"] or 0.0) - share
+                    for entry, share in zip(self.by_class, self.shares, strict=True)
+                    if entry["in_time_rate"] is not None), default=0.0)
 
 
 def fewest_workers_of_sizes(
     problem: SizedProblem, profile: ProfileSet, workload: Workload, targets: Targets, *,
     scheduler: str = POLICY, min_in_time_by_class: float | Sequence[float] | None = None,
     seeds: Sequence[int] = range(5),
-    on_trial: Callable[[Mapping[str, Any]], object] = lambda trial: None,
+    on_trial: Callable[[SizedTrial], object] = lambda trial: None,
 ) -> dict[str, Any]:
     """Find the fewest workers that meet targets.
 
@@ -61,118 +114,80 @@ def fewest_workers_of_sizes(
     seeds : sequence of int
         Of simulations.
     on_trial : callable
-        Called with the row of each number of workers.
+        Called with each number of workers that was tried.
 
     Returns
     -------
     dict
         The answer under the names of :meth:`ramsis.synthesis.capacity.Capacity.row`, and
-        ``by_class``.
+        ``by_class``, ``min_in_time_by_class`` and ``unit``.
 
     Raises
     ------
     InvalidValueError
         A number out of range, or windows.
     InfeasibleError
-        No workers meet the targets, or the scheduler does not within :data:`SPAN` times the bound.
+        No workers meet the targets, or the scheduler does not within ten times the bound.
     """
-    if targets.every_ms is not None:
-        raise InvalidValueError("not for requests with a size", where="every_ms",
-                                value=targets.every_ms, allowed="targets for the whole trace")
+    lowest = fewest_by_bound_of_sizes(problem, workload, targets, seed=seeds[0],
+                                      min_in_time_by_class=min_in_time_by_class)
     shares = class_shares(problem, min_in_time_by_class)
-    _check_reachable(problem, targets, shares)
-    lowest = _fewest_by_bound(problem, workload, targets, seeds[0])
-    trials: dict[int, dict[str, Any]] = {}
 
-    def met(workers: int) -> bool:
-        trial = _trial(replace(problem, workers=workers), profile, workload, scheduler,
-                       min_in_time_by_class, seeds)
-        trials[workers] = trial
+    def tried(workers: int) -> SizedTrial:
+        trial = _trial(replace(problem, workers=workers), profile, workload, scheduler, targets,
+                       shares, seeds)
         on_trial(trial)
-        return _meets(trial, targets, shares)
+        return trial
 
-    answer = smallest(met, lowest, SPAN * max(lowest, 10), rising=scheduler == POLICY)
-    if answer is None:
-        last = trials[max(trials)]
-        raise InfeasibleError(
-            f"{scheduler} at {workload.load_qps or 0.0:g} QPS does not reach this on "
-            f"{last['workers']} workers", where="max_violation", value=targets.max_violation,
-            allowed=f"at least {last['violation_rate']:.6g}")
-    row = trials[answer]
-    # Certain where the ends of the intervals say the same of this number and of all below.
-    ends = [[_meets(trial, targets, shares, end) for end in (-1.0, 1.0)]
-            for workers, trial in trials.items() if workers <= answer]
-    wide = any(row[f"{name}_half_width"] is None for name in _FIGURES)
-    return {
-        "scheduler": scheduler, "load_qps": workload.load_qps, "workers": answer,
-        "workers_bound": lowest, "gap": answer - lowest, "slo_ms": problem.slo_ms,
-        "service": problem.statistic, "min_accuracy": targets.min_accuracy,
-        "min_effective_accuracy": targets.min_effective_accuracy,
-        "max_violation": targets.max_violation,
-        "min_in_time_by_class": None if shares is None else shares.tolist(),
-        **{key: value for key, value in row.items() if key not in ("workers", "met")},
-        "unit": problem.unit, "clear": None if wide else all(
-            low == high for low, high in ends),
-        "tried": sorted(trials),
-        "trials": [{key: trials[workers][key] for key in (
-            "workers", *_FIGURES, *(f"{name}_half_width" for name in _FIGURES))}
-            for workers in sorted(trials)],
-    }
+    answer, trials = search_workers(tried, lowest, rising=scheduler == POLICY)
+    if not answer.met:
+        _check_classes(problem, scheduler, workload, answer)
+        not_reached(scheduler, workload, answer)
+    found = Capacity(scheduler, workload.load_qps, offered_types(profile),
+                     classes_of(problem.slo_ms), problem.statistic, answer, float(lowest),
+                     (lowest,), trials)
+    return {**found.row(), "unit": problem.unit, "by_class": list(answer.by_class),
+            "min_in_time_by_class": None if shares is None else shares.tolist()}
 
 
 def _trial(
     problem: SizedProblem, profile: ProfileSet, workload: Workload, scheduler: str,
-    min_in_time_by_class: float | Sequence[float] | None, seeds: Sequence[int],
-) -> dict[str, Any]:
-    """Return the figures of a scheduler on the workers of a problem."""
-    expected: Mapping[str, Any] = {}
-    if scheduler == POLICY:
-        if workload.load_qps is None:
-            raise InvalidValueError("the load is not known beforehand", where="workload",
-                                    value=workload, allowed="a constant load, or a trace")
-        constant = isinstance(workload, ConstantLoad)
-        policy = generate_sized(
-            problem, profile, workload.load_qps, min_in_time_by_class=min_in_time_by_class,
-            arrivals=getattr(workload, "arrivals", "poisson"))
-        if constant:
-            expected = policy.expectations
-            figures: Mapping[str, Any] = {
-                **expected, "accuracy_half_width": 0.0,
-                "queries": expected["runs"] * expected["requests"], "seeds": expected["runs"]}
-        else:
-            figures = simulate_sized(problem, policy.scheduler, workload, seeds=seeds).row()
-    else:
-        figures = simulate_sized(problem, sized_scheduler(scheduler), workload, seeds=seeds).row()
-    return {
-        "workers": problem.workers,
-        **{f"expected_{name}": expected.get(name) for name in _FIGURES},
-        **{name: figures[name] or 0.0 for name in _FIGURES},
-        **{f"{name}_half_width": figures[f"{name}_half_width"] for name in _FIGURES},
-        "queries": figures["queries"], "seeds": figures["seeds"],
-        "by_class": list(figures["by_class"]),
-    }
+    targets: Targets, shares: np.ndarray | None, seeds: Sequence[int],
+) -> SizedTrial:
+    """Try a scheduler on the workers of a problem."""
+    trial_of = partial(SizedTrial.of_row, targets=targets,
+                       shares=None if shares is None else shares.tolist())
+    if scheduler != POLICY:
+        return trial_of(simulate_sized(problem, sized_scheduler(scheduler), workload,
+                                       seeds=seeds).row())
+    if workload.load_qps is None:
+        raise InvalidValueError("the load is not known beforehand", where="workload",
+                                value=workload, allowed="a constant load, or a trace")
+    policy = generate_sized(
+        problem, profile, workload.load_qps, arrivals=getattr(workload, "arrivals", "poisson"),
+        min_in_time_by_class=None if shares is None else shares.tolist())
+    if not isinstance(workload, ConstantLoad):
+        return trial_of(simulate_sized(problem, policy.scheduler, workload, seeds=seeds).row())
+    expected = policy.expectations
+    return trial_of({**expected, "workers": problem.workers, "accuracy_half_width": 0.0,
+                     "queries": expected["runs"] * expected["requests"],
+                     "seeds": expected["runs"]},
+                    promise={f"expected_{name}": expected[name] for name in FIGURES})
 
 
-def _meets(
-    trial: Mapping[str, Any], targets: Targets, shares: Sequence[float] | np.ndarray | None,
-    end: float = 0.0,
-) -> bool:
-    """Return whether figures reach the targets, or those at an end of their intervals.
-
-    ``end`` is 1 for the bad ends, -1 for the good ones.
-    """
-    def at_end(row: Mapping[str, Any], name: str) -> float:
-        return float(row[name]) - end * float(row[f"{name}_half_width"] or 0.0)
-
-    late = trial["violation_rate"] + end * (trial["violation_rate_half_width"] or 0.0)
-    return (late <= targets.max_violation + _ROUNDING
-            and at_end(trial, "accuracy") >= (targets.min_accuracy or 0.0) - _ROUNDING
-            and at_end(trial, "effective_accuracy") >= (
-                targets.min_effective_accuracy or 0.0) - _ROUNDING
-            and (shares is None or all(
-                entry["in_time_rate"] is None
-                or at_end(entry, "in_time_rate") >= share - _ROUNDING
-                for entry, share in zip(trial["by_class"], shares, strict=True))))
+def _check_classes(
+    problem: SizedProblem, scheduler: str, workload: Workload, last: SizedTrial
+) -> None:
+    """Refuse a scheduler that misses nothing but the share of a class on all workers tried."""
+    if last.rates is None or not last.rates.met(last.targets) or last.shares is None:
+        return
+    for (low, high), entry, share in zip(problem.ranges, last.by_class, last.shares, strict=True):
+        reached = entry["in_time_rate"]
+        if reached is not None and reached < share - _ROUNDING:
+            raise InfeasibleError(
+                f"{scheduler} at {workload.load_qps or 0.0:g} QPS does not reach this share of "
+                f"{low}–{high} {problem.unit} on {last.workers} workers",
+                where="min_in_time_by_class", value=share, allowed=f"at most {reached:.6g}")
 
 
 def _check_reachable(
@@ -205,10 +220,26 @@ def _check_reachable(
                 where="min_in_time_by_class", value=float(wanted), allowed=f"at most {most:.6g}")
 
 
-def _fewest_by_bound(
-    problem: SizedProblem, workload: Workload, targets: Targets, seed: int
+def fewest_by_bound_of_sizes(
+    problem: SizedProblem, workload: Workload, targets: Targets, *, seed: int = 0,
+    min_in_time_by_class: float | Sequence[float] | None = None,
 ) -> int:
-    """Return the fewest workers that the bound without padding allows."""
+    """Return the fewest workers that the bound without padding allows.
+
+    Parameters are as of :func:`fewest_workers_of_sizes`, ``seed`` that of the requests of the
+    bound.
+
+    Raises
+    ------
+    InvalidValueError
+        A number out of range, or windows.
+    InfeasibleError
+        No number of workers reaches the targets.
+    """
+    if targets.every_ms is not None:
+        raise InvalidValueError("not for requests with a size", where="every_ms",
+                                value=targets.every_ms, allowed="targets for the whole trace")
+    _check_reachable(problem, targets, class_shares(problem, min_in_time_by_class))
     process = workload.process if isinstance(workload, ConstantLoad) else None
     requests = drawn(problem, workload, seed) if process is None else None
 

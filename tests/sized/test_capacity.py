@@ -14,7 +14,7 @@ from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import load
 from ramsis.sim import ConstantLoad, Recorded
 from ramsis.sized import SizedProblem, simulate_sized, sized_scheduler
-from ramsis.sized.capacity import fewest_workers_of_sizes
+from ramsis.sized.capacity import SizedTrial, fewest_workers_of_sizes
 from tests.cli.command import Run, refused
 
 PROFILE = load("minilm-cpu")
@@ -102,3 +102,24 @@ def test_the_command_states_workers_and_shares_by_size(run: Run, tmp_path: Path)
     refused(run(*command, "--every", "10s", "--trace", "day"), 2)
     refused(run("capacity", "--profiles", "digits-cpu", "--slo-ms", "25", "--load", "100",
                 "--min-in-time-by-class", "0.5"), 2, "needs requests with a size")
+
+
+@pytest.mark.parametrize(("late", "late_half", "in_time", "half", "met", "clear"), [
+    (0.01, 0.005, 0.90, 0.05, True, True),
+    (0.01, 0.005, 0.82, 0.05, True, False),
+    (0.01, 0.005, 0.78, 0.05, False, False),
+    (0.01, 0.005, 0.70, 0.05, False, True),
+    (0.05, 0.005, 0.82, 0.05, False, True),
+    (0.025, 0.010, 0.70, 0.05, False, True),
+    (0.025, 0.010, 0.82, 0.05, False, False),
+])
+def test_certain_are_the_rates_and_the_shares_of_classes(
+    late: float, late_half: float, in_time: float, half: float, met: bool, clear: bool
+) -> None:
+    """Targets are 2 % late and 0.8 of the only class; the ends of both intervals decide."""
+    row = {"workers": 2, "queries": 1000, "seeds": 5, "accuracy": 1.0, "accuracy_half_width": 0.0,
+           "violation_rate": late, "violation_rate_half_width": late_half,
+           "effective_accuracy": 1.0 - late, "effective_accuracy_half_width": late_half,
+           "by_class": [{"in_time_rate": in_time, "in_time_rate_half_width": half}]}
+    trial = SizedTrial.of_row(row, Targets(0.02), (0.8,))
+    assert (trial.met, trial.clear) == (met, clear)

@@ -83,7 +83,7 @@ def _row(
         return fewest_workers_of_sizes(
             problem, profile, workload, scheduler=scheduler, **terms,
             on_trial=lambda trial: advance(
-                text=f"{trial['workers']} workers miss {trial['violation_rate']:.2%}", more=1))
+                text=f"{trial.workers} workers miss {trial.violation_rate:.2%}", more=1))
 
 
 def next_command(params: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:

@@ -26,7 +26,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from ramsis.bounds import (
     fewest_workers_bound_with_cascades,
     smallest,
 )
+from ramsis.bounds.search import SPAN
 from ramsis.checks import check_arguments
 from ramsis.cluster import Cluster, ServiceTimes, SloClass, WorkerType, default_service
 from ramsis.cluster.slo_class import classes_of
@@ -65,8 +66,7 @@ if TYPE_CHECKING:
 __all__ = ["SPAN", "Capacity", "check_second_opinions", "fewest_by_bound", "fewest_workers",
            "offered_types", "whole_workers"]
 
-SPAN = 10
-"""Largest number of workers tried, as a multiple of the bound's (and of 10 at least)."""
+AnyTrial = TypeVar("AnyTrial", bound=Trial)
 _WINDOWS = 256
 _SHORTEST_WINDOW = 10.0  # in units of the SLO
 
@@ -411,16 +411,33 @@ def _of_one_type(
                             max_batch=max(MAX_BATCH, spec.largest_batch),
                             cascades=bool(spec.given.get("cascades")))
     lowest = whole_workers(bound)
-    trials: dict[int, Trial] = {}
+    answer, trials = search_workers(lambda workers: tried((workers,)), lowest,
+                                    rising=spec.makes_policies)
+    return Capacity(scheduler, workload.load_qps, types, classes, service, answer, bound,
+                    (lowest,), trials)
+
+
+def search_workers(
+    tried: Callable[[int], AnyTrial], lowest: int, *, rising: bool
+) -> tuple[AnyTrial, tuple[AnyTrial, ...]]:
+    """Search numbers of workers from the bound on.
+
+    Returns
+    -------
+    answer : Trial
+        The fewest workers that meet the targets; the most that were tried if none do.
+    trials : tuple of Trial
+        All that was tried, by number of workers.
+    """
+    trials: dict[int, AnyTrial] = {}
 
     def met(workers: int) -> bool:
-        trials[workers] = tried((workers,))
+        trials[workers] = tried(workers)
         return trials[workers].met
 
-    answer = smallest(met, lowest, SPAN * max(lowest, 10), rising=spec.makes_policies)
-    return Capacity(scheduler, workload.load_qps, types, classes, service,
-                    trials[max(trials) if answer is None else answer], bound, (lowest,),
-                    tuple(trials[k] for k in sorted(trials)))
+    answer = smallest(met, lowest, SPAN * max(lowest, 10), rising=rising)
+    return (trials[max(trials) if answer is None else answer],
+            tuple(trials[k] for k in sorted(trials)))
 
 
 def _of_several_types(
