@@ -46,6 +46,7 @@ class SizedAudit:
     share: tuple[float, ...]  # of the requests, by class
     in_time: tuple[float, ...]  # share answered in time, by class
     half_width: tuple[float, ...]  # of its 95 % interval, by class
+    accuracy: tuple[float | None, ...]  # of those answered in time, by class; None without any
 
     @property
     def best(self) -> Mapping[str, Any]:
@@ -63,9 +64,10 @@ class SizedAudit:
             "gap_to_policy": self.best["effective_accuracy"] - effective, "unit": self.unit,
             "by_class": [
                 {"sizes": list(sizes), "share": share, "in_time_rate": in_time,
-                 "in_time_rate_half_width": half_width}
-                for sizes, share, in_time, half_width in zip(
-                    self.ranges, self.share, self.in_time, self.half_width, strict=True)],
+                 "in_time_rate_half_width": half_width, "accuracy": accuracy}
+                for sizes, share, in_time, half_width, accuracy in zip(
+                    self.ranges, self.share, self.in_time, self.half_width, self.accuracy,
+                    strict=True)],
         }
 
 
@@ -125,7 +127,10 @@ def audit_sized(
         on_progress()
     size_class = problem.class_of(log.size)
     count = np.bincount(size_class, minlength=len(problem.edges))
-    in_time = np.bincount(size_class, log.in_time, len(problem.edges)) / np.maximum(count, 1)
+    answered = np.bincount(size_class, log.in_time, len(problem.edges))
+    worth = np.bincount(size_class, np.where(log.in_time, problem.accuracy[model], 0.0),
+                        len(problem.edges))
+    in_time = answered / np.maximum(count, 1)
     return SizedAudit(
         workers, service, problem.unit, achieved, padding,
         upper_bound=path_bound(problem, arrival_ms, log.size, rounds=0).upper_bound
@@ -133,18 +138,21 @@ def audit_sized(
         replayed=tuple(replayed), ranges=problem.ranges, share=tuple((count / len(log)).tolist()),
         in_time=tuple(in_time.tolist()), half_width=tuple(
             half_width_of(share, requests) for share, requests in zip(
-                in_time.tolist(), count.tolist(), strict=True)))
+                in_time.tolist(), count.tolist(), strict=True)), accuracy=tuple(
+            earned / number if number else None for earned, number in zip(
+                worth.tolist(), answered.tolist(), strict=True)))
 
 
 def _figures(problem: SizedProblem, served: SizedRun) -> dict[str, Any]:
     """Return the figures of a replay, in all and by class."""
     metrics, size_class = measure(served.run), problem.class_of(served.size)
+    classes = [measure(served.run, size_class == i) for i in range(len(problem.ranges))]
     return {
         "accuracy": metrics.accuracy, "violation_rate": metrics.violation_rate,
         "effective_accuracy": metrics.effective_accuracy, "padding": served.padding,
-        "by_class": [{"sizes": list(sizes), "in_time_rate": 1.0 - measure(
-            served.run, size_class == i).violation_rate}
-            for i, sizes in enumerate(problem.ranges)]}
+        "by_class": [{"sizes": list(sizes), "in_time_rate": 1.0 - of_class.violation_rate,
+                      "accuracy": of_class.accuracy}
+                     for sizes, of_class in zip(problem.ranges, classes, strict=True)]}
 
 
 def _beside_profile(

@@ -60,7 +60,8 @@ class SizedResult:
         """Return the row of :meth:`ramsis.sim.SimulationResult.row`, with figures by class.
 
         ``by_class`` has the smallest and the largest size of each class, its share of the
-        requests, and the share of these that is answered in time with its half-width. Where
+        requests, the share of these that is answered in time with its half-width, and the mean
+        accuracy of those in time, None without any. Where
         classes have different weights, ``value`` is the mean of accuracy × weight over all
         requests, 0 for those not in time.
         """
@@ -79,9 +80,11 @@ class SizedResult:
         requests = sum(metrics.queries for metrics in result.metrics)
         violations = result.estimate("violation_rate")
         total = sum(metrics.queries for metrics in self.total.metrics)
+        accuracy = result.estimate("accuracy").mean
         return {"sizes": list(self.ranges[i]), "share": requests / total if total else 0.0,
                 "in_time_rate": 1.0 - violations.mean if requests else None,
-                "in_time_rate_half_width": violations.half_width if requests else None}
+                "in_time_rate_half_width": violations.half_width if requests else None,
+                "accuracy": None if np.isnan(accuracy) else accuracy}
 
 
 def simulate_sized(

@@ -92,4 +92,10 @@ def test_the_command_states_shares_by_size(run: Run, tmp_path: Path) -> None:
     assert row["best_policy"]["scheduler"] == "replanned-dp"
     assert row["gap_to_bound"] == pytest.approx(row["upper_bound"] - row["effective_accuracy"])
     assert np.sum([entry["share"] for entry in row["by_class"]]) == pytest.approx(1.0)
+    (tmp_path / "audit.json").write_text(run(*command, "--json").out)
+    assert run("report", tmp_path / "audit.json", "--out", tmp_path / "page.html").code == 0
+    page = (tmp_path / "page.html").read_text()
+    for entry in (*row["by_class"], *row["best_policy"]["by_class"]):
+        assert f">{entry['in_time_rate']:.2%}</td>" in page
+    assert "Violations by cause" not in page
     refused(run(*command, "--seeds", "2"), 2, "--seeds is not for requests with a size.")

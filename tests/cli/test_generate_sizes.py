@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def size_classes(page: Path) -> list[list[str]]:
+    """Size, share, share in time and accuracy in the rows of a page's first table by size."""
+    (table, *_) = re.findall(r"<caption>In time by size.*?</table>", page.read_text(), re.S)
+    heads = re.findall(r"<th[^>]*>(.*?)</th>", table)
+    cells = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in table.split("<tr>")[2:]]
+    return [[row[heads.index(head)] for head in (
+        "size", "share of the requests", "in time", "accuracy of these")] for row in cells]
+
+
 @pytest.fixture
 def generate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The command, with short simulations."""
@@ -55,10 +65,18 @@ def test_policies_are_written_validated_and_simulated(
         assert sum(entry["share"] for entry in row["by_class"]) == pytest.approx(1.0)
         assert SizedTables.from_fields(Fields(level.document, "file")) == level.tables
     assert "2 policies for requests with a size, 3600 to 4800 QPS" in run("validate", out).out
-    played = json.loads(run(
+    printed = run(
         "simulate", "--profiles", folder / "gpu.json", "--slo-ms", 60, "--workers", 1, "--load",
         4800, "--duration-s", 5, "--sizes", folder / "sizes.csv", "--policy", out, "--scheduler",
-        "replanned-dp", "--json").out)["rows"]
+        "replanned-dp", "--json").out
+    played = json.loads(printed)["rows"]
+    (tmp_path / "played.json").write_text(printed)
+    for source, shown in ((out, rows), (tmp_path / "played.json", played)):
+        assert run("report", source, "--out", tmp_path / "page.html").code == 0
+        assert size_classes(tmp_path / "page.html") == [
+            ["–".join(map(str, entry["sizes"])) + " tokens", f"{entry['share']:.1%}",
+             f"{entry['in_time_rate']:.2%}", f"{entry['accuracy']:.4f}"]
+            for row in shown for entry in row["by_class"]]
     assert played[0]["policy"] == str(out)
     assert played[0]["violation_rate"] < played[1]["violation_rate"]
     assert played[0]["expected_violation_rate"] == read[1].expectations["violation_rate"]

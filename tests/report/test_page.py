@@ -295,6 +295,9 @@ def test_a_sweep_of_many_cells_fits_one_page(tmp_path: Path) -> None:
     ('{"rows": [{"label": "a", "violation_rate": "none"}]}', ("rows[0]", "not a number")),
     ('{"rows": [{"label": "a", "violation_rate": 0}, 7]}', ("rows[0].effective_accuracy",)),
     ('{"rows": [{"workers_bound": 1, "clear": true}]}', ("rows[0].workers", "not a number")),
+    ('{"rows": [{"label": "a", "violation_rate": 0, "effective_accuracy": 1, "workers": 1, '
+     '"slo_ms": 9, "by_class": [{"sizes": [1]}]}]}',
+     ("rows[0].by_class[0].sizes", "not a range of sizes")),
     ("{", ("not valid JSON",)),
 ])
 def test_what_is_no_result_is_refused_in_a_line(

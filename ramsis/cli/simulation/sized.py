@@ -20,7 +20,7 @@ from ramsis.cli.output.rows import progress
 from ramsis.cluster import SloClass
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.profiles import ProfileSet
-from ramsis.sim import Policies, Run, Workload
+from ramsis.sim import ConstantLoad, Policies, Run, Workload
 from ramsis.sized import SizedProblem, SizedScheduler, path_bound, sized_scheduler
 from ramsis.sized import simulate as sized_simulation
 from ramsis.sized.policy import SizedPolicy, for_load, is_sized, read_sized
@@ -170,7 +170,8 @@ def simulate_sized(
                 on_run=note).row()
             models = ", ".join(f"{name} ({share:.0%})" for name, share
                                in list(row["model_share"].items())[:3])
-            promise = _promise(case.policy if slowness == told_slowness == 1.0 else None, row)
+            promise = _promise(case.policy if slowness == told_slowness == 1.0 and isinstance(
+                workload, ConstantLoad) else None, row)
             rows.append({**row, **promise, "label": case.label, "policy": case.path,
                          "upper_bound": None, "models": models, "unit": problem.unit,
                          **({} if slowness == told_slowness == 1.0 else

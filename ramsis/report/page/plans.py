@@ -18,8 +18,8 @@ from ramsis.report.page.parts import (
     rows_figure,
     violations,
 )
-from ramsis.report.page.results import result_section
-from ramsis.report.page.rows import option_values, option_values_in
+from ramsis.report.page.results import class_tables, result_section
+from ramsis.report.page.rows import checked_rows, option_values, option_values_in
 from ramsis.report.verdicts import bounded_schedulers, upper_bounds
 from ramsis.tables import Column, scheduler_words, with_values
 
@@ -147,9 +147,14 @@ _AUDITED = (
 def audit_section(
     document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], source: str
 ) -> Section:
-    """Return the section on an audit: a request log against the best possible, and causes."""
+    """Return the section on an audit: a request log against the best possible, and causes.
+
+    Of requests with a size there are size classes, and no causes.
+    """
     row = rows[0]
     best = row["best_policy"] if isinstance(row.get("best_policy"), Mapping) else {}
+    if "by_class" in best:
+        (best,) = checked_rows({"rows": [best]}, f"{source}: best_policy")
     causes = row["violations_by_cause"]
     levels = [{"what": "as served", **{key: row.get(key) for key in (
                    "accuracy", "violation_rate", "effective_accuracy", "workers")}},
@@ -179,6 +184,12 @@ def audit_section(
             rows_figure("Violations by cause", violations("share of the requests"), [
                 ("violations", [(str(cause), number / count, None)
                                 for cause, number in causes.items()])])]
+    classes = [{**row, "what": what, "load_qps": None, "by_class": [
+        {**size_class, "share": first["share"]} for first, size_class in zip(
+            row.get("by_class", ()), by_class, strict=False)]}
+        for what, by_class in (("as served", row.get("by_class", ())),
+                               ("best policy", best.get("by_class", ())))]
+    parts += class_tables(classes, _AUDITED[0])
     terms = [("requests", f"{count:,.0f}"), *option_values_in(document)]
     return result_section("Audit", source, document, terms, parts, verdict=_judged(row, best),
                           measures={
@@ -189,9 +200,11 @@ def audit_section(
 
 def _judged(row: Mapping[str, Any], best: Mapping[str, Any]) -> list[str]:
     """Summarise an audit: figures reached, the bound, and the number of workers."""
+    beyond = "" if row["upper_bound"] is None else (
+        f"; no scheduler with one model per request passes {row['upper_bound']:.4f}")
     sentences = [f"{row['effective_accuracy']:.4f} effective accuracy and "
-                 f"{row['violation_rate']:.3%} violations on {row['workers']:.10g} workers; no "
-                 f"scheduler with one model per request passes {row['upper_bound']:.4f}"]
+                 f"{row['violation_rate']:.3%} violations on {row['workers']:.10g} workers"
+                 + beyond]
     if isinstance(best.get("effective_accuracy"), float | int):
         sentences.append(
             f"Policies would reach {best['effective_accuracy']:.4f} on as many workers"

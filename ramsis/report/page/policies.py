@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ramsis import profiles
 from ramsis.policy import Level, Policy, PolicySet
@@ -23,9 +23,13 @@ from ramsis.report.page.parts import (
     rows_figure,
     violations,
 )
+from ramsis.report.page.results import class_tables
 from ramsis.report.states import rare_from
 from ramsis.report.verdicts import bounded_schedulers, upper_bounds
-from ramsis.tables import Column, effective_words, load_text
+from ramsis.tables import Column, effective_words, load_text, with_values
+
+if TYPE_CHECKING:
+    from ramsis.sized.policy import SizedPolicy
 
 _BUDGET = 3_000_000  # characters that the tables of all policies may take
 _MOST_MAPS = 8  # stations whose tables are shown
@@ -42,6 +46,10 @@ _COLUMNS = (
     Column("gain_error", "± (s.e.)", ".4f"), Column("simulated", "simulated", ".4f"),
     Column("capacity_qps", "capacity (QPS)", ".6g"), Column("utilisation", "utilisation", ".1%"),
     Column("state", "state"))
+
+_OF_SIZES = (
+    Column("certified_gap", "certified gap", ".2%"), Column("decides", "decides by"),
+    Column("response_p99_ms", "p99 (ms)", ".1f"), Column("padding", "padding", ".1%"))
 
 Levels = Sequence[Level[Policy]]
 
@@ -65,7 +73,8 @@ def policies_section(
                      for slo, share in policies.slo_classes.items())
     workers = ", ".join(f"{count}" if len(policies.worker_types) == 1 else f"{name}: {count}"
                         for name, count in policies.worker_types.items())
-    terms = [("workers", workers), ("SLO", slos), ("loads", _span(levels)),
+    terms = [("workers", workers), ("SLO", slos),
+             ("loads", _span([level.load_qps for level in levels])),
              ("arrivals", ", ".join(policies.processes)), ("dispatch", first.dispatch),
              ("service times", first.service), ("batching", first.batching),
              ("late requests", first.late), ("optimised", first.objective),
@@ -74,6 +83,38 @@ def policies_section(
     return Section("Policies", source, terms, parts, (*commands, f"ramsis verify {source}"),
                    _origin(levels), verdict=_verdict(usual, workers), measures=_measures(rows),
                    models=_models(levels))
+
+
+def sized_section(
+    policies: Sequence[SizedPolicy], source: str, commands: Sequence[str] = ()
+) -> Section:
+    """Return the section on policies for requests with a size: promises, also by size class."""
+    first = policies[0]
+    document, tables = first.document, first.tables
+    rows = [{**policy.row(), "slowness": 1.0, "arrivals": policy.document["arrivals"]["process"],
+             "state": "overload" if policy.expectations["overloaded"] else "ok",
+             # With weights it bounds their sum, and not the effective accuracy.
+             "upper_bound": policy.expectations["upper_bound"] if len(
+                 {*policy.document["classes"]["weights"]}) == 1 else None}
+            for policy in policies]
+    columns = [column for column in _COLUMNS if column.key != "slowness"]
+    shown = with_values((*columns[:-1], *_OF_SIZES, columns[-1]), rows)
+    workers = str(tables.workers)
+    terms = [("workers", workers), ("SLO", f"{tables.slo_ms:g} ms"),
+             ("loads", _span([policy.load_qps for policy in policies])),
+             ("arrivals", ", ".join(dict.fromkeys(row["arrivals"] for row in rows))),
+             ("dispatch", first.row()["dispatch"]), ("service times", document["service"]),
+             ("models", ", ".join(model["name"] for model in document["models"]))]
+    origin = [("made by", str(document["created_by"])), *(
+        (key.replace("_", " "), str(value)) for key, value in document["inputs"].items()
+        if value is not None)]
+    return Section(
+        "Policies", source, terms,
+        [PageTable("What is promised, by load", shown, rows), *promise_figures(rows),
+         *class_tables(rows)],
+        (*commands, f"ramsis verify {source}"), origin, verdict=_verdict(rows, workers),
+        measures=_measures(rows),
+        models={model["name"]: model["accuracy"] for model in document["models"]})
 
 
 def _verdict(rows: Sequence[dict[str, Any]], workers: str) -> list[str]:
@@ -131,8 +172,8 @@ def _models(levels: Levels) -> dict[str, float | None]:
     return accuracies
 
 
-def _span(levels: Levels) -> str:
-    loads = sorted({level.load_qps for level in levels})
+def _span(loads_qps: Sequence[float]) -> str:
+    loads = sorted({*loads_qps})
     if len(loads) == 1:
         return f"{load_text(loads[0])} queries/s"
     return f"{len(loads)} levels from {load_text(loads[0])} to {load_text(loads[-1])} queries/s"

@@ -41,6 +41,12 @@ FIGURES = (  # of a simulation
     Column("expected_effective_accuracy", "promised", ".4f"),
     Column("upper_bound", "upper bound", ".4f"), Column("certified_gap", "certified gap", ".2%"),
     Column("response_p99_ms", "p99 (ms)", ".1f"), Column("utilisation", "utilisation", ".1%"))
+_CLASSES = (
+    Column("load_qps", "load (QPS)", ".6g"), Column("size", "size"),
+    Column("share", "share of the requests", ".1%"), Column("in_time_rate", "in time", ".2%"),
+    Column("in_time_rate_half_width", "± (95 %)", ".2%"),
+    Column("expected_in_time_rate", "promised", ".2%"),
+    Column("accuracy", "accuracy of these", ".4f"))
 _SIMULATED = (
     Column("label", "scheduler"), Column("load_qps", "load (QPS)", ".6g"),
     Column("met", "meets target"), Column("accuracy", "accuracy", ".4f"),
@@ -52,7 +58,8 @@ def simulation_section(document: Mapping[str, Any], rows: Rows, source: str) -> 
     rows = [{**row, "met": {True: "yes", False: "no", None: None}[row["meets_target"]]}
             if "meets_target" in row else row for row in rows]
     shown = with_values(_SIMULATED, rows)
-    parts: list[Part] = [PageTable("Schedulers, means over the seeds", shown, rows)]
+    parts: list[Part] = [PageTable("Schedulers, means over the seeds", shown, rows),
+                         *class_tables(rows, Column("label", "scheduler"))]
     loads = {row["load_qps"] for row in rows}
     if len(loads) > 1 and None not in loads:
         parts += _over_loads(rows)
@@ -72,6 +79,16 @@ def simulation_section(document: Mapping[str, Any], rows: Rows, source: str) -> 
     return result_section("Simulation", source, document, terms, parts,
                           verdict=simulation_verdict(rows),
                           measures=_simulated_measures(rows), models=accuracies)
+
+
+def class_tables(rows: Rows, *names: Column) -> list[Part]:
+    """Return the table of the size classes of rows, by their names; none without classes."""
+    classes = [
+        {**row, **size_class, "size": f"{low:.10g}–{high:.10g} {row.get('unit') or ''}".rstrip()}
+        for row in rows for size_class in row.get("by_class", ())
+        for low, high in (size_class["sizes"],)]
+    return [PageTable("In time by size", with_values((*names, *_CLASSES), classes), classes)
+            ] if classes else []
 
 
 def _simulated_measures(rows: Rows) -> dict[str, tuple[float | None, str]]:
@@ -222,7 +239,8 @@ def capacity_section(
     shown = with_values(_CAPACITY, rows)
     key, bound, words = (("cost", "cost_bound", "cost") if typed else
                          ("workers", "workers_bound", "workers"))
-    parts: list[Part] = [PageTable("Enough workers", shown, rows)]
+    parts: list[Part] = [PageTable("Enough workers", shown, rows),
+                         *class_tables(rows, Column("scheduler", "scheduler"))]
     loads = {row["load_qps"] for row in rows}
     if len(loads) > 1 and None not in loads:
         parts += _workers_over_loads(rows, key, bound, words)

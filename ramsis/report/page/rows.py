@@ -14,6 +14,8 @@ _MOST_NAMES = 12
 _UNITS = {"--slo-ms": ("SLO", " ms"), "--load": ("load", " queries/s"),
           "--duration-s": ("simulated for", " s"), "--startup-s": ("start-up", " s")}
 _WRITTEN = ("--out", "--plot", "--csv")
+_OF_CLASS = ("share", "in_time_rate", "in_time_rate_half_width", "expected_in_time_rate",
+             "accuracy")
 
 
 def checked_rows(
@@ -36,7 +38,8 @@ def checked_rows(
     Returns
     -------
     list of dict
-        The rows; optional numbers that are missing are None, and mappings empty.
+        The rows; optional numbers that are missing are None, and mappings empty. Size classes
+        (``by_class``) are checked where there are some.
     """
     rows = document.get("rows")
     if not isinstance(rows, list) or not rows:
@@ -58,7 +61,19 @@ def checked_rows(
             if not isinstance(value, Mapping) or not all(map(_is_number, value.values())):
                 raise InputFileError("not numbers by name", where=f"{place}.{key}", value=value)
     absent = dict.fromkeys(optional) | {key: {} for key in mappings}
-    return [{**absent, **row} for row in rows]
+    return [{**absent, **row, **({} if "by_class" not in row else {
+        "by_class": _checked_classes(row["by_class"], f"{where}: rows[{i}].by_class")})}
+        for i, row in enumerate(rows)]
+
+
+def _checked_classes(value: object, where: str) -> list[dict[str, Any]]:
+    classes = checked_rows({"rows": value}, where, optional=_OF_CLASS)
+    for i, size_class in enumerate(classes):
+        sizes = size_class.get("sizes")
+        if not isinstance(sizes, list) or len(sizes) != 2 or not all(map(_is_number, sizes)):
+            raise InputFileError("not a range of sizes", where=f"{where}[{i}].sizes", value=sizes,
+                                 allowed="the smallest and the largest")
+    return classes
 
 
 def option_values(words: Sequence[Any]) -> list[tuple[str, str]]:

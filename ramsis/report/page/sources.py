@@ -20,7 +20,7 @@ from ramsis.report.page.clusters import (
 )
 from ramsis.report.page.parts import Section
 from ramsis.report.page.plans import audit_section, plan_section
-from ramsis.report.page.policies import policies_section
+from ramsis.report.page.policies import policies_section, sized_section
 from ramsis.report.page.profile import profile_section
 from ramsis.report.page.results import (
     capacity_section,
@@ -38,6 +38,7 @@ from ramsis.report.page.sweep import (
     sweep_section,
 )
 from ramsis.runtime.manifest import manifest_path
+from ramsis.runtime.sized import SIZED_FORMAT, SIZED_MANIFEST_FORMAT
 from ramsis.urls import Remote, is_url
 
 PLAN_NAME, PLAN_FORMAT = "plan.json", "ramsis.plan/1"
@@ -127,8 +128,17 @@ def _of_known_folder(folder: Path, name: str) -> list[Section]:
 
 def _set_section(folder: Path, name: str) -> Section:
     """Return the section on a policy set, with the commands of its manifest."""
-    commands = read_json(manifest_path(folder)).get("commands", ())
-    return policies_section(read_set(folder), name, tuple(map(str, commands)))
+    document = read_json(manifest_path(folder))
+    commands = tuple(map(str, document.get("commands", ())))
+    if document.get("format") == SIZED_MANIFEST_FORMAT:
+        return _sized(folder, name, commands)
+    return policies_section(read_set(folder), name, commands)
+
+
+def _sized(path: Path, name: str, commands: Sequence[str] = ()) -> Section:
+    from ramsis.sized.policy import validate_sized  # which takes long to load
+
+    return sized_section(validate_sized(path), name, commands)
 
 
 def _of_plan(folder: Path) -> list[Section]:
@@ -227,7 +237,9 @@ def _of_rows(
 
 _FORMATS: dict[str, _Reader] = {
     POLICY_FORMAT: lambda path, _, name: policies_section(set_of([read(path)]), name),
-    MANIFEST_FORMAT: lambda path, *_: _set_section(path.parent, str(path.parent)),
+    SIZED_FORMAT: lambda path, _, name: _sized(path, name),
+    **dict.fromkeys((MANIFEST_FORMAT, SIZED_MANIFEST_FORMAT), lambda path, *_: _set_section(
+        path.parent, str(path.parent))),
     profiles.FORMAT: lambda path, _, name: profile_section(profiles.load(path), name),
     "ramsis.placement/1": _placement, PLAN_FORMAT: _plan,
 }
@@ -237,6 +249,9 @@ _ROWS: Mapping[tuple[str, ...], _Reader] = {
         audit_section, numbers=(*_RATES, "workers", "upper_bound", "workers_bound", "requests"),
         optional=("accuracy", "least_violation_rate", "fewest_workers"),
         mappings=("violations_by_cause",)),
+    ("best_policy", "gap_to_bound", "by_class"): _of_rows(
+        audit_section, numbers=(*_RATES, "workers", "requests"),
+        optional=("accuracy", "upper_bound", "workers_bound"), mappings=("violations_by_cause",)),
     ("scheduler", "worker_s", "meets_target"): _of_rows(
         scaling_section, numbers=("worker_s", *_RATES), texts=("scheduler",),
         optional=("cost", "cost_worker_s")),
