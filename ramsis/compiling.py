@@ -21,6 +21,7 @@ folder, which may name another place of the cache, and code from a cache is run.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found] # `signal` looks handlers up in an enumeration
 import logging
 import os
 import signal
@@ -76,7 +77,7 @@ class _Kernel(CPUDispatcher):  # type: ignore[misc,unused-ignore]
     def __call__(self, *arguments: Any) -> Any:
         if self.gives_numbers or not _in_main_thread():
             return super().__call__(*arguments)
-        handler: Any = signal.getsignal(signal.SIGINT)
+        handler: Any = _signal.getsignal(signal.SIGINT)
         if not callable(handler):  # no Python code
             return super().__call__(*arguments)
         came: list[tuple[int, FrameType | None]] = []
@@ -87,11 +88,11 @@ class _Kernel(CPUDispatcher):  # type: ignore[misc,unused-ignore]
             else:
                 came.append((number, frame))
 
-        signal.signal(signal.SIGINT, put_off)
+        _signal.signal(signal.SIGINT, put_off)
         try:
             return super().__call__(*arguments)
         finally:
-            signal.signal(signal.SIGINT, handler)
+            _signal.signal(signal.SIGINT, handler)
             if came:
                 handler(*came[0])
 

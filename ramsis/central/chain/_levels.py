@@ -62,7 +62,8 @@ def eliminated(system: System, idle: int, lengths: int, bins: int) -> Levels:
         for i in range(idle - 1, 1, -1):
             ends_by, matrix, right, taken = level_rows(
                 system, i, (idle, lengths), waits, needed, sizes, ends, gain)
-            by_wait, by_below = (part.copy() for part in np.split(ends_by, sizes[i, :1], axis=1))
+            w = sizes[i, 0]
+            by_wait, by_below = ends_by[:, :w].copy(), ends_by[:, w:].copy()
             matrix -= taken @ by_wait
             right += taken @ by_below
             by: FloatArray = np.asarray(np.linalg.solve(matrix, right), dtype=float)

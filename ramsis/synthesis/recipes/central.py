@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # at run time where they are used: their compiled loops take 
 CENTRAL_QUEUE = "central-queue"
 
 _NO_MATTER = 3e-4  # gain that a replay may miss: the model's error where nothing swings
+_FAR_SHORT = 1.5e-3  # gain missed that a third optimum is worth its time for
 
 
 class Central(Recipe["CentralProblem"]):
@@ -62,6 +63,7 @@ class Central(Recipe["CentralProblem"]):
     ) -> Policy:
         """See :meth:`Recipe.modelled`."""
         from ramsis.central.actions import LAST_KERNEL
+        from ramsis.central.solve import solve_central
 
         inputs = inputs_of(profile, settings)
         capacity_qps, upper_bound = bounds_of(problem, load_qps)
@@ -75,7 +77,12 @@ class Central(Recipe["CentralProblem"]):
         def planned(factor: float) -> Policy:
             plan = problem if factor == 1.0 else _problem_at(
                 problem.times.scaled(factor), problem.load_qps, settings)
-            solutions[factor] = _better_played(plan, factor, unpromised, replays)
+            if 1.0 in solutions:  # which optimum is played best was found there
+                best = solutions[1.0].problem
+                solutions[factor] = solve_central(plan.varied(
+                    delay_price=best.delay_price, random_ends=best.random_ends))
+            else:
+                solutions[factor] = _better_played(plan, factor, unpromised, replays)
             return unpromised(solutions[factor])
 
         compile_ahead(LAST_KERNEL,
@@ -148,7 +155,7 @@ def _better_played(
 
     The first is replayed with the service times planned for. Where it earns less than in the
     model, workers start together and end together (:data:`WAIT_REWARD`). Then the optimum that
-    lets requests queue is replayed, too, and where that falls short as well the optimum for
+    lets requests queue is replayed, too, and where that falls far short as well the optimum for
     batches that end at random instants.
     """
     from ramsis.central.solve import solve_central
@@ -157,15 +164,15 @@ def _better_played(
     if plan.workers == 1:
         return best
     solution = best
-    for others in ({"delay_price": -WAIT_REWARD}, {"random_ends": True}, None):
+    for others, missed in (({"delay_price": -WAIT_REWARD}, _NO_MATTER),
+                           ({"random_ends": True}, _FAR_SHORT), ({}, np.inf)):
         figures = replays.at(policy_of(solution), factor)
         if figures is None:
             return best
         gain = figures.effective_accuracy - plan.price * figures.violation_rate
         if gain > most:
             best, most = solution, gain
-        if others is None or gain >= solution.steady_state.gain - max(
-                figures.effective_half_width, _NO_MATTER):
+        if gain >= solution.steady_state.gain - max(figures.effective_half_width, missed):
             return best
         try:
             solution = solve_central(plan.varied(**others))
