@@ -26,7 +26,7 @@ from ramsis.sized.policy import generate_sized
 from ramsis.sized.problem import SizedProblem
 from ramsis.sized.schedulers import POLICY, sized_scheduler
 from ramsis.sized.search import class_shares
-from ramsis.sized.simulate import drawn, simulate_sized
+from ramsis.sized.simulate import check_sized_load, drawn, simulate_sized
 from ramsis.synthesis.capacity import FIGURES, Capacity, MeasuredRates, Trial, offered_types
 from ramsis.synthesis.capacity.fewest import not_reached, search_workers
 
@@ -240,6 +240,7 @@ def fewest_by_bound_of_sizes(
         raise InvalidValueError("not for requests with a size", where="every_ms",
                                 value=targets.every_ms, allowed="targets for the whole trace")
     _check_reachable(problem, targets, class_shares(problem, min_in_time_by_class))
+    check_sized_load(replace(problem, workers=_MOST_WORKERS), workload)
     process = workload.process if isinstance(workload, ConstantLoad) else None
     requests = drawn(problem, workload, seed) if process is None else None
 

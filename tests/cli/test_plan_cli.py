@@ -158,7 +158,7 @@ def test_a_profile_by_size_counts_each_request_as_the_largest(run: Run, tmp_path
     said = run("plan", "--profiles", "minilm-cpu", "--slo-ms", 300, "--load", 20,
                "--max-violation", 0.01, "--out", tmp_path / "plan", "--dry-run")
     assert said.code == 0
-    assert "largest, of 256 tokens; `ramsis capacity --sizes`" in said.err
+    assert "largest, of 256 tokens; --sizes counts workers by size" in said.err
 
 
 def test_a_dry_run_writes_nothing(run: Run, tiny_file: Path, tmp_path: Path) -> None:

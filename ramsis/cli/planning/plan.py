@@ -24,28 +24,38 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import click
 
 from ramsis.bounds import Targets
 from ramsis.cli.options.clusters import profiles_of
-from ramsis.cli.options.command import MORE_ARRIVALS, Command, given_options
+from ramsis.cli.options.command import (
+    MORE_ARRIVALS,
+    Command,
+    given_options,
+    refuse_options,
+)
 from ramsis.cli.options.dispatch import dispatch_words
 from ramsis.cli.options.param_types import GROWTH, OUT_FOLDER, PROFILES, SLOS, ByType, TraceName
 from ramsis.cli.options.shared import (
+    min_in_time_option,
     plot_option,
     simulated_service_option,
+    sizes_options,
     target_options,
     workload_options,
 )
+from ramsis.cli.options.sizes import SizedInputs, workload_of_sizes
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import Column, json_option, print_json, print_rows, say
+from ramsis.cli.output.size_classes import print_classes
 from ramsis.cli.progress import run_with_bar
 from ramsis.cluster import SloClass, default_service
 from ramsis.cluster.service_times import DISTRIBUTION, FIXED
 from ramsis.errors import InfeasibleError, InvalidValueError, check_not_negative
 from ramsis.files import canonical_json, make_folder, read_json, write_atomic
+from ramsis.profiles import ProfileSet
 from ramsis.report.verdicts import bounded_schedulers
 from ramsis.sim import ConstantLoad, Fleet, RateTrace, Recorded, Workload, check_load
 from ramsis.sim.result import FEW_VIOLATIONS
@@ -53,6 +63,7 @@ from ramsis.synthesis.capacity import (
     FIGURES,
     MOST_WORKERS,
     MeasuredRates,
+    Trial,
     fewest_by_bound,
     whole_workers,
 )
@@ -64,6 +75,7 @@ _QUEUES = {"central-queue": "a common queue", "round-robin": "a queue each",
            _CASCADES: "a common queue and second opinions"}
 """The kinds of dispatch that are compared, and what a verdict calls them."""
 _OPINIONS = ("second_opinions", "gain", "gain_error")
+_SIZES = ("unit", "by_class")  # of requests with a size
 _LEVELS = 12  # loads of a trace that policies are made for
 _RUNS = 10
 _OTHER_SEEDS = ("--seed", "1000", "--seeds", str(_RUNS))  # capacity takes 0 to 4
@@ -72,7 +84,7 @@ _MOST_ADDED = 8  # workers, where the first number misses the target with other 
 _FEWEST_REQUESTS = 10  # in a run
 _SHOWN = 5e-4  # share of a model that the verdict names
 _PROCESSES = "2"
-_SECONDS_EACH_POLICY, _REQUESTS_EACH_S, _SECONDS_TO_START = 0.4, 2e6, 25.0  # for --dry-run
+_SECONDS_TO_START = 25.0  # for --dry-run
 _RATES = (*FIGURES, *(f"{name}_half_width" for name in FIGURES))
 _PEAK = ("busiest_tenth_effective_accuracy", "response_p99_ms", "slo_ms", "every_s", "windows",
          "windows_missed", "worst_window_accuracy", "worst_window_violation_rate")
@@ -101,7 +113,8 @@ _GROWTH = (
 
 
 @click.command("plan", cls=Command, more=(
-    "--cascades", "--every", "--growth", "--service", "--plot", *MORE_ARRIVALS))
+    "--cascades", "--every", "--growth", "--sizes", "--size-column", "--min-in-time-by-class",
+    "--service", "--plot", *MORE_ARRIVALS))
 @click.option("--profiles", "profile_names", type=PROFILES, required=True, metavar="FILE|NAME",
               help="Profile file, or the name of a shipped profile set.")
 @click.option("--slo-ms", "classes", type=SLOS, required=True, metavar="MS",
@@ -117,6 +130,8 @@ _GROWTH = (
 @click.option("--out", required=True, metavar="DIR", type=OUT_FOLDER,
               help="Folder for the plan, or with an interrupted one, which continues.")
 @partial(workload_options, several=False)
+@sizes_options
+@min_in_time_option
 @simulated_service_option
 @click.option("--dry-run", is_flag=True,
               help="Only print the steps and an estimate of their time.")
@@ -136,6 +151,9 @@ def plan(
     growth: tuple[float, ...] | None,
     out: Path,
     workload: WorkloadOptions,
+    sizes: Path | None,
+    size_column: str | None,
+    min_in_time_by_class: tuple[float, ...] | None,
     service: str | None,
     dry_run: bool,
     plot: Path | None,
@@ -147,6 +165,9 @@ def plan(
     for every scheduler that answers each request by one model, and the value of one more worker.
     With --cascades it also has the workers with second opinions, how many requests get one, what
     that adds, which models answer, and the bound for schedulers with cascades.
+
+    With --sizes, or a trace with sizes, requests have a size: the policies decide which of those
+    that wait are a batch, and the verdict has the share in time of each size class.
 
     Writes the policies, the simulations, report.html, and plan.json with the executed commands to
     DIR.
@@ -171,36 +192,60 @@ def plan(
     targets = Targets(max_violation, min_accuracy, min_effective_accuracy, every_ms)
     profile = profiles_of(profile_names, None)[profile_names.one]
     slo_ms = classes[0].slo_ms
-    for model in profile.models:
-        if model.sized is not None:
-            click.echo(f"note: {profile_names.one}: each request counts as the largest, of "
-                       f"{model.sized.sizes[-1]} {model.sized.unit}; "
-                       "`ramsis capacity --sizes` counts workers by size", err=True)
-            break
-    # Named where it is no default, so that each command does not note it again.
-    chosen = service or default_service(profile)
-    named = service is not None or chosen not in (DISTRIBUTION, FIXED)
-    fleet = Fleet.of(profile, workers=MOST_WORKERS, slo_ms=slo_ms, service=chosen)
-    (played,) = workload.workloads(fleet)
+    served = ("--profiles", _from_anywhere(profile_names.one), "--slo-ms", _exact(slo_ms))
+    wanted = _words({"--min-accuracy": min_accuracy, "--max-violation": max_violation,
+                     "--min-effective-accuracy": min_effective_accuracy})
+    arrivals = _arrival_words(context)
+    inputs = {"profile": profile.fingerprint, "trace": _digest(workload)}
+    bound: Callable[[Workload], float]
+    sized = workload_of_sizes(sizes, size_column, workload, profile_names)
+    if sized is not None:
+        from ramsis.cli.planning.sized_capacity import SizedCapacity
+        from ramsis.cli.planning.sized_plan import SizedRecipe
+        from ramsis.sized.capacity import fewest_by_bound_of_sizes
+        from ramsis.sized.schedulers import POLICY
+        from ramsis.sized.search import class_shares
+
+        asked = SizedCapacity.of(
+            SizedInputs.of(profile_names, None, 0.0, classes, None, sizes, size_column, sized),
+            (POLICY,), targets, min_in_time_by_class, range(5), service)
+        (played,) = asked.inputs.workloads
+        bound = partial(fewest_by_bound_of_sizes, asked.problem, targets=targets,
+                        min_in_time_by_class=min_in_time_by_class)
+        shares = class_shares(asked.problem, min_in_time_by_class)
+        column = () if size_column is None else ("--size-column", size_column)
+        of_sizes = () if sizes is None else ("--sizes", _from_anywhere(str(sizes)), *column)
+        inputs["problem"] = asked.problem.fingerprint
+        recipe: Recipe = SizedRecipe(
+            folder=out, workload=played, slo_ms=slo_ms, targets=targets, wanted=wanted,
+            served=(*served, *(() if service is None else ("--service", service))),
+            arrivals=(*arrivals, *(of_sizes or column)), sizes=of_sizes,
+            by_class=() if min_in_time_by_class is None else (
+                "--min-in-time-by-class", ",".join(map(_exact, min_in_time_by_class))),
+            shares=None if shares is None else shares.tolist())
+    else:
+        refuse_options(("min_in_time_by_class",), "needs requests with a size: --sizes.")
+        _say_largest(profile, profile_names.one)
+        # Named where it is no default, so that each command does not note it again.
+        chosen = service or default_service(profile)
+        named = service is not None or chosen not in (DISTRIBUTION, FIXED)
+        fleet = Fleet.of(profile, workers=MOST_WORKERS, slo_ms=slo_ms, service=chosen)
+        (played,) = workload.workloads(fleet)
+        bound = partial(_checked_bound, fleet, profile, targets=targets, slo_ms=slo_ms,
+                        service=chosen, cascades=cascades)
+        recipe = Recipe(
+            folder=out, workload=played, slo_ms=slo_ms, targets=targets,
+            served=(*served, *(("--service", chosen) if named else ())), arrivals=arrivals,
+            wanted=(*wanted, *(() if every_ms is None else ("--every", f"{_exact(every_ms)}ms"))),
+            queues=tuple(name for name in _QUEUES if cascades or name != _CASCADES))
     if workload.loads is None:
         _check_requests(played)
-    bound = partial(fewest_by_bound, profile, targets=targets, slo_ms=slo_ms,
-                    service=chosen, cascades=cascades)
     least = whole_workers(bound(played))
-    grown = {factor: _grown(factor, played, fleet, bound) for factor in growth or ()}
-    recipe = _Recipe(
-        folder=out, workload=played, slo_ms=slo_ms, targets=targets,
-        served=("--profiles", _from_anywhere(profile_names.one), "--slo-ms", _exact(slo_ms),
-                *(("--service", chosen) if named else ())),
-        arrivals=_arrival_words(context),
-        wanted=(*_words({"--min-accuracy": min_accuracy, "--max-violation": max_violation,
-                         "--min-effective-accuracy": min_effective_accuracy}),
-                *(() if every_ms is None else ("--every", f"{_exact(every_ms)}ms"))),
-        queues=tuple(name for name in _QUEUES if cascades or name != _CASCADES))
+    grown = {factor: _grown(factor, played, bound) for factor in growth or ()}
     if dry_run:
         _say_what(recipe, least)
         return
-    recipe.begin({"profile": profile.fingerprint, "trace": _digest(workload)})
+    recipe.begin(inputs)
     plan_result = recipe.run(cost_per_worker, grown)
     if plot is not None:
         from ramsis.report.page.plans import plot_plan
@@ -214,6 +259,8 @@ def plan(
     click.echo()
     print_rows((*_COLUMNS, *(_OF_OPINIONS if cascades else ())), [
         {**row, "dispatch": scheduler_words(row["dispatch"])} for row in plan_result["rows"]])
+    if "by_class" in plan_result["verdict"]:
+        print_classes(_COLUMNS[:2], [plan_result["verdict"]], plan_result["verdict"]["unit"])
     click.echo()
     if growth:
         print_rows(_GROWTH, plan_result["growth"])
@@ -223,7 +270,7 @@ def plan(
 
 
 @dataclass
-class _Recipe:
+class Recipe:
     """A plan in progress: inputs, and the commands that were run."""
 
     folder: Path
@@ -238,6 +285,10 @@ class _Recipe:
     commands: list[str] = field(default_factory=list)  # as a shell takes them
     notes: set[str] = field(default_factory=set)  # lines of these commands that were passed on
     suffix: str = ""  # of the files, which differ by the growth of the load
+
+    # for --dry-run: seconds for a policy, requests that are simulated in a second
+    each_policy_s: ClassVar[float] = 0.4
+    requests_each_s: ClassVar[float] = 2e6
 
     @property
     def loads_qps(self) -> tuple[float, ...]:
@@ -262,6 +313,12 @@ class _Recipe:
         rate = _RUNS * (self.workload.load_qps or 0.0) / 1000.0
         events_ms = FEW_VIOLATIONS / (max(self.targets.max_violation, 1e-12) * rate)
         return max(least_ms, min(max(events_ms, _LASTS * self.slo_ms), _MOST_REQUESTS / rate))
+
+    @property
+    def options(self) -> list[str]:
+        """What was asked for, as options of commands."""
+        return [*self.served, *self.arrivals, *self.wanted,
+                *(["--cascades"] if _CASCADES in self.queues else [])]
 
     def scheduler(self, dispatch: str) -> str:
         """Return the ``--scheduler`` value for policies by dispatch."""
@@ -299,8 +356,7 @@ class _Recipe:
 
     def begin(self, inputs: Mapping[str, Any]) -> None:
         """Make the folder, or go on with the plan that it holds."""
-        asked = {**inputs, "options": [*self.served, *self.arrivals, *self.wanted,
-                                       *(["--cascades"] if _CASCADES in self.queues else [])]}
+        asked = {**inputs, "options": self.options}
         make_folder(self.folder)
         self._file = self.folder / "plan.json"
         self._document: dict[str, Any] = {"format": "ramsis.plan/1", "inputs": asked}
@@ -325,8 +381,7 @@ class _Recipe:
                                                     -best_rows[name]["effective_accuracy"]))
         answer, played, policies = self._enough(dispatch, best_rows[dispatch])
         best_rows[dispatch], workers = answer, answer["workers"]
-        (more,) = self._rows(f"simulation-{workers + 1}", self.played(
-            workers + 1, "--scheduler", self.scheduler(dispatch)))
+        more = self.further(dispatch, workers + 1)
         worth = more["effective_accuracy"] - played["effective_accuracy"]
         verdict = {
             "workers": workers, "dispatch": dispatch,
@@ -338,6 +393,7 @@ class _Recipe:
                                            played["effective_accuracy_half_width"]),
             "cost": None if cost_per_worker is None else cost_per_worker * workers,
             "policies": policies,
+            **{name: answer[name] for name in _SIZES if name in answer},
         }
         simulated = [{key: row[key] for key in (
                          *FIGURES, "workers", "upper_bound", "upper_bound_one_model")
@@ -400,10 +456,10 @@ class _Recipe:
         """
         first = workers = max(row["workers"], fewest)
         while True:
-            played, policies = self._confirmed(dispatch, workers)
-            seen = MeasuredRates.of_row(played)
-            met = seen.met(self.targets) and not played.get("windows_missed")
-            if met or (self.constant and not seen.clear(self.targets)):
+            played, policies = self.confirmed(dispatch, workers)
+            seen = self.trial(played)
+            met = seen.met and not played.get("windows_missed")
+            if met or (self.constant and not seen.clear):
                 break
             if workers == first + _MOST_ADDED:
                 raise InfeasibleError(
@@ -415,20 +471,41 @@ class _Recipe:
             workers += 1
         if workers == row["workers"] and self.constant:
             return dict(row), played, policies  # the promise is more exact than a simulation
-        certain = seen.clear(self.targets) and (workers > row["workers"] or row["clear"])
-        figures = {name: played[name] for name in (*_RATES, *_PROMISED, *_OPINIONS)
+        certain = seen.clear and (workers > row["workers"] or row["clear"])
+        figures = {name: played[name] for name in (*_RATES, *_PROMISED, *_OPINIONS, *_SIZES)
                    if name in played}
         return {**row, "workers": workers, "clear": certain, **figures}, played, policies
 
-    def _confirmed(self, dispatch: str, workers: int) -> tuple[dict[str, Any], str]:
+    def making_for_loads(self, workers: int) -> list[str]:
+        """Return the beginning of the command that makes policies for some workers."""
+        return ["generate", *self.served, "--workers", str(workers), "--load",
+                ",".join(_exact(load) for load in self.loads_qps)]
+
+    def making(self, dispatch: str, workers: int, policies: str) -> list[str]:
+        """Return the command that makes policies for some workers."""
+        return [*self.making_for_loads(workers), *dispatch_words(dispatch), "--processes",
+                _PROCESSES, "--out", policies, "--json"]
+
+    def trial(self, played: Mapping[str, Any]) -> Trial:
+        """Hold the row of a simulation against the targets."""
+        return Trial(played["workers"], None, MeasuredRates.of_row(played), self.targets)
+
+    def further(self, dispatch: str, workers: int) -> Mapping[str, Any]:
+        """Simulate some workers with other seeds, and return the row."""
+        (row,) = self._rows(f"simulation-{workers}", self.played(
+            workers, "--scheduler", self.scheduler(dispatch)))
+        return row
+
+    def confirmed(self, dispatch: str, workers: int) -> tuple[dict[str, Any], str]:
         """Simulate policies for some workers with other seeds; return figures and folder."""
         policies = f"policies{self.suffix}-{workers}"
-        level, *_ = self._rows(f"levels{self.suffix}-{workers}", [
-            "generate", *self.served, "--workers", str(workers), *dispatch_words(dispatch),
-            "--load", ",".join(_exact(load) for load in self.loads_qps), "--processes", _PROCESSES,
-            "--out", policies, "--json"], output=f"{policies}/manifest.json")
+        level, *_ = self._rows(f"levels{self.suffix}-{workers}",
+                               self.making(dispatch, workers, policies),
+                               output=f"{policies}/manifest.json")
         (row,) = self._rows(f"simulation{self.suffix}-{workers}",
                             self.played(workers, "--policy", policies))
+        if row["upper_bound"] is None and self.constant:  # of more requests than are bounded
+            row["upper_bound"] = level["upper_bound"]
         if dispatch == _CASCADES:  # without any where they do not pay
             row |= dict.fromkeys(_OPINIONS, 0.0) | {
                 name: level[name] for name in _OPINIONS if name in level}
@@ -500,8 +577,25 @@ def _check_requests(workload: Workload) -> None:
             allowed=f"at least {_FEWEST_REQUESTS}: a longer trace")
 
 
+def _say_largest(profile: ProfileSet, name: str) -> None:
+    """Note on stderr that each request counts as the largest, where models have times by size."""
+    for model in profile.models:
+        if model.sized is not None:
+            click.echo(f"note: {name}: each request counts as the largest, of "
+                       f"{model.sized.sizes[-1]} {model.sized.unit}; --sizes counts workers by "
+                       "size", err=True)
+            break
+
+
+def _checked_bound(fleet: Fleet, profile: ProfileSet, workload: Workload, **terms: Any) -> float:
+    """Bound the busy workers from below; refuse a trace that no fleet could serve."""
+    if not isinstance(workload, ConstantLoad):
+        check_load(fleet, workload)
+    return fewest_by_bound(profile, workload, **terms)
+
+
 def _grown(
-    factor: float, workload: Workload, fleet: Fleet, bound: Callable[[Workload], float]
+    factor: float, workload: Workload, bound: Callable[[Workload], float]
 ) -> Workload:
     """Return a multiple of the load; refuse one that cannot be planned before anything is."""
     try:
@@ -510,7 +604,6 @@ def _grown(
         else:
             assert isinstance(workload, RateTrace | Recorded)  # all that --trace reads
             grown = workload.scaled(factor)
-            check_load(fleet, grown)
             _check_requests(grown)
         whole_workers(bound(grown))
         return grown
@@ -550,8 +643,9 @@ def _in_words(
             f"{verdict['worst_window_violation_rate']:.4%} violations"]),
         f"one more worker is worth {with_error(worth, error)} of "
         + words.replace("answered", "the share answered")
-        + f"; no scheduler with {bounded_schedulers(verdict)} passes "
-        f"{verdict['upper_bound']:.4f}",
+        + ("" if verdict["upper_bound"] is None else
+           f"; no scheduler with {bounded_schedulers(verdict)} passes "
+           f"{verdict['upper_bound']:.4f}"),
         *_growth_words(grown),
     ]
 
@@ -585,15 +679,15 @@ def _growth_words(grown: Sequence[Mapping[str, Any]]) -> list[str]:
             + ", ".join(needs)] if needs else []
 
 
-def _say_what(recipe: _Recipe, least: int) -> None:
+def _say_what(recipe: Recipe, least: int) -> None:
     """Print the steps and a rough estimate of their duration."""
     levels = len(recipe.loads_qps)
     requests = (recipe.workload.load_qps or 0.0) * recipe.run_ms / 1000.0
     tried = 4 + 2 * math.ceil(math.log2(1 + least))
     seconds = _SECONDS_TO_START + (
-        tried * (levels * _SECONDS_EACH_POLICY
-                 + (0 if recipe.constant else 5) * requests / _REQUESTS_EACH_S)
-        + 2 * _RUNS * requests / _REQUESTS_EACH_S)
+        tried * (levels * recipe.each_policy_s
+                 + (0 if recipe.constant else 5) * requests / recipe.requests_each_s)
+        + 2 * _RUNS * requests / recipe.requests_each_s)
     click.echo(f"{levels} load level{'s' if levels > 1 else ''}, {requests:,.0f} requests a run, "
                f"at least {least} worker{'s' if least > 1 else ''} by the bound; about "
                f"{seconds:.0f} s")

@@ -28,7 +28,8 @@ _ALLOWED = (
     "schedulers", "dispatches", "min_accuracy", "min_effective_accuracy", "max_violation",
     "loads", "trace", "trace_format", "unit", "time_column", "load_columns", "scale", "arrivals",
     "duration_s", "seed", "seeds", "service", "overhead_ms", "engine", "address", "processes",
-    "keep", "as_json", "plot")
+    "keep", "as_json", "plot", "cost_per_worker", "growth", "out", "dry_run")
+"""Options of `capacity` and `plan`."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,108 @@
+"""``ramsis plan`` for requests with a size: it makes the policies that it counts by."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ramsis import profiles
+from ramsis.sized import policy, search
+from ramsis.sized.policy import validate_sized
+from scripts.sized import CELLS
+from tests.cli.command import Run, refused
+from tests.cli.test_plan_cli import in_this_process
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The command, with short simulations, in this process."""
+    recipe = importlib.import_module("ramsis.cli.planning.plan")
+    monkeypatch.setattr(recipe, "run_with_bar", in_this_process)
+    monkeypatch.setattr(recipe, "_PROCESSES", "1")
+    monkeypatch.setattr(search, "REQUESTS", 2000)
+    monkeypatch.setattr(search, "_GENERATIONS", 2)
+    monkeypatch.setattr(policy, "REQUESTS", 4000)
+    profiles.save(CELLS["gpu"].profile(), tmp_path / "gpu.json")
+    rng = np.random.default_rng(0)
+    sizes = CELLS["gpu"].sizes().sample(12_000, rng)
+    (tmp_path / "sizes.csv").write_text("\n".join(["size", *map(str, sizes)]) + "\n")
+    arrival_s = np.cumsum(rng.exponential(1 / 6000, 12_000)).tolist()
+    (tmp_path / "trace.csv").write_text("arrival_s,size\n" + "".join(
+        f"{at!r},{size}\n" for at, size in zip(arrival_s, sizes.tolist(), strict=True)))
+    return ["plan", "--profiles", tmp_path / "gpu.json", "--slo-ms", 60, "--out",
+            tmp_path / "plan"]
+
+
+@pytest.mark.slow
+def test_workers_at_a_load_are_those_that_policies_promise(
+    run: Run, asked: list[Any], tmp_path: Path
+) -> None:
+    command = [*asked, "--load", 6000, "--sizes", tmp_path / "sizes.csv", "--duration-s", 1,
+               "--max-violation", 0.02, "--min-in-time-by-class", "0.6", "--json"]
+    made = run(*command)
+    assert made.code == 0, made.err
+    plan = json.loads(made.out)
+    verdict = plan["verdict"]
+    out = tmp_path / "plan"
+    assert [shlex.split(line)[1] for line in plan["commands"]] == [
+        "capacity", "generate", "simulate", "generate", "simulate", "report"]
+    (level,) = validate_sized(out / verdict["policies"])
+    assert level.tables.workers == verdict["workers"] >= verdict["workers_bound"]
+    assert verdict["violation_rate"] == level.expectations["violation_rate"] <= 0.02
+    assert verdict["by_class"] == level.expectations["by_class"]
+    assert min(entry["in_time_rate"] for entry in verdict["by_class"]) >= 0.6
+    assert level.document["inputs"]["min_in_time_by_class"] == [0.6] * 5
+    assert verdict["effective_accuracy"] <= verdict["upper_bound"]
+    assert (out / "report.html").read_text().count("<caption>In time by size") == 3
+    (row,) = json.loads((out / "capacity.json").read_text())["rows"]
+    assert (row["workers"], row["clear"]) == (verdict["workers"], verdict["certain"])
+    kept = (out / "plan.json").read_bytes()
+    assert run(*command).code == 0
+    assert (out / "plan.json").read_bytes() == kept
+    refused(run(*command, "--min-in-time-by-class", "0.5"), 2, "--out", "other inputs")
+
+
+def test_a_trace_with_sizes_needs_no_file_of_sizes(
+    run: Run, asked: list[Any], tmp_path: Path
+) -> None:
+    made = run(*asked, "--trace", tmp_path / "trace.csv", "--max-violation", 0.02,
+               "--duration-s", 1.5)
+    assert made.code == 0, made.err
+    assert "in time by size:" in made.out
+    out = tmp_path / "plan"
+    verdict = json.loads((out / "plan.json").read_text())["verdict"]
+    (row,) = json.loads((out / f"simulation-{verdict['workers']}.json").read_text())["rows"]
+    assert row["expected_violation_rate"] is None
+    assert verdict["violation_rate"] == row["violation_rate"] <= 0.02
+    assert verdict["certain"] is True  # nothing varies with the seed
+    # Policies are made for the sizes of the part of the trace that is played.
+    rows = np.loadtxt(tmp_path / "trace.csv", delimiter=",", skiprows=1)
+    sizes = rows[rows[:, 0] - rows[0, 0] < 1.5, 1]
+    assert row["queries"] == 10 * len(sizes)
+    written = np.loadtxt(out / "sizes.csv", delimiter=",", skiprows=1)
+    np.testing.assert_array_equal(written, np.column_stack(np.unique(sizes, return_counts=True)))
+
+
+@pytest.mark.parametrize(("more", "code", "words"), [
+    (["--cascades"], 2, "--cascades is not for requests with a size"),
+    (["--min-in-time-by-class", "0.5,0.5"], 2, "1 or 5 shares"),
+    (["--slo-ms", "5"], 4, "--slo-ms"),
+    (["--growth", "1e9"], 2, "--growth 1e+09: load_qps: peak load"),
+    (["--size-column", "words"], 3, "words"),
+])
+def test_what_cannot_be_planned_by_size_is_refused_before_anything_is_made(
+    run: Run, asked: list[Any], tmp_path: Path, more: list[str], code: int, words: str
+) -> None:
+    refused(run(*asked, "--load", 6000, "--sizes", tmp_path / "sizes.csv", *more), code, words)
+    assert not (tmp_path / "plan").exists()
+
+
+def test_shares_by_class_need_sizes(run: Run, asked: list[Any]) -> None:
+    refused(run(*asked, "--load", 600, "--min-in-time-by-class", "0.5"), 2,
+            "--min-in-time-by-class needs requests with a size: --sizes")
