@@ -201,7 +201,7 @@ def plan(
     sized = workload_of_sizes(sizes, size_column, workload, profile_names)
     if sized is not None:
         from ramsis.cli.planning.sized_capacity import SizedCapacity
-        from ramsis.cli.planning.sized_plan import SizedRecipe
+        from ramsis.cli.planning.sized_plan import SizedPlanRun
         from ramsis.sized.capacity import fewest_by_bound_of_sizes
         from ramsis.sized.schedulers import POLICY
         from ramsis.sized.search import class_shares
@@ -216,7 +216,7 @@ def plan(
         column = () if size_column is None else ("--size-column", size_column)
         of_sizes = () if sizes is None else ("--sizes", _from_anywhere(str(sizes)), *column)
         inputs["problem"] = asked.problem.fingerprint
-        recipe: Recipe = SizedRecipe(
+        recipe: PlanRun = SizedPlanRun(
             folder=out, workload=played, slo_ms=slo_ms, targets=targets, wanted=wanted,
             served=(*served, *(() if service is None else ("--service", service))),
             arrivals=(*arrivals, *(of_sizes or column)), sizes=of_sizes,
@@ -233,7 +233,7 @@ def plan(
         (played,) = workload.workloads(fleet)
         bound = partial(_checked_bound, fleet, profile, targets=targets, slo_ms=slo_ms,
                         service=chosen, cascades=cascades)
-        recipe = Recipe(
+        recipe = PlanRun(
             folder=out, workload=played, slo_ms=slo_ms, targets=targets,
             served=(*served, *(("--service", chosen) if named else ())), arrivals=arrivals,
             wanted=(*wanted, *(() if every_ms is None else ("--every", f"{_exact(every_ms)}ms"))),
@@ -270,7 +270,7 @@ def plan(
 
 
 @dataclass
-class Recipe:
+class PlanRun:
     """A plan in progress: inputs, and the commands that were run."""
 
     folder: Path
@@ -679,7 +679,7 @@ def _growth_words(grown: Sequence[Mapping[str, Any]]) -> list[str]:
             + ", ".join(needs)] if needs else []
 
 
-def _say_what(recipe: Recipe, least: int) -> None:
+def _say_what(recipe: PlanRun, least: int) -> None:
     """Print the steps and a rough estimate of their duration."""
     levels = len(recipe.loads_qps)
     requests = (recipe.workload.load_qps or 0.0) * recipe.run_ms / 1000.0

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ramsis.cli.planning.plan import Recipe
+from ramsis.cli.planning.plan import PlanRun
 from ramsis.files import write_atomic
 from ramsis.sim import Recorded
 from ramsis.sized.capacity import SizedTrial
@@ -18,7 +18,7 @@ _SIZES = "sizes.csv"  # in the folder, of a trace
 
 
 @dataclass(kw_only=True)
-class SizedRecipe(Recipe):
+class SizedPlanRun(PlanRun):
     """A plan in progress for requests with a size, with policies for the mean load."""
 
     # sizes, by_class: options of commands; none where the trace has the sizes, and where no share
