@@ -174,24 +174,25 @@ def render_savings(rows: Sequence[Row]) -> str:
     return markdown(["task", "against", "printed", f"`{PAPER}`", "per-worker policies"], lines)
 
 
-def render_violations(task: str) -> Callable[[Sequence[Row]], str]:
-    """Return what renders Table 3 for a task: violations in percent, printed and simulated."""
-    def render(rows: Sequence[Row]) -> str:
-        by_cell = cells(rows, f"fig5-{task}")
-        with PRINTED.open(encoding="utf-8", newline="") as stream:
-            printed = {(float(row["slo_ms"]), int(row["workers"]), row["scheduler"]):
-                       float(row["percent"]) for row in csv.DictReader(stream)
-                       if row["task"] == task}
-        names = {PAPER: "policies", JELLYFISH: "Jellyfish+", SWITCHING: "ModelSwitching"}
-        slos_ms = sorted({slo_ms for slo_ms, _, _ in by_cell})
-        lines = [[workers, *(
-            f"{_percent(printed[slo_ms, workers, name])} / "
-            f"{_percent(100.0 * by_cell[slo_ms, workers, 0.0][name].violation_rate)}"
-            for slo_ms in slos_ms for name in names)]
-            for workers in sorted({workers for _, workers, _ in by_cell})]
-        return markdown(["workers", *(f"{slo_ms:g} ms: {title}" for slo_ms in slos_ms
-                                      for title in names.values())], lines)
-    return render
+def render_violations(rows: Sequence[Row]) -> str:
+    """Table 3 for images: violations in percent, printed and simulated."""
+    by_cell, printed = cells(rows, "fig5-image"), printed_percent("image")
+    names = {PAPER: "policies", JELLYFISH: "Jellyfish+", SWITCHING: "ModelSwitching"}
+    slos_ms = sorted({slo_ms for slo_ms, _, _ in by_cell})
+    lines = [[workers, *(
+        f"{_percent(printed[slo_ms, workers, name])} / "
+        f"{_percent(100.0 * by_cell[slo_ms, workers, 0.0][name].violation_rate)}"
+        for slo_ms in slos_ms for name in names)]
+        for workers in sorted({workers for _, workers, _ in by_cell})]
+    return markdown(["workers", *(f"{slo_ms:g} ms: {title}" for slo_ms in slos_ms
+                                  for title in names.values())], lines)
+
+
+def printed_percent(task: str) -> Mapping[tuple[float, int, str], float]:
+    """Return the violations in percent that Table 3 prints, by SLO, workers and scheduler."""
+    with PRINTED.open(encoding="utf-8", newline="") as stream:
+        return {(float(row["slo_ms"]), int(row["workers"]), row["scheduler"]):
+                float(row["percent"]) for row in csv.DictReader(stream) if row["task"] == task}
 
 
 def _percent(percent: float) -> str:
@@ -295,8 +296,7 @@ PARTS: Mapping[str, Callable[[Sequence[Row]], str]] = {
     "paper-below": render_below,
     "paper-gains": render_gains,
     "paper-savings": render_savings,
-    "paper-table3-image": render_violations("image"),
-    "paper-table3-text": render_violations("text"),
+    "paper-table3-image": render_violations,
     "paper-grids": render_grids,
     "paper-batchings": render_batchings,
     "paper-three": render_three,

@@ -30,6 +30,14 @@ def test_only_per_worker_policies_are_ever_below_a_baseline() -> None:
     assert len(paper.below_baselines(ROWS, paper.DEFAULT)) == 4  # as the page says
 
 
+def test_violations_of_texts_are_as_the_page_says() -> None:
+    printed, simulated = paper.printed_percent("text"), paper.cells(ROWS, "fig5-text")
+    assert len(printed) == 81
+    assert round(max(printed.values()), 2) == 0.76
+    assert not any(cell[name].violation_rate for cell in simulated.values()
+                   for name in (paper.PAPER, paper.JELLYFISH, paper.SWITCHING))
+
+
 def row(scheduler: str, load_qps: float, accuracy: float, late: float = 0.0) -> paper.Row:
     return paper.Row("fig", 150.0, 60, load_qps, scheduler, accuracy, late, accuracy * (1 - late))
 
