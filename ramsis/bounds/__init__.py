@@ -1,4 +1,4 @@
-"""What no scheduler can beat: bounds on effective accuracy, requests in time and workers.
+"""Bounds for every scheduler: on effective accuracy, requests in time and workers.
 
 They hold for schedulers that answer each request once, by one model, in batches up to a limit. A
 cascade, which asks a second model where the first is unsure, can pass them;

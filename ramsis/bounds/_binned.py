@@ -40,15 +40,15 @@ from scipy import sparse
 
 from ramsis.arrays import FloatArray, IntArray
 
-_MOST_COLUMNS, _MOST_IN_ONE, _MOST_IN_ALL = 4_000, 6_000, 12_000
-_GOOD_ENOUGH = 0.02  # of time that is rounded off
-_LEAST_APART = 2.0  # loads and SLOs, that a part takes
-_ROUNDING = 1e-9
+_MOST_COLUMNS, _MOST_IN_ONE, _MOST_IN_ALL = 4_000, 6_000, 12_000  # aimed at, in a part, in all
+_GOOD_ENOUGH = 0.02  # further share of time that may be lost to rounding, for wider bins
+_LEAST_APART = 2.0  # least length of a part, as a multiple of the longest load and window
+_ROUNDING = 1e-9  # of the requests: enlarges the bound by the solver's rounding
 _SHIFT, _SHORTER = 1e-3, 1e-9  # of a bin; so that what lies on a grid keeps to it
 
 
 class Task(NamedTuple):
-    """Requests, and what answers them; T worker types, M models, batches up to B."""
+    """Instance: requests, and T worker types that serve M models in batches up to B."""
 
     # release, deadline: shape (n,): when a request can be started, and when it has to end, in ms
     release: FloatArray
@@ -146,7 +146,7 @@ def _pairs(task: Task) -> list[tuple[int, int]]:
 
 
 class _Program:
-    """The columns and rows, gathered one block after the other."""
+    """Linear program of one part, built block by block as the module describes it."""
 
     def __init__(self, task: Task, width: float) -> None:
         self.task, self.width, self.columns, self.count = task, width, 0, 0
@@ -159,8 +159,6 @@ class _Program:
         self.origin = max(first, min(float(task.release.min()), 0.0)) + _SHIFT * width
         self.edges = int(np.ceil((float(task.deadline.max()) - self.origin) / width)) + 2
         self._workers()
-
-    # What programs are made of.
 
     def _column(self, count: int, upper: float) -> IntArray:
         """Add columns with bounds 0 and ``upper``; return their numbers."""
@@ -202,10 +200,8 @@ class _Program:
         limits[0] = np.inf if first is None else first
         self._rows(limits, *terms, equal=equal)
 
-    # The program.
-
     def _workers(self) -> None:
-        """Add columns and rows of all worker types."""
+        """Add the columns and rows of all worker types, and one row for each request."""
         task, k = self.task, np.arange(self.edges)
         n = len(task.release)
         answered: list[tuple[IntArray, IntArray]] = []
@@ -249,7 +245,7 @@ class _Program:
     def _runs(
         self, t: int, m: int, running: IntArray, begun_upto: IntArray, held: IntArray, load: int
     ) -> list[tuple[IntArray, IntArray]]:
-        """Add the batches of a model; return the requests that they answer and their columns."""
+        """Add the batches of model ``m`` on type ``t``; return their requests and columns x."""
         task = self.task
         requests = np.flatnonzero(task.model == m)
         release = (task.release[requests] - self.origin) / self.width
@@ -295,7 +291,7 @@ class _Program:
         self, t: int, m: int, runs: list[tuple[IntArray, IntArray]], begun_upto: IntArray,
         held: IntArray, load: int,
     ) -> None:
-        """Require that a request's model is loaded at its release or has been loaded since."""
+        """Add rows: a request's model is held at its release, or is loaded in time after it."""
         task = self.task
         who = np.concatenate([requests for requests, _ in runs])
         rows, row = np.unique(who, return_inverse=True)
@@ -316,7 +312,7 @@ class _Program:
         self._rows(np.zeros(len(rows)), *terms)
 
     def bound(self) -> float:
-        """Return the value of the dual prices, at most all requests."""
+        """Return the bound that the solver's dual prices prove, at most all requests."""
         from scipy.optimize import linprog  # which takes long to load
 
         upper, limits = np.concatenate(self.upper), np.concatenate(self.limits)

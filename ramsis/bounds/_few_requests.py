@@ -33,22 +33,21 @@ _TOLERANCE = 1e-5  # what rows and whole numbers may be off
 
 @dataclass(frozen=True, eq=False)
 class LeastCost:
-    """Least cost in worker-ms, and the workers that are paid for at least in each cell."""
+    """Lower bound on the cost in worker-ms, and a plan of workers by cell of time."""
 
     cost_ms: float
-    edges_ms: FloatArray
-    workers: FloatArray
+    edges_ms: FloatArray  # of the cells, shape (cells + 1,)
+    workers: FloatArray  # paid for at least in each cell, shape (cells,)
 
 
 @dataclass(frozen=True, eq=False)
 class FewRequests:
-    """The program of a trace."""
+    """Integer program of a trace, with the equations of the module."""
 
     arrival: FloatArray  # in ms, rising, shape (n,)
     window_ms: float
-    # worker time, accuracy if in time and how often it is, of the ways of each request
-    ways: Sequence[FloatArray]
-    whole: bool  # whether requests are answered in one way each
+    ways: Sequence[FloatArray]  # by request: worker time, reward, P(in time); (3, ways)
+    whole: bool  # whether each request is answered in a single way, not in a mix of ways
     startup_ms: float
     end_ms: float
     least: float
@@ -70,7 +69,7 @@ class FewRequests:
         free = cuts[:-1] >= stop
         ways = [(int(i), way) for i, ways_of in zip(np.searchsorted(arrivals, come),
                                                     self.ways, strict=True) for way in ways_of.T]
-        # Like requests that arrive at once are one with as many answers.
+        # Equal requests that arrive at the same instant become one, with as many answers.
         column, count = np.unique(np.array([(i, *way) for i, way in ways]), axis=0,
                                   return_counts=True)
         request, columns = column[:, 0].astype(int), column[:, 1:].T

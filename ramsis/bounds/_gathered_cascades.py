@@ -68,12 +68,12 @@ _ROUNDING_MS, _ROUNDING = 1e-9, 1e-9
 
 
 class Pair(NamedTuple):
-    """First and second model, and by bin, lowest confidence first, what a second opinion adds."""
+    """First and second model, with the bins of the first's confidence, the lowest first."""
 
     first: int
     second: int
-    share: FloatArray
-    increment: FloatArray
+    share: FloatArray  # of the first answers in each bin, shape (Q,)
+    increment: FloatArray  # accuracy that a second opinion adds in each bin, shape (Q,)
 
 
 class GatheredProblem(NamedTuple):
@@ -89,7 +89,7 @@ class GatheredProblem(NamedTuple):
 
 
 class _Cuts(NamedTuple):
-    """Rows; of answers by model and batch, what each takes of them."""
+    """Rows added as cuts: coefficients of answers by model and batch, and limits."""
 
     first: FloatArray  # first answers, shape (C, M, B)
     low: FloatArray  # second opinions that are low, shape (C, M, B)
@@ -99,16 +99,16 @@ class _Cuts(NamedTuple):
     limit: FloatArray  # shape (C,)
 
     def joined(self, more: _Cuts) -> _Cuts:
-        """Return these rows and more."""
+        """Return the cuts followed by further ones."""
         return _Cuts(*(np.concatenate(pair) for pair in zip(self, more, strict=True)))
 
     def take(self, rows: IntArray) -> _Cuts:
-        """Return some of the rows."""
+        """Return the cuts with some indices."""
         return _Cuts(*(part[rows] for part in self))
 
 
 class _Column(NamedTuple):
-    """A way to answer, with a batch of the second model for some of the bins."""
+    """Way to answer: model and batch first, and batches of the second model for some bins."""
 
     model: int
     batch: int
@@ -142,23 +142,23 @@ def gathered_bound(problem: GatheredProblem, enough: float, price: float) -> flo
 
 
 class _Asked(NamedTuple):
-    """Second opinions of columns, one by column and bin; shape (n,)."""
+    """Second opinions of all columns, an entry for each column and bin; shape (n,)."""
 
     column: IntArray
     share: FloatArray  # of the column's requests
     model: IntArray
     batch: IntArray
-    low_from: FloatArray  # σ from which they are low
-    began_ms: FloatArray  # time of the first batch, as rows tell it
+    low_from: FloatArray  # least σ at which they are low
+    began_ms: FloatArray  # time of the first batch, rounded down as for the rows
 
     def take(self, which: Any) -> _Asked:
-        """Return some of them."""
+        """Return the second opinions with some indices."""
         return _Asked(self.column[which], self.share[which], self.model[which],
                       self.batch[which], self.low_from[which], self.began_ms[which])
 
 
 class _Program:
-    """Linear program over the columns and rows that were found."""
+    """Linear program over the columns priced and the rows separated so far."""
 
     def __init__(self, problem: GatheredProblem, fluid_price: float) -> None:
         self.problem = problem
@@ -184,7 +184,7 @@ class _Program:
         # Of each pair, whether a second batch ends in time after a first one, shape (B, B).
         self._fits = [problem.busy_ms[pair.first][:, None] + problem.busy_ms[pair.second]
                       <= problem.slo_ms + _ROUNDING_MS for pair in problem.pairs]
-        self._matrix = np.zeros((0, 0))  # what columns take of the rows, of both that were solved
+        self._matrix = np.zeros((0, 0))  # coefficients of the last program, (cuts, columns)
         self._best, self._best_prices = np.inf, np.zeros(0)
         cheapest = float(self.time_ms[self.window_ms >= 0.0].min())
         widest = problem.accuracy.max() / cheapest
@@ -192,10 +192,10 @@ class _Program:
             self._add([column for _, column in self._priced(float(price), self.cuts.limit)])
 
     def step(self) -> tuple[float, float, bool]:
-        """Solve; return a bound, a value below all such bounds, and whether there is more to do.
+        """Solve once; return the best bound, what no bound falls below, and whether to go on.
 
-        There is if columns or rows were added. The second is infinitely low if the solution breaks
-        rows: then it is none of the program with all rows.
+        Columns or rows were added if it is to go on. The second is −∞ if the solution breaks rows
+        that were missing: it does not limit the program with all rows then.
         """
         available_ms = self.problem.available_ms
         time_ms = np.array([column.time_ms for column in self.columns])
@@ -218,7 +218,7 @@ class _Program:
         return (self._best, -np.inf if broken else -float(solution.fun), columns > 0 or broken)
 
     def _price(self, prices: FloatArray, limits: FloatArray, unit: float) -> int:
-        """Add columns that are worth more than these prices, and note the bound that they are."""
+        """Add columns worth more than these prices, and record the bound that the prices prove."""
         priced = self._priced(float(prices[0]) / unit, prices[2:], float(prices[1]))
         bound = float(prices @ limits) + max(max(left for left, _ in priced) - prices[1], 0.0)
         if bound < self._best:
@@ -246,7 +246,7 @@ class _Program:
         return len(self.columns) - before
 
     def _all_taken(self) -> FloatArray:
-        """Return what columns take of each row, shape (C, columns)."""
+        """Return the coefficients of all columns in all cuts, shape (C, columns)."""
         rows, columns = self._matrix.shape
         right = self._taken(columns, self.cuts.take(np.arange(rows)))
         below = self._taken(0, self.cuts.take(np.arange(rows, len(self.cuts.limit))))
@@ -254,7 +254,7 @@ class _Program:
         return self._matrix
 
     def _taken(self, since: int, cuts: _Cuts) -> FloatArray:
-        """Return what columns from one on take of some rows."""
+        """Return the coefficients of columns ``since`` and later in some cuts."""
         columns = self.columns[since:]
         taken = cuts.first[:, [column.model for column in columns],
                            [column.batch - 1 for column in columns]]
@@ -275,9 +275,9 @@ class _Program:
     def _priced(
         self, price: float, duals: FloatArray, paid: float = -np.inf
     ) -> list[tuple[float, _Column]]:
-        """Return the best column of each model and pair, with its worth less prices.
+        """Return the best column of each model and of each pair, with its worth less prices.
 
-        Pairs of which none is worth more than ``paid`` are left out.
+        Pairs without a column worth more than ``paid`` are left out.
         """
         active = np.flatnonzero(duals)
         problem, cuts, duals = self.problem, self.cuts.take(active), duals[active]
@@ -292,7 +292,7 @@ class _Program:
                 m, b + 1, float(worth[m]), float(self.time_ms[m, b]), -1, none, none)))
         for p, pair in enumerate(problem.pairs):
             cost = np.where(self._fits[p], other[pair.second], np.inf)
-            # A low second opinion costs no less than another one, which few first batches survive.
+            # A low second opinion costs no less than another one: this bound leaves few batches.
             most = alone[pair.first] + np.maximum(
                 pair.increment - cost.min(axis=1)[:, None], 0.0) @ pair.share
             firsts = np.flatnonzero(most > paid)
@@ -321,15 +321,14 @@ class _Program:
         return columns
 
     def _broken(self, amount: FloatArray) -> _Cuts:
-        """Return the rows of each family that a solution breaks most."""
+        """Return the rows of each family that the solution violates most."""
         nothing = np.zeros_like(self.time_ms)
         first = self._totals(np.array([column.model for column in self.columns]),
                              np.array([column.batch for column in self.columns]), amount.clip(0.0))
         share = amount[self._asked.column] * self._asked.share
         asked, share = self._asked.take(share > 0.0), share[share > 0.0]
-        found = [(excess, _Cuts(row, nothing[None], nothing[None], *terms))
-                 for excess, row, _, *terms in self._worst(first, nothing, 1.0, 0.0)]
-        result = [cut for _, cut in found]
+        result = [_Cuts(row, nothing[None], nothing[None], *terms)
+                  for _, row, _, *terms in self._worst(first, nothing, 1.0, 0.0)]
         if len(share):
             second = self._totals(asked.model, asked.batch, share)
             result += [_Cuts(nothing[None], row, row, *terms)
@@ -348,7 +347,7 @@ class _Program:
             self.cuts.take(np.zeros(0, dtype=np.int64)))
 
     def _totals(self, model: IntArray, batch: IntArray, amount: FloatArray) -> FloatArray:
-        """Return the sum of amounts by model and batch, shape (M, B)."""
+        """Return the amounts summed by model and batch, shape (M, B)."""
         models, longest = self.time_ms.shape
         totals = np.bincount(model * longest + batch - 1, amount, models * longest)
         return totals.reshape(models, longest).astype(float)
@@ -356,7 +355,7 @@ class _Program:
     def _worst(
         self, low: FloatArray, others: FloatArray, sigma: float, least_ms: float
     ) -> list[tuple[float, FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]]:
-        """Return rows that are broken, worst first, at most one for each width.
+        """Return violated rows, worst first, at most one for each width w.
 
         Each is the excess, the coefficients of ``low`` and of ``others`` (1, M, B), σ, L and the
         limit, of shape (1,).
@@ -382,7 +381,7 @@ class _Program:
 
 
 def _spread(values: FloatArray, most: int) -> list[float]:
-    """Return the distinct values, or so many of them, from least to largest."""
+    """Return the distinct values, rising; evenly spaced ``most`` of them if there are more."""
     distinct = np.unique(values)
     if len(distinct) > most:
         distinct = distinct[np.linspace(0, len(distinct) - 1, most).round().astype(int)]

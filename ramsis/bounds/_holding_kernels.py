@@ -37,7 +37,7 @@ class HoldingBins(NamedTuple):
     """Costs of holding and loading models, by bin of time."""
 
     room: FloatArray  # share of a worker's memory, shape (models,)
-    there: BoolArray  # whether it is held at the start, shape (models,)
+    preloaded: BoolArray  # whether it is held at the start, shape (models,)
     # shape (types, models): whole bins of a load; below 1 where it cannot be loaded
     load_bins: IntArray
     memory: FloatArray  # price of a worker's whole memory up to each edge, shape (bins + 1,)
@@ -45,18 +45,18 @@ class HoldingBins(NamedTuple):
     blocked: FloatArray
     blocks: BoolArray  # shape (types,)
     width: float
-    each: int  # bins of other prices in one of these
+    each: int  # price bins in one of these bins
 
 
 class _States(NamedTuple):
-    """States of a model: bin k with j requests is stored at ``offset[k] + j − low[k]``."""
+    """States of the dynamic program: bin k with j requests is at ``offset[k] + j − low[k]``."""
 
     # low, high, offset: shape (bins,)
     low: IntArray
     high: IntArray
     offset: IntArray
-    value: FloatArray  # away, and held, shape (2, states)
-    # how, requests: how it came about; the requests before, shape (2, states)
+    value: FloatArray  # A (row 0) and H (row 1), shape (2, states)
+    # how, requests: the choice that attains the value, and j before it, shape (2, states)
     how: NDArray[np.int16]
     requests: NDArray[np.int32]
 
@@ -85,8 +85,8 @@ def _carry(
 ) -> None:
     """Carry values from a bin to a later one; requests past their latest start are dropped.
 
-    ``span`` has the first and last requests of the bin and where they stand, the first ones of
-    the later bin and where they stand.
+    ``span`` is the bin's lowest and highest j and its place in ``source``, then the lowest j of
+    the later bin and its place in ``target``.
     """
     low, high, start, low_to, start_to = span
     for j in range(low, high + 1):
@@ -99,9 +99,9 @@ def _carry(
 def _fill(
     states: _States, gain: FloatArray, model: int, holding: HoldingBins, share: float
 ) -> None:
-    """Fill in the values of all states; costs are multiplied by ``share``.
+    """Compute the values of all states, by the equations of the module.
 
-    ``gain[q, n - 1]`` is what a run of n requests of which q is the last one is worth.
+    Costs are multiplied by ``share``; ``gain[q, n - 1]`` is the worth of n requests, the last q.
     """
     low, high, offset = states.low, states.high, states.offset
     away, away_how, away_requests = states.value[0], states.how[0], states.requests[0]
@@ -109,7 +109,7 @@ def _fill(
     room, memory, blocked = share * holding.room[model], holding.memory, holding.blocked
     load_bins = holding.load_bins
     away[0] = 0.0
-    if holding.there[model]:
+    if holding.preloaded[model]:
         held[0], held_how[0] = 0.0, _KEPT
     for k in range(low.size):
         at = offset[k] - low[k]
@@ -148,7 +148,7 @@ def _fill(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _last(states: _States) -> tuple[float, int]:
-    """Return the best final value and its number of requests."""
+    """Return the largest value in the last bin and its number of requests j."""
     k = states.low.size - 1
     values = states.value[0, states.offset[k]:]
     best = int(values.argmax())
@@ -159,7 +159,7 @@ def _last(states: _States) -> tuple[float, int]:
 def _use_memory(
     holding: HoldingBins, first: int, past: int, share: float, bin_ms: float, used: FloatArray
 ) -> None:
-    """Add the ms of some bins, each of several of other prices."""
+    """Add ``share`` of the holding bins from ``first`` up to ``past`` to ``used``, in ms."""
     for i in range(first * holding.each, past * holding.each):
         used[i] += share * bin_ms
 
@@ -169,9 +169,9 @@ def held_runs(
     groups: Groups, batches: Batches, prices: BinPrices, holding: HoldingBins, share: FloatArray,
     seed: int, used: FloatArray,
 ) -> FloatArray:
-    """Return the best runs (:func:`ramsis.bounds._kernels.best_runs`), less the cost of holding.
+    """Return each group's worth as ``_kernels.best_runs`` does, less the cost of holding models.
 
-    ``share`` (groups,) of the costs is for each group; ``used`` has one more row, for memory.
+    Each group pays its ``share`` (groups,) of the costs; the last row of ``used`` is for memory.
     """
     offsets, model = groups.offsets, groups.model
     worth = np.zeros(model.size)
@@ -186,7 +186,7 @@ def held_runs(
                        holding.memory.size - 1, holding.width)
         _fill(states, gain, m, holding, share[g])
         worth[g], j = _last(states)
-        k, what = states.low.size - 1, 0
+        k, what = states.low.size - 1, 0  # back over the choices; what: 0 for A, 1 for H
         while k > 0 or what == 1 or j > 0:
             i = states.offset[k] + j - states.low[k]
             how, before = states.how[what, i], states.requests[what, i]
@@ -219,10 +219,10 @@ def held_blocks(
     release: FloatArray, deadline: FloatArray, within: FloatArray, model: int, shortest: float,
     holding: HoldingBins,
 ) -> float:
-    """Return the best value of one group by blocks; ``within[i, n]`` is that of n requests from i.
+    """Return the worth of one group by blocks of nested batches, less the cost of holding.
 
-    The batches of a block are taken at once, when its last one starts. That may be later than the
-    latest start of its first request, by no more than the longest window.
+    ``within[i, n]`` is the worth of a block of n requests from i on. Its batches count when the
+    last one starts: after its first request's latest start by at most the longest window.
     """
     count, widest = release.size, within.shape[1] - 1
     gain = np.full((count, widest), -np.inf)

@@ -1,4 +1,4 @@
-"""Compiled loops of the bound on requests in time: cheapest places, runs, nested batches.
+"""Compiled loops of the goodput bound: cheapest start times, runs of requests, nested batches.
 
 Times are in ms after the bound's origin, requests sorted by group and within a group by release,
 with deadlines that do not fall. ``duration`` is (types, models, batch), infinite where a batch
@@ -20,10 +20,9 @@ _EVEN = 1e-12  # costs nearer than this are ties
 
 
 class Groups(NamedTuple):
-    """Requests by group: group g is of ``model``[g] and starts at ``offsets``[g]."""
+    """Requests sorted by group; group g consists of ``offsets[g]`` … ``offsets[g + 1] − 1``."""
 
-    # release, deadline: shape (requests,): each group by release, with deadlines that do not
-    # fall
+    # release, deadline: shape (requests,); neither falls within a group
     release: FloatArray
     deadline: FloatArray
     offsets: IntArray  # shape (groups + 1,)
@@ -33,25 +32,25 @@ class Groups(NamedTuple):
 
 
 class Batches(NamedTuple):
-    """Batch times by (type, model, batch), and the row of each time in tables of costs."""
+    """Batch times in ms by (type, model, batch), and where the tables of costs have each time."""
 
     duration: FloatArray
-    row: IntArray
+    row: IntArray  # index of the time in :func:`cell_costs`
 
 
 class BinPrices(NamedTuple):
-    """Prices of a ms, their integral, the width of a bin, and the costs of :func:`cell_costs`."""
+    """Prices of worker time, constant in bins, with the costs that :func:`cell_costs` returns."""
 
-    per_ms: FloatArray
-    total: FloatArray
-    width: float
-    bends: FloatArray
-    least: FloatArray
+    per_ms: FloatArray  # shape (types, bins)
+    total: FloatArray  # integral of the price up to each edge, shape (types, bins + 1)
+    width: float  # of a bin, in ms
+    bends: FloatArray  # shape (lengths, bins, 2)
+    least: FloatArray  # shape (lengths, levels, bins)
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _integral(at: float, price: FloatArray, total: FloatArray, width: float) -> float:
-    """Integrate the price of one worker type up to a time."""
+    """Return the integral of one worker type's price from 0 up to a time."""
     k = int(at / width)
     if k < 0:
         return 0.0
@@ -65,7 +64,7 @@ def _cheapest(
     low: float, high: float, length: float, price: FloatArray, total: FloatArray, width: float,
     coin: int,
 ) -> tuple[float, float]:
-    """Return the least cost of ``length`` ms that start in [low, high], and a start.
+    """Return the least cost of ``length`` ms of workers that start in [low, high], and a start.
 
     Of starts that cost the same, ``coin`` chooses.
     The cost is linear between starts at which the first or the last ms crosses an edge.
@@ -107,7 +106,7 @@ def _cheapest(
 def cheapest(
     low: float, high: float, length: float, price: FloatArray, total: FloatArray, width: float,
 ) -> float:
-    """Return the least cost of ``length`` ms that start in [low, high] on one type."""
+    """Return the least cost of ``length`` ms of one type's workers that start in [low, high]."""
     cost, _ = _cheapest(low, high, length, price, total, width, 1)
     return cost
 
@@ -133,10 +132,10 @@ def cell_costs(
     lengths: FloatArray, types: IntArray, levels: int, price: FloatArray, total: FloatArray,
     width: float,
 ) -> tuple[FloatArray, FloatArray]:
-    """Return costs at the breakpoints of each length, and a sparse table of their minima.
+    """Return the cost of each length at its breakpoints, and a sparse table of the minima.
 
-    Each bin has two such starts: its edge, and where the end is at an edge. Returns the costs
-    (lengths, bins, 2), and ``least`` (lengths, levels, bins): the least of 2^level bins from k on.
+    Each bin has two breakpoints: a start at its edge, and a start that ends at an edge. Shapes are
+    (lengths, bins, 2), and (lengths, levels, bins) for the least of 2^level bins from k on.
     """
     bins = price.shape[1]
     bends = np.empty((lengths.size, bins, 2))
@@ -166,9 +165,9 @@ def _least_cost(
     low: float, high: float, length: float, at_low: float, at_end: float, t: int, u: int,
     prices: BinPrices,
 ) -> float:
-    """Return the least cost of :func:`_cheapest` from precomputed tables.
+    """Return the least cost of :func:`_cheapest` from the tables of :func:`cell_costs`.
 
-    Views of parts of arrays would cost more than the rest.
+    Arrays are passed whole, as slicing them would take longer than the computation.
     """
     price, total, width, bends, least = prices
     bins, per_ms = price.shape[1], 1.0 / width
@@ -197,7 +196,7 @@ def _least_cost(
 
 
 class At(NamedTuple):
-    """Integrals of the prices up to each release and each deadline, (types, requests)."""
+    """Integrals of the prices up to each release and up to each deadline, (types, requests)."""
 
     release: FloatArray
     deadline: FloatArray
@@ -217,23 +216,24 @@ def at_times(groups: Groups, prices: BinPrices) -> At:
 
 
 class Runs(NamedTuple):
-    """The runs of a group; for each last request, and each size less 1."""
+    """Runs of consecutive requests of a group, each answered by one batch.
 
-    # shape (requests, sizes): size less least cost, -inf where the run does not fit, or cannot
-    # matter
-    gain: FloatArray
-    # on, ran: type and batch size of the least cost, shape (requests, sizes)
+    The first two axes are the last request of a run and its size less 1: (requests, sizes).
+    """
+
+    gain: FloatArray  # size less least cost; -inf where the run does not fit, or cannot matter
+    # on, ran: worker type and batch size of the least cost
     on: NDArray[np.int16]
     ran: NDArray[np.int16]
-    best: FloatArray  # what the first requests are worth, shape (requests + 1,)
-    taken: IntArray  # size of the run that ends them; 0 where none does, shape (requests + 1,)
+    best: FloatArray  # worth of the first 0, 1, … requests, shape (requests + 1,)
+    taken: IntArray  # size of the last run of that optimum, 0 without one, shape (requests + 1,)
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def runs_of(
     groups: Groups, batches: Batches, prices: BinPrices, at: At, g: int, everything: bool
 ) -> Runs:
-    """Return the runs of a group; dominated runs only if ``everything``."""
+    """Return the runs of a group by dynamic programming; dominated runs only if ``everything``."""
     release, deadline, offsets, model, parts = groups
     duration, row = batches
     at_release, at_deadline = at
@@ -278,10 +278,11 @@ def use_run(
     groups: Groups, batches: Batches, prices: BinPrices, run: tuple[int, int, int],
     batch: tuple[int, int], seed: int, used: FloatArray,
 ) -> None:
-    """Add the ms of a run, as part of a batch on a type, where it is cheapest."""
+    """Add a run's share of its batch to the time ``used``, at the batch's cheapest start."""
     g, head, last = run
     t, whole = batch
     length = batches.duration[t, groups.model[g], whole - 1]
+    # A hash of request and seed: starts of equal cost are spread, so that subgradients differ.
     coin = (((last + 1) * 7919 + seed * 104729) * 2654435761 >> 7) & 0xFFFFFF
     _, start = _cheapest(groups.release[last], groups.deadline[head] - length, length,
                          prices.per_ms[t], prices.total[t], prices.width, coin)
@@ -317,7 +318,7 @@ def best_runs(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _use(start: float, length: float, share: float, used: FloatArray, width: float) -> None:
-    """Add ``share`` of the ms from ``start`` on to the bins."""
+    """Add ``share`` of ``length`` ms of worker time from ``start`` on to the bins of ``used``."""
     k, left, at = int(start / width), length, start
     while left > 0.0 and k < used.size:
         step = min((k + 1) * width - at, left)
@@ -333,7 +334,7 @@ def _use(start: float, length: float, share: float, used: FloatArray, width: flo
 def _spans(
     release: FloatArray, deadline: FloatArray, first: int, last: int, shortest: float,
 ) -> IntArray:
-    """Return the most requests of a batch that starts with each request."""
+    """Return how many requests, from each one on, could be in one batch with it."""
     span = np.ones(last - first, np.int64)
     j = first
     for i in range(first, last):
@@ -349,7 +350,7 @@ def nested_work(
     release: FloatArray, deadline: FloatArray, offsets: IntArray, model: IntArray,
     duration: FloatArray, least: int,
 ) -> FloatArray:
-    """Return the steps of :func:`best_nested` per group; 0 if no batch fits within another."""
+    """Estimate the steps of :func:`best_nested` per group; 0 if no batch fits within another."""
     work = np.zeros(model.size)
     sizes = duration.shape[2]
     if sizes < 2:
@@ -368,10 +369,10 @@ def nested_work(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _gaps(duration: FloatArray) -> tuple[int, int]:
-    """Return the fewest requests worth a gap in a batch, and the largest batch with a gap.
+    """Return the fewest requests of a gap that can be of use, and the largest batch with a gap.
 
-    ``duration`` (types, batch) is that of the model. A batch in a gap of another must take longer
-    than that one to be worth it, so with one type it is larger, and gaps are of 3 or more.
+    A gap is between members of a batch: its requests are answered by another batch. That must take
+    longer (``duration``, (types, batch)), so with one type it is larger: of 3 requests or more.
     """
     sizes = duration.shape[1]
     if duration.shape[0] > 1:
@@ -390,12 +391,9 @@ def best_nested(
 ) -> tuple[float, FloatArray]:
     """Return the best set of disjoint or nested batches of one group, max Σ (size − cost).
 
-    The second result (requests, span + 1) is that of k requests from i on, ``within[i, k]``, k no
-    more than can be within a batch that starts with some request.
-
-    With i falling, ``within[i, k]`` is the best of requests i to i + k − 1, and ``single[i, k]``
-    the best batch whose first request is i and whose last is i + k − 1, with what lies in its
-    gaps.
+    Filled by falling i: ``within[i, k]`` is the best of requests i to i + k − 1, and
+    ``single[i, k]`` the best batch with first request i and last i + k − 1, with what lies in its
+    gaps. The second result is ``within``, (requests, span + 1).
     """
     count, sizes = release.size, duration.shape[2]
     span = _spans(release, deadline, 0, count, duration[:, model, 0].min())
@@ -412,7 +410,7 @@ def best_nested(
         for k in range(1, reach + 1):
             for n in range(2, min(k, sizes) + 1):
                 top = chosen[k - 1, n - 1]
-                if n <= most:
+                if n <= most:  # or with a gap after the first ``before`` requests
                     for before in range(n - 1, k - least):
                         top = max(top, chosen[before, n - 1] + within[i + before, k - before - 1])
                 chosen[k, n] = top

@@ -1,8 +1,8 @@
 """Compiled loops of the bound on worker-seconds: losses at constant levels, and paths of levels.
 
-Requests are sorted by arrival; ``first`` (J + 1,) has the first one of each bin. A layer asks of
-each request some work, ``demand`` (layers, kinds) by its kind. ``levels`` (K,) are the numbers of
-workers that are looked at, rising.
+Requests are sorted by arrival; ``first`` (J + 1,) is the first one of each bin. In each layer a
+request brings work in ms by its kind, ``demand`` (layers, kinds). A level is a number of workers,
+``levels`` (K,) rising. The *steady* backlog of a level is that with so many workers all the time.
 """
 
 from __future__ import annotations
@@ -15,46 +15,37 @@ from ramsis.arrays import FloatArray, IntArray
 from ramsis.compiling import njit
 
 NEAR = 3
-"""Steps between levels up to which losses of pairs of bins are looked at together."""
-_LOOK = 8  # requests between looks at which paths hold the same
+"""Steps between the levels of two bins up to which their losses are computed together."""
+_LOOK = 8  # requests between checks for paths that have merged
 
 
 class Paths(NamedTuple):
-    """Queues with equal arrivals: backlog, lost work, and work lost near the end of a bin."""
+    """Fluid queues with equal arrivals and different numbers of workers; work in ms."""
 
     backlog: FloatArray
-    lost: FloatArray
-    late: FloatArray
+    lost: FloatArray  # work that could not be done within the SLO
+    late: FloatArray  # the part of it that arrived within an SLO of the bin's end
 
 
 class Losses(NamedTuple):
-    """Losses of bins, weighted over layers; the second axis is the level of the bin itself."""
+    """Work lost in each bin, weighted over layers; the second axis is the level of the bin."""
 
-    alone: FloatArray  # of a bin that begins without a backlog, shape (J, K)
-    # shape (J, K, 2·NEAR + 1): of a bin after a steady one whose level is d - NEAR steps above
-    # this one's, less what its backlog at the end is below the steady one
+    alone: FloatArray  # if the bin begins without a backlog, shape (J, K)
+    # shape (J, K, 2·NEAR + 1): if it begins with the steady backlog of the level d − NEAR steps
+    # up, less what its backlog at the end falls short of the steady one
     after: FloatArray
-    # shape (J, K, 2·NEAR + 1): what the steady backlog at the start is above the one of such a
-    # bin that was alone
+    # shape (J, K, 2·NEAR + 1): by how much its steady backlog at the start exceeds the backlog
+    # that such a bin before it leaves if that one began without any
     missing: FloatArray
-    # shape (J, K): largest loss of those that arrive within an SLO of the bin's end
-    late: FloatArray
-    # shape (J, K, NEAR + 1): the most of these that d steps more in the next bin could save
-    rescued: FloatArray
+    late: FloatArray  # largest loss of requests within an SLO of the bin's end, shape (J, K)
+    rescued: FloatArray  # most of it that d levels more afterwards save, shape (J, K, NEAR + 1)
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def gathered(arrival: FloatArray, sizes: IntArray, window: FloatArray) -> IntArray:
-    """Return the largest batch of each request, as an index into ``sizes``, shape (M, n).
+    """Return the number of ``sizes`` up to the largest batch of each request, shape (M, n).
 
-    Parameters
-    ----------
-    arrival : ndarray, shape (n,)
-        Rising.
-    sizes : ndarray of int, shape (G,)
-        Rising from 1.
-    window : ndarray, shape (M, G)
-        What a batch of that many can gather in; below 0 where it cannot be run.
+    Members of a batch of ``sizes[g]`` arrive within ``window[m, g]``, which is < 0 if none is run.
     """
     count = arrival.size
     rounds = np.zeros((window.shape[0], count), dtype=np.int64)
@@ -78,7 +69,7 @@ def _take(
     count: int, level: FloatArray, paths: Paths, passed: float, work: float, slo: float,
     in_zone: float,
 ) -> None:
-    """Take in a request on the first ``count`` paths, ``passed`` after the one before."""
+    """Add a request's work to the first ``count`` paths, ``passed`` ms after the one before."""
     backlog, lost, late = paths
     for k in range(count):
         held = max(backlog[k] - passed * level[k], 0.0) + work
@@ -93,7 +84,7 @@ def constant_losses(
     arrival: FloatArray, kind: IntArray, demand: FloatArray, weight: FloatArray,
     levels: FloatArray, slo: float,
 ) -> FloatArray:
-    """Return the losses of all requests at each level all the time, shape (K,)."""
+    """Return the work lost in the whole trace at each constant number of workers, shape (K,)."""
     losses = np.zeros(levels.size)
     for c in range(weight.size):
         paths = Paths(np.zeros(levels.size), np.zeros(levels.size), np.zeros(levels.size))
@@ -111,8 +102,7 @@ def _still_apart(
 ) -> int:
     """Remove levels whose paths have merged; return the number left, moved to the front.
 
-    From then on their paths are one. What each path has lost so far is kept in ``ended``, whose
-    backlog is below 0 to say so.
+    Losses of the removed paths so far are kept in ``ended``, with a backlog of −1 as a mark.
     """
     each, left = 2 * NEAR + 2, 0
     backlog, lost, late = paths
@@ -140,7 +130,7 @@ def bin_losses(
     arrival: FloatArray, kind: IntArray, first: IntArray, width: float, demand: FloatArray,
     weight: FloatArray, levels: FloatArray, slo: float,
 ) -> Losses:
-    """Compute the losses of each bin and level, weighted over layers by ``weight`` (layers,)."""
+    """Compute the work lost in each bin at each level; ``weight`` (layers,) adds up layers."""
     bins, count, sides = first.size - 1, levels.size, 2 * NEAR + 1
     alone, late = np.zeros((bins, count)), np.zeros((bins, count))
     after, missing = np.zeros((bins, count, sides)), np.zeros((bins, count, sides))
@@ -214,16 +204,10 @@ def bin_losses(
 def cheapest_path(
     losses: Losses, paid: FloatArray, start_cost: FloatArray, stay_cost: float, price: float
 ) -> tuple[float, float, IntArray]:
-    """Find the levels with the least cost + price·loss; return both and the levels, shape (J,).
+    """Return cost, loss and levels (J,) of the plan with the least cost + price·loss.
 
-    Parameters
-    ----------
-    paid : ndarray, shape (K,)
-        Workers that a level costs at least.
-    start_cost : ndarray, shape (J,)
-        Of a worker that first serves in a bin.
-    stay_cost : float
-        Of a worker between two bins.
+    A level costs ``paid`` (K,) workers at least: each ``start_cost`` (J,) in the bin where it
+    first serves, and ``stay_cost`` from one bin to the next.
     """
     bins, count = losses.alone.shape
     # States are levels whose backlog is at least that of a bin alone (0), or of a steady one (1).
@@ -284,9 +268,9 @@ def _cheaper(total: FloatArray, level: int) -> tuple[float, int]:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _loss(losses: Losses, j: int, before: int, kept: int, level: int) -> tuple[float, int]:
-    """Return a bin's loss after another level, less what its own level saves in the bin before.
+    """Return a bin's loss after one of level ``before``, and whether its last backlog is steady.
 
-    And whether the backlog that it ends with is the steady one.
+    Subtracted is what its level can save of the bin before, by serving what arrived there last.
     """
     step = before - level
     loss, steady = losses.alone[j, level], 0

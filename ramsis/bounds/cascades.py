@@ -247,7 +247,7 @@ class _Answer(NamedTuple):
 
 
 class _Pairs(NamedTuple):
-    """Pairs of one first model, of which a scheduler may choose by confidence."""
+    """First model with the S second models that a scheduler may ask, by bin of confidence."""
 
     first: int
     second: IntArray  # shape (S,)
@@ -283,7 +283,7 @@ class _Options(NamedTuple):
 
     @classmethod
     def of(cls, times: ServiceTimes, levels: FloatArray, max_batch: int) -> _Options:
-        """Return the options: a longer one is in time more often."""
+        """Return the undominated batches: those with more worker time are in time more often."""
         per_request = times.mean_ms[:, :max_batch] / np.arange(1, max_batch + 1)
         order = np.argsort(per_request, axis=1, kind="stable")[:, None, :]
         in_time = np.stack([times.cdf(level)[:, :max_batch] for level in levels], axis=1)
@@ -302,7 +302,7 @@ class _Options(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Ways:
-    """Ways to answer: model and batch of the first answer, and what may follow."""
+    """Ways to give a first answer, by model and batch, and the second opinions that may follow."""
 
     # shape (n,): model, batch, worker time per request, accuracy and probability in time of a
     # first answer
@@ -333,7 +333,7 @@ class _Ways:
         return self.best(0.0, violation_price).worth(violation_price)
 
     def best(self, price: float, violation_price: float) -> _Answer:
-        """Return the way that is worth most less ``price`` times the worker time that it takes."""
+        """Return the answer of largest worth less ``price`` times its worker time."""
         alone = self.accuracy + violation_price * self.in_time - price * self.time_ms
         way = int(alone.argmax())
         most, chosen = float(alone[way]), None
@@ -376,19 +376,19 @@ class _Ways:
 def _remaining(
     times: ServiceTimes, slo_ms: float, model: IntArray, row: IntArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return levels of the time left after a first batch, and their probabilities, (n, G)."""
+    """Return levels (G,) of the time left after first batches, and their probabilities (n, G)."""
     if not times.distributed:
         left_ms = slo_ms - times.quantiles_ms[model, row, 0]
         levels, place = np.unique(left_ms, return_inverse=True)
         return levels, np.eye(len(levels))[place]
-    # What is above the level before counts as this level.
+    # A time between two levels counts as the upper one, so that the bound stays one.
     levels = slo_ms * np.arange(1, _LEVELS + 1) / _LEVELS
     ended = np.stack([times.cdf(slo_ms - level)[model, row] for level in (0.0, *levels)], axis=1)
     return levels, -np.diff(ended, axis=1)
 
 
 class _Optimum(NamedTuple):
-    """Least of the bounds over all prices, the price, and the mix of ways that has this value."""
+    """Least bound over all prices, its price, and the mix of answers that attains it."""
 
     value: float
     price: float
@@ -404,6 +404,8 @@ def _cheapest(ways: _Ways, available_ms: float, violation_price: float) -> _Opti
     if slow.time_ms <= available_ms:
         return _Optimum(value(slow, 0.0), 0.0, [(1.0, slow)])
     fast: _Answer | None = None  # none: no answer, which takes no time
+    # The bound is convex in the price, and each answer a line below it. Next comes the price where
+    # the lines of the slow and the fast answer cross, until no answer lies above the crossing.
     for _ in range(_STEPS):
         less, busy = (fast.worth(violation_price), fast.time_ms) if fast else (0.0, 0.0)
         price = max((slow.worth(violation_price) - less) / (slow.time_ms - busy), 0.0)

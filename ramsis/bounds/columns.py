@@ -21,7 +21,7 @@ from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import NotConvergedError, describe
 
-_BROKEN = 1e-10
+_BROKEN = 1e-10  # of the requests: violations below are the solver's rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,12 +111,7 @@ class GatheringWindows:
     """Limits on shares of the requests, from the windows in which batches of one SLO can gather.
 
     There is one for each width w that a batch may gather in and each size s: thousands of rows, of
-    which few bind. They are therefore found by separation: those that a solution breaks.
-
-    Parameters
-    ----------
-    load : float
-        Of the arrivals, in requests per ms.
+    which few bind. So only those that a solution violates are added. ``load``: requests per ms.
     """
 
     def __init__(self, columns: Columns, slo_ms: float, load: float) -> None:
@@ -128,22 +123,10 @@ class GatheringWindows:
         self._limit = np.where((sizes > 1) & (share >= 0.0) & (share < 1.0), share, np.inf)
 
     def broken(self, share: FloatArray, most: int = 64) -> tuple[FloatArray, FloatArray]:
-        """Return the windows that shares of the requests violate by more than 1e-10, worst first.
+        """Return violated rows (k, n) and their limits (k,), worst first, at most one by width.
 
-        None is returned twice, as solvers keep their rows up to a tolerance only.
-
-        Parameters
-        ----------
-        share : ndarray, shape (n,)
-            Share of each column.
-        most : int
-            Windows returned at most; at most one for each width.
-
-        Returns
-        -------
-        rows : ndarray, shape (k, n)
-        limits : ndarray, shape (k,)
-            Largest shares of the requests.
+        ``share`` (n,) is the solution by column. No row is returned twice, as solvers keep rows up
+        to a tolerance only.
         """
         taken = np.zeros(self._limit.shape)
         np.add.at(taken, (self._place, self._batch - 1), share)

@@ -226,7 +226,7 @@ def fluid_bound(
 
 
 class _Terms(NamedTuple):
-    """What schedulers are bounded on, as of :func:`fluid_bound`."""
+    """Objective and limits of a bound, as the parameters of :func:`fluid_bound`."""
 
     violation_price: float = 0.0
     max_violation: float | None = None
@@ -328,13 +328,8 @@ def _busy(time_ms: FloatArray, cluster: _Merged, scale: float) -> FloatArray:
 class _Program:
     """Linear program over the columns; violated gathering windows are added as cuts.
 
-    Parameters
-    ----------
-    busy : ndarray, shape (T, n)
-        Share of each type's workers that each unknown takes; together at most 1.
-    of_class : ndarray of bool, shape (C, n)
-    most : ndarray, shape (C,)
-        What the unknowns of each class add up to at most.
+    Its limits are the workers' time, ``busy``·y <= 1 for (T, n) shares of it, and the requests of
+    each class, ``of_class``·y <= ``most`` for a mask (C, n).
     """
 
     def __init__(
@@ -405,7 +400,7 @@ class _Program:
             np.split(prices, ends), self._rows, strict=True)], axis=0))
 
     def _to_begin_with(self, worth: FloatArray) -> NDArray[np.intp]:
-        """Return the columns to begin with: all, or the last ones and promising ones of many."""
+        """Return the initial columns: all if few, else the last solution's and promising ones."""
         if len(worth) <= _ALL_COLUMNS:
             return np.arange(len(worth))
         good = [np.argsort(-worth / np.maximum(row, _LEAST_WORTH) ** power, kind="stable")[:64]
@@ -424,7 +419,7 @@ def _limit_violations(
             f"too few workers for so few violations at {1000.0 * load:g} QPS",
             where="max_violation", value=max_violation,
             allowed=f"more workers, or at least {outward(1.0 - largest, up=True)}")
-    # No more than was found to be possible, which rounding could ask for.
+    # Rounding must not require more than the solution above serves.
     served = min((1.0 - max_violation) * whole, float(in_time_share.amount @ in_time))
     program.limit(-in_time[None, :], np.array([-served]))
 

@@ -1,4 +1,4 @@
-r"""How many requests any scheduler can answer in time, one that knows all arrivals included.
+r"""Upper bound on the requests in time (goodput) of any scheduler, even one that knows the trace.
 
 *The problem.* Request i of model m_i can be started from r_i on and wants its answer by d_i. There
 are W_t workers of type t, each runs one batch at a time and aborts none; a batch of b requests of
@@ -91,19 +91,19 @@ from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
 __all__ = ["GoodputBound", "ReleasedRequests", "Servers", "goodput_bound"]
 
-_PATIENCE, _SHRINK = 8, 0.6
-_MEMORY = 0.8  # weight of the slopes before
-_NEAR = 9  # bins
+_PATIENCE, _SHRINK = 8, 0.6  # rounds without progress after which the gap shrinks to this share
+_MEMORY = 0.8  # weight of earlier subgradients in the direction of a step
+_NEAR = 9  # bins over which a step is smoothed
 _FIRST_GAP, _LAST_GAP = 0.003, 1e-5  # of the requests
 _TRIAL, _MEMORY_TRIAL = 60, 30  # rounds without any gain
 _CONSTANT = np.linspace(0.0, 2.4, 13)  # prices tried first, in requests per batch of one
 _MOST_BINS = 16384
-_BINS_IN_WINDOW = 24
-_MOST_WORK = 4e8
+_BINS_IN_WINDOW = 24  # at most, in the median window between release and deadline
+_MOST_WORK = 4e8  # steps of nested batches over all groups; larger groups are bounded by parts
 _MEMORY_CONSTANT = np.append(0.0, np.geomspace(1e-3, 3.0, 11))  # in requests per worker
 _MOST_STATES, _FEWEST_EDGES, _ENOUGH_EDGES, _MOST_EDGES = 1_000_000, 128, 512, 2048
-_BINS_IN_LOAD = 12
-_MOST_CHAINS = 16
+_BINS_IN_LOAD = 12  # aimed at, in the shortest load
+_MOST_CHAINS = 16  # of requests of a model with deadlines in order
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,16 +118,13 @@ class ReleasedRequests:
 
 @dataclass(frozen=True, eq=False)
 class Servers:
-    """What answers; T worker types, M models, batches up to B."""
+    """Workers that answer requests: T worker types, M models, batches up to B."""
 
-    # shape (T, M, B): shortest time of a batch of b = column + 1; infinite where it cannot be
-    # run
+    # shape (T, M, B): shortest time of a batch of b = column + 1; infinite where it is not run
     batch_ms: FloatArray
     workers: FloatArray  # number of workers of each type, times their lanes, shape (T,)
-    # shortest time to load a model; by default none, shape (T, M)
-    load_ms: FloatArray | None = None
-    # shape (T, M): how many workers of a type hold the model at the start, at 0 ms; by default
-    # all
+    load_ms: FloatArray | None = None  # shortest time to load a model, by default 0; (T, M)
+    # shape (T, M): how many workers hold the model at the start, at 0 ms; by default all
     held: FloatArray | None = None
     # shape (T,): whether a worker that loads runs no batch; by default it runs them
     blocking: NDArray[np.bool_] | None = None
@@ -188,7 +185,7 @@ class Servers:
 
 @dataclass(frozen=True, eq=False)
 class GoodputBound:
-    """What no scheduler can beat."""
+    """Upper bound on the requests in time, and the dual prices that prove it."""
 
     in_time: int  # largest number of requests in time
     share: float  # the same as a share of all requests; NaN without any
@@ -271,7 +268,7 @@ def _task(priced: _Priced, servers: Servers) -> Task:
 
 
 class _Priced:
-    """The bound as a function of prices.
+    """Dual bound on the requests in time, as a function of the prices of worker time.
 
     Requests are sorted by group; a group is a model, or a chain of it whose runs are parts.
     """
@@ -302,7 +299,7 @@ class _Priced:
             self.groups = _Groups.of(self.release, self.deadline, self.model)
 
     def _bins(self) -> None:
-        """Choose the bins: half the time of the shortest batches, in the middle."""
+        """Choose the width of bins: half of the median shortest batch time, within limits."""
         horizon = float(self.deadline.max())
         shortest = self.duration[:, :, 0].min(axis=0)[self.model]
         window = float(np.median(self.deadline - self.release))
@@ -313,7 +310,7 @@ class _Priced:
         self.ms = np.repeat(self.workers[:, None] * self.width, self.bins, axis=1)
 
     def _lengths(self) -> None:
-        """Number the distinct durations, by type."""
+        """Number the distinct batch times of each type, as rows of the tables of costs."""
         row = np.zeros(self.duration.shape, dtype=np.int64)
         lengths: list[float] = []
         types: list[int] = []
@@ -328,13 +325,13 @@ class _Priced:
         self.batches = kernels.Batches(self.duration, row)
 
     def total(self, price: FloatArray) -> FloatArray:
-        """Integrate the prices up to each edge, (T, bins + 1)."""
+        """Return the integral of the prices up to each edge, (T, bins + 1)."""
         total = np.zeros((len(price), self.bins + 1))
         np.cumsum(price * self.width, axis=1, out=total[:, 1:])
         return total
 
     def constant(self) -> Iterator[FloatArray]:
-        """Yield prices that are constant in time."""
+        """Yield prices that are constant in time, rising: starts of the search."""
         shortest = float(np.median(self.duration[:, :, 0].min(axis=0)[self.model]))
         for share in _CONSTANT.tolist():
             yield np.full_like(self.ms, share / shortest)
@@ -360,7 +357,7 @@ class _Priced:
     def _runs(
         self, groups: _Groups, price: FloatArray, seed: int, used: FloatArray
     ) -> FloatArray:
-        """Return V of each group for separate runs."""
+        """Return V of each group if no batch lies in a gap of another (separate runs)."""
         return np.asarray(kernels.best_runs(groups, self.batches, self._prices(price), seed, used))
 
     def _prices(self, price: FloatArray) -> kernels.BinPrices:
@@ -371,13 +368,13 @@ class _Priced:
         return kernels.BinPrices(price, total, self.width, bends, least)
 
     def _nested(self, group: _Groups, price: FloatArray) -> float:
-        """Return V of a group with batches that lie within others."""
+        """Return V of a group where batches may lie in gaps of others."""
         worth, _ = kernels.best_nested(group.release, group.deadline, int(group.model[0]),
                                        self.duration, price, self.total(price), self.width)
         return float(worth)
 
     def safe(self, price: FloatArray) -> float:
-        """Return the bound at prices, valid for nested batches and despite rounding."""
+        """Return the proved bound at prices: with nested batches, and safe against rounding."""
         groups = self.groups
         worth = self._runs(groups, price, 0, np.zeros((len(price), self.bins)))
         least = 5 if len(self.duration) == 1 else 3  # so that a batch can lie within another
@@ -429,7 +426,7 @@ class _Held(_Priced):
         short = (self.load_bins == 0).any(axis=0)  # they cost nothing in memory, then
         assert servers.room is not None
         self.room = np.where(short, 0.0, servers.room.min(axis=0))
-        self.there = short | servers.loaded()
+        self.preloaded = short | servers.loaded()
 
     def constant_beside(self, price: FloatArray) -> Iterator[FloatArray]:
         """Return memory prices that are constant in time, to go with the prices of worker time."""
@@ -454,15 +451,15 @@ class _Held(_Priced):
         return min(float(in_blocks), float(in_parts))
 
     def _holding(self, price: FloatArray) -> HoldingBins:
-        """Return the cost of holding models at these prices."""
+        """Return the costs of holding and loading models at prices, for the compiled loops."""
         total = self.total(price)[:, np.minimum(np.arange(self.edges) * self.each, self.bins)]
-        return uniform(HoldingBins(self.room, self.there, self.load_bins, total[-1],
+        return uniform(HoldingBins(self.room, self.preloaded, self.load_bins, total[-1],
                                np.where(self.blocks[:, None], total[:-1], 0.0), self.blocks,
                                self.each * self.width, self.each))
 
 
 class _Groups(kernels.Groups):
-    """How requests are grouped."""
+    """Requests in groups, one for each model or for each chain of a model's requests."""
 
     @classmethod
     def of(cls, release: FloatArray, deadline: FloatArray, model: IntArray) -> _Groups:
@@ -485,7 +482,7 @@ class _Groups(kernels.Groups):
                    np.array([row[3] for row in rows], dtype=bool))
 
     def only(self, g: int) -> _Groups:
-        """Return one of the groups."""
+        """Return group ``g`` alone."""
         part = slice(self.offsets[g], self.offsets[g + 1])
         size = int(self.offsets[g + 1] - self.offsets[g])
         return _Groups(self.release[part], self.deadline[part], np.array([0, size]),
@@ -531,14 +528,14 @@ def _cheapest_prices(
     for first in constant:
         value, _ = priced.value(first, 0)
         if value > best:
-            break  # the bound is convex
+            break  # the bound is convex, so further prices on the line are worse
         if value < best:
             best, price = value, first
     lowest, at, gap, stalled, tried = best, price, _FIRST_GAP * count, 0, 0
     slope = np.zeros_like(price)
     for tried in range(1, rounds + 1):
         value, new = priced.value(at, tried)
-        stalled = 0 if value < lowest - 0.02 * gap else stalled + 1
+        stalled = 0 if value < lowest - 0.02 * gap else stalled + 1  # less is no progress
         if value < lowest:
             lowest, price = value, at
         if tried > trial and lowest == best:
@@ -548,9 +545,9 @@ def _cheapest_prices(
             if gap < _LAST_GAP * count:
                 break
         slope = _MEMORY * slope + (1.0 - _MEMORY) * new if tried > 1 else new
-        held = (at <= 0) & (slope > 0)
-        free = np.where(held, 0.0, slope)
-        step = np.where(held, 0.0, _spread(free))
+        at_zero = (at <= 0) & (slope > 0)  # prices stay >= 0
+        free = np.where(at_zero, 0.0, slope)
+        step = np.where(at_zero, 0.0, _spread(free))
         length = float((free * step).sum())
         if length <= 0.0:
             break

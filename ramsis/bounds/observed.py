@@ -48,7 +48,7 @@ _MOST_WINDOWS = 32
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """Requests that came, arrays of shape (n,), by rising arrival."""
+    """Log of requests that arrived; arrays of shape (n,), by rising arrival."""
 
     arrival_ms: FloatArray
     slo_class: IntArray  # index of each request's class
@@ -97,7 +97,7 @@ class WaysToAnswer:
         return cls(np.asarray(slo_ms, dtype=float), times.accuracy, mean)
 
     def with_observed(self, seen: Observed) -> WaysToAnswer:
-        """Add the ways that were observed in time although the profile rules them out."""
+        """Return these ways and those that were in time although the profile excludes them."""
         time_ms, done = self.time_ms.copy(), seen.batch > 0
         place = (seen.slo_class[done], seen.model[done], seen.batch[done] - 1)
         at = np.where(np.isfinite(time_ms[place]), time_ms[place], self.slo_ms[place[0]])
@@ -107,7 +107,7 @@ class WaysToAnswer:
 
 @dataclass(frozen=True)
 class ObservedBound:
-    """What no scheduler could have beaten that answers each request by one model."""
+    """Upper bound on logged requests, for schedulers that ask one model for each request."""
 
     effective_accuracy: float
     in_time: float  # largest share of the requests that could be answered in time

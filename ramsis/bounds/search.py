@@ -1,4 +1,4 @@
-"""The smallest number, of workers or of units of memory, that is enough."""
+"""Search for the smallest number, of workers or of units of memory, that is enough."""
 
 from __future__ import annotations
 

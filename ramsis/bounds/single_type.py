@@ -30,7 +30,7 @@ class Mix(NamedTuple):
 
 
 def best_mix(busy: FloatArray, reward: FloatArray, most: float) -> Mix:
-    """Solve the program; ``busy`` > 0 and ``reward`` >= 0 are of shape (n,)."""
+    """Solve the fluid program of one type; ``busy`` > 0, ``reward`` >= 0 of shape (n,)."""
     amount, time = np.zeros(len(busy)), 1.0 / most
     corners = _corners(busy, reward)
     at = int(np.searchsorted(busy[corners], time))

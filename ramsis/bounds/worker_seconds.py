@@ -264,12 +264,11 @@ def _check(arrival: FloatArray, times: ServiceTimes | None, under: WorkerSeconds
 
 @dataclass(frozen=True, eq=False)
 class _Work:
-    """Ways to answer each request; requests of one kind share them."""
+    """Ways to answer each request; requests of the same kind have the same ways."""
 
     kind: IntArray  # shape (n,)
     count: IntArray  # requests of each kind, shape (kinds,)
-    # time_ms, reward, in_time: of each way of each kind: worker time, accuracy if in time, and
-    # how often it is
+    # by kind, an entry for each way: worker time, accuracy times P(in time), and P(in time)
     time_ms: list[FloatArray]
     reward: list[FloatArray]
     in_time: list[FloatArray]
@@ -292,13 +291,13 @@ class _Work:
                    *(list(field) for field in zip(*kinds, strict=True)))
 
     def hulls(self, worth: tuple[float, float]) -> list[_Hull]:
-        """Return each kind's best mixes, valued at ``worth`` for accuracy and being in time."""
+        """Return each kind's best value by worker time, at weights of accuracy and in time."""
         return [_Hull.of(time, worth[0] * reward + worth[1] * in_time)
                 for time, reward, in_time in zip(self.time_ms, self.reward, self.in_time,
                                                  strict=True)]
 
     def most(self, worth: tuple[float, float]) -> float:
-        """Return the largest sum of the requests' values, without any limit of workers."""
+        """Return the largest sum of the requests' values with any number of workers."""
         return math.fsum(float(count) * float((worth[0] * reward + worth[1] * in_time).max(
             initial=0.0)) for count, reward, in_time in zip(self.count, self.reward, self.in_time,
                                                             strict=True))
@@ -341,7 +340,7 @@ class _Ways:
 
 
 def _points(quantiles: FloatArray, times: ServiceTimes, limit_ms: float) -> FloatArray:
-    """Return worker time until a deadline, and chance of being in time, by time left; (2, p)."""
+    """Return worker time until the deadline and P(in time) of a batch, by start; (2, p)."""
     if not quantiles[0] <= limit_ms:
         return np.zeros((2, 0))
     left = np.append(quantiles[quantiles < limit_ms], limit_ms)
@@ -356,9 +355,9 @@ def _points(quantiles: FloatArray, times: ServiceTimes, limit_ms: float) -> Floa
 
 
 def _kinds(largest: IntArray) -> tuple[IntArray, IntArray]:
-    """Group requests by their largest batches, (M, n); return each kind's batches, and the kinds.
+    """Group requests by their largest batches (M, n); return those of each kind, and the kinds.
 
-    Where there are too many, like ones are joined, and have the larger batches of both.
+    Beyond ``_MOST_KINDS`` similar kinds are joined, and get the larger batches of both.
     """
     codes = np.ravel_multi_index(tuple(largest), tuple(largest.max(axis=1) + 1))
     _, first, kind, count = np.unique(codes, return_index=True, return_inverse=True,
@@ -378,14 +377,14 @@ def _kinds(largest: IntArray) -> tuple[IntArray, IntArray]:
 
 @dataclass(frozen=True, eq=False)
 class _Hull:
-    """The concave value of worker time: corners from (0, 0) on; slopes fall and are above 0."""
+    """Concave value of a request by worker time: corners after (0, 0), slopes > 0 that fall."""
 
     time_ms: FloatArray
     slope: FloatArray
 
     @property
     def value(self) -> FloatArray:
-        """At the corners."""
+        """Value at each corner."""
         return np.cumsum(self.slope * np.diff(self.time_ms, prepend=0.0))
 
     @classmethod
@@ -410,11 +409,11 @@ class _Hull:
 class _Target:
     """Targets as sums over the requests; None where there is no such target."""
 
-    answered: float | None
-    accuracy: float | None
-    shown: tuple[float | None, float | None]
+    answered: float | None  # requests in time
+    accuracy: float | None  # accuracies of the requests in time
+    shown: tuple[float | None, float | None]  # violation rate and effective accuracy as given
     requests: int
-    drawn: bool
+    drawn: bool  # whether service times are random, so that targets hold on the mean
 
     @classmethod
     def of(
@@ -432,7 +431,7 @@ class _Target:
                    drawn)
 
     def directions(self) -> Iterator[tuple[float, float]]:
-        """Yield the weights of accuracy and of answers in time for which sums are required."""
+        """Yield weights of accuracy and of answers in time that pick each target's sum."""
         if self.accuracy is not None:
             yield 1.0, 0.0
         if self.answered is not None:
@@ -443,7 +442,7 @@ class _Target:
         return worth[0] * (self.accuracy or 0.0) + worth[1] * (self.answered or 0.0)
 
     def check(self, work: _Work) -> None:
-        """Refuse what no number of workers reaches."""
+        """Refuse a target that no number of workers reaches."""
         for worth in self.directions():
             most = work.most(worth)
             if most < self.asked(worth) * (1.0 - _EXACT):
@@ -464,12 +463,12 @@ class _Target:
 
 @dataclass(frozen=True)
 class _Fleet:
-    """Start-up time, most and least workers, and until when they cost."""
+    """Start-up time and limits of the fleet."""
 
     startup_ms: float
-    most: float
+    most: float  # workers
     least: float
-    end_ms: float
+    end_ms: float  # workers are paid for up to here
 
 
 @dataclass(frozen=True, eq=False)
@@ -547,12 +546,11 @@ def _widths(problem: _Problem) -> Iterator[float]:
 
 @dataclass(frozen=True, eq=False)
 class _Layered:
-    """The problem with one weight for each sum."""
+    """The problem with accuracy and answers weighted into one value, cut into layers."""
 
     problem: _Problem
     worth: tuple[float, float]
-    # slope, added_ms: shape (n,): value per ms of each piece of all hulls, and the work of all
-    # requests on it
+    # slope, added_ms: shape (n,): value per ms of each piece of all hulls, and all work on it
     slope: FloatArray
     added_ms: FloatArray
     # shape (layers, kinds): work that is worth more than a layer's threshold per ms, of each
@@ -612,7 +610,7 @@ class _Layered:
 
     @cached_property
     def _levels(self) -> FloatArray:
-        """Return the numbers of workers that the layers consider."""
+        """Numbers of workers to consider: all small ones, then in equal ratios."""
         fleet = self.problem.fleet
         levels = np.unique(np.concatenate([
             np.arange(_EXACT_LEVELS + 1),
@@ -628,7 +626,7 @@ class _Layered:
     def _constant(
         self, levels: FloatArray, demand: FloatArray, weight: FloatArray
     ) -> FloatArray:
-        """Return the weighted loss of the whole trace with constant numbers of workers."""
+        """Return the value lost in the whole trace with constant numbers of workers."""
         problem = self.problem
         return np.asarray(kernels.constant_losses(
             problem.arrival, problem.work.kind, np.ascontiguousarray(demand),
@@ -650,19 +648,19 @@ class _Layered:
         return int(levels[at - 1] + 1) if at else int(levels[0])
 
     def over_bins(self, width: float) -> tuple[float, FloatArray, FloatArray]:
-        """Compute the bound with bins of a width: worker-ms, edges and workers."""
+        """Return the bound in worker-ms with bins of a width, their edges, and its workers."""
         base, edges, cheapest = self._plans(width)
         path, best = self._dual(cheapest)
         return base + best, edges, self._levels[path]
 
     def at_price(self, width: float) -> float:
-        """Return the least sum of cost and of loss at a price of 1, in worker-ms."""
+        """Return the least sum of cost and lost value, one worker-ms for each unit of value."""
         base, _, cheapest = self._plans(width)
         cost, loss, _ = cheapest(1.0)
         return base + cost + loss
 
     def _plans(self, width: float) -> tuple[float, FloatArray, _Cheapest]:
-        """Return the fixed cost, the edges, and the best plan at a price, for a bin width."""
+        """Return the fixed cost, the edges, and a function that plans at a price of loss."""
         problem, levels = self.problem, self._levels
         fleet = problem.fleet
         bins = round(fleet.end_ms / width)
@@ -681,7 +679,7 @@ class _Layered:
             lambda price: kernels.cheapest_path(losses, paid, start, stay, price))
 
     def _dual(self, cheapest: _Cheapest) -> tuple[IntArray, float]:
-        """Maximise cost + price·(loss − slack) over prices, with least-cost paths."""
+        """Return the path and value of the largest min_path cost + price·(loss − slack)."""
         cost, loss, path = cheapest(0.0)
         low = (cost, loss)
         price = 1.0

@@ -1,4 +1,4 @@
-"""Lower bounds on the number and the cost of workers, from the fluid program turned round.
+"""Lower bounds on the number and the cost of workers: the fluid program, minimising workers.
 
 *The problem.* Let y_{t,c} be the share of the requests that column c of worker type t answers (a
 model and a batch for an SLO class; see :mod:`ramsis.bounds.columns`): in time with probability
@@ -244,7 +244,7 @@ class CheapestWorkers:
         self, objective: FloatArray, *, whole: bool, scale: tuple[float, float],
         most: FloatArray | None = None, cost: float | None = None, failed: Sequence[Counts] = (),
     ) -> FloatArray | None:
-        """Minimise over (K, θ), θ in a range; None if there are no such workers."""
+        """Minimise ``objective``·(K, θ), with θ in the range ``scale``; None if infeasible."""
         from scipy.optimize import Bounds, LinearConstraint, milp  # which take long to load
 
         types, kinds = len(self.costs), max(self.kinds) + 1
@@ -273,7 +273,7 @@ class CheapestWorkers:
         return solution
 
     def _more_than(self, failed: Sequence[Counts]) -> list[Any]:
-        """Require more workers of some kind than each set that failed."""
+        """Return constraints: of some kind more workers than in each set that failed."""
         from scipy.optimize import LinearConstraint
 
         types, kinds = len(self.costs), max(self.kinds) + 1
