@@ -12,7 +12,7 @@ from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def place(levels: IntArray, longest: int) -> tuple[IntArray, FloatArray]:
-    """Return the last level not above each count up to ``longest``, and the next one's share."""
+    """Return each count up to ``longest`` as a mix of levels: the lower, and the next's share."""
     low = np.zeros(longest + 1, np.int64)
     share = np.zeros(longest + 1)
     at = 0
@@ -30,9 +30,9 @@ def count_in_time(
     queue: IntArray, slack_ms: FloatArray, batch: IntArray, quantiles: FloatArray,
     levels: FloatArray,
 ) -> FloatArray:
-    """Return expected requests in time per action, (N, A, J); ``slack_ms`` has shape (N, J, B).
+    """Return the expected requests in time of each action, (N, A, J).
 
-    The slack of a queue's requests does not fall, so each is found from the one before.
+    ``slack_ms`` (N, J, B) is the slack of each request of the queue, not falling from the head on.
     """
     result = np.zeros((queue.size, batch.size, slack_ms.shape[1]))
     last = quantiles.shape[1] - 1
@@ -54,7 +54,7 @@ def _in_time(
     slack_ms: FloatArray, size: int, quantiles: FloatArray, levels: FloatArray
 ) -> float:
     """Return the expected number of the queue's first ``size`` requests that are in time."""
-    total = 0.0
+    total = 0.0  # as slack does not fall, each search goes on from the request before
     above = count_upto(quantiles, slack_ms[0] + SLACK_TOLERANCE_MS)
     for k in range(size):
         time_ms = slack_ms[k] + SLACK_TOLERANCE_MS

@@ -51,7 +51,7 @@ _UNLIKELY = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class ClassesProblem(CentralProblem):
-    """The decision problem for one load; see the module's text."""
+    """Decision problem of a central queue with several SLO classes, for one load."""
 
     classes: tuple[SloClass, ...] = ()  # two or more by rising SLO; ``slo_ms`` is the last one's
 
@@ -67,7 +67,7 @@ class ClassesProblem(CentralProblem):
 
     @property
     def carries_age(self) -> bool:
-        """The age of the head is drawn anew at each event."""
+        """False: the age of the head is drawn anew at each event."""
         return False
 
     @cached_property
@@ -116,7 +116,7 @@ class ClassesProblem(CentralProblem):
         return int(self.action_batch.max())
 
     def _span_ms(self, queued: int) -> FloatArray:
-        """Return equally likely values of τ, shape (Q,)."""
+        """Return equally likely values of τ, the age of the oldest request since, shape (Q,)."""
         level = (np.arange(_NODES) + 0.5) / _NODES
         return np.asarray(gammaincinv(min(queued, self._newest), level) * (1.0 / self.load))
 
@@ -141,7 +141,7 @@ class ClassesProblem(CentralProblem):
 
     @cached_property
     def _head(self) -> tuple[FloatArray, FloatArray]:
-        """Mean slack of the head, and of τ, in each bin and queue, shapes (N, J)."""
+        """Mean slack of the head, and mean of τ, in each bin and queue, shapes (N, J)."""
         edges = np.append(self.slack_ms, self.slo_ms)
         below = np.linspace(-self.slo_ms, 0.0, _BELOW + 1)[:-1]  # bin 0 is also for these
         inner = edges[:-1, None] + np.diff(edges)[:, None] / _PARTS * np.arange(_PARTS)
@@ -172,8 +172,8 @@ class ClassesProblem(CentralProblem):
         x = head_ms[:, :, None] + (self.slo_ms - head_ms)[:, :, None] * step
         since = sum((self.load * slo_class.share * np.clip(slo_class.slo_ms - x, 0.0, span)
                      for slo_class in self.classes), np.zeros(x.shape))
-        # Where a request this old is left of a long SLO, what has come since may stand before all
-        # that were left over; else the head is one of them.
+        # If a head this old can only have a longer SLO, new requests may come before all that were
+        # left over; else the head is one of those left over.
         old = head_ms[:, :, None] + span < self.classes[0].slo_ms
         over = self._visible(x + span)
         expected = since + np.where(left > 0, np.where(old, over, np.minimum(over, left)), 0.0)

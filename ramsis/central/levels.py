@@ -11,7 +11,7 @@ from ramsis.arrays import FloatArray, IntArray
 from ramsis.cluster.service_times import ServiceTimes
 
 STEPS = 60
-"""Slack bins where service times are drawn."""
+"""Number of slack bins where service times are drawn."""
 
 _FINEST = 256  # distinct latencies as slack bins are no closer than SLO / this
 
@@ -48,7 +48,7 @@ def idle_levels(workers: int) -> IntArray:
 
 
 def worthwhile_batches(times: ServiceTimes, slo_ms: float) -> tuple[IntArray, IntArray]:
-    """Return batches that can be in time, fastest first, without dominated ones.
+    """Return the models and sizes of undominated batches that can be in time, fastest first.
 
     A batch is dominated if a model that is no less accurate takes no longer at that size, or for
     as many requests in smaller batches, one after the other on the same worker.
@@ -72,7 +72,7 @@ def worthwhile_batches(times: ServiceTimes, slo_ms: float) -> tuple[IntArray, In
 
 
 def latency_grid(latency_ms: FloatArray, slo_ms: float) -> FloatArray:
-    """Return 0 and the distinct latencies; the largest of those closer than SLO/256."""
+    """Return 0 and the distinct latencies; of those closer than SLO/256 the largest."""
     grid: list[float] = []
     for value in np.unique(latency_ms)[::-1].tolist():
         if not grid or grid[-1] - value >= slo_ms / _FINEST:

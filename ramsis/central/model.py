@@ -14,19 +14,19 @@ from ramsis.compiling import uniform
 
 
 class CentralArrays(NamedTuple):
-    """Arrays of a problem for the compiled loops."""
+    """Arrays of a problem for the compiled loops; shapes as in ``CentralProblem``."""
 
-    queue: IntArray  # levels
+    queue: IntArray  # queue levels (N,), idle levels (I,)
     idle: IntArray
+    # batch, accuracy, mean_ms: size, accuracy and mean service time of each action, (A,)
     batch: IntArray
     accuracy: FloatArray
     mean_ms: FloatArray
-    held: FloatArray  # probability that a batch occupies its worker, mean / SLO, at most 1
+    held: FloatArray  # h: chance that a batch counts as a busy worker, mean / SLO <= 1, (A,)
     # distribution of the arrivals until the next worker is free; what is missing to 1 restarts
     arrivals: FloatArray
     slack_probability: FloatArray  # distribution of the slack bin
-    # in_time, earned: expected requests in time of a batch, and accuracy earned by it less price
-    # paid
+    # in_time, earned: expected requests in time of a batch; their accuracy less prices, (N, A, J)
     in_time: FloatArray
     earned: FloatArray
     # lowest, highest: first and last needed bin
@@ -36,14 +36,12 @@ class CentralArrays(NamedTuple):
     edge_ms: FloatArray
     slack_ms: FloatArray
     age_ms: FloatArray
-    # age of the next head as a share of the head's, by parts of its distribution; how probable
-    # these are
+    # left_age, parts: age of the next head as a share of the head's, by parts of its distribution
     left_age: FloatArray
     parts: FloatArray
     spacing_ms: FloatArray  # mean time until the next worker is free, given the arrivals meanwhile
     after_drop: NDArray[np.int16]  # bin after dropping from a level to a lower one
-    # low, share: A queue of any length as two levels: index of the lower one, probability of the
-    # next
+    # low, share: a queue of any length as a mix of two levels: the lower one, and the next's share
     low: IntArray
     share: FloatArray
     slo_ms: float

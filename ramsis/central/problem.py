@@ -96,7 +96,7 @@ _MOST_NUMBERS = 300_000_000  # of one array, and some are needed at once
 
 @dataclass(frozen=True, eq=False)
 class CentralProblem:
-    """The decision problem for one load; see the module's text."""
+    """Decision problem of a central queue for one load, as the module describes it."""
 
     times: ServiceTimes  # of all models, batches 1 … B
     slo_ms: float
@@ -175,7 +175,7 @@ class CentralProblem:
 
     @cached_property
     def _is_small(self) -> bool:
-        """Whether a policy with the head's age kept takes well below a second to evaluate."""
+        """Whether a policy is evaluated in well below a second if the head's age is kept."""
         lowest, highest = needed_bins(self.slack_distribution, self.after_drop)
         bins = np.maximum(highest - lowest + 1, 0)
         outcomes = (self.arrivals_between > 0).sum(axis=1)
@@ -186,7 +186,7 @@ class CentralProblem:
         self, *, times: ServiceTimes | None = None, delay_price: float | None = None,
         random_ends: bool | None = None,
     ) -> Self:
-        """Return the problem with some of these changed; queue arrays are shared."""
+        """Return a copy with other service times, delay price or ends; queue arrays are shared."""
         other = replace(self, times=times or self.times,
                         delay_price=self.delay_price if delay_price is None else delay_price,
                         random_ends=self.random_ends if random_ends is None else random_ends)
@@ -309,7 +309,7 @@ class CentralProblem:
 
     @property
     def _spacing_shape(self) -> FloatArray:
-        """Shape of the gamma distributed spacing after each action, two workers and more, (A,)."""
+        """Shape of the gamma distribution of the time to the next free worker, (A,), K >= 2."""
         if self.random_ends:
             return np.ones(len(self.action_batch))
         shape = self.action_batch * (self.workers + 1) / (self.workers - 1)

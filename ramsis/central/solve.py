@@ -56,7 +56,7 @@ FREE = 1e-6
 """A cost below this, in units of accuracy, counts as none."""
 
 _MOST_ROUNDS = 200
-_OF_GAIN = 1e-5  # of what the last round gained: how exact values must be to find the next
+_OF_GAIN = 1e-5  # error of values, as a share of the last round's largest gain
 _STILL = 1e-6  # a round in which no action gains more is the last
 _FEW = 0.003  # of the decisions: with few levels the round that changes less is the last
 _RESTARTS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4)  # of the arrivals' rate, per worker
@@ -64,10 +64,10 @@ _RESTARTS = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4)  # of the arrivals' rate, per w
 
 @dataclass(frozen=True, eq=False)
 class CentralSolution:
-    """The best policy of a problem."""
+    """Optimal policy of a central queue's problem, with its values and steady state."""
 
     problem: CentralProblem
-    # steady state of the model's optimal policy, which the table improves on
+    # steady state of the policy ``to``, ``action``; the table improves on this policy
     steady_state: SteadyState
     rounds: int  # of policy iteration
     residual: float  # most that any one action could still gain
@@ -102,7 +102,7 @@ def solve_central(problem: CentralProblem) -> CentralSolution:
 
 
 def unsolved_central(problem: CentralProblem) -> CentralSolution:
-    """Return a first policy, improved once on values of 0; nothing of its steady state is known.
+    """Return a first policy, improved once on values of 0, without its steady state.
 
     It takes the kernels that :func:`solve_central` comes to last.
     """
@@ -156,9 +156,9 @@ def _solved(problem: CentralProblem, restart: float) -> CentralSolution | None:
 
 
 def _from_few_levels(model: CentralArrays) -> _Policy | None:
-    """Return the best policy with few levels of idle workers, for all levels.
+    """Return the best policy of a coarse model as a start for all idle levels.
 
-    The age of the head is drawn anew.
+    The model has few levels of idle workers, and the age of the head is drawn anew.
     """
     start = _coarse_levels(model.idle)
     to, action = _first_policy(model, len(start))
@@ -179,7 +179,7 @@ def _coarse_levels(idle: IntArray) -> IntArray:
 
 @dataclass(frozen=True, eq=False)
 class _Policy:
-    """A policy at rest, or all but at rest; values and chain of the last policy evaluated."""
+    """Result of policy iteration; values and chain are those of the last policy evaluated."""
 
     to: Codes
     action: Codes
@@ -194,7 +194,7 @@ def _iterated(
 ) -> _Policy | None:
     """Run policy iteration from a policy; None if values are not computable.
 
-    It ends, too, when a round changes less than a share ``few`` of the decisions.
+    It also ends when a round changes less than a share ``few`` of the decisions.
     """
     most = 1.0
     for rounds in range(1, _MOST_ROUNDS + 1):
@@ -212,7 +212,7 @@ def _iterated(
                 break
             if values.exact:
                 return _Policy(to, action, values, rounds, most, chain)
-            # That nothing is better counts by exact values only.
+            # Optimality may only be concluded from exact values, so the round is repeated.
             exact = EXACT
         to, action = better_to, better_action
     raise NotConvergedError("policy iteration did not come to rest",

@@ -1,8 +1,7 @@
 """Compiled loops over the pairs of a sparse decision problem.
 
-Row pointers and column indices come as unsigned integers, which spares the
-test for negative indices; sums run in the order of the entries, so results do not depend on the
-machine.
+Row pointers and column indices come as unsigned integers, which spares the test for negative
+indices; sums run in the order of the entries, so results do not depend on the machine.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ def _row_times(
     matrix: tuple[NDArray[np.uint64], NDArray[np.uint32], NDArray[np.float64]], row: int,
     vector: NDArray[np.float64],
 ) -> float:
-    """Multiply a row of a CSR matrix (indptr, indices, data) by a vector."""
+    """Return the product of a row of a CSR matrix (indptr, indices, data) and a vector."""
     indptr, indices, data = matrix
     total = 0.0
     for entry in range(indptr[row], indptr[row + 1]):
@@ -95,10 +94,10 @@ def evaluation_sweeps(
     allowed: float,
     sweeps: int,
 ) -> tuple[float, int]:
-    """Add ``change`` to ``value`` and go on with ``factor * chain @ change`` as the change.
+    """Repeat ``value <- r + factor * chain @ value``, of which ``change`` is the first step.
 
-    That is ``value <- r + factor * chain @ value`` again and again, where ``change`` is the first
-    step. It stops once the span of the change is at most ``allowed``.
+    Each sweep adds ``change`` to ``value``, and the next change is ``factor * chain @ change``. It
+    stops once the span of the change is at most ``allowed``.
 
     Parameters
     ----------

@@ -145,7 +145,7 @@ def _average(mdp: SparseMDP, settings: dict[str, object]) -> Solution:
 def _leading(
     mdp: SparseMDP, rows: IntArray, reached: BoolArray, worth: FloatArray
 ) -> IntArray:
-    """Return the rows; states that never reach the goals get the best row that leads there.
+    """Return the policy ``rows``, changed where it never leads to the ``reached`` states.
 
     The relative values of states that are not visited are only bounded, so that staying away
     from the best class may look as good as going there.

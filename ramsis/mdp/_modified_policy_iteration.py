@@ -105,11 +105,11 @@ def modified_policy_iteration(
 
 @dataclass(frozen=True, eq=False)
 class _Found:
-    """Values less a constant, the greedy pair of each state, and the constant."""
+    """Values up to a constant, and the greedy policy."""
 
     value: FloatArray
-    rows: IntArray
-    middle: float
+    rows: IntArray  # greedy pair of each state
+    middle: float  # the constant, by the middle of the bounds
     status: Status
     rounds: int
 
@@ -144,7 +144,7 @@ def _evaluate(
     transition: tuple[NDArray[np.uint64], NDArray[np.uint32], FloatArray],
     rows: NDArray[np.uint64], discount: float, value: FloatArray, advantage: FloatArray,
 ) -> None:
-    """Sweep ``value`` under the policy of ``rows``, in place; ``advantage`` is overwritten."""
+    """Evaluate the policy ``rows`` roughly, updating ``value``; ``advantage`` is overwritten."""
     chain = policy_rows(rows, *transition)
     span, shrinks = float(np.ptp(advantage)), True
     allowed = _REST * span

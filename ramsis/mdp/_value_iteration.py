@@ -62,7 +62,7 @@ _TOO_LONG = 10.0  # times as many sweeps again as were made
 
 @dataclass
 class AdaptiveDamping:
-    """Chooses the damping of each sweep from the spans seen so far; rule as in the module.
+    """Damping of the next sweep, chosen by the spans of the last ones as the module describes.
 
     Examples
     --------
@@ -79,7 +79,7 @@ class AdaptiveDamping:
     _factors: dict[float, float] = field(default_factory=lambda: {_DAMPED: 0.5**_BLOCK})
 
     def observe(self, span: float) -> None:
-        """Tell the span of the advantage before the next step."""
+        """Record the span of a sweep's advantage, and set the damping of the next step."""
         if self._start is None:
             self._start = span
             return
@@ -178,7 +178,7 @@ def value_iteration(
 
 @dataclass(frozen=True, eq=False)
 class _Found:
-    """The value function whose advantage was measured last, with its bounds."""
+    """Last value function, its greedy policy, and bounds on the gain by its advantage."""
 
     value: FloatArray
     rows: IntArray
@@ -224,7 +224,7 @@ def _iterate(
         if iteration == max_iterations:
             break
         if factor == 1.0 and fixed is None and iteration == look_at:
-            # At the pace of the last half, geometric, how many sweeps are left?
+            # Extrapolate the sweeps left from the geometric decrease of the last half of them.
             pace = np.log(last / span) / (0.5 * iteration)
             if np.log(span / target) > _TOO_LONG * iteration * pace:
                 status = None

@@ -77,7 +77,7 @@ def discounted_certificate(
 def _gain_bounds(
     mdp: SparseMDP, value: FloatArray, rows: IntArray
 ) -> tuple[float, float]:
-    """Lower bound on the gain of the policy ``rows`` and upper bound on the optimal gain."""
+    """Return a lower bound on the gain of the policy ``rows``, and an upper one on the optimum."""
     below, above = _pair_bounds(mdp, value - 0.5 * (value.min() + value.max()))
     return float(below[rows].min()), float(above.max())
 
@@ -85,14 +85,14 @@ def _gain_bounds(
 def _state_bounds(
     mdp: SparseMDP, value: FloatArray, rows: IntArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return bounds on the gain from each state, by the components that it reaches."""
+    """Return bounds on the gain from each state, by the end components that it can reach."""
     policy = SparseMDP(np.arange(mdp.n_states), mdp.action[rows], mdp.transition[rows],
                        mdp.reward[rows], mdp.costs[rows])
     return -_reached(policy, value, lower=True), _reached(mdp, value)
 
 
 def _reached(mdp: SparseMDP, value: FloatArray, *, lower: bool = False) -> FloatArray:
-    """Return the (S,) best upper bound that is reached; with ``lower`` of the negative gain."""
+    """Return upper bounds on the optimal gain by state, (S,); ``lower``: of the negative gain."""
     components = end_components(mdp)
     centre = np.zeros(components.count + 1)  # of each component's values, where rounding is least
     for extreme in (np.minimum, np.maximum):
@@ -129,7 +129,7 @@ def _pair_bounds(mdp: SparseMDP, relative: FloatArray) -> tuple[FloatArray, Floa
 
 
 def _size(mdp: SparseMDP, relative: FloatArray) -> FloatArray:
-    """Return (L,) magnitude of the terms that sum to a pair's slack."""
+    """Return the size of the terms that add up to each pair's slack, (L,), for its rounding."""
     size = np.abs(relative)
     return np.asarray(np.abs(mdp.reward) + mdp.transition @ size + size[mdp.state])
 
@@ -197,7 +197,7 @@ def _residual(mdp: SparseMDP, evaluation: Evaluation) -> float:
 
 
 def judged(certificate: Certificate, allowed: float) -> Certificate:
-    """Withdraw optimality if rounding alone opens the bounds beyond ``allowed``."""
+    """Return the certificate, no longer optimal if its gap is more than twice ``allowed``."""
     if certificate.converged and certificate.gap > 2.0 * allowed:
         return replace(certificate, status=Status.PRECISION)
     return certificate

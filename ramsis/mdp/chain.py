@@ -115,7 +115,7 @@ class Elimination:
 def absorption(
     inside: sparse.csr_array, leaving: NDArray[np.float64]
 ) -> Elimination | Factorisation:
-    """Return a solver for expected totals until absorption, by its number of states."""
+    """Return a solver for expected totals until absorption: dense for few states, else sparse."""
     if leaving.size <= _DIRECT_SIZE:
         return Elimination(inside, leaving)
     return Factorisation(passage(inside, leaving), pivots=False)

@@ -30,13 +30,13 @@ from ramsis.mdp.result import Solution
 from ramsis.mdp.sparse import SparseMDP, best_pairs
 
 _ROUNDINGS = 4.0 * float(np.finfo(np.float64).eps)
-_BETTER = 4.0  # times that: what a pair must be better by
+_BETTER = 4.0  # rounding errors by which a pair must be better to replace another
 _MOST_ROUNDS = 1000
 
 
 @dataclass(frozen=True, eq=False)
 class EndComponents:
-    """The largest end components of a problem."""
+    """Maximal end components: sets of states in which some policy can stay for ever."""
 
     count: int
     label: IntArray  # component of each state, -1 where it is in none
@@ -103,16 +103,16 @@ class Ends:
     """Best end component to reach from each state, given the gain of each."""
 
     value: FloatArray  # largest expected worth of the component in which the process stays
-    rounding: FloatArray  # what rounding may have done to it
+    rounding: FloatArray  # largest rounding error of ``value``
     stays: BoolArray  # whether it is best to stay in a component
     # the pair to take where a component is left and in states of no component; -1 elsewhere
     rows: IntArray
 
 
 def best_ends(mdp: SparseMDP, components: EndComponents, worth: FloatArray) -> Ends:
-    """Maximise the expected worth of where the process stays, by policy iteration.
+    """Maximise the expected worth of the component in which a process stays for ever.
 
-    A ``worth`` of ``-inf`` says that a component has to be left.
+    By policy iteration on components as single nodes; with a worth of ``-inf`` one must be left.
     """
     node = np.where(components.label >= 0, components.label,
                     components.count + np.cumsum(components.label < 0) - 1)
@@ -153,7 +153,7 @@ def best_ends(mdp: SparseMDP, components: EndComponents, worth: FloatArray) -> E
 
 
 def _onward(mdp: SparseMDP, node: IntArray, pair: IntArray, size: int) -> sparse.csr_array:
-    """Return (pairs, nodes), where a pair leads on leaving its node; nowhere for -1, to stay."""
+    """Return P(next node | pair leaves its node), (pairs, nodes); 0 for -1, which is to stay."""
     member = sparse.csr_array((np.ones(node.size), (np.arange(node.size), node)),
                               shape=(node.size, size))
     to = sparse.csr_array(mdp.transition @ member)[np.maximum(pair, 0)]
@@ -219,7 +219,7 @@ def solve_components(
         solutions.append(solution)
     ends = best_ends(mdp, components, worth)
     chosen = ends.rows >= 0
-    # A component that is left is crossed on the way to the state from which it is.
+    # Within a component that is left, take the way to the state from which it is left.
     left = np.append(~ends.stays, False)[components.label] & ~chosen
     way = pairs_toward(mdp, chosen, components.inside)
     return np.where(chosen, ends.rows, np.where(left, way, rows)), solutions

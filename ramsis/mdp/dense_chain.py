@@ -48,7 +48,7 @@ _BALANCE = 1e-8  # largest relative residual of the frequencies
 
 
 class DenseChain(NamedTuple):
-    """The chain of a policy."""
+    """Markov chain of a policy, with the reward and cost of each step."""
 
     kernel: FloatArray  # M; overwritten where there are restarts, shape (S, S)
     # reward, cost: shape (S,)
@@ -110,7 +110,7 @@ def with_restarts(
     reference: int | None,
     error: Callable[[_Found], float],
 ) -> _Found:
-    """Evaluate without restarts, or with them if that fails or its error is too large."""
+    """Evaluate a chain without restarts, or with them if that fails or is too inexact."""
     try:
         solution = evaluate(reference, 0.0)
     except NotConvergedError:

@@ -134,7 +134,7 @@ def _refuse_trapped(mdp: SparseMDP, is_free: BoolArray, free: IntArray) -> None:
 def _pass_through(
     through: sparse.csr_array, reward: FloatArray, free: IntArray, kept: IntArray
 ) -> tuple[FloatArray, sparse.csr_array]:
-    """Return the rewards of free states until they are left, and the states reached then."""
+    """Return expected rewards until free states are left, and P(kept state reached then)."""
     inside, leaving = through[:, free], through[:, kept]
     if not inside.nnz:
         return reward, leaving

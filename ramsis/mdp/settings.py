@@ -1,4 +1,4 @@
-"""Checks of the settings that the solvers share."""
+"""Checks of the settings that the solvers share: discount, tolerance, iterations."""
 
 from __future__ import annotations
 

@@ -196,12 +196,12 @@ class SparseMDP:
 
     @cached_property
     def moving(self) -> NDArray[np.float64]:
-        """(L,) the chance to leave the state; summed up, as 1 minus the rest loses its digits."""
+        """(L,) P(leave the state), summed up: 1 − P(stay) would lose its digits where small."""
         return np.asarray(self._others.sum(axis=1), dtype=np.float64).ravel()
 
     @cached_property
     def moves(self) -> sparse.csr_array:
-        """(L, S) where a pair leads when it leaves the state; an empty row if it never does."""
+        """(L, S) P(next state | the pair leaves its state); an empty row if it never does."""
         moving = np.where(self.moving > 0.0, self.moving, 1.0)
         return sparse.csr_array(sparse.diags_array(1.0 / moving) @ self._others)
 

@@ -31,7 +31,7 @@ from ramsis.reprs import dataclass
 __all__ = ["StationaryResult", "power_iteration", "stationary_distribution"]
 
 _DIRECT_SIZE = 256  # recurrent states up to which elimination is used
-_RESIDUAL = 1e-10
+_RESIDUAL = 1e-10  # of a direct solution, above which power iteration goes on from it
 _LARGE = 1e150  # of a weight before all are scaled down
 
 

@@ -153,7 +153,7 @@ class _Run:
 
 
 class _LimitReachedError(Exception):
-    """Leaves the loop of modified policy iteration."""
+    """Signal that leaves the package's loop at the limit on iterations."""
 
 
 def _run(

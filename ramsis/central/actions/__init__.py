@@ -30,14 +30,10 @@ LAST_KERNEL = _kernels.settle
 def improve(
     model: CentralArrays, values: ChainValues, to: Codes, action: Codes
 ) -> tuple[int, float]:
-    """Make each decision that is not best the best one; how many, and by how much at most.
+    """Improve a policy ``to``, ``action`` (I, N, J) in place, by one round of policy iteration.
 
-    Parameters
-    ----------
-    values : ChainValues
-        Values of the present policy.
-    to, action : (I, N, J)
-        The policy, changed in place.
+    ``values`` are those of the policy so far. Returns the number of changed decisions and the
+    largest gain.
     """
     after_last = _after_last(model, values, model.lowest, model.highest)
     changed, most = _kernels.improve(model, values.wait, values.free, after_last, to, action)
@@ -45,19 +41,9 @@ def improve(
 
 
 def table_of(model: CentralArrays, values: ChainValues, width_ms: FloatArray) -> Codes:
-    """Return the decision in each (i, n, j), (I, N, J); waiting keeps the head's age.
+    """Return the decision table of optimal ``values``, (I, N, J); waiting keeps the head's age.
 
-    Parameters
-    ----------
-    values : ChainValues
-        Values of the optimal policy.
-    width_ms : (J,)
-        Widths of the slack bins.
-
-    Returns
-    -------
-    ndarray of int16
-        An action, -1 to wait, -2 to drop the head.
+    Entries are an action, -1 to wait, -2 to drop the head; ``width_ms`` (J,) is that of the bins.
     """
     shape = (len(model.idle), len(model.queue), model.slack_probability.shape[2])
     table = np.full(shape, -1, dtype=np.int16)

@@ -1,4 +1,4 @@
-"""Compiled loops over queues, slack bins and actions for one number of idle workers.
+"""Compiled loops that find the best action in each state, for one number of idle workers.
 
 Indices: n a queue level, j a slack bin, a an action, d a queue level that is dropped to.
 """
@@ -13,20 +13,15 @@ from ramsis.central._kernels import bin_below, oldest
 from ramsis.central.model import CentralArrays
 from ramsis.compiling import dot, index, njit, put
 
-_TIE, _ROUNDING = 1e-9, 1e-12
-_EVEN = 1.0 + 1e-12
+_TIE, _ROUNDING = 1e-9, 1e-12  # gain below which a decision stays; difference of equal values
+_EVEN = 1.0 + 1e-12  # ratio of bin widths that counts as equal
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _after_idle(model: CentralArrays, free: FloatArray, i: int) -> FloatArray:
     """Return the value after an action that leaves workers idle, (N, A, 1); -inf if infeasible.
 
-    Parameters
-    ----------
-    free : (I, N)
-        Values of deciding at an end of a batch.
-    i : int
-        Level of idle workers, > 1.
+    ``free`` (I, N) are the values of deciding at an end of a batch, and i > 1 the idle level.
     """
     result = np.full((model.queue.size, model.batch.size, 1), -np.inf)
     fewer, same = np.empty(model.low.size), np.empty(model.low.size)  # of each count
@@ -50,7 +45,7 @@ def _between(
     low: IntArray, share: FloatArray, values: FloatArray, i: int, first: int, end: int,
     result: FloatArray,
 ) -> None:
-    """Write the values of queues of first … end − 1 requests by interpolation between levels."""
+    """Interpolate values between queue levels, for queues of first … end − 1 requests."""
     top = values.shape[1] - 1
     for count in range(index(first), index(end)):
         at, x = index(low[count]), share[count]
@@ -62,7 +57,7 @@ def _row_after_idle(
     queue: IntArray, batch: IntArray, n: int, fewer: FloatArray, same: FloatArray,
     down: FloatArray, result: FloatArray,
 ) -> None:
-    """Write row n of :func:`_after_idle`, by values of each count."""
+    """Write row n of :func:`_after_idle` from values by queue length with one idle less or not."""
     for a in range(batch.size):
         left = queue[n] - batch[a]
         if left >= 0:
@@ -73,12 +68,8 @@ def _row_after_idle(
 def after_last(model: CentralArrays, free: FloatArray, cost: FloatArray) -> FloatArray:
     """Return the value after an action that takes the last idle worker, (N, A, 1).
 
-    Parameters
-    ----------
-    free : (N,)
-        Values of deciding at an end of a batch with one worker idle.
-    cost : (A,)
-        Gain times the time until the next worker is free.
+    ``free`` (N,) are the values of deciding at an end of a batch with one worker idle, ``cost``
+    (A,) the gain times the time until the next worker is free.
     """
     queue, batch, arrivals = model.queue, model.batch, model.arrivals
     result = np.full((queue.size, batch.size, 1), -np.inf)
@@ -108,14 +99,8 @@ def after_last_kept(
 ) -> FloatArray:
     """Return the value after taking the last idle worker, by the head's age, (N, A, J).
 
-    Parameters
-    ----------
-    last : (N, J)
-        Values of deciding with one worker idle.
-    cost : (A,)
-        As for :func:`after_last`.
-    from_bin, upto : (N,)
-        First and last bin to look at; elsewhere the result is -inf.
+    ``last`` (N, J) are the values of deciding with one worker idle, ``cost`` is as for
+    :func:`after_last`; outside the bins ``from_bin`` … ``upto`` (N,) the result is -inf.
     """
     queue, batch, arrivals, parts = model.queue, model.batch, model.arrivals, model.parts
     lengths, bins = queue.size, model.slack_ms.size
@@ -163,10 +148,10 @@ def after_last_kept(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _by_count(model: CentralArrays, last: FloatArray) -> FloatArray:
-    """Return the values of deciding with one idle worker, by queue length and slack bin.
+    """Return the values of deciding with one idle worker, (longest + k, J + 1).
 
-    Shape (longest + k, J + 1): with what is dropped of a queue beyond the longest; a bin that is
-    not needed has the value of the next one that is, and so has one more.
+    By queue length, a longer queue than the table's being dropped to it, and by slack bin, with
+    one bin more; a bin that is not needed has the value of the nearest one that is.
     """
     bins, longest = model.slack_ms.size, model.queue[-1]
     result = np.empty((longest + model.arrivals.shape[1], bins + 1))
@@ -187,7 +172,7 @@ def _expected(
     after: FloatArray, arrivals: FloatArray, spacing_ms: FloatArray, head_ms: FloatArray,
     middle_ms: FloatArray, per_ms: FloatArray, even: bool,
 ) -> FloatArray:
-    """Return the expected value after a batch by slack of the next head, (H,).
+    """Return the expected value after a batch, for each slack ``head_ms`` of the next head, (H,).
 
     Parameters
     ----------
@@ -195,12 +180,10 @@ def _expected(
         Values by number of arrivals, as :func:`_by_count` gives them.
     arrivals, spacing_ms : (k,)
         Distribution of the arrivals until the next worker is free, and the time until then.
-    head_ms : (H,)
-        Slacks of the next head.
     middle_ms, per_ms : (J,)
-        Middles of the slack bins, and one by the distance to the next, 0 for the last.
+        Middles of the slack bins; 1 / distance to the next one, 0 for the last bin.
     even : bool
-        Whether all these distances are the same.
+        Whether all these distances are equal, so that a bin is computed and not searched for.
     """
     total, top = np.zeros(head_ms.size), middle_ms.size - 1
     if even:
@@ -253,7 +236,7 @@ def _after_last_anew(model: CentralArrays, last: FloatArray, cost: FloatArray) -
 def _greatest(
     earned: FloatArray, after: FloatArray, n: int, first: int, end: int, result: FloatArray
 ) -> None:
-    """Write the value of the best action in the bins first … end − 1 of row n; -inf if none.
+    """Write the largest ``earned`` + ``after`` over actions in bins first … end − 1 of row n.
 
     ``earned`` is (N, A, J) and ``after`` (N, A, 1 or J), as for :func:`_best_starts`.
     """
@@ -263,7 +246,7 @@ def _greatest(
             for j in range(index(first), index(end)):
                 result[n, j] = max(result[n, j], earned[n, a, j] + after[n, a, j])
         return
-    # Bins are few, so most of the time would go into beginning and ending loops over them.
+    # Bins are few: four actions in one loop, or its start and end would take most of the time.
     for a in range(0, actions - 3, 4):
         t, u, v, w = after[n, a, 0], after[n, a + 1, 0], after[n, a + 2, 0], after[n, a + 3, 0]
         if max(max(t, u), max(v, w)) > -np.inf:
@@ -294,12 +277,8 @@ def _best_starts(
 ) -> tuple[FloatArray, NDArray[np.int16]]:
     """Return value and index of the best action, (N, J) each; -inf and -1 if there is none.
 
-    Parameters
-    ----------
-    earned : (N, A, J), after : (N, A, 1 or J)
-        What a batch earns and what follows it.
-    lowest, highest : (N,)
-        First and last bin to look at.
+    A batch earns ``earned`` (N, A, J) and leads to a value ``after`` (N, A, 1 or J). Only the bins
+    ``lowest`` … ``highest`` (N,) are computed.
     """
     lengths, _, bins = earned.shape
     start, chosen = np.full((lengths, bins), -np.inf), np.full((lengths, bins), -1, np.int16)
@@ -317,17 +296,15 @@ def _improve_level(
     model: CentralArrays, i: int, after: FloatArray, free: FloatArray, wait: FloatArray,
     met: NDArray[np.bool_], to: NDArray[np.int16], action: NDArray[np.int16],
 ) -> tuple[int, float]:
-    """Make each decision that is not best the best one; how many, and by how much at most.
+    """Improve the decisions of one idle level in place; return their number and largest gain.
 
     Parameters
     ----------
-    i : int
-        Level of idle workers.
     after
         As for :func:`_best_starts`; where i > 1 it is written here.
     free : (I, N)
-        Values of deciding at an end of a batch, those of lower levels with decisions as changed;
-        those of this level become such, too.
+        Values of deciding at an end of a batch; those of lower levels, and of this one in the end,
+        are of the changed decisions (Gauss-Seidel).
     wait : (N,)
         Values of waiting.
     met : (N, J)
@@ -346,7 +323,9 @@ def _improve_level(
     changed, most = 0, 0.0
     best, waits = np.full(met.shape, -np.inf), np.zeros(met.shape, np.bool_)
     best[0, :], waits[0, :] = wait[0], True
-    dropped = wait[0]  # most that a shorter queue is worth, plus the price of all of it
+    # Largest value of a shorter queue plus the price of dropping all of it. If it is too small no
+    # drop can pay, and the loop over levels to drop to is left out.
+    dropped = wait[0]
     for n in range(1, queue.size):
         if i > 1:
             _between(low, share, free, i, queue[n - 1], queue[n], same)
@@ -389,16 +368,11 @@ def improve(
     model: CentralArrays, wait: FloatArray, free: FloatArray, after_last: FloatArray,
     to: NDArray[np.int16], action: NDArray[np.int16],
 ) -> tuple[int, float]:
-    """Make each decision that is not best the best one; how many, and by how much at most.
+    """Improve a policy ``to``, ``action`` (I, N, J) in place: one round of policy iteration.
 
-    Parameters
-    ----------
-    wait, free
-        As of :class:`ramsis.central.chain.ChainValues`, of the policy so far.
-    after_last : (N, A, 1 or J)
-        Values after an action that takes the last idle worker.
-    to, action : (I, N, J)
-        The policy, changed in place.
+    ``wait``, ``free`` are :class:`ramsis.central.chain.ChainValues` of the policy, ``after_last``
+    (N, A, 1 or J) the values after an action that takes the last idle worker. Returns the number
+    of changed decisions and the largest gain.
     """
     lengths, bins = model.queue.size, model.slack_probability.shape[2]
     every, met = np.ones((lengths, bins), np.bool_), np.zeros((lengths, bins), np.bool_)
@@ -421,7 +395,9 @@ def _settle_level(
     model: CentralArrays, start: FloatArray, chosen: NDArray[np.int16], wait: FloatArray,
     above: FloatArray, ends: float, gain: float, width_ms: FloatArray,
 ) -> tuple[FloatArray, NDArray[np.int16]]:
-    """Return values and decisions at one number of idle workers; waiting keeps the head's age.
+    """Return values and table entries (N, J) of one idle level; waiting keeps the head's age.
+
+    Entries are an action, -1 to wait, or -2 to drop the head.
 
     Parameters
     ----------
@@ -430,16 +406,9 @@ def _settle_level(
     wait : (N,)
         Values of waiting.
     above : (N, J)
-        Values with the next higher number of idle workers.
-    ends : float
-        Rate at which the number of idle workers rises to that.
+        Values with the next higher number of idle workers, to which ``ends`` is the rate.
     width_ms : (J,)
         Widths of the slack bins.
-
-    Returns
-    -------
-    (N, J), (N, J)
-        Values, and entries of the table: an action, -1 to wait, -2 to drop the head.
     """
     queue, price, load, after_drop = model.queue, model.price, model.load, model.after_drop
     earned = model.earned
@@ -447,14 +416,15 @@ def _settle_level(
     answer = chosen.copy()
     here = np.zeros((lengths, bins))
     here[0, :] = wait[0]
-    most = np.full(lengths, wait[0])  # that shorter queues are worth, plus the price of all of it
+    most = np.full(lengths, wait[0])  # largest value of shorter queues + price of dropping them
     for n in range(1, lengths - 1):
         most[n + 1] = max(most[n], max(start[n].max(), wait[n]) + price * queue[n])
     for j in range(bins):
         # To wait with a head that nothing can answer in time only makes the others older. The
         # model sees no loss in it, as it draws ages anew, and states like these are rare.
         may_wait = j > 0 and earned[1, :, j].max() > _ROUNDING - price
-        lasts, of_total = 1.0, 0.0  # of few rates
+        # P(no event while the head's slack crosses the bin), kept from one rate to the next.
+        lasts, of_total = 1.0, 0.0
         for n in range(lengths - 1, 0, -1):
             best = start[n, j]
             drop = wait[0] - price * queue[n]
@@ -484,16 +454,10 @@ def settle(
     model: CentralArrays, wait: FloatArray, free: FloatArray, after_last: FloatArray, gain: float,
     width_ms: FloatArray, table: NDArray[np.int16],
 ) -> None:
-    """Fill a table (I, N, J), from the most idle workers on.
+    """Fill a decision table (I, N, J), from the most idle workers down.
 
-    Parameters
-    ----------
-    wait, free, gain
-        As of :class:`ramsis.central.chain.ChainValues`.
-    after_last : (N, A, 1 or J)
-        Values after an action that takes the last idle worker, in all bins.
-    width_ms : (J,)
-        Widths of the slack bins.
+    ``wait``, ``free``, ``gain`` are :class:`ramsis.central.chain.ChainValues`, ``after_last``
+    (N, A, 1 or J) the values after an action that takes the last idle worker, in all bins.
     """
     levels, lengths, bins = table.shape
     above = np.zeros((lengths, bins))

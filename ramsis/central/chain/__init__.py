@@ -31,7 +31,7 @@ __all__ = ["EXACT", "Chain", "ChainValues", "SteadyState"]
 
 Codes = NDArray[np.int16]
 
-_RESIDUAL = 1e-6
+_RESIDUAL = 1e-6  # of a solution that counts as singular, as a share of the right-hand side
 EXACT = 1e-13
 """How far off values are at most, as a share of the largest, but for rounding."""
 
@@ -41,22 +41,18 @@ _LARGE = 200_000  # entries of a factor
 
 @dataclass(frozen=True)
 class ChainValues:
-    """Gain per ms, and values.
+    """Gain and relative values of a policy."""
 
-    Waiting and deciding at an end of a batch (I, N), deciding with one worker idle (N, J); whether
-    they are as exact as they can be.
-    """
-
-    gain: float
-    wait: FloatArray
-    free: FloatArray
-    last: FloatArray
-    exact: bool
+    gain: float  # per ms
+    wait: FloatArray  # of waiting, shape (I, N)
+    free: FloatArray  # of deciding at an end of a batch, shape (I, N)
+    last: FloatArray  # of deciding with one worker idle, shape (N, J)
+    exact: bool  # whether they are as exact as they can be
 
 
 @dataclass(frozen=True, eq=False)
 class SteadyState:
-    """How a policy behaves in the steady state of its model."""
+    """Steady state of a policy in its model, per arriving request unless stated otherwise."""
 
     gain: float  # effective accuracy less price times violation rate
     # shape (A, J): batches of each action by the head's slack bin, per request that arrives
@@ -91,7 +87,7 @@ class Chain:
     to, action : ndarrays of int16, shape (I, N, J)
         The policy: level to which the queue is dropped first, and then the action.
     near : Chain, optional
-        Of a like policy, or like service times.
+        Chain of a similar policy or service times; its factors are the preconditioner.
     """
 
     def __init__(
@@ -168,11 +164,11 @@ class Chain:
             if float(np.abs(residual).max()) > _RESIDUAL * scale:
                 return None
         if self._sparse is not None:
-            self._sparse.found[turned] = solution.copy()
+            self._sparse.latest[turned] = solution.copy()
         return solution
 
     def _parts(self, solution: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the solution's parts: waiting and deciding (3, I, N), one idle worker (N, J)."""
+        """Split a solution into waiting and deciding (3, I, N), and one idle worker (N, J)."""
         model = self.model
         shape = (3, len(model.idle), len(model.queue))
         last, bins = int(np.prod(shape)), model.slack_probability[0].shape
@@ -181,15 +177,7 @@ class Chain:
 
 
 class _Sparse:
-    """Sparse system with factors of its own or of a similar matrix.
-
-    Attributes
-    ----------
-    found : dict of bool to ndarray, shape (R,)
-        The last solutions of this system or of a like one, by whether it was transposed.
-    direct : bool
-        Whether the factors are its own.
-    """
+    """Sparse system, solved by factors of its own or iteratively by those of a similar matrix."""
 
     def __init__(self, system: _kernels.System, home: int, near: _Sparse | None) -> None:
         size = len(system.cost)
@@ -205,10 +193,10 @@ class _Sparse:
         )
         self._constant, self._home = system.constant, home
         self._factors: _Factors | None = None
-        self.found: dict[bool, FloatArray] = {}
-        self.direct = False
+        self.latest: dict[bool, FloatArray] = {}  # last solution, by whether it was transposed
+        self.direct = False  # whether the factors are its own
         if near is not None and near._matrix.shape == self._matrix.shape:
-            self._factors, self.found = near._factors, dict(near.found)
+            self._factors, self.latest = near._factors, dict(near.latest)
 
     def solved(self, *, turned: bool, exact: float) -> FloatArray | None:
         """Solve the system or its transpose; None if it is singular."""
@@ -218,7 +206,7 @@ class _Sparse:
             right[self._home] = 1.0
         factors = self._factors
         if factors is not None and not self.direct and factors.large:
-            solution = _by_steps(matrix, right, factors, turned, exact, self.found.get(turned))
+            solution = _by_steps(matrix, right, factors, turned, exact, self.latest.get(turned))
             if solution is not None:
                 return solution
         if not self.direct:
@@ -231,11 +219,11 @@ class _Sparse:
 
 
 class _Factors:
-    """Sparse factors, computed from the transpose, whose columns have equal structure."""
+    """Sparse LU factors of the transpose, whose columns have similar structure: little fill-in."""
 
     def __init__(self, matrix: csr_array) -> None:
         self._factors: SuperLU = splu(csc_array(matrix.T), permc_spec="COLAMD")
-        # L is put together to be counted, so that is left until it may be large.
+        # SuperLU builds L only to count its entries, so this is done only where it may be large.
         self.large = self._factors.nnz > _LARGE and self._factors.L.nnz > _LARGE
 
     def solve(self, right: FloatArray, turned: bool) -> FloatArray:

@@ -1,4 +1,4 @@
-"""Values and visits from a system that is eliminated down to level 1.
+"""Back substitution: values and visits of all rows from the system of level 1.
 
 Symbols: :mod:`ramsis.central.chain._levels`. From level 1 up, W_i follows from D_{i−1}, and all
 other values from their own rows. The transposed system gives the visits: ρ f comes to D_i by the
@@ -45,7 +45,7 @@ def values(system: System, levels: Levels) -> FloatArray:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def own_values(system: System, rows: IntArray, gain: float, value: FloatArray) -> None:
-    """Write the value of each of some rows, in their order, from the other values."""
+    """Compute the value of ``rows``, in their order, by substituting values already known."""
     start, end, column, weight, constant, cost = system
     for k in range(rows.size):
         r = rows[k]
@@ -93,7 +93,7 @@ def visits(system: System, levels: Levels) -> FloatArray:
 
 
 def _total(values: FloatArray) -> float:
-    """Return a sum that does not depend on how many terms a processor adds at once."""
+    """Return a sum in the order of the terms: vectorised sums differ between processors."""
     total = 0.0
     for value in values.tolist():
         total += value
@@ -104,7 +104,7 @@ def _total(values: FloatArray) -> float:
 def risen(
     system: System, i: int, waits: IntArray, visits: FloatArray, come: FloatArray
 ) -> None:
-    """Add to D_i the visits that come from waiting at the level below."""
+    """Add to ``come``, visits of D_i, those that come from waiting at level i − 1."""
     idle, lengths = waits.shape
     for n in range(lengths):
         below = (i - 1) * lengths + n
@@ -115,7 +115,7 @@ def risen(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def passed_on(system: System, i: int, waits: IntArray, come: FloatArray) -> FloatArray:
-    """Add D_i's visits to its own followers, and return those of its W_i, (N,), by place."""
+    """Pass visits ``come`` of D_i on within D_i; return what reaches W_i, (N,), by place."""
     start, end, column, weight, _, _ = system
     idle, lengths = waits.shape
     size = idle * lengths

@@ -18,13 +18,12 @@ from ramsis.compiling import njit
 
 
 class System(NamedTuple):
-    """A linear system, row by row, in any order."""
+    """Sparse linear system Σ weight·x[column] + cost·gain = constant, its rows in any order."""
 
-    # start, end: first entry of each row, which is that of its own unknown, and that after its
-    # last
+    # start, end: first entry of each row, on the diagonal, and the one after its last
     start: IntArray
     end: IntArray
-    # column, weight: entries; more than are used while it is written
+    # column, weight: entries; while the system is built there is room for more
     column: IntArray
     weight: FloatArray
     # constant, cost: right-hand side, and factor of the gain
@@ -35,10 +34,10 @@ class System(NamedTuple):
 class ChainRates(NamedTuple):
     """Rates per ms under a policy."""
 
-    batches: FloatArray  # batches started, by the head's slack that they found
-    in_time: FloatArray  # requests of them in time, requests dropped
-    dropped: float
-    queue: FloatArray  # batches started by the queue that they found
+    batches: FloatArray  # batches started, by action and slack bin of the head, shape (A, J)
+    in_time: FloatArray  # requests of each action in time, shape (A,)
+    dropped: float  # requests
+    queue: FloatArray  # batches started, by queue level, shape (N,)
     mean_late: float  # batches, each counted by the share of its requests that is late
     overflow: float  # requests dropped because the queue was at its highest level
 
@@ -47,10 +46,7 @@ class ChainRates(NamedTuple):
 def _as_before(
     first: int, n: int, j: int, to: NDArray[np.int16], action: NDArray[np.int16]
 ) -> bool:
-    """Return whether, with one idle worker, the followers equal those of the bin before.
-
-    ``first`` is the first needed bin.
-    """
+    """Return whether, with one idle worker, bin j > ``first`` has the decision of bin j − 1."""
     return (j > first and action[1, n, j] >= 0
             and to[1, n, j] == to[1, n, j - 1] and action[1, n, j] == action[1, n, j - 1])
 
@@ -73,7 +69,7 @@ def rows(model: CentralArrays, to: NDArray[np.int16], action: NDArray[np.int16])
 def first_rows(
     model: CentralArrays, to: NDArray[np.int16], action: NDArray[np.int16]
 ) -> tuple[System, int]:
-    """Write the rows of waiting and of deciding; return the system, and the entries so far."""
+    """Start the system with the rows of waiting and deciding; return it and the entries used."""
     lengths, bins = model.queue.size, model.slack_probability.shape[2]
     unknowns = 3 * model.idle.size * lengths + lengths * bins
     unknowns += model.batch.size if model.carries else 0
@@ -88,7 +84,7 @@ def first_rows(
 def last_rows(
     model: CentralArrays, to: NDArray[np.int16], action: NDArray[np.int16], system: System, e: int
 ) -> int:
-    """Write the rows of deciding with one worker idle; the number of entries then."""
+    """Write the rows of deciding with one worker idle; return the number of entries used."""
     start, end, column, weight, constant, _ = system
     earned, after_drop, lowest, highest = (
         model.earned, model.after_drop, model.lowest, model.highest)
@@ -148,7 +144,7 @@ def last_rows_kept(
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
 def _write(columns: IntArray, weights: FloatArray, e: int, column: int, weight: float) -> int:
-    """Write an entry of the row that is written; the number of entries then."""
+    """Append an entry to the current row; return the number of entries used."""
     columns[e], weights[e] = column, weight
     return e + 1
 
@@ -157,14 +153,14 @@ def _write(columns: IntArray, weights: FloatArray, e: int, column: int, weight: 
 def _start_row(
     start: IntArray, columns: IntArray, weights: FloatArray, r: int, e: int
 ) -> int:
-    """Begin a row, with 1 for its own unknown; the number of entries then."""
+    """Begin row r with 1 on the diagonal; return the number of entries used."""
     start[r], columns[e], weights[e] = e, r, 1.0
     return e + 1
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _waiting_rows(model: CentralArrays, system: System, e: int) -> int:
-    """Write the rows of waiting; the number of entries then."""
+    """Write the rows of waiting; return the number of entries used."""
     start, end, column, weight, constant, cost = system
     queue, idle, load, restart = model.queue, model.idle, model.load, model.restart
     lengths = queue.size
@@ -284,7 +280,7 @@ def _room(model: CentralArrays, to: NDArray[np.int16], action: NDArray[np.int16]
 def _last_row(
     model: CentralArrays, n: int, j: int, level: int, a: int, system: System, e: int
 ) -> int:
-    """Write the row of deciding with one worker idle; the number of entries then."""
+    """Write a row of deciding with one worker idle; return the number of entries used."""
     _, _, column, weight, constant, cost = system
     queue, low, split, arrivals = model.queue, model.low, model.share, model.arrivals
     lengths, bins = queue.size, model.slack_probability.shape[2]
@@ -314,7 +310,7 @@ def _last_row(
 def _kept_row(
     model: CentralArrays, n: int, j: int, a: int, r: int, system: System, e: int
 ) -> int:
-    """Write the row of an action that takes part of a queue and the last idle worker."""
+    """Write a row of starting part of a queue on the last idle worker, by the head's age."""
     _, _, column, weight, constant, _ = system
     queue, low, split, arrivals = model.queue, model.low, model.share, model.arrivals
     parts, spacing_ms, slack_ms = model.parts, model.spacing_ms, model.slack_ms
@@ -348,7 +344,7 @@ def _kept_row(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _anew_row(model: CentralArrays, a: int, system: System, e: int) -> int:
-    """Write the row after an action that takes the whole queue; return the entries so far."""
+    """Write the row after action a takes the whole queue; return the number of entries used."""
     start, end, column, weight, constant, cost = system
     lengths, bins = model.queue.size, model.slack_probability.shape[2]
     first = 3 * model.idle.size * lengths

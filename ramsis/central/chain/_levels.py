@@ -27,18 +27,18 @@ from ramsis.compiling import njit
 
 
 class Level(NamedTuple):
-    """Level of idle workers above 1, eliminated."""
+    """Elimination of a level of idle workers above 1; w, d, d⁻ are sizes of W_i, D_i, D_{i−1}."""
 
     matrix: FloatArray  # of W_i, (w, w)
-    taken: FloatArray  # what W_i takes from D_i, (w, d)
-    by: FloatArray  # W_i by D_{i−1} and 1, (w, d⁻ + 1)
+    taken: FloatArray  # coefficients of D_i in the rows of W_i, (w, d)
+    by: FloatArray  # W_i as a linear function of D_{i−1} and 1, (w, d⁻ + 1)
     gain: FloatArray  # f and h, (d + 1); none at the top
 
 
 class Levels(NamedTuple):
     """The system eliminated down to level 1."""
 
-    # waits, needed: place of each queue in W_i and D_i, or -1; with all idle, place 0 of W_i is
+    # waits, needed: place of each queue in W_i and D_i, or -1, (I, N); place 0 of the top W_i is
     # the gain's
     waits: IntArray
     needed: IntArray
@@ -57,7 +57,7 @@ def eliminated(system: System, idle: int, lengths: int, bins: int) -> Levels:
     """
     waits, needed, sizes = places(system, idle, lengths, bins)
     above: dict[int, Level] = {}
-    ends, gain = np.zeros((0, 0)), np.zeros(0)  # of the level above: D by its W's queue; f and h
+    ends, gain = np.zeros((0, 0)), np.zeros(0)  # of the level above: E, e, and f, h
     with np.errstate(all="ignore"):  # what is not finite is seen in the solution
         for i in range(idle - 1, 1, -1):
             ends_by, matrix, right, taken = level_rows(
@@ -88,9 +88,9 @@ def level_rows(
     system: System, i: int, shape: tuple[int, int], waits: IntArray, needed: IntArray,
     sizes: IntArray, ends: FloatArray, gain: FloatArray,
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Return D_i by W_i, D_{i−1} and 1, (d, w + d⁻ + 1), and the rows of waiting at level i.
+    """Return D_i as a function of W_i, D_{i−1} and 1, (d, w + d⁻ + 1), and the rows of W_i.
 
-    These are their matrix, (w, w), right-hand side, (w, d⁻ + 1), and part of D_i, (w, d).
+    These are their matrix, (w, w), right-hand side, (w, d⁻ + 1), and coefficients of D_i, (w, d).
     """
     idle, lengths = shape
     w, d = sizes[i, 0], sizes[i, 1]
@@ -110,13 +110,13 @@ def _deciding(
     system: System, i: int, shape: tuple[int, int], waits: IntArray, needed: IntArray,
     sizes: IntArray,
 ) -> FloatArray:
-    """Return D_i by W_i, D_{i−1} and 1, (d, w + d⁻ + 1)."""
+    """Return D_i as a linear function of W_i, D_{i−1} and 1, (d, w + d⁻ + 1), by substitution."""
     start, end, column, weight, constant, _ = system
     idle, lengths = shape
     size, w = idle * lengths, sizes[i, 0]
     width = w + sizes[i - 1, 1] + 1
     by = np.zeros((sizes[i, 1], width))
-    wait_end, below_end = 0, w  # columns of no longer queue, to which alone a row leads
+    wait_end, below_end = 0, w  # a row leads to no longer queue: only columns up to these count
     for n in range(lengths):
         wait_end += waits[i, n] >= 0
         below_end += needed[i - 1, n] >= 0
@@ -148,7 +148,7 @@ def _deciding(
 def places(
     system: System, idle: int, lengths: int, bins: int
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the places of queues in W_i and D_i, as in :class:`Levels`, and their numbers."""
+    """Return the places of queues in W_i and D_i, as in :class:`Levels`, and sizes (I, 2)."""
     start, end, column = system.start, system.end, system.column
     size = idle * lengths
     waits = np.full((idle, lengths), -1)
@@ -187,7 +187,7 @@ def _mark(
     start: IntArray, end: IntArray, column: IntArray, r: int, size: int, lengths: int,
     needed: IntArray,
 ) -> None:
-    """Mark as needed the rows of deciding at an end of a batch: row ``r`` and those after it."""
+    """Mark deciding at an end of a batch as needed: row ``r`` and the rows that it leads to."""
     if r < 2 * size:
         needed[(r - size) // lengths, r % lengths] = 0
     for y in range(start[r] + 1, end[r]):
@@ -200,7 +200,7 @@ def _wait(
     system: System, i: int, n: int, shape: tuple[int, int], waits: IntArray, needed: IntArray,
     above: tuple[FloatArray, FloatArray], row: tuple[FloatArray, FloatArray, FloatArray],
 ) -> None:
-    """Write a waiting row: its matrix, its part of D_i, and its right-hand side."""
+    """Write the waiting row of queue level n: matrix, coefficients of D_i, right-hand side."""
     start, end, column, weight, constant, _ = system
     (top, lengths), (ends, gain), (matrix, taken, right) = shape, above, row
     size, s = (top + 1) * lengths, i * lengths + n
@@ -216,7 +216,7 @@ def _wait(
         matrix[row_here] += weight[start[s]]
     for x in range(start[s] + 1, end[s]):
         c = column[x]
-        # Deciding after an arrival is no unknown: its row is put in.
+        # Deciding after an arrival is not among the unknowns: its row is substituted.
         if c >= 2 * size:
             right[-1] -= weight[x] * constant[c]
             for y in range(start[c] + 1, end[c]):
@@ -242,13 +242,13 @@ def last_level(
     system: System, shape: tuple[int, int, int], waits: IntArray, waiting: int, ends: FloatArray,
     gain: FloatArray,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the system of level 1, its right-hand side, and the time of each row."""
+    """Return the dense system of D_1 and W_1, its right-hand side, and the time of each row."""
     idle, lengths, bins = shape
     start, end, column, weight, constant, cost = system
     size, top = idle * lengths, idle == 2
     count = lengths + waiting
     matrix, right, times = np.zeros((count, count)), np.zeros(count), np.zeros(count)
-    led = np.zeros(lengths * bins)  # weight of each row that the row written leads to
+    led = np.zeros(lengths * bins)  # weights of the rows by bin, which are substituted
     for kind in range(2):
         for n in range(lengths):
             r = lengths + n if kind == 0 else size + lengths + n
