@@ -1,7 +1,8 @@
 """A recorded trace as an arrival process: its requests over and over, at any load.
 
 The trace is a circle: it goes on from its end at its beginning. A sample begins at a random place
-of it and stretches its time, so that it has the load that is asked for. So a run that lasts for
+of it and stretches its time, so that it has the load that is asked for. Requests with a size keep
+it. So a run that lasts for
 the whole trace has seen every burst of it, and just once.
 """
 
@@ -17,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ramsis.arrays import FloatArray
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals.sampling import check_sample
 from ramsis.errors import InputFileError, InvalidValueError
 
@@ -38,21 +39,26 @@ class RecordedProcess:
     requests : int, optional
         How many requests the trace must have.
     digest : str, optional
-        Of the times that the trace must have, as :meth:`describe` states it.
+        Of the times, and sizes, that the trace must have, as :meth:`describe` states it.
+    size : str, optional
+        Column or key of the sizes of the requests, which they keep (:meth:`sample_sized`); empty
+        where its name tells.
 
     Raises
     ------
     InputFileError
-        The file cannot be read, holds loads in place of requests, or is another trace.
+        The file cannot be read, holds loads in place of requests, has no such column, or is
+        another trace.
     """
 
     load_qps: float
     file: str
     requests: int | None = None
     digest: str | None = None
+    size: str | None = None
 
     def __post_init__(self) -> None:
-        trace = _read(self.file, _changed(self.file))
+        trace = self._trace
         requests = len(trace.times_ms)
         if self.requests is not None and (self.requests, self.digest) != (requests, trace.digest):
             raise InputFileError("not the trace that is named", where=f"arrivals {self.file}",
@@ -69,15 +75,24 @@ class RecordedProcess:
     def describe(self) -> dict[str, Any]:
         """Return the process and its trace for a policy file, without the load."""
         return {"process": PROCESS, "file": self.file, "requests": self.requests,
-                "digest": self.digest}
+                "digest": self.digest, **({} if self.size is None else {"size": self.size})}
 
     def sample(self, duration_ms: float, rng: np.random.Generator) -> FloatArray:
         """Return non-decreasing arrival times in ms within [0, duration_ms).
 
         The recording is stretched to the process's rate and repeated from a random instant of it.
         """
+        return self.sample_sized(duration_ms, rng)[0]
+
+    def sample_sized(
+        self, duration_ms: float, rng: np.random.Generator
+    ) -> tuple[FloatArray, IntArray | None]:
+        """Return the times of :meth:`sample` and the sizes of these requests, shape (n,) each.
+
+        Sizes are None where the process is without.
+        """
         check_sample(self.rate_per_ms, duration_ms)
-        trace = _read(self.file, _changed(self.file))
+        trace = self._trace
         period_ms = len(trace.times_ms) / self.rate_per_ms
         times = trace.times_ms * (period_ms / trace.duration_ms)
         start_ms = rng.random() * period_ms
@@ -85,14 +100,21 @@ class RecordedProcess:
         times = np.concatenate([times[first:], times[:first] + period_ms]) - start_ms
         rounds = math.ceil(duration_ms / period_ms)
         every = (np.arange(rounds)[:, None] * period_ms + times).ravel()
-        return np.asarray(every[: int(np.searchsorted(every, duration_ms))])
+        count = int(np.searchsorted(every, duration_ms))
+        sizes = None if trace.sizes is None else np.resize(np.roll(trace.sizes, -first), count)
+        return np.asarray(every[:count]), sizes
+
+    @property
+    def _trace(self) -> _Trace:
+        return _read(self.file, _changed(self.file), self.size)
 
 
 @dataclass(frozen=True, eq=False)
 class _Trace:
     times_ms: FloatArray  # rising or equal, from 0 on
     duration_ms: float
-    digest: str  # of the times
+    sizes: IntArray | None  # of the requests
+    digest: str  # of the times and sizes
 
 
 def _changed(file: str) -> tuple[int, int]:
@@ -105,13 +127,15 @@ def _changed(file: str) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=4)
-def _read(file: str, changed: tuple[int, int]) -> _Trace:
+def _read(file: str, changed: tuple[int, int], size: str | None) -> _Trace:
     # Traces of rates are drawn from processes, so readers stand above processes. A recorded
     # process is the only one that needs a reader, when its requests are asked for.
-    trace = import_module("ramsis.arrivals.reading").read_any_trace(file).workload
+    trace = import_module("ramsis.arrivals.reading").read_any_trace(file, size=size).workload
     if not hasattr(trace, "times_ms"):
         raise InvalidValueError("the trace holds loads, and no times of requests",
                                 where="arrivals", value=file,
                                 allowed="a trace of requests; for loads make policies with --load")
-    digest = hashlib.sha256(np.round(trace.times_ms, 6).tobytes()).hexdigest()[:16]
-    return _Trace(trace.times_ms, trace.duration_ms, digest)
+    digest = hashlib.sha256(np.round(trace.times_ms, 6).tobytes())
+    if trace.sizes is not None:
+        digest.update(trace.sizes.tobytes())
+    return _Trace(trace.times_ms, trace.duration_ms, trace.sizes, digest.hexdigest()[:16])

@@ -7,7 +7,7 @@
     renewal:2                                   {"process": "renewal", "cv": 2}
     fixed-rate                                  {"process": "fixed-rate"}
     trace:FILE                                  {"process": "trace", "file": FILE,
-                                                 "requests": N, "digest": …}
+                                                 "requests": N, "digest": …[, "size": COLUMN]}
     package.module:name                         {"process": "package.module:name", ...}
 
 A new process is a module with a subclass of :class:`~ramsis.arrivals.process.ShippedProcess`, and
@@ -18,8 +18,10 @@ its name in :data:`SHIPPED`. A module of the user's own is imported only where t
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from pathlib import Path
 from typing import Any
 
 from ramsis.arrivals.fixed_rate import FixedRate
@@ -128,11 +130,12 @@ class Arrivals:
                 raise _wrong_parameters(name, sorted(parameters), kind)
             return _shipped(kind, {k: _number(k, v, name, kind) for k, v in parameters.items()})
         if name == TRACE:
-            if set(parameters) != {"file", "requests",
-                                   "digest"} or not isinstance(parameters["file"], str):
+            if set(parameters) - {"size"} != {"file", "requests", "digest"} or not all(
+                    isinstance(parameters.get(key, ""), str) for key in ("file", "size")):
                 raise InvalidValueError(
                     "wrong parameters of an arrival process", where=f"arrivals {name!r}",
-                    value=", ".join(sorted(parameters)), allowed="file (a path), requests, digest")
+                    value=", ".join(sorted(parameters)),
+                    allowed="file (a path), requests, digest, and size (a column)")
             return _of_trace(RecordedProcess(1.0, **parameters))
         if ":" not in name:
             raise InvalidValueError("unknown arrival process", where="arrivals", value=name,
@@ -140,6 +143,27 @@ class Arrivals:
         if own_arrivals is not None and own_arrivals != name:
             raise InvalidValueError(untrusted(name, "arrival process", "arrivals", "--arrivals"))
         return cls(name, tuple(parameters.items()))
+
+    def with_sizes_of(self, path: str | os.PathLike[str], column: str = "") -> Arrivals:
+        """Return the arrivals whose requests keep their sizes, if these are of a trace in a file.
+
+        Parameters
+        ----------
+        path : path
+            A file of sizes; arrivals of any other file are returned as they are.
+        column : str
+            Of the sizes; empty where its name tells.
+
+        Raises
+        ------
+        InputFileError
+            The trace has no such column.
+        """
+        file = str(dict(self.parameters).get("file"))
+        if self.name != TRACE or not all(Path(name).exists() for name in (file, path)) or (
+                not os.path.samefile(file, path)):
+            return self
+        return _of_trace(RecordedProcess(1.0, file, size=column))
 
     @property
     def text(self) -> str:

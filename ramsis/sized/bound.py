@@ -175,8 +175,9 @@ def upper_bound(
     duration_ms = requests / arrivals.rate_per_ms
     loose, gains, in_time, gains_in_time, counts = [], [], [], [], []
     for i, generator in enumerate(np.random.default_rng(seed).spawn(stretches)):
-        arrival_ms = np.sort(arrivals.sample(duration_ms, generator))
-        stretch = _Stretch(problem, arrival_ms, problem.sizes.sample(len(arrival_ms), generator))
+        arrival_ms, size = problem.requests_of(arrivals, duration_ms, generator, generator)
+        order = np.argsort(arrival_ms, kind="stable")
+        stretch = _Stretch(problem, arrival_ms[order], size[order])
         counts.append(len(arrival_ms))
         loose.append(stretch.without_padding)
         in_time.append(stretch.in_time(0))

@@ -21,7 +21,7 @@ import numpy as np
 
 from ramsis import __version__
 from ramsis.arrays import FloatArray
-from ramsis.arrivals.registry import describe_process
+from ramsis.arrivals.registry import AnyArrivals, describe_process
 from ramsis.errors import FRACTION, POSITIVE, InputFileError, InvalidValueError
 from ramsis.files import canonical_json, fingerprint, make_folder, read_json, write_atomic
 from ramsis.profiles import ProfileSet
@@ -109,7 +109,8 @@ class SizedPolicy:
 
 
 def generate_sized(
-    problem: SizedProblem, profile: ProfileSet, load_qps: float, *, arrivals: str = "poisson",
+    problem: SizedProblem, profile: ProfileSet, load_qps: float, *,
+    arrivals: AnyArrivals = "poisson",
     min_in_time_by_class: float | Sequence[float] | None = None, seed: int = 0,
     on_progress: Callable[[], object] | None = None,
 ) -> SizedPolicy:
@@ -121,8 +122,8 @@ def generate_sized(
     profile : ProfileSet
         Where the times of the problem are from.
     load_qps : float
-    arrivals : str
-        Arrival process, as the command line names it.
+    arrivals : Arrivals, str or callable
+        Arrival process; a recorded trace that keeps its sizes is replayed with them.
     min_in_time_by_class : float or sequence of float, optional
         Share of each size class to answer in time, if that can be, or a share for each.
     seed : int

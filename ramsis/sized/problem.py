@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
+from ramsis.arrivals.process import Sampler
+from ramsis.arrivals.recorded import RecordedProcess
 from ramsis.arrivals.sizes import SizeDistribution
 from ramsis.errors import (
     POSITIVE,
@@ -193,6 +195,22 @@ class SizedProblem:
         low, high = time_ms[:, count - 1, at], time_ms[:, count - 1, at + 1]
         result: FloatArray = low + (high - low) * (part / step)
         return result
+
+    def requests_of(
+        self, process: Sampler, duration_ms: float, arrivals: np.random.Generator,
+        sizes: np.random.Generator,
+    ) -> tuple[FloatArray, IntArray]:
+        """Sample arrival times of a process, and sizes: its own, else those of the problem.
+
+        Returns
+        -------
+        arrival_ms, size : ndarray, shape (n,)
+        """
+        if isinstance(process, RecordedProcess):
+            arrival_ms, size = process.sample_sized(duration_ms, arrivals)
+        else:
+            arrival_ms, size = process.sample(duration_ms, arrivals), None
+        return arrival_ms, self.sizes.sample(len(arrival_ms), sizes) if size is None else size
 
     @cached_property
     def fingerprint(self) -> str:

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
+from ramsis.arrivals.sampling import check_amount
 from ramsis.errors import InvalidValueError, check_positive
 from ramsis.reprs import dataclass
 from ramsis.sim.experiment import LARGEST_OVERLOAD
 from ramsis.sim.metrics import Metrics, measure
 from ramsis.sim.result import SimulationResult
 from ramsis.sim.run import DROPPED, Run, Site
-from ramsis.sim.workload import Workload
+from ramsis.sim.workload import ConstantLoad, Workload
 from ramsis.sized.problem import SizedProblem
 from ramsis.sized.schedulers import Serving, SizedScheduler
 
@@ -101,7 +102,8 @@ def simulate_sized(
     scheduler : SizedScheduler
         Such as :func:`ramsis.sized.sized_scheduler` returns.
     workload : Workload
-        Recorded requests have the sizes that were recorded; other sizes are drawn from those of
+        Recorded requests have the sizes that were recorded, also as an arrival process that keeps
+        them (:meth:`ramsis.arrivals.Arrivals.with_sizes_of`); other sizes are drawn from those of
         the problem.
     seeds : sequence of int
     slowness : float
@@ -155,10 +157,15 @@ def drawn(
         A recorded size is beyond the profile.
     """
     parts = np.random.SeedSequence(seed).spawn(_SIZES + 1)
-    arrival_ms = workload.arrivals_ms(np.random.default_rng(parts[_ARRIVALS]))
-    sizes: IntArray | None = getattr(workload, "sizes", None)
-    if sizes is None:
-        sizes = problem.sizes.sample(len(arrival_ms), np.random.default_rng(parts[_SIZES]))
+    arrivals, of_sizes = (np.random.default_rng(parts[i]) for i in (_ARRIVALS, _SIZES))
+    if isinstance(workload, ConstantLoad):
+        check_amount(workload.process.rate_per_ms * workload.duration_ms)
+        arrival_ms, sizes = problem.requests_of(workload.process, workload.duration_ms, arrivals,
+                                                of_sizes)
+    else:
+        arrival_ms = workload.arrivals_ms(arrivals)
+        recorded: IntArray | None = getattr(workload, "sizes", None)
+        sizes = problem.sizes.sample(len(arrival_ms), of_sizes) if recorded is None else recorded
     if len(sizes) and sizes.max() > problem.max_size:
         raise InvalidValueError("a size beyond those of the profile", where="sizes",
                                 value=int(sizes.max()),

@@ -46,3 +46,28 @@ def test_loads_and_missing_files_are_refused() -> None:
         Arrivals.parse("trace:spikes")
     with pytest.raises(InputFileError, match=r"no-such\.csv"):
         Arrivals.parse("trace:no-such.csv")
+
+
+def test_requests_keep_their_sizes_round_and_round(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("time_ms,tokens\n" + "".join(
+        f"{t},{size}\n" for t, size in ((0, 1), (1, 2), (2, 3), (50, 4), (51, 5), (90, 6))))
+    plain = Arrivals.parse(f"trace:{path}")
+    assert plain.with_sizes_of(tmp_path / "other.csv") is plain
+    assert Arrivals.parse("poisson").with_sizes_of(path).name == "poisson"
+    arrivals = plain.with_sizes_of(path)
+    process = arrivals(100.0)
+    assert Arrivals.of(process.describe()) == arrivals != plain  # type: ignore[attr-defined]
+    times, sizes = process.sample_sized(150.0, np.random.default_rng(1))  # type: ignore[attr-defined]
+    assert times.tolist() == plain.drawn(100.0).sample(150.0, np.random.default_rng(1)).tolist()
+    assert len(times) == len(sizes) == 15
+    assert (np.diff(sizes) % 6 == 1).all()
+    # The gap before the fourth request and that before the sixth are the longest.
+    gaps = dict(zip(sizes[1:7].tolist(), np.diff(times)[:6].tolist(), strict=True))
+    assert sorted(gaps, key=gaps.__getitem__)[-2:] == [6, 4]
+    with pytest.raises(InputFileError, match="words"):
+        plain.with_sizes_of(path, "words")
+    description = process.describe()  # type: ignore[attr-defined]
+    path.write_text(path.read_text().replace("51,5", "51,7"))
+    with pytest.raises(InputFileError, match="not the trace that is named"):
+        Arrivals.of(description)

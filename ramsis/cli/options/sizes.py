@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
 
 from ramsis import profiles
-from ramsis.arrivals import SizeDistribution, read_sizes
+from ramsis.arrivals import Arrivals, SizeDistribution, read_sizes
 from ramsis.cli.options.clusters import profiles_of
 from ramsis.cli.options.param_types import ByType
 from ramsis.cli.options.workloads import WorkloadOptions
@@ -50,6 +50,9 @@ class SizedInputs:
                 allowed="a CSV file with a column size, or a --trace with the columns "
                 "arrival_s,size")
         (profile,) = profiles_of(profile_names, models, overhead_ms).values()
+        if sizes is not None:
+            workload = replace(workload, arrivals=with_own_sizes(workload.arrivals, sizes,
+                                                                 size_column))
         workloads = workload.workloads(None)
         if sizes is not None:
             read = read_sizes(sizes, column=size_column or "")
@@ -63,6 +66,14 @@ class SizedInputs:
             distribution = SizeDistribution.of_sizes(recorded.sizes)
         return cls(profile, distribution, workloads, slo_ms[0].slo_ms,
                    next(iter(counts.values())))
+
+
+def with_own_sizes(arrivals: Arrivals, sizes: Path, size_column: str | None) -> Arrivals:
+    """Return arrivals with their own sizes, and say so, if they are of the file of sizes."""
+    result = arrivals.with_sizes_of(sizes, size_column or "")
+    if result != arrivals:
+        click.echo(f"note: {sizes}: its requests are replayed with their own sizes", err=True)
+    return result
 
 
 def workload_of_sizes(

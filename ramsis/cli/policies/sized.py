@@ -8,11 +8,11 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from ramsis.arrivals import read_sizes
+from ramsis.arrivals import Arrivals, read_sizes
 from ramsis.cli.options.clusters import profiles_of
 from ramsis.cli.options.command import allow_options
 from ramsis.cli.options.param_types import ByType
-from ramsis.cli.options.sizes import default_statistic
+from ramsis.cli.options.sizes import default_statistic, with_own_sizes
 from ramsis.cli.output.overload import tell_overload
 from ramsis.cli.output.rows import Column, command_line, print_json, print_rows, progress, say
 from ramsis.cli.output.size_classes import LOAD, print_classes
@@ -67,12 +67,14 @@ def generate_with_sizes(
     problem = SizedProblem.of(
         profile, read.distribution, slo_ms=slo_ms[0].slo_ms, workers=count,
         statistic=settings.get("service") or default_statistic(profile))
+    arrivals = with_own_sizes(Arrivals.parse(settings.get("arrivals", "poisson")), sizes,
+                              size_column)
     steps = sized.generation_steps(weighted=min_in_time_by_class is not None)
     policies = []
     with progress("simulations", steps * len(loads)) as advance:
         for load_qps in loads:
             policies.append(sized.generate_sized(
-                problem, profile, load_qps, arrivals=settings.get("arrivals", "poisson"),
+                problem, profile, load_qps, arrivals=arrivals,
                 min_in_time_by_class=min_in_time_by_class, on_progress=advance))
     sized.write_sized(policies, out, command_line())
     rows = [{**policy.row(), "file": str(out / sized.policy_file(policy.load_qps)),
