@@ -1,6 +1,6 @@
 """Lookup of a policy with second opinions: what runs next at a central queue, and who is unsure.
 
-:mod:`ramsis.policy.cascade` states the rule, ``docs/policy-file.md`` the format. Whatever breaks
+:mod:`ramsis.policy.cascade` states the rule, ``docs/lookup.md`` the format. Whatever breaks
 the format is refused here, so that a lookup never fails. Slack and times are compared with
 :data:`~ramsis.runtime.table.SLACK_TOLERANCE_MS`, as in the decision table. Standard library only.
 """

@@ -1,6 +1,6 @@
 """Check what a policy file promises with second opinions, by a simulator of its own.
 
-The simulator reads the object ``cascade`` by itself, as ``docs/policy-file.md`` describes it, and
+The simulator reads the object ``cascade`` by itself, as ``docs/lookup.md`` describes it, and
 plays the rule event by event in plain Python on other requests than the promise was measured on.
 It shares nothing with :mod:`ramsis.sim`. Figures may differ by twice the sum of the halves of
 their 95 % intervals.
