@@ -1,4 +1,4 @@
-"""How many workers when: scaling policies, the rules that people run, and what both deliver.
+"""Autoscaling: scaling policies, published autoscaler rules, and simulation of both.
 
 May import: arrivals, bounds, cluster, policy, profiles, runtime, sim, synthesis.
 """

@@ -1,8 +1,8 @@
-"""Compiled loops of a fleet whose number of workers changes, from one change to the next.
+"""Compiled simulation loops of a fleet that scales; each call runs until the next change.
 
-As long as nothing changes a loop does what its namesake in :mod:`ramsis.sim._kernels` does, bit
-for bit. It stops before the first event at or after ``until_ms`` and keeps where it is in its
-state. Requests are given by their arrival times; what became of each is written beside it.
+While the number of workers is constant, a loop equals its namesake in :mod:`ramsis.sim._kernels`
+bit for bit. It stops before the first event at or after ``until_ms`` and stores its position in
+the state. Requests are numbered by arrival; ``Outcomes`` holds the result of each.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ramsis.compiling import index, njit
 from ramsis.sim._kernels import RunTerms, _answer, _bin, _first, _level, _near_bin
 from ramsis.sim.tables import CentralTables, Tables
 
-_STRETCH = 32  # requests of each worker that are simulated in turn
+_STRETCH = 32  # mean requests per worker and pass, so that their arrivals stay in the cache
 
 ARRIVED, HEAD, _GONE, IDLE, FIRST, BUSY, LEAVING, COUNTS = range(8)
 _TIMER, _WAKE, WORK, LEFT, TIMES = range(5)
@@ -28,43 +28,40 @@ ASSIGNED, TURN = range(2)
 class CentralState(NamedTuple):
     """State of a central queue between two calls of the loop."""
 
-    # shape (7,): requests that have arrived; the head of the queue; arrivals that left the
-    # monitor's window; idle workers; first place of the ring; busy workers; how many of the next
-    # workers that end a batch leave
+    # shape (7,): arrived requests; first request in the queue; arrivals older than the load
+    # monitor's window; idle workers; first slot of the ring; busy workers; number of workers that
+    # leave when their batch ends, the earliest ends first
     counts: IntArray
-    # shape (4,): when to ask again, and the slack then; time of all batches so far; sum of the
-    # times at which workers left
+    # shape (4,): time of the next table lookup without an event, and the slack then; busy time;
+    # sum of leaving times: plus the time at which a worker left, minus the one of its removal
     times: FloatArray
-    # finish_ms, head, size: shape (2^i,): A ring of the batches that run, by finish: end, first
-    # request, number of requests
+    # Ring buffer of running batches, sorted by finish; each of shape (2^i,); ``head`` is the
+    # first request of a batch and ``size`` its number of requests
     finish_ms: FloatArray
     head: IntArray
     size: IntArray
 
 
 class OwnState(NamedTuple):
-    """State of workers that have queues of their own."""
+    """State of workers with one queue each; S worker slots, n requests."""
 
-    # shape (2,): requests that have been assigned; place, among the active workers, of the next
-    # turn
+    # shape (2,): assigned requests; index, among the active slots, of the next round-robin turn
     counts: IntArray
-    work_ms: FloatArray  # time of all batches so far, shape (1,)
-    # shape (n,): the next request in the queue of the same worker, -1 behind the last
+    work_ms: FloatArray  # busy time of all workers so far, shape (1,)
+    # shape (n,): linked lists: the next request in the queue of the same worker, -1 after the last
     following: NDArray[np.int32]
-    # head, tail, last, waiting, queued: shape (S,): of each worker: head and end of its queue,
-    # -1 where it is empty; the last request that was seen; how many there are, and how many were
-    # seen
+    # shape (S,), by slot: first and last request of its queue; ``queued`` of the ``waiting``
+    # requests have arrived by its last decision, ``last`` is the newest of these
     head: IntArray
     tail: IntArray
     last: IntArray
     waiting: IntArray
     queued: IntArray
-    free_ms: FloatArray  # when its batch ends, shape (S,)
-    # batch, size: first request and size of its batch, shape (S,)
+    free_ms: FloatArray  # end of its last batch, shape (S,)
+    # shape (S,): first request and size of its last batch
     batch: IntArray
     size: IntArray
-    # seen, past: shape (S,): arrivals that the monitor knows, and that left its window, at its
-    # last decision
+    # shape (S,): arrivals counted by its load monitor, and those older than the monitor's window
     seen: IntArray
     past: IntArray
 
@@ -72,8 +69,8 @@ class OwnState(NamedTuple):
 class Outcomes(NamedTuple):
     """Outcome of each request; arrays of shape (n,)."""
 
-    finish_ms: FloatArray  # when it was answered, infinite if it was not
-    model: NDArray[np.int16]  # -1 where it was never answered, -2 dropped, -3 lost with its worker
+    finish_ms: FloatArray  # time of the answer, infinite without one
+    model: NDArray[np.int16]  # -1 never answered, -2 dropped, -3 lost in a worker failure
 
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
@@ -101,8 +98,8 @@ def central_queue(
 ) -> None:
     """Simulate a central queue until a time.
 
-    ``changed_ms`` is the time now where the number of workers has changed, and NaN else: then the
-    table is asked at once.
+    ``changed_ms`` is the time at which the number of workers changed, when the table is looked up
+    at once, or NaN. Table codes: -1 waits, -2 drops the first request, others index an answer.
     """
     counts, clocks, times, heads, sizes = state
     _, longest, idle_row, queue_row, edges_ms, codes, models, batches, longer = tables
@@ -156,7 +153,7 @@ def central_queue(
                 if answer == -1:
                     while j > 0 and codes[level, i, row, j - 1] == -1:
                         j -= 1
-                    if j > 0:  # to be asked again when the slack has fallen below this bin
+                    if j > 0:  # Lookup again as soon as the slack falls below the bins that wait.
                         wake_ms = np.nextafter(edges_ms[level, j], -np.inf)
                         timer_ms = max(deadline_ms - wake_ms, now_ms)
             if answer == -1:
@@ -194,8 +191,8 @@ def round_robin(
 ) -> None:
     """Simulate round-robin dispatch to the active workers until a time.
 
-    Without an active worker requests are dropped as they come. Workers are simulated through one
-    stretch of the arrivals after the other, so that these are near at hand for each.
+    Without an active worker requests are dropped on arrival. Workers do not interact between
+    assignments, so each of them is simulated alone through one stretch of arrivals at a time.
     """
     counts, work, following, heads, tails, lasts, waiting, queued_of, free_at, first_of, size_of, \
         seen, past = state
@@ -234,7 +231,7 @@ def round_robin(
                 now_ms = first_ms if triggered else free_ms
                 if now_ms >= limit_ms:
                     break
-                if triggered:  # it finds the worker idle
+                if triggered:  # The first request arrived at an idle worker.
                     queued, last = 1, head
                 else:
                     after = head if queued == 0 else int(following[index(last)])
@@ -286,7 +283,7 @@ def figures(
     arrival_ms: FloatArray, out: Outcomes, accuracy: FloatArray, slo_ms: float, room_ms: float,
     edge_ms: FloatArray,
 ) -> tuple[IntArray, IntArray, FloatArray]:
-    """Return arrivals, those in time and the sum of their accuracies, by interval of arrival."""
+    """Count arrivals and on-time answers, and sum the accuracies of these, by arrival interval."""
     intervals, at = edge_ms.size - 1, 0
     arrived, in_time = np.zeros(intervals, np.int64), np.zeros(intervals, np.int64)
     reward = np.zeros(intervals)

@@ -1,8 +1,8 @@
-"""A scaling policy and the rules that people run, on the part of a trace that was not fitted.
+"""Comparison of a scaling policy with autoscaler rules on the held-out part of a trace.
 
-All play the same decision tables. The parameters of each rule are tuned on the part that the
-policy is fitted on, and each begins the other part with the workers that it had at the end of that
-part, as if it had gone on.
+All use the same decision tables. The parameters of each rule are tuned on the part of the trace
+that the policy is fitted on. Each begins the held-out part with the number of workers that it had
+at the end of the fitted part, as if it had gone on.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from ramsis.scaling.tuning import tune
 class Part:
     """Part of a trace."""
 
-    arrival_ms: FloatArray  # rising, from its beginning on, shape (n,)
+    arrival_ms: FloatArray  # sorted, relative to the start of the part, shape (n,)
     duration_s: float
-    start: int  # workers that its mean load needs
-    forecast: Forecast | None = None  # from its beginning on, for the policy
+    start: int  # number of workers that serves its mean load
+    forecast: Forecast | None = None  # for the policy; relative to the start of the part
 
     @property
     def load_qps(self) -> float:
@@ -61,37 +61,37 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Setting on which a policy and rules are compared."""
+    """Trace parts, tables and fleet on which a scaling policy and rules are compared."""
 
-    tables: DecisionTables  # that all play
+    tables: DecisionTables  # shared by the policy and all rules
     target: Targets | Prices
     fleet: ScaledFleet
-    # what comes before and parameters are tuned on. Without it a run begins with the workers
-    # that the mean load needs.
+    # part before ``rest``, for tuning of the rules' parameters. Without it parameters are tuned on
+    # ``rest``, and a run begins with the workers that the mean load needs.
     fit: Part | None
-    rest: Part  # what the rows are of
-    known: Mapping[str, float]  # what :func:`ramsis.scaling.made` fills in
-    seed: int  # of the runs
+    rest: Part  # held-out part: the rows hold its figures
+    known: Mapping[str, float]  # defaults for parameters, see :func:`ramsis.scaling.made`
+    seed: int  # seed of the simulated runs
 
     def policy_row(self, table: ScalingTable) -> dict[str, Any]:
-        """Return the row of the scaling policy."""
+        """Simulate the scaling policy, and return its figures as a row."""
         start = table.wanted(self._first.load_qps, 0, 0)
         return self._row("ramsis", True, {}, self._run(lambda: TableRule(table), start))
 
     def rule_row(self, name: str, parameters: Mapping[str, Any], *, tuned: bool) -> dict[str, Any]:
-        """Return the row of a rule with its parameters."""
+        """Simulate a rule with the parameters, and return its figures as a row."""
         start = parameters["workers"] if name == "static" else self._first.start
         return self._row(name, tuned, parameters, self._run(
             partial(made, name, parameters, **self.known),
             min(max(start, self.fleet.least), self.fleet.most)))
 
     def rule_rows(self, name: str) -> list[dict[str, Any]]:
-        """Return the rows of a rule, with defaults and with tuned parameters."""
+        """Return two rows of a rule: with default and with tuned parameters."""
         fit = self._first
         terms = FleetTerms(**asdict(self.fleet), start=fit.start, duration_s=fit.duration_s,
                            seed=self.seed)
         tuned = tune(name, fit.arrival_ms, self.tables, self.target, terms, defaults=self.known)
-        # A static fleet has no default: that for the highest load is what people would take.
+        # A static fleet has no default: take the largest fleet, as for the highest load.
         usual = {"workers": self.fleet.most} if name == "static" else {}
         return [self.rule_row(name, usual, tuned=False), self.rule_row(name, tuned, tuned=True)]
 

@@ -1,24 +1,24 @@
-r"""How many workers when: a Markov decision process that falls apart into one for each worker.
+r"""Markov decision process of an autoscaler, decomposed into one problem for each worker.
 
-Workers stand in a row. Where more are wanted the next in the row begin to start; where fewer are,
-the last in the row leave, those that start first. So worker k serves in an interval exactly if k
-workers or more have been wanted since its start-up began, and what a number of workers costs and
-brings is the sum over k of what worker k costs and adds. Its own problem has the states
-(load state s, age j): off (0), started j intervals ago, or active (j = d = ⌈start-up / interval⌉).
-To be on for an interval costs c and brings, from age j, φ_j u_k(s): u_k(s) is what the k-th worker
-adds under the loads that follow s, and φ_j the share of the interval in which it serves: 1 if it
-is active, what is left of the interval once it has started at age d - 1, 0 before.
+Workers are numbered. To scale up, the next numbers start; to scale down, the highest numbers
+leave, starting ones first. So worker k serves in an interval exactly if at least k workers have
+been wanted since its start-up began, and the cost and gain of a fleet is the sum of those of its
+workers. The problem of worker k has the states (load state s, age j): off (0), started j intervals
+ago, or active (j = d = ⌈start-up / interval⌉). An interval in which it is on costs c and gains
+φ_j u_k(s): u_k(s) is the marginal gain of the k-th worker under the loads that follow s, and φ_j
+the share of the interval in which it serves: 1 if active, the remainder of the interval after
+the end of its start-up at age d - 1, and 0 before.
 
-As long as each worker adds no more than the one before it, what worker k + 1 does is never more
-than what worker k does (the best decision grows with u_k, and with age), so the problems solved
-apart give one policy for all, and no policy of all workers together is better. Where a worker adds
-more than the one before it, as where too few workers answer nothing in time, the values are
-replaced by the least concave ones above them (:func:`concave_gains`).
+As long as marginal gains do not increase with k, worker k + 1 is on only if worker k is (the
+optimal decision is monotone in u_k and in age). The separate solutions then form one policy of the
+fleet, and no joint policy is better. Where a marginal gain exceeds the one before it, for example
+because too few workers answer nothing in time, the values are replaced by their least concave
+majorant (:func:`concave_gains`).
 
-Each problem is solved by relative value iteration for the average reward; it stops when the span
-of the last change, within which the best average lies, is below a tolerance for every worker.
-The decision at a load state is then an age for each worker, kept as thresholds: the last worker
-that is started, that is kept though it has just begun to start, ..., that is kept active.
+Each problem is solved by relative value iteration for the average reward. The optimal average lies
+within the span of the last change; iteration stops when the span is below a tolerance for every
+worker. The decision at a load state is stored as thresholds by age: the highest worker that is
+started, that is kept at age 1, ..., that is kept active.
 """
 
 from __future__ import annotations
@@ -30,28 +30,27 @@ import numpy as np
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.errors import NotConvergedError, check_positive
 
-_MOST_SWEEPS = 20_000  # then the decisions are refused as not converged
-_DAMPING = 0.95  # of a step, so that no cycle of the load keeps the span from falling
+_MOST_SWEEPS = 20_000  # sweeps after which the solution is refused as not converged
+_DAMPING = 0.95  # step size below 1, so that the span falls in periodic chains, too
 
 
 @dataclass(frozen=True, eq=False)
 class WorkerDecisions:
-    """Optimal decisions of every worker in every load state."""
+    """Optimal start and keep decisions of every worker in every load state."""
 
-    # shape (S, d+1): in load state s: workers up to ``thresholds[s, 0]`` are started; one of age
-    # j is kept up to ``thresholds[s, j]``, an active one (j = d) up to the last. They do not
-    # fall with j.
+    # shape (S, d+1): in load state s workers up to number ``thresholds[s, 0]`` are started, and
+    # workers of age j (active ones: j = d) are kept up to ``thresholds[s, j]``; non-decreasing in
+    # j.
     thresholds: IntArray
-    average: float  # the best average reward of an interval, costs taken off
-    span: float  # the average lies within half of it on either side: a bound on the error
+    average: float  # optimal average reward per interval, net of costs
+    span: float  # error bound: the exact average lies within half of it on either side
     sweeps: int
-    # shape (N, d+1, S): relative values, of each worker those of (off, the first load state)
-    # being 0
+    # shape (N, d+1, S): relative values; 0 for (off, the first load state) of each worker
     values: FloatArray = field(repr=False)
 
 
 def concave_gains(values: FloatArray) -> FloatArray:
-    """Return each worker's gain under the least concave majorant of the values.
+    """Return the marginal gain of each worker under the least concave majorant of the values.
 
     Parameters
     ----------
@@ -61,10 +60,10 @@ def concave_gains(values: FloatArray) -> FloatArray:
     Returns
     -------
     ndarray, shape (S, N)
-        They do not rise along the second axis.
+        Non-increasing along the second axis.
     """
     gains = np.diff(values, axis=1)
-    for row in gains:  # neighbours out of order share what they add
+    for row in gains:  # pool adjacent violators: neighbours that increase get their mean
         sums: list[float] = []
         sizes: list[int] = []
         for gain in row.tolist():
@@ -83,26 +82,26 @@ def solve_workers(
     tolerance: float = 1e-4, initial: FloatArray | None = None,
     sweeps: int | None = None,
 ) -> WorkerDecisions:
-    """Solve for the decisions with the best average reward per interval.
+    """Solve the problems of all workers by relative value iteration.
 
     Parameters
     ----------
     gains : ndarray, shape (S, N)
-        What the k-th worker adds in the interval after load state s, not rising in k.
+        Gain of the k-th worker in the interval after load state s, non-increasing in k.
     transition : ndarray, shape (S, S)
         Transition probabilities of the load state.
     cost : float
         Cost per interval of an active or starting worker, > 0.
     stages : int
-        Intervals d until a worker is active, >= 0.
+        Intervals d until a started worker is active, >= 0.
     partial : float
-        Share of its last interval of starting in which it serves, in [0, 1).
+        Share of its last start-up interval in which it already serves, in [0, 1).
     tolerance : float
-        Of what each worker's average may be off, as a share of ``cost``, > 0.
+        Largest span of each worker's average, as a share of ``cost``, > 0.
     initial : ndarray, shape (N, d+1, S), optional
-        Values to begin with, as of a problem that is near.
+        Initial values (warm start), such as the solution of a similar problem.
     sweeps : int, optional
-        Stop after so many at the latest; the span then says how far the average may be off.
+        Largest number of sweeps; ``span`` then bounds the error that is left.
     """
     check_positive(cost=cost, tolerance=tolerance)
     states, workers = gains.shape
@@ -116,14 +115,14 @@ def solve_workers(
     value = np.zeros((workers, stages + 1, states)) if initial is None else initial.copy()
     kept = np.zeros((workers, stages + 1, states), bool)
     low, high = np.full(workers, -np.inf), np.full(workers, np.inf)
-    left = np.arange(workers)  # those whose span is not yet small
+    left = np.arange(workers)  # workers that have not converged; the others are left out
     for sweep in range(1, _MOST_SWEEPS + 1):
         values = value[left]
         expected = values @ transition.T
         stay = on[left] + expected[:, follower]
         change = np.maximum(stay, expected[:, :1]) - values
         low[left], high[left] = change.min(axis=(1, 2)), change.max(axis=(1, 2))
-        # No less than what the values themselves are rounded by.
+        # The span cannot fall below the rounding errors of the values.
         rounding = 1e-13 * np.abs(expected).max(axis=(1, 2))
         small = high[left] - low[left] <= np.maximum(tolerance * cost, rounding)
         if sweep == sweeps:

@@ -1,24 +1,23 @@
-"""A fleet whose workers start, serve, drain and stop as a scaling rule says, simulated.
+"""Simulation of a fleet whose workers start, serve, drain and stop by a scaling rule.
 
-What happens to requests is as in :mod:`ramsis.sim`: a central queue, or round robin over queues
-of the workers' own, by policies for the number of active workers and the load that the load
-monitor anticipates. Around it:
+Requests are served as in :mod:`ramsis.sim`: from a central queue, or by round robin over one queue
+per worker, by the policy for the number of active workers and the load that the load monitor
+anticipates. In addition:
 
-- A rule is asked at the end of every interval. At that instant workers become active and fail
-  first, then the rule is asked, then the rest happens.
-- A worker costs from the moment when it is wanted. ``startup_s`` later it is active, if it has
-  not been given up; the latest are given up first.
-- Where fewer active workers are wanted, they leave at once. On a central queue these are idle
-  ones; where there are too few, as many of the next workers that end a batch leave then. Of
-  workers with queues of their own, those with the fewest requests leave, the latest first. They
-  get no new requests, serve what waits, and cost until their last batch ends. A worker that
-  leaves is not called back.
-- Where the number of active workers changes, their central queue's table is asked again.
-- In round robin the turn stands at a worker. Where it leaves, it stands at the next one.
-- A worker that fails is one of the active ones, each as likely. The requests of its batch are
-  lost, and those that wait in a queue of its own.
-- Without an active worker the requests wait in the central queue. Round robin drops them.
-- Costs count until the duration ends. What is then in the fleet is still served.
+- The rule decides at the end of every interval. At that instant, start-ups and failures of workers
+  come first, then the decision, then all other events.
+- A worker costs from the decision to start it, and is active ``startup_s`` later. To scale down,
+  starting workers are cancelled first, the latest first.
+- Active workers are then removed at once. On a central queue these are idle ones; if there are
+  too few, the next workers that end a batch leave. With one queue per worker, those with the
+  fewest requests leave, the highest slot first. They get no new requests, serve their queue, and
+  cost until their last batch ends. A leaving worker is never called back.
+- On a change of the number of active workers, the central queue's table is looked up again.
+- If the worker whose round-robin turn it is leaves, the turn passes to the next one.
+- A failure hits an active worker, each equally likely. The requests of its batch are lost, and
+  those in its own queue.
+- Without an active worker, requests wait in the central queue; round robin drops them.
+- Costs count until the duration ends. Requests in the fleet at this time are still served.
 """
 
 from __future__ import annotations
@@ -53,8 +52,8 @@ NEVER_ANSWERED, DROPPED, LOST = -1, -2, -3
 """In the place of a request's model: it still waits at the end, was given up, or was in the batch
 or the queue of a worker that failed."""
 
-_MOST_PLACES = 300  # of series over time
-_ROUNDING = 1e-9  # of a number of intervals
+_MOST_PLACES = 300  # largest number of points of a series over time
+_ROUNDING = 1e-9  # tolerance of a number of intervals before it is rounded up
 _DISPATCHES = ("central-queue", "round-robin")
 
 
@@ -65,10 +64,10 @@ class DecisionTables:
     dispatch: str  # ``central-queue`` or ``round-robin``
     models: tuple[str, ...]  # shape (M,)
     accuracy: FloatArray  # shape (M,)
-    levels: FloatArray  # those of the quantiles, shape (Q,)
+    levels: FloatArray  # probability levels of the quantiles, shape (Q,)
     tables: Mapping[int, Compiled]  # by number of active workers
-    quantiles_ms: FloatArray  # what batches take, shape (M, B, Q); Q = 1 where it is fixed
-    network_ms: float = 0.0  # added to each batch
+    quantiles_ms: FloatArray  # service times, shape (M, B, Q); Q = 1 for fixed service times
+    network_ms: float = 0.0  # added to the service time of each batch
     _sizes: tuple[int, ...] = field(init=False, repr=False, default=())
 
     def __post_init__(self) -> None:
@@ -85,8 +84,8 @@ class DecisionTables:
         policies : mapping of int to PolicySet or iterable of Policy
             By number of active workers, >= 1, for one or several loads.
         fleet : Fleet, optional
-            What batches take; its number of workers does not count. By default batches take what
-            the policies were made for.
+            Source of the service times; its number of workers is ignored. By default the service
+            times of the policies are used.
         """
         if not policies or min(policies) < 1:
             raise InvalidValueError("not numbers of workers with policies", where="tables",
@@ -124,11 +123,13 @@ class DecisionTables:
     def _as_made(
         cls, dispatch: str, by_workers: Mapping[int, Sequence[Policy]], every: Sequence[Policy]
     ) -> DecisionTables:
-        largest: dict[str, tuple[Policy, int]] = {}  # where each model's times stand
+        # Policies may cover different models and batch sizes: take each model's service times
+        # from the policy with the largest batch.
+        largest: dict[str, tuple[Policy, int]] = {}
         for policy in every:
             for row, model in enumerate(policy.models):
-                found = largest.get(model.name)
-                if found is None or policy.max_batch > found[0].max_batch:
+                if (model.name not in largest
+                        or policy.max_batch > largest[model.name][0].max_batch):
                     largest[model.name] = policy, row
         names = tuple(largest)
         times = [policy.service_ms[row] for policy, row in largest.values()]
@@ -137,8 +138,8 @@ class DecisionTables:
             raise InvalidValueError("policies for different service times", where="tables",
                                     allowed="one service for all")
         quantiles_ms = np.full((len(names), max(map(len, times)), widths.pop()), np.inf)
-        for one, known in zip(quantiles_ms, times, strict=True):
-            one[: len(known)] = known
+        for row_ms, batches_ms in zip(quantiles_ms, times, strict=True):
+            row_ms[: len(batches_ms)] = batches_ms
         place = {name: at for at, name in enumerate(names)}
         compiled = {}
         for workers, levels in by_workers.items():
@@ -146,7 +147,7 @@ class DecisionTables:
                       for policy in levels]
             tables: Tables | CentralTables = (
                 stack_central(placed) if dispatch == "central-queue"
-                else stack([level_of(*one) for one in placed]))
+                else stack([level_of(policy, rows) for policy, rows in placed]))
             compiled[workers] = Compiled(
                 "central-queue" if dispatch == "central-queue" else "round-robin", tables)
         accuracy = np.array([policy.models[row].accuracy for policy, row in largest.values()])
@@ -154,7 +155,7 @@ class DecisionTables:
 
     @property
     def workers(self) -> tuple[int, ...]:
-        """Numbers of workers that there are policies for, rising."""
+        """Numbers of active workers with a table, in increasing order."""
         return self._sizes
 
     @property
@@ -163,58 +164,57 @@ class DecisionTables:
         return len(self.levels) > 1
 
     def size(self, active: int) -> int:
-        """Return the largest number with a table that is at most the number of active workers.
+        """Return the largest number of workers with a table that is at most ``active``.
 
-        Below all of them it is the smallest.
+        If all are larger, return the smallest.
         """
-        return max((one for one in self._sizes if one <= active), default=self._sizes[0])
+        return max((size for size in self._sizes if size <= active), default=self._sizes[0])
 
 
 @dataclass(frozen=True, eq=False)
 class ScaledRun:
-    """Outcome of a scaling rule; series have shape (T,), one entry per interval."""
+    """Result of a simulated fleet; series have shape (T,), one entry per interval."""
 
-    # time of all workers, those that start and that leave included, until the duration ends
+    # total time of all workers, starting and leaving ones included, until the duration ends
     worker_s: float
-    # violation_rate, effective_accuracy: as of :mod:`ramsis.sim.metrics`: share of the requests
-    # that were not answered in time, and mean accuracy of all, 0 where one was not
+    # As in :mod:`ramsis.sim.metrics`: share of requests not answered in time, and mean accuracy
+    # over all requests, 0 for one that was not answered in time
     violation_rate: float
     effective_accuracy: float
-    # requests, dropped, lost: those that arrived, that a policy gave up, and that were lost with
-    # a worker
+    # numbers of requests that arrived, that a policy dropped, and that failed with their worker
     requests: int
     dropped: int
     lost: int
-    time_s: FloatArray  # when each interval begins
-    load_qps: FloatArray  # requests that arrived in it, per second
-    # wanted, active, starting: workers wanted, active and starting, as it begins
+    time_s: FloatArray  # start of each interval
+    load_qps: FloatArray  # arrival rate in the interval
+    # numbers of workers wanted, active and starting at the start of the interval
     wanted: IntArray
     active: IntArray
     starting: IntArray
-    violations: IntArray  # of the requests that arrived in it, those not answered in time
-    accuracy: FloatArray  # mean accuracy of those in time; NaN where there is none
-    # finish_ms, model: shape (n,): of each request: when it was answered, infinite if never, and
-    # by which model; in its place :data:`NEVER_ANSWERED`, :data:`DROPPED` or :data:`LOST`
+    violations: IntArray  # requests that arrived in the interval and were not answered in time
+    accuracy: FloatArray  # mean accuracy of the answers in time; NaN if there are none
+    # shape (n,), by request: time of its answer, infinite without one; index of its model, or
+    # :data:`NEVER_ANSWERED`, :data:`DROPPED` or :data:`LOST`
     finish_ms: FloatArray = field(repr=False)
     model: NDArray[np.int16] = field(repr=False)
 
     @property
     def reversals(self) -> int:
-        """Number of times that the workers wanted turned from rising to falling, or back."""
+        """Number of switches between scaling up and scaling down."""
         ways = np.sign(np.diff(self.wanted))
         ways = ways[ways != 0]
         return int(np.count_nonzero(ways[1:] != ways[:-1]))
 
     @property
     def changes(self) -> int:
-        """Number of intervals after which another number of workers is wanted."""
+        """Number of intervals after which the number of wanted workers changes."""
         return int(np.count_nonzero(np.diff(self.wanted)))
 
     @property
     def starts(self) -> int:
-        """Workers that were started after the first interval, those that replace failed ones not.
+        """Number of workers started after the first interval, replacements of failures aside.
 
-        Each has a start-up time that is paid for.
+        The start-up time of each is paid for.
         """
         return int(np.maximum(np.diff(self.wanted), 0).sum())
 
@@ -235,29 +235,28 @@ class ScaledRun:
 
 
     def over_time(self) -> dict[str, list[float | None]]:
-        """Return the series, averaged to at most 300 intervals.
+        """Return the series, averaged to at most 300 points.
 
-        ``workers`` are those that are active or start; ``violation_rate`` is a share of the
+        ``workers`` counts active and starting ones; ``violation_rate`` is the share of the
         requests that arrived.
         """
         at = np.arange(0, len(self.time_s), math.ceil(len(self.time_s) / _MOST_PLACES))
 
         def total(values: NDArray[Any]) -> FloatArray:
-            found: FloatArray = np.add.reduceat(values, at, dtype=float)
-            return found
+            sums: FloatArray = np.add.reduceat(values, at, dtype=float)
+            return sums
 
         seconds = np.diff(self.time_s, append=2 * self.time_s[-1] - self.time_s[-2:][0])
         arrived, count = self.load_qps * seconds, total(np.ones_like(self.time_s))
         in_time = arrived - self.violations
         with np.errstate(invalid="ignore", divide="ignore"):
-            found = {
+            return six_digits({
                 "time_s": self.time_s[at], "load_qps": total(self.load_qps) / count,
                 "wanted": total(self.wanted) / count,
                 "workers": total(self.active + self.starting) / count,
                 "active": total(self.active) / count,
                 "accuracy": total(np.nan_to_num(self.accuracy) * in_time) / total(in_time),
-                "violation_rate": total(self.violations) / total(arrived)}
-        return six_digits(found)
+                "violation_rate": total(self.violations) / total(arrived)})
 
 
 @dataclass(frozen=True)
@@ -265,30 +264,24 @@ class ScaledFleet:
     """Settings of a scaled fleet."""
 
     slo_ms: float  # deadline of each request after its arrival, > 0
-    startup_s: float  # what a worker takes to start, >= 0
-    # time between decisions, > 0. The first is made when an interval has passed.
+    startup_s: float  # start-up time of a worker, >= 0
+    # time between decisions, > 0. The first decision is at the end of the first interval.
     interval_s: float
-    # least, most: workers at least and at most, 1 <= least <= most
+    # limits of the number of workers, 1 <= least <= most
     least: int
     most: int
 
 
 @dataclass(frozen=True)
 class FleetTerms(ScaledFleet):
-    """How a fleet is scaled and simulated.
+    """Settings of a simulated run of a fleet."""
 
-    Attributes
-    ----------
-    slo_ms, startup_s, interval_s, least, most
-        As of :class:`ScaledFleet`.
-    """
-
-    start: int  # workers at the beginning, when all are active; least <= start <= most
-    # when arrivals stop and costs end, > 0; by default the end of the interval of the last
+    start: int  # number of workers at time 0, all active; least <= start <= most
+    # end of arrivals and of costs, > 0; by default the end of the interval of the last
     duration_s: float | None = None
-    seed: int = 0  # of service times and of which workers fail
-    window_ms: float = WINDOW_MS  # of the load monitor that policies are chosen by, > 0
-    forecast: Forecast | None = None  # what the rule is told of the load to come
+    seed: int = 0  # seed of service times and of the choice of failing workers
+    window_ms: float = WINDOW_MS  # window of the load monitor that selects policies, > 0
+    forecast: Forecast | None = None  # load forecast that the rule observes
     failures: Sequence[float] = ()  # times in seconds, >= 0, at which an active worker fails
 
     def __post_init__(self) -> None:
@@ -321,15 +314,15 @@ def play(
     Parameters
     ----------
     arrival_ms : array of float, shape (n,)
-        When requests arrive, not falling, in [0, duration].
+        Arrival times, non-decreasing, in [0, duration].
     rule : ScalingRule
-        Made for this run.
+        A new instance, as rules keep state.
     fleet : FleetTerms
-        How the fleet is scaled and simulated.
+        Settings of the run.
     """
     arrivals = np.ascontiguousarray(arrival_ms, dtype=float)
     if arrivals.ndim != 1 or not np.isfinite(arrivals).all() or (np.diff(arrivals) < 0).any():
-        raise out_of_range("arrival_ms", "times", "finite numbers that do not fall")
+        raise out_of_range("arrival_ms", "times", "finite numbers, non-decreasing")
     edge_ms = fleet.edges_ms(arrivals)
     duration_ms = float(edge_ms[-1])
     if len(arrivals) and not 0 <= arrivals[0] <= arrivals[-1] <= duration_ms:
@@ -424,7 +417,7 @@ class _Station(Protocol):
 
 
 class _Workers:
-    """Number of workers over time, its cost and its pending changes."""
+    """Number of workers over time, with pending start-ups and failures, and the cost so far."""
 
     def __init__(
         self, station: _Station, fleet: FleetTerms, rng: np.random.Generator
@@ -432,19 +425,20 @@ class _Workers:
         self.station, self.least, self.most = station, fleet.least, fleet.most
         self.startup_ms, self.rng = 1000.0 * fleet.startup_s, rng
         self.failures_ms = [1000.0 * time_s for time_s in sorted(fleet.failures)]
-        self.starting: list[float] = []  # when they will be active, rising
+        self.starting: list[float] = []  # ends of the start-ups, in increasing order
         self.now_ms = self._active_ms = self._starting_ms = 0.0
         self._busy_ms = self._serving_ms = 0.0
 
     @property
     def worker_ms(self) -> float:
-        """Time of all workers so far, those that start and that leave included."""
+        """Total time of all workers so far, starting and leaving ones included."""
         return self._starting_ms + self._active_ms + self.station.leaving_ms(self.now_ms)
 
     def run_until(self, until_ms: float) -> float:
-        """Process events and worker changes up to a time; return the utilisation since the last.
+        """Process events and worker changes up to a time; return the utilisation since then.
 
-        0 where the time is infinite, when all queues empty.
+        The interval begins at the previous call. Return 0 for an infinite time, which empties
+        all queues.
         """
         while True:
             next_ms = min(self.starting[0] if self.starting else math.inf,
@@ -469,7 +463,7 @@ class _Workers:
         return float(min(max(share, 0.0), 1.0))
 
     def want(self, now_ms: float, wanted: int) -> int:
-        """Start or stop workers to reach a number; return the number after limits."""
+        """Start or stop workers to reach a number, clipped to the limits; return that number."""
         wanted = min(max(int(wanted), self.least), self.most)
         more = wanted - self.station.active - len(self.starting)
         if more > 0:
@@ -494,12 +488,12 @@ class _Workers:
 
 
 class _Tables:
-    """Tables and terms by the number of active workers, ready for a loop."""
+    """Compiled tables and run terms by the number of active workers."""
 
     def __init__(
         self, tables: DecisionTables, arrival_ms: FloatArray, draws: FloatArray, fleet: FleetTerms
     ) -> None:
-        self.tables, self.known = tables, dict[int, tuple[Any, RunTerms]]()
+        self.tables, self.compiled = tables, dict[int, tuple[Any, RunTerms]]()
         self.arrival_ms, window_ms = arrival_ms, float(fleet.window_ms)
         terms = uniform(RunTerms(
             slo_ms=float(fleet.slo_ms), network_ms=float(tables.network_ms), workers=0, level=-1,
@@ -507,11 +501,11 @@ class _Tables:
             quantiles_ms=tables.quantiles_ms, quantile_levels=tables.levels,
             near_level=near_levels(tables.levels), uniform=draws))
         for workers, compiled in tables.tables.items():
-            self.known[workers] = uniform(compiled.tables), terms
+            self.compiled[workers] = uniform(compiled.tables), terms
 
     def at(self, active: int) -> tuple[Any, RunTerms]:
         """Return the tables and terms for a number of active workers."""
-        return self.known[self.tables.size(active)]
+        return self.compiled[self.tables.size(active)]
 
 
 def _served(requests: int) -> kernels.Outcomes:
@@ -520,14 +514,14 @@ def _served(requests: int) -> kernels.Outcomes:
 
 
 class _Central:
-    """Workers that share a queue."""
+    """Workers that share a central queue."""
 
     def __init__(self, tables: _Tables, active: int) -> None:
         self.tables, self.arrival_ms = tables, tables.arrival_ms
         self.active, self.out = active, _served(len(self.arrival_ms))
         self.changed_ms = math.nan
         counts, times = np.zeros(kernels.COUNTS, np.int64), np.zeros(kernels.TIMES)
-        times[:2] = np.inf  # nothing to ask again
+        times[:2] = np.inf  # no lookup is due
         counts[kernels.IDLE] = active
         self.state = kernels.CentralState(counts, times, np.empty(0), *np.empty((2, 0), np.int64))
         self._make_room()
@@ -557,11 +551,13 @@ class _Central:
     def fail(self, now_ms: float, chance: float) -> None:
         counts = self.state.counts
         idle, leaving = int(counts[kernels.IDLE]), int(counts[kernels.LEAVING])
-        one = int(chance * self.active)
-        if one < idle:
+        # Number the active workers: idle ones first, then busy ones by the end of their batch. The
+        # first ``leaving`` batches of the ring belong to workers that are no longer active.
+        failed = int(chance * self.active)
+        if failed < idle:
             counts[kernels.IDLE] -= 1
         else:
-            at = leaving + one - idle
+            at = leaving + failed - idle
             place = self._ring()
             head, size = int(self.state.head[place[at]]), int(self.state.size[place[at]])
             self.out.model[head:head + size] = LOST
@@ -601,19 +597,19 @@ class _Central:
         place, size = self._ring(), 2 << workers.bit_length()
         self.state = kernels.CentralState(
             counts, former.times, np.empty(size), *np.empty((2, size), np.int64))
-        for column, known in zip(self.state[2:], former[2:], strict=True):
-            column[:len(place)] = known[place]
+        for column, old in zip(self.state[2:], former[2:], strict=True):
+            column[:len(place)] = old[place]
         counts[kernels.FIRST] = 0
 
 
 class _OwnQueues:
-    """Workers with queues of their own, each in a slot, served in turn."""
+    """Workers with one queue each, in numbered slots, under round-robin dispatch."""
 
     def __init__(self, tables: _Tables, active: int) -> None:
         self.tables, self.arrival_ms = tables, tables.arrival_ms
         self.out = _served(len(self.arrival_ms))
         self.slots = np.arange(active)
-        self.leaving = dict[int, float]()  # since when, by slot
+        self.leaving = dict[int, float]()  # time of removal by slot
         self._left_ms = 0.0
         none = np.zeros(0, np.int64)
         self.state = kernels.OwnState(
@@ -636,7 +632,7 @@ class _OwnQueues:
 
     def add(self, now_ms: float) -> None:
         used = {*self.slots.tolist(), *self.leaving}
-        slot = next(one for one in range(len(used) + 1) if one not in used)
+        slot = next(slot for slot in range(len(used) + 1) if slot not in used)
         self._make_room(slot + 1)
         self.state.free_ms[slot] = -np.inf
         self._among(np.sort(np.append(self.slots, slot)))
@@ -680,10 +676,9 @@ class _OwnQueues:
         return np.where(self.state.free_ms[slots] >= now_ms, self.state.size[slots], 0)
 
     def _among(self, slots: IntArray) -> None:
-        """Set the active slots; round robin continues with the next of them."""
+        """Set the active slots; the round-robin turn stays, or passes to the next active slot."""
         turn = int(self.state.counts[kernels.TURN])
         following = self.slots[turn] if turn < len(self.slots) else 0
-        # The turn stands at the next slot, and 0 after the last.
         self.slots = slots
         after = int(np.searchsorted(slots, following))
         self.state.counts[kernels.TURN] = after if after < len(slots) else 0

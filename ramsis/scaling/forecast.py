@@ -1,4 +1,4 @@
-"""A forecast of a load, from a file: how high it will be when, and how far off that may be."""
+"""Load forecasts read from a file: load by time, and the forecast error."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _COLUMNS = ("time_s", "forecast_qps", "error")
 class Forecast:
     """Forecast of the load: each value holds from its time until the next."""
 
-    time_s: FloatArray  # rising, shape (n,)
+    time_s: FloatArray  # increasing, shape (n,)
     forecast_qps: FloatArray  # >= 0, shape (n,)
-    error: float  # share by which loads may differ from it, >= 0
+    error: float  # relative error: share by which loads may differ from the forecast, >= 0
 
     def told(self, time_s: float, horizon_s: float) -> tuple[float | None, float | None]:
         """Return the forecast load at a time and its maximum up to the horizon.

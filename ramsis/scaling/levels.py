@@ -1,15 +1,15 @@
-r"""Levels of load and how it moves between them, fitted on part of a trace.
+r"""Markov chain of the load, fitted on part of a trace.
 
-The load of an interval is x = log(load). With b the smoothed change of x,
+Let x be the logarithm of an interval's load. With b the smoothed change of x,
 
     x' = x + ρ b - φ (x - x̄) + ε,    b' = (1 - β) b + β (x' - x),
 
-a damped trend that returns to the mean load x̄. For each smoothing β of a list, ρ in [0, 1] and
+a damped trend with reversion to the mean load x̄. For each smoothing β of a list, ρ in [0, 1] and
 φ in [0, 1) are fitted by least squares; the β with the smallest sum of squares is kept. The
-errors ε are those met in the fit, so they need no distribution of their own; those that were met
-near a load count most there, as bursts follow low loads and high loads end. A state of the load
-is a place on a grid of levels and trends; what a state leads to is spread over the four places
-around it so that its mean is kept.
+errors ε are the residuals of the fit (no distribution is assumed). Residuals at similar loads
+weigh most, as bursts follow low loads and high loads end. A state is a point on a grid of levels
+and trends; each successor is spread over the four grid points around it so that its mean is
+kept.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from ramsis.errors import InvalidValueError, check_number_of, check_positive
 
 # Weights of the newest change in the trend; the one with the smallest squared errors is taken.
 _SMOOTHINGS = (0.15, 0.3, 0.5, 0.75, 1.0)
-_MOST_ERRORS = 160  # kept at even ranks: each is a transition from every level
-_LEAST_WEIGHT = 0.02  # of an error met far from a load, beside 1 of one met there
-_NEARBY = 0.35  # standard deviations of the log load within which errors count most
+_MOST_ERRORS = 160  # residuals that are kept, evenly spaced by rank: each adds a transition
+_LEAST_WEIGHT = 0.02  # weight of a residual far from a load, relative to 1 at this load
+_NEARBY = 0.35  # kernel width of the weights, in standard deviations of the log load
 _LEAST_INTERVALS = 4  # two changes after the first trend, for the two coefficients
-_MARGIN = 0.25  # of the log load: levels go on to 1.28 times the loads that were met
+_MARGIN = 0.25  # in log load: levels extend to e^0.25 = 1.28 times the highest observed load
 
 
 def interval_loads(arrival_ms: ArrayLike, interval_s: float, duration_s: float,
@@ -41,9 +41,9 @@ def interval_loads(arrival_ms: ArrayLike, interval_s: float, duration_s: float,
     arrival_ms : array_like
         Sorted times.
     interval_s, duration_s : float
-        Length of an interval and of all of them, > 0.
+        Length of an interval and of the trace, > 0.
     offset_s : float
-        When the first interval begins, >= 0.
+        Start of the first interval, >= 0.
     """
     count = int((duration_s - offset_s) / interval_s + 1e-9)
     edges = 1000.0 * (offset_s + interval_s * np.arange(count + 1))
@@ -53,22 +53,21 @@ def interval_loads(arrival_ms: ArrayLike, interval_s: float, duration_s: float,
 
 @dataclass(frozen=True, eq=False)
 class LoadDynamics:
-    """A Markov chain of the load from one interval to the next.
+    """Markov chain of the load from one interval to the next.
 
     States are numbered level by level: state i·B + j has level i and trend j.
     """
 
     interval_s: float  # length of an interval
-    levels_qps: FloatArray  # rising, > 0, shape (L,)
-    # shape (B,): smoothed changes of the log load in an interval, rising, one of them 0
+    levels_qps: FloatArray  # increasing, > 0, shape (L,)
+    # shape (B,): smoothed changes of the log load per interval, increasing, one of them 0
     trends: FloatArray
-    # smoothing, carried, reverting, mean_log_qps: β, ρ, φ and x̄ of the module's text
+    # β, ρ, φ and x̄ of the module docstring
     smoothing: float
     carried: float
     reverting: float
     mean_log_qps: float
-    # errors, met_at: shape (E,): errors of the forecast of the log load, and the log loads at
-    # which they were met
+    # shape (E,): residuals of the log load's forecast, and the log loads at which they occurred
     errors: FloatArray = field(repr=False)
     met_at: FloatArray = field(repr=False)
     transition: FloatArray = field(repr=False)  # rows sum to 1, shape (L·B, L·B)
@@ -79,12 +78,12 @@ class LoadDynamics:
         return len(self.levels_qps) * len(self.trends)
 
     def next_loads(self) -> tuple[FloatArray, FloatArray]:
-        """Return the loads after each state and their probabilities, shape (L·B, E)."""
+        """Return the possible loads after each state and their probabilities, shape (L·B, E)."""
         x, b = self._grid()
         return np.exp(self._mean(x, b)[:, None] + self.errors), self._likely(x)
 
     def forecast_error(self) -> float:
-        """Return the largest share by which nine of ten loads differ from their forecast."""
+        """Return the 90 % quantile of the relative error of the load's forecast."""
         return float(math.expm1(np.quantile(np.abs(self.errors), 0.9)))
 
     def _likely(self, x: FloatArray) -> FloatArray:
@@ -98,7 +97,7 @@ class LoadDynamics:
                ) -> FloatArray:
         """Sample loads of successive intervals, starting at the mean load, shape (intervals,).
 
-        Mirrored ones have high errors where those of the same generator have low ones.
+        Mirrored samples are antithetic: high errors where the same generator draws low ones.
         """
         low, high = np.log(self.levels_qps[[0, -1]])
         x, b = self.mean_log_qps, 0.0
@@ -134,11 +133,11 @@ def fit_loads(
     arrival_ms : array_like
         Sorted times in [0, duration).
     duration_s, interval_s : float
-        Of the part that is fitted, and between decisions, > 0; at least four intervals.
+        Duration of the fitted part, and of an interval, > 0; at least four intervals.
     levels, trends : int
-        Places of the grid, >= 2 and odd. With one trend the load has no direction.
+        Size of the grid: levels >= 2, trends odd. With one trend the load has no direction.
     least_qps : float
-        Loads below are taken for this one, as where one worker is enough for either.
+        Lower loads count as this one, for example because one worker serves them all.
     """
     check_positive(duration_s=duration_s, interval_s=interval_s)
     check_number_of("levels", levels)
@@ -149,9 +148,9 @@ def fit_loads(
         raise InvalidValueError(
             "too short to fit the dynamics of its load", where="trace", value=duration_s,
             allowed=f"arrivals for at least {_LEAST_INTERVALS} intervals of {interval_s:g} s")
-    # Of less than one arrival in an interval nothing can be said.
+    # An empty interval only shows that its load is below about one arrival per interval.
     least = max(0.5 / interval_s, least_qps)
-    # Intervals that begin elsewhere say the same of the load, with other arrivals.
+    # Shifted intervals estimate the same dynamics from the same arrivals, grouped otherwise.
     shifts = [interval_s * share for share in (0.0, 0.25, 0.5, 0.75)]
     logs = [np.log(np.maximum(interval_loads(times, interval_s, duration_s, shift), least))
             for shift in shifts]
@@ -182,7 +181,7 @@ def _fitted(logs: list[FloatArray], mean: float, trended: bool
         change = np.concatenate([np.diff(log)[1:] for log in logs])
         trend = np.concatenate([_trends_of(log, smoothing)[:-1] for log in logs])
         columns = np.stack([trend if trended else np.zeros_like(trend), mean - x], axis=1)
-        # A ridge keeps a hundred intervals from claiming a trend that was luck.
+        # The ridge penalty keeps short traces from showing a trend that is only noise.
         scale = 1e-9 + 2.0 * float(np.var(change)) * np.eye(2)
         carried, reverting = np.linalg.solve(columns.T @ columns + scale, columns.T @ change)
         carried, reverting = float(np.clip(carried, 0, 1)), float(np.clip(reverting, 0, 0.9))
@@ -218,7 +217,7 @@ def _between(places: FloatArray, values: FloatArray) -> tuple[IntArray, FloatArr
 
 def _spread(x: FloatArray, b: FloatArray, likely: FloatArray, levels: FloatArray,
             trends: FloatArray) -> FloatArray:
-    """Return the transition probabilities on the grid's places."""
+    """Return the transition matrix: successors (x, b) spread over the grid by linear weights."""
     states, number = x.shape
     matrix = np.zeros((states, len(levels), len(trends)))
     i, up = _between(levels, x)

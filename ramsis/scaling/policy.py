@@ -1,23 +1,23 @@
-"""A scaling policy: the scaling table as a rule that a fleet can play, and how it was chosen.
+"""Synthesis of a scaling policy: search for the cheapest scaling table that meets a target.
 
 Prices turn the target into one reward: a violation costs ``violation`` worker-seconds, a unit of
 accuracy that a request misses ``accuracy``. The prices are raised until the target is met on the
-fitted part of the trace. That is first looked for by the promises of the decision tables alone,
-interval by interval (:func:`expected_run`), and then played; by how much the played figures
-differ from the expected ones, the target of the expected ones is shifted, and so on.
+fitted part of the trace. The search uses expected figures, computed interval by interval from the
+decision tables (:func:`expected_run`). The result is then simulated; the target of the expected
+figures is shifted by the difference, and the search repeated.
 
-A part of a trace need not follow any dynamics. So numbers of workers in proportion to the load,
-some of them with a floor, kept for longer or by the mean load of several intervals, are tried as
-well, down to one number for all loads. What costs least and meets the target on the fitted part
-is taken. It has to meet it by the margin of an interval at 99 %, one-sided: so many requests have
-a mean that differs by chance. Where nothing does, what meets it without the margin is taken.
+A trace need not follow any fitted dynamics. So tables with workers in proportion to the load are
+candidates as well: with a floor, with a slower scale-down, by the mean load of several intervals,
+down to a constant number. The cheapest candidate that meets the target on the fitted part wins.
+It has to meet it with the margin of a one-sided 99 % interval, as the mean over finitely many
+requests is random. If no candidate does, the margin is waived.
 
-Where prices are given in place of a target, the decision process is solved at these. Beside what
-it decides, numbers in proportion to the load are tried, each at the multiple that is expected to
-cost least. What costs least on the fitted part is taken, all counted at the prices.
+If prices are given instead of a target, the decision process is solved at these. Candidates in
+proportion to the load use the multiple with the least expected cost. The candidate with the least
+cost on the fitted part, at the given prices, wins.
 
-With a forecast the thresholds that count while it is believed are chosen in the same way, beside
-those that count when it is not.
+With a forecast, a second set of thresholds, used while the forecast is trusted, is chosen in the
+same way.
 """
 
 from __future__ import annotations
@@ -42,45 +42,45 @@ from ramsis.scaling.rule import Observation
 from ramsis.scaling.synthesis import FleetTables
 
 # The search for prices and proportions.
-_CORRECTIONS = 5  # of the aim by played figures; each halves between the last met and missed one
-_CLOSE = 0.02  # of the violations allowed, or of the accuracy missed: no further correction
+_CORRECTIONS = 5  # simulated corrections of the aim; bisection once one met and one missed it
+_CLOSE = 0.02  # slack, as a share of the allowed violations or missed accuracy, that ends it
 _STEP = 1.02  # bisection ends within this factor: 2 % of 50 workers is one
 _NEAR = 4.0  # a corrected search spans this factor each way: 8 halvings, not 10 of all prices
-_SWEEPS = 80  # while prices are searched: values at one price begin those at the next
-# Tolerances of the average cost, in costs of one worker: 0.25 % of 20 workers while prices are
-# searched, and what the certificate states at the end. The second solution is kept unless it
-# costs _AS_GOOD more than the first, which is less than the first may be off.
+_SWEEPS = 80  # limit per price during the search; each price starts from the last one's values
+# Tolerances of the average cost, in costs of one worker: 0.25 % of 20 workers during the search,
+# and the certificate's at the end. The final solution is kept unless it costs _AS_GOOD more than
+# the rough one, a difference below the error of the rough one.
 _ROUGHLY, _FINALLY, _AS_GOOD = 0.05, 1e-3, 2e-3
-_QUANTILE = 2.326  # of the normal distribution at 99 %, one-sided: the margin of a played mean
+_QUANTILE = 2.326  # one-sided 99 % quantile of the normal distribution: margin of simulated means
 
-# The worth of accuracy. With a target it has the slope 1 - _BEND * tanh((accuracy - target) /
-# width): 1.8 below the target and 0.2 above, so that more never counts as less. Each pair has a
+# Utility of accuracy. With a target it has the slope 1 - _BEND * tanh((accuracy - target) /
+# width): 1.8 below the target and 0.2 above, so that it always increases. Each pair holds a
 # width, and the price of a violation per unit of accuracy.
 _BEND = 0.8
 _SHAPES = ((0.01, 0.0), (0.05, 0.0), (0.01, 10.0))
-_LINEAR = ((math.inf, 0.0),)  # at given prices every unit is worth the same
+_LINEAR = ((math.inf, 0.0),)  # at given prices utility is linear in accuracy
 
-# Workers in proportion to the load: (floor as a share of those for the highest load, factor by
-# which more are kept than started, intervals of the mean load). Windows of 4 and 12 intervals
-# are 1 and 3 min at 15 s. At prices, multiples between a quarter and four times, 6 % apart.
+# Workers in proportion to the load: (floor as a share of the workers for the highest load, ratio
+# of the scale-down to the scale-up threshold, window of the mean load in intervals). Windows of 4
+# and 12 are 1 and 3 min at 15 s. At prices: multiples from 1/4 to 4, 6 % apart.
 _PROPORTIONS = (*((floor, keep, 1) for floor in (0.0, 0.3, 0.6, 1.0) for keep in (1.0, 1.3)),
                 *((floor, 1.0, window) for window in (4, 12) for floor in (0.0, 0.6)))
 _MULTIPLES = np.geomspace(0.25, 4.0, 49)
 
-# Levels of load: none below half of what one worker carries, where one is enough. They go on to
-# four times the loads that were met, at steps of 5 % or more: with 1.3 times, a second half with
-# a step of 1.6 times left a policy at 19 workers, and it missed its target.
+# Load levels start at half of one worker's capacity, where one is enough. They extend to four
+# times the highest observed load, in steps of 5 % or more: with 1.3 times, a load step of 1.6
+# times on the held-out half left a policy at 19 workers, and it missed its target.
 _ONE_IS_ENOUGH = 0.5
 _BEYOND, _BEYOND_STEP = 4.0, 1.05
 
-# The other part of the trace may have another mean load, and other violations and accuracies at
-# the same load. A table that does not follow a load _RISE times as high counts as _CAUTION
-# dearer, one that follows in part by its part; one that does not steer as _DRIFT dearer.
+# The held-out part of a trace may have another mean load, and other violations and accuracies at
+# the same load. So candidates are ranked with surcharges: up to _CAUTION for a table that does not
+# scale up in proportion to a load _RISE times as high, and _DRIFT for one without steering.
 _CAUTION, _RISE, _DRIFT = 0.1, 1.3, 0.05
 
-# Steering makes up for missed accuracy within the requests of _STEERED mean intervals, 5 min at
-# 15 s. The accuracy steered at is moved until the played one is between the target and _ENOUGH
-# above, with a third of that as the aim.
+# Steering compensates missed accuracy within the requests of _STEERED mean intervals, 5 min at
+# 15 s. Its set point is moved until the simulated accuracy is between the target and _ENOUGH above
+# it; a third of _ENOUGH is aimed at.
 _STEERED, _STEERED_TRIES, _ENOUGH = 20, 4, 3e-4
 
 
@@ -98,10 +98,10 @@ class TableRule:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """Scaling table with its inputs and its figures on the fitted part.
+    """Scaling table with its origin and its simulated figures on the fitted part of a trace.
 
-    ``prices`` and ``decisions`` are those of the decision process, None where the numbers of
-    workers are in proportion to the load.
+    ``prices`` and ``decisions`` are those of the decision process, None for a table in proportion
+    to the load.
     """
 
     table: ScalingTable
@@ -122,9 +122,9 @@ def expected_run(
     loads_qps : ndarray, shape (n,)
         Loads of successive intervals.
     control : ScalingControl
-        Not asked before.
+        A new instance, as it keeps state.
     start : int
-        Workers that are active at the beginning.
+        Active workers at the beginning.
     forecast : Forecast, optional
         Forecast of these loads.
     """
@@ -162,7 +162,7 @@ def expected_run(
 
 
 class _ByPrice:
-    """Scaling decision process at prices, solved by each load state's missing workers."""
+    """Maker of scaling tables: solves the scaling decision process at given prices."""
 
     between = 1e-5, 1e3
 
@@ -176,7 +176,7 @@ class _ByPrice:
             accuracy, violation = tables.delivered(loads, workers)
             late[:, workers] = (violation * loads * likely).sum(axis=1)
             worth = accuracy
-            if math.isfinite(width):  # worth less where there is enough of it
+            if math.isfinite(width):  # the integral of the slope, see _BEND
                 over = (accuracy - aim) / width
                 worth = width * (over - _BEND * np.logaddexp(over, -over))
             missed[:, workers] = -(worth * loads * likely).sum(axis=1)
@@ -213,7 +213,7 @@ class _ByPrice:
         loads_qps, levels = self.dynamics.levels_qps, _levels(self.dynamics, self.tables,
                                                               self.fleet)
         thresholds = decisions.thresholds.reshape(len(loads_qps), -1, self.stages + 1)
-        # Beyond the loads of the dynamics a worker gets no more than at the last of these.
+        # Beyond the loads of the dynamics, scale workers so that the load per worker stays equal.
         near = np.clip(np.searchsorted(loads_qps, levels), 0, len(loads_qps) - 1)
         share = (levels / loads_qps[near])[:, None, None]
         limits = np.minimum(np.ceil(share * thresholds[near] - 1e-9), self.fleet.most)
@@ -221,12 +221,10 @@ class _ByPrice:
 
 
 class _InProportion:
-    """Scaling tables with workers in proportion to the load.
+    """Maker of scaling tables with workers in proportion to the mean load of a window.
 
-    There are at least a share of the workers for the highest load.
-
-    Active workers are kept until there are ``keep`` times as many as are wanted. The load is the
-    mean of some intervals.
+    ``floor`` is the least number, as a share of the workers for the highest load. Active workers
+    are kept up to ``keep`` times the number to which workers are started.
     """
 
     between = 0.05, 50.0
@@ -241,7 +239,7 @@ class _InProportion:
         self.stages = stages_of(fleet.startup_s, fleet.interval_s)[0]
 
     def at(self, level: float) -> _Table:
-        """Return the table with a multiple of the workers that just meet the target."""
+        """Return the table with ``level`` times the workers that just meet the target."""
         start = np.minimum(np.ceil(level * self.needed - 1e-9), self.fleet.most)
         keep = np.minimum(np.ceil(self.keep * level * self.needed - 1e-9), self.fleet.most)
         limits = np.stack([start, *[keep] * self.stages], axis=1).astype(np.int64)[:, None, :]
@@ -252,11 +250,11 @@ class _InProportion:
 _Table = tuple[ScalingTable, WorkerDecisions | None, Prices | None]
 _Made = _ByPrice | _InProportion
 _Ranked = tuple[tuple[bool, float], Candidate, _Made]
-"""A candidate after how good it is: whether the target is met by chance, and what it costs."""
+"""Candidate with its rank: whether the target is met without the margin only, then the cost."""
 
 
 def _levels(dynamics: LoadDynamics, tables: FleetTables, fleet: ScaledFleet) -> FloatArray:
-    """Return the load levels of the dynamics, extended as far as workers can follow."""
+    """Return the load levels of the dynamics, extended to the loads that the limits can serve."""
     loads_qps = dynamics.levels_qps
     step = max(float(loads_qps[1] / loads_qps[0]), _BEYOND_STEP)
     most = math.floor(math.log(_BEYOND) / math.log(step))
@@ -282,7 +280,7 @@ def _ways(
     times: FloatArray, loads: FloatArray, tables: FleetTables, target: Targets | Prices,
     fleet: ScaledFleet, duration_s: float,
 ) -> Iterator[_Made]:
-    """Yield the table makers, each with one parameter that raises cost and quality."""
+    """Yield the table makers; each has one parameter, ``level``, that raises cost and quality."""
     aim: float | None = None
     shapes: tuple[tuple[float, float], ...] = _LINEAR
     if isinstance(target, Targets):
@@ -304,14 +302,14 @@ def choose_policy(
     duration_s: float, seed: int = 0, forecast: Forecast | None = None,
     on_play: Callable[[], object] | None = None,
 ) -> Candidate:
-    """Choose the cheapest scaling table on a trace that meets a target, or at prices.
+    """Choose the cheapest scaling table that meets a target on a trace, or the cheapest at prices.
 
-    A target that no table meets is refused.
+    Refuse a target that no table meets.
 
     Parameters
     ----------
     arrival_ms : array_like
-        Sorted times of the part that is fitted.
+        Sorted times of the fitted part.
     duration_s : float
         Duration of that part.
     seed : int
@@ -327,7 +325,7 @@ def choose_policy(
     candidate = fitted.cheapest(_ways(times, fitted.loads, tables, target, fleet, duration_s))
     if forecast is None:
         return candidate
-    # What it costs to know more is compared with what the monitor alone is enough for.
+    # Choose the thresholds with the forecast on top of the table that needs no forecast.
     ways = [_InProportion(candidate.dynamics, tables, fleet, float(fitted.loads.max()), 0.0, keep,
                           1)
             for keep in (1.0, 1.3)]
@@ -340,10 +338,10 @@ def choose_policy(
 
 @dataclass(frozen=True, eq=False)
 class _Fitted:
-    """Fitted part of a trace on which candidate tables are simulated.
+    """Fitted part of a trace on which candidate tables are simulated and ranked.
 
-    With a forecast the thresholds of tables are those that count while it is believed; else those
-    of ``base`` count.
+    With a forecast, a candidate's thresholds apply while the forecast is trusted, else those of
+    ``base``.
     """
 
     times: FloatArray
@@ -373,7 +371,7 @@ class _Fitted:
                     make.finally_at(prices) if isinstance(make, _ByPrice) else
                     min(map(make.at, _MULTIPLES.tolist()), key=lambda way: prices.total(
                         self.expected(way[0]), best_accuracy)))
-            except NotConvergedError:  # a load that hardly moves: other ways are left
+            except NotConvergedError:  # a nearly constant load; the proportional tables remain
                 continue
             real, _ = self.delivered(table)
             tried.append((prices.total(real, best_accuracy) * self.caution(table), Candidate(
@@ -392,8 +390,7 @@ class _Fitted:
                     rank = not meets(cautious, target), real.worker_s * self.caution(table)
                     if cheapest is None or rank < cheapest[0]:
                         cheapest = rank, Candidate(self.whole(table), prices, make.dynamics,
-                                                   decisions,
-                                                   real), make
+                                                   decisions, real), make
                 elif nearest is None or _short(target, real) < _short(target, nearest):
                     nearest = real
                 search.learn(expected, cautious)
@@ -412,7 +409,7 @@ class _Fitted:
         rank, candidate, make = best
         if isinstance(make, _InProportion) or candidate.prices is None:
             return candidate
-        # The values were made roughly; what they become is kept where it is as good.
+        # The search used a rough solution: replace it by the exact one unless that is worse.
         table, decisions, prices = make.finally_at(candidate.prices)
         if candidate.table.steering is not None:
             table = table.anticipating(steering=candidate.table.steering)
@@ -425,10 +422,10 @@ class _Fitted:
         return Candidate(table, prices, make.dynamics, decisions, real)
 
     def steered(self, target: Targets, ranked: _Ranked) -> _Ranked | None:
-        """Return the candidate steered at the accuracy that meets the target."""
+        """Return the candidate with steering, set to the accuracy that just meets the target."""
         _, candidate, make = ranked
         aim = target.min_effective_accuracy
-        # Workers that come after more than half of that time come too late to make up for it.
+        # Workers that take more than half of the steering window to start come too late.
         late = make.stages > _STEERED / 2
         if aim is None or late or self.base is not None or candidate.table.window > 1:
             return None
@@ -451,7 +448,7 @@ class _Fitted:
         return best
 
     def caution(self, table: ScalingTable) -> float:
-        """Return the cost factor for tables that follow the load less or never steer."""
+        """Return the cost factor of a table by how well it adapts, see _CAUTION and _DRIFT."""
         steers = table.steering is not None or self.base is not None
         return self._followed(table) * (1.0 if steers else 1.0 + _DRIFT)
 
@@ -462,7 +459,7 @@ class _Fitted:
         return 1.0 + _CAUTION * (1.0 - min(max(followed, 0.0), 1.0))
 
     def whole(self, table: ScalingTable) -> ScalingTable:
-        """Return the table in the form in which it is simulated."""
+        """Return the table to simulate: with a forecast, ``base`` with the forecast thresholds."""
         base, forecast = self.base, self.forecast
         if base is None or forecast is None:
             return table
@@ -470,7 +467,7 @@ class _Fitted:
                                  forecast_error=forecast.error)
 
     def delivered(self, table: ScalingTable) -> tuple[Delivered, Delivered]:
-        """Simulate a table; return its figures and their cautious bounds."""
+        """Simulate a table; return its figures and their pessimistic one-sided 99 % bounds."""
         table = self.whole(table)
         run = play(self.times, self.played, TableRule(table), FleetTerms(
             **asdict(self.fleet), start=self.start(table), duration_s=self.duration_s,
@@ -491,21 +488,21 @@ class _Fitted:
                             self.start(table), self.forecast)
 
     def start(self, table: ScalingTable) -> int:
-        """Return the number of workers at the start."""
+        """Return the initial number of workers, by the mean load."""
         return table.wanted(float(self.loads.mean()), 0, 0)
 
 
 class _Search:
-    """Search for the cheapest table whose figures meet a target.
+    """Search for the cheapest table of a maker whose simulated figures meet a target.
 
-    Expected figures lead it; the aim for them is corrected by the error that runs show.
+    It bisects on expected figures, whose aim is corrected by the error that simulations show.
     """
 
     def __init__(self, make: _Made, fitted: _Fitted, target: Targets) -> None:
         self.make, self.fitted, self.target = make, fitted, target
         self.aim, self.done, self.former = target, False, -1.0
         self.between = make.between
-        self.tried: dict[bool, float] = {}  # expected accuracy of the last that met it, or not
+        self.tried: dict[bool, float] = {}  # last expected accuracy, by whether the target was met
 
     def rounds(self) -> Iterator[tuple[Delivered, _Table]]:
         """Yield the tables to simulate; pass the figures of each to :meth:`learn`."""
@@ -535,7 +532,7 @@ class _Search:
     def _cheapest(self) -> tuple[Delivered, _Table]:
         """Find the cheapest table that meets the aim, by bisection of the level's logarithm.
 
-        Where none does, that of the highest level.
+        Return the table of the highest level if none does.
         """
         low, high = self.between
         best = self._at(high)
@@ -556,6 +553,6 @@ class _Search:
 
 
 def _short(target: Targets, real: Delivered) -> float:
-    """Return the distance of figures from the target."""
+    """Return the shortfall of figures from the target, 0 if it is met."""
     return (max(real.violation_rate - target.max_violation, 0.0)
             + max((target.min_effective_accuracy or 0.0) - real.effective_accuracy, 0.0))

@@ -1,4 +1,4 @@
-"""The file of a scaling policy, ``scaling.json``, beside the decision tables that it plays."""
+"""Reading and writing of a scaling policy: ``scaling.json`` and its folders of decision tables."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def scaling_document(
     chosen: Candidate, tables: FleetTables, promised: Promise, target: Targets | Prices,
     fleet: ScaledFleet,
 ) -> dict[str, Any]:
-    """Return a scaling policy as plain JSON values."""
+    """Return a scaling policy as JSON-serialisable values."""
     table, dynamics = chosen.table, chosen.dynamics
     prices = target if isinstance(target, Prices) else chosen.prices
     figures = ("workers", "violation_rate", "effective_accuracy",
@@ -81,7 +81,7 @@ class SavedScaling:
     played: DecisionTables
     fleet: ScaledFleet
     target: Targets | Prices
-    known: Mapping[str, float]  # what :func:`ramsis.scaling.made` fills in
+    known: Mapping[str, float]  # defaults for parameters of rules, see :func:`ramsis.scaling.made`
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> SavedScaling:

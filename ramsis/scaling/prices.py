@@ -41,9 +41,9 @@ class Prices:
     """Prices of violations and of missed accuracy, in worker-seconds; in place of a target."""
 
     violation: float  # of a request that is late or dropped, >= 0
-    # of a unit of accuracy (100 points) that a request misses, >= 0. An answer misses what its
-    # model is less accurate than the best one that is fast enough; a violation misses all of
-    # that one's.
+    # of a unit of accuracy (100 points) that a request misses, >= 0. An answer in time misses the
+    # accuracy of the best model that is fast enough less that of its model; a violation misses
+    # all of the former.
     accuracy: float
 
     def __post_init__(self) -> None:

@@ -1,15 +1,14 @@
 """Expected cost and quality of a scaling policy on loads drawn from its dynamics.
 
 Half an hour of such a load may be high or low, so a mean over a few runs says little. Many loads
-are therefore drawn, each with its mirror image (antithetic variates), and what they cost and
-deliver is worked out by the promises of the decision tables
-(:func:`ramsis.scaling.policy.expected_run`), which takes no simulation. On a few other loads the
-policy is played as well; by how much the played figures differ from the expected ones is added.
-This is a control variate: the difference varies far less than the figure itself.
+are therefore drawn, each with its mirror image (antithetic variates), and their cost and quality
+computed from the decision tables (:func:`ramsis.scaling.policy.expected_run`), without simulation.
+On a few other loads the policy is simulated as well, and the mean difference to the expected
+figures is added. This is a control variate: the difference varies far less than the figure itself.
 
-The seeds are other ones than those by which a policy is found. Where the interval leaves open
-whether a target is met, more runs are played, as far as they are short. Runs of the same length
-differ, more than their mean is uncertain; both are stated at a confidence.
+Seeds differ from those of the search for a policy. If the interval leaves open whether a target is
+met, more runs are simulated, as far as they are short. Two intervals are stated: a confidence
+interval of the mean over many runs, and a wider prediction interval of one further run.
 """
 
 from __future__ import annotations
@@ -32,10 +31,9 @@ from ramsis.scaling.prices import Delivered, Prices
 from ramsis.scaling.synthesis import FleetTables
 
 CONFIDENCE = 0.99
-# Courses of the load are cheap to work out by the promises of the decision tables; played runs
-# correct their mean, as their differences vary less than the figures. Runs double from _RUNS
-# up to _MORE_RUNS while the interval holds the target, if all have at most _MOST_REQUESTS.
-_EXPECTED_PAIRS = 200  # a course and its mirror image
+# Simulated runs double from _RUNS up to _MORE_RUNS while the interval contains the target, if all
+# together have at most _MOST_REQUESTS.
+_EXPECTED_PAIRS = 200  # pairs of a sampled load and its mirror image; cheap, as not simulated
 _RUNS, _MORE_RUNS = 24, 96
 _MOST_REQUESTS = 2e6
 
@@ -45,8 +43,8 @@ class PromisedFigure:
     """Mean of a figure over runs of equal length, with its confidence interval."""
 
     mean: float
-    half_width: float  # of the interval in which the mean of many runs lies
-    # low, high: between which the figure of another run lies
+    half_width: float  # half width of the confidence interval of the mean over many runs
+    # prediction interval of a further run
     low: float
     high: float
 
@@ -54,9 +52,9 @@ class PromisedFigure:
     def of(cls, expected: FloatArray, off: FloatArray) -> PromisedFigure:
         """Combine expectations on many loads with the errors of a few simulated runs.
 
-        Figures are not negative. The mean's interval is by Welch's t. Another run differs from
-        the mean as one of the expected figures and one of the differences do together: by their
-        quantiles, and by Student's t, whichever is wider.
+        Figures are not negative. The confidence interval of the mean is Welch's t. The prediction
+        interval is that of the sum of an expected figure and a difference: the wider one of its
+        quantiles and Student's t.
 
         Parameters
         ----------
@@ -73,7 +71,7 @@ class PromisedFigure:
         parts = np.array([pairs.var(ddof=1) / len(pairs), off.var(ddof=1) / len(off)])
         error = float(parts.sum())
         freedom = error ** 2 / float((parts ** 2 / [len(pairs) - 1, few]).sum()) if error else few
-        # Few differences are known, so they count as if they were further from their mean.
+        # Few differences are sampled: widen them to the t quantile, and by that of their mean.
         wider = float(t.ppf(sure, few) / norm.ppf(sure)) * (1 + 1 / len(off)) ** 0.5
         apart = expected.ravel()[:, None] + off.mean() + wider * (off - off.mean())
         low, high = np.quantile(apart, [1.0 - sure, sure])
@@ -86,16 +84,16 @@ class PromisedFigure:
 class Promise:
     """Expected figures of a scaling policy on loads drawn from its dynamics.
 
-    Whether it meets a target is asked of the means, and is clear where the intervals agree.
+    The means decide whether it meets a target; this is clear if the confidence intervals agree.
     """
 
-    workers: PromisedFigure  # mean number of workers that are paid for: worker-seconds per second
+    workers: PromisedFigure  # mean number of paid workers: worker-seconds per second
     violation_rate: PromisedFigure
     effective_accuracy: PromisedFigure
-    runs: int  # that were played
+    runs: int  # number of simulated runs
     run_s: float  # length of each run
-    # where there are prices: ``workers``, and what violations and missed accuracy cost, in
-    # worker-seconds per second
+    # at prices: ``workers`` plus the cost of violations and missed accuracy, in worker-seconds per
+    # second
     cost: PromisedFigure | None = None
 
     def meets(self, target: Targets) -> bool:
@@ -109,7 +107,7 @@ class Promise:
         return any(margin + ROUNDING < -half for margin, half in self._margins(target))
 
     def _margins(self, target: Targets) -> list[tuple[float, float]]:
-        """Return the margin to each part of the target and the half width of its interval."""
+        """Return the margin to each part of the target, with the half width of its interval."""
         late, accuracy = self.violation_rate, self.effective_accuracy
         margins = [(target.max_violation - late.mean, late.half_width)]
         if target.min_effective_accuracy is not None:
@@ -129,7 +127,7 @@ def drawn_arrivals(
 
 @dataclass(frozen=True, eq=False)
 class _Runs:
-    """Runs of a scaling table on drawn loads."""
+    """Expected and simulated runs of a scaling table on loads drawn from its dynamics."""
 
     table: ScalingTable
     dynamics: LoadDynamics
@@ -184,15 +182,15 @@ def promise(
     Parameters
     ----------
     played : DecisionTables
-        Those of ``tables``.
+        ``tables`` in the form for simulations.
     intervals : int
         Length of a run.
     seed : int
-        Another one than that of the runs by which the table was chosen.
+        Must differ from the seed with which the table was chosen.
     target : Targets or Prices
-        What the policy is held against; at prices a cost is promised, too.
+        Target to compare with; at prices a cost is promised, too.
     on_play : callable, optional
-        Called after each run that is played.
+        Called after each simulated run.
     """
     prices = target if isinstance(target, Prices) else None
     runs = _Runs(chosen.table, chosen.dynamics, tables, fleet, intervals,
@@ -200,13 +198,13 @@ def promise(
     first, second = np.random.SeedSequence(seed).spawn(2)
     expected = np.array([[runs.expected(np.random.default_rng(seed), mirrored)
                           for mirrored in (False, True)] for seed in first.spawn(_EXPECTED_PAIRS)])
-    others = np.random.default_rng(second)
+    simulated = np.random.default_rng(second)
     off: list[FloatArray] = []
     result = None
     while result is None or (
             len(off) < _MORE_RUNS and isinstance(target, Targets) and not result.clear(target)
             and _MORE_RUNS * runs.requests <= _MOST_REQUESTS):
-        for rng in others.spawn(max(_RUNS, len(off))):
+        for rng in simulated.spawn(max(_RUNS, len(off))):
             off.append(runs.off(played, rng))
             if on_play is not None:
                 on_play()

@@ -25,7 +25,7 @@ from ramsis.runtime.scaling_table import SCALING_FORMAT, Steering
 from ramsis.runtime.table import MAX_WORKERS
 
 _DISPATCHES = ("round-robin", "central-queue")
-_STATED = ("target", "prices", "certificate")  # even where they are null
+_STATED = ("target", "prices", "certificate")  # written even if null
 _Workers = Annotated[int, Whole(0, MAX_WORKERS)]
 _FOLDER: Schema = {"type": "string", "pattern": "^[^\\\\]+$"}
 
@@ -40,7 +40,7 @@ def _folder(item: Fields, key: str) -> str:
 
 @dataclass(frozen=True)
 class TablesFolder(WrittenRecord):
-    """Decision tables of a number of workers."""
+    """Folder of the decision tables for a number of workers."""
 
     workers: Count
     made_for: Annotated[Count, "Workers that they were made for."]
@@ -57,7 +57,7 @@ class Target(WrittenRecord):
 
 @dataclass(frozen=True)
 class StatedPrices(WrittenRecord):
-    """Worker-seconds of a violation, and of a unit of accuracy that is missed."""
+    """Prices in worker-seconds, of a violation and of a unit of missed accuracy."""
 
     violation_worker_s: NonNegative
     accuracy_worker_s: NonNegative
@@ -65,7 +65,7 @@ class StatedPrices(WrittenRecord):
 
 @dataclass(frozen=True)
 class StatedDynamics(WrittenRecord):
-    """How the load is expected to go on."""
+    """Parameters of the fitted load dynamics."""
 
     carried: Fraction
     reverting: Fraction
@@ -76,7 +76,7 @@ class StatedDynamics(WrittenRecord):
 
 @dataclass(frozen=True)
 class StatedEstimate(WrittenRecord):
-    """A mean over runs with its confidence interval."""
+    """Mean over runs with its confidence interval."""
 
     mean: NonNegative
     half_width: NonNegative
@@ -102,7 +102,7 @@ class StatedPromise(WrittenRecord):
 
 @dataclass(frozen=True)
 class StatedCertificate(WrittenRecord):
-    """How well the decision process was solved."""
+    """Error bound of the decision process's solution."""
 
     average_reward: float
     span: NonNegative
@@ -111,7 +111,7 @@ class StatedCertificate(WrittenRecord):
 
 @dataclass(frozen=True)
 class ScalingFile(WrittenRecord):
-    """How many workers when."""
+    """Scaling policy file: number of workers by load, with the decision tables' folders."""
 
     FORMAT: ClassVar[str] = SCALING_FORMAT
 

@@ -1,10 +1,9 @@
-"""Scaling rules and the observations that they decide on.
+"""Interface of scaling rules (autoscalers), and the observations on which they decide.
 
-A fleet has between ``least`` and ``most`` workers. Every ``interval_s`` a rule sees the fleet and
-says how many workers it wants. Where it wants more than are active and starting, the missing ones
-begin to start, each of which takes ``startup_s`` and costs from then on; where it wants fewer,
-those that start are given up first, the latest first, then active workers end their batch and
-leave. A rule is made for each run, so it may remember what it saw.
+A fleet has between ``least`` and ``most`` workers. Every ``interval_s`` a rule observes the fleet
+and returns the number of workers that it wants. To scale up, workers begin to start; this takes
+``startup_s``, at full cost. To scale down, starting workers are cancelled first, the latest first;
+then active workers end their batch and leave. Each run has its own rule, which may keep state.
 """
 
 from __future__ import annotations
@@ -15,20 +14,20 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """Observation of a scaling rule at a decision."""
+    """State of the fleet and of the load, as a scaling rule observes it at a decision."""
 
     time_s: float  # since the run began, >= 0
     load_qps: float  # arrivals per second of the interval that has just ended
-    # active, starting: workers that serve, and workers that start
+    # numbers of workers that serve, and that start
     active: int
     starting: int
-    # queued, in_service: requests that wait, and requests in batches
+    # numbers of requests that wait, and that are in batches
     queued: int
     in_service: int
-    # share of the active workers' time of the last interval in which they were busy, 0 to 1
+    # utilisation of the serving workers in the last interval, 0 to 1
     utilisation: float
-    # forecast_qps, ahead_qps: what a forecast says of the next interval, and the highest that it
-    # says until a worker that is started now has been active for an interval
+    # forecast load of the next interval, and its maximum until a worker that is started now has
+    # been active for an interval
     forecast_qps: float | None = None
     ahead_qps: float | None = None
 

@@ -1,4 +1,4 @@
-"""The rules by which people scale, each from its source.
+"""Autoscaler rules of Kubernetes, KEDA, Knative, Ray Serve, llm-d and Dynamo, for simulation.
 
     static:workers=20
     hpa:target=0.7,scale_down_s=60
@@ -7,16 +7,16 @@
     ray-serve:target_ongoing_requests=8
     wva
     dynamo:forecast=moving,window=8
-    own.py:Mine:alpha=2                        a class of the user's own
+    own.py:Mine:alpha=2                        a user-defined class
 
-A rule is asked at the end of every interval of the fleet, and has a period of its own: between
-two of its own decisions it wants what it wanted before. Where the source measures what a fleet's
-observation lacks, the nearest that it has is taken, which is said at the rule.
+A rule is called at the end of every interval of the fleet, and has its own period: in between its
+last decision holds. Each class cites its source. A measurement that a fleet's observation lacks is
+replaced by the nearest one, as the class states.
 
-``rate_per_worker_qps`` is what a worker carries within the target, queueing counted;
-``batch_rate_qps`` what it serves with full batches, which is all that rules know that size by a
-profile; ``slo_ms`` the deadline. :func:`made` fills them in where a rule takes them and they are
-not given.
+``rate_per_worker_qps`` is the load of a worker within the target, with queueing;
+``batch_rate_qps`` its throughput with full batches, which is what rules that size a fleet by a
+profile use; ``slo_ms`` the deadline. :func:`made` passes them to rules that take them, unless the
+user sets them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ramsis.scaling.rule import Observation, ScalingRule
 from ramsis.sim.registry import read_parameters
 
 _FILLED_IN = ("rate_per_worker_qps", "batch_rate_qps", "slo_ms")
-_ROUNDING = 1e-9  # of a quotient that is rounded up, and of times that are added up
+_ROUNDING = 1e-9  # tolerance of quotients before they are rounded up, and of sums of times
 
 
 class Static:
@@ -54,7 +54,7 @@ class Static:
 
 @dataclass(eq=False, kw_only=True)
 class _Stabilised(ABC):
-    """HorizontalPodAutoscaler behaviour: stabilisation window, then scaling policies."""
+    """Base of rules with the stabilisation window and scaling policies of Kubernetes' HPA."""
 
     tolerance: float = 0.1
     sync_s: float = 15.0
@@ -104,11 +104,11 @@ class Hpa(_Stabilised):
     """Kubernetes' HorizontalPodAutoscaler.
 
     The desired number is ceil(ready workers × value / target), unless value / target is within
-    the tolerance of 1. When it would rise, workers that start count as ones without any load;
-    when it would fall they do not count. Then the highest desired number of the last
-    ``scale_down_s`` is taken where the number falls, the lowest of the last ``scale_up_s`` where
-    it rises. Within ``policy_s`` at most the larger of ``up_workers`` and ``up_percent`` come, and
-    at most ``down_percent`` go, of those that there were when that time began.
+    the tolerance of 1. To scale up, starting workers count as ready ones without load; to scale
+    down they do not count. Stabilisation takes the highest desired number of the last
+    ``scale_down_s`` to scale down, and the lowest of the last ``scale_up_s`` to scale up. Within
+    ``policy_s`` at most the larger of ``up_workers`` and ``up_percent`` are added, and at most
+    ``down_percent`` removed, relative to the number at the start of that period.
 
     Source: kubernetes/kubernetes, pkg/controller/podautoscaler/replica_calculator.go and
     horizontal.go; defaults in pkg/apis/autoscaling/v2/defaults.go (policies, 80 % of CPU) and
@@ -119,7 +119,7 @@ class Hpa(_Stabilised):
     tolerance : float
         >= 0.
     sync_s : float
-        Its period, >= 0.
+        Period of decisions, >= 0.
     scale_up_s, scale_down_s : float
         Stabilisation windows, >= 0.
     up_workers, up_percent, down_percent, policy_s
@@ -127,11 +127,10 @@ class Hpa(_Stabilised):
     """
 
     target: float = 0.8  # of the metric, > 0
-    rate_per_worker_qps: float | None = None  # what a worker carries within the target, > 0
+    rate_per_worker_qps: float | None = None  # load of a worker within the target, > 0
     # ``utilisation`` of the workers, or ``load``: requests per second and worker as a share of
-    # the rate (a Pods metric with an average value). By default the load where the rate is
-    # known. Policies that choose larger models when there is time use the workers at every load,
-    # so that utilisation says little of them.
+    # the rate (a Pods metric with an average value). The default is ``load`` if the rate is set:
+    # policies choose larger models when there is time, so utilisation is high at every load.
     metric: str | None = None
 
     def __post_init__(self) -> None:
@@ -175,8 +174,8 @@ class Keda(_Stabilised):
     values: each trigger desires ceil(value / threshold), unless value / (threshold × workers) is
     within the tolerance of 1, and the highest counts. Stabilisation and policies are Kubernetes'.
     KEDA itself only starts the first worker, and stops the last one ``cooldown_s`` after a trigger
-    was active, which it looks at every ``polling_s``. Values are read at each synchronisation,
-    unless they are ``cached`` from the last look (``useCachedMetrics``).
+    was active; it polls triggers every ``polling_s``. Values are read at each synchronisation,
+    unless they are ``cached`` from the last poll (``useCachedMetrics``).
 
     Source: kedacore/keda, pkg/scaling/executor/scale_scaledobjects.go; defaults of the
     ScaledObject in keda.sh/docs/2.22/reference/scaledobject-spec (pollingInterval 30,
@@ -234,14 +233,14 @@ class Keda(_Stabilised):
 
 
 class Knative:
-    """Knative's autoscaler: a stable window, and a short one in which it panics.
+    """Knative's autoscaler: a stable window, and a short panic window.
 
-    The value is averaged over ``stable_s`` and over a tenth of it; each average over
-    ``utilisation`` × the target of a worker, rounded up, is desired, at most ``up_rate`` times and
-    at least 1 / ``down_rate`` of the ready workers. Where the short average desires ``panic``
-    times the ready workers or more, the rule panics, until that has not been for ``stable_s``:
-    then it takes the larger of both numbers and never falls. The highest number of the last
-    ``down_delay_s`` counts.
+    The metric is averaged over ``stable_s`` and over a tenth of it. Each average divided by
+    ``utilisation`` × a worker's target, rounded up, is a desired number, limited to ``up_rate``
+    times and 1 / ``down_rate`` of the ready workers. If the short window desires ``panic`` times
+    the ready workers or more, panic mode begins; it ends ``stable_s`` after the last such
+    decision. In panic mode the larger of both numbers is taken, and the rule never scales down.
+    The highest number of the last ``down_delay_s`` counts.
 
     Source: knative/serving, pkg/autoscaler/scaling/autoscaler.go; defaults in
     config/core/configmaps/autoscaler.yaml (70 % of the target, stable window 60 s, panic window
@@ -252,9 +251,9 @@ class Knative:
     Parameters
     ----------
     rate_per_worker_qps : float
-        What a worker carries within the target, > 0.
+        Load of a worker within the target, > 0.
     concurrency : float, optional
-        Target of requests that wait or run on a worker, > 0, in the place of a rate.
+        Target of requests that wait or run on a worker, > 0; replaces the rate.
     utilisation : float
         > 0.
     stable_s, down_delay_s : float
@@ -279,8 +278,8 @@ class Knative:
         self.down_delay_s = _at_least("down_delay_s", down_delay_s, 0)
         self._values: deque[tuple[float, float]] = deque()
         self._desired: deque[tuple[float, int]] = deque()
-        self._panicked_s = -math.inf  # when the short average last desired so many
-        self._most = 0  # workers, since the panic began
+        self._panicked_s = -math.inf  # last time that the panic threshold was reached
+        self._most = 0  # most workers wanted since the panic began
 
     def wanted(self, seen: Observation) -> int:
         """Return the desired workers after panic and the delay of scaling down."""
@@ -301,7 +300,7 @@ class Knative:
         return max((number for _, number in self._desired), default=desired)
 
     def _by(self, window_s: float, now_s: float, ready: int) -> tuple[int, int]:
-        """Return what a window desires, without and with the limits of the rates."""
+        """Return a window's desired number of workers, without and with the rate limits."""
         recent = [value for at_s, value in self._values if at_s > now_s - window_s + _ROUNDING]
         desired = _ceil(float(np.mean(recent or [self._values[-1][1]])) / self.target)
         least, most = int(ready / self.down_rate + _ROUNDING), _ceil(self.up_rate * ready)
@@ -311,11 +310,11 @@ class Knative:
 class RayServe:
     """Ray Serve's default autoscaling policy.
 
-    Requests that wait or run, averaged over ``look_back_s``, divided by the target are desired;
-    the difference to the running workers is multiplied by a factor and the result rounded up. The
-    number changes once it has been to rise for more than ``upscale_delay_s`` without a break, or
-    to fall for more than ``downscale_delay_s``. The average is over what was seen at decisions;
-    Ray samples it at every worker.
+    The desired number is the mean number of requests that wait or run, over ``look_back_s``,
+    divided by the target; the difference to the running workers is multiplied by a factor and the
+    result rounded up. The rule scales up once every decision for more than ``upscale_delay_s``
+    would, and scales down likewise by ``downscale_delay_s``. The mean is over the observations at
+    decisions; Ray samples it at every worker.
 
     Source: ray-project/ray, python/ray/serve/autoscaling_policy.py; defaults in
     python/ray/serve/config.py (AutoscalingConfig) of Ray 2.32 and later.
@@ -323,7 +322,7 @@ class RayServe:
     Parameters
     ----------
     target_ongoing_requests : float
-        Of a worker, > 0.
+        Target of requests that wait or run, per worker, > 0.
     upscale_delay_s, downscale_delay_s : float
         >= 0.
     upscaling_factor, downscaling_factor : float
@@ -374,34 +373,34 @@ class RayServe:
 
 
 class Wva:
-    """llm-d's Workload Variant Autoscaler: a queue of each worker alone, sized on means.
+    """llm-d's Workload Variant Autoscaler: one queue per worker, sized by the mean latency.
 
-    A worker is an M/M/1 queue whose rate rises with the requests in it, n / (base + each × n) up
-    to the largest batch, with room for ten times as many behind it. The highest arrival rate at
-    which the mean time in it meets the target gives the throughput of a worker; wanted is
-    ceil(load / throughput). With a largest batch of 1 it is a plain M/M/1 queue with room for 11.
-    The load is that of the last ``load_s``. A HorizontalPodAutoscaler follows what is wanted,
-    unless that is within its tolerance of the workers that there are.
+    A worker is an M/M/1 queue with a service rate of n / (base + each × n) for n requests in it,
+    up to the largest batch, and room for ten times as many that wait. The highest arrival rate at
+    which the mean time in the system meets the target gives the throughput of a worker; wanted is
+    ceil(load / throughput). With a largest batch of 1 it is a plain M/M/1/11 queue. The load is
+    the mean of the last ``load_s``. A HorizontalPodAutoscaler follows the wanted number, unless
+    that is within its tolerance of the current one.
 
     Source: llm-d-incubation/workload-variant-autoscaler, pkg/core/allocation.go and
     pkg/analyzer (state-dependent M/M/1; targets on means), MaxQueueToBatchRatio 10; the period of
     its optimiser is 60 s; internal/collector/collector.go (the load is a rate over a minute);
     charts/workload-variant-autoscaler/templates/hpa.yaml of the same commit (no stabilisation,
     average value 1). Its targets are for first and further tokens; here there is one, the SLO, on
-    the mean time of a request. Its load counts requests that are finished, here those that came.
+    the mean latency of a request. Its load counts completed requests, here arrivals.
 
     Parameters
     ----------
     batch_rate_qps : float
-        What a worker serves with full batches, > 0.
+        Throughput of a worker with full batches, > 0.
     slo_ms : float
         > 0.
     target : float
-        Target of the mean time, as a share of the SLO; > 0.
+        Target of the mean latency, as a share of the SLO; > 0.
     max_batch : int
         >= 1.
     base_share : float
-        Share of the time of a full batch that a batch takes whatever its size, in [0, 1).
+        Fixed part of a batch's service time, as a share of a full batch's, in [0, 1).
     period_s, load_s, tolerance : float
         >= 0.
     """
@@ -446,9 +445,9 @@ class Wva:
         return float(states @ np.arange(len(states))) / throughput, throughput
 
     def _largest(self, target_s: float) -> float:
-        """Return the throughput at the highest load whose mean time meets the target.
+        """Return the throughput at the highest load whose mean latency meets the target.
 
-        That of single requests where no load does.
+        If no load meets it, return the throughput of single requests.
         """
         low, high = 0.0, float(self.rates_qps.max())
         if self.mean_s(high)[0] <= target_s:
@@ -456,7 +455,7 @@ class Wva:
         for _ in range(_HALVINGS):
             middle = (low + high) / 2
             low, high = (middle, high) if self.mean_s(middle)[0] <= target_s else (low, middle)
-        if low == 0.0:  # not even alone: as good as it can
+        if low == 0.0:  # Even single requests miss the target.
             return float(self.rates_qps[0])
         return self.mean_s(low)[1]
 
@@ -464,10 +463,10 @@ class Wva:
 class Dynamo:
     """NVIDIA Dynamo's planner, scaling by throughput: ceil(forecast / rate).
 
-    Every ``adjustment_s`` the load of the time since is noted, and the next is forecast:
-    ``constant`` takes the last, ``moving`` the mean of the last ``window``. Its ARIMA, Prophet
-    and Kalman forecasts are not there, nor its correction by measured latencies
-    (``no_correction``). The rate is that of the profile: its sizing knows of no queues.
+    Every ``adjustment_s`` the load since the last adjustment is recorded, and the next one
+    forecast: ``constant`` takes the last load, ``moving`` the mean of the last ``window``. Its
+    ARIMA, Prophet and Kalman forecasts are not implemented, nor its correction by measured
+    latencies (``no_correction``). The rate is the profiled one: its sizing ignores queueing.
 
     Source: ai-dynamo/dynamo, components/planner/src/dynamo/planner/utils/planner_core.py,
     perf_interpolation.py and load_predictor.py; defaults in defaults.py (adjustment_interval 180,
@@ -476,9 +475,9 @@ class Dynamo:
     Parameters
     ----------
     batch_rate_qps : float
-        What a worker serves with full batches, > 0.
+        Throughput of a worker with full batches, > 0.
     headroom : float
-        Share of the rate that is counted on, > 0; 1 in the source.
+        Share of the rate that is planned with, > 0; 1 in the source.
     forecast : str
         ``constant`` or ``moving``.
     window : int
@@ -529,9 +528,9 @@ class _Every:
         return seen.active + seen.starting if self._wanted is None else self._wanted
 
 
-_PANIC_WINDOW = 0.1  # of the stable window
-_ROOM = 10  # room of a queue, in largest batches
-_HALVINGS = 60  # of a load: 2^-60 of it is below what a float tells apart
+_PANIC_WINDOW = 0.1  # Knative's panic window, as a share of the stable window
+_ROOM = 10  # waiting room of Wva's queue, in largest batches (MaxQueueToBatchRatio)
+_HALVINGS = 60  # bisection steps for a load: 2^-60 is below the precision of a float
 
 RULES: Mapping[str, type[Any]] = {
     "static": Static, "hpa": Hpa, "keda": Keda, "knative": Knative, "ray-serve": RayServe,
@@ -540,8 +539,8 @@ RULES: Mapping[str, type[Any]] = {
 """Rules by name."""
 
 _Grid = Mapping[str, tuple[Any, ...]]
-# Shares of the rate that a rule is told: of a worker within the target, where more than all of
-# it may be right, and of full batches, which leave no time to wait.
+# Targets to try, as shares of a rule's rate: of a worker's load within the target, where more than
+# 1 may be best, and of the throughput of full batches, which leaves no time to wait.
 _SHARES = (0.5, 0.65, 0.8, 0.9, 1.0, 1.2)
 _OF_BATCHES = (0.5, 0.65, 0.75, 0.8, 0.85, 0.9)
 _GRIDS: Mapping[str, tuple[_Grid, ...]] = {
@@ -563,7 +562,7 @@ _GRIDS: Mapping[str, tuple[_Grid, ...]] = {
 
 
 def tunable(name: str) -> list[dict[str, Any]]:
-    """Return parameter settings of a rule to try, 24 or fewer; others keep their default."""
+    """Return up to 24 parameter settings of a rule for tuning; others keep their default."""
     if name not in _GRIDS:
         raise _unknown(name, InputFileError)
     return [dict(zip(grid, values, strict=True))
@@ -576,10 +575,10 @@ def made(name: str, parameters: Mapping[str, Any], **defaults: float) -> Scaling
     Parameters
     ----------
     name : str
-        One of :data:`RULES`, or ``FILE.py:CLASS`` or ``MODULE:CLASS`` of the user's own.
+        One of :data:`RULES`, or a user-defined ``FILE.py:CLASS`` or ``MODULE:CLASS``.
     **defaults : float
-        ``rate_per_worker_qps``, ``batch_rate_qps``, ``slo_ms``: filled in where the rule takes
-        them and they are not among the parameters.
+        ``rate_per_worker_qps``, ``batch_rate_qps``, ``slo_ms``: passed to a rule that takes them,
+        unless they are among the parameters.
     """
     kind = _kind(name, InputFileError)
     takes = inspect.signature(kind).parameters
@@ -598,7 +597,7 @@ def rule_of(
 ) -> tuple[str, dict[str, Any]]:
     """Parse a rule's name and parameters, ``NAME:key=value,…``, for :func:`made`.
 
-    A class of the user's own is named as ``FILE.py:CLASS:key=value,…``.
+    A user-defined class is named as ``FILE.py:CLASS:key=value,…``.
 
     >>> rule_of("hpa:target=0.7,scale-down-s=60")
     ('hpa', {'target': 0.7, 'scale_down_s': 60.0})

@@ -1,4 +1,4 @@
-"""A scaling policy for one half of a trace, tried on the other half beside the rules."""
+"""Scaling study: a policy fitted on the first half of a trace, compared on the second half."""
 
 from __future__ import annotations
 
@@ -30,32 +30,32 @@ from ramsis.scaling.promise import Promise, promise
 from ramsis.scaling.synthesis import FleetLoads, FleetTables, fleet_tables
 from ramsis.synthesis import SynthesisSettings
 
-_LEAST_LOAD = 0.2  # of the mean load: what tables are made for at least
-_ROOM = 1.5  # workers at most, as a multiple of those that the highest load needs
-_MAX_BATCH = 32  # of the bound
-# Aims become stricter until the promise meets the target: by the factor that it misses it by, at
-# least 0.7 and at most 0.2. The sixth allows at most 0.7^5 = 17 % of the target's violations.
+_LEAST_LOAD = 0.2  # lowest load of the decision tables, as a share of the mean load
+_ROOM = 1.5  # default limit of workers, as a multiple of those for the highest load
+_MAX_BATCH = 32  # largest batch of the lower bound
+# The aim is tightened until the promise meets the target: by the factor of the miss, between 0.2
+# and 0.7. The sixth aim allows at most 0.7^5 = 17 % of the target's violations.
 _AIMS = 6
 _STRICTER, _STRICTEST = 0.7, 0.2
 
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """Inputs of a scaling study, start-up time aside."""
+    """Scaling study of a trace and a profile, for any start-up time."""
 
     profile: ProfileSet
     slo_ms: float
     target: Targets | Prices
     dispatch: str  # ``round-robin`` or ``central-queue``
-    seed: int  # of the runs
-    arrival_ms: FloatArray  # shape (n,): rising. The first half is fitted, the second one tried.
-    # duration_s, interval_s: of the trace, and between decisions
+    seed: int  # seed of the simulated runs
+    arrival_ms: FloatArray  # sorted, shape (n,); the first half is fitted, the second held out
+    # duration of the trace, and time between decisions
     duration_s: float
     interval_s: float
     least: int
-    most: int | None  # workers; at most half more than the highest load needs by default
-    levels: int  # loads of a worker that tables are made for
-    forecast: Forecast | None = None  # from the beginning of the trace on
+    most: int | None  # limit of workers; by default 1.5 times those that the highest load needs
+    levels: int  # number of loads per worker with a table
+    forecast: Forecast | None = None  # relative to the start of the trace
 
     @property
     def half_s(self) -> float:
@@ -79,7 +79,7 @@ class Study:
                 where="startup_s", value=startup_s, allowed=f"0 to {math.floor(span_s)}")
 
     def make_tables(self, on_policy: Callable[[], object] = lambda: None) -> FleetTables:
-        """Make the decision tables, and keep them as :attr:`tables`."""
+        """Make the decision tables, and cache them as :attr:`tables`."""
         loads = interval_loads(self.arrival_ms, self.interval_s, self.duration_s)
         least_qps = max(float(loads.min()), _LEAST_LOAD * float(loads.mean()))
         tables = fleet_tables(
@@ -87,12 +87,12 @@ class Study:
                                             headroom=0.0),
             self.target, FleetLoads(least_qps, _ROOM * float(loads.max()), self.levels, self.least,
                                     self.most), on_policy=on_policy)
-        self.__dict__["tables"] = tables  # where a cached property is kept
+        self.__dict__["tables"] = tables  # fill the cached property
         return tables
 
     @cached_property
     def tables(self) -> FleetTables:
-        """Decision tables of the fleet; made when first asked for."""
+        """Decision tables of the fleet, made on first use."""
         return self.make_tables()
 
     @cached_property
@@ -102,11 +102,11 @@ class Study:
 
     @property
     def known(self) -> dict[str, float]:
-        """Return the parameters that rules take from a worker's capacity."""
+        """Return the default parameters of rules that follow from a worker's capacity."""
         return self.tables.known(self.slo_ms, self.target)
 
     def fleet(self, startup_s: float) -> ScaledFleet:
-        """Return the fleet at a start-up time."""
+        """Return the fleet settings at a start-up time."""
         return ScaledFleet(self.slo_ms, startup_s, self.interval_s, self.least, self.tables.most)
 
     def comparison(self, startup_s: float) -> Comparison:
@@ -122,7 +122,7 @@ class Study:
 
     def chosen(self, startup_s: float, on_play: Callable[[], object] | None = None,
                aim: Targets | None = None) -> Candidate:
-        """Choose the policy on the first half, for the target or another aim."""
+        """Choose the policy on the first half, for the study's target or another ``aim``."""
         fit = self._half(0.0, startup_s)
         return choose_policy(fit.arrival_ms, self.tables, aim or self.target,
                              self.fleet(startup_s), duration_s=self.half_s, seed=self.seed,
@@ -137,10 +137,10 @@ class Study:
 
     def kept(self, startup_s: float, on_play: Callable[[], object] | None = None
              ) -> tuple[Candidate, Promise]:
-        """Choose the policy on the first half so that its expected figures meet the target, too.
+        """Choose a policy on the first half whose promised figures also meet the target.
 
-        The first half is one course of the load, and may be a kind one. Where the promise, over
-        many courses, misses the target, a policy is chosen for a stricter one.
+        The first half is one sample of the load, and may be an easy one. While the promise, over
+        many sampled loads, misses the target, the policy is chosen again for a stricter aim.
         """
         target = self.target
         aim = target if isinstance(target, Targets) else None
@@ -183,7 +183,7 @@ class Study:
         return least_cost(*self._bounded(startup_s), self._terms(startup_s),
                           violation_worker_s=self.target.violation,
                           accuracy_worker_s=self.target.accuracy,
-                          # Models that are too slow for the SLO are in no table.
+                          # No table contains the models that are too slow for the SLO.
                           best_accuracy=self.tables.accuracy)
 
     def _bounded(self, startup_s: float) -> tuple[FloatArray, ServiceTimes]:

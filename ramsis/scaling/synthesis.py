@@ -1,13 +1,13 @@
-"""Decision tables for all numbers of workers and loads that a fleet can meet.
+"""Synthesis of decision tables for all numbers of workers and loads of a scaled fleet.
 
-What a worker sees depends on its own load far more than on how many others there are. So policies
-are made for a few numbers of workers and a few loads of a worker, and n active workers play those
-of the largest number that is not above n, at the same load of a worker. Behind round robin that is
-on the safe side: arrivals at one of few workers are more irregular than at one of many.
+A worker's optimal policy depends on its own load far more than on the number of workers. So
+policies are made for a few numbers of workers and a few loads per worker. n active workers use
+those of the largest such number up to n, at the same load per worker. With round robin this is
+conservative: arrivals at one of few workers are more irregular than at one of many.
 
-The loads of a worker lie close around the largest one at which the target is met, and are further
-apart down to the least load and up to what the fastest model can do. Where prices are given in
-place of a target, they lie around the load at which a request costs least.
+The loads per worker are dense around the largest one that meets the target, and sparser down to
+the least load and up to the capacity with the fastest model. If prices are given instead of a
+target, they are dense around the load with the least cost per request.
 """
 
 from __future__ import annotations
@@ -29,46 +29,46 @@ from ramsis.scaling.prices import Prices, meets
 from ramsis.synthesis.generate import generate_policy
 from ramsis.synthesis.settings import SynthesisSettings
 
-# Between numbers of workers with policies of their own. On a central queue a worker does better
-# the more there are, which the tables of fewer workers leave unused; behind round robin less so.
+# Ratios of successive numbers of workers with a policy. With a central queue, more workers do
+# better, which tables for fewer workers leave unused; with round robin less so.
 _RATIO = {"round-robin": 1.34, "central-queue": 1.16}
-_TRIAL_SIZE = 8  # workers with which the largest load of a worker is searched for
-_PRICES = (1.0, 4.0)  # of a violation, in accuracy; the higher where it carries 3 % more
-_MOST_PRICE = 100.0  # of a violation, in accuracy: beyond it accuracy hardly counts
-_NEARLY_ALL = 0.97  # of what the fastest model can do: at all of it queues have no mean
-_OVERLOAD_POWER = 3.0  # how fast answers in time vanish beyond that, as queues build up
-_PRECISION = 0.03  # of the largest load that meets the target: a worker in 33
+_TRIAL_SIZE = 8  # number of workers in the search for the largest load per worker
+_PRICES = (1.0, 4.0)  # of a violation, in accuracy; the second if it carries 3 % more load
+_MOST_PRICE = 100.0  # of a violation, in accuracy: above it accuracy hardly counts
+_NEARLY_ALL = 0.97  # highest utilisation with the fastest model: at 1 queues grow without bound
+_OVERLOAD_POWER = 3.0  # exponent of the fall of on-time answers with the load, in overload
+_PRECISION = 0.03  # relative precision of the largest load: one worker in 33
 
 
 @dataclass(frozen=True, eq=False)
 class FleetTables:
     """Policies by number of workers and load per worker, with their promises."""
 
-    load_qps: FloatArray  # of a worker, rising, shape (J,)
+    load_qps: FloatArray  # loads per worker, increasing, shape (J,)
     policies: Mapping[int, tuple[Policy, ...]]  # by number of workers, one for each load
-    accuracy: float  # of the most accurate model
-    capacity_qps: float  # what the fastest model answers on one worker
-    # largest load of a worker that was found to meet the target, or the cheapest at the prices
+    accuracy: float  # accuracy of the most accurate model
+    capacity_qps: float  # capacity of one worker with the fastest model
+    # largest load per worker that meets the target, or the cheapest one at prices
     largest_qps: float
-    most: int  # workers of the fleet at most
+    most: int  # largest number of workers of the fleet
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Numbers of workers that policies were made for, rising."""
+        """Numbers of workers with policies, in increasing order."""
         return tuple(sorted(self.policies))
 
     def size(self, workers: int) -> int:
-        """Return the size whose policies a number of workers uses: the largest one not above it.
+        """Return the number of workers whose policies ``workers`` workers use.
 
-        Below all sizes it is the smallest.
+        It is the largest of :attr:`sizes` up to ``workers``, else the smallest.
         """
         return max((size for size in self.sizes if size <= workers), default=self.sizes[0])
 
     def batch_rate_qps(self, slo_ms: float, target: Targets | Prices) -> float:
-        """Return the rate of a worker with full batches within the SLO at the target accuracy.
+        """Return the throughput of a worker with full batches in the SLO at the target accuracy.
 
-        Models are mixed; nothing waits. It is what a profile says of a worker. At prices it is
-        the rate of the model and batch whose requests cost least.
+        It mixes models and ignores waiting, as sizing by a profile alone does. At prices it is
+        the throughput of the model and batch with the least cost per request.
         """
         policy = self.policies[self.sizes[0]][0]
         kinds = np.array([(1000.0 * size / mean_ms, model.accuracy)
@@ -81,13 +81,13 @@ class FleetTables:
         rate = kinds[:, 0]
         over = rate * (kinds[:, 1] - (target.min_effective_accuracy or 0.0))
         good, bad = over >= 0, over < 0
-        # Of two kinds, so that what one has too much the other lacks.
+        # An optimal mix has at most two kinds of batch: one above, one below the target.
         share = -over[bad] / (over[good, None] - over[bad])
         mixed = share * rate[good, None] + (1.0 - share) * rate[bad]
         return float(max(rate[good].max(initial=0.0), mixed.max(initial=0.0)))
 
     def known(self, slo_ms: float, target: Targets | Prices) -> dict[str, float]:
-        """Return the parameters of rules that follow from a worker's capacity."""
+        """Return the default parameters of rules that follow from a worker's capacity."""
         return {"rate_per_worker_qps": float(self.largest_qps),
                 "batch_rate_qps": self.batch_rate_qps(slo_ms, target)}
 
@@ -97,9 +97,9 @@ class FleetTables:
                                   for workers in range(1, self.most + 1)})
 
     def steering(self, accuracy: float, requests: float) -> Steering | None:
-        """Return the steering at an accuracy, from the policies of the middle number of workers.
+        """Return the steering to an accuracy, from the policies of the middle number of workers.
 
-        None where their accuracy does not fall with the load.
+        Return None if their accuracy does not decrease with the load.
         """
         accuracies, loads = list[float](), list[float]()
         for policy, load in zip(self.policies[self.sizes[len(self.sizes) // 2]],
@@ -114,17 +114,19 @@ class FleetTables:
     def delivered(self, load_qps: FloatArray, workers: int) -> tuple[FloatArray, FloatArray]:
         """Return expected effective accuracy and violation rate by load and workers.
 
-        Beyond the capacity the share in time falls with the third power of the load, since what
-        waits makes the next ones late.
+        Above capacity the share of on-time answers falls with the third power of the load, since
+        queued requests delay later ones.
         """
         if workers == 0:
             return np.zeros_like(load_qps), np.ones_like(load_qps)
         expectations = [policy.expectations for policy in self.policies[self.size(workers)]]
-        each = load_qps / workers
-        accuracy = np.interp(each, self.load_qps,
+        per_worker_qps = load_qps / workers
+        accuracy = np.interp(per_worker_qps, self.load_qps,
                              [item.effective_accuracy for item in expectations])
-        violation = np.interp(each, self.load_qps, [item.violation_rate for item in expectations])
-        in_time = np.minimum(1.0, (self.load_qps[-1] / np.maximum(each, 1e-12)) ** _OVERLOAD_POWER)
+        violation = np.interp(per_worker_qps, self.load_qps,
+                              [item.violation_rate for item in expectations])
+        in_time = np.minimum(1.0, (self.load_qps[-1] / np.maximum(per_worker_qps, 1e-12))
+                             ** _OVERLOAD_POWER)
         return accuracy * in_time, 1.0 - (1.0 - violation) * in_time
 
 
@@ -150,12 +152,12 @@ def sizes_up_to(most: int, dispatch: str) -> list[int]:
 class FleetLoads:
     """Loads and worker counts that a fleet's decision tables cover."""
 
-    # least_qps, peak_qps: of all requests, > 0
+    # lowest and highest load of the whole fleet, > 0
     least_qps: float
     peak_qps: float
-    levels: int  # loads of a worker, >= 4
-    least: int = 1  # workers at least, >= 1
-    # workers at most; by default those that meet the target at ``peak_qps``
+    levels: int  # number of loads per worker, >= 4
+    least: int = 1  # smallest number of workers, >= 1
+    # largest number of workers; by default those that meet the target at ``peak_qps``
     most: int | None = None
 
 
@@ -168,9 +170,9 @@ def fleet_tables(
     Parameters
     ----------
     settings : SynthesisSettings
-        Workers and price of violations do not count.
+        Its number of workers and price of violations are ignored.
     target : Targets or Prices
-        What the loads of a worker lie around.
+        Determines the loads per worker around which tables are dense.
     on_policy : callable
         Called when a policy is finished.
     """
@@ -260,7 +262,7 @@ def _largest_load(
 
 
 def _loads(lowest: float, largest: float, highest: float, levels: int) -> FloatArray:
-    """Return loads per worker, half of them around the largest that meets the target."""
+    """Return loads per worker, half of them around ``largest``, which just meets the target."""
     near = max(levels // 2, 2)
     ends = [min(max(share * largest, lowest), highest) for share in (0.6, 1.5)]
     below = max((levels - near) // 2, 1)

@@ -1,4 +1,4 @@
-"""The parameters of a rule that cost least: where a target is met, or at prices."""
+"""Tuning of an autoscaler rule's parameters, for the least cost at a target or at prices."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ def tune(
 ) -> dict[str, Any]:
     """Find a rule's cheapest parameters on a trace that meet a target, or at prices.
 
-    The rule's defaults are among those tried, so that tuning ends no worse than it began. If none
-    meet the target, those with the fewest violations, and the best effective accuracy among them.
-    A static fleet is found by halving: the smallest that meets the target, most workers if none
-    does; at prices, the smallest that one worker more makes no cheaper.
+    The rule's defaults are among the candidates, so the result is never worse. If none meets the
+    target, the candidate with the fewest violations wins, ties by effective accuracy. The size of
+    a static fleet is found by bisection: the smallest that meets the target, or ``most`` workers;
+    at prices, the smallest that one more worker makes no cheaper.
 
     Parameters
     ----------
     name : str
         One of :data:`ramsis.scaling.RULES`.
     arrival_ms : array of float, shape (n,)
-        The part of a trace that is fitted.
+        Arrivals of the fitted part of a trace.
     fleet : FleetTerms
-        How the fleet is scaled and simulated.
+        Settings of the simulated runs.
     defaults : mapping of str to float, optional
-        What :func:`ramsis.scaling.made` fills in; the SLO is that of the fleet.
+        Defaults of :func:`ramsis.scaling.made`; the SLO is the fleet's.
     grid : iterable of mapping, optional
-        What to try; by default the rule's defaults and :func:`ramsis.scaling.tunable`.
+        Candidates; by default the rule's defaults and :func:`ramsis.scaling.tunable`.
 
     Returns
     -------
     dict
-        Without what was filled in.
+        The parameters without ``defaults``.
     """
     def run(parameters: Mapping[str, Any]) -> ScaledRun:
         rule = made(name, parameters, **{"slo_ms": fleet.slo_ms, **(defaults or {})})
