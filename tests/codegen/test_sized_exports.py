@@ -169,7 +169,7 @@ def test_what_is_no_question_has_no_answer(tmp_path: Path) -> None:
 
 
 def test_a_decision_takes_microseconds_with_100_waiting(tmp_path: Path) -> None:
-    """Some 3 µs on a quiet core; others may share it here."""
+    """2 to 5 µs on a quiet core; others may share it here."""
     tables = real_tables()
     command = built("c", tables, tmp_path)
     for number in range(2):

@@ -102,34 +102,37 @@ static int ramsis_place_(const int64_t *values, int count, int64_t value)
     return place + (values[place] < value);
 }
 
-/* The time of a batch by its longest or total size; infinite beyond the table. */
-static double ramsis_batch_ms_(const ramsis_sized *p, int model, int64_t count, double size)
+/* The time of a batch by its longest or total size, and the first of the known sizes that is not
+ * below it; infinite beyond the table. */
+static double ramsis_time_ms_(const ramsis_sized *p, int model, int64_t count, double size,
+                              int place)
 {
-    const double *times = p->times_ms + (size_t)model * (size_t)p->places * (size_t)p->counts
-                          + (count - 1);
-    double part, before, after;
-    int high;
-    if (size > (double)p->sizes[p->places - 1])
+    const double *times;
+    double part, before;
+    if (place == p->places)
         return HUGE_VAL;
-    if (p->padded)
-        return times[(size_t)ramsis_place_(p->sizes, p->places, (int64_t)size)
-                     * (size_t)p->counts];
-    if (size <= (double)p->sizes[0])
+    times = p->times_ms + (count - 1)
+            + ((size_t)model * (size_t)p->places + (size_t)place) * (size_t)p->counts;
+    if (p->padded || place == 0)
         return times[0];
-    high = ramsis_place_(p->sizes, p->places, (int64_t)ceil(size));
-    part = (size - (double)p->sizes[high - 1]) / (double)(p->sizes[high] - p->sizes[high - 1]);
-    before = times[(size_t)(high - 1) * (size_t)p->counts];
-    after = times[(size_t)high * (size_t)p->counts];
-    return before + (after - before) * part;
+    part = (size - (double)p->sizes[place - 1]) / (double)(p->sizes[place] - p->sizes[place - 1]);
+    before = *(times - p->counts);
+    return before + (times[0] - before) * part;
+}
+
+/* The same by a size alone. */
+static double ramsis_batch_ms_(const ramsis_sized *p, int model, int64_t count, int64_t size)
+{
+    return ramsis_time_ms_(p, model, count, (double)size, ramsis_place_(p->sizes, p->places, size));
 }
 
 /* The time of a request alone on the model that is fastest for it. */
 static double ramsis_alone_ms_(const ramsis_sized *p, int64_t size)
 {
-    double least_ms = ramsis_batch_ms_(p, 0, 1, (double)size);
+    double least_ms = ramsis_batch_ms_(p, 0, 1, size);
     int m;
     for (m = 1; m < p->models; m++) {
-        const double time_ms = ramsis_batch_ms_(p, m, 1, (double)size);
+        const double time_ms = ramsis_batch_ms_(p, m, 1, size);
         if (time_ms < least_ms)
             least_ms = time_ms;
     }
@@ -173,6 +176,7 @@ typedef struct {
     uint8_t bin[RAMSIS_SIZED_CELLS_];
     int64_t count[RAMSIS_SIZED_CELLS_];
     int64_t gain[RAMSIS_SIZED_CELLS_];
+    double value[RAMSIS_SIZED_CELLS_]; /* of the gain */
 } ramsis_line_;
 
 static void ramsis_line_up_(ramsis_line_ *line, const ramsis_sized *p, size_t table,
@@ -195,6 +199,7 @@ static void ramsis_line_up_(ramsis_line_ *line, const ramsis_sized *p, size_t ta
             line->bin[r] = (uint8_t)(cell % p->bins);
             line->count[r] = counts[cell];
             line->gain[r] = gain[cell];
+            line->value[r] = (double)gain[cell] * RAMSIS_UNIT_;
             line->up_to[cell / p->bins].words[r / 64] |= bit;
             line->from[cell % p->bins].words[r / 64] |= bit;
         }
@@ -224,18 +229,21 @@ static ramsis_candidate_ ramsis_padded_(const ramsis_sized *p, const ramsis_line
     int word, enough = 0;
     for (word = 0; word < RAMSIS_SETS_ && !enough; word++) {
         uint64_t left = line->up_to[last].words[word] & line->from[least].words[word];
-        for (; left != 0; left &= left - 1) {
+        for (; left != 0 && !enough; left &= left - 1) {
             const int r = 64 * word + ramsis_least_(left);
-            const double value = (double)line->gain[r] * RAMSIS_UNIT_;
+            const double value = line->value[r];
             int64_t upto = batch.count + line->count[r];
-            enough = batch.count == most || (batch.count > 0 && slope[batch.count] * worth > value);
-            if (enough)
-                break;
-            if (upto > most)
-                upto = most;
-            if (upto > 1 && slope[upto - 1] * worth > value)
-                for (upto = batch.count + 1; slope[upto] * worth <= value; upto++)
-                    continue;
+            /* Gains fall and slopes rise, so where not all of a cell pays it is the last one. */
+            enough = upto > most || slope[upto - 1] * worth > value;
+            if (enough) {
+                upto = batch.count;
+                if (upto == 0)
+                    upto++; /* the first always */
+                while (upto < most && slope[upto] * worth <= value)
+                    upto++;
+                if (upto == batch.count)
+                    break;
+            }
             batch.gain += (upto - batch.count) * line->gain[r];
             batch.count = upto;
             if (line->bin[r] < batch.least)
@@ -252,7 +260,7 @@ static ramsis_candidate_ ramsis_packed_(const ramsis_sized *p, const ramsis_line
 {
     ramsis_candidate_ batch = {0, 0, 0, RAMSIS_SIZED_CELLS_}, best = batch;
     double best_value = -HUGE_VAL, total = 0;
-    int word;
+    int word, place = 0;
     for (word = 0; word < RAMSIS_SETS_; word++) {
         uint64_t left = line->from[least].words[word];
         for (; left != 0; left &= left - 1) {
@@ -266,7 +274,9 @@ static ramsis_candidate_ ramsis_packed_(const ramsis_sized *p, const ramsis_line
             total += (double)added * p->mean_size[line->cell[r] / p->bins];
             if (line->bin[r] < batch.least)
                 batch.least = line->bin[r];
-            batch.time_ms = ramsis_batch_ms_(p, model, batch.count, total);
+            while (place < p->places && (double)p->sizes[place] < total)
+                place++;
+            batch.time_ms = ramsis_time_ms_(p, model, batch.count, total, place);
             if (batch.time_ms == HUGE_VAL)
                 return best;
             value = (double)batch.gain * RAMSIS_UNIT_ - worth * batch.time_ms;
@@ -378,10 +388,9 @@ RAMSIS_UNUSED_ static ramsis_batch ramsis_next_batch(
                     const ramsis_candidate_ next =
                         p->padded ? ramsis_padded_(p, &line, row, c, cut, most, worth)
                                   : ramsis_packed_(p, &line, m, cut, most, worth);
-                    const int end = ramsis_bin_at_(p, next.time_ms);
                     if (next.count == 0)
                         break;
-                    if (next.least >= end) {
+                    if (p->middle_ms[next.least] >= next.time_ms) {
                         const double cost = price * next.time_ms
                             + aging * (next.time_ms < free_ms ? next.time_ms : free_ms);
                         const double value = (double)next.gain * RAMSIS_UNIT_ - cost;
@@ -395,7 +404,7 @@ RAMSIS_UNUSED_ static ramsis_batch ramsis_next_batch(
                         }
                         break;
                     }
-                    cut = end;
+                    cut = ramsis_bin_at_(p, next.time_ms);
                     most = next.count;
                 }
             }
@@ -407,8 +416,9 @@ RAMSIS_UNUSED_ static ramsis_batch ramsis_next_batch(
     batch.members = 0;
     if (model >= 0) {
         int64_t wanted[RAMSIS_SIZED_CELLS_ + 1] = {0}, total = 0;
-        ramsis_line_up_(&line, p, ((size_t)model * (size_t)p->levels + (size_t)level) * cells,
-                        &filled, counts);
+        if (model < p->models - 1) /* the last one's line is there */
+            ramsis_line_up_(&line, p, ((size_t)model * (size_t)p->levels + (size_t)level) * cells,
+                            &filled, counts);
         for (word = 0; word < RAMSIS_SETS_; word++) {
             uint64_t left = line.up_to[last].words[word] & line.from[least].words[word];
             for (; left != 0 && need > 0; left &= left - 1) {
@@ -430,7 +440,7 @@ RAMSIS_UNUSED_ static ramsis_batch ramsis_next_batch(
             }
         }
         if (!p->padded && batch.members > 0) { /* those that their own total size is late for */
-            const double time_ms = ramsis_batch_ms_(p, model, batch.members, (double)total);
+            const double time_ms = ramsis_batch_ms_(p, model, batch.members, total);
             for (k = 0; k < waiting; k++)
                 if (fate[k] == RAMSIS_MEMBER
                     && deadline_ms[k] - now_ms + RAMSIS_TOLERANCE_MS_ < time_ms * slowness) {
@@ -451,7 +461,7 @@ RAMSIS_UNUSED_ static ramsis_batch ramsis_next_batch(
         batch.members = 1;
         batch.time_ms = ramsis_alone_ms_(p, size[k]);
         for (m = p->models - 1; m >= 0; m--)
-            if (ramsis_batch_ms_(p, m, 1, (double)size[k]) == batch.time_ms)
+            if (ramsis_batch_ms_(p, m, 1, size[k]) == batch.time_ms)
                 batch.model = m;
     }
     return batch;
