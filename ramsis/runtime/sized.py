@@ -517,22 +517,26 @@ class SizedQueue(Generic[T]):
         """Remove the requests of a class that not even a batch of their own answers in time."""
         waiting, sizes, longest_ms = self._waiting[c], self._size[c], self._longest_ms[c]
         single_ms, slowness = self.rule.single_ms, self.slowness
-        dropped, kept = [], []  # of the first ones, which the longest of the class is late for
-        for at, (due, request) in enumerate(waiting):
-            if due - soonest_ms >= longest_ms:
-                break
-            if due - soonest_ms < single_ms[sizes[at]] * slowness:
-                dropped.append(request)
+        dropped: list[T] = []
+        start = 0
+        while start < len(waiting) and waiting[start][0] - soonest_ms < longest_ms:
+            end = start
+            while end < len(waiting) and (
+                    waiting[end][0] - soonest_ms < single_ms[sizes[end]] * slowness):
+                end += 1
+            if end > start:
+                dropped += self._removed(c, start, end)
             else:
-                kept.append(at)
-        if dropped:
-            upto = len(dropped) + len(kept)
-            due_us = self._deadline_us[c]
-            waiting[:upto] = [waiting[at] for at in kept]
-            due_us[:upto] = [due_us[at] for at in kept]
-            sizes[:upto] = [sizes[at] for at in kept]
-            self._longest[c] = max(sizes, default=0)
+                start += 1
         return dropped
+
+    def _removed(self, c: int, start: int, end: int) -> list[T]:
+        """Remove the requests of a class from one place to another, and return them."""
+        waiting, sizes = self._waiting[c], self._size[c]
+        removed = [request for _, request in waiting[start:end]]
+        del waiting[start:end], self._deadline_us[c][start:end], sizes[start:end]
+        self._longest[c] = max(sizes) if sizes else 0
+        return removed
 
     def _packed(
         self, ranks: bytes, model: int, level: int, worth: float, most: int,
@@ -580,12 +584,10 @@ class SizedQueue(Generic[T]):
                 time_ms = rule.time_ms(best.model, count, total) * self.slowness
         members: list[T] = []
         for c, start, end in slices:
-            waiting, size = self._waiting[c], self._size[c]
+            waiting = self._waiting[c]
             while start < end and waiting[start][0] - soonest_ms < time_ms:
                 start += 1
-            members += [request for _, request in waiting[start:end]]
-            del waiting[start:end], self._deadline_us[c][start:end], size[start:end]
-            self._longest[c] = max(size) if size else 0
+            members += self._removed(c, start, end)
         return members
 
     def _oldest(self, dropped: list[T]) -> SizedBatch[T]:
@@ -595,10 +597,8 @@ class SizedQueue(Generic[T]):
                 key=lambda c: self._waiting[c][0][0])
         size = self._size[c][0]
         times_ms = [rule.time_ms(m, 1, size) for m in range(len(rule.tables.models))]
-        members = [self._waiting[c].pop(0)[1]]
-        del self._deadline_us[c][0], self._size[c][0]
-        self._longest[c] = max(self._size[c], default=0)
-        return SizedBatch(times_ms.index(min(times_ms)), members, min(times_ms), dropped)
+        return SizedBatch(times_ms.index(min(times_ms)), self._removed(c, 0, 1), min(times_ms),
+                          dropped)
 
 
 class ArrivalBatch:
