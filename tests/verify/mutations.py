@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pytest
@@ -36,8 +36,9 @@ from ramsis.verify.sets import verify_levels
 from tests.sim.raw_samples import LAWS, Measured
 from tests.synthesis import samples
 
-__all__ = ["FILES", "SETS", "Mutant", "escaped", "mutants"]
+__all__ = ["FILES", "SETS", "Mutant", "derived_once", "escaped", "mutants"]
 
+T = TypeVar("T")
 Document = dict[str, Any]
 Place = tuple[Any, ...]
 
@@ -252,7 +253,7 @@ class Derived:
         self._calls: Counter[Any] = Counter()
         self._working = False
 
-    def anew(self, verification: Callable[..., bool], *given: Any) -> bool:
+    def anew(self, verification: Callable[..., T], *given: Any) -> T:
         """Another verification, from its first call on."""
         self._calls.clear()
         return verification(*given)

@@ -7,19 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from ramsis.policy import write
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.verify import verify_policy
 from tests.synthesis import samples
-
-
-@pytest.fixture(scope="module")
-def document() -> dict[str, Any]:
-    return generate_policy(samples.tiny_profile(), 900.0, SynthesisSettings(
-        slo_ms=100.0, workers=4, grid="fixed:12", max_queue=6)).to_document()
-
+from tests.verify.mutations import derived_once
 
 CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "a factor": (lambda d: d["headroom"].update(factor=1.075), "settings: headroom"),
@@ -30,32 +21,25 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
 }
 
 
-def test_what_is_not_changed_verifies(document: dict[str, Any], tmp_path: Path) -> None:
-    path = tmp_path / "policy.json"
+def failures(document: dict[str, Any], path: Path) -> list[str]:
     path.write_text(json.dumps(document))
-    assert all(check.holds for check in verify_policy(path))
+    return [check.claim for check in verify_policy(path) if not check.holds]
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_change_of_what_it_was_made_for_is_found(
-    document: dict[str, Any], change: str, tmp_path: Path
-) -> None:
-    changed = json.loads(json.dumps(document))
-    path = tmp_path / "policy.json"
-    alter, claim = CHANGES[change]
-    alter(changed)
-    path.write_text(json.dumps(changed))
-    assert claim in [check.claim for check in verify_policy(path) if not check.holds]
+def test_a_change_of_what_it_was_made_for_is_found(tmp_path: Path) -> None:
+    document = generate_policy(samples.tiny_profile(), 900.0, SynthesisSettings(
+        slo_ms=100.0, workers=4, grid="fixed:12", max_queue=6)).to_document()
+    with derived_once() as derived:
+        assert derived.anew(failures, document, tmp_path / "policy.json") == []
+        for name, (alter, claim) in CHANGES.items():
+            changed = json.loads(json.dumps(document))
+            alter(changed)
+            assert claim in derived.anew(failures, changed, tmp_path / "policy.json"), name
 
 
 def test_a_budget_that_is_left_out_is_found(tmp_path: Path) -> None:
-    policy = generate_policy(samples.tiny_profile(), 1200.0, samples.settings(
-        grid="fixed:12", max_queue=6, max_violation=0.03))
-    path = tmp_path / "policy.json"
-    write(policy, path)
-    assert all(check.holds for check in verify_policy(path))
-    document = policy.to_document()
+    document = generate_policy(samples.tiny_profile(), 1200.0, samples.settings(
+        grid="fixed:12", max_queue=6, max_violation=0.03)).to_document()
+    assert failures(document, tmp_path / "policy.json") == []
     del document["budget"]
-    path.write_text(json.dumps(document))
-    assert "settings: max violation" in [
-        check.claim for check in verify_policy(path) if not check.holds]
+    assert "settings: max violation" in failures(document, tmp_path / "policy.json")
