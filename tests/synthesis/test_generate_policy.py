@@ -31,8 +31,8 @@ from tests.slow import slow_after
 from tests.synthesis import samples
 
 
-@pytest.mark.parametrize("objective", ["per-query", "per-decision"])
-@pytest.mark.parametrize("load_qps", [20.0, 500.0, 1200.0])
+@pytest.mark.parametrize(("objective", "load_qps"), [
+    ("per-query", 20.0), ("per-decision", 500.0), ("per-query", 1200.0)])
 def test_all_solvers_find_policies_of_the_same_gain(
     tiny: ProfileSet, objective: str, load_qps: float
 ) -> None:
@@ -53,7 +53,7 @@ def test_all_solvers_find_policies_of_the_same_gain(
         assert one.gain_upper - one.gain_lower < 1e-6
 
 
-@pytest.mark.parametrize("load_qps", [50.0, 400.0, 900.0, 1400.0, 1700.0])
+@pytest.mark.parametrize("load_qps", [400.0, 1400.0])
 def test_per_query_policies_are_never_worse_per_query(tiny: ProfileSet, load_qps: float) -> None:
     by_query, by_decision = (
         generate_policy(tiny, load_qps, samples.settings(
@@ -66,7 +66,7 @@ def test_per_query_policies_are_never_worse_per_query(tiny: ProfileSet, load_qps
         (mine.accuracy or 0.0) * (1 - mine.violation_rate) - 1e-9)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(profile=samples.linear_profiles(), workers=st.integers(1, 4),
        demand=st.floats(0.05, 1.5), slo=st.floats(1.0, 6.0))
 def test_per_query_policies_are_never_worse_per_query_on_any_profile(
@@ -96,7 +96,7 @@ def _finite(policy: Policy) -> bool:
 
 
 @pytest.mark.parametrize("workers", [1, 1000])
-@pytest.mark.parametrize("per_worker_qps", [1e-9, 0.1, 100.0, 440.0, 1e3])
+@pytest.mark.parametrize("per_worker_qps", [1e-9, 440.0, 1e3])
 def test_one_and_a_thousand_workers_at_any_load(
     tiny: ProfileSet, workers: int, per_worker_qps: float
 ) -> None:
@@ -119,7 +119,7 @@ def test_one_and_a_thousand_workers_at_any_load(
      {"grid": "fixed:1", "max_queue": 1, "workers": 1, "slo_ms": 4.0}],
     ids=str,
 )
-@pytest.mark.parametrize("load_qps", [1e-6, 300.0, 3e4])
+@pytest.mark.parametrize("load_qps", [1e-6, 3e4])
 def test_smallest_tables_and_extreme_slos(
     tiny: ProfileSet, changes: dict[str, float], load_qps: float
 ) -> None:
@@ -142,12 +142,13 @@ def test_a_single_model_is_the_answer_everywhere(load_qps: float) -> None:
 
 
 @pytest.mark.parametrize("solver", ["policy-iteration", "value-iteration"])
-@pytest.mark.parametrize("load_qps", slow_after(1, [6000.0, 30_000.0, 300_000.0]))
+@pytest.mark.parametrize("load_qps", slow_after(1, [6000.0, 300_000.0]))
 def test_iterations_settle_far_above_capacity(
     tiny: ProfileSet, solver: worker.SolverName, load_qps: float
 ) -> None:
     """Requests beyond the table are charged to the gain many times over there."""
-    policy = generate_policy(tiny, load_qps, samples.settings(solver=solver, late="serve"))
+    policy = generate_policy(tiny, load_qps, samples.settings(
+        solver=solver, late="serve", grid="fixed:6", max_queue=4))
     assert policy.certificate.converged
     assert policy.expectations.effective_accuracy == pytest.approx(0.0, abs=1e-6)
 
@@ -296,6 +297,7 @@ def test_numbers_of_any_type_make_the_file_of_those_numbers(
 def test_whole_numbers_of_numpy_are_whole_numbers(tiny: ProfileSet, dispatch: str) -> None:
     ours, theirs = (
         generate_policy(tiny, 700.0, SynthesisSettings(
-            slo_ms=100.0, dispatch=dispatch, workers=kind(3), max_queue=kind(5), headroom=0.0))
+            slo_ms=100.0, dispatch=dispatch, workers=kind(3), max_queue=kind(5),
+            grid="fixed:6", headroom=0.0))
         for kind in (int, np.int64))
     assert policy_text(theirs) == policy_text(ours)

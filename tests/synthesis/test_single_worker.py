@@ -24,7 +24,8 @@ FLOWER = ProfileSet("flower", (  # a batch takes as long as its requests one by 
 
 def policy(dispatch: str, workers: int = 1, **options: Any) -> Policy:
     cluster = Cluster((WorkerType("cpu", FLOWER, workers),), (SloClass(SLO_MS),))
-    settings = SynthesisSettings(slo_ms=SLO_MS, workers=workers, dispatch=dispatch, **options)
+    settings = SynthesisSettings(slo_ms=SLO_MS, workers=workers, dispatch=dispatch, max_queue=8,
+                                 **options)
     return ClusterProblem(cluster, settings).level(LOAD_QPS * workers).stations[0].policy
 
 
