@@ -180,8 +180,7 @@ def classes_of(rows: pd.DataFrame, cell: Cell, load_qps: float) -> str:
 
 def tables_of(rows: pd.DataFrame) -> dict[str, str]:
     """Return the tables of the page by their names."""
-    return {"sized": table_of(rows), "sized-cpu": classes_of(rows, CELLS["cpu"], 120.0),
-            "sized-gpu": classes_of(rows, CELLS["gpu"], 4800.0)}
+    return {"sized": table_of(rows), "sized-cpu": classes_of(rows, CELLS["cpu"], 120.0)}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
