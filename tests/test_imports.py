@@ -87,9 +87,11 @@ def test_pandas_is_imported_inside_functions_only() -> None:
         assert "pandas" not in names, path
 
 
-def test_policies_are_read_without_what_makes_them() -> None:
+@pytest.mark.parametrize("module", [
+    "ramsis.policy", "ramsis.serving.workers.worker"])
+def test_policies_are_read_and_served_without_what_makes_them(module: str) -> None:
     """The import of scipy alone would take as long as ``ramsis validate``."""
-    code = ("import sys, ramsis.policy\n"
+    code = (f"import sys, {module}\n"
             "print({'scipy', 'numba', 'pandas', 'matplotlib'} & set(sys.modules))")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                           check=True)

@@ -26,8 +26,6 @@ from ramsis.scenario import Requests
 from ramsis.sim.run import Site
 from ramsis.sim.workload import Workload
 
-SERVICES = ("p95", "distribution", "p99", "p90", "p50", "mean")
-"""What service times can be."""
 MAX_BATCH = 33
 """Largest batch that a fleet runs unless more is asked for; the answer of a policy file with a
 table of 32 rows to a longer queue."""
@@ -180,7 +178,8 @@ class Fleets:
         Parameters
         ----------
         service : str, optional
-            One of :data:`SERVICES`; by default that of :func:`ramsis.cluster.default_service`.
+            One of :data:`ramsis.policy.SERVICES`; by default that of
+            :func:`ramsis.cluster.default_service`.
         network_ms : float
             >= 0.
         max_batch : int

@@ -11,9 +11,9 @@ from ramsis.arrivals.loads import parse_loads
 from ramsis.cluster import SloClass, merged_classes
 from ramsis.cluster.parsing import ByType, read_profiles, read_slos, read_workers
 from ramsis.errors import NON_NEGATIVE, POSITIVE, InputFileError, InvalidValueError, Rule, whole
+from ramsis.policy import SERVICES
 from ramsis.settings import Setting, settings_of
 from ramsis.sim import SimulationSettings
-from ramsis.sim.fleet import SERVICES
 from ramsis.synthesis import SynthesisSettings
 from ramsis.synthesis.schedulers import fleet_scheduler
 

@@ -28,10 +28,9 @@ from ramsis.cli.options.param_types import (
     TRACE,
     WORKERS,
 )
-from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cluster.service_times import DEFAULT_SERVICE
+from ramsis.policy import SERVICES
 from ramsis.settings import settings_of
-from ramsis.sim.fleet import SERVICES
 
 _Command = Callable[..., Any]
 
@@ -137,6 +136,8 @@ def workload_options(command: _Command, *, several: bool = True) -> _Command:
 
     @functools.wraps(command)
     def gathered(*positional: Any, **options: Any) -> Any:
+        from ramsis.cli.options.workloads import WorkloadOptions  # which takes long to load
+
         terms = {item.name: options.pop(item.name) for item in fields(WorkloadOptions)
                  if item.default is MISSING}
         return command(*positional, workload=WorkloadOptions(**terms), **options)

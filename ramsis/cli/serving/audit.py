@@ -29,8 +29,8 @@ from ramsis.cli.output.rows import (
 )
 from ramsis.cli.output.size_classes import print_classes
 from ramsis.cluster.service_times import DEFAULT_SERVICE
+from ramsis.policy import SERVICES
 from ramsis.profiles import ProfileSet
-from ramsis.sim.fleet import SERVICES
 from ramsis.tables import scheduler_words
 
 _TIMES = {"distribution": "distributions", "mean": "means"}

@@ -69,7 +69,7 @@ from ramsis.cluster import Cluster, ServiceTimes, SloClass
 from ramsis.cluster.service_times import DEFAULT_SERVICE
 from ramsis.errors import check_positive
 from ramsis.files import write_atomic
-from ramsis.policy import Policy, Station
+from ramsis.policy import SERVICES, Policy, Station
 from ramsis.profiles import ProfileSet
 from ramsis.report.verdicts import simulation_verdict
 from ramsis.runtime.routing import DISPATCH_NAMES
@@ -90,7 +90,6 @@ from ramsis.sim import (
 )
 from ramsis.sim.burst import MOST_REQUESTS, Burst, recovery_ms
 from ramsis.sim.experiment import largest_batch
-from ramsis.sim.fleet import SERVICES
 from ramsis.sim.timeline import write_timeline
 from ramsis.synthesis.capacity.windows import Windows, busiest_tenth
 from ramsis.synthesis.certified import (

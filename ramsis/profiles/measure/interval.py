@@ -24,7 +24,6 @@ import math
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import bdtr
 
 CONFIDENCE = 0.95
 """Probability that the interval encloses the percentile."""
@@ -43,6 +42,8 @@ def ranks(n: int, level: float) -> tuple[int, int] | None:
     >>> ranks(50, 0.95) is None
     True
     """
+    from scipy.special import bdtr  # here, so that servers start without scipy
+
     tail = (1 - CONFIDENCE) / 2
     cumulative = bdtr(np.arange(n), n, level)  # P(B ≤ 0) … P(B ≤ n − 1)
     lower = int(np.searchsorted(cumulative, tail, side="right"))

@@ -26,7 +26,6 @@ from time import perf_counter_ns
 from typing import Any, Protocol
 
 import numpy as np
-from scipy.special import gammaincinv
 
 from ramsis.errors import ABOVE_ZERO, InvalidValueError
 from ramsis.garbage_collection import without_collection
@@ -96,6 +95,8 @@ class StopRule:
         max_violation : float
             The budget, in (0, 1].
         """
+        from scipy.special import gammaincinv  # here, so that servers start without scipy
+
         ABOVE_ZERO.check(max_violation=max_violation)
         least = max(math.ceil(_LATE_EACH * float(gammaincinv(0.5, 0.975)) / max_violation),
                     self.min_samples)
