@@ -45,10 +45,12 @@ def bound_socket(settings: HttpSettings) -> socket.socket:
     try:
         family, kind, proto, _, address = socket.getaddrinfo(
             settings.host, settings.port, type=socket.SOCK_STREAM)[0]
-        listening = socket.socket(family, kind, proto)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(_BACKLOG)
+        with contextlib.ExitStack() as undo:
+            listening = undo.enter_context(socket.socket(family, kind, proto))
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+            listening.listen(_BACKLOG)
+            undo.pop_all()
     except OSError as error:
         raise InvalidValueError(f"cannot listen there ({error.strerror})", where="host and port",
                                 value=f"{settings.host}:{settings.port}",
