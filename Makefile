@@ -16,9 +16,6 @@ REFEREE := $(VENV)/.referee
 
 .PHONY: demo serve-demo test test-newest test-oldest test-quick test-slow referee dist fuzz lint bench docs tables clean help
 
-# Modules are compiled once, not in each of the hundreds of processes that the tests start.
-unexport PYTHONDONTWRITEBYTECODE
-
 BUDGET ?= 1000
 N ?= 100
 SEED ?= 0

@@ -10,6 +10,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+# The modules are compiled once, not in each of the hundreds of processes that the tests start.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # The matrices are small: threads of the linear algebra cost more than they bring, above all where
 # several tests run at once. As in the command line, they are set before NumPy is loaded.
 for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):

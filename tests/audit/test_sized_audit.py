@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +24,11 @@ PROFILE = load("minilm-cpu")
 SIZES = SizeDistribution((8, 20, 60, 250), (5, 3, 2, 1))
 
 
-def played(slowness: float = 1.0) -> SizedRun:
+@cache
+def played(slowness: float = 1.0, duration_s: float = 6.0) -> SizedRun:
     problem = SizedProblem.of(PROFILE, SIZES, slo_ms=300.0)
-    return run_sized(problem, sized_scheduler("turbo-dp"), ConstantLoad(35.0, 20_000.0), 0,
-                     slowness=slowness)
+    return run_sized(problem, sized_scheduler("turbo-dp"),
+                     ConstantLoad(35.0, 1000.0 * duration_s), 0, slowness=slowness)
 
 
 def audited(tmp_path: Path, run: SizedRun, *schedulers: str) -> SizedAudit:
@@ -53,7 +55,7 @@ def test_the_log_of_a_simulation_has_its_figures_by_class(tmp_path: Path) -> Non
 
 
 def test_slower_batches_show_in_the_service_factor(tmp_path: Path) -> None:
-    audit = audited(tmp_path, played(1.2), "turbo-dp")
+    audit = audited(tmp_path, played(1.2, 20.0), "turbo-dp")
     assert audit.achieved.service_factor == pytest.approx(1.2, abs=1e-6)
     assert audit.replayed[0]["effective_accuracy"] == pytest.approx(
         audit.achieved.effective_accuracy, abs=0.03)

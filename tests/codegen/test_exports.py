@@ -140,8 +140,15 @@ def test_every_load_monitor_vector_holds(program: list[str]) -> None:
             assert reply["x"] == pytest.approx(step.get("load_qps", 0.0), rel=1e-12), step
 
 
-@pytest.mark.parametrize("k", range(len(VECTORS["sets"])))
-def test_every_policy_set_vector_holds(k: int, language: str, tmp_path: Path) -> None:
+SLOW_SET = max(range(len(VECTORS["sets"])), key=lambda k: len(VECTORS["sets"][k]["cases"]))
+
+
+@pytest.mark.parametrize(("language", "k"), [
+    *((language, SLOW_SET) for language in LANGUAGES),
+    *((language, k) for language in ("c", "go") for k in range(len(VECTORS["sets"]))
+      if k != SLOW_SET)])
+def test_every_policy_set_vector_holds(language: str, k: int, tmp_path: Path) -> None:
+    """In all languages the one that knows slowness, whose numbers are worked out."""
     vector = VECTORS["sets"][k]
     policies = set_of_selectors(
         selector({**twin.POLICY, "load_qps": level["load_qps"], "slowness": level["slowness"],
@@ -375,10 +382,16 @@ HOSTILE = ['say "hi"', "back\\slash", "*/ end", "/* begin", "// line", "tri ??/ 
 
 @pytest.mark.parametrize("language", WITHOUT_NUMBERS, indirect=True)
 def test_names_of_models_come_through_whatever_they_are(language: str, tmp_path: Path) -> None:
-    models = [{**twin.CENTRAL["models"][0], "name": name} for name in HOSTILE]
-    document = {**twin.CENTRAL, "models": models,
-                "arrivals": {"process": "p*/\"\\", "kind": "x\n\" ??/ %"}}
+    """Of a policy with a single bin and level, too, which needs no empty arrays."""
+    models = [{**twin.POLICY["models"][0], "name": name} for name in HOSTILE]
+    document = {**twin.POLICY, "models": models, "late": "drop",
+                "arrivals": {"process": "p*/\"\\", "kind": "x\n\" ??/ %"},
+                "table": {**twin.POLICY["table"], "rows": [[0, 2]], "index": [[0]],
+                          "axes": {"idle": [0, 1], "queued": [0, 1], "slack_ms": [0]},
+                          "actions": [[0, 1], [1, 1], [2, 1]], "longer_queue": -3}}
     command = built(language, set_of_selectors([selector(document)]), tmp_path)
+    replies = ask(command, [(LOOKUP, 0, n, 1, s, 0.0) for n in (1, 9) for s in (-5.0, 0.0, 1e9)])
+    assert {tuple(reply) for reply in replies.tolist()} == {(RUN, 2, 1, 1, 0, -math.inf)}
     for k, name in enumerate(HOSTILE):
         data = name.encode()
         replies = ask(command, [(NAME, k, at, 0, 0.0, 0.0) for at in range(len(data))])
@@ -390,8 +403,8 @@ def test_names_of_models_come_through_whatever_they_are(language: str, tmp_path:
 
 
 @pytest.mark.parametrize("standard", [
-    "gcc -x c -std=c99", "gcc -x c -std=c99 -pedantic -Wconversion -Wshadow", "gcc -x c -std=c17",
-    "g++ -x c++ -std=c++11", "g++ -x c++ -std=c++20 -pedantic"])
+    "gcc -x c -std=c99 -pedantic -Wconversion -Wshadow", "gcc -x c -std=c17",
+    "g++ -x c++ -std=c++20 -pedantic"])
 def test_the_header_compiles_alone_and_beside_another(standard: str, tmp_path: Path) -> None:
     needs(standard.split()[0])
     for prefix in ("ramsis", "other"):
@@ -406,22 +419,11 @@ def test_the_header_compiles_alone_and_beside_another(standard: str, tmp_path: P
                         tmp_path / "both.o"], check=True, cwd=tmp_path)
 
 
-@pytest.mark.parametrize("language", WITHOUT_NUMBERS, indirect=True)
-def test_a_single_bin_and_level_need_no_empty_arrays(language: str, tmp_path: Path) -> None:
-    one = {**twin.POLICY, "table": {**twin.POLICY["table"], "rows": [[0, 2]], "index": [[0]],
-                                    "axes": {"idle": [0, 1], "queued": [0, 1],
-                                             "slack_ms": [0]}, "actions": [[0, 1], [1, 1], [2, 1]],
-                                    "longer_queue": -3}, "late": "drop"}
-    command = built(language, as_set([selector(one)]), tmp_path)
-    replies = ask(command, [(LOOKUP, 0, n, 1, s, 0.0) for n in (1, 9) for s in (-5.0, 0.0, 1e9)])
-    assert {tuple(reply) for reply in replies.tolist()} == {(RUN, 2, 1, 1, 0, -math.inf)}
-
-
 def test_valgrind_finds_nothing(tmp_path: Path) -> None:
     needs("valgrind")
     selectors = programs.samples()
     command = built("c", as_set(selectors), tmp_path)
-    questions = programs.random_questions(selectors, 20_000, np.random.default_rng(5))
+    questions = programs.random_questions(selectors, 5_000, np.random.default_rng(5))
     monitor = [(MONITOR, 8, 0, 0, 10.0, 0.0), *((RECORD, 1, 0, 0, k / 8, 0.0)
                                                 for k in range(1000))]
     under = ["valgrind", "--quiet", "--error-exitcode=9", "--leak-check=full",
@@ -431,7 +433,7 @@ def test_valgrind_finds_nothing(tmp_path: Path) -> None:
     opinions = programs.opinion_samples()
     command = built("c", as_set(opinions), tmp_path / "opinions")
     ask([*under[:-1], *command], programs.random_opinions(
-        opinions, 2_000, np.random.default_rng(7)))
+        opinions, 500, np.random.default_rng(7)))
 
 
 def test_go_finds_nothing_to_say_about_the_package(tmp_path: Path) -> None:
@@ -448,7 +450,9 @@ def test_go_finds_nothing_to_say_about_the_package(tmp_path: Path) -> None:
 
 
 def test_a_lookup_takes_less_than_a_tenth_of_a_microsecond(tmp_path: Path) -> None:
-    built("c", as_set([*programs.samples(), *programs.opinion_samples()]), tmp_path)
+    needs("gcc")
+    (tmp_path / "policies.h").write_text(c_header(
+        as_set([*programs.samples(), *programs.opinion_samples()])))
     subprocess.run([*C, f"-I{tmp_path}", HERE / "speed.c", "-o", tmp_path / "speed"], check=True)
     ran = subprocess.run([tmp_path / "speed"], check=True, capture_output=True, text=True)
     assert all(0 < ns < 100 for ns in map(float, ran.stdout.split()))

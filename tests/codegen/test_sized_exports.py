@@ -135,43 +135,55 @@ def test_every_vector_holds_in_the_runtime() -> None:
         assert runtimes_answer(rules[question.policy], question) == answer, question
 
 
-@pytest.mark.parametrize("language", ["c", "c++", "sanitised"])
-def test_every_vector_holds_in_exported_code(language: str, tmp_path: Path) -> None:
-    command = built(language, [tables_of(vector["policy"]) for vector in VECTORS["decisions"]],
-                    tmp_path)
+@pytest.fixture(scope="module", params=["c", "c++", "sanitised"])
+def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """With the policies of the vectors."""
+    return built(request.param, [tables_of(vector["policy"]) for vector in VECTORS["decisions"]],
+                 tmp_path_factory.mktemp("program"))
+
+
+def test_every_vector_holds_in_exported_code(program: list[str]) -> None:
     cases = list(vector_cases())
-    answers = ask(command, [question for question, _ in cases])
+    answers = ask(program, [question for question, _ in cases])
     for (question, expected), answer in zip(cases, answers, strict=True):
         assert answer == expected, question
 
 
-def test_queues_at_random_are_decided_as_by_the_runtime(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[SizedTables], list[str]]:
+    """Tables of real policies, and a program with them."""
     tables = real_tables()
+    return tables, built("c", tables, tmp_path_factory.mktemp("real"))
+
+
+def test_queues_at_random_are_decided_as_by_the_runtime(
+    real: tuple[list[SizedTables], list[str]]
+) -> None:
+    tables, command = real
     questions = [question for number, one in enumerate(tables) for waiting in (7, 60, 250)
                  for question in queues(one, number, 30, waiting)]
     rules = [SizedRule(one) for one in tables]
-    for question, answer in zip(questions, ask(built("c", tables, tmp_path), questions),
-                                strict=True):
+    for question, answer in zip(questions, ask(command, questions), strict=True):
         assert answer == runtimes_answer(rules[question.policy], question), question
 
 
-def test_what_is_no_question_has_no_answer(tmp_path: Path) -> None:
-    command = built("sanitised", [tables_of(VECTORS["decisions"][0]["policy"])], tmp_path)
+def test_what_is_no_question_has_no_answer(program: list[str]) -> None:
     good = Question(0, 100.0, inf, 1.0, [150.0, 160.0], [3, 90])
     wrong = [good._replace(**{name: value}) for name, values in {
         "now_ms": (nan, inf, 1e13), "free_ms": (nan, -1.0), "slowness": (nan, 0.5, inf),
         "deadline_ms": ([150.0, 149.0], [nan, 1.0], [0.0, inf]), "size": ([0, 3], [3, 101]),
     }.items() for value in values]
-    answers = ask(command, [good, *wrong, good._replace(deadline_ms=[], size=[])])
+    answers = ask(program, [good, *wrong, good._replace(deadline_ms=[], size=[])])
     assert answers[0].model == 0
     assert {answer.model for answer in answers[1:-1]} == {NO_QUESTION}
     assert answers[-1] == Answer(NO_BATCH, [], [])
 
 
-def test_a_decision_takes_microseconds_with_100_waiting(tmp_path: Path) -> None:
+def test_a_decision_takes_microseconds_with_100_waiting(
+    real: tuple[list[SizedTables], list[str]]
+) -> None:
     """2 to 5 µs on a quiet core; others may share it here."""
-    tables = real_tables()
-    command = built("c", tables, tmp_path)
+    tables, command = real
     for number in range(2):
         ran = subprocess.run([*command, "time"], check=True, capture_output=True,
                              input=as_bytes(queues(tables[number], number, 40, 100)))

@@ -18,10 +18,13 @@ def test_the_page_has_the_tables_of_the_kept_rows() -> None:
         assert f"<!-- {name}:begin -->\n{text}\n<!-- {name}:end -->" in page
 
 
-def test_kept_rows_are_played_again() -> None:
+@pytest.mark.parametrize("schedulers", [
+    [name for name in sized.SCHEDULERS if name != sized.POLICY],
+    pytest.param([sized.POLICY], marks=pytest.mark.slow)], ids=["rules", "policy"])
+def test_kept_rows_are_played_again(schedulers: list[str]) -> None:
     """The first seed of each scheduler on the GPU at the highest load, to the last digit kept."""
     kept = pd.read_csv(ROWS).set_index(["cell", "load_qps", "scheduler", "seed"])
-    for row in sized.played(["gpu"], seeds=1, highest=True):
+    for row in sized.played(["gpu"], seeds=1, highest=True, schedulers=schedulers):
         key = tuple(row.pop(name) for name in kept.index.names)
         for name, value in row.items():
             assert value == pytest.approx(kept.loc[key, name], abs=1e-6)

@@ -134,18 +134,18 @@ def test_no_answer_is_lost_while_workers_are_killed_under_load(folder: Path) -> 
     assert clients.statuses[200] > 20
 
 
-def test_stopping_answers_what_is_under_way(folder: Path) -> None:
-    with running(folder) as server:
-        answers: list[int] = []
-        threads = [threading.Thread(target=lambda: answers.append(server.infer([[1, 2, 3]])[0]))
-                   for _ in range(6)]
-        for thread in threads:
-            thread.start()
-        time.sleep(0.02)
-        server.process.send_signal(signal.SIGTERM)
-        for thread in threads:
-            thread.join(30)
-        assert server.process.wait(30) == 0
+def test_stopping_answers_what_is_under_way(server: Running) -> None:
+    """The last test of this server."""
+    answers: list[int] = []
+    threads = [threading.Thread(target=lambda: answers.append(server.infer([[1, 2, 3]])[0]))
+               for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.02)
+    server.process.send_signal(signal.SIGTERM)
+    for thread in threads:
+        thread.join(30)
+    assert server.process.wait(30) == 0
     assert server.events()[-1]["event"] == "stopped"
     assert set(answers) <= {200, 503}
 

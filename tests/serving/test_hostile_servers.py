@@ -21,7 +21,8 @@ for name in ("httptools", "orjson"):
     pytest.importorskip(name)
 
 from ramsis.serving.load import client, connections  # noqa: E402
-from ramsis.serving.load import run as load_run  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("soon")
 
 METADATA = {"name": "sums", "inputs": [{"name": "x", "datatype": "FP32", "shape": [-1, 3]}],
             "outputs": [{"name": "sum", "datatype": "FP32", "shape": [-1]}]}
@@ -75,12 +76,6 @@ class Hostile:
                 connection.sendall(what)
                 if not what.startswith(HEAD):
                     return
-
-
-@pytest.fixture(autouse=True)
-def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first request is sent with hardly a pause."""
-    monkeypatch.setattr(load_run, "_LEAD_S", 0.02)
 
 
 @pytest.fixture
@@ -142,8 +137,8 @@ ANSWERS: dict[str, tuple[Answer, str]] = {
                          "not an answer"),
     "length that is none": (HEAD + b"Content-Length: many\r\n\r\n{}", "not HTTP"),
     "two lengths": (HEAD + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{} ", "not HTTP"),
-    "drip": (dripping, "no answer within 0.7 s"),
-    "silence": (silent, "no answer within 0.7 s"),
+    "drip": (dripping, "no answer within 0.2 s"),
+    "silence": (silent, "no answer within 0.2 s"),
     "flood of 1xx": (endless(b"HTTP/1.1 100 Continue\r\n\r\n" * 100), "headers of more than"),
     "1xx, and closes": (lambda send: send(b"HTTP/1.1 103 Early\r\n\r\n"), "closed the connection"),
     "other protocol": (b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\n"
@@ -192,7 +187,8 @@ def test_answers_of_any_kind_are_failures_in_one_line(
     if "endless" in name:
         monkeypatch.setattr(connections, "_LARGEST", 1 << 20)
     begun = time.monotonic()
-    ran = load(run, serving(answer), "--json")
+    soon = ("--timeout-s", 0.2) if "no answer within" in said else ()
+    ran = load(run, serving(answer), "--json", *soon)
     assert time.monotonic() - begun < 10
     assert ran.code == 3, ran.err
     assert len(ran.err.strip().splitlines()) == 1, ran.err

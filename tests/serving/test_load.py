@@ -30,6 +30,8 @@ from tests.cli.test_help_examples import examples
 for name in ("httptools", "orjson", "starlette", "uvicorn"):
     pytest.importorskip(name)
 
+pytestmark = pytest.mark.usefixtures("soon")
+
 
 @dataclass
 class Server:
@@ -149,11 +151,11 @@ def test_the_arrivals_are_those_of_a_simulation(
     np.savez(tmp_path / "data.npz", x=x, sum=right)
     log = tmp_path / "log.csv"
     ran = run("load", server.url, "--model", "sums", "--slo-ms", 2000, "--load", 100,
-              "--duration-s", 1.5, "--seed", 3, "--data", tmp_path / "data.npz",
+              "--duration-s", 0.6, "--seed", 3, "--data", tmp_path / "data.npz",
               "--request-log", log, "--json")
     assert ran.code == 0, ran.err
     found, read = row(ran.out), read_request_log(log)
-    wanted = ConstantLoad(100.0, 1500.0).arrivals_ms(streams(3)[0])
+    wanted = ConstantLoad(100.0, 600.0).arrivals_ms(streams(3)[0])
     assert np.allclose(read.arrival_s, wanted / 1000.0, atol=1e-9)
     assert found["requests"] == found["served"] == len(wanted) == len(server.seen)
     assert set(read.model) == {"adder"}
@@ -171,8 +173,8 @@ def test_refusals_are_drops_and_errors_are_failures(
     run: Run, serving: Callable[..., Server], tmp_path: Path
 ) -> None:
     server = serving(status=lambda number: [200, 503, 429, 500][number % 4])
-    ran = run("load", f"{server.url}/v2/models/sums", "--slo-ms", 2000, "--load", 200,
-              "--duration-s", 1, "--no-deadline", "--json")
+    ran = run("load", f"{server.url}/v2/models/sums", "--slo-ms", 2000, "--load", 400,
+              "--duration-s", 0.3, "--no-deadline", "--json")
     assert ran.code == 0, ran.err
     found = row(ran.out)
     quarter = found["requests"] / 4
@@ -215,9 +217,9 @@ def test_a_stall_of_the_server_is_not_omitted(
 
 
 def test_requests_without_an_answer_fail(run: Run, serving: Callable[..., Server]) -> None:
-    server = serving(delay_s=lambda number: 3.0 if number == 0 else 0.0)
+    server = serving(delay_s=lambda number: 1.5 if number == 0 else 0.0)
     ran = run("load", server.url, "--model", "sums", "--slo-ms", 1000, "--load", 20,
-              "--duration-s", 0.5, "--timeout-s", 1, "--json")
+              "--duration-s", 0.5, "--timeout-s", 0.5, "--json")
     assert ran.code == 0, ran.err
     assert row(ran.out)["failed"] == 1
     assert "TimeoutError" in ran.err
@@ -242,7 +244,7 @@ def test_answers_are_read_as_they_were_asked_for(
     x = np.arange(60, dtype=np.float32).reshape(20, 3)
     np.savez(tmp_path / "data.npz", x=x, sum=x.sum(axis=1))
     ran = run("load", server.url, "--model", "sums", "--slo-ms", 20_000, "--load", 100,
-              "--duration-s", 0.3, "--data", tmp_path / "data.npz", "--tensors", tensors,
+              "--duration-s", 0.1, "--data", tmp_path / "data.npz", "--tensors", tensors,
               "--compression", compression, "--json")
     assert ran.code == 0, ran.err
     found = row(ran.out)
@@ -290,8 +292,8 @@ def test_settings_that_are_none_are_refused() -> None:
 
 def test_classes_are_drawn_as_in_a_simulation(run: Run, serving: Callable[..., Server]) -> None:
     server = serving()
-    ran = run("load", server.url, "--model", "sums", "--slo-ms", "500:0.3,900:0.7", "--load", 200,
-              "--duration-s", 1, "--json")
+    ran = run("load", server.url, "--model", "sums", "--slo-ms", "500:0.3,900:0.7", "--load", 500,
+              "--duration-s", 0.4, "--json")
     assert ran.code == 0, ran.err
     slos = [one["deadline_ms"] for one in server.seen]
     assert set(slos) == {500.0, 900.0}

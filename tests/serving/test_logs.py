@@ -74,7 +74,7 @@ def test_a_reader_that_stops_holds_nobody_up(folder: Path) -> None:
             time.sleep(1.2)  # after which the lines of requests are to be written
             assert server.infer([[1, 2, 3]])[0] == 200
             begun = time.monotonic()
-            server.process.send_signal(signal.SIGTERM)
+            server.process.send_signal(signal.SIGHUP)
             assert server.process.wait(20) == 0
             assert time.monotonic() - begun < 10
         assert len(os.read(reader, 1 << 16)) > SMALLEST_PIPE - 300  # of whole lines
@@ -84,31 +84,20 @@ def test_a_reader_that_stops_holds_nobody_up(folder: Path) -> None:
             os.close(pipe)
 
 
-def test_lines_that_clients_cause_are_limited_and_the_rest_counted(folder: Path) -> None:
+def test_lines_are_limited_and_a_second_signal_ends_what_the_first_one_lets_end(
+    folder: Path,
+) -> None:
     """Under nohup, which a signal of a terminal that is closed does not end."""
     log = folder / "log.txt"
-    with log.open("w") as written, logging_to(written, folder, before=("nohup",)) as server:
+    options = ("--batch-timeout-s", "60", "--drain-s", "60")
+    with log.open("w") as written, \
+            logging_to(written, folder, *options, before=("nohup",)) as server, \
+            socket.create_connection((server.host, server.port), 20) as hung:
         server.process.send_signal(signal.SIGHUP)
         fail(server, 300)
-        server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(20) == 0
-        lines = [json.loads(line) for line in log.read_text().splitlines() if line[0] == "{"]
-    events = Counter(line["event"] for line in lines)
-    assert 100 <= events["batch failed"] < 250
-    left_out = sum(line["events"]["batch failed"] for line in lines
-                   if line["event"] == "lines left out")
-    assert events["batch failed"] + left_out == 300
-    assert {"ready", "stopping", "stopped"} <= set(events)
-
-
-def test_a_signal_lets_requests_end_and_a_second_one_does_not(folder: Path) -> None:
-    log = folder / "log.txt"
-    with log.open("w") as written, \
-            logging_to(written, folder, "--batch-timeout-s", "60", "--drain-s", "60") as server, \
-            socket.create_connection((server.host, server.port), 20) as hung:
         hung.sendall(request(json.dumps(HANGING).encode()))
         server.wait_for_batch()
-        server.process.send_signal(signal.SIGHUP)
+        server.process.send_signal(signal.SIGTERM)
         server.wait_for("stopping")
         with pytest.raises(subprocess.TimeoutExpired):
             server.process.wait(0.5)
@@ -117,7 +106,14 @@ def test_a_signal_lets_requests_end_and_a_second_one_does_not(folder: Path) -> N
         assert server.process.wait(20) == 0
         assert time.monotonic() - begun < 15  # of the 60 s that the batch and the drain may take
         ((status, _, document),) = answers(hung, 1)
+        lines = [json.loads(line) for line in log.read_text().splitlines() if line[0] == "{"]
     assert (status, "the server has stopped" in str(document)) == (500, True)
+    events = Counter(line["event"] for line in lines)
+    assert 100 <= events["batch failed"] < 250
+    left_out = sum(line["events"]["batch failed"] for line in lines
+                   if line["event"] == "lines left out")
+    assert events["batch failed"] + left_out == 300
+    assert {"ready", "stopping", "stopped"} <= set(events)
 
 
 class Full:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -212,16 +211,3 @@ def test_promises_are_kept_by_default_where_batches_take_longer_than_profiled(
     assert (variant, in_time) == ("fast", True)
     assert overhead_ms == 500.0  # half of the SLO
     assert answered("--overhead-ms", "2.5")[2] == 2.5
-
-
-def test_the_server_says_what_it_takes(tmp_path: Path) -> None:
-    folder = make(tmp_path)
-    with running(folder) as server:
-        first = server.wait_for("overhead")
-        assert 0.0 <= first["overhead_ms"] <= 50.0
-        assert server.wait_for("ready")["overhead_ms"] == first["overhead_ms"]
-        for _ in range(20):
-            assert server.infer([[1, 2, 3]])[0] == 200
-        time.sleep(1.2)
-        assert server.metric("ramsis_overhead_answer_ms") > 0.0
-        assert server.metric("ramsis_queries_total") == 20  # without those of the calibration

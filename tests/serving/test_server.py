@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ramsis import plugins
 from ramsis.audit.request_log import read_request_log
 from ramsis.errors import InputFileError
 from ramsis.plugins import trusting
@@ -36,6 +37,7 @@ INFER = "/v2/models/sums/infer"
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = make(tmp_path_factory.mktemp("server"))
     with running(folder, "--request-log", str(folder / "log.csv"), "--max-body-mb", "1") as found:
+        assert found.metric("ramsis_queries_total") == 0  # without those of the calibration
         yield found
 
 
@@ -262,6 +264,7 @@ def test_the_log_has_a_line_for_each_query(server: Running) -> None:
     time.sleep(1.2)  # lines reach the file once a second
     log = read_request_log(server.folder / "log.csv")
     assert len(log) == answered
+    assert server.metric("ramsis_overhead_answer_ms") > 0.0
     assert {"served", "dropped"} <= set(log.outcome.tolist())
     served = log.only(log.outcome == "served")
     assert (served.start_s >= served.arrival_s).all()
@@ -269,10 +272,10 @@ def test_the_log_has_a_line_for_each_query(server: Running) -> None:
     assert set(served.model.tolist()) == {"slow"}
 
 
-def refused(folder: Path, *options: str) -> tuple[int, str]:
-    """Exit code and last line of a server that does not start."""
-    ran = subprocess.run(command(folder, *options), capture_output=True, text=True, check=False)
-    return ran.returncode, ran.stderr.strip().splitlines()[-1]
+def test_the_overhead_is_measured_at_first(server: Running) -> None:
+    first = server.wait_for("overhead")["overhead_ms"]
+    assert 0.0 <= first <= 50.0
+    assert server.wait_for("ready")["overhead_ms"] == first
 
 
 @pytest.mark.skipif(len(getattr(os, "sched_getaffinity", lambda _: ())(0)) < 2,
@@ -284,10 +287,9 @@ def test_the_front_end_leaves_the_workers_core_alone(server: Running) -> None:
     assert os.sched_getaffinity(server.process.pid) == os.sched_getaffinity(0) - theirs
 
 
-def test_a_port_in_use_is_an_error(server: Running) -> None:
-    code, said = refused(server.folder, "--port", str(server.port))
-    assert code == 2
-    assert "cannot listen there" in said
+def test_a_port_in_use_is_an_error(server: Running, run: Run) -> None:
+    ran = run(*command(server.folder, "--port", str(server.port))[3:])
+    refused_in_a_line(ran, 2, "cannot listen there")
 
 
 @pytest.mark.parametrize(("option", "value", "said"), [
@@ -314,24 +316,24 @@ def changed(server: Running, folder: Path, before: str, after: str) -> Path:
 
 
 def test_a_server_does_not_start_with_a_variant_that_does_not_load(
-    server: Running, tmp_path: Path
+    server: Running, run: Run, tmp_path: Path
 ) -> None:
-    code, said = refused(changed(server, tmp_path, '"summing:slow"', '"summing:missing"'))
-    assert code == 3
-    assert "worker 0: variant slow: not loaded: model: cannot import function" in said
+    folder = changed(server, tmp_path, '"summing:slow"', '"summing:missing"')
+    refused_in_a_line(run(*command(folder)[3:]), 3, "worker 0: variant slow: not loaded: model: "
+                      "cannot import function")
 
 
 def test_functions_that_only_the_file_names_are_not_imported(
-    server: Running, tmp_path: Path
+    server: Running, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(plugins, "_words", ())  # other tests trust them
     folder = changed(server, tmp_path, '"summing:slow"', '"summing:slow"')
     (folder / "summing.py").write_text("open('imported', 'w').close()\n")
-    words = command(folder)
+    monkeypatch.chdir(folder)
+    words = command(folder)[3:]
     at = words.index("--code")
-    ran = subprocess.run([*words[:at], *words[at + 2:]], cwd=folder, capture_output=True,
-                         text=True, timeout=60, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    assert ran.returncode == 3
-    assert "allowed: --code summing:fast, if you trust that code" in ran.stderr
+    refused_in_a_line(run(*words[:at], *words[at + 2:]), 3,
+                      "allowed: --code summing:fast, if you trust that code")
     assert not (folder / "imported").exists()
 
 

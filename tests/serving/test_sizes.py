@@ -125,7 +125,7 @@ POLICY = {
 
 @pytest.fixture(scope="module")
 def by_size(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    folder = written(tmp_path_factory.mktemp("by-size"))
+    folder = written(tmp_path_factory.mktemp("by-size"), size="mask")
     shutil.rmtree(folder / "policies")
     (folder / "policies").write_text(json.dumps(POLICY))
     with running(folder) as server:
@@ -213,11 +213,10 @@ def test_a_size_that_is_not_served_is_refused(
     assert values(server, document([2.0]))["sum"] == [2.0]
 
 
-def test_a_mask_ends_the_padding_of_clients(tmp_path: Path) -> None:
-    with running(written(tmp_path, size="mask")) as server:
-        answer = values(server, document([1.0] * 3 + [0.0] * 9, [2.0] + [0.0] * 11, sizes=[3, 1]))
-        assert answer["sum"] == [3.0, 2.0]
-        assert answer["length"] == [3, 3]
+def test_a_mask_ends_the_padding_of_clients(by_size: Running) -> None:
+    answer = values(by_size, document([1.0] * 3 + [0.0] * 9, [2.0] + [0.0] * 11, sizes=[3, 1]))
+    assert answer["sum"] == [3.0, 2.0]
+    assert answer["length"] in ([3, 3], [3, 1])  # in one batch, or each in its own
 
 
 SPECS = (TensorSpec("ids", "INT64", (-1,)), TensorSpec("pixels", "FP32", (3, -1)),

@@ -20,7 +20,7 @@ for library in ("starlette", "uvicorn", "prometheus_client", "orjson"):
 
 def write(folder: Path, *loads: float, workers: int = 1) -> None:
     chosen = SynthesisSettings(slo_ms=100.0, grid="fixed:20", max_queue=8, workers=workers,
-                               late="drop")
+                               late="drop", headroom=0.0)
     write_set(folder, set_of([generate_policy(profile(), load, chosen) for load in loads]),
               created_by="tests")
 
