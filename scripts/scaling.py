@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from acceptance.pages import write_part
+from acceptance.pages import markdown, write_part
 
 from ramsis import load_profile
 from ramsis.arrays import FloatArray, IntArray
@@ -237,33 +237,17 @@ def clairvoyant(study: Study, startup_s: float) -> ScaledRun | None:
 
 
 def reach(points: Sequence[dict[str, Any]]) -> str:
-    """What each setting costs, and which aims are below what others could do."""
-    lines = ["| trace, start-up | ours | best default | best tuned | hindsight | loads known "
-             "| bound | 15 % below default | half-way to the bound |",
-             "|---|---|---|---|---|---|---|---|---|"]
+    """What each setting costs, and what no other policy or scheduler could go below."""
+    lines = []
     for row in points:
-        ours, usual, tuned = (row[name] and row[name]["worker_s"]
-                              for name in ("ramsis", "default", "tuned"))
-        below = {"the bound": row["bound_worker_s"], "loads known": row["clairvoyant_worker_s"],
-                 "hindsight": row["hindsight_worker_s"]}
-        bound = below["the bound"]
-        aims = (usual and 0.85 * usual, tuned and bound and (tuned + bound) / 2.0)
         missed = "" if row["ramsis"]["meets_target"] else " (target missed)"
-        lines.append(" | ".join([
-            f"| {row['trace']}, {row['startup_s']:g} s", f"{ours:,.0f}{missed}",
-            *("–" if one is None else f"{one:,.0f}"
-              for one in (usual, tuned, *reversed(below.values()))),
-            *("–" if aim is None else f"{aim:,.0f}, {_verdict(aim, ours, below)}"
-              for aim in aims)]) + " |")
-    return "\n".join(lines)
-
-
-def _verdict(aim: float, ours: float, below: dict[str, float | None]) -> str:
-    """Whether an aim is met, and else the strongest reason why it may be out of reach."""
-    if ours <= aim:
-        return "met"
-    return next((f"below {name}" for name, cost in below.items()
-                 if cost is not None and aim < cost), "missed")
+        others = (*(row[name] and row[name]["worker_s"] for name in ("default", "tuned")),
+                  *(row[f"{name}_worker_s"] for name in ("hindsight", "clairvoyant", "bound")))
+        lines.append([f"{row['trace']}, {row['startup_s']:g} s",
+                      f"{row['ramsis']['worker_s']:,.0f}{missed}",
+                      *("–" if cost is None else f"{cost:,.0f}" for cost in others)])
+    return markdown(["trace, start-up", "ours", "best default", "best tuned", "hindsight",
+                     "loads known", "bound"], lines)
 
 
 def alone(studies: Studies, name: str, startup_s: float) -> Iterator[dict[str, Any]]:

@@ -37,17 +37,10 @@ def test_no_plan_is_worth_more(stages, partial):
                           partial) == pytest.approx(best)
 
 
-def test_an_aim_below_the_bound_is_said_to_be():
-    def row(ours, usual, tuned, hindsight, known, bound):
-        costs = {"ramsis": ours, "default": usual, "tuned": tuned}
-        return {"trace": "day", "startup_s": 0.0, "bound_worker_s": bound,
-                "clairvoyant_worker_s": known, "hindsight_worker_s": hindsight,
-                **{name: {"meets_target": True, "worker_s": one} for name, one in costs.items()}}
-
-    lines = scaling.reach([row(95.0, 100.0, 96.0, None, 94.0, 90.0),
-                           row(86.0, 100.0, 96.0, 85.5, 79.0, 60.0),
-                           row(80.0, 100.0, 96.0, 79.0, 65.0, 60.0)])
-    first, second, third = lines.splitlines()[2:]
-    assert "| 85, below the bound | 93, below loads known |" in first
-    assert "| 85, below hindsight | 78, below loads known |" in second
-    assert "| 85, met | 78, below hindsight |" in third
+def test_costs_stand_beside_what_nobody_could_go_below():
+    cost = {"worker_s": 1234.5, "meets_target": False}
+    lines = scaling.reach([{
+        "trace": "day", "startup_s": 10.0, "ramsis": cost, "default": None, "tuned": cost,
+        "hindsight_worker_s": None, "clairvoyant_worker_s": 900.0, "bound_worker_s": 800.0}])
+    assert lines.splitlines()[2] == (
+        "| day, 10 s | 1,234 (target missed) | – | 1,234 | – | 900 | 800 |")
