@@ -1,4 +1,4 @@
-"""What a policy promises: expectations under its stationary distribution.
+"""Expectations of a policy under its stationary distribution: the promise in its file.
 
 May import: bounds, central, cluster, policy, profiles, worker.
 """

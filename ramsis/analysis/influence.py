@@ -56,47 +56,49 @@ def evidence_of(
     assert problem.samples is not None
     mdp = structured or build_structured(problem)
     mdp = replace(mdp, problem=mdp.problem.of_violations())
-    found = evaluate_on_nodes(mdp, policy)
-    visits = state_frequency(mdp, found).frequency
+    evaluation = evaluate_on_nodes(mdp, policy)
+    visits = state_frequency(mdp, evaluation).frequency
     outcome = mdp.problem.outcome(policy)
     grid = mdp.problem.services.latency_ms
-    onward = mdp.passages.worth(found.onward_value)
+    onward = mdp.passages.worth(evaluation.onward_value)
     times = np.unique(np.concatenate([grid, problem.slack_ms[problem.slack_ms > grid[-1]],
                                       [np.nextafter(problem.slo_ms, np.inf)]]))
     groups: dict[tuple[int, bytes], list[Effect]] = {}
     for n in range(problem.max_queue):
         for model in np.unique(outcome.model[n][outcome.service[n] >= 0]).tolist():
-            own = np.where((outcome.service[n] >= 0) & (outcome.model[n] == model), visits[n], 0.0)
-            if own.sum() * (n + 1) <= HARDLY:
+            starts = (outcome.service[n] >= 0) & (outcome.model[n] == model)
+            runs = np.where(starts, visits[n], 0.0)
+            if runs.sum() * (n + 1) <= HARDLY:
                 continue
             if problem.samples[model, n] == 0:
                 return None
-            later = -(onward @ (own @ mdp.phase[n]))
-            meanwhile = float(own.sum()) * problem.arrivals.rate_per_ms / problem.workers
+            # J is the late requests of the batch itself, and those after it by relative values.
+            later = -(onward @ (runs @ mdp.phase[n]))
+            meanwhile = float(runs.sum()) * problem.arrivals.rate_per_ms / problem.workers
             quantiles_ms = problem.quantiles_ms[model, n]
             groups.setdefault((model, quantiles_ms.tobytes()), []).append(Effect(
                 problem.latency.models[model], quantiles_ms,
                 int(problem.samples[model, n]), times,
-                _late(problem, n, own, times) + np.interp(times, grid, later), meanwhile))
+                _late(problem, n, runs, times) + np.interp(times, grid, later), meanwhile))
     weights = hat_weights(problem.quantile_levels)
     effects = [reduce(Effect.and_also, parts) for parts in groups.values()]
-    return evidence_of_effects(-found.gain, _variance(effects, weights), effects, weights,
+    return evidence_of_effects(-evaluation.gain, _variance(effects, weights), effects, weights,
                                problem.tails, problem.slo_ms)
 
 
 def _variance(effects: list[Effect], weights: FloatArray) -> float:
-    """Return the variance of the violation rate over new samples."""
+    """Return the variance of the violation rate if all samples were drawn anew."""
     total = 0.0
-    for one in effects:
-        each = one.at(one.quantiles_ms)
-        total += float((each - float(each @ weights)) ** 2 @ weights) / one.samples
+    for effect in effects:
+        late = effect.at(effect.quantiles_ms)
+        total += float((late - float(late @ weights)) ** 2 @ weights) / effect.samples
     return total
 
 
 def _late(
     problem: WorkerProblem, n: int, visits: FloatArray, times: FloatArray
 ) -> FloatArray:
-    """Return the late requests of batches of n + 1, by the time that these take, (G,)."""
+    """Return the late requests of batches of n + 1, by each service time in ``times``, (G,)."""
     by_slack = visits.reshape(problem.bins + 1, -1).sum(axis=1)
     waiting = problem.once("waiting by slack", problem.max_queue,
                            lambda: waiting_by_slack(problem, problem.max_queue))

@@ -1,4 +1,4 @@
-"""Promises whose figures are measured."""
+"""Replacement of a promise's figures by measured ones."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ramsis.policy.records import Simulated
 
 
 def as_measured(
-    expected: Expectations, figures: Mapping[str, float], load_qps: float, found: Simulated
+    expected: Expectations, figures: Mapping[str, float], load_qps: float, simulated: Simulated
 ) -> Expectations:
     """Return a promise with measured figures and their interval.
 
@@ -24,10 +24,9 @@ def as_measured(
         Its capacity, bound and evidence stay. A simulation can pass the bound by chance,
         and have fewer violations than the load is beyond the capacity; neither is stated.
     figures : mapping of str to float
-        As of :func:`ramsis.sim.stationary.in_steady_state`; all of them, but for those of which
-        nothing can be seen where no request is answered. Those that grow without end are
-        infinite.
-    found : Simulated
+        All of :func:`ramsis.sim.stationary.in_steady_state`, except those without observations
+        where no request is answered. Those that grow without end are infinite.
+    simulated : Simulated
         The simulation, whose half-widths are in the interval.
     """
     violations, capacity_qps = figures["violation_rate"], expected.capacity_qps
@@ -64,12 +63,13 @@ def as_measured(
     if interval is None:
         return measured
     evidence = Evidence.behind(interval)._replace(
-        violation_error=found.violation_half_width, effective_error=found.effective_half_width)
+        violation_error=simulated.violation_half_width,
+        effective_error=simulated.effective_half_width)
     return at_confidence(measured, evidence, interval.confidence)
 
 
 def _spread(figures: Mapping[str, float], name: str) -> Spread | None:
-    """Return the measured spread of a figure, if there is one."""
+    """Return measured mean, median and 99th percentile of a figure, if there are any."""
     if f"{name}.mean" not in figures:
         return None
     return Spread(*(figures[f"{name}.{part}"] for part in ("mean", "p50", "p99")))

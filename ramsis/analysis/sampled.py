@@ -84,15 +84,15 @@ from ramsis.policy.records import Interval
 from ramsis.profiles.tails import Deviations, Tail, Tails
 
 CONFIDENCE = 0.95
-"""Of the intervals, unless another one is asked for."""
+"""Default confidence of the intervals."""
 
 HARDLY = 1e-9
-"""Share of all requests that does not count: neither as served, nor as late."""
+"""Share of all requests below which batches are neglected, as served and as late."""
 _LEAST_WEIGHT = 1e-12
-_BEYOND = 1.5  # SLOs that a sample which was not seen takes at least
-_MOST_POOLED = 10_000  # samples of other batches
-_FEWEST_POOLED = 2_000  # samples that show every kind of slowness
-_LONGER = (1.0 - (np.arange(16) + 0.5) / 16) ** -0.5  # than the longest sample seen
+_BEYOND = 1.5  # least time of an unseen sample, in SLOs
+_MOST_POOLED = 10_000  # samples of other batches that count at most
+_FEWEST_POOLED = 2_000  # samples from which a pooled tail is taken to show every slowness
+_LONGER = (1.0 - (np.arange(16) + 0.5) / 16) ** -0.5  # unseen samples over the longest seen one
 
 
 class Evidence(NamedTuple):
@@ -112,29 +112,27 @@ class Evidence(NamedTuple):
 
     @classmethod
     def behind(cls, interval: Interval) -> Evidence:
-        """Return the evidence behind a stated interval."""
+        """Return the evidence that a stated interval records."""
         return cls(*(getattr(interval, name) for name in cls._fields))
 
     def of_more(self, times: float) -> Evidence:
-        """Return the evidence of ``times`` as many samples like these."""
+        """Return the evidence that ``times`` as many samples would give at the same rate."""
         return self._replace(samples=self.samples * times, unseen=self.unseen / times,
                              unseen_deviation=self.unseen_deviation / times)
 
 
 class Effect(NamedTuple):
-    """Effect of one (model, batch) on the violation rate, by service time."""
+    """Effect of a batch's service time on the violation rate: J(time) of the module's text."""
 
     model: str
     quantiles_ms: FloatArray  # of the batch that is run, shape (Q,)
     samples: int  # behind these; >= 1
-    # time_ms, late: shape (G,): J of the module's text at some times, which rise to the SLO at
-    # least
-    time_ms: FloatArray
-    late: FloatArray
-    per_ms: float  # what J rises by beyond the last of them
+    time_ms: FloatArray  # rising, to the SLO at least, shape (G,)
+    late: FloatArray  # J at these times, shape (G,)
+    per_ms: float  # slope of J beyond the last of them
 
     def and_also(self, other: Effect) -> Effect:
-        """Return the joint effect of two that rest on the same samples and times."""
+        """Return the sum of two effects that rest on the same samples and times."""
         return self._replace(late=self.late + other.late, per_ms=self.per_ms + other.per_ms)
 
     def at(self, time_ms: FloatArray | float) -> FloatArray:
@@ -144,7 +142,7 @@ class Effect(NamedTuple):
 
 
 def overrun_ms(quantiles_ms: FloatArray, weights: FloatArray, slo_ms: float) -> FloatArray:
-    """Return the mean excess over an SLO of times that are longer, by the last axis; else 0."""
+    """Return E[time − SLO | time > SLO] over quantiles in the last axis; 0 if none is longer."""
     over = np.maximum(quantiles_ms - slo_ms, 0.0)
     chance = (over > 0) @ weights
     return np.asarray(np.divide(over @ weights, chance, out=np.zeros_like(chance),
@@ -154,10 +152,10 @@ def overrun_ms(quantiles_ms: FloatArray, weights: FloatArray, slo_ms: float) -> 
 def accuracy_error(
     times: ServiceTimes, *, slo_ms: float | Sequence[SloClass], workers: int, load_qps: float,
 ) -> float:
-    """Return what the fluid bound rises by at times shorter by their standard error."""
+    """Return by how much the fluid bound rises at service times one standard error shorter."""
     as_measured, shorter = (
-        fluid_bound(law, slo_ms=slo_ms, workers=workers, load_qps=load_qps).effective_accuracy
-        for law in (times, times.shorter()))
+        fluid_bound(service, slo_ms=slo_ms, workers=workers, load_qps=load_qps).effective_accuracy
+        for service in (times, times.shorter()))
     return max(shorter - as_measured, 0.0)
 
 
@@ -179,36 +177,36 @@ def evidence_of_effects(
     if not effects:
         return None
     groups = _groups(effects, weights, slo_ms)
-    own = max(max(group.own for group in groups), _LEAST_WEIGHT)
+    weight = max(max(group.far_weight for group in groups), _LEAST_WEIGHT)
     rate, variance = float(rate), float(variance)
     none_late = rate <= HARDLY or variance <= 0.0
-    samples = 1.0 / own if none_late else rate / variance
+    samples = 1.0 / weight if none_late else rate / variance
     seen = 0.0 if none_late else 1.0 / samples
-    unseen = max(own, seen)
-    found = Evidence(samples, unseen / 2.0, unseen / 2.0**0.5)
+    unseen = max(weight, seen)
+    alone = Evidence(samples, unseen / 2.0, unseen / 2.0**0.5)
     if tails is None:
-        return found
+        return alone
     pooled = Evidence(samples, *_beyond_own(groups, tails, seen))
-    return min(found, pooled, key=lambda one: rate_interval(rate, one)[1])
+    return min(alone, pooled, key=lambda evidence: rate_interval(rate, evidence)[1])
 
 
 class Started(NamedTuple):
-    """Batches of a size on a model, where a queue is treated by groups."""
+    """Batches of one size on one model that a policy starts, and the requests late in them."""
 
     model: str
     quantiles_ms: FloatArray  # shape (Q,); batches with the same ones rest on the same samples
     samples: int  # 0 where the number is not known
     queries: FloatArray  # shape (J,): share of all requests that they serve, by the head's slack
     late: float  # share of all requests that is late in them
-    per_ms: float  # share of all requests that is late by each ms that they take beyond the SLO
-    more: float = 1.0  # with one that is late by their samples as many are late in all, >= 1
+    per_ms: float  # share of all requests that each ms beyond the SLO makes late
+    more: float = 1.0  # requests late in all for each one late by these samples, >= 1
 
 
 def evidence_of_groups(
     started: Sequence[Started], slack_ms: FloatArray, weights: FloatArray, tails: Tails | None,
     slo_ms: float,
 ) -> Evidence | None:
-    """Return the evidence by groups of batches; None where a number of samples is not known.
+    """Return the evidence behind a policy's violations; None if a number of samples is unknown.
 
     Parameters
     ----------
@@ -218,16 +216,16 @@ def evidence_of_groups(
     groups = dict[tuple[str, bytes], list[tuple[Effect, float]]]()
     times = np.append(slack_ms[slack_ms < slo_ms], slo_ms)
     variance = 0.0
-    for one in started:
-        if one.queries.sum() <= HARDLY:
+    for batches in started:
+        if batches.queries.sum() <= HARDLY:
             continue
-        if one.samples == 0:
+        if batches.samples == 0:
             return None
-        upto = one.more * np.append(0.0, np.cumsum(one.queries))
-        effect = Effect(one.model, one.quantiles_ms, one.samples, times,
-                        np.append(upto[: len(times) - 1], upto[-1]), one.per_ms)
-        groups.setdefault((one.model, one.quantiles_ms.tobytes()), []).append(
-            (effect, max(one.late, 0.0)))
+        upto = batches.more * np.append(0.0, np.cumsum(batches.queries))
+        effect = Effect(batches.model, batches.quantiles_ms, batches.samples, times,
+                        np.append(upto[: len(times) - 1], upto[-1]), batches.per_ms)
+        groups.setdefault((batches.model, batches.quantiles_ms.tobytes()), []).append(
+            (effect, max(batches.late, 0.0)))
     effects, late = list[Effect](), 0.0
     for parts in groups.values():
         effect = reduce(Effect.and_also, [part for part, _ in parts])
@@ -240,17 +238,17 @@ def evidence_of_groups(
 
 
 class _Group(NamedTuple):
-    """An effect with what follows from it."""
+    """Effect of a batch with its service times as multiples of their median (deviations)."""
 
     effect: Effect
     times: Deviations
     mean: float  # E J
-    far: float  # what a far sample adds to J
-    longest_ms: float  # beyond the median, of what is known of any group
+    far: float  # what a sample far beyond the SLO adds to J
+    longest_ms: float  # longest time beyond the median that any group's samples suggest
 
     @property
-    def own(self) -> float:
-        """Weight of a far sample of its own."""
+    def far_weight(self) -> float:
+        """Violation rate that one sample far beyond the SLO would add."""
         return self.far / self.effect.samples
 
     def at(self, deviation: FloatArray | float) -> FloatArray:
@@ -258,26 +256,25 @@ class _Group(NamedTuple):
         return self.effect.at(deviation * self.times.median_ms)
 
     def beyond(self, start: float, deviation: FloatArray) -> FloatArray:
-        """Return what the batch's own deviations add to J above the start of a tail."""
+        """Return by how much J at the batch's deviations exceeds J at the start of a tail."""
         return np.maximum(self.at(np.maximum(deviation, start)) - self.at(start), 0.0)
 
     def beyond_by(self, tail: Tail) -> FloatArray:
-        """Return what the points of a tail add to J above its start."""
+        """Return by how much J at the points of a tail exceeds J at its start."""
         late = self.effect.at(self.times.median_ms + self._over_ms(tail)) - self.at(tail.start)
         return np.maximum(late, 0.0) * np.maximum(self.times.median_ms / self._of_ms(tail), 1.0)
 
     def unseen(self, tail: Tail) -> float:
-        """Return what a sample that is longer than any seen adds to J."""
-        over_ms = max(self.longest_ms, float(self._over_ms(tail).max()))
-        return self._longer(over_ms)
+        """Return what a sample longer than all of the group and the tail adds to J."""
+        return self._longer(max(self.longest_ms, float(self._over_ms(tail).max())))
 
     @property
-    def own_unseen(self) -> float:
-        """Weight of a sample that is longer than its own."""
+    def unseen_weight(self) -> float:
+        """Violation rate that one sample longer than all of the group's would add."""
         return self._longer(_longest_ms(self.times, self.times.median_ms)) / self.effect.samples
 
     def weight_at(self, deviation: float) -> float:
-        """Return the weight of the group's own sample at a deviation."""
+        """Return the violation rate that one sample of the group at a deviation would add."""
         return max(float(self.at(deviation)) - self.mean, 0.0) / self.effect.samples
 
     def _longer(self, over_ms: float) -> float:
@@ -295,24 +292,25 @@ class _Group(NamedTuple):
 
 
 def _groups(effects: Sequence[Effect], weights: FloatArray, slo_ms: float) -> list[_Group]:
-    times = [Deviations.of(one.quantiles_ms, weights, one.samples) for one in effects]
-    longest = max(float(one.values[-1]) for one in times)
-    found = list[_Group]()
-    for effect, one in zip(effects, times, strict=True):
-        mean = float(effect.at(effect.quantiles_ms) @ one.weights)
-        far_ms = max(longest * one.median_ms, _BEYOND * slo_ms)
-        found.append(_Group(effect, one, mean, max(float(effect.at(far_ms)) - mean, 0.0),
-                            max(_longest_ms(other, one.median_ms) for other in times)))
-    return found
+    all_times = [Deviations.of(effect.quantiles_ms, weights, effect.samples)
+                 for effect in effects]
+    longest = max(float(times.values[-1]) for times in all_times)
+    groups = list[_Group]()
+    for effect, times in zip(effects, all_times, strict=True):
+        mean = float(effect.at(effect.quantiles_ms) @ times.weights)
+        far_ms = max(longest * times.median_ms, _BEYOND * slo_ms)
+        groups.append(_Group(effect, times, mean, max(float(effect.at(far_ms)) - mean, 0.0),
+                             max(_longest_ms(other, times.median_ms) for other in all_times)))
+    return groups
 
 
 def _longest_ms(times: Deviations, median_ms: float) -> float:
-    """Return how far beyond its median a batch is at another one's longest time, in ms."""
+    """Return the ms beyond a median that the longest of another batch's times suggests."""
     return (float(times.values[-1]) - 1.0) * min(median_ms, times.median_ms)
 
 
 class _Pooled(NamedTuple):
-    """What a tail says of groups: mean and variance of what their own samples do not show."""
+    """Mean and variance of the violations that a tail adds to what groups' own samples show."""
 
     mean: float
     variance: float
@@ -320,11 +318,11 @@ class _Pooled(NamedTuple):
     @classmethod
     def of(cls, groups: Sequence[_Group], tail: Tail) -> _Pooled:
         share = np.array(tail.share)
-        z, own = np.zeros_like(share), 0.0
-        for one in groups:
-            z += one.beyond_by(tail)
-            own += float(one.beyond(tail.start, one.times.values) @ one.times.weights)
-        return cls(max(float(z @ share) - own, 0.0), float(z**2 @ share) / tail.samples)
+        z, shown = np.zeros_like(share), 0.0
+        for group in groups:
+            z += group.beyond_by(tail)
+            shown += float(group.beyond(tail.start, group.times.values) @ group.times.weights)
+        return cls(max(float(z @ share) - shown, 0.0), float(z**2 @ share) / tail.samples)
 
     def __add__(self, other: object) -> _Pooled:
         """Add the pooled figures of tails that have no sample in common."""
@@ -333,51 +331,51 @@ class _Pooled(NamedTuple):
 
     @property
     def high(self) -> float:
-        """What it hardly passes."""
+        """Mean plus two standard deviations."""
         return float(self.mean + 2.0 * self.variance**0.5)
 
 
 def _beyond_own(groups: Sequence[_Group], tails: Tails, seen: float) -> tuple[float, float]:
     """Return U and S by the tails; ``seen`` is the weight of a sample that was late."""
-    own, found, weights = seen, _Pooled(0.0, 0.0), list[float]()
+    weight, pooled, weights = seen, _Pooled(0.0, 0.0), list[float]()
     shows_all = tails.common.samples >= _FEWEST_POOLED
     own_tails = {name: tail for name, tail in tails.models.items()
                  if not tails.common.is_like(tail)}
     by_tail = dict[str, list[_Group]]()
-    for one in groups:
-        name = one.effect.model
+    for group in groups:
+        name = group.effect.model
         if name in tails.models:
-            by_tail.setdefault(name if name in own_tails else "", []).append(one)
+            by_tail.setdefault(name if name in own_tails else "", []).append(group)
         else:
-            own = max(own, one.own)
+            weight = max(weight, group.far_weight)
     for name, of_tail in by_tail.items():
         tail, alike = own_tails.get(name, tails.common), list[_Group]()
-        for one in of_tail:
-            if tail.is_like(one.times):
-                alike.append(one)
-                own = max(own, one.weight_at(tail.start))
+        for group in of_tail:
+            if tail.is_like(group.times):
+                alike.append(group)
+                weight = max(weight, group.weight_at(tail.start))
             else:
-                own = max(own, one.own_unseen if shows_all else one.own)
-        found += _shared(alike, tail, tails)
-        longer = sum(one.unseen(tail) if shows_all else one.far for one in of_tail)
+                weight = max(weight, group.unseen_weight if shows_all else group.far_weight)
+        pooled += _shared(alike, tail, tails)
+        longer = sum(group.unseen(tail) if shows_all else group.far for group in of_tail)
         weights.append(longer / min(tail.samples, _MOST_POOLED))
-    weights.append(own)
-    variance = found.variance + sum(one**2 for one in weights) / 2.0
-    return (max(found.mean + sum(weights) / 2.0, _LEAST_WEIGHT),
+    weights.append(weight)
+    variance = pooled.variance + sum(weight**2 for weight in weights) / 2.0
+    return (max(pooled.mean + sum(weights) / 2.0, _LEAST_WEIGHT),
             max(variance**0.5, _LEAST_WEIGHT))
 
 
 def _shared(groups: Sequence[_Group], tail: Tail, tails: Tails) -> _Pooled:
     """Pool the tails of groups: a model's own tail where it gives more, else the shared one."""
-    found, of_tail = _Pooled(0.0, 0.0), list[_Group]()
+    pooled, of_tail = _Pooled(0.0, 0.0), list[_Group]()
     for name, of_model in groupby(sorted(groups, key=_model_of), key=_model_of):
         alike = list(of_model)
         by_model = _Pooled.of(alike, tails.models[name])
         if by_model.high > _Pooled.of(alike, tail).high:
-            found += by_model
+            pooled += by_model
         else:
             of_tail += alike
-    return found + _Pooled.of(of_tail, tail)
+    return pooled + _Pooled.of(of_tail, tail)
 
 
 def _model_of(group: _Group) -> str:
@@ -404,9 +402,9 @@ def at_confidence(
 ) -> Expectations:
     """Return a promise with its interval, or without one where sample sizes are not known.
 
-    Effective accuracy falls by the accuracy of the requests in time for each one that is late. The
-    errors of a simulation and of mean service times come on top of either end. The upper bound is
-    no end: it rests on the same samples, and may be below what the true service times allow.
+    Each late request lowers effective accuracy by the accuracy of those in time. The errors of a
+    simulation and of mean service times widen both ends. The upper bound does not clip them: it
+    rests on the same samples, and may be below what the true service times allow.
     """
     if evidence is None:
         return replace(expected, interval=None)

@@ -200,10 +200,9 @@ class WorkerAnalysis:
     def _evidence_of_groups(self) -> Evidence | None:
         """Return the evidence by groups of samples, where batches may leave some of the queue.
 
-        A batch that is beyond the deadline makes those late that come meanwhile; and of the
-        requests late at less than the whole slack, each had waited for a batch before, and is late
-        by its time as much as by its own: two influences of like size, of which the sum has four
-        times the variance of one.
+        A batch that ends after the deadline makes requests late that arrive meanwhile. A late
+        request with less than the whole slack waited for an earlier batch, whose time made it
+        late as much as its own did: the sum of two equal influences has four times the variance.
         """
         problem, outcome = self.problem, self._outcome
         assert problem.quantiles_ms is not None
@@ -236,7 +235,7 @@ class WorkerAnalysis:
         above = capacity_qps is not None and rate_per_ms > capacity_qps / 1000.0
         violation_rate = self.violation_rate
         spread = {name: _spread(*law) for name, law in self.distributions().items()}
-        found = Expectations(
+        expected = Expectations(
             accuracy=self.accuracy,
             violation_rate=violation_rate,
             effective_accuracy=self.effective_accuracy,
@@ -251,7 +250,7 @@ class WorkerAnalysis:
             capacity_qps=capacity_qps,
             upper_bound=upper_bound,
         )
-        return at_confidence(found, self.evidence())
+        return at_confidence(expected, self.evidence())
 
 
 def analyse_worker(

@@ -178,7 +178,7 @@ class Cascade:
 
     @staticmethod
     def _of_model(part: Fields, bins: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Read shares and increments of a model; empty where it has no bins of confidence."""
+        """Read a model's share and increment by bin; empty where it has no confidences."""
         part.only(("thresholds", "share", "increment"))
         if not bins:
             return (), ()
@@ -186,7 +186,7 @@ class Cascade:
                 tuple(part.numbers("increment", _CHANGE, bins)))
 
     def table(self) -> CascadeTable:
-        """Return what lookups read."""
+        """Return the second opinions in the form that decisions at run time look up."""
         rows, index = compressed(self.codes)
         return CascadeTable(
             second=int(self.second), levels_per_fresh=float(self.levels_per_fresh),

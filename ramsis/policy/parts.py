@@ -61,17 +61,17 @@ def classes_in(fields: Fields, table: DecisionTable) -> tuple[SloClass, ...]:
         raise fields.refusal("slo_classes", "queues of single workers have one SLO",
                              value=table.dispatch, allowed="dispatch central-queue")
     numbers, slo_ms = [], table.slo_ms
-    for one in fields.children("slo_classes"):
-        one.only(names(SloClass))
-        numbers.append((one.number("slo_ms", POSITIVE), one.number("share", FRACTION)))
+    for entry in fields.children("slo_classes"):
+        entry.only(names(SloClass))
+        numbers.append((entry.number("slo_ms", POSITIVE), entry.number("share", FRACTION)))
     try:
-        found = [SloClass(*pair) for pair in numbers]
-        classes = merged_classes(found)
+        listed = [SloClass(*pair) for pair in numbers]
+        classes = merged_classes(listed)
     except InvalidValueError as error:
         raise fields.refusal("slo_classes", str(error)) from None
-    if classes != tuple(found) or len(found) < 2 or found[-1].slo_ms != slo_ms:
+    if classes != tuple(listed) or len(listed) < 2 or listed[-1].slo_ms != slo_ms:
         raise fields.refusal("slo_classes", "not two or more rising SLOs up to slo_ms",
-                             value=[one.slo_ms for one in found], allowed=f"…, {slo_ms:g}")
+                             value=[slo for slo, _ in numbers], allowed=f"…, {slo_ms:g}")
     return classes
 
 

@@ -242,8 +242,8 @@ class Policy:
         """
         rows = [model.service_ms for model in self.models]
         result = np.full((len(rows), max(map(len, rows)), len(rows[0][0])), np.inf)
-        for one, known in zip(result, rows, strict=True):
-            one[: len(known)] = known
+        for padded, times in zip(result, rows, strict=True):
+            padded[: len(times)] = times
         return result + self.overhead_ms
 
     @property
@@ -264,8 +264,8 @@ class Policy:
         shape = self.service_ms.shape[:2]
         result = np.zeros(shape, dtype=np.int64)
         for row, model in zip(result, self.models, strict=True):
-            known = model.samples or ()
-            row[: len(known)] = known
+            counts = model.samples or ()
+            row[: len(counts)] = counts
         return result
 
     @property

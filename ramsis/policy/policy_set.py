@@ -60,13 +60,7 @@ _COMMAND: ContextVar[str | None] = ContextVar("command", default=None)
 
 @contextmanager
 def made_by(command: str) -> Iterator[None]:
-    """Let manifests that the block writes list this command among those that made them.
-
-    Parameters
-    ----------
-    command : str
-        As a shell takes it.
-    """
+    """Have manifests written in the block list ``command``, a shell command, as made by it."""
     token = _COMMAND.set(command)
     try:
         yield
@@ -113,7 +107,7 @@ def _in_name(number: float) -> tuple[str, str]:
 
 
 def station_name(worker_types: Sequence[str], policy: Policy) -> str:
-    """Name of a station and of the folder for its policies: types, workers and SLOs."""
+    """Return the name of a station, and of its folder: worker types, workers and SLOs."""
     slos = [f"{policy.slo_ms:g}ms"]
     if policy.slo_classes:
         slos = [f"{slo_class.label}={slo_class.share:.6g}" for slo_class in policy.slo_classes]
@@ -121,7 +115,7 @@ def station_name(worker_types: Sequence[str], policy: Policy) -> str:
 
 
 def level_of(policy: Policy, worker_types: tuple[str, ...] = (ALL_WORKERS,)) -> Level[Policy]:
-    """Return the level that a single station serves by a policy."""
+    """Return the level with a single station that is served by a policy."""
     share = {slo_class.slo_ms: 1.0 for slo_class in policy.classes}
     station = Station(station_name(worker_types, policy), worker_types, policy.workers,
                       policy.load_qps, share, policy)
@@ -131,15 +125,15 @@ def level_of(policy: Policy, worker_types: tuple[str, ...] = (ALL_WORKERS,)) -> 
 
 def set_of(policies: Iterable[Policy]) -> PolicySet[Policy]:
     """Return a simple set of policies for the same workers and SLOs."""
-    found = list(policies)
-    for what, values in (("numbers of workers", {one.workers for one in found}),
-                         ("SLO classes", {one.classes for one in found}),
-                         ("dispatch rules", {one.dispatch for one in found})):
+    listed = list(policies)
+    for what, values in (("numbers of workers", {policy.workers for policy in listed}),
+                         ("SLO classes", {policy.classes for policy in listed}),
+                         ("dispatch rules", {policy.dispatch for policy in listed})):
         if len(values) > 1:
             raise InvalidValueError(f"policies for several {what} in one set",
                                     value=sorted(map(str, values)))
-    types, classes = _header_of(found[0]) if found else ({}, {})
-    return PolicySet(map(level_of, found), types, classes)
+    types, classes = _header_of(listed[0]) if listed else ({}, {})
+    return PolicySet(map(level_of, listed), types, classes)
 
 
 def rates_of(stations: Iterable[tuple[float, Policy]]) -> Rates:
@@ -152,7 +146,7 @@ def rates_of(stations: Iterable[tuple[float, Policy]]) -> Rates:
 
 
 class SetFolder:
-    """The folder of a set, extended level by level.
+    """Writer of a policy set's folder, level by level.
 
     Parameters
     ----------
@@ -165,8 +159,7 @@ class SetFolder:
     flat : bool
         Whether every level has one station, so that its file stands beside the manifest.
     accepts : callable, optional
-        Called before a set that is found in the folder is extended; it raises what keeps that
-        from being done. Not called for what this object has written itself.
+        Called before a set of another process is extended; raises an error to refuse it.
     """
 
     def __init__(
@@ -187,17 +180,17 @@ class SetFolder:
 
     @classmethod
     def of(cls, folder: str | os.PathLike[str], policy: Policy) -> SetFolder:
-        """Create the folder of a simple set of policies like this one."""
+        """Return the writer of a set for the workers and SLO classes of a policy."""
         return cls(folder, *_header_of(policy), policy.created_by)
 
     def _take_up(self) -> None:
-        """Take over the levels of the manifest where another process has written it."""
+        """Read the levels of the manifest again if another process has written it."""
         path = self._folder / MANIFEST_NAME
-        found = path.read_bytes() if path.exists() else None
-        if found == self._written:
+        content = path.read_bytes() if path.exists() else None
+        if content == self._written:
             return
-        self._written, self._levels, self._commands = found, {}, []
-        if found is None:
+        self._written, self._levels, self._commands = content, {}, []
+        if content is None:
             return
         if self._accepts is not None:
             self._accepts()
@@ -243,13 +236,13 @@ class SetFolder:
         }
 
     def write_manifest(self) -> Path:
-        """Write the manifest of the levels that were added or found; its path."""
+        """Write the manifest of all levels, added or read; return its path."""
         path = self._folder / MANIFEST_NAME
         levels = [self._levels[key] for key in sorted(self._levels)]
         command = _COMMAND.get()
         commands = list(dict.fromkeys([*self._commands, *([command] if command else [])]))
-        made = {"commands": commands} if commands else {}
-        text = canonical_json({**self._header, **made, "levels": levels})
+        listed = {"commands": commands} if commands else {}
+        text = canonical_json({**self._header, **listed, "levels": levels})
         write_atomic(path, text)
         self._written = text.encode()
         return path
@@ -258,9 +251,9 @@ class SetFolder:
 def write_set(
     folder: str | os.PathLike[str], policies: PolicySet[Policy], *, created_by: str
 ) -> Path:
-    """Write the policies of a set and then its manifest; its path.
+    """Write the policies of a set and then its manifest; return the manifest's path.
 
-    Where a level has several stations each one's policies stand in a sub-folder of its name.
+    If a level has several stations, the policies of each are in a sub-folder of its name.
     """
     flat = all(len(level.stations) == 1 for level in policies.levels)
     target = SetFolder(folder, policies.worker_types, policies.slo_classes, created_by, flat=flat)
@@ -283,17 +276,17 @@ def read_set(folder: str | os.PathLike[str]) -> PolicySet[Policy]:
     """
     listed = read_manifest(Path(folder))
     file = str(manifest_path(folder))
-    for i, level in enumerate(listed.levels):
-        _check_expected(Fields(level.expected, file, f"levels[{i}]"))
+    for i, stated in enumerate(listed.levels):
+        _check_expected(Fields(stated.expected, file, f"levels[{i}]"))
 
-    def policy(one: PolicyFile) -> Policy:
-        return Policy.from_document(one.document(), str(one.path))
+    def read(entry: PolicyFile) -> Policy:
+        return Policy.from_document(entry.document(), str(entry.path))
 
-    policies = listed.map(policy)
-    for i, (level, found) in enumerate(zip(listed.levels, policies.levels, strict=True)):
-        for known, station in zip(level.stations, found.stations, strict=True):
-            _check_station(known.policy.entry, station, listed.slo_classes)
-        _check_level(Fields(level.expected, file, f"levels[{i}]"), found,
+    policies = listed.map(read)
+    for i, (stated, level) in enumerate(zip(listed.levels, policies.levels, strict=True)):
+        for entry, station in zip(stated.stations, level.stations, strict=True):
+            _check_station(entry.policy.entry, station, listed.slo_classes)
+        _check_level(Fields(stated.expected, file, f"levels[{i}]"), level,
                      sum(listed.worker_types.values()))
     return policies
 
@@ -366,7 +359,7 @@ def _finish(folder: Path) -> None:
 
 
 def _put_in_place(new: Path, folder: Path) -> None:
-    """Move the files of a set into a folder, and remove the old set's; the manifest is last."""
+    """Move a set's files into a folder and remove those of the old set, the manifest last."""
     old = _files_in(folder, folder / MANIFEST_NAME)
     moved = _files_in(folder, new / MANIFEST_NAME).keys()
     for name in moved:
@@ -386,7 +379,7 @@ def _put_in_place(new: Path, folder: Path) -> None:
 
 
 def _files_in(folder: Path, manifest: Path) -> dict[str, PolicyFile]:
-    """Return the policy files of a set; none where its manifest is damaged."""
+    """Return the policy files that a manifest lists by name; none if it is damaged."""
     try:
         return {station.policy.file: station.policy
                 for level in read_manifest(folder, manifest).levels for station in level.stations}
@@ -395,7 +388,7 @@ def _files_in(folder: Path, manifest: Path) -> dict[str, PolicyFile]:
 
 
 def _is_policy(listed: PolicyFile) -> bool:
-    """Return whether a file is a policy in its folder with the digest that the manifest states."""
+    """Return whether a listed file is a policy with the digest that the manifest states."""
     path = listed.folder / listed.file
     try:
         check_within(listed.folder, listed.file)
@@ -406,7 +399,7 @@ def _is_policy(listed: PolicyFile) -> bool:
 
 
 def _header_of(policy: Policy) -> tuple[dict[str, int], dict[float, float]]:
-    """Return the worker types and SLO classes of a simple set."""
+    """Return workers by type and shares by SLO of a set with a single station."""
     return ({ALL_WORKERS: int(policy.workers)},
             {float(slo_class.slo_ms): slo_class.share for slo_class in policy.classes})
 
@@ -416,14 +409,14 @@ def _share_document(shares: Mapping[float, float]) -> list[dict[str, float]]:
 
 
 def _arrivals_document(level: Level[Policy]) -> dict[str, Any]:
-    """Describe the arrival process of all requests; at a single station it is the station's."""
+    """Return the document of the arrival process of all requests of a level."""
     if len(level.stations) == 1 or level.arrivals == _POISSON:
         return dict(level.stations[0].policy.arrivals)
     return _thinned(level, 1.0)
 
 
 def _thinned(level: Level[Policy], share: float) -> dict[str, Any]:
-    """Describe the arrival process that keeps each request with a probability."""
+    """Return the document of a level's arrivals of which a random ``share`` is kept."""
     # Here, as arrival processes take long to load and few sets need them.
     from ramsis.arrivals import Arrivals, describe_process
     from ramsis.cluster.routing import split
@@ -433,7 +426,7 @@ def _thinned(level: Level[Policy], share: float) -> dict[str, Any]:
 
 
 def _check_expected(fields: Fields) -> None:
-    """Check the promise of a level: rates under known names."""
+    """Refuse a level's promise with unknown names, or rates that are no fractions."""
     fields.only((*_RATES, *_OPTIONAL_RATES, "overloaded"))
     for name in _RATES:
         fields.number(name, FRACTION)
@@ -445,27 +438,26 @@ def _check_expected(fields: Fields) -> None:
 def _check_station(
     entry: Fields, station: Station[Policy], classes: Mapping[float, float]
 ) -> None:
-    """Refuse an entry that says something else than its policy file."""
+    """Refuse a station's entry in a manifest that contradicts its policy file."""
     policy, file = station.policy, entry.text("file")
     loads = {slo: classes[slo] * share for slo, share in sorted(station.share.items())}
     total = max(sum(loads.values()), 1e-300)
-    own = {slo_class.slo_ms: round(slo_class.share, 6) for slo_class in policy.classes}
-    for key, stated, found in (
+    shares = {slo_class.slo_ms: round(slo_class.share, 6) for slo_class in policy.classes}
+    for key, stated, actual in (
         ("dispatch", entry.text("dispatch"), policy.dispatch),
         ("workers", station.workers, policy.workers),
         ("load_qps", station.load_qps, policy.load_qps),
-        ("share", {slo: round(load / total, 6) for slo, load in loads.items()}, own),
+        ("share", {slo: round(load / total, 6) for slo, load in loads.items()}, shares),
     ):
-        if stated != found:
+        if stated != actual:
             raise entry.refusal(key, f"{file} says otherwise", value=stated,
-                                allowed=f"{found!r}")
+                                allowed=f"{actual!r}")
 
 
 def _check_level(fields: Fields, level: Level[Policy], workers: int) -> None:
-    """Refuse a level whose policies are for something else, or promise something else.
+    """Refuse a level whose load, slowness, arrivals or promise are not those of its policies.
 
-    With one station the promise is that of its policy; the bound too, where the station has all
-    ``workers``.
+    With one station the promise is that of its policy, and with all ``workers`` the bound, too.
     """
     stated: list[tuple[str, Any, Any]] = []
     for station in level.stations:
@@ -479,29 +471,29 @@ def _check_level(fields: Fields, level: Level[Policy], workers: int) -> None:
         stated += [(name, level.expected.get(name), value)
                    for name, value in level_of(policy).expected.items()
                    if name != "upper_bound" or policy.workers == workers]
-    for name, value, found in stated:
-        if not _equal(value, found):
+    for name, value, actual in stated:
+        if not _equal(value, actual):
             raise fields.refusal(name, "the policy file says otherwise", value=value,
-                                 allowed=f"{found!r}")
+                                 allowed=f"{actual!r}")
 
 
 def _arrivals_stated(
     level: Level[Policy], station: Station[Policy]
 ) -> list[tuple[str, Any, Any]]:
     """Return a station's arrivals by the manifest, and by its policy, field by field."""
-    found = station.policy
+    policy = station.policy
     several = len(level.stations) > 1 and level.arrivals != _POISSON
-    if not several or ":" in str(found.arrivals["process"]):  # files import no modules
-        return [("arrivals", level.arrivals, found.arrivals_label)]
     process, _, _ = level.arrivals.partition(":")
-    if process != found.arrivals["process"]:
-        return [("arrivals", level.arrivals, found.arrivals_label)]
+    # A process of the user's (module:name) is not imported to check a file.
+    if not several or ":" in str(policy.arrivals["process"]) or (
+            process != policy.arrivals["process"]):
+        return [("arrivals", level.arrivals, policy.arrivals_label)]
     wanted = _thinned(level, min(1.0, station.load_qps / level.load_qps))
-    return [("arrivals", value, found.arrivals.get(name)) for name, value in wanted.items()]
+    return [("arrivals", value, policy.arrivals.get(name)) for name, value in wanted.items()]
 
 
-def _equal(one: object, other: object) -> bool:
+def _equal(value: object, other: object) -> bool:
     """Return whether two values are the same; numbers up to rounding."""
-    if isinstance(one, float) and isinstance(other, float):
-        return abs(one - other) <= _TOLERANCE * max(1.0, abs(other))
-    return one == other
+    if isinstance(value, float) and isinstance(other, float):
+        return abs(value - other) <= _TOLERANCE * max(1.0, abs(other))
+    return value == other

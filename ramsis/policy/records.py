@@ -31,7 +31,7 @@ RESPONSES = ("response_mean_ms", "response_p50_ms", "response_p95_ms", "response
 
 ORIGINS = "mpies"
 """A letter for each origin of a latency of :class:`PolicyModel`."""
-# More than any policy is made with; who verifies a file simulates as much as it says.
+# More than any policy is made with. `verify` simulates as much as a file states: this limits it.
 _MOST_QUERIES, _MOST_RUNS = 20_000_000, 64
 
 
@@ -43,7 +43,7 @@ def _ends(interval: Fields, key: str) -> tuple[float, float]:
 
 
 def _values(inputs: Fields, key: str) -> dict[str, Any]:
-    """Return the fields of an object, whatever they are; none where it is null."""
+    """Return all fields of an object without checks; none where it is null."""
     options = inputs.child_or_none(key)
     return {} if options is None else {name: options.value(name) for name in options}
 
@@ -101,20 +101,20 @@ class PolicyModel:
                                              if name not in ("quantiles_ms", "samples")])
         latency_ms = tuple(model.numbers("latency_ms", POSITIVE, length=batches))
         rows = _quantile_rows(model, size) if drawn else ()
-        known = drawn and "samples" in model
+        counted = drawn and "samples" in model
         return cls(
             name=model.text("name"),
             accuracy=model.number("accuracy", FRACTION),
             latency_ms=latency_ms,
             latency_origin=_origin(model, len(latency_ms), needed=batches is not None),
             quantiles_ms=rows or None,
-            samples=tuple(model.wholes("samples", 0, length=len(rows))) if known else None,
+            samples=tuple(model.wholes("samples", 0, length=len(rows))) if counted else None,
             run_as=sizes_to_run(model, len(latency_ms)) or None,
         )
 
     @property
     def service_ms(self) -> tuple[tuple[float, ...], ...]:
-        """Quantiles of the time of each batch, one where it is fixed."""
+        """Quantiles of the service time of each batch; a single one where times are fixed."""
         if self.quantiles_ms is not None:
             return self.quantiles_ms
         return tuple((value,) for value in self.latency_ms)
@@ -137,14 +137,14 @@ def _origin(model: Fields, batches: int, *, needed: bool) -> str | None:
 
 def _quantile_rows(model: Fields, size: int | None) -> tuple[tuple[float, ...], ...]:
     """Read rows of non-falling positive numbers, ``size`` in each or as many as in the first."""
-    found, rows = [], model.entries("quantiles_ms")
+    quantiles, rows = [], model.entries("quantiles_ms")
     for key in rows:
         times = rows.numbers(key, POSITIVE, length=size)
         size = len(times)
-        if any(later < one for one, later in pairwise(times)):
+        if any(later < earlier for earlier, later in pairwise(times)):
             raise rows.refusal(key, "quantiles fall", value=times)
-        found.append(tuple(times))
-    return tuple(found)
+        quantiles.append(tuple(times))
+    return tuple(quantiles)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class PerDecision(WrittenRecord):
 
 @dataclass(frozen=True, slots=True)
 class Interval(WrittenRecord):
-    """Interval of a promise, since service times are known from samples only."""
+    """Confidence interval of a promise, by the number of service-time samples behind it."""
 
     confidence: Annotated[float, INNER]  # in (0, 1)
     # violation_rate, effective_accuracy: lower and upper end
@@ -174,16 +174,16 @@ class Interval(WrittenRecord):
     effective_accuracy: Annotated[tuple[float, float], Reader(_ends)]
     # effective number of samples that it follows from, > 0: the violation rate over its variance
     samples: Positive
-    # unseen, unseen_deviation: share of all requests that may be late besides, by what no sample
-    # has shown: mean and standard deviation, > 0
+    # unseen, unseen_deviation: further share of all requests that may be late, by service times
+    # that no sample has shown: mean and standard deviation, > 0
     unseen: Positive
     unseen_deviation: Positive
-    # violation_error, effective_error: what the rates may be off by besides, >= 0: half-widths
-    # of the simulation that they were measured in, 0 where they were not
+    # violation_error, effective_error: further errors of the rates, >= 0: half-widths of the
+    # simulation that measured them, 0 where they were not measured
     violation_error: NonNegative
     effective_error: NonNegative
-    # what effective accuracy may be off by besides, >= 0, since mean service times are known from
-    # samples only: what the fluid bound rises by at times shorter by their standard error
+    # further error of effective accuracy, >= 0, as mean service times are known from samples only:
+    # by how much the fluid bound rises at times one standard error shorter
     accuracy_error: NonNegative
 
 

@@ -81,11 +81,11 @@ def _refusal(where: str, path: str, what: str, **details: Any) -> InputFileError
 
 def _check_models(policy: Policy, where: str) -> None:
     for i, model in enumerate(policy.models):
-        for b, (one, next_ms) in enumerate(pairwise(model.latency_ms), start=1):
-            if next_ms < one and model.quantiles_ms is None:
+        for b, (latency_ms, next_ms) in enumerate(pairwise(model.latency_ms), start=1):
+            if next_ms < latency_ms and model.quantiles_ms is None:
                 raise _refusal(where, f"models[{i}].latency_ms[{b}]",
                                "latency falls as the batch grows", value=next_ms,
-                               allowed=f"a number >= {one}")
+                               allowed=f"a number >= {latency_ms}")
     for i, (faster, model) in enumerate(pairwise(policy.models), start=1):
         if model.latency_ms[0] < faster.latency_ms[0]:
             raise _refusal(where, f"models[{i}].latency_ms[0]", "models are not fastest first",

@@ -1,4 +1,4 @@
-"""The table of a policy as arrays, and its two shorter forms.
+"""The table of a policy: full arrays, codes of its actions, and rows that files hold.
 
 Codes are indices into the actions, -1 to wait and -2 to drop. In files and in lookups they stand
 as *rows*: each distinct row once, as pairs of a slack bin and the code from there on.
@@ -46,36 +46,31 @@ def encoded(
 
 
 def codes_among(actions: IntArray, others: IntArray, codes: IntArray) -> tuple[IntArray, IntArray]:
-    """Append the new actions of ``others``; return all actions, and the codes among these."""
-    known = [tuple(pair) for pair in actions.tolist()]
-    place = {pair: i for i, pair in enumerate(known)}
+    """Append new actions of ``others`` to ``actions``; return all, and ``codes`` among these."""
+    merged = [tuple(pair) for pair in actions.tolist()]
+    place = {pair: i for i, pair in enumerate(merged)}
     for pair in map(tuple, others.tolist()):
         if pair not in place:
-            place[pair] = len(known)
-            known.append(pair)
+            place[pair] = len(merged)
+            merged.append(pair)
     among = np.array([place[tuple(pair)] for pair in others.tolist()], dtype=np.int64)
-    return np.array(known, dtype=np.int64), np.where(codes >= 0, among[codes], codes)
+    return np.array(merged, dtype=np.int64), np.where(codes >= 0, among[codes], codes)
 
 
 def compressed(codes: IntArray) -> tuple[list[list[int]], list[list[int]]]:
-    """Compress a table to distinct rows, and the row of each idle and queue level.
-
-    Parameters
-    ----------
-    codes : ndarray of int, shape (I-1, N-1, J)
-    """
-    known: dict[bytes, int] = {}
+    """Compress codes (I-1, N-1, J) to distinct rows, and the row of each idle and queue level."""
+    numbers: dict[bytes, int] = {}
     rows: list[list[int]] = []
     row_of: list[list[int]] = []
     for block in np.ascontiguousarray(codes):
         line = []
         for row in block:
             key = row.tobytes()
-            if key not in known:
-                known[key] = len(rows)
+            if key not in numbers:
+                numbers[key] = len(rows)
                 starts = np.flatnonzero(np.diff(row, prepend=row[0] - 1))
                 rows.append(np.stack([starts, row[starts]], axis=1).ravel().tolist())
-            line.append(known[key])
+            line.append(numbers[key])
         row_of.append(line)
     return rows, row_of
 
@@ -83,7 +78,7 @@ def compressed(codes: IntArray) -> tuple[list[list[int]], list[list[int]]]:
 def expanded(
     rows: Sequence[Sequence[int]], row_of: Sequence[Sequence[int]], bins: int
 ) -> NDArray[Any]:
-    """Expand what :func:`compressed` made to the codes of the whole table."""
+    """Return the codes of the whole table from rows by :func:`compressed`."""
     full = np.array([np.repeat(row[1::2], np.diff([*row[::2], bins])) for row in rows],
                     dtype=np.int64)
     return np.take(full, np.array(row_of), axis=0)

@@ -1,4 +1,4 @@
-"""From profile and arrivals to a policy set, by a recipe for each dispatch rule, and back.
+"""Synthesis of policy sets from profiles and arrivals, by a recipe for each dispatch rule.
 
 May import: analysis, arrivals, bounds, central, cluster, placement_milp, policy, profiles,
 runtime, sim, worker.

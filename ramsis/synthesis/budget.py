@@ -57,19 +57,19 @@ SEED = 1 << 20
 """First seed of the runs, away from those that are used for checks."""
 RUNS = 16
 _FEWEST, _MOST, _LATE = 4_000_000, 20_000_000, 1000  # requests; late ones wanted at the budget
-_WORTH = 3e-5
+_WORTH = 3e-5  # effective accuracy below which the search is at its end
 _PRICES = 40  # steps of bisection, at most
-_MOST_TIMES, _STEP_OF_SAMPLES = 1e9, 1.02
+_MOST_TIMES, _STEP_OF_SAMPLES = 1e9, 1.02  # of the samples: largest multiple tried, and its steps
 _FAR = 4.0  # times the budget: more than that is seen in a few runs
 
 
 @dataclass(frozen=True)
 class _Tried:
-    """Policy, the price that it is optimal at, and its figures in simulation."""
+    """Simulated policy."""
 
     policy: Policy
-    price: float
-    found: Simulated
+    price: float  # at which it is optimal
+    rates: Simulated
 
 
 class _Search:
@@ -84,38 +84,38 @@ class _Search:
         self.closest: _Tried | None = None
 
     def at(self, price: float) -> _Tried:
-        """Simulate the optimal policy at a price."""
+        """Generate and simulate the optimal policy at a price."""
         return self.tried(self.make(price), price)
 
     def tried(self, policy: Policy, price: float) -> _Tried:
         """Simulate a policy; keep it if it is within the budget or the closest so far."""
-        found = simulated(policy, queries=self.queries, runs=RUNS, seed=SEED,
-                          hopeless=_FAR * self.budget, own_arrivals=self.own_arrivals)
-        one = _Tried(policy, price, found)
-        if self.closest is None or self.upper(one) < self.upper(self.closest):
-            self.closest = one
-        if self.fits(one):
-            self.fitting.append(one)
-        return one
+        tried = _Tried(policy, price, simulated(
+            policy, queries=self.queries, runs=RUNS, seed=SEED,
+            hopeless=_FAR * self.budget, own_arrivals=self.own_arrivals))
+        if self.closest is None or self.upper(tried) < self.upper(self.closest):
+            self.closest = tried
+        if self.fits(tried):
+            self.fitting.append(tried)
+        return tried
 
-    def fits(self, one: _Tried) -> bool:
-        """Return whether a policy is within the budget."""
-        return self.upper(one) <= self.budget
+    def fits(self, tried: _Tried) -> bool:
+        """Return whether the upper end of a policy's violation rate is within the budget."""
+        return self.upper(tried) <= self.budget
 
-    def upper(self, one: _Tried) -> float:
-        """Return the upper end of a violation rate, by simulation and by samples."""
-        interval = one.policy.expectations.interval
+    def upper(self, tried: _Tried) -> float:
+        """Return the upper end of a violation rate, by simulation and by service-time samples."""
+        interval = tried.policy.expectations.interval
         if interval is None:
-            return one.found.upper
+            return tried.rates.upper
         evidence = Evidence.behind(interval)
-        _, high = rate_interval(one.found.violation_rate, evidence, self.confidence)
-        return high + one.found.violation_half_width
+        _, high = rate_interval(tried.rates.violation_rate, evidence, self.confidence)
+        return high + tried.rates.violation_half_width
 
     def settled(self, beyond: _Tried, within: _Tried) -> bool:
         """Return whether the unused budget is negligible or below the resolution."""
         left = self.budget - self.upper(within)
-        worth = max(within.price, _slope(beyond.found, within.found)) * left
-        return worth < _WORTH or left < within.found.violation_half_width / 4
+        worth = max(within.price, _slope(beyond.rates, within.rates)) * left
+        return worth < _WORTH or left < within.rates.violation_half_width / 4
 
 
 def policy_within(
@@ -190,8 +190,7 @@ def _too_few_samples(
 
     ``least`` is the lowest upper end of all that was tried.
     """
-    known = policy.samples
-    fewest = int(known[known > 0].min())
+    fewest = int(policy.samples[policy.samples > 0].min())  # 0 is unknown
     wanted = math.ceil(times * fewest)
     return InfeasibleError(
         f"{fewest} samples of each batch cannot support this budget with a confidence of "
@@ -210,51 +209,51 @@ def _bracket(search: _Search, free: _Tried) -> tuple[_Tried, _Tried]:
     """Find policies beyond and within the budget at neighbouring prices of a coarse grid."""
     beyond, price = free, 0.25
     while price <= HIGHEST_PRICE:
-        one = search.at(price)
-        if search.fits(one):
-            _climb(search, one)
-            return beyond, one
-        beyond, price = one, 4.0 * price
+        tried = search.at(price)
+        if search.fits(tried):
+            _climb(search, tried)
+            return beyond, tried
+        beyond, price = tried, 4.0 * price
     assert search.closest is not None
     policy = search.closest.policy
-    if policy.expectations.interval is not None and search.closest.found.upper < search.budget:
-        times = _more_samples(search, policy, search.closest.found.upper)
+    if policy.expectations.interval is not None and search.closest.rates.upper < search.budget:
+        times = _more_samples(search, policy, search.closest.rates.upper)
         if times is not None:
             raise _too_few_samples(search, policy, times, search.upper(search.closest))
     raise _none_within(search, policy, search.upper(search.closest))
 
 
 def _none_within(search: _Search, policy: Policy, least: float) -> InfeasibleError:
-    """Return the error of a budget; ``least`` is the lowest upper end of all that was tried."""
+    """Return the error of an infeasible budget; ``least`` is the lowest rate that was reached."""
     return InfeasibleError("no policy keeps the violation rate within the budget",
                            where=f"max_violation at {policy.load_qps:g} QPS", value=search.budget,
                            allowed=f"at least {_rounded_up(least)}")
 
 
-def _climb(search: _Search, one: _Tried) -> None:
-    """Try higher prices while the policy may be more accurate, by the interval."""
-    best, price = one.found, 4.0 * one.price
+def _climb(search: _Search, within: _Tried) -> None:
+    """Try higher prices while their policies may be more accurate, by the intervals."""
+    best, price = within.rates, 4.0 * within.price
     while price <= HIGHEST_PRICE:
-        dearer = search.at(price).found
+        dearer = search.at(price).rates
         if dearer.effective_accuracy + dearer.effective_half_width <= best.effective_accuracy:
             return
-        best, price = max(best, dearer, key=lambda f: f.effective_accuracy), 4.0 * price
+        best, price = max(best, dearer, key=lambda rates: rates.effective_accuracy), 4.0 * price
 
 
 def _narrowed(search: _Search, beyond: _Tried, within: _Tried) -> tuple[_Tried, _Tried]:
-    """Narrow the search to prices so close that no policy lies between them."""
+    """Bisect prices until no policy between the two could gain anything."""
     for _ in range(_PRICES):
-        promised = [one.policy.expectations.violation_rate for one in (beyond, within)]
-        hidden = (within.price - beyond.price) * (promised[0] - promised[1])
+        late = [tried.policy.expectations.violation_rate for tried in (beyond, within)]
+        hidden = (within.price - beyond.price) * (late[0] - late[1])
         if search.settled(beyond, within) or hidden < _WORTH:
             break
-        one = search.at(math.sqrt(max(beyond.price, within.price / 16.0) * within.price))
-        beyond, within = (beyond, one) if search.fits(one) else (one, within)
+        tried = search.at(math.sqrt(max(beyond.price, within.price / 16.0) * within.price))
+        beyond, within = (beyond, tried) if search.fits(tried) else (tried, within)
     return beyond, within
 
 
 def _improve(search: _Search, beyond: _Tried, within: _Tried) -> None:
-    """Try tables between two policies, by the number of states that follow the one beyond."""
+    """Bisect tables between two policies, by how many states act as the one beyond the budget."""
     price, policy = within.price, within.policy
     if not _mixable(policy, beyond.policy):
         return
@@ -272,22 +271,22 @@ def _improve(search: _Search, beyond: _Tried, within: _Tried) -> None:
     low, high = 0, len(differ)
     while not search.settled(beyond, within) and high - low > 1:
         middle = (low + high) // 2
-        one = search.tried(between(middle), price)
-        if search.fits(one):
-            low, within = middle, one
+        tried = search.tried(between(middle), price)
+        if search.fits(tried):
+            low, within = middle, tried
         else:
-            high, beyond = middle, one
+            high, beyond = middle, tried
 
 
-def _mixable(one: Policy, other: Policy) -> bool:
+def _mixable(policy: Policy, other: Policy) -> bool:
     """Return whether two tables distinguish the same states and were planned for equal times."""
-    return (one.planned_factor == other.planned_factor
-            and np.array_equal(one.slack_ms, other.slack_ms)
-            and np.array_equal(one.queue_levels, other.queue_levels))
+    return (policy.planned_factor == other.planned_factor
+            and np.array_equal(policy.slack_ms, other.slack_ms)
+            and np.array_equal(policy.queue_levels, other.queue_levels))
 
 
 def _slope(beyond: Simulated, within: Simulated) -> float:
-    """Return the accuracy gained per violation between two measured policies."""
+    """Return the accuracy gained per additional violation between two simulated policies."""
     more = beyond.violation_rate - within.violation_rate
     if more <= 0:
         return 0.0
@@ -301,9 +300,9 @@ def _stated(search: _Search) -> Policy:
     is taken, and after these the optimal policies at higher prices.
     """
     least = 1.0
-    for one in _by_accuracy(search):
-        policy = replayed(one.policy, own_arrivals=search.own_arrivals,
-                          queries=one.found.queries, runs=one.found.runs)
+    for tried in _by_accuracy(search):
+        policy = replayed(tried.policy, own_arrivals=search.own_arrivals,
+                          queries=tried.rates.queries, runs=tried.rates.runs)
         expected = policy.expectations
         if expected.interval is None:
             upper = expected.violation_rate
@@ -314,18 +313,17 @@ def _stated(search: _Search) -> Policy:
             upper = expected.interval.violation_rate[1]
         if upper <= search.budget:
             return replace(policy, expectations=expected, budget=BudgetRecord(
-                max_violation_rate=search.budget, **asdict(one.found)))
+                max_violation_rate=search.budget, **asdict(tried.rates)))
         least = min(least, upper)
     raise _none_within(search, policy, max(least, search.budget))
 
 
 def _by_accuracy(search: _Search) -> Iterator[_Tried]:
     """Yield policies within the budget, most accurate first, then those at higher prices."""
-    found = sorted(search.fitting, key=lambda one: -one.found.effective_accuracy)
-    yield from found
-    price = max(0.25, 4.0 * max(one.price for one in found))
+    yield from sorted(search.fitting, key=lambda tried: -tried.rates.effective_accuracy)
+    price = max(0.25, 4.0 * max(tried.price for tried in search.fitting))
     while price <= HIGHEST_PRICE:
-        one = search.at(price)
-        if search.fits(one):
-            yield one
+        tried = search.at(price)
+        if search.fits(tried):
+            yield tried
         price *= 4.0

@@ -1,4 +1,4 @@
-"""How far a policy is from the bound for one model per request, at its own price of violations."""
+"""Certified gap of policies: to the bound for all schedulers, at the policy's violation price."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ramsis.sim import ConstantLoad, Fleets, Policies, SimulationResult, Workloa
 
 
 def certified_bound(policy: Policy) -> float:
-    """Return the bound on effective accuracy − price × violation rate of a policy.
+    """Return the upper bound on effective accuracy − price × violation rate for a policy's load.
 
-    With second opinions that on effective accuracy, which is no less. With gathering windows where
-    arrivals are Poisson, service times fixed and all deadlines alike.
+    For policies with second opinions it is the bound on effective accuracy, which is no less. It
+    has gathering windows where arrivals are Poisson, service times fixed and there is one SLO.
     """
     if policy.cascade is not None:
         return policy.cascade.promise.upper_bound
@@ -32,7 +32,7 @@ def certified_bound(policy: Policy) -> float:
 
 
 def gap_of_promise(policy: Policy) -> dict[str, Any]:
-    """Return the gap of a promise to the bound at the policy's price, with price and bound."""
+    """Return a promise's gap to the bound at the policy's price, with price and bound, by name."""
     price, bound, promised = policy.violation_price, certified_bound(policy), policy.rates
     gap = certified_gap(promised.effective_accuracy, promised.violation_rate, price, bound)
     return {"violation_price": price, "priced_upper_bound": bound, "certified_gap": gap}
@@ -44,25 +44,24 @@ def gap_in_simulation(
 ) -> dict[str, Any]:
     """Return the gap of simulated policies to the bound.
 
-    At a constant load the bound is that of the long run, which luck can pass; on a trace it is
-    the bound on the arrivals that were drawn. None where there are no policies, or they have
-    several prices.
+    At a constant load the bound is that of the long run, which single runs can exceed; on a trace
+    it is the bound on the drawn arrivals. None where there are no policies, or several prices.
 
     Parameters
     ----------
     confidences : Confidences, optional
         Of the profile, for policies with second opinions.
     """
-    found: dict[str, Any] = dict.fromkeys(
+    unknown: dict[str, Any] = dict.fromkeys(
         ("violation_price", "priced_upper_bound", "certified_gap"))
     if policies is None:
-        return found
+        return unknown
     used = policies.policies if result.told_qps is None else [
         station.policy for station in policies.at(
             result.told_qps, fleets.fleets[0].slowness).level.stations]
     prices = {policy.violation_price for policy in used}
     if len(prices) > 1:
-        return found
+        return unknown
     (price,) = prices
     bound = (_cascade_bound_in_simulation(result, fleets, workload, confidences, price)
              if gives_second_opinions(result, policies, fleets)
@@ -79,7 +78,7 @@ def _bound_in_simulation(
         return bound_on_arrivals(fleets, result.duration_ms, counts_of(result), price)
     served = _served(fleets)
     gathering = (arrivals_of(workload.arrivals).text == "poisson" and len(fleets.classes) == 1
-                 and not any(one.distributed for one in served["times"]))
+                 and not any(times.distributed for times in served["times"]))
     return fluid_bound(**served, load_qps=workload.load_qps, gathering=gathering,
                        violation_price=price).upper_bound
 
@@ -99,13 +98,13 @@ def _cascade_bound_in_simulation(
 
 def counts_of(result: SimulationResult) -> tuple[int, ...]:
     """Return the number of requests of each run that has any."""
-    return tuple(one.queries for one in result.metrics if one.queries)
+    return tuple(metrics.queries for metrics in result.metrics if metrics.queries)
 
 
 def bound_on_arrivals(
     fleets: Fleets, duration_ms: float, counts: Sequence[int], violation_price: float = 0.0
 ) -> float | None:
-    """Return the bound for all schedulers on drawn arrivals, by their numbers in each run.
+    """Return the bound for all schedulers by the numbers of requests that each run drew.
 
     None without requests; see :func:`ramsis.bounds.realised_bound`.
     """
@@ -121,7 +120,7 @@ def _served(fleets: Fleets) -> dict[str, Any]:
 
 
 def service_times_of(policy: Policy) -> ServiceTimes:
-    """Return the times without the batch that only answers a queue longer than the table's."""
+    """Return the service times without batches that only serve a queue beyond the table."""
     times = policy.service_times
     return times.up_to(policy.max_queue) if policy.rule.own_queues else times
 
@@ -140,11 +139,10 @@ def cascade_bound_on_arrivals(
     fleets: Fleets, confidences: Confidences | None, result: SimulationResult,
     violation_price: float = 0.0,
 ) -> float | None:
-    """Return the bound with second opinions on drawn arrivals; None if it is not known.
+    """Return the bound with second opinions by the numbers of requests that each run drew.
 
-    That is without requests, or where the profile has no confidences.
-
-    The workers of a run have the time from its start to the last deadline for its requests.
+    None without requests or confidences. The workers of a run have the time from its start to the
+    last deadline for its requests.
     """
     (fleet,), counts = fleets.fleets, counts_of(result)
     if not counts or confidences is None:

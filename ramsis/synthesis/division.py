@@ -1,4 +1,4 @@
-"""Dividing wholes among parts: the best division that exchanges between two parts come to.
+"""Search for the best division of wholes among parts, by exchanges between two parts.
 
 A division has a row of whole numbers for each whole (a fleet's workers; the units of a class's
 load), an entry for each part. From the best of some starts, units are moved within a row from one
@@ -15,7 +15,7 @@ from itertools import permutations
 
 Division = tuple[tuple[int, ...], ...]
 
-_LEAST_GAIN = 1e-9
+_LEAST_GAIN = 1e-9  # of value: less is rounding, and would let exchanges go on for ever
 
 
 def best_division(
@@ -29,7 +29,7 @@ def best_division(
     Parameters
     ----------
     value, bound : callable
-        What a division is worth, and what it is worth at most; ``-inf`` where it cannot be.
+        Value of a division, and a cheap upper bound on it; ``-inf`` where it is impossible.
     starts : iterable of Division
         One or more.
     steps : sequence of int
@@ -90,4 +90,4 @@ def rounded(weights: Sequence[float], whole: int, least: int = 0) -> tuple[int, 
     order = sorted(range(len(shares)), key=lambda i: result[i] - shares[i])
     for i in order[: free - sum(result)]:
         result[i] += 1
-    return tuple(least + one for one in result)
+    return tuple(least + share for share in result)

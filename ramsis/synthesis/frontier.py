@@ -1,4 +1,4 @@
-"""What a model trades: accuracy against violations, at every price of a violation.
+"""Trade-off of a model between accuracy and violations, over all prices of a violation.
 
 The policies that are optimal at some price p, for E − p·V with effective accuracy E and violation
 rate V, are the corners of the upper concave hull of all (V, E). No policy lies above the edge
@@ -29,7 +29,7 @@ from ramsis.synthesis.settings import SynthesisSettings
 
 __all__ = ["Corner", "Frontier", "corners_of", "trace_frontier"]
 
-_WORTH = 1e-5
+_WORTH = 1e-5  # effective accuracy that an edge may hide
 
 
 @dataclass(frozen=True)
@@ -123,11 +123,8 @@ def _hidden(
     corners: Sequence[Corner], done: set[tuple[float, float]]
 ) -> list[tuple[float, int]]:
     """Return for each edge how much accuracy it may hide, and its index."""
-    found = []
-    for k, (few, many) in enumerate(pairwise(corners)):
-        proved = (few.price, many.price) in done
-        found.append((0.0 if proved else _triangle(few, many), k))
-    return found
+    return [(0.0 if (few.price, many.price) in done else _triangle(few, many), k)
+            for k, (few, many) in enumerate(pairwise(corners))]
 
 
 def _triangle(few: Corner, many: Corner) -> float:

@@ -1,4 +1,4 @@
-"""From a profile to the policy of a station for one load, with what it will deliver.
+"""Generate the policy of a station for one load from a profile, with its measured promise.
 
 How a policy is made depends on the dispatch rule; see :mod:`ramsis.synthesis.recipes`.
 """
@@ -102,11 +102,11 @@ def _modelled(
 
 def _at_confidence(policy: Policy, confidence: float) -> Policy:
     """Return a policy with its interval at a confidence."""
-    known = policy.expectations.interval
-    if known is None or known.confidence == confidence:
+    interval = policy.expectations.interval
+    if interval is None or interval.confidence == confidence:
         return policy
     return replace(policy, expectations=at_confidence(
-        policy.expectations, Evidence.behind(known), confidence))
+        policy.expectations, Evidence.behind(interval), confidence))
 
 
 def priced(
@@ -126,6 +126,6 @@ def _within_budget(
                                                          priced(settings, price)),
                            settings.max_violation, own_arrivals=settings.arrivals,
                            confidence=settings.confidence)
-    # The search's own settings had a price instead.
+    # The policy's inputs still have the price of the search instead of the budget.
     policy = replace(policy, inputs=with_settings(policy.inputs, settings))
     return _with_second_opinions(policy, profile, settings)

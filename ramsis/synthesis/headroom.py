@@ -34,7 +34,7 @@ HEADROOM = (0.1, 0.05)
 ALLOWED_LOSS = 0.003
 """Effective accuracy that headroom may cost at the service times as profiled."""
 SLOWER = 1.1
-"""Factor on the service times at which a policy states what it comes to besides."""
+"""Factor on the service times at which a policy with headroom states further figures."""
 
 _QUERIES, _RUNS, _SEED = 100_000, 4, 1 << 28
 

@@ -37,9 +37,9 @@ LOAD_FACTORS = (1.0, 1.25, 1.5, 2.0, 3.0)
 """Poisson loads that tables are planned for, over the load of the arrivals."""
 
 _QUERIES, _RUNS = 400_000, 4
-_WORTH = 3e-5  # gain that a higher factor must bring
+_WORTH = 3e-5  # gain in effective accuracy, less violations at their price, per higher factor
 _MOST_QUERIES = 2_000_000  # of all runs; factors are compared on the same arrivals
-_FEWEST_BURSTS, _PROMISED_RUNS = 5.0, 8
+_FEWEST_BURSTS, _PROMISED_RUNS = 5.0, 8  # bursts in each of so many runs that a promise needs
 _SEEDS = 1 << 27  # seeds are at least this, and less than twice this
 
 

@@ -1,4 +1,4 @@
-"""Promises are measured: a policy's table is replayed in simulation, and its figures are stated.
+"""Measure the promise of a policy by replaying its table in simulation.
 
 The decision problems are made to tell better tables from worse ones. What a table comes to they
 know to some per cent only: that of a worker (:mod:`ramsis.worker.problem`) rounds slack down and
@@ -52,7 +52,7 @@ from ramsis.synthesis.simulated import (
 )
 from ramsis.worker.problem.actions import LateRule
 
-QUERIES, RUNS = 200_000, 8
+QUERIES, RUNS = 200_000, 8  # requests and runs of the first measurement
 _OF_ONE = 100_000  # requests of one worker with fixed times
 _ENOUGH, _LONGER = 1_000_000, 6  # fewer requests are made up to so many times as many
 _MORE_RUNS = 2  # times as many then, from which an interval is a quarter shorter
@@ -101,33 +101,33 @@ def replayed(
     measure = partial(measured, policy, seed=seed, own_arrivals=own_arrivals, workers=workers)
     warm_up_slos, precise = SETTLES if gives_up and near else None, False
     while True:
-        figures, found = measure(queries=queries, runs=runs, warm_up_slos=warm_up_slos)
+        figures, replay = measure(queries=queries, runs=runs, warm_up_slos=warm_up_slos)
         if warm_up_slos is None:
             settled = not gives_up or precise or _agree(
-                figures, found, *measure(queries=queries * _FULL_RUNS // runs, runs=_FULL_RUNS,
-                                         full=True))
+                figures, replay, *measure(queries=queries * _FULL_RUNS // runs, runs=_FULL_RUNS,
+                                          full=True))
         else:
-            settled = found.settled is not False
+            settled = replay.settled is not False
         warmer = _WARMER * (warm_up_slos or SETTLES)
-        longer = _too_wide(figures, found.half_widths)
+        longer = _too_wide(figures, replay.half_widths)
         if not settled and (warm_up_slos is None or warmer * within_slo <= _MOST_WARM):
             warm_up_slos = min(warmer, max(SETTLES, _MOST_WARM / within_slo))
-            # Shorter runs would be for the warm-up alone.
+            # Runs grow with the warm-up, of which they would consist otherwise.
             queries = max(queries, int(runs * warm_up_slos * within_slo / _WARMER))
         elif queries < _ENOUGH and longer > 1.0 and not precise:
             queries = int(queries * min(max(_AS_GUESSED * longer, 2.0), _LONGER))
             runs, precise = runs * _MORE_RUNS, True
         else:
             break
-    return with_slower_figures(as_stated_by(policy, figures, found),
+    return with_slower_figures(as_stated_by(policy, figures, replay),
                                replays or Replays(own_arrivals))
 
 
-def as_stated_by(policy: Policy, figures: Mapping[str, float], found: Replay) -> Policy:
+def as_stated_by(policy: Policy, figures: Mapping[str, float], replay: Replay) -> Policy:
     """Return the policy with the figures of a replay as its promise."""
-    expectations = as_measured(policy.expectations, figures, policy.load_qps, found)
+    expectations = as_measured(policy.expectations, figures, policy.load_qps, replay)
     return replace(policy, expectations=expectations,
-                   replay=replace(found, violation_rate=expectations.violation_rate))
+                   replay=replace(replay, violation_rate=expectations.violation_rate))
 
 
 def _agree(
@@ -144,10 +144,9 @@ def _agree(
 
 
 def _too_wide(figures: Mapping[str, float], half_widths: Mapping[str, float]) -> float:
-    """Return the factor on the requests that is enough for every figure; at most 1 if these are.
+    """Return by what factor more requests would make every figure exact enough; <= 1 if all are.
 
-    A figure is known well enough where half of its interval is within the number, or the share of
-    the figure, that is allowed.
+    A figure is exact enough if its half-width is within :func:`tolerance_of`.
     """
     allowed = {name: bound for name in half_widths
                if (bound := tolerance_of(name, figures[name])) is not None}
@@ -157,6 +156,6 @@ def _too_wide(figures: Mapping[str, float], half_widths: Mapping[str, float]) ->
 
 
 def first_seed(policy: Policy) -> int:
-    """Return the first seed of a policy's promise, which follows from its content."""
+    """Return the first seed for measuring a policy's promise, a hash of its table and load."""
     content = policy.codes.tobytes() + repr((policy.load_qps, policy.slo_ms)).encode()
     return _SEEDS + zlib.crc32(content) % (_SEEDS - 1000)

@@ -41,7 +41,7 @@ DEFAULT_LEVELS = 30
 
 _PAPER = "paper"
 _KNOWN = SCHEDULERS.also(dict.fromkeys(DISPATCHES, Policies))  # by name
-_SAME = {("central-queue", "max_batch"): "max_queue"}  # the longest batch of a central queue
+_SAME = {("central-queue", "max_batch"): "max_queue"}  # other names of settings, by dispatch
 _NOT_OF_SCHEDULERS = ("slo_ms", "workers", "slo_classes", "dispatch", "slowness")
 _SPREAD = 4.0  # standard deviations of the load monitor's reading that levels reach beyond
 _WINDOW_S = WINDOW_MS / 1000.0
@@ -70,9 +70,9 @@ class ComparedScheduler:
         return self.spec is None
 
     def settings(self, *, slo_ms: float, workers: int, service: str) -> SynthesisSettings:
-        """Return the settings that policies for some workers are made with.
+        """Return the settings of the policies for a cluster.
 
-        By default policies are made from the service times of the simulation.
+        Unless the text names others, policies are made from ``service``, as in the simulation.
         """
         if self.spec is not None:
             return SynthesisSettings(slo_ms, workers)
@@ -81,7 +81,7 @@ class ComparedScheduler:
 
     @property
     def largest_batch(self) -> int:
-        """Largest batch that it may run; of policies 1 where no setting limits their batches."""
+        """Largest batch that workers must run for it; 1 for policies without a stated limit."""
         if self.spec is not None:
             return self.spec.max_batch
         if "max_queue" not in self.given:
@@ -102,7 +102,7 @@ class ComparedScheduler:
         return self._levels_between(float(busy.min()), float(busy.max()))
 
     def loads_for(self, workload: Workload) -> tuple[float, ...]:
-        """Return the load of a constant workload, else levels that cover it."""
+        """Return the loads to make policies for: a constant load, else levels that cover it."""
         if self.spec is not None:
             return ()
         if isinstance(workload, RateTrace) and workload.varies:
@@ -140,13 +140,13 @@ class ComparedScheduler:
             levels.append(problem.level(load_qps))
             if on_level is not None:
                 on_level()
-        made = Policies(PolicySet(levels, *set_header(cluster)), source)
-        return Ready(made, made)
+        policies = Policies(PolicySet(levels, *set_header(cluster)), source)
+        return Ready(policies, policies)
 
     def document(
         self, loads_qps: Sequence[float], *, slo_ms: float, workers: int, service: str
     ) -> dict[str, Any]:
-        """Return all that results depend on, as plain JSON values."""
+        """Return everything about the scheduler that results depend on, as JSON values."""
         if self.spec is not None:
             return scheduler_document(self.spec)
         settings = self.settings(slo_ms=slo_ms, workers=workers, service=service)
@@ -163,16 +163,14 @@ class ComparedScheduler:
 
 
 def settings_document(settings: SynthesisSettings) -> dict[str, Any]:
-    """Return all that a policy depends on but its load and models; equal for 100 and 100.0 ms.
-
-    Plain JSON values, as a file gives them back.
-    """
-    known: dict[str, Any] = json.loads(canonical_json({**asdict(settings), **settings.as_dict()}))
-    return known
+    """Return the settings that a policy depends on as JSON values; equal for 100 and 100.0 ms."""
+    document: dict[str, Any] = json.loads(
+        canonical_json({**asdict(settings), **settings.as_dict()}))
+    return document
 
 
 def scheduler_document(spec: FleetScheduler) -> dict[str, Any]:
-    """Return name and parameters of a scheduler, without where it keeps its files."""
+    """Return a scheduler's name and parameters, without the folder of its files."""
     if isinstance(spec, SchedulerSpec):
         return spec.document()
     parameters = asdict(spec)  # type: ignore[call-overload]
@@ -188,32 +186,32 @@ def fleet_scheduler(text: str) -> ComparedScheduler:
     >>> fleet_scheduler("central-queue:violation_price=0,levels=8")
     ComparedScheduler(name='central-queue', spec=None, given={'violation_price': 0.0}, levels=8)
     """
-    name, _, rest = text.partition(":")
+    name, _, parameters = text.partition(":")
     if name not in DISPATCHES:
         spec = scheduler(text, _KNOWN, error=InvalidValueError).of_fleets
         return ComparedScheduler(spec.name, spec)
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     paper = False
-    known = {**settings_of(ComparedScheduler), **dict(sorted(
-        (key, declared) for key, declared in settings_of(SynthesisSettings).items()
+    declared = {**settings_of(ComparedScheduler), **dict(sorted(
+        (key, option) for key, option in settings_of(SynthesisSettings).items()
         if key not in _NOT_OF_SCHEDULERS))}
-    # The commas before a parameter; others belong to a value, such as that of ``arrivals``.
-    names = "|".join((*known, "max_batch"))
-    for part in filter(None, re.split(rf",(?=(?:{names})=|{_PAPER}(?:,|$))", rest)):
+    # Split at commas before a parameter; others belong to a value, such as that of ``arrivals``.
+    names = "|".join((*declared, "max_batch"))
+    for part in filter(None, re.split(rf",(?=(?:{names})=|{_PAPER}(?:,|$))", parameters)):
         if part == _PAPER:
             paper = True
             continue
         key, equals, value = part.partition("=")
         key = _SAME.get((name, key), key)
-        if not (equals and value) or key in given or key not in known:
+        if not (equals and value) or key in values or key not in declared:
             raise InvalidValueError("not a parameter of the scheduler", where=name, value=part,
-                                    allowed=", ".join((*known, _PAPER)))
-        given[key] = known[key].read(value, f"{name}: {key}")
-    levels = given.pop("levels", DEFAULT_LEVELS)
+                                    allowed=", ".join((*declared, _PAPER)))
+        values[key] = declared[key].read(value, f"{name}: {key}")
+    levels = values.pop("levels", DEFAULT_LEVELS)
     if paper:
-        given = as_in_the_paper(given)
-    made = ComparedScheduler(name, given=given, levels=levels)
-    made.settings(slo_ms=1.0, workers=1, service=FIXED)  # refuses unknown words
-    if "arrivals" in given:
-        Arrivals.parse(given["arrivals"])  # and code that the user has not named
-    return made
+        values = as_in_the_paper(values)
+    policies = ComparedScheduler(name, given=values, levels=levels)
+    policies.settings(slo_ms=1.0, workers=1, service=FIXED)  # refuses unknown words
+    if "arrivals" in values:
+        Arrivals.parse(values["arrivals"])  # refuses unknown processes
+    return policies

@@ -93,28 +93,28 @@ def generate_set(
     if not loads_qps:
         raise InvalidValueError("no loads", where="loads_qps", allowed="one or more")
     several = tuple(settings) if isinstance(settings, Sequence) else (settings,)
-    if len({replace(one, slowness=1.0) for one in several}) != 1:
+    if len({replace(settings, slowness=1.0) for settings in several}) != 1:
         raise InvalidValueError("not settings of one set", where="settings", value=several,
                                 allowed="one or more that differ in slowness alone")
-    problems = [ClusterProblem(_cluster(cluster, one), one) for one in several]
+    problems = [ClusterProblem(_cluster(cluster, settings), settings) for settings in several]
+    points = [Point(load_qps, problem.settings) for problem in problems for load_qps in loads_qps]
+    # All inputs are checked before any file is touched.
+    prepared = [problem.prepared(load_qps) for problem in problems for load_qps in loads_qps]
+    levels = (generate() for generate in prepared) if make is None else make(points)
     problem = problems[0]
-    points = [Point(load_qps, one.settings) for one in problems for load_qps in loads_qps]
-    # All of them, before anything is touched.
-    prepared = [one.prepared(load_qps) for one in problems for load_qps in loads_qps]
-    made = (one() for one in prepared) if make is None else make(points)
-    if not isinstance(made, Iterable):
-        raise InvalidValueError("makes no levels", where="make", value=made,
+    if not isinstance(levels, Iterable):
+        raise InvalidValueError("makes no levels", where="make", value=levels,
                                 allowed="a function that gives the levels in turn")
     folder = Path(folder)
     if overwrite and os.path.exists(folder / MANIFEST_NAME):
         with replaced_set(folder) as new:
-            found = _written(problem, made, new, on_level)
+            written = _written(problem, levels, new, on_level)
     else:
         if os.path.exists(folder / MANIFEST_NAME):
             _check_same(problem, folder)
-        found = _written(problem, made, folder, on_level)
-    by_point = {(level.load_qps, level.slowness): level for level in found.levels}
-    return PolicySet([by_point[load_qps, own.slowness] for load_qps, own in points],
+        written = _written(problem, levels, folder, on_level)
+    by_point = {(level.load_qps, level.slowness): level for level in written.levels}
+    return PolicySet([by_point[point.load_qps, point.settings.slowness] for point in points],
                      *set_header(problem.cluster))
 
 
@@ -133,18 +133,18 @@ def made_level(
 
 
 def _written(
-    problem: ClusterProblem, made: Iterable[Level[Policy]], folder: Path,
+    problem: ClusterProblem, generated: Iterable[Level[Policy]], folder: Path,
     on_level: Callable[[Level[Policy]], object] | None,
 ) -> PolicySet[Policy]:
-    """Add each level to the set of a folder as it is made; return these levels."""
+    """Add each level to the set of a folder as soon as it is generated; return these levels."""
     flat = problem.one_station
-    if not flat:  # then where files stand depends on all levels
-        made = list(made)
-        flat = all(len(level.stations) == 1 for level in made)
+    if not flat:  # files are in a folder for each station, unless every level has a single one
+        generated = list(generated)
+        flat = all(len(level.stations) == 1 for level in generated)
     target = SetFolder(folder, *set_header(problem.cluster), f"ramsis {__version__}", flat=flat,
                        accepts=partial(_check_same, problem, folder))
     levels = []
-    for level in made:
+    for level in generated:
         target.add(level)
         levels.append(level)
         if on_level is not None:
@@ -180,8 +180,8 @@ def choose_loads(
         level = problem.level(load_qps)
         accuracy = level.expected["expected_accuracy"]
         if accuracy is None or level.expected["expected_violation_rate"] > _HARDLY_ANY_IN_TIME:
-            return math.fsum(one.load_qps / load_qps * one.policy.models[0].accuracy
-                             for one in level.stations)
+            return math.fsum(station.load_qps / load_qps * station.policy.models[0].accuracy
+                             for station in level.stations)
         return float(accuracy)
 
     return adaptive_levels(accuracy_at, lowest_qps, highest_qps, max_accuracy_step)
@@ -194,12 +194,12 @@ def _cluster(cluster: Cluster | ProfileSet, settings: SynthesisSettings) -> Clus
 
 
 def _check_same(problem: ClusterProblem, folder: Path) -> None:
-    """Refuse a folder with policies made from something else."""
-    found = read_set(folder)
-    same = (dict(found.worker_types), dict(found.slo_classes)) == set_header(problem.cluster)
+    """Refuse a folder with policies made from another cluster, profile or settings."""
+    present = read_set(folder)
+    same = (dict(present.worker_types), dict(present.slo_classes)) == set_header(problem.cluster)
     if not (same and all(station.policy.inputs == problem.inputs(station)
-                         for level in found.levels for station in level.stations)):
+                         for level in present.levels for station in level.stations)):
         raise OutputError("the folder holds policies made from another profile or other settings",
                           where=str(folder),
-                          value=found.levels[0].stations[0].policy.inputs.profile_name,
+                          value=present.levels[0].stations[0].policy.inputs.profile_name,
                           allowed="an empty folder, or --overwrite")

@@ -148,7 +148,7 @@ class SynthesisSettings:
         InvalidValueError
             A slowness is not a finite number above 0.
         """
-        return tuple(replace(self, slowness=one, headroom=0.0) for one in slowness)
+        return tuple(replace(self, slowness=factor, headroom=0.0) for factor in slowness)
 
     @property
     def rule(self) -> DispatchRule:
@@ -183,13 +183,13 @@ class SynthesisSettings:
         return profile.slower(self.slowness).with_overhead(self.overhead_ms)
 
     def chosen_service(self, *profiles: ProfileSet) -> str:
-        """Return the kind of service times for workers with some profiles."""
+        """Return the kind of service times: as set, else the default of the workers' profiles."""
         return default_service(*profiles) if self.service is None else self.service
 
     def as_dict(self) -> Mapping[str, Any]:
-        """Return what the policies of one set share, as plain JSON values; not the arrivals.
+        """Return the settings that all policies of a set share, as plain JSON values.
 
-        It is the same for 100 and 100.0 ms. A set holds policies for several arrival processes.
+        Equal for 100 and 100.0 ms. The arrivals are left out: a set may hold several processes.
         """
         shared = asdict(self)
         del shared["arrivals"]
@@ -229,9 +229,9 @@ PAPER: Mapping[str, Any] = {
 
 
 def as_in_the_paper(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings completed with those of the paper; None stands for an unset one.
+    """Return settings completed by those of the paper; None is an unset value.
 
-    The grid may be any: the paper has several.
+    Any grid is allowed, as the paper has several; other settings that differ are refused.
     """
     grid = given.get("grid")
     paper = PAPER if grid is None else {**PAPER, "grid": grid}
@@ -243,12 +243,12 @@ def as_in_the_paper(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def inputs_of(profile: ProfileSet, settings: SynthesisSettings) -> Inputs:
-    """Return the record of a profile and settings in a policy file."""
+    """Return the fingerprints of a profile and settings, as a policy file records them."""
     digest = profile.fingerprint_with_confidences if settings.cascades else profile.fingerprint
     return with_settings(Inputs(digest, profile.name, ""), settings)
 
 
 def with_settings(inputs: Inputs, settings: SynthesisSettings) -> Inputs:
-    """Return the record of the same profile with other settings."""
+    """Return the fingerprints of the same profile with other settings."""
     options = json.loads(json.dumps(settings.as_dict()))  # plain values, as files have them
     return Inputs(inputs.profile, inputs.profile_name, fingerprint(options), options)

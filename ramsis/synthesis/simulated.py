@@ -62,20 +62,21 @@ __all__ = ["MOST_BURSTY", "SETTLES", "Drawn", "Simulated", "bursty_queries", "ca
 Drawn = dict[tuple[float, float, int], Requests]
 """Arrivals and service draws of runs, kept for further policies, by load, duration and seed."""
 
-_FOR_EVER_MS = 1e9
+_FOR_EVER_MS = 1e9  # service time of batches that are never run; kernels need finite times
 _RULE_OF_THREE = 3.0
-_A_FEW = 4  # runs
+_A_FEW = 4  # runs after which a hopeless policy is given up
 _FEWEST_TO_FIT = 5  # runs, for a line through them
-_COLLAPSED = 0.5  # of the requests of unstable queues late: most of their runs have collapsed
-_MOST_OF_ONE = 1_000_000  # workers, of which one is replayed by itself
+_COLLAPSED = 0.5  # violation rate above which the limits of unstable queues stand for runs
+_MOST_OF_ONE = 1_000_000  # largest fleet of which one worker is replayed by itself
 SETTLES = 40.0
 """SLOs that workers, idle at first, have to settle before anything is measured."""
 _DRAINS = 1.0  # SLOs after that
 _MOST_QUERIES = 1e7  # of a run until the workers have settled
 MOST_BURSTY = 1e7
 """Requests of all runs that bursts or a trace may ask for."""
-_BURSTS = 20.0  # and quiet times, that a run has at least where it is to tell of them
+_BURSTS = 20.0  # bursts, each with its quiet time, that a run has at least
 _SURE = 0.995  # confidence at which runs from idle and from busy workers differ
+# Errors that are small enough for a figure: absolute, and as a share of it.
 _WIDE = {"effective_accuracy": 3e-4, "violation_rate": 3e-4, "utilisation": 2e-3}
 _WIDE_SHARE = {"violation_rate": 0.1, "utilisation": 3e-3, "batch_size.mean": 6e-3,
                "queue_length.mean": 6e-3, "response_p50_ms": 0.01, "response_p99_ms": 0.03}
@@ -95,13 +96,13 @@ def simulated(
     runs : int
         Number of runs, >= 2, with the seeds ``seed``, ``seed`` + 1, ….
     hopeless : float
-        No more than four runs are made when these have a higher violation rate.
+        The first four runs are all if their violation rate is higher.
     own_arrivals : str, optional
         ``package.module:name`` of an arrival process of one's own.
     slower : float
         Factor on all service times, > 0.
     drawn : dict, optional
-        Keeps what is drawn, for further policies at the same load.
+        Requests by load, duration and seed, reused for further policies at the same load.
     """
     late, earned = list[float](), list[float]()
     for run, first, last in _windows(policy, queries // runs, range(seed, seed + runs),
@@ -117,7 +118,7 @@ def simulated(
 
 
 def tolerance_of(name: str, value: float) -> float | None:
-    """Return the error that is small enough for a figure; None where any is."""
+    """Return the error that is small enough for a figure; None for figures without a limit."""
     if name not in _WIDE and name not in _WIDE_SHARE:
         return None
     return max(_WIDE.get(name, 0.0), _WIDE_SHARE.get(name, 0.0) * abs(value))
@@ -142,10 +143,9 @@ def measured(
     Returns
     -------
     figures : dict of str to float
-        Those of :func:`ramsis.sim.stationary.in_steady_state`, over all runs and at the policy's
-        own load, from which that of a run differs by chance.
+        Those of :func:`ramsis.sim.stationary.in_steady_state` over all runs, at the stated load.
     replay : Replay
-        Without errors where queues are unstable: the limit is exact.
+        Half-widths are 0 where queues are unstable: the limit is exact.
     """
     alone = None if workers is None else one_worker(policy)
     policy = policy if alone is None else alone
@@ -158,22 +158,23 @@ def measured(
         excess = arrived / (policy.load_qps / 1000.0 * (last - first)) - 1.0
         for name, value in in_steady_state(run, first, last, policy.max_queue).items():
             seen.setdefault(name, []).append((excess, value))
-    made = queries // runs * runs
+    total = queries // runs * runs
     simulated_workers = None if alone is None else 1
     late = float(np.mean([late for _, late in seen["violation_rate"]]))
     if late > _COLLAPSED and (limit := _unstable_limit(policy)) is not None:
         widths = {name: 0.0 for name, value in limit.items() if math.isfinite(value)}
         return limit, Replay(violation_rate=1.0, violation_half_width=0.0, effective_accuracy=0.0,
-                             effective_half_width=0.0, queries=made, runs=runs, seed=seed,
+                             effective_half_width=0.0, queries=total, runs=runs, seed=seed,
                              half_widths=widths, workers=simulated_workers)
-    found = {name: _at_load(*np.array(pairs).T) for name, pairs in seen.items()}
-    together = found["batch_size.mean"].mean if "batch_size.mean" in found else 1.0
-    rates = _rates(found["violation_rate"], found["effective_accuracy"], made / together)
-    widths = {name: one.half_width or 0.0 for name, one in found.items()
-              if name.startswith("model_share.") <= (one.mean > 0.0)}
+    estimates = {name: _at_load(*np.array(pairs).T) for name, pairs in seen.items()}
+    figures = {name: estimate.mean for name, estimate in estimates.items()}
+    # Requests of a batch are late together, so only the batches are independent events.
+    rates = _rates(estimates["violation_rate"], estimates["effective_accuracy"],
+                   total / figures.get("batch_size.mean", 1.0))
+    widths = {name: estimate.half_width or 0.0 for name, estimate in estimates.items()
+              if name.startswith("model_share.") <= (estimate.mean > 0.0)}
     widths["violation_rate"] = rates["violation_half_width"]
     widths["effective_accuracy"] = rates["effective_half_width"]
-    figures = {name: one.mean for name, one in found.items()}
     settled = None
     if warm_up_slos is not None:
         effects = {name: _start_effect(np.array(starts), *np.array(seen[name]).T)
@@ -187,14 +188,14 @@ def measured(
                                 if name not in RESPONSES} for values in (figures, widths))
             rates |= {"violation_half_width": widths["violation_rate"],
                       "effective_half_width": widths["effective_accuracy"]}
-    return figures, Replay(**rates, queries=made, runs=runs, seed=seed, half_widths=widths,
+    return figures, Replay(**rates, queries=total, runs=runs, seed=seed, half_widths=widths,
                            workers=simulated_workers, warm_up_slos=warm_up_slos, settled=settled)
 
 
 def _start_effect(
     full: BoolArray, excess: FloatArray, values: FloatArray
 ) -> tuple[float, float]:
-    """Return by how much a full queue at the start changes a figure, and half of its interval.
+    """Return how much a full queue at the start changes a figure, and the half-width of that.
 
     The fit is by least squares, with each run's excess load as the other regressor
     (:func:`_at_load`).
@@ -211,7 +212,7 @@ def _start_effect(
 
 
 def _unstable_limit(policy: Policy) -> dict[str, float] | None:
-    """Return the limits of figures where queues grow for ever; None where they do not."""
+    """Return the limits of all figures of a policy whose queues grow for ever, or None."""
     if policy.late == LateRule.DROP.value or policy.longer_queue < 0:
         return None
     model, batch = policy.actions[policy.longer_queue].tolist()
@@ -229,22 +230,22 @@ def _unstable_limit(policy: Policy) -> dict[str, float] | None:
 
 
 def one_worker(policy: Policy) -> Policy | None:
-    """Return a policy of one of the workers with its share of the arrivals.
+    """Return the policy for a single worker with its share of the arrivals.
 
-    None where it would not tell the figures of all: only Poisson arrivals in turn are alike.
+    None unless each worker sees the same process: Poisson arrivals that are dispatched in turn.
     """
-    routed = policy.rule.own_queues and policy.rule.in_turn
-    alike = routed and policy.arrivals["process"] == "poisson"
-    if not alike or not 1 < policy.workers <= _MOST_OF_ONE:
+    in_turn = policy.rule.own_queues and policy.rule.in_turn
+    if not (in_turn and policy.arrivals["process"] == "poisson"
+            and 1 < policy.workers <= _MOST_OF_ONE):
         return None
     return replace(policy, workers=1, load_qps=policy.load_qps / policy.workers,
                    arrivals={"process": "renewal", "cv": policy.workers**-0.5})
 
 
 def bursty_queries(policy: Policy, runs: int) -> int:
-    """Return the requests of all runs with which each lasts for 20 bursts or a whole trace.
+    """Return how many requests ``runs`` need to last for 20 bursts, or a whole trace, each.
 
-    0 for arrivals without memory, and at most 1e7.
+    0 for other arrivals, and at most 1e7.
     """
     wanted = 0.0
     if policy.arrivals["process"] == "mmpp":
@@ -256,7 +257,7 @@ def bursty_queries(policy: Policy, runs: int) -> int:
 
 
 def settles(load_qps: float, slo_ms: float, slos: float = SETTLES) -> bool:
-    """Return whether so many SLOs pass within the requests that a run may simulate."""
+    """Return whether ``slos`` SLOs of warm-up have no more requests than a run may simulate."""
     return load_qps / 1000.0 * slo_ms * slos <= _MOST_QUERIES
 
 
@@ -274,7 +275,7 @@ def _windows(
     slower: float = 1.0, drawn: Drawn | None = None,
     *, warm_up_slos: float = SETTLES, full: Iterable[bool] = repeat(False),
 ) -> Iterator[tuple[Run, float, float]]:
-    """Yield runs, and since when and until when each is in its steady state."""
+    """Yield each run with the start and end in ms of its steady state."""
     fleet, plan = prepared_policy(policy, slower)
     if plan.compiled is None:
         raise InvalidValueError("no compiled simulation", where="dispatch", value=policy.dispatch,
@@ -320,8 +321,8 @@ def _at_load(excess: FloatArray, values: FloatArray) -> Estimate:
     Parameters
     ----------
     excess, values : ndarray, shape (runs,)
-        Load of each run over the stated one, less 1; and the figure in it. What is stated is
-        within the range of these.
+        Load of each run over the stated one, less 1; and the figure in it. The estimate is
+        clipped to the range of the values.
     """
     mean, off = float(values.mean()), float(excess.mean())
     runs, spread = len(values), excess - off
@@ -338,7 +339,7 @@ def _at_load(excess: FloatArray, values: FloatArray) -> Estimate:
 
 
 def _rates(violations: Estimate, effective: Estimate, independent: float) -> dict[str, Any]:
-    """Return the fields of Simulated: rates with halves of their intervals.
+    """Return the rates of :class:`Simulated` with half-widths, as keyword arguments.
 
     An interval is no narrower than the rule of three for ``independent`` events.
     """

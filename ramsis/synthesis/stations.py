@@ -47,31 +47,23 @@ _LOAD_STEPS_WITH_CLASSES = (32, 16, 8)  # each valuation divides the workers, to
 
 
 class ClusterProblem:
-    """Cluster to make policies for, checked; :meth:`level` makes them for a load.
+    """Checked cluster whose stations and policies are to be made; :meth:`level` makes a load's.
 
-    Parameters
-    ----------
-    cluster : Cluster
-        Its worker types and SLO classes; stations are what is looked for.
-    settings : SynthesisSettings
-        All but workers and SLOs, which are the cluster's. A single worker's queue is a central one
-        (:meth:`~ramsis.synthesis.settings.SynthesisSettings.with_one_queue`).
-
-    Attributes
-    ----------
-    one_station : bool
-        Whether the cluster has like workers and one SLO, so that nothing is divided.
+    Workers and SLOs are the cluster's, the other settings are ``settings``. A single worker's
+    queue is a central one
+    (:meth:`~ramsis.synthesis.settings.SynthesisSettings.with_one_queue`).
     """
 
     def __init__(self, cluster: Cluster, settings: SynthesisSettings) -> None:
         self.cluster, self.classes = cluster, cluster.classes
-        profiles = [one.profile for one in cluster.worker_types]
-        alike = len({settings.chosen_service(one) for one in profiles}) == 1
+        profiles = [worker_type.profile for worker_type in cluster.worker_types]
+        alike = len({settings.chosen_service(profile) for profile in profiles}) == 1
         service = settings.service if alike else settings.chosen_service(*profiles)
         self.settings = replace(settings, slo_ms=cluster.slo_ms, workers=cluster.workers,
                                 slo_classes=(), service=service)
         if not cluster.simple:
             check_reachable([kind.times for kind in self.kinds], self.classes)
+        # With equal workers and one SLO nothing is divided.
         self.one_station = cluster.simple or len(self.kinds) == len(self.classes) == 1
         if self.one_station:
             self.settings = self.settings.with_one_queue()
@@ -86,17 +78,17 @@ class ClusterProblem:
     def kinds(self) -> tuple[LikeWorkers, ...]:
         """Worker types, with types of equal service times merged."""
         settings = self.settings
-        types = [replace(one, profile=settings.profile_for(one.profile))
-                 for one in self.cluster.worker_types]
-        times = [one.service_times(settings.chosen_service(one.profile), settings.max_queue)
-                 for one in types]
-        alike = numbered_alike(times)
+        types = [replace(worker_type, profile=settings.profile_for(worker_type.profile))
+                 for worker_type in self.cluster.worker_types]
+        times = [planned.service_times(settings.chosen_service(planned.profile),
+                                       settings.max_queue) for planned in types]
+        kind_of = numbered_alike(times)
         return tuple(
             LikeWorkers(tuple(types[i].name for i in members),
                         self.cluster.worker_types[members[0]].profile,
                         times[members[0]], sum(types[i].count or 0 for i in members))
-            for kind in range(max(alike) + 1)
-            for members in [[i for i, own in enumerate(alike) if own == kind]])
+            for kind in range(max(kind_of) + 1)
+            for members in [[i for i, number in enumerate(kind_of) if number == kind]])
 
     def bound(self, load_qps: float) -> FluidBound:
         """Return the fluid bound (one model per request), with a row for each kind."""
@@ -104,72 +96,68 @@ class ClusterProblem:
                            workers=[kind.workers for kind in self.kinds], load_qps=load_qps)
 
     def prepared(self, load_qps: float) -> Callable[[], Level[Policy]]:
-        """Check the input for a load, and return a function that makes its level."""
+        """Check the input for a load; return a function that makes the stations' policies."""
         if not self.one_station:
             return partial(self._divided, load_qps)
         types = self.cluster.worker_types
         make = prepared(types[0].profile, load_qps, self.settings)
-        return lambda: level_of(make(), tuple(one.name for one in types))
+        return lambda: level_of(make(), tuple(worker_type.name for worker_type in types))
 
     def level(self, load_qps: float) -> Level[Policy]:
-        """Make the level of a load, with the best policies found."""
+        """Return the stations for a load with the best policies found."""
         return self.prepared(load_qps)()
 
     def inputs(self, station: Station[Policy]) -> Inputs:
-        """Return the fingerprints of the inputs of a policy for a station."""
+        """Return the fingerprints of the inputs that a station's policy was made from."""
         policy = station.policy
         settings = replace(self.settings, slo_ms=policy.slo_ms, workers=policy.workers,
                            slo_classes=policy.slo_classes, slowness=policy.slowness)
-        known = self._profiles[station.worker_types[0]]
-        return with_settings(known, settings)
+        return with_settings(self._profiles[station.worker_types[0]], settings)
 
     @cached_property
     def _profiles(self) -> dict[str, Inputs]:
-        """Record of each type's profile, with these settings."""
-        return {one.name: inputs_of(one.profile, self.settings)
-                for one in self.cluster.worker_types}
+        """Fingerprints of each worker type's profile, with these settings."""
+        return {worker_type.name: inputs_of(worker_type.profile, self.settings)
+                for worker_type in self.cluster.worker_types}
 
     def _loads(self, load_qps: float) -> TypeLoads:
         return TypeLoads(self.kinds, self.classes, self.settings, load_qps)
 
     def _divided(self, load_qps: float) -> Level[Policy]:
-        """Make the level of a load that is divided among stations."""
+        """Divide a load among stations, and return them with their policies."""
         bound, types = self.bound(load_qps), self._loads(load_qps)
         steps = _LOAD_STEPS if len(self.classes) == 1 else _LOAD_STEPS_WITH_CLASSES
 
-        def loads(division: Division) -> list[tuple[int, tuple[float, ...]]]:
-            return _loads(division, self.classes)
-
         def at_most(division: Division) -> float:
-            return sum(types.at_most(t, own) for t, own in loads(division))
+            return sum(types.at_most(t, loads) for t, loads in _loads(division, self.classes))
 
         division = best_division(
-            lambda d: sum(types.worth(t, own) for t, own in loads(d)), at_most,
+            lambda d: sum(types.worth(t, loads) for t, loads in _loads(d, self.classes)), at_most,
             self._starts(bound), steps if len(self.kinds) > 1 else ())
         if at_most(division) < 0:
             raise InfeasibleError(
                 "fewer workers of a type than SLO classes", where="workers",
                 allowed="a worker for each class, or a central queue (--dispatch central-queue)")
-        ways = [types.ways(t, own) for t, own in loads(division)]
+        ways = [types.ways(t, loads) for t, loads in _loads(division, self.classes)]
         several = len(self.classes) > 1
-        if several and self.settings.max_violation is None:  # both are stated, as served
+        if several and self.settings.max_violation is None:  # the manifest states both ways
             ways = [types.both_finished(way) for way in ways]
-        stations = [types.finished(one)
-                    for way in ways for one in types.better_simulated(way)]
+        stations = [types.finished(station)
+                    for way in ways for station in types.better_simulated(way)]
         shared, apart = (
-            types.simulated([one for way in found for one in way or ()])
-            if several and all(way is not None for way in found) else None
-            for found in ([way.shared for way in ways], [way.apart for way in ways]))
+            types.simulated([station for stations in by_type for station in stations or ()])
+            if several and all(stations is not None for stations in by_type) else None
+            for by_type in ([way.shared for way in ways], [way.apart for way in ways]))
         arrivals = Arrivals.parse(self.settings.arrivals)(load_qps)
         return Level(
             load_qps, arrivals_label(describe_process(arrivals)),
-            tuple(_with_shares(one, self.classes) for one in stations),
+            tuple(_with_shares(station, self.classes) for station in stations),
             _expected(stations, load_qps, bound, shared, apart), self.settings.slowness)
 
     def _starts(self, bound: FluidBound) -> list[Division]:
         """Return divisions of the classes' loads between types to start the search from."""
-        able = np.array([[float(kind.times.quantiles_ms[:, :, 0].min()) <= one.slo_ms
-                          for one in self.classes] for kind in self.kinds])
+        able = np.array([[float(kind.times.quantiles_ms[:, :, 0].min()) <= slo_class.slo_ms
+                          for slo_class in self.classes] for kind in self.kinds])
         speed = np.array([kind.workers / float(kind.times.quantiles_ms[:, 0, 0].min())
                           for kind in self.kinds])
         by_speed = able * speed[:, None]
@@ -184,19 +172,20 @@ class ClusterProblem:
 
 
 def set_header(cluster: Cluster) -> tuple[dict[str, int], dict[float, float]]:
-    """Return the header of a set: workers by type, and shares of the requests by SLO."""
-    return ({one.name: int(one.count or 0) for one in cluster.worker_types},
-            {float(one.slo_ms): one.share for one in cluster.classes})
+    """Return the header of a policy set: workers by type, and shares of the requests by SLO."""
+    return ({worker_type.name: int(worker_type.count or 0)
+             for worker_type in cluster.worker_types},
+            {float(slo_class.slo_ms): slo_class.share for slo_class in cluster.classes})
 
 
 def _loads(
     division: Division, classes: Sequence[SloClass]
 ) -> list[tuple[int, tuple[float, ...]]]:
     """Return the types that get any load, with their loads by class as shares of all requests."""
-    loads = [tuple(one.share * (row[t] / UNITS)
-                   for one, row in zip(classes, division, strict=True))
-             for t in range(len(division[0]))]
-    return [(t, own) for t, own in enumerate(loads) if sum(own) > 0]
+    by_type = [tuple(slo_class.share * (row[t] / UNITS)
+                     for slo_class, row in zip(classes, division, strict=True))
+               for t in range(len(division[0]))]
+    return [(t, loads) for t, loads in enumerate(by_type) if sum(loads) > 0]
 
 
 def _expected(
@@ -205,10 +194,11 @@ def _expected(
 ) -> dict[str, Any]:
     """Return the promise of a level under the manifest's names.
 
-    ``shared`` and ``apart`` are what classes get in simulation from common workers and from
-    workers of their own.
+    ``shared`` and ``apart`` are simulated rates of all requests, with workers that the classes
+    share and with separate workers for each class.
     """
-    promise = rates_of((one.policy.load_qps / load_qps, one.policy) for one in stations)
+    promise = rates_of((station.policy.load_qps / load_qps, station.policy)
+                       for station in stations)
     return {
         "expected_accuracy": promise.accuracy,
         "expected_violation_rate": promise.violation_rate,
@@ -218,7 +208,7 @@ def _expected(
         "shared_violation_rate": shared and shared.violation_rate,
         "apart_effective_accuracy": apart and apart.effective_accuracy,
         "apart_violation_rate": apart and apart.violation_rate,
-        "overloaded": any(one.policy.expectations.overloaded for one in stations),
+        "overloaded": any(station.policy.expectations.overloaded for station in stations),
     }
 
 
@@ -226,6 +216,6 @@ def _with_shares(
     station: Station[Policy], classes: Sequence[SloClass]
 ) -> Station[Policy]:
     """Return a station with shares of each class in place of shares of all requests."""
-    whole = {one.slo_ms: one.share for one in classes}
+    whole = {slo_class.slo_ms: slo_class.share for slo_class in classes}
     return station._replace(share={slo: load / whole[slo]
                                    for slo, load in station.share.items()})

@@ -1,4 +1,4 @@
-"""Serving some load of each SLO class by the workers of one type.
+"""Stations by which the workers of one type serve a load of each SLO class.
 
 The classes share all workers by one queue in the order of deadlines
 (:mod:`ramsis.central.classes`), or each has workers of its own, the best division of the workers
@@ -30,14 +30,14 @@ from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.synthesis.simulated import simulated
 
 QUERIES, RUNS = 800_000, 8
-"""Of the simulation that two ways are compared in."""
+"""Requests and runs of the simulation that compares shared with separate workers."""
 SEED = 1 << 21
-"""Its first seed, away from those that are used for checks."""
+"""First seed of that simulation, away from those that are used for checks."""
 
 Loads = tuple[float, ...]
-"""Of each class, as a share of all requests, so that all of them are the very load asked for."""
+"""Load of each class as a share of all requests, so that all shares add up to the exact load."""
 Stations = tuple[Station[Policy], ...]
-"""With shares of all requests by SLO in place of shares of a class."""
+"""Stations whose shares by SLO are of all requests, not of the class."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,21 +52,16 @@ class LikeWorkers:
 
 @dataclass(frozen=True, eq=False)
 class Ways:
-    """Two ways to serve some loads by one type, as stations; None where one is impossible."""
+    """Stations of one type in two ways to serve the same loads; None where one is impossible."""
 
-    shared: Stations | None
-    apart: Stations | None
+    shared: Stations | None  # the classes share all workers
+    apart: Stations | None  # each class has workers of its own
 
 
 class TypeLoads:
-    """Cache of the stations of each kind of workers for any loads.
+    """Cache of the stations of each kind of workers, by their loads of each class.
 
-    Parameters
-    ----------
-    settings : SynthesisSettings
-        All but workers and SLOs.
-    load_qps : float
-        Load of all requests together.
+    ``load_qps`` is the load of all requests; workers and SLOs of ``settings`` do not count.
     """
 
     def __init__(
@@ -75,11 +70,11 @@ class TypeLoads:
     ) -> None:
         self.kinds, self.classes = tuple(kinds), tuple(classes)
         self.settings, self.load_qps = settings, load_qps
-        self._whole = math.fsum(one.share for one in self.classes)
+        self._whole = math.fsum(slo_class.share for slo_class in self.classes)
         self.shares_queues = not settings.rule.own_queues
         self.ways = cache(self._ways)
         self.at_most = cache(self._at_most)
-        self._policy = cache(self._made)
+        self._policy = cache(self._generated)
         self._one_class = cache(self._one_class_at_most)
         self._in_simulation = cache(lambda policy: simulated(
             policy, queries=QUERIES, runs=RUNS, seed=SEED))
@@ -91,7 +86,7 @@ class TypeLoads:
         return format_process(process) if isinstance(process, ShippedProcess) else arrivals.text
 
     def worth(self, t: int, loads: Loads) -> float:
-        """Return load × promise of the way that promises more, in accuracy per second."""
+        """Return load × promise of the better way by its promise, in accuracy per second."""
         if self.at_most(t, loads) == -math.inf:
             return -math.inf
         return _worth(_better(self.ways(t, loads)))
@@ -103,9 +98,9 @@ class TypeLoads:
         gains = []
         for stations in (way.shared, way.apart):
             price = stations[0].policy.violation_price
-            total = sum(one.policy.load_qps for one in stations)
-            found = self.simulated(stations, total)
-            gains.append(found.effective_accuracy - price * found.violation_rate)
+            together = self.simulated(
+                stations, sum(station.policy.load_qps for station in stations))
+            gains.append(together.effective_accuracy - price * together.violation_rate)
         return way.shared if gains[0] >= gains[1] else way.apart
 
     def both_finished(self, way: Ways) -> Ways:
@@ -120,67 +115,73 @@ class TypeLoads:
                   ) -> Rates:
         """Return simulated rates of stations together, over all requests or over ``load_qps``."""
         total = self.load_qps if load_qps is None else load_qps
-        found = [(one.policy.load_qps / total, self._in_simulation(one.policy))
-                 for one in stations]
-        return Rates(math.fsum(share * one.effective_accuracy for share, one in found),
-                     math.fsum(share * one.violation_rate for share, one in found))
+        rates = [(station.policy.load_qps / total, self._in_simulation(station.policy))
+                 for station in stations]
+        return Rates(math.fsum(share * rate.effective_accuracy for share, rate in rates),
+                     math.fsum(share * rate.violation_rate for share, rate in rates))
 
     def finished(self, station: Station[Policy]) -> Station[Policy]:
         """Return a station with its final policy: with headroom, within a budget of violations."""
         if self.settings.max_violation is None and self.settings.headroom == 0.0:
             return station
         t = [kind.names for kind in self.kinds].index(station.worker_types)
-        policy = self._made(t, station.workers, tuple(sorted(station.share.items())), final=True)
+        policy = self._generated(t, station.workers, tuple(sorted(station.share.items())),
+                                 final=True)
         return _station(station.worker_types, station.share, policy)
 
     def _at_most(self, t: int, loads: Loads) -> float:
         """Return the accuracy per second that a type reaches at most; -inf if it cannot serve."""
         total, kind = self._of_all(loads) * self.load_qps, self.kinds[t]
-        own = self._classes([(one.slo_ms, load)
-                             for one, load in zip(self.classes, loads, strict=True) if load > 0])
+        classes = self._classes(self._by_slo(loads))
         fastest = float(kind.times.quantiles_ms[:, :, 0].min())
-        if own[0].slo_ms < fastest or not (self.shares_queues or kind.workers >= len(own)):
+        if classes[0].slo_ms < fastest or not (
+                self.shares_queues or kind.workers >= len(classes)):
             return -math.inf
-        return total * fluid_bound(kind.times, slo_ms=own, workers=kind.workers,
+        return total * fluid_bound(kind.times, slo_ms=classes, workers=kind.workers,
                                    load_qps=total).effective_accuracy
+
+    def _by_slo(self, loads: Loads) -> tuple[tuple[float, float], ...]:
+        """Return the SLO in ms and the load of each class that has any."""
+        return tuple((slo_class.slo_ms, load)
+                     for slo_class, load in zip(self.classes, loads, strict=True) if load > 0)
 
     def _ways(self, t: int, loads: Loads) -> Ways:
         """Return both ways to serve some loads by one type."""
-        workers = self.kinds[t].workers
-        own = tuple((one.slo_ms, load)
-                    for one, load in zip(self.classes, loads, strict=True) if load > 0)
-        if len(own) == 1:
-            one = (self._serving(t, workers, own),)
-            return Ways(one, one)
-        shared = (self._serving(t, workers, own),) if self.shares_queues else None
-        if workers < len(own):
-            return Ways(shared, None)
+        workers, by_slo = self.kinds[t].workers, self._by_slo(loads)
+        together = (self._serving(t, workers, by_slo),) if (
+            self.shares_queues or len(by_slo) == 1) else None
+        if len(by_slo) == 1:
+            return Ways(together, together)
+        if workers < len(by_slo):
+            return Ways(together, None)
 
         def stations(division: Division) -> Stations:
-            return tuple(self._serving(t, count, (one,))
-                         for one, count in zip(own, division[0], strict=True))
+            return tuple(self._serving(t, count, (slo_load,))
+                         for slo_load, count in zip(by_slo, division[0], strict=True))
 
         def most(division: Division) -> float:
             if min(division[0]) < 1:
                 return -math.inf
-            return sum(self._one_class(t, count, *one)
-                       for one, count in zip(own, division[0], strict=True))
+            return sum(self._one_class(t, count, *slo_load)
+                       for slo_load, count in zip(by_slo, division[0], strict=True))
 
-        start: Division = (rounded([one.share for one in self._classes(own)], workers, least=1),)
+        # First the division of the fluid bounds, which costs no policies; from there on promises.
+        start: Division = (rounded([slo_class.share for slo_class in self._classes(by_slo)],
+                                   workers, least=1),)
         steps = [step for step in (64, 16, 4, 1) if step < workers]
         start = best_division(most, most, [start], steps)
         best = best_division(lambda d: _worth(stations(d)), most, [start], steps[-2:])
-        return Ways(shared, stations(best))
+        return Ways(together, stations(best))
 
     def _of_all(self, loads: Iterable[float]) -> float:
         """Return the share of all requests that some loads cover; 1 for all classes."""
         return math.fsum(loads) / self._whole
 
     @staticmethod
-    def _classes(own: Sequence[tuple[float, float]]) -> tuple[SloClass, ...]:
-        """Return the classes of some loads by SLO, with shares of these loads."""
-        total = sum(load for _, load in own)
-        return tuple(SloClass(slo_ms, load / total) for slo_ms, load in own)
+    def _classes(by_slo: Sequence[tuple[float, float]]) -> tuple[SloClass, ...]:
+        """Return SLO classes by pairs of an SLO in ms and a load, with shares of these loads."""
+        total = sum(load for _, load in by_slo)
+        return tuple(SloClass(slo_ms, load / total) for slo_ms, load in by_slo)
 
     def _one_class_at_most(self, t: int, workers: int, slo_ms: float, load: float) -> float:
         """Return the accuracy per second that some workers reach at most with one class."""
@@ -189,24 +190,25 @@ class TypeLoads:
                                       load_qps=load_qps).effective_accuracy
 
     def _serving(
-        self, t: int, workers: int, own: tuple[tuple[float, float], ...]
+        self, t: int, workers: int, by_slo: tuple[tuple[float, float], ...]
     ) -> Station[Policy]:
-        return _station(self.kinds[t].names, dict(own), self._policy(t, workers, own))
+        return _station(self.kinds[t].names, dict(by_slo), self._policy(t, workers, by_slo))
 
-    def _made(
-        self, t: int, workers: int, own: tuple[tuple[float, float], ...], *, final: bool = False,
+    def _generated(
+        self, t: int, workers: int, by_slo: tuple[tuple[float, float], ...], *,
+        final: bool = False,
     ) -> Policy:
         """Generate the policy of a type for loads by SLO in ms.
 
-        Headroom and a budget of violations count only where it is final.
+        Headroom and a budget of violations count only for the ``final`` policy.
         """
-        share = self._of_all(load for _, load in own)
+        share = self._of_all(load for _, load in by_slo)
         settings = replace(
-            self.settings, slo_ms=own[-1][0], workers=workers,
+            self.settings, slo_ms=by_slo[-1][0], workers=workers,
             max_violation=self.settings.max_violation if final else None,
             headroom=self.settings.headroom if final else 0.0,
             arrivals=self.arrivals_at(share),
-            slo_classes=self._classes(own) if len(own) > 1 else ())
+            slo_classes=self._classes(by_slo) if len(by_slo) > 1 else ())
         return generate_policy(self.kinds[t].profile, share * self.load_qps, settings)
 
 

@@ -1,4 +1,4 @@
-"""What files claim, derived again by paths that share nothing with what made the claim.
+"""Verification of policy files: their claims derived again by code independent of synthesis.
 
 A table is admissible; its gain follows by value iteration on explicit rows; its bound by the dual;
 its figures by a simulator of this room (:mod:`ramsis.verify.simulator`) with other arrivals.

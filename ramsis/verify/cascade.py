@@ -1,4 +1,4 @@
-"""Check what a policy file promises with second opinions, by a simulator of its own.
+"""Check the promise of a policy with second opinions by an independent simulator.
 
 The simulator reads the object ``cascade`` by itself, as ``docs/lookup.md`` describes it, and
 plays the rule event by event in plain Python on other requests than the promise was measured on.
@@ -24,13 +24,13 @@ from ramsis.verify.checks import Check, close
 
 _REQUESTS, _RUNS, _SEED = 15_000, 4, 1 << 28
 _WARM_UP = 20.0  # SLOs
-_WIDER = 2.0  # times the sum of the half-widths
+_WIDER = 2.0  # tolerance, as a multiple of the sum of both half-widths
 _TOLERANCE_MS = 1e-6
 _EXACT = 1e-9
 
 
 class Answer(NamedTuple):
-    """What came of a request."""
+    """Outcome of a request."""
 
     answered_ms: float  # infinite without an answer
     accuracy: float  # expected, of the answer
@@ -41,7 +41,7 @@ def cascade_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Che
     """Check the promise of a policy's second opinions; () where it has none."""
     if policy.cascade is None:
         return ()
-    promise, found = policy.cascade.promise, _measured(policy, own_arrivals)
+    promise, measured = policy.cascade.promise, _measured(policy, own_arrivals)
     without, budget = policy.budget or policy.replay, policy.budget
     upper = promise.violation_rate + promise.violation_half_width
     return (
@@ -49,10 +49,10 @@ def cascade_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Che
             "violation rate with second opinions within the budget", budget.max_violation_rate,
             upper, upper <= budget.max_violation_rate),)),
         _within("effective accuracy with second opinions", promise.effective_accuracy,
-                promise.effective_half_width, found["effective_accuracy"]),
+                promise.effective_half_width, measured["effective_accuracy"]),
         _within("violation rate with second opinions", promise.violation_rate,
-                promise.violation_half_width, found["violation_rate"]),
-        _within("second opinions", promise.second_opinions, 0.0, found["second_opinions"]),
+                promise.violation_half_width, measured["violation_rate"]),
+        _within("second opinions", promise.second_opinions, 0.0, measured["second_opinions"]),
         close("gain of second opinions", promise.gain,
               promise.effective_accuracy - policy.expectations.effective_accuracy,
               _WIDER * (promise.effective_half_width + (
@@ -68,7 +68,7 @@ def _within(claim: str, stated: float, half_width: float, other: Estimate) -> Ch
 
 
 def _measured(policy: Policy, own_arrivals: str | None) -> dict[str, Estimate]:
-    """Return the figures of independent runs."""
+    """Simulate independent runs of a policy; return means and intervals of its three rates."""
     document = policy.to_document()
     process = Arrivals.of(policy.arrivals, own_arrivals=own_arrivals).drawn(policy.load_qps)
     since_ms = _WARM_UP * policy.slo_ms
@@ -114,7 +114,7 @@ def play(
 
 
 class _Player:
-    """The workers, the two queues and the events of a run."""
+    """Simulation of a run: its workers, the queues of fresh and unsure requests, its events."""
 
     def __init__(
         self, document: Mapping[str, Any], arrival_ms: Sequence[float], rank: Sequence[float],
@@ -134,7 +134,7 @@ class _Player:
         self.again_ms = math.inf
 
     def answers(self) -> list[Answer]:
-        """Play all events; at one instant batches end before requests come."""
+        """Simulate all events; batches end before requests arrive at the same instant."""
         arrived = 0
         while True:
             next_ms = self.came[arrived] if arrived < len(self.came) else math.inf
@@ -160,7 +160,7 @@ class _Player:
         return float(self.came[request] + self.slo_ms - now_ms)
 
     def _end(self) -> None:
-        """Take the answers of the batch that ends next."""
+        """Record the answers of the next batch to end; unsure requests queue up again."""
         now_ms, _, requests, model, second = heappop(self.ends)
         self.idle += 1
         if second:
@@ -193,7 +193,7 @@ class _Player:
         return float(self.rule["models"][model]["increment"][self._bin(request, model)])
 
     def _decide(self, now_ms: float) -> bool:
-        """Take the next decision at an instant; whether there may be another."""
+        """Make one decision by the rule; return whether another may follow at this instant."""
         rule, level = self.rule, self._level()
         second_ms, gather = rule["second_ms"], rule["gather"][level]
         while self.unsure and (self._slack_ms(self.unsure[0], now_ms) + _TOLERANCE_MS
@@ -225,7 +225,7 @@ class _Player:
         return False
 
     def _code(self, level: int, now_ms: float) -> tuple[int, float]:
-        """Return the answer for fresh requests, and when to ask again after a wait."""
+        """Look up the code for fresh requests, and the time at which a wait for them ends."""
         rule = self.rule
         index = rule["index"][level]
         row = rule["rows"][index[min(len(self.fresh), len(index)) - 1]]

@@ -28,13 +28,13 @@ _DISPATCHES = ("central-queue", "round-robin", "shortest-queue")
 
 
 class TableArrays(NamedTuple):
-    """The decision table in arrays."""
+    """Decision table of a policy file as arrays."""
 
     # idle, queued: levels
     idle: IntArray
     queued: IntArray
     edge_ms: FloatArray  # slacks that reach the bins, shape (J,)
-    row_of: IntArray  # row by idle level and queue level, but for 0, shape (I, N)
+    row_of: IntArray  # row by idle level and queue level, both without level 0, shape (I, N)
     # code, ends: shape (R, J): answer by row and bin; the bin below whose edge a wait ends, 0
     # where it does not
     code: IntArray
@@ -52,17 +52,16 @@ class _Batches(NamedTuple):
 
 
 class Chance(NamedTuple):
-    """All that a replay leaves to chance."""
+    """Random inputs of a replay."""
 
     arrival_ms: FloatArray  # rising, shape (n,)
     slo_ms: FloatArray  # of each request, shape (n,)
     kind: IntArray  # class of each request, from 0, shape (n,)
-    # shape (n,): in [0, 1): draws the service times of the batches, in the order of their starts
-    luck: FloatArray
+    luck: FloatArray  # in [0, 1): quantile of each batch's service time by order of start, (n,)
 
 
 class Replayed(NamedTuple):
-    """What happened."""
+    """Record of a replay: n requests and d decisions."""
 
     answer_ms: FloatArray  # when each request was answered; NaN if it was not, shape (n,)
     earned: FloatArray  # accuracy of its model if it was in time, else 0, shape (n,)
@@ -88,7 +87,7 @@ def table_of(document: Document) -> TableArrays:
 
 
 def _by_bin(row: list[int], bins: int) -> tuple[list[int], list[int]]:
-    """Return the code of each slack bin and the first bin of the run of bins that share it."""
+    """Expand a row: return each slack bin's code, and the first bin of its run of equal codes."""
     codes, starts = list[int](), list[int]()
     for start, code, stop in zip(row[::2], row[1::2], [*row[2::2], bins], strict=True):
         codes += [code] * (stop - start)
@@ -113,7 +112,7 @@ def _batches_of(document: Document) -> _Batches:
 
 
 class LongQueue(NamedTuple):
-    """How a queue is served that is longer than the table, where requests wait however late."""
+    """Action for queues longer than the table, where late requests are served too."""
 
     model: str
     batch: int
@@ -128,7 +127,7 @@ class LongQueue(NamedTuple):
 
 
 def long_queue(document: Document) -> LongQueue | None:
-    """Return how a policy serves a queue beyond its table; None where it drops.
+    """Return the action of a policy for queues beyond its table; None where it drops.
 
     The mean service time is the integral of its quantile function.
     """
@@ -164,7 +163,7 @@ def play(document: Document, chance: Chance) -> Replayed:
 
 def figures(document: Document, chance: Chance, since_ms: float, until_ms: float
             ) -> dict[str, float]:
-    """Return the figures of a window of a replay under the file's names."""
+    """Replay a policy; return the figures of a time window by their names in policy files."""
     played = play(document, chance)
     arrived = (chance.arrival_ms >= since_ms) & (chance.arrival_ms < until_ms)
     in_time = played.earned[arrived] > 0.0
@@ -190,7 +189,7 @@ def figures(document: Document, chance: Chance, since_ms: float, until_ms: float
 def _of_decisions(
     document: Document, played: Replayed, began: BoolArray
 ) -> dict[str, float]:
-    """Return means over decisions and over served requests."""
+    """Return figures over the decisions that ``began`` marks, and over the requests they serve."""
     values_by_name: dict[str, float] = {}
     queued, slack_ms, code = played.queued[began], played.slack_ms[began], played.code[began]
     if not len(queued):
@@ -224,7 +223,7 @@ def _of_decisions(
 def ask(
     table: TableArrays, queued: int, slack_ms: float, idle: int
 ) -> tuple[int, int]:
-    """Return the code, and the bin below whose edge a wait ends, or 0."""
+    """Look up a decision: return its code, and the bin below whose edge a wait ends, or 0."""
     longest = table.queued[-1]
     if queued > longest and table.longer == _DROP:
         return _DROP, 0
@@ -255,7 +254,11 @@ def events(
     table: TableArrays, batches: _Batches, chance: Chance, workers: int, dispatch: int,
     played: Replayed,
 ) -> int:
-    """Play all events, noting them in ``played``; return the number of decisions."""
+    """Simulate all events, record them in ``played``, and return the number of decisions.
+
+    A *line* is a queue in the order of arrival: of a class if the queue is central, else of a
+    worker; ``first``, ``last`` and ``behind`` link its requests.
+    """
     arrival, slo, kind = chance.arrival_ms, chance.slo_ms, chance.kind
     luck = chance.luck
     n, common = arrival.size, dispatch == 0
@@ -266,8 +269,8 @@ def events(
     in_service = np.zeros(workers, np.int64)
     idle = np.full(queued.size, workers // queued.size)
     ends = [(np.inf, 0, 0)]  # of the batches under way, by end and then by start
-    rings, below = np.inf, np.inf  # the end of a wait, and the slack to ask with
-    joined = np.arange(queued.size) - queued.size  # the last request of each queue
+    rings, below = np.inf, np.inf  # end of a wait, and the slack just below the edge it waits for
+    joined = np.arange(queued.size) - queued.size  # last request that each queue got: take turns
     coming, started, decisions = 0, 0, 0
     while coming < n or len(ends) > 1 or rings < np.inf:
         arrives = arrival[coming] if coming < n else np.inf

@@ -48,7 +48,7 @@ _LASTS = 20.0  # SLOs, and bursts, that are counted in a run at least
 _WINDOWS = 4  # of a run at least
 _FEWEST_WINDOWS = 20  # of the first round
 _MOST_REQUESTS = 4_000_000  # counted, of compiled runs: about two seconds
-_MOST_PLAIN_REQUESTS = 200_000
+_MOST_PLAIN_REQUESTS = 200_000  # counted, on the plain engine
 _EARLY = 1.5  # times the half-width that has to be clear before the last round
 
 
@@ -146,7 +146,7 @@ class MeasuredRates:
                              self.requests + other.requests, self.runs + other.runs)
 
     def _margins(self, targets: Targets) -> list[tuple[float, float | None]]:
-        """Return by how much each target is met, and half of the interval."""
+        """Return the margin by which each target is met (< 0: missed), and its half-width."""
         late = self.violation_rate
         return [(targets.max_violation - late.mean, late.half_width)] + [
             (estimate.mean - least, estimate.half_width) for estimate, least in (
@@ -173,7 +173,7 @@ def steady_rates(
     settings : SimulationSettings
         The seeds are those of the first round.
     known : MeasuredRates, optional
-        What is known of the rates from elsewhere, which counts, too.
+        An independent measurement of the rates, pooled with this one.
     """
     slo_ms = plan.fleets.classes[-1].slo_ms
     compiled = settings.engine != "plain" and all(map(have_kernels, plan.levels.levels))
@@ -239,8 +239,8 @@ def _ratio_at_mean_load(
     return ratio - slope * float(weights @ excess) / scale, variance / scale**2
 
 
-def _pooled(one: Estimate, other: Estimate) -> Estimate:
-    widths = np.maximum([one.half_width or 0.0, other.half_width or 0.0], 1e-12)
+def _pooled(estimate: Estimate, other: Estimate) -> Estimate:
+    widths = np.maximum([estimate.half_width or 0.0, other.half_width or 0.0], 1e-12)
     weights = widths**-2.0
-    return Estimate(float(weights @ [one.mean, other.mean] / weights.sum()),
+    return Estimate(float(weights @ [estimate.mean, other.mean] / weights.sum()),
                     float(weights.sum()**-0.5))

@@ -1,4 +1,4 @@
-"""Targets that are to be met in each window of a trace, and not on the mean alone."""
+"""Check of targets in each window of a trace, and not on the mean alone."""
 
 from __future__ import annotations
 
@@ -34,9 +34,8 @@ class Windows:
     def of(cls, runs: Sequence[Run], targets: Targets) -> Windows | None:
         """Compare the windows of runs with targets.
 
-        None where the targets are for the mean alone, or no request arrived.
-
-        Runs that are equal, as on recorded requests, count once.
+        None where the targets are for the mean alone, or no request arrived. Equal runs, as on
+        recorded requests, count once.
 
         Raises
         ------
@@ -65,7 +64,7 @@ class Windows:
                    float(accuracy[worst]), float(late[worst]))
 
     def row(self) -> dict[str, Any]:
-        """The windows under the names that every command uses."""
+        """Return the figures by their names in results."""
         return {"every_s": self.every_ms / 1000.0, "windows": self.count,
                 "windows_missed": self.missed, "worst_window_s": self.start_ms / 1000.0,
                 "worst_window_accuracy": self.accuracy,

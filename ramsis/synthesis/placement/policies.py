@@ -1,4 +1,4 @@
-"""Policies for the stations of a placement, each for what the placement sends to the station.
+"""Policies for the stations of a placement, each for the load that the placement sends to it.
 
 A station gets a policy for one central queue. Where that promises clearly less than the fluid
 bound, one for round robin, with batches of any size, is made too, and the policy that promises
@@ -36,19 +36,16 @@ def station_policies(
     on_policy : callable, optional
         Told after each station.
     """
-    made: dict[object, Policy] = {}
-    found: list[Policy | None] = []
+    generated: dict[object, Policy] = {}
+    policies: list[Policy | None] = []
     for station in stations:
-        if len(station.uses) == 1:
-            key = (station.profile.fingerprint, len(station.workers), station.load_qps)
-            if key not in made:
-                made[key] = _policy(station)
-            found.append(made[key])
-        else:
-            found.append(None)
+        key = (station.profile.fingerprint, len(station.workers), station.load_qps)
+        if len(station.uses) == 1 and key not in generated:
+            generated[key] = _policy(station)
+        policies.append(generated[key] if len(station.uses) == 1 else None)
         if on_policy is not None:
             on_policy()
-    return tuple(found)
+    return tuple(policies)
 
 
 def _policy(station: PlacedStation) -> Policy:

@@ -1,4 +1,4 @@
-"""A placement in simulation, beside what it promises and what policies for it promise.
+"""Simulation of a placement, compared with the promises of the placement and of its policies.
 
 All families are served at once, in one run of the plain engine for each seed: Poisson arrivals at
 the demand of each, routed to its stations at random by the loads of the placement. What the
@@ -88,7 +88,7 @@ class PlacementOutcome:
 
 def estimate(simulated: Sequence[Figures], figure: str) -> Estimate:
     """Return mean and 95 % confidence interval of a figure over seeds."""
-    values = [getattr(one, figure) for one in simulated]
+    values = [getattr(figures, figure) for figures in simulated]
     return Estimate.of([float(value) for value in values if value is not None])
 
 
@@ -143,12 +143,12 @@ def _policies(
 ) -> tuple[Policy | None, ...]:
     """Return the policy of each station, None where it runs the placement's batches."""
     by_policy = [not fixed or station.uses[0].batch is None for station in stations]
-    made = iter(station_policies(
+    policies = iter(station_policies(
         [station for station, wanted in zip(stations, by_policy, strict=True) if wanted], on_step))
     for wanted in by_policy:
         if not wanted and on_step is not None:
             on_step()
-    return tuple(next(made) if wanted else None for wanted in by_policy)
+    return tuple(next(policies) if wanted else None for wanted in by_policy)
 
 
 def _served(
@@ -223,22 +223,22 @@ def _family(
     problem: Problem, family: Family, stations: Sequence[PlacedStation],
     policies: Sequence[Policy | None], simulated: tuple[Figures, ...],
 ) -> FamilyOutcome:
-    mine = [(station, policy, use) for station, policy in zip(stations, policies, strict=True)
+    uses = [(station, policy, use) for station, policy in zip(stations, policies, strict=True)
             for use in station.uses if use.family.name == family.name]
-    share = [use.load_qps / family.demand_qps for _, _, use in mine]
-    promises = [None if policy is None else policy.expectations.effective_accuracy
-                for _, policy, _ in mine]
-    known = [promise for promise in promises if promise is not None]
+    share = [use.load_qps / family.demand_qps for _, _, use in uses]
+    promises = [policy.expectations.effective_accuracy for _, policy, _ in uses
+                if policy is not None]
     return FamilyOutcome(
         family, sum(share),
-        sum(s * use.accuracy * use.in_time for s, (_, _, use) in zip(share, mine, strict=True)),
-        sum(s * p for s, p in zip(share, known, strict=True)) if len(known) == len(mine) else None,
+        sum(s * use.accuracy * use.in_time for s, (_, _, use) in zip(share, uses, strict=True)),
+        sum(s * promise for s, promise in zip(share, promises, strict=True))
+        if len(promises) == len(uses) else None,
         _bound(family, stations),
-        max((station.utilisation for station, _, _ in mine), default=0.0), simulated)
+        max((station.utilisation for station, _, _ in uses), default=0.0), simulated)
 
 
 def _bound(family: Family, stations: Sequence[PlacedStation]) -> float:
-    """Return the fluid bound of a family that has the workers of its stations to itself."""
+    """Return the fluid bound of a family as if it had the workers of its stations to itself."""
     types, counts = [], []
     for station in stations:
         names = [name for use in station.uses if use.family.name == family.name

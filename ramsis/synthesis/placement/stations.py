@@ -1,4 +1,4 @@
-"""The stations of a placement: from groups of workers to queues and who serves them.
+"""The stations of a placement: how its groups of workers become queues and their workers.
 
 *One family.* The workers of one type that hold the same variants for one family are a station of k
 workers with one queue; so are any ``together`` workers of a value table's row, as many stations as
@@ -83,19 +83,18 @@ class PlacedStation:
 
 def placed_stations(problem: Problem, groups: Sequence[Group]) -> tuple[PlacedStation, ...]:
     """Return the stations of a placement to which requests are sent; refuse if there are none."""
-    found: dict[object, PlacedStation] = {}
+    stations: dict[object, PlacedStation] = {}
     for group in groups:
         for key, station in _of_group(problem, group):
-            known = found.get(key)
-            found[key] = station if known is None else _joined(known, station)
-    sent = tuple(station for station in found.values() if station.load_qps > 0)
+            stations[key] = _joined(stations[key], station) if key in stations else station
+    sent = tuple(station for station in stations.values() if station.load_qps > 0)
     if not sent:
         raise InfeasibleError("the placement sends nothing to any worker", where=problem.name)
     return sent
 
 
 def _of_group(problem: Problem, group: Group) -> Iterator[tuple[object, PlacedStation]]:
-    """Yield the stations of a group, each with a key that like stations of other groups share."""
+    """Yield the stations of a group, each with a key; stations with equal keys are joined."""
     kind = next(item for item in problem.instance_types if item.name == group.worker_type)
     if any(use.batch is None for use in group.uses):  # a policy for every ``together`` workers
         for first in range(0, len(group.workers), group.together):
@@ -112,11 +111,11 @@ def _of_group(problem: Problem, group: Group) -> Iterator[tuple[object, PlacedSt
                                           len(group.workers) // group.together, False)
 
 
-def _joined(one: PlacedStation, other: PlacedStation) -> PlacedStation:
-    """Join like workers of two groups into one station."""
+def _joined(station: PlacedStation, other: PlacedStation) -> PlacedStation:
+    """Join two stations of equal workers into one."""
     uses = tuple(replace(a, load_qps=a.load_qps + b.load_qps, rate_qps=a.rate_qps + b.rate_qps)
-                 for a, b in zip(one.uses, other.uses, strict=True))
-    return replace(one, workers=one.workers + other.workers, uses=uses)
+                 for a, b in zip(station.uses, other.uses, strict=True))
+    return replace(station, workers=station.workers + other.workers, uses=uses)
 
 
 def _station(
@@ -124,15 +123,15 @@ def _station(
     times: int, at_once: bool,
 ) -> PlacedStation:
     # Loads and rates of a placement are those of one worker, or of one sub-fleet.
-    mine = tuple(
+    station_uses = tuple(
         StationUse(problem.family(use.family), use.variants, use.batch, use.latency_ms,
                    times * use.load_qps, times * use.rate_qps, use.accuracy, use.in_time)
         for use in uses)
     processes = uses[0].processes
-    profile, max_batch = _profile(problem, kind, mine, processes)
+    profile, max_batch = _profile(problem, kind, station_uses, processes)
     lanes = workers if processes == 1 else tuple(
         f"{worker}#{lane + 1}" for worker in workers for lane in range(processes))
-    return PlacedStation(kind.name, lanes, mine, at_once, profile, max_batch)
+    return PlacedStation(kind.name, lanes, station_uses, at_once, profile, max_batch)
 
 
 def _profile(
@@ -156,15 +155,19 @@ def _profile(
 def _listed(
     variant: Variant, kind: WorkerType, processes: int, *, alone: bool
 ) -> dict[int, float]:
-    """Return latency by batch; of a variant alone on its worker only batches that have room."""
+    """Return a variant's latency by batch size; ``alone``: only batches that fit into memory."""
     return {entry.batch: entry.latency_ms for entry in latencies(variant, kind)
             if entry.processes == processes and (
                 not alone or (entry.memory_mb or variant.memory_mb) <= kind.memory_mb)}
 
 
 def _model(variant: Variant, entries: dict[int, float], slo_ms: float) -> ModelProfile:
-    """Return a variant's model: its batches, a padded batch of 1, and a larger one always late."""
-    known = {1: entries[min(entries)], **entries}
-    known[max(known) + 1] = 2.0 * slo_ms + max(known.values())
+    """Return a variant as a profiled model.
+
+    Profiles need a batch of 1, which is padded to the smallest, and an end of the useful batches:
+    one more that is always late.
+    """
+    padded = {1: entries[min(entries)], **entries}
+    padded[max(padded) + 1] = 2.0 * slo_ms + max(padded.values())
     return ModelProfile(variant.name, variant.accuracy,
-                        tuple(BatchProfile(b, p95_ms=ms) for b, ms in sorted(known.items())))
+                        tuple(BatchProfile(b, p95_ms=ms) for b, ms in sorted(padded.items())))

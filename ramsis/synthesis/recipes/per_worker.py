@@ -120,14 +120,9 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
         problem: WorkerProblem, solution: WorkerSolution,
     ) -> Policy:
-        """Return the optimal table as a policy that promises nothing yet.
+        """Return the optimal table as a policy without a promise.
 
-        Parameters
-        ----------
-        problem : WorkerProblem
-            Decision problem with the profiled service times.
-        solution : WorkerSolution
-            Solution for the service times that the policy is planned for.
+        ``problem`` has the profiled service times, ``solution`` those that are planned for.
         """
         table = problem.latency
         actions, codes, longer_queue = table_record(solution.problem, solution.policy)
@@ -196,8 +191,8 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
         problem = self.problem_of(policy, own_arrivals=own_arrivals)
         model, batch = policy.model_and_batch()
         table = problem.policy_of(model[0], batch[0])
-        found = evaluate_table(problem, table)
-        return analyse_worker(problem, table, found.frequency, found.excess)
+        solution = evaluate_table(problem, table)
+        return analyse_worker(problem, table, solution.frequency, solution.excess)
 
 
 class ShortestQueueRecipe(RoundRobinRecipe):
@@ -262,16 +257,16 @@ def table_record(problem: WorkerProblem, table: IntArray) -> tuple[IntArray, Int
 
 def certificate_of(solution: WorkerSolution) -> CertificateRecord:
     """Return the certificate of a table that is optimal for the times that it is planned for."""
-    found = solution.certificate
+    certificate = solution.certificate
     on_nodes = solution.solver in ("policy-iteration", "value-iteration")
     return CertificateRecord(
         solver=solution.solver,
-        converged=found.converged,
-        iterations=found.iterations,
-        bellman_residual=found.bellman_residual,
+        converged=certificate.converged,
+        iterations=certificate.iterations,
+        bellman_residual=certificate.bellman_residual,
         gain=solution.gain,
-        gain_lower=found.lower_bound,
-        gain_upper=found.upper_bound,
-        truncated_mass=found.truncated_mass,
+        gain_lower=certificate.lower_bound,
+        gain_upper=certificate.upper_bound,
+        truncated_mass=certificate.truncated_mass,
         nodes_per_bin=2 if on_nodes and is_orderly(solution.problem.arrivals) else None,
     )
