@@ -1,4 +1,4 @@
-"""Arrival processes, PF(k, T): the probability of k central arrivals in T; traces and fits.
+"""Arrival processes with their count probabilities PF(k, T); arrival traces and process fitting.
 
 May import: logs.
 """

@@ -1,7 +1,7 @@
-"""Compiled loops over counts: the Poisson distribution by its recurrence.
+"""Compiled evaluation of the Poisson distribution by its recurrence.
 
-PF(k+1, T) = PF(k, T)·λT/(k+1), from the largest that is asked for both ways, so that each number
-is a product of positive ones. The largest is
+PF(k+1, T) = PF(k, T)·λT/(k+1) runs in both directions from the largest requested probability, so
+that all factors are positive and nothing cancels. That probability is
 
     PF(k) = exp(−δ(k) − D(k, m)) / √(2πk),    D(k, m) = k·log(k/m) + m − k,
 
@@ -16,8 +16,8 @@ import math
 from ramsis.arrays import FloatArray
 from ramsis.compiling import njit
 
-_SERIES = 16.0  # from which δ(k) is its series to 1e-16
-_LEAST = 1e-300  # what is smaller counts as nothing
+_SERIES = 16.0  # k from which the series of δ(k) is exact to 1e-16
+_LEAST = 1e-300  # smaller probabilities are set to 0
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -45,7 +45,7 @@ def poisson_row(mean: float, row: FloatArray) -> None:
         row[:] = 0.0
         row[0] = 1.0
         return
-    peak = int(min(mean, size - 1.0))  # in this order: the mean may be no int
+    peak = int(min(mean, size - 1.0))  # clip first: a large mean would overflow an int
     largest = _one(float(peak), mean)
     row[peak] = largest
     value, by_mean = largest, 1.0 / mean

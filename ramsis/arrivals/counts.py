@@ -1,10 +1,10 @@
-"""Tails of the arrival counts, for any process that gives PF(k, T).
+"""Tail probabilities of arrival counts, for any process with count probabilities PF(k, T).
 
     tail(r, T)            = P(N(T) >= r) = 1 − Σ_{k<r} PF(k, T)
     integrated_tail(r, T) = ∫₀ᵀ P(N(s) >= r) ds
 
-The r-th arrival falls at U_r, and P(U_r <= T) = tail(r, T); so the two give the mass that U_r
-has in an interval and its mean there:
+With U_r the time of the r-th arrival, P(U_r <= T) = tail(r, T). Together the two give the
+probability that U_r lies in an interval, and its mean there:
 
     E[U_r; a < U_r <= b] = b·tail(r, b) − a·tail(r, a) − (integrated_tail(r, b) − … (r, a)).
 """
@@ -52,7 +52,7 @@ def passage_tails(
     orders : int
         Largest r.
     interval_ms : ndarray, shape (T,)
-        Lengths in ms, >= 0, falling or equal from one to the next.
+        Lengths in ms, >= 0, non-increasing.
 
     Returns
     -------
@@ -65,7 +65,7 @@ def passage_tails(
     """
     closed_form = getattr(process, "integrated_tail", None)
     tail = count_tail(process, orders + 1, interval_ms)
-    np.minimum.accumulate(tail, axis=0, out=tail)  # falling up to rounding already
+    np.minimum.accumulate(tail, axis=0, out=tail)  # remove increases by rounding
     if callable(closed_form):
         return tail[:, :-1], closed_form(tail, interval_ms)
     tail = tail[:, :-1]
@@ -86,7 +86,7 @@ def counts_support(process: ArrivalProcess, longest_ms: float) -> int:
     while True:
         log_probability = process.log_pf(np.arange(size + 1), length)
         total = float(np.exp(log_probability).sum())
-        # The last counts together, as single ones may be impossible (arrivals in pairs).
+        # Test several last counts at once, as single ones may be impossible (arrivals in pairs).
         if abs(total - 1.0) < _TOTAL_TOLERANCE and log_probability[-16:].max() < -42.0:
             return size
         if size > most:

@@ -1,24 +1,22 @@
-"""Which arrival process a trace looks like.
+"""Maximum-likelihood fits of arrival processes to a trace, and a goodness-of-fit test.
 
-The trace is cut into windows of about one mean gap, and the counts N_1, N_2, … of the windows are
-what every process explains:
+The trace is cut into windows of about one mean gap. The likelihood of their counts N_1, N_2, … is
 
     Poisson, negative binomial   Π PF(N_i, w)
     Markov-modulated             π·P(N_1)·P(N_2)···1,   P(k) 2×2: a count, and the modes around it,
 
-the product of n matrices being taken pairwise. The rate is that of the trace; the other
-parameters maximise the likelihood: a search on a line for the index of dispersion, and the
-simplex method for the modulated process, from the best of the starts whose dispersion by window
+with the product of n matrices taken pairwise. The rate is that of the trace; the other parameters
+maximise the likelihood: a line search for the index of dispersion, and the Nelder-Mead method for
+the modulated process, from the best of several starts. The dispersion of a start by window
 
     I(t) = 1 + 2V/(λs)·(1 − (1 − e^{−st})/(st))
 
-agrees with the trace (s the sum of the switching rates, V the variance of the rate). The process
-of least BIC = p·log n − 2·log L is the one that fits best.
+agrees with the trace (s is the sum of the switching rates, V the variance of the rate). The best
+fit has the least BIC = p·log n − 2·log L.
 
-How well it fits is another question: given the past, each count has a place in its predicted
-distribution, and if the process is right these places are uniform (the count's atom is broken by
-a random number). Their Kolmogorov-Smirnov distance and its p-value say so, on windows of ten mean
-gaps.
+Goodness of fit: the probability integral transform of each count, given the earlier counts, is
+uniform if the process is right (randomised within a count's probability). It is tested by the
+Kolmogorov-Smirnov distance and its p-value, on windows of ten mean gaps.
 """
 
 from __future__ import annotations
@@ -48,27 +46,27 @@ _MOST_PLACES = 20_000
 _WINDOWS_AT_LEAST = 20
 _SHARES = (0.05, 0.2, 0.5)
 _LARGEST_RATIO = 1e3
-_SHORTEST_BURST = 0.05  # in windows
-_DIGITS = 4  # of fitted parameters
+_SHORTEST_BURST = 0.05  # in windows: counts cannot distinguish still shorter bursts from none
+_DIGITS = 4  # significant digits of fitted parameters
 Fitted: TypeAlias = Poisson | NegativeBinomial | MarkovModulated
 
 
 @dataclass(frozen=True)
 class ProcessFit:
-    """One process, fitted.
+    """Arrival process fitted to a trace, with its likelihood and goodness of fit.
 
     Attributes
     ----------
     process : ArrivalProcess
     word : str
-        What ``--arrivals`` takes.
+        The process as a value of ``--arrivals``.
     parameters : int
         Number of fitted parameters p, the rate among them.
     log_likelihood, bic : float
-        Of the counts of the trace's windows; the least BIC fits best.
+        Of the counts of the trace's windows; the best fit has the least BIC.
     distance, p_value : float
-        Kolmogorov-Smirnov, of the counts' places in their predicted distributions; a
-        small p-value speaks against the process.
+        Kolmogorov-Smirnov test of the counts' probability integral transforms; a small
+        p-value is evidence against the process.
     dispersion : ndarray, shape (W,)
         Index of dispersion by window.
     """
@@ -85,7 +83,7 @@ class ProcessFit:
 
 @dataclass(frozen=True)
 class TraceFit:
-    """Figures of a trace, and the processes fitted to it, best first.
+    """Statistics of a trace, and the processes fitted to it, best first.
 
     Attributes
     ----------
@@ -97,11 +95,11 @@ class TraceFit:
         Coefficient of variation of the gaps; 1 for a Poisson process.
     gaps_ms : ndarray, shape (requests − 1,)
     window_ms : ndarray, shape (W,)
-        Windows, rising.
+        Window lengths, increasing.
     dispersion : ndarray, shape (W,)
-        Variance over mean of the counts in each.
+        Variance over mean of the counts, by window length.
     fits : tuple of ProcessFit
-        By rising BIC.
+        Sorted by BIC, the best first.
     """
 
     requests: int
@@ -115,7 +113,7 @@ class TraceFit:
 
     @property
     def best(self) -> ProcessFit:
-        """The process of least BIC."""
+        """Fitted process with the least BIC."""
         return self.fits[0]
 
 
@@ -134,7 +132,7 @@ def fit_trace(times_ms: FloatArray) -> TraceFit:
     Parameters
     ----------
     times_ms : ndarray
-        Arrival times, rising or equal.
+        Arrival times, non-decreasing.
 
     Raises
     ------
@@ -192,9 +190,9 @@ def _window(gaps: FloatArray, duration: float) -> float:
 
 def _counts(times: FloatArray, window: float) -> IntArray:
     """Count arrivals in whole windows from the first timestamp on."""
-    whole = max(2, int(times[-1] / window))
+    windows = max(2, int(times[-1] / window))
     index = (times / window).astype(np.int64)
-    return np.bincount(index[index < whole], minlength=whole)
+    return np.bincount(index[index < windows], minlength=windows)
 
 
 def _fitted(trace: _Trace) -> list[Fitted]:
@@ -208,7 +206,7 @@ def _fitted(trace: _Trace) -> list[Fitted]:
 
 
 def _modulated(trace: _Trace) -> MarkovModulated:
-    """Fit by maximum likelihood from the better two of the starts by moments."""
+    """Fit a modulated process by maximum likelihood, from the best two starts by moments."""
     starts = sorted(_starts(trace), key=lambda start: -trace.log_likelihood(start))[:2]
 
     def loss(x: FloatArray) -> float:
@@ -223,10 +221,10 @@ def _modulated(trace: _Trace) -> MarkovModulated:
 
 
 def _starts(trace: _Trace) -> list[MarkovModulated]:
-    """Return the processes from which the fit of a modulated process starts.
+    """Return starts for the fit of a modulated process, by the method of moments.
 
-    They have the trace's dispersion by window, for several memories (1 / the sum of the rates of
-    switching, in ms).
+    They match the trace's dispersion by window, for several memories: 1 / (sum of the switching
+    rates), in ms.
     """
     rate = trace.rate_qps / 1000.0
     shortest, longest = 0.5 * trace.window_ms, float(trace.windows[-1])
@@ -251,7 +249,6 @@ def _coordinates(process: MarkovModulated) -> FloatArray:
 
 def _of(trace: _Trace, x: FloatArray) -> MarkovModulated:
     log_ratio, log_burst, logit = (float(v) for v in np.clip(x, -20.0, 20.0))
-    # Counts of windows do not tell still shorter bursts from none.
     log_burst = max(log_burst, math.log(_SHORTEST_BURST * trace.window_ms))
     ratio = 1.0 + min(math.exp(log_ratio), _LARGEST_RATIO)
     share = 1.0 / (1.0 + math.exp(-max(-9.0, min(9.0, logit))))
@@ -272,8 +269,7 @@ def _log_product(matrices: FloatArray, start: FloatArray) -> float:
 
 
 def _finished(
-    process: Fitted, trace: _Trace, counts: IntArray,
-    window: float,
+    process: Fitted, trace: _Trace, counts: IntArray, window: float
 ) -> ProcessFit:
     from scipy.stats import kstest  # which takes long to load
 
@@ -299,10 +295,10 @@ def _dispersion(process: Fitted) -> Callable[[FloatArray], FloatArray]:
 
 
 def _places(process: Fitted, counts: IntArray, window: float) -> FloatArray:
-    """Return each count's place in its distribution given the earlier counts, in [0, 1].
+    """Return the randomised probability integral transform of each count, given earlier counts.
 
-    Within the probability of the count itself the place is drawn, so that under the right process
-    the places are uniform and independent (randomised probability integral transform).
+    It is drawn uniformly within the count's own probability, so that under the right process the
+    results are independent and uniform on [0, 1].
     """
     share = np.random.default_rng(0).random(len(counts))
     length = np.array([window])

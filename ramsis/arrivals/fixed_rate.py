@@ -1,4 +1,4 @@
-"""Arrivals at equal distances."""
+"""Deterministic arrival process with equal gaps."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class FixedRate(ShippedProcess):
 
     @property
     def gap_cv(self) -> float:
-        """Gaps are equal."""
+        """Coefficient of variation of the gaps: 0, as they are equal."""
         return 0.0
 
     def sample(self, duration_ms: float, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Return sorted arrival times in ms within ``duration_ms``; nothing is random."""
+        """Return sorted arrival times in ms within ``duration_ms``; ``rng`` is not used."""
         check_sample(self.rate_per_ms, duration_ms)
         gap_ms = 1000.0 / self.load_qps
         times: NDArray[np.float64] = (

@@ -1,10 +1,10 @@
-"""Tables of loads, as monitoring writes them: a row is an interval, with a rate or a count.
+"""Reader of load tables from monitoring systems: one row per interval, with a rate or a count.
 
-A table is known by its header, as ``minute,requests`` or ``time,rps``; or by its rows: times that
-are evenly spaced by a second or more, beside numbers. Its header is then the name of a series, or
-a request. Cells may have a unit (``18.9 req/s``) and commas between thousands. A unit or the
-header says whether they are rates or counts; fractions are rates. What stays open is refused, with
-all readings.
+A table is recognised by its header, such as ``minute,requests`` or ``time,rps``, or by its rows:
+times evenly spaced by a second or more, beside numbers. Its header is then the name of a series,
+or a request. Cells may have a unit (``18.9 req/s``) and commas between thousands. A unit or the
+header says whether they are rates or counts; fractions are rates. An ambiguous table is refused,
+with all readings.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _COUNTS = re.compile(r"\bincrease\(|count_over_time\(|as_count\(|"
 
 
 class LoadColumns(NamedTuple):
-    """Columns of a table of loads: its times, its loads, and the meaning of the loads."""
+    """Columns of a load table: its times, its loads, and the meaning of the loads."""
 
     time: int
     loads: tuple[int, ...]
@@ -69,7 +69,7 @@ class LoadColumns(NamedTuple):
 def load_columns_of(
     head: Sequence[tuple[int, str]], unit: str | None, wanted: Sequence[str], path: Path
 ) -> LoadColumns | None:
-    """Return the columns of a table of loads; None where the lines are none.
+    """Detect the columns of a load table by its first lines; None if it is no such table.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def load_columns_of(
     unit : str, optional
         Unit of numeric times.
     wanted : sequence of str
-        Names of the columns of loads.
+        Names of load columns that the user selected; empty to detect them.
     """
     header = [name.strip() for name in fields_of(head[0][1])]
     names = [stem(name) for name in header]
@@ -131,7 +131,7 @@ def _meaning(
 ) -> LoadColumns:
     """Decide whether loads are rates or counts, by their units, the header and their fractions.
 
-    Where these do not say, it raises :class:`InputFileError`, which shows what each would mean.
+    If these leave it open, raise :class:`InputFileError` with the loads by either reading.
     """
     cells = [cell for row in rows for i in loads if (cell := _number(row[i])) is not None]
     title = " ".join(header[i] for i in loads).lower()
@@ -156,7 +156,7 @@ def _meaning(
 
 
 def _numbers_only(rows: list[list[str]], time: int) -> bool:
-    """Return whether each column but the time is of quantities, or of one text in all rows."""
+    """Return whether all columns but the time hold quantities or one constant text."""
     for i in range(len(rows[0])):
         cells = {row[i] for row in rows} - _EMPTY
         if i != time and len(cells) > 1 and not all(map(_QUANTITY.fullmatch, cells)):
@@ -165,7 +165,7 @@ def _numbers_only(rows: list[list[str]], time: int) -> bool:
 
 
 def _varying(rows: list[list[str]], time: int) -> list[int]:
-    """Return the columns of quantities that change beside the time, or else the only one."""
+    """Return the columns of quantities that are not constant, or else the only quantity."""
     cells = {i: {row[i] for row in rows} - _EMPTY for i in range(len(rows[0])) if i != time}
     quantities = [i for i, texts in cells.items()
                   if texts and all(map(_QUANTITY.fullmatch, texts))]
@@ -175,7 +175,7 @@ def _varying(rows: list[list[str]], time: int) -> list[int]:
 def _step_ms(texts: list[str], unit: str | None) -> float | None:
     """Return the ms between rows if equal for most and at least a second; else None.
 
-    None, too, where the texts are no times.
+    Return None as well if the texts are no times.
     """
     if not texts:
         return None
@@ -187,7 +187,7 @@ def _step_ms(texts: list[str], unit: str | None) -> float | None:
 
 
 def _same_query(titles: list[str]) -> bool:
-    """Return whether series are of one metric, and differ in their labels alone."""
+    """Return whether series have the same metric, and differ only in their labels."""
     return all("{" in title for title in titles) and len(
         {re.sub(r"\{.*?\}", "", title) for title in titles}) == 1
 
@@ -207,12 +207,12 @@ def _number(text: str) -> tuple[float, str] | None:
 def read_load_table(
     lines: Iterable[tuple[int, str]], columns: LoadColumns, where: str
 ) -> RateTrace:
-    """Return the loads of the rows; each is until the next row.
+    """Read the rows of a load table; each load holds until the next row.
 
     Parameters
     ----------
     lines : iterable of (int, str)
-        Below the header, with their numbers.
+        Lines below the header, with their numbers.
     """
     start_ms, loads = array("d"), array("d")
     instants: Instants | None = None

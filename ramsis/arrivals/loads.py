@@ -1,4 +1,4 @@
-"""Load levels as users write them: ``400``, ``400,800`` or ``400:4000:400``."""
+"""Parser of load levels: ``400``, ``400,800`` or ``400:4000:400``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ALLOWED = "a number, a list 400,800 or a range from:to:step with both ends, in 
 def parse_loads(text: str) -> tuple[float, ...]:
     """Parse load levels in requests per second into a sorted tuple without duplicates.
 
-    Numbers, and ranges ``from:to:step`` with both ends, separated by commas.
+    They are numbers, or ranges ``from:to:step`` that include both ends, separated by commas.
 
     >>> parse_loads("400:1600:400,2000")
     (400.0, 800.0, 1200.0, 1600.0, 2000.0)
@@ -31,7 +31,7 @@ def parse_loads(text: str) -> tuple[float, ...]:
 
 def _part(part: str, text: str) -> list[float]:
     try:
-        # Decimals, so that 0.1:0.5:0.1 has the ends that it names.
+        # Decimal arithmetic, so that 0.1:0.5:0.1 ends at exactly 0.5.
         numbers = [Decimal(number) for number in part.split(":")]
     except InvalidOperation:
         numbers = []

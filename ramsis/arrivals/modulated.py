@@ -1,4 +1,4 @@
-"""The Markov-modulated Poisson process of two modes, quiet and burst.
+"""Markov-modulated Poisson process (MMPP) with two modes, quiet and burst.
 
 While the hidden mode is quiet, requests come as a Poisson process of rate λ₀; in a burst, of rate
 λ₁ >= λ₀. Bursts begin at rate a and end at rate b. Requests come one at a time, but the counts of
@@ -37,14 +37,14 @@ from ramsis.errors import INNER, POSITIVE, at_least
 
 _BLOCK_NUMBERS = 2_000_000
 _MOST_POINTS = 2_000
-_MOST_SWITCHES = 2e5  # that this many points resolve; of more, nodes lie where the density is
+_MOST_SWITCHES = 2e5  # resolved by _MOST_POINTS; for more, nodes are restricted to the density
 _NARROW = 1e3
-_FEW_POINTS = 256  # beyond which their number rises in steps, as the nodes of each take long
+_FEW_POINTS = 256  # above it numbers of points are rounded up, as each needs its own nodes
 
 
 @dataclass(frozen=True)
 class MarkovModulated(ShippedProcess):
-    """The two-mode Markov-modulated Poisson process of a given mean load.
+    """Two-mode Markov-modulated Poisson process with a given mean load.
 
     Parameters
     ----------
@@ -105,12 +105,12 @@ class MarkovModulated(ShippedProcess):
 
     @cached_property
     def generator(self) -> FloatArray:
-        """Rates of the modes' chain, rows adding up to 0; shape (2, 2)."""
+        """Generator matrix of the modes' Markov chain, per ms, shape (2, 2)."""
         begin, end = self.switches
         return np.array([[-begin, begin], [end, -end]])
 
     def dispersion(self, interval_ms: NDArray[Any]) -> FloatArray:
-        """Compute the index of dispersion of counts; from 1, it rises with the interval."""
+        """Compute the index of dispersion of counts; it increases from 1 with the interval."""
         total = sum(self.switches)
         spread = self.share * (1.0 - self.share) * float(np.diff(self.rates)[0]) ** 2
         x = total * np.asarray(interval_ms, dtype=float)
@@ -138,7 +138,7 @@ class MarkovModulated(ShippedProcess):
             pmf -= mean[..., None]
             pmf -= constant
             np.exp(pmf, out=pmf)
-            # At a mean of 0, whose logarithm there is none of, nothing comes for certain.
+            # A mean of 0 has no logarithm: the count is 0 for certain.
             pmf[mean == 0] = k == 0
             return np.asarray(pmf, dtype=np.float64)
 
@@ -166,15 +166,16 @@ class MarkovModulated(ShippedProcess):
         points = np.minimum(np.where(points > _FEW_POINTS, many, points), _MOST_POINTS)
         for value in np.unique(points).tolist():
             group = np.flatnonzero(points == value)
-            each = max(1, _BLOCK_NUMBERS // (value * max(1, size)))
-            for start in range(0, len(group), each):
-                yield group[start : start + each], value
+            block = max(1, _BLOCK_NUMBERS // (value * max(1, size)))
+            for start in range(0, len(group), block):
+                yield group[start : start + block], value
 
     def _range(self, lengths: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the range of time in bursts for the nodes; narrowed if switches are frequent.
+        """Return the integration range of the time in bursts; narrow if switches are frequent.
 
-        Of many switches the time in bursts has nearly the normal distribution of its mean and
-        variance, 2abT/(a + b)³, with tails that fall off at the rate of the switches.
+        With many switches this time is nearly normal, with variance 2abT/(a + b)³, and has
+        exponential tails at the switching rate; the range holds 12 standard deviations and 60
+        decay lengths.
         """
         begin, end = self.switches
         total = begin + end
@@ -185,10 +186,10 @@ class MarkovModulated(ShippedProcess):
                 np.where(narrow, np.minimum(mean + reach, lengths), lengths))
 
     def _occupation(self, lengths: FloatArray, points: int) -> tuple[FloatArray, FloatArray]:
-        """Return nodes of time in bursts, as count means, (T, Q), and weights (T, 4, Q).
+        """Return quadrature nodes as mean counts, (T, Q), and their weights, (T, 4, Q).
 
-        The four rows are (z, z') = (0, 0), (0, 1), (1, 0), (1, 1); the last two nodes are the
-        atoms, no burst and nothing but burst.
+        A node is a time τ in bursts. The four rows of weights are (z, z') = (0, 0), (0, 1),
+        (1, 0), (1, 1); the last two nodes are the atoms at τ = 0 and τ = T.
         """
         begin, end = self.switches
         node, weight = _gauss(points)
@@ -197,10 +198,10 @@ class MarkovModulated(ShippedProcess):
         burst = low + (high - low) * (1.0 + node) / 2.0
         s = np.sqrt(begin * end * quiet * burst)
         factor = (high - low) * weight / 2.0
-        # i0e and i1e leave out exp(2s): it is in this factor, whose exponent so is never above 0.
+        # i0e and i1e are scaled by exp(-2s). This factor includes exp(2s), so it cannot overflow.
         factor = factor * np.exp(-((np.sqrt(begin * quiet) - np.sqrt(end * burst)) ** 2))
         zero = factor * i0e(2.0 * s)
-        # I₁(2s)/s is 1 in the limit of s = 0.
+        # I₁(2s)/s → 1 as s → 0.
         first_order = factor * np.where(s > 1e-8, i1e(2.0 * s) / np.maximum(s, 1e-8),
                                         1.0) * begin * end
         rows = np.zeros((len(lengths), 4, points + 2))
@@ -219,10 +220,10 @@ class MarkovModulated(ShippedProcess):
         mode = int(rng.random() < self.share)
         ends: list[float] = []
         modes: list[int] = []
-        now = 0.0
-        while now < duration_ms:
-            now += rng.exponential(1.0 / self.switches[mode])
-            ends.append(min(now, duration_ms))
+        time_ms = 0.0
+        while time_ms < duration_ms:
+            time_ms += rng.exponential(1.0 / self.switches[mode])
+            ends.append(min(time_ms, duration_ms))
             modes.append(mode)
             mode = 1 - mode
         length = np.diff(ends, prepend=0.0)

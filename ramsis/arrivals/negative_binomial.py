@@ -1,6 +1,6 @@
-"""The negative binomial process: counts whose variance is I times their mean, in any interval.
+"""Negative binomial process: the variance of counts is I times their mean in any interval.
 
-Of the Lévy count processes it is the one with negative binomial counts. With s = λT/(I − 1),
+It has stationary, independent increments with negative binomial counts. With s = λT/(I − 1),
 
     PF(k, T) = Γ(k + s) / (k! Γ(s)) · (1/I)^s · (1 − 1/I)^k.
 
@@ -15,7 +15,7 @@ With n = k + s and d = (k − λT)/I, PF is s/n times a binomial probability of 
     log PF = log(s/n)/2 − log(2πk)/2 + δ(n) − δ(s) − δ(k) − D(s, −d) − D(k, d),
     D(x, d) = x log(x/M) + M − x,  M = x − d,
 
-δ being the error of Stirling's formula. No large numbers cancel.
+where δ is the error of Stirling's formula. No large numbers cancel.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188)
 
 @dataclass(frozen=True)
 class NegativeBinomial(ShippedProcess):
-    """The negative binomial process of a given load and index of dispersion.
+    """Negative binomial process with a given load and index of dispersion.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The Poisson process: requests come one at a time, independently of one another.
+"""Poisson process: requests arrive one at a time, independently of one another.
 
 >>> process = Poisson(load_qps=2000.0)
 >>> round(float(np.exp(process.log_pf(np.array([3]), np.array([1.0]))[0])), 6)
@@ -21,7 +21,7 @@ from ramsis.arrivals.sampling import renewal_times
 
 @dataclass(frozen=True)
 class Poisson(ShippedProcess):
-    """The Poisson process of a given load.
+    """Poisson process with a given load.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class Poisson(ShippedProcess):
 
     def log_pf(self, count: NDArray[Any], interval_ms: NDArray[Any]) -> FloatArray:
         """Return log PF(k, T) = k log(λT) − λT − log k!, within 1e-9 for λT up to 1e5."""
-        # Logarithms of each argument by itself, before broadcasting makes them many.
+        # Take logarithms of each argument before broadcasting, which multiplies their number.
         counts = np.asarray(count, dtype=float)
         mean = self.rate_per_ms * np.asarray(interval_ms, dtype=float)
         log_mean = np.log(np.where(mean > 0, mean, 1.0))
@@ -80,12 +80,12 @@ class Poisson(ShippedProcess):
 
     @property
     def gap_cv(self) -> float:
-        """Gaps are exponential."""
+        """Coefficient of variation of the gaps: 1, as they are exponential."""
         return 1.0
 
     @property
     def poisson_rate_per_ms(self) -> float:
-        """The rate."""
+        """Arrival rate per ms."""
         return self.rate_per_ms
 
     def sample(self, duration_ms: float, rng: np.random.Generator) -> FloatArray:

@@ -1,15 +1,13 @@
-"""Interfaces of arrival processes and the base class of the shipped ones.
+"""Protocols of arrival processes, and the base class of the built-in ones.
 
 A process has a rate, and one or both of two capabilities:
 
 - *counts*: PF(k, T), the probability that k requests reach the central controller in an interval
-  of T ms (EuroSys '24, §4.2). The counts of disjoint intervals are independent and their
-  distribution depends on the length alone. Policies are made for such processes. Everything works
-  in log space, so that K = 1000 workers and λT = 1e5 lose nothing to underflow.
+  of T ms (EuroSys '24, §4.2), for stationary, independent increments. Policies are made for such
+  processes. Probabilities are logarithms, so that K = 1000 workers and λT = 1e5 do not underflow.
 - *samples*: arrival times are drawn. Such processes are simulated.
 
-A class of one's own plugs in: any object with ``rate_per_ms``, and ``log_pf`` or ``sample``, will
-do.
+Users may define a process: any object with ``rate_per_ms``, and ``log_pf`` or ``sample``.
 """
 
 from __future__ import annotations
@@ -24,11 +22,11 @@ from numpy.typing import NDArray
 from ramsis.arrays import FloatArray
 from ramsis.errors import Rule, check_positive
 
-_BATCHED = 1e-3  # share of pairs among the arrivals of an instant; a Poisson process has 5e-7
+_BATCHED = 1e-3  # P(2 in h) / P(1 in h) above which arrivals are batched; Poisson: 5e-7
 
 
 class ProcessWithRate(Protocol):
-    """What every arrival process has."""
+    """Arrival process with a mean rate; the part that all processes have."""
 
     @property
     def rate_per_ms(self) -> float:
@@ -38,11 +36,11 @@ class ProcessWithRate(Protocol):
 
 @runtime_checkable
 class ArrivalProcess(ProcessWithRate, Protocol):
-    """Counts with stationary, independent increments: policies can be made for the process.
+    """Process with stationary, independent increments, for which policies can be made.
 
-    Three optional methods: ``integrated_tail`` and ``count_probabilities`` (see
-    :mod:`ramsis.arrivals.counts`) give a closed form, and PF itself, where there are quicker ways;
-    ``describe`` what a policy file says of the process.
+    Three optional methods: ``integrated_tail`` (a closed form) and ``count_probabilities`` (PF)
+    are faster ways for :mod:`ramsis.arrivals.counts`; ``describe`` returns the process's entry of
+    a policy file.
     """
 
     def log_pf(self, count: NDArray[Any], interval_ms: NDArray[Any]) -> FloatArray:
@@ -58,7 +56,7 @@ class ArrivalProcess(ProcessWithRate, Protocol):
 
 @runtime_checkable
 class Sampler(ProcessWithRate, Protocol):
-    """Arrival times that can be drawn: the process can be simulated."""
+    """Process whose arrival times can be sampled, for simulations."""
 
     def sample(self, duration_ms: float, rng: np.random.Generator) -> FloatArray:
         """Sample non-decreasing arrival times in ms within [0, duration_ms)."""
@@ -67,29 +65,29 @@ class Sampler(ProcessWithRate, Protocol):
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of a shipped process, beside its load."""
+    """Parameter of a built-in arrival process, besides its load."""
 
-    name: str  # as in Python and in policy files; a unit is its end, as in ``burst_ms``
-    symbol: str  # in its place in help texts
-    meaning: str  # short, for messages
-    rule: Rule  # its range
+    name: str  # in Python and in policy files; ends in its unit, such as ``burst_ms``
+    symbol: str  # placeholder of its value in help texts
+    meaning: str  # short description for messages
+    rule: Rule  # allowed range
 
     @property
     def word(self) -> str:
-        """As on the command line."""
+        """Name of the parameter on the command line, with hyphens."""
         return self.name.replace("_", "-")
 
 
 class ShippedProcess:
-    """What processes that come with the package share: a name, parameters, their description.
+    """Base class of built-in arrival processes: name, parameters and their validation.
 
-    A subclass is a frozen dataclass. Its fields are ``load_qps`` and the parameters in their
-    order. It has ``log_pf``, ``sample`` or both.
+    A subclass is a frozen dataclass with the fields ``load_qps`` and its parameters, in the order
+    of ``parameters``. It has ``log_pf``, ``sample`` or both.
     """
 
-    name: ClassVar[str]  # as on the command line and in policy files
+    name: ClassVar[str]  # on the command line and in policy files
     parameters: ClassVar[tuple[Parameter, ...]] = ()
-    # where there is no ``log_pf``: the reason, for messages
+    # reason for having no ``log_pf``, for messages
     why_no_counts: ClassVar[str] = ""
     load_qps: float  # mean requests per second
 
@@ -106,16 +104,16 @@ class ShippedProcess:
 
     @property
     def poisson_rate_per_ms(self) -> float | None:
-        """The rate of a Poisson process, whose first passages have compiled loops; else None."""
+        """Rate per ms of a Poisson process, which has faster compiled loops; else None."""
         return None
 
     @property
     def gap_cv(self) -> float | None:
-        """Coefficient of variation of the gaps, where these are independent."""
+        """Coefficient of variation of the gaps; None if they are not independent."""
         return None
 
     def simplest(self) -> ShippedProcess:
-        """Return the process under its simplest name, such as Poisson."""
+        """Return an equal process of the simplest class, such as Poisson."""
         return self
 
     def describe(self) -> dict[str, Any]:
@@ -127,7 +125,7 @@ class ShippedProcess:
 
     @classmethod
     def pattern(cls) -> str:
-        """Return the form of ``--arrivals`` for help texts, such as ``negative-binomial:I``."""
+        """Return the syntax of ``--arrivals`` for help texts, such as ``negative-binomial:I``."""
         if len(cls.parameters) == 1:
             return f"{cls.name}:{cls.parameters[0].symbol}"
         words = ",".join(f"{parameter.word}={parameter.symbol}" for parameter in cls.parameters)

@@ -1,4 +1,4 @@
-"""Reading rate traces, and the traces that come with the package.
+"""Readers of rate traces (load over time), and the shipped traces by name.
 
 Three layouts, each as text, ``.gz`` or ``.zst``:
 
@@ -52,7 +52,7 @@ def shipped_traces() -> dict[str, Path]:
 def find_trace(path_or_name: str | os.PathLike[str]) -> Path:
     """Return the path if the file exists, else the shipped trace with that name.
 
-    Where there is neither, the path, so that opening it raises an error with this name.
+    If neither exists, return the path, so that opening it raises an error with this name.
     """
     path = Path(path_or_name)
     return path if path.exists() else shipped_traces().get(os.fspath(path_or_name), path)
@@ -62,9 +62,9 @@ def is_rate_trace(
     path_or_name: str | os.PathLike[str], *, unit: str | None = None,
     load_columns: Sequence[str] = (),
 ) -> bool:
-    """Return whether a file begins as a rate trace does; another may hold recorded arrivals.
+    """Return whether a file is a rate trace by its first lines; others may hold arrivals.
 
-    Parameters are as of :func:`read_rates`.
+    For the parameters see :func:`read_rates`.
     """
     path = find_trace(path_or_name)
     head = _head(path)
@@ -88,9 +88,9 @@ def read_rates(
     Parameters
     ----------
     unit : str, optional
-        One of :data:`~ramsis.arrivals.timestamps.UNITS`: of the times in lines of time and load,
-        seconds by default; in a table by default that of the heading (``minute``, ``time_s``).
-        Times since 1970 of our days need none.
+        Unit of the times, one of :data:`~ramsis.arrivals.timestamps.UNITS`. The default is
+        seconds in lines of time and load, and the unit of the heading in a table (``minute``,
+        ``time_s``). Recent times since 1970 need none.
     load_columns : sequence of str, optional
         Columns of a table whose rates or counts are added up; by default the only one.
     """
@@ -127,7 +127,7 @@ def _parts(text: str) -> list[str]:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield numbers and texts of the lines that are not empty."""
+    """Yield number and text of each line that is not empty."""
     if not path.exists():
         shipped = ", ".join(shipped_traces())
         raise InputFileError("cannot read (No such file or directory)", where=str(path),
@@ -162,5 +162,5 @@ def _steps(lines: Iterable[tuple[int, str]], where: str, unit: str | None) -> Ra
 
 
 def _looks_numeric(text: str) -> bool:
-    """Return whether a text is meant as a number, NaN among them."""
+    """Return whether a text parses as a number, including NaN."""
     return text.lower() == "nan" or not math.isnan(number_or_nan(text))

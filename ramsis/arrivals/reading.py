@@ -1,7 +1,7 @@
-"""A trace in a file of any kind, and what its rows were read as.
+"""Reader of traces in all supported formats, with a note on how rows were interpreted.
 
-A row is a request, or an interval with a rate or a count, or a metric. Which one is told by the
-format, the header and the values, and is said in one line, so that a misreading is seen.
+A row is a request, or an interval with a rate or a count, or a metric. The format, the header and
+the values decide which; a one-line note states it, so that the user notices a misreading.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ __all__ = ["ReadTrace", "read_any_trace"]
 
 @dataclass(frozen=True, eq=False)
 class ReadTrace:
-    """A trace, and how its file was understood.
+    """Trace read from a file, with notes on how the file was interpreted.
 
     Attributes
     ----------
     workload : Recorded or RateTrace
-        Requests, those of each tick of a coarse clock spread over it; or a load in steps.
+        Requests, with those of each tick of a coarse clock spread over it; or a load in steps.
     notes : tuple of str
-        What a row was read as, and whatever else a reader has to know; none of shipped traces.
+        Interpretation of the rows and other remarks for the user; empty for shipped traces.
     """
 
     workload: Recorded | RateTrace
@@ -44,27 +44,27 @@ def read_any_trace(
     unit: str | None = None, time_column: str | None = None, load_columns: Sequence[str] = (),
     size: str | None = None,
 ) -> ReadTrace:
-    """Return the trace in a file, or the shipped one of that name.
+    """Read the trace in a file, or a shipped trace by name.
 
     Parameters
     ----------
     path_or_name : str or path-like
     trace_format : str, optional
-        One of :data:`~ramsis.arrivals.trace_formats.TRACE_FORMATS`; by default told by the file.
+        One of :data:`~ramsis.arrivals.trace_formats.TRACE_FORMATS`; detected by default.
     unit : str, optional
-        Of times that are numbers; where a row of a known format is an interval, its length.
+        Unit of numeric times; for formats with one row per interval, the interval's length.
     time_column : str, optional
         Column or key of the times: each row is one request.
     load_columns : sequence of str, optional
-        Columns of a table of loads that are added up.
+        Columns of a load table that are added up.
     size : str, optional
-        Column or key of the sizes of requests; empty where its name tells. By default no sizes
-        are read.
+        Column or key of the sizes of requests; detected by its name if empty. By default no
+        sizes are read.
 
     Raises
     ------
     InputFileError
-        The file cannot be read, or it may be several things; with what decides.
+        The file cannot be read or is ambiguous; the message names the option that decides.
     InvalidValueError
         An unknown unit or format, or numbers without a unit.
     """
@@ -103,10 +103,10 @@ def _recorded(trace: Trace) -> Recorded:
 
 def _of_loads(loads: RateTrace) -> str:
     steps = np.diff(np.append(loads.start_ms, loads.end_ms))
-    each = float(np.median(steps))
-    same = bool((np.abs(steps / each - 1.0) < 1e-6).all())
+    step_ms = float(np.median(steps))
+    same = bool((np.abs(steps / step_ms - 1.0) < 1e-6).all())
     return (f"{len(steps)} rows read as {len(steps)} intervals of "
-            f"{'' if same else 'mostly '}{length_words(float(f'{each:.6g}'))}: "
+            f"{'' if same else 'mostly '}{length_words(float(f'{step_ms:.6g}'))}: "
             f"{loads.load_qps:.4g} requests/s on the mean, {loads.peak_qps:.4g} at most")
 
 

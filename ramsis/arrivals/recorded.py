@@ -1,9 +1,8 @@
-"""A recorded trace as an arrival process: its requests over and over, at any load.
+"""Arrival process that repeats a recorded trace, scaled to any load.
 
-The trace is a circle: it goes on from its end at its beginning. A sample begins at a random place
-of it and stretches its time, so that it has the load that is asked for. Requests with a size keep
-it. So a run that lasts for
-the whole trace has seen every burst of it, and just once.
+The trace is circular: after its end it continues at its beginning. A sample begins at a random
+position, with time stretched to the wanted load. So a run as long as the trace contains each of
+its bursts exactly once. Requests keep their sizes.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ PROCESS = "trace"
 
 @dataclass(frozen=True, eq=False)
 class RecordedProcess:
-    """The arrivals of a recorded trace, stretched in time to a load.
+    """Arrivals of a recorded trace, stretched in time to a given load.
 
     Parameters
     ----------
@@ -37,12 +36,12 @@ class RecordedProcess:
     file : str
         Path of the trace, or the name of a shipped one.
     requests : int, optional
-        How many requests the trace must have.
+        Expected number of requests of the trace.
     digest : str, optional
-        Of the times, and sizes, that the trace must have, as :meth:`describe` states it.
+        Expected digest of the trace's times and sizes, as :meth:`describe` returns it.
     size : str, optional
-        Column or key of the sizes of the requests, which they keep (:meth:`sample_sized`); empty
-        where its name tells.
+        Column or key of the request sizes, for :meth:`sample_sized`; detected by its name if
+        empty.
 
     Raises
     ------
@@ -89,7 +88,7 @@ class RecordedProcess:
     ) -> tuple[FloatArray, IntArray | None]:
         """Return the times of :meth:`sample` and the sizes of these requests, shape (n,) each.
 
-        Sizes are None where the process is without.
+        Sizes are None if the process has none.
         """
         check_sample(self.rate_per_ms, duration_ms)
         trace = self._trace
@@ -111,14 +110,14 @@ class RecordedProcess:
 
 @dataclass(frozen=True, eq=False)
 class _Trace:
-    times_ms: FloatArray  # rising or equal, from 0 on
+    times_ms: FloatArray  # non-decreasing, from 0
     duration_ms: float
-    sizes: IntArray | None  # of the requests
-    digest: str  # of the times and sizes
+    sizes: IntArray | None  # request sizes
+    digest: str  # digest of the times and sizes
 
 
 def _changed(file: str) -> tuple[int, int]:
-    """Return modification time and size, which differ once a file has been rewritten."""
+    """Return modification time and size of a file, as a cache key that changes on rewrites."""
     try:
         state = os.stat(file)
     except OSError:  # a shipped trace by its name, or none: reading tells
@@ -128,8 +127,7 @@ def _changed(file: str) -> tuple[int, int]:
 
 @lru_cache(maxsize=4)
 def _read(file: str, changed: tuple[int, int], size: str | None) -> _Trace:
-    # Traces of rates are drawn from processes, so readers stand above processes. A recorded
-    # process is the only one that needs a reader, when its requests are asked for.
+    # Import late: readers of rate traces import processes, and only this process needs a reader.
     trace = import_module("ramsis.arrivals.reading").read_any_trace(file, size=size).workload
     if not hasattr(trace, "times_ms"):
         raise InvalidValueError("the trace holds loads, and no times of requests",

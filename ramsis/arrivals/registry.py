@@ -1,4 +1,4 @@
-"""Arrival processes by name: one registry for the command line, sweeps, policy files and Python.
+"""Registry of arrival processes by name, for the command line, sweeps, policy files and Python.
 
     poisson                                     {"process": "poisson"}
     negative-binomial:4                         {"process": "negative-binomial", "dispersion": 4}
@@ -11,7 +11,7 @@
     package.module:name                         {"process": "package.module:name", ...}
 
 A new process is a module with a subclass of :class:`~ramsis.arrivals.process.ShippedProcess`, and
-its name in :data:`SHIPPED`. A module of the user's own is imported only where the user names it
+its name in :data:`SHIPPED`. A user-defined module is imported only if the user names it
 (:mod:`ramsis.plugins`).
 """
 
@@ -47,13 +47,13 @@ OWN = "package.module:name of your own"
 
 
 def patterns() -> tuple[str, ...]:
-    """Return how the shipped processes and traces are written."""
+    """Return the syntax of ``--arrivals`` for each built-in process and for traces."""
     return (*(kind.pattern() for kind in SHIPPED.values()), f"{TRACE}:FILE")
 
 
 @dataclass(frozen=True)
 class Arrivals:
-    """An arrival process without its load. It is called with a load, and gives the process.
+    """Factory of an arrival process: name and parameters; call it with a load.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Arrivals:
         One of :data:`SHIPPED`, ``trace``, or ``package.module:name`` of a callable that takes a
         load in requests per second, and its parameters by keyword.
     parameters : tuple of (str, value)
-        Names as in Python.
+        Parameters by their names in Python.
 
     Examples
     --------
@@ -83,12 +83,12 @@ class Arrivals:
     def parse(cls, text: str) -> Arrivals:
         """Parse the name of an arrival process.
 
-        A process that its parameters make Poisson, as ``renewal:1``, is ``poisson``.
+        A process that is Poisson by its parameters, such as ``renewal:1``, becomes ``poisson``.
 
         Parameters
         ----------
         text : str
-            As the module's description shows; see :func:`patterns`.
+            Such as ``negative-binomial:4``; see :func:`patterns`.
 
         Raises
         ------
@@ -108,19 +108,19 @@ class Arrivals:
 
     @classmethod
     def of(cls, description: Mapping[str, Any], *, own_arrivals: str | None = None) -> Arrivals:
-        """Return the arrivals that a policy file names.
+        """Create the factory from the ``arrivals`` entry of a policy file.
 
         Parameters
         ----------
         description : mapping
             The file's entry: ``process`` and parameters.
         own_arrivals : str, optional
-            The only ``package.module:name`` that it may be; by default any that is trusted.
+            The only ``package.module:name`` that is allowed; by default any trusted one.
 
         Raises
         ------
         InvalidValueError
-            When the process cannot be made from the file's entry alone.
+            The process cannot be created from this entry.
         """
         name = str(description.get("process"))
         parameters = {key: value for key, value in description.items() if key != "process"}
@@ -167,7 +167,7 @@ class Arrivals:
 
     @property
     def text(self) -> str:
-        """The text that :meth:`parse` accepts; the name alone for a user-defined process."""
+        """Text that :meth:`parse` accepts; the name alone for a user-defined process."""
         if self.name == TRACE:
             return f"{TRACE}:{dict(self.parameters)['file']}"
         if self.name not in SHIPPED:
@@ -181,12 +181,12 @@ class Arrivals:
         return made_by(self._maker, self.name, dict(self.parameters), load_qps)
 
     def counted(self, load_qps: float) -> ArrivalProcess:
-        """Return the process at a load with probabilities of counts, for a decision problem.
+        """Return the process at a load, with count probabilities, for policy synthesis.
 
         Raises
         ------
         InvalidValueError
-            As when called; or the process has no independent counts, with the reason.
+            As for a call; or the process has no independent counts, with the reason.
         """
         process = self(load_qps)
         if isinstance(process, ArrivalProcess):
@@ -198,12 +198,12 @@ class Arrivals:
                                 allowed=f"{counted}, or {OWN}")
 
     def drawn(self, load_qps: float) -> Sampler:
-        """Return the process at a load, for a simulation, which samples arrival times.
+        """Return the process at a load, with sampling, for a simulation.
 
         Raises
         ------
         InvalidValueError
-            As when called; or it has no ``sample``.
+            As for a call; or it has no ``sample``.
         """
         process = self(load_qps)
         if isinstance(process, Sampler):
@@ -218,7 +218,7 @@ AnyArrivals = Arrivals | str | Callable[[float], ProcessWithRate]
 
 
 def arrivals_of(description: AnyArrivals) -> Arrivals:
-    """Return the arrival process that a name, text or object stands for."""
+    """Return the factory for a text such as ``renewal:2``, a callable or a factory."""
     if isinstance(description, Arrivals):
         return description
     if isinstance(description, str):
@@ -245,7 +245,7 @@ def format_process(process: ShippedProcess, digits: int | None = None) -> str:
     Parameters
     ----------
     digits : int, optional
-        Significant digits of the parameters; by default as many as they have.
+        Significant digits of the parameters; exact by default.
 
     Examples
     --------
@@ -263,7 +263,7 @@ def _of_trace(process: RecordedProcess) -> Arrivals:
 
 
 def _shipped(kind: type[ShippedProcess], parameters: Mapping[str, float]) -> Arrivals:
-    """Refuse numbers out of range before there is a load."""
+    """Create the factory of a built-in process; refuse parameters out of range."""
     same = kind(1.0, **parameters).simplest()  # type: ignore[call-arg]
     return Arrivals(same.name, tuple((parameter.name, getattr(same, parameter.name))
                                      for parameter in same.parameters))
@@ -284,7 +284,7 @@ def _exact(value: float) -> str:
 
 
 def _parameters(text: str, words: str, kind: type[ShippedProcess]) -> dict[str, float]:
-    """Read parameters of a text such as ``mmpp:ratio=4,burst-ms=500,share=0.2``."""
+    """Parse the parameters of a text such as ``mmpp:ratio=4,burst-ms=500,share=0.2``."""
     names = [parameter.name for parameter in kind.parameters]
     pairs = [word.partition("=") for word in words.split(",") if word]
     if len(names) == 1 and len(pairs) == 1 and not pairs[0][1]:

@@ -1,8 +1,8 @@
-"""Renewal processes with gamma gaps: arrivals that are more or less regular than Poisson ones.
+"""Renewal process with gamma gaps: arrivals that are more or less regular than Poisson ones.
 
-The gaps between arrivals are independent, of mean 1/λ and coefficient of variation CV. At CV = 1
+The gaps between arrivals are independent, with mean 1/λ and coefficient of variation CV. At CV = 1
 they are exponential and the process is Poisson. At any other CV the time since the last arrival
-says something of the next one, so the counts of disjoint intervals are not independent.
+carries information on the next one, so counts of disjoint intervals are not independent.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from ramsis.arrivals.process import Parameter, ShippedProcess
 from ramsis.arrivals.sampling import renewal_times
 from ramsis.errors import Rule
 
-_MOST_CV = 1000.0  # beyond it gaps under- or overflow
+_MOST_CV = 1000.0  # above it, or below its inverse, gaps under- or overflow
 
 
 @dataclass(frozen=True)
 class Renewal(ShippedProcess):
-    """Independent gamma-distributed gaps with a given coefficient of variation.
+    """Renewal process with gamma-distributed gaps of a given coefficient of variation.
 
     Parameters
     ----------
     load_qps : float
         Requests per second, finite and > 0.
     cv : float
-        Standard deviation of a gap over its mean, from 0.001 to 1000; 1 is Poisson. The first gap,
-        from time 0, is one like the others.
+        Standard deviation of a gap over its mean, from 0.001 to 1000; 1 is Poisson. The first gap
+        begins at time 0.
 
     Raises
     ------

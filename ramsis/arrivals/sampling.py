@@ -1,4 +1,4 @@
-"""Drawing arrival times."""
+"""Sampling of arrival times of Poisson and renewal processes, and limits on their number."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ramsis.memory import check_memory
 
 MAX_ARRIVALS = 500_000_000
 """Most arrivals that one run is asked for."""
-_BYTES_EACH = 64.0  # of a compiled run, the leanest
+_BYTES_EACH = 64.0  # memory per request of a compiled run, the smallest of all engines
 
 
 def poisson_instants(
@@ -32,8 +32,7 @@ def renewal_times(
     Parameters
     ----------
     rate_per_ms : float
-        The mean gap is its inverse; nothing comes at a rate of 0, which may be what is left of a
-        load too small for a float.
+        Inverse of the mean gap. A rate of 0, to which tiny loads underflow, has no arrivals.
     cv : float
         Standard deviation over mean of a gap, > 0; exponential gaps at 1.
     """
@@ -46,7 +45,7 @@ def renewal_times(
     while reached < duration_ms:
         count = int(mean + 6.0 * max(cv, 1.0) * math.sqrt(mean + 1.0)) + 8
         if cv == 1.0:
-            gaps = rng.standard_exponential(count)  # the same numbers sooner
+            gaps = rng.standard_exponential(count)  # same numbers as rng.gamma, but faster
             gaps *= 1.0 / rate_per_ms
         else:
             gaps = rng.gamma(shape, 1.0 / (rate_per_ms * shape), count)
@@ -56,8 +55,8 @@ def renewal_times(
         pieces.append(times)
         reached = float(times[-1])
         mean = rate_per_ms * max(duration_ms - reached, 0.0)
-    whole = pieces[-1] if len(pieces) <= 2 else np.concatenate(pieces)
-    return whole[: int(np.searchsorted(whole, duration_ms))]
+    times = pieces[-1] if len(pieces) <= 2 else np.concatenate(pieces)
+    return times[: int(np.searchsorted(times, duration_ms))]
 
 
 def check_amount(
@@ -68,9 +67,9 @@ def check_amount(
     Parameters
     ----------
     where : str
-        The option or field that asks for them, for messages.
+        Option or field that sets their number, for messages.
     bytes_each : float
-        Memory that the run takes for each.
+        Memory of the run per arrival.
     """
     if not arrivals <= MAX_ARRIVALS:
         raise InvalidValueError("too many arrivals for one run", where=where,
@@ -79,6 +78,6 @@ def check_amount(
 
 
 def check_sample(rate_per_ms: float, duration_ms: float) -> None:
-    """Refuse to draw for a time that is none, or more than :func:`check_amount` lets pass."""
+    """Refuse an invalid duration, and more arrivals than :func:`check_amount` allows."""
     check_not_negative("not a duration", duration_ms=duration_ms)
     check_amount(rate_per_ms * duration_ms)

@@ -1,7 +1,7 @@
-"""Sizes of requests: how often which size comes.
+"""Distribution of request sizes, and its division into size classes.
 
-A *size* is a whole number >= 1 of tokens, pixels, characters or atoms. Classes of sizes divide
-the sizes into ranges, of which each has its share of requests and its share of work.
+A *size* is a whole number >= 1 of tokens, pixels, characters or atoms. Size classes divide the
+sizes into ranges, each with its share of requests and of work.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _MOST_CLASSES = 64
 
 @dataclass(frozen=True, eq=False)
 class SizeDistribution:
-    """Probability of each size of a request.
+    """Probability distribution of the size of a request.
 
     Parameters
     ----------
     values : array_like of int, shape (n,)
-        Sizes from 1 to 65,536, rising.
+        Sizes from 1 to 65,536, increasing.
     probability : array_like, shape (n,)
-        Of each size, finite and > 0; proportional values will do.
+        Weight of each size, finite and > 0; normalised to sum 1.
 
     Raises
     ------
@@ -69,12 +69,12 @@ class SizeDistribution:
 
     @classmethod
     def of_sizes(cls, sizes: ArrayLike) -> SizeDistribution:
-        """Return how often each size is among some.
+        """Return the empirical distribution of some sizes.
 
         Raises
         ------
         InvalidValueError
-            There are no sizes, or one is no whole number from 1 to 65,536.
+            There are no sizes, or one is not a whole number from 1 to 65,536.
         """
         values, counts = np.unique(whole_sizes(sizes, "sizes"), return_counts=True)
         return cls(values, counts.astype(float))
@@ -90,24 +90,24 @@ class SizeDistribution:
         return int(self.values[-1])
 
     def quantile(self, level: float) -> int:
-        """Return the smallest size that a share ``level`` of the requests does not exceed."""
+        """Return the quantile of the sizes at ``level``, a share of the requests."""
         at = np.searchsorted(np.cumsum(self.probability), level - 1e-12)
         return int(self.values[min(int(at), len(self.values) - 1)])
 
     def sample(self, n: int, rng: np.random.Generator) -> IntArray:
-        """Return the sizes of ``n`` requests, shape (n,)."""
+        """Sample the sizes of ``n`` requests, shape (n,)."""
         return self.values[rng.choice(len(self.values), size=n, p=self.probability)]
 
     def classes(self, k: int) -> tuple[int, ...]:
-        """Return the largest sizes of ``k`` classes, rising; fewer where there are fewer sizes.
+        """Return the upper edges of ``k`` size classes, increasing; fewer if sizes are fewer.
 
-        The classes have equal shares of the mean of requests and work, where work is the size. So
-        neither the many small ones nor the few large ones are all in one class.
+        The mean of a class's share of requests and its share of work (the sum of sizes) is equal
+        for all. So neither the many small nor the few large requests are all in one class.
 
         Raises
         ------
         InvalidValueError
-            ``k`` is no whole number from 1 to 64.
+            ``k`` is not a whole number from 1 to 64.
         """
         check_number_of("classes", k, most=_MOST_CLASSES)
         work = self.values * self.probability
@@ -116,14 +116,14 @@ class SizeDistribution:
         return tuple(np.unique(np.append(self.values[at], self.largest)).tolist())
 
     def shares(self, edges: ArrayLike) -> FloatArray:
-        """Return the share of the requests in each class, by the classes' largest sizes."""
+        """Return the share of the requests in each size class, given the upper edges."""
         edges = np.asarray(edges)
         shares: FloatArray = np.bincount(np.searchsorted(edges, self.values), self.probability,
                                          len(edges)).astype(float)
         return shares
 
     def summary(self, unit: str = "") -> str:
-        """Return median, 90th percentile and largest size in words."""
+        """Return median, 90th percentile and largest size as text."""
         return (f"median {self.quantile(0.5)}, 90 % up to {self.quantile(0.9)}, "
                 f"largest {self.largest}{unit and ' '}{unit}")
 
@@ -136,12 +136,12 @@ class SizeDistribution:
 
 
 def whole_sizes(values: ArrayLike, where: str) -> IntArray:
-    """Return sizes as a new array of whole numbers, shape (n,).
+    """Check request sizes, and return them as a new integer array, shape (n,).
 
     Raises
     ------
     InvalidValueError
-        There are none, or one is no whole number from 1 to 65,536.
+        There are none, or one is not a whole number from 1 to 65,536.
     """
     try:
         numbers = np.array(values, dtype=float).reshape(-1)

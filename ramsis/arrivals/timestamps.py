@@ -1,9 +1,9 @@
-"""Reading a trace: the timestamps of a file, in ms since the first.
+"""Reader of arrival timestamps in text or CSV files, in ms since the first.
 
 A file holds one timestamp a line, or is a CSV with a time column; a name that ends in ``.gz`` or
-``.zst`` is decompressed. Timestamps are ISO 8601 (date and time), or numbers of a stated unit: the
-``unit`` argument, or the end of the column's name (``arrival_ms``). Numbers that are times since
-1970 of our days need none. Formats with names are in :mod:`ramsis.arrivals.trace_formats`.
+``.zst`` is decompressed. Timestamps are ISO 8601 (date and time), or numbers with a unit from the
+``unit`` argument or the end of the column's name (``arrival_ms``). Recent times since 1970 need no
+unit. Named formats are in :mod:`ramsis.arrivals.trace_formats`.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ def read_timestamps(
     path : path
         Text, CSV with a comma, semicolon or tab between the fields, or either as ``.gz``.
     unit : str, optional
-        One of :data:`UNITS`; needed for numbers, unless the column's name ends in one
-        (``arrival_ms``) or they are times since 1970 of our days. ISO timestamps have none.
+        One of :data:`UNITS`; required for numbers, unless the column's name ends in one
+        (``arrival_ms``) or they are recent times since 1970. ISO timestamps have none.
     time_column : str, optional
-        Name of the time column; needed where the header does not leave one choice.
+        Name of the time column; required if several columns may hold the time.
 
     Returns
     -------
     ndarray, shape (requests,)
-        Milliseconds since the first timestamp, rising or equal.
+        Milliseconds since the first timestamp, non-decreasing.
 
     Raises
     ------
@@ -75,9 +75,9 @@ def read_arrivals(
     path: str | os.PathLike[str], *, unit: str | None = None, time_column: str | None = None,
     size: str | None = None,
 ) -> Arrived:
-    """Read a trace like :func:`read_timestamps`, with the clock of the timestamps.
+    """Read arrivals with the clock of their timestamps, and sizes from the column ``size``.
 
-    With a column ``size`` it has the sizes of the requests.
+    The other parameters are those of :func:`read_timestamps`.
     """
     where = str(path)
     if unit is not None:
@@ -123,11 +123,11 @@ def _column(
 ) -> tuple[InstantColumn, bool]:
     """Find the time column, and whether the first line is a header.
 
-    ``below`` is the line after it: of several columns, the only one with a date has the time.
+    ``below`` is the second line: of several columns, the only one with a date is the time.
     """
     place = f"{where}: line {begin[0]}"
     fields = fields_of(begin[1])
-    if time_column is None and is_iso(begin[1].strip()):  # a comma may be its decimal mark
+    if time_column is None and is_iso(begin[1].strip()):  # its comma may be a decimal mark
         return InstantColumn(0, unit, delimiter="\t"), False
     timed = time_column is None and not any(_looks_like_time(field) for field in fields)
     words = begin[1].split()
@@ -147,9 +147,9 @@ def _column(
 
 
 def _times_alone(line: str, fields: list[str], where: str) -> str:
-    """Return what to pass instead of a log or a table without a header, for an error message.
+    """Return the advice of an error message on a log, or a table without a header.
 
-    With a shell command that extracts the times, where the line tells which they are.
+    It has a shell command that extracts the times, if the line shows which field they are.
     """
     name, times = Path(where).name, leading_time(line)
     if times and len(fields[0]) != len(times):
@@ -165,7 +165,7 @@ def _times_alone(line: str, fields: list[str], where: str) -> str:
 
 
 def _refuse_metrics(names: list[str], below: str, where: str) -> None:
-    """Refuse a table with a metric in each row: several of them may be of one request."""
+    """Refuse a table with one metric per row, where one request may have several rows."""
     clean = [stem(name) for name in names]
     metric = next((i for i, name in enumerate(clean) if name in _METRICS), None)
     values = fields_of(below) if below else []
@@ -181,7 +181,7 @@ def _refuse_metrics(names: list[str], below: str, where: str) -> None:
 
 
 def _looks_like_time(field: str) -> bool:
-    """Return whether a field is a value, even a bad one as NaN, rather than a column's name."""
+    """Return whether a field is a value, even a bad one such as NaN, and not a column's name."""
     try:
         float(field)
     except ValueError:
@@ -216,7 +216,7 @@ def _time_column(
 
 
 def stem(name: str) -> str:
-    """Return a column's name in small letters, without its unit.
+    """Return a column's name in lower case, without its unit.
 
     >>> stem("Arrival Time (ms)")
     'arrival_time'

@@ -1,7 +1,7 @@
-"""Workloads that follow a trace: a load that changes in steps, or recorded arrivals.
+"""Trace workloads: a piecewise constant load, or recorded arrivals.
 
-A load that varies is a constant-rate process in stretched time: with Λ(t) the mean number of
-arrivals up to t, arrivals of rate 1 on [0, Λ(T)) are mapped through the inverse of Λ.
+A varying load is a constant-rate process in rescaled time: with Λ(t) the mean number of arrivals
+up to t, arrivals of rate 1 on [0, Λ(T)) are mapped through the inverse of Λ.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from ramsis.reprs import dataclass
 
 PEAK_WINDOW_MS = 1000.0
 """Time that the peak of recorded arrivals is counted over; the whole of a shorter recording."""
-_QPS = 1000.0  # one arrival per ms: the rate in stretched time
+_QPS = 1000.0  # one arrival per ms: the rate in rescaled time
 
 
 @dataclass(frozen=True, eq=False)
 class RateTrace:
-    """A load that changes in steps."""
+    """Workload with a piecewise constant load."""
 
-    # shape (n,): when each step begins, rising. The first is the trace's time 0.
+    # shape (n,): starts of the steps, increasing. The first is the trace's time 0.
     start_ms: FloatArray
     rate_qps: FloatArray  # load of each step, finite and >= 0, not all 0, shape (n,)
-    # when the last step ends; by default it is as long as the one before (1 s if there is none)
+    # end of the last step; by default it is as long as the one before (1 s if it is the only one)
     end_ms: float
-    # the process in stretched time, as :class:`ramsis.sim.ConstantLoad` takes it. It is that of
-    # 1000 requests per second: bursts of 500 ms last for 500 arrivals.
+    # process in rescaled time, as :class:`ramsis.sim.ConstantLoad` takes it, at a load of 1000
+    # requests per second: bursts of 500 ms last for 500 arrivals on average.
     arrivals: Arrivals
     _process: Sampler = field(repr=False)
 
@@ -99,10 +99,10 @@ class RateTrace:
                          self.arrivals)
 
     def until(self, duration_ms: float) -> RateTrace:
-        """Return the first part of the trace; the whole if it is shorter."""
+        """Return the trace up to ``duration_ms``; the whole trace if it is shorter."""
         check_positive(duration_ms=duration_ms)
-        kept = self.start_ms < duration_ms
-        return RateTrace(self.start_ms[kept], self.rate_qps[kept], min(duration_ms, self.end_ms),
+        part = self.start_ms < duration_ms
+        return RateTrace(self.start_ms[part], self.rate_qps[part], min(duration_ms, self.end_ms),
                          self.arrivals)
 
     def arrivals_ms(self, rng: np.random.Generator) -> FloatArray:
@@ -123,16 +123,16 @@ class RateTrace:
 
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """Recorded arrival times, equal in every run."""
+    """Workload of recorded arrival times, equal in every run."""
 
-    times_ms: FloatArray  # not falling; the first becomes time 0, shape (n,)
-    # when the recording ends, counted from the first arrival; by default one mean gap after the
-    # last, or a second where all arrive at one instant
+    times_ms: FloatArray  # non-decreasing; the first becomes time 0, shape (n,)
+    # end of the recording, relative to the first arrival; by default one mean gap after the last
+    # arrival, or one second if all arrive at one instant
     duration_ms: float
-    # of times that were spread within the ticks of a coarse clock the same requests, each at the
-    # beginning of its tick: the largest bursts that the clock may have hidden
+    # if arrivals were spread within the ticks of a coarse clock: the same requests, each at the
+    # start of its tick, which are the largest bursts that the clock may hide
     at_ticks: Recorded | None
-    sizes: IntArray | None  # of each request, where they were recorded, shape (n,)
+    sizes: IntArray | None  # request sizes, if recorded, shape (n,)
 
     def __init__(
         self, times_ms: ArrayLike, duration_ms: float | None = None,
@@ -150,15 +150,15 @@ class Recorded:
             gap = times[-1] / (len(times) - 1) if times[-1] > 0 else 1000.0
             duration_ms = float(times[-1] + max(gap, 1e-6))
         check_positive(duration_ms=duration_ms)
-        kept = int(np.searchsorted(times, duration_ms))
+        count = int(np.searchsorted(times, duration_ms))
         if sizes is not None:
             sizes = whole_sizes(sizes, "sizes")
-            if len(sizes) < kept:
+            if len(sizes) < count:
                 raise InvalidValueError("not a size for each request", where="sizes",
                                         value=len(sizes), allowed=f"{len(times)} sizes")
-            sizes = sizes[:kept]
+            sizes = sizes[:count]
         object.__setattr__(self, "sizes", sizes)
-        object.__setattr__(self, "times_ms", times[:kept])
+        object.__setattr__(self, "times_ms", times[:count])
         object.__setattr__(self, "duration_ms", float(duration_ms))
         object.__setattr__(self, "at_ticks", at_ticks)
 
@@ -169,14 +169,14 @@ class Recorded:
 
     @property
     def peak_qps(self) -> float:
-        """Most arrivals in any second (or in the whole, if it is shorter), per second."""
+        """Highest load in any second; that of the whole recording if it is shorter."""
         window_ms = min(PEAK_WINDOW_MS, self.duration_ms)
         last = np.searchsorted(self.times_ms, self.times_ms + window_ms)
         return float((last - np.arange(len(last))).max() * 1000.0 / window_ms)
 
     @property
     def varies(self) -> bool:
-        """Recorded traffic does."""
+        """Whether the load varies; recorded traffic counts as varying."""
         return True
 
     def content(self) -> tuple[FloatArray, ...]:
@@ -191,7 +191,7 @@ class Recorded:
                         self.at_ticks and self.at_ticks.scaled(factor), self.sizes)
 
     def until(self, duration_ms: float) -> Recorded:
-        """Return the first part of the recording; the whole if it is shorter."""
+        """Return the recording up to ``duration_ms``; the whole recording if it is shorter."""
         return Recorded(self.times_ms, min(duration_ms, self.duration_ms),
                         self.at_ticks and self.at_ticks.until(duration_ms), self.sizes)
 
@@ -201,7 +201,7 @@ class Recorded:
 
 
 def _inverse(values: FloatArray, cumulative: FloatArray, edges: FloatArray) -> FloatArray:
-    """Invert a rising piecewise linear function at the values."""
+    """Invert the piecewise linear function from ``edges`` to ``cumulative`` at the values."""
     step = np.searchsorted(cumulative, values, side="right") - 1
     step = np.minimum(step, len(edges) - 2)
     rise = np.diff(cumulative)
@@ -211,7 +211,7 @@ def _inverse(values: FloatArray, cumulative: FloatArray, edges: FloatArray) -> F
 
 
 def _refuse_first(bad: BoolArray, values: FloatArray, what: str, allowed: str) -> None:
-    """Refuse the first bad value of an array, by its line (from 1)."""
+    """Raise an error for the first bad value of an array, if any; entries count from 1."""
     if bad.any():
         first = int(np.argmax(bad))
         raise InvalidValueError(what, where=f"entry {first + 1}", value=float(values[first]),

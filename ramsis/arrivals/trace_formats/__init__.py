@@ -1,8 +1,8 @@
-"""Traces by the name of their format, and what their headers tell.
+"""Readers of named trace formats, and detection of the format by the header.
 
-For a known format the column of the times and its unit are known, and what its times mean: the
-end of an invocation minus its duration, say, is its arrival. What else a file holds (tokens,
-functions, models) is left out. ``timestamps`` is what any program can write, and read by
+A format defines the time column, its unit, and the meaning of its times: for example, the end of
+an invocation minus its duration is its arrival. Other contents (tokens, functions, models) are
+ignored. ``timestamps`` is the generic format, read by
 :func:`~ramsis.arrivals.timestamps.read_timestamps`; lines of time and load are not a format here.
 
 Sources: the descriptions beside the data (Azure/AzurePublicDataset, HPMLL/BurstGPT,
@@ -53,28 +53,28 @@ class Trace:
     """Contents of a trace file: arrivals, or a load in steps of equal length."""
 
     format: str  # one of :data:`TRACE_FORMATS`
-    times_ms: FloatArray | None = None  # arrivals since the first, not falling, shape (n,)
+    times_ms: FloatArray | None = None  # arrivals since the first, non-decreasing, shape (n,)
     rate_qps: FloatArray | None = None  # load of each step, shape (n,)
     step_ms: float = 0.0  # length of a step
-    notes: tuple[str, ...] = ()  # what a reader has to know
-    clock: Clock | None = None  # that the arrivals were read from, where it is coarser than 1 µs
-    # shape (n,): the arrivals, those of each tick spread over it where they share ticks
+    notes: tuple[str, ...] = ()  # remarks for the user
+    clock: Clock | None = None  # clock of the timestamps, if coarser than 1 µs
+    # shape (n,): the arrivals; if they share clock ticks, spread over their tick
     spread_ms: FloatArray | None = None
-    sizes: FloatArray | None = None  # of the requests of ``spread_ms``, shape (n,)
-    size_column: str = ""  # that they were read from
+    sizes: FloatArray | None = None  # request sizes, in the order of ``spread_ms``, shape (n,)
+    size_column: str = ""  # column of the sizes
 
     @classmethod
     def of_arrivals(
         cls, format: str, arrived: Arrived, *notes: str, size_column: str | None = None
     ) -> Trace:
-        """Return the trace of arrivals in a file."""
+        """Create the trace from the arrivals in a file."""
         return cls(format, arrived.times_ms, notes=notes, clock=arrived.clock,
                    spread_ms=arrived.spread_ms, sizes=arrived.sizes, size_column=size_column or "")
 
 
 @dataclass(frozen=True)
 class _Table:
-    """A CSV format: the columns by which it is known, its time, the unit of numbers."""
+    """CSV format: the columns that identify it, its time column, and the unit of numbers."""
 
     known_by: tuple[str, ...]
     time: str
@@ -92,8 +92,8 @@ _TABLES = {
     "alibaba-gentd26": _Table(("gmt_create", "predict_type", "exec_time_seconds"), "gmt_create",
                               None),
 }
-_ENOUGH, _MOST_PER_MS = 50, 1.0  # requests, and a rate above which they have another unit
-_HEAD = 1000  # lines that tell whether times are evenly spaced
+_ENOUGH, _MOST_PER_MS = 50, 1.0  # from so many requests on, a higher rate means another unit
+_HEAD = 1000  # number of times that are tested for even spacing
 _LARGEST_DOCUMENT = 64 * 1024 * 1024
 _MOONCAKE = ("timestamp", "input_length", "output_length")
 _GENTD26_SAMPLES = ("timestamp_anon", "value", "container_ip")
@@ -169,14 +169,14 @@ def read_trace(
     format : str
         One of :data:`TRACE_FORMATS`.
     unit : str, optional
-        Of times that are numbers, by default the format's own; where a file holds loads, how long
-        each is for.
+        Unit of numeric times, by default the format's; for files of loads, the length of an
+        interval.
     time_column : str, optional
-        Key of the times, for ``jsonl``, where it has no usual name; their column, for
+        Key of the times, for ``jsonl``, unless it has a usual name; their column, for
         ``timestamps``; column of the rates, for ``per-second-rates``.
     size : str, optional
-        Column or key of the sizes of requests; empty where its name tells. By default no sizes
-        are read.
+        Column or key of the sizes of requests; detected by its name if empty. By default no
+        sizes are read.
     """
     file = Path(path)
     check_known("unknown format of traces", format, TRACE_FORMATS, "trace_format")
@@ -281,7 +281,7 @@ def _json(
 
 
 def _size_key(path: Path, size: str | None, key: str) -> str | None:
-    """Return the key of the sizes, beside that of the times; None where none are wanted."""
+    """Return the key of the request sizes in JSON lines; None if sizes are not wanted."""
     if size is None or "." in size:
         return size
     *above, _ = key.split(".")
@@ -313,9 +313,9 @@ def _mooncake(path: Path, unit: str | None, size: str | None) -> Trace:
 
 
 def _first_record(path: Path) -> dict[str, Any]:
-    """Parse the first line's object; empty if it has none.
+    """Parse the JSON object of the first line; return an empty one if there is none.
 
-    A file that is one JSON document is refused, with the command that makes lines of it.
+    Refuse a file that is one JSON document, with the command that converts it to lines.
     """
     line = first_line(path)
     try:
@@ -335,7 +335,7 @@ def _first_record(path: Path) -> dict[str, Any]:
 
 
 def _jq_of_list(document: dict[str, Any], key: str) -> str:
-    """Return the jq filter for the objects in lists that a path of keys leads through; or empty.
+    """Return the jq filter that lists the objects under a path of keys; empty without a list.
 
     >>> _jq_of_list({"a": [{"b": [{"t": 1}]}]}, "a.b.t")
     '.a[].b[]'
@@ -366,7 +366,7 @@ def _whole(path: Path) -> Any:
 def _refuse_loads(
     path: Path, record: dict[str, Any], time: str, likely: Collection[str] = ()
 ) -> None:
-    """Refuse lines of a rate or a count, by its name or the keys that are likely ones."""
+    """Refuse JSON lines with a rate or count each, by the names of their keys."""
     loads = [key for key in record if key.lower() in COUNT_NAMES | RATE_NAMES or key in likely]
     if loads:
         raise InputFileError(

@@ -1,13 +1,13 @@
-"""The clock of recorded times: its resolution, found from the values, and times within its ticks.
+"""Resolution of the clock of recorded times, and spreading of requests within its ticks.
 
-Where a clock has whole seconds, all times are whole multiples of a second after the first, and
-requests share their second. Times of a load test at a constant rate lie on a grid as well, but
-there the requests do: none of them share a point of it. So both are asked: the greatest common
-divisor of the gaps, and whether as many requests share a tick as would of arrivals at random.
+If a clock has whole seconds, all gaps are multiples of a second, and requests share seconds. Times
+of a load test at a constant rate lie on a grid as well, but no requests share a point of it. So
+two criteria decide: the greatest common divisor of the gaps, and whether about as many requests
+share a tick as random arrivals would.
 
-Within a tick the order is known and nothing else. A Poisson process puts its requests there as
-uniform order statistics, which is what :meth:`Clock.spread` draws, with a fixed seed. Where ticks
-hold nearly equal numbers the requests came at a constant rate, and are spread evenly.
+Within a tick only the order is known. The requests of a Poisson process are uniform order
+statistics there, which :meth:`Clock.spread` draws with a fixed seed. If ticks hold nearly equal
+numbers of requests, the rate was constant, and requests are spread evenly.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ import numpy as np
 
 from ramsis.arrays import FloatArray
 
-_US = 1000.0  # µs in each ms: the finest resolution that is looked for
+_US = 1000.0  # µs per ms; 1 µs is the finest resolution that is tested
 _LONGEST_MS = 1e15
 _LEAST_REQUESTS = 10
 _AT_ONCE = 100_000
 _USUAL_US = (3_600_000_000, 60_000_000, 1_000_000, 100_000, 10_000, 1_000, 100, 10)
-# A divisor of so few distinct gaps may be a multiple of the tick by chance (2⁻¹⁰ for ten).
+# The common divisor of fewer distinct gaps may be a multiple of the tick by chance (2⁻¹⁰ for ten).
 _FEW_GAPS = 10
-_FEW_SHARED = 0.25  # of what arrivals at random share
-_EVEN = 0.3, 1e-3  # index of dispersion, and its probability for a Poisson process
+_FEW_SHARED = 0.25  # least number of requests that share ticks, relative to random arrivals
+_EVEN = 0.3, 1e-3  # largest index of dispersion, and its largest p-value for a Poisson process
 _NAMES = {0.001: "microsecond", 1.0: "millisecond", 1000.0: "second", 60_000.0: "minute",
           3_600_000.0: "hour"}
 
 
 @dataclass(frozen=True)
 class Clock:
-    """The clock that recorded times were read from."""
+    """Clock of recorded times, coarser than 1 µs."""
 
-    tick_ms: float  # its resolution
+    tick_ms: float  # resolution
     requests: int
     shared: int  # requests that come after another one in the same tick
-    # whether the ticks hold nearly equal numbers of requests, as at a constant rate
+    # whether ticks hold nearly equal numbers of requests, as at a constant rate
     even: bool = False
 
     @property
@@ -50,13 +50,13 @@ class Clock:
     def spread(self, times_ms: FloatArray) -> FloatArray:
         """Return the times with the requests of each clock tick spread over the tick.
 
-        At equal distances where :attr:`even`, else uniformly at random, equal in every call. The
+        They get equal distances if :attr:`even`, else uniform random times with a fixed seed. The
         order of ``times_ms`` is kept.
 
         Parameters
         ----------
         times_ms : ndarray, shape (n,)
-            In any order, each at the beginning of its tick.
+            In any order, each at the start of its tick.
         """
         if not (np.diff(times_ms) >= 0).all():
             order = np.argsort(times_ms, kind="stable")
@@ -70,27 +70,27 @@ class Clock:
         spread = np.random.default_rng(0).random(len(times_ms))
         spread *= self.tick_ms
         spread += times_ms
-        spread.sort()  # ticks do not overlap, so each request stays within its own
+        spread.sort()  # ticks do not overlap, so this sorts within each of them
         return spread
 
     def words(self) -> str:
         """Describe the resolution of the times."""
         name = _NAMES.get(self.tick_ms)
         length = f"{self.tick_ms / 1000.0:g} s" if self.tick_ms >= 1000 else f"{self.tick_ms:g} ms"
-        what = f"whole {name}s" if name else f"steps of {length}"
+        resolution = f"whole {name}s" if name else f"steps of {length}"
         length = f"1 {name}" if name in ("minute", "hour") else length
         how = "spread evenly within" if self.even else "spread within"
-        return (f"timestamps have {what}: {self.requests} requests {how} their {name or 'step'}; "
-                f"bursts shorter than {length} cannot be seen")
+        return (f"timestamps have {resolution}: {self.requests} requests {how} their "
+                f"{name or 'step'}; bursts shorter than {length} cannot be seen")
 
 
 def clock_of(times_ms: FloatArray) -> Clock | None:
-    """Return the clock of recorded times; None where they show none coarser than 1 µs.
+    """Detect the clock of recorded times; None if none coarser than 1 µs is found.
 
     Parameters
     ----------
     times_ms : ndarray, shape (n,)
-        In any order, finite; from any origin that is a tick.
+        In any order, finite; times since any tick of the clock.
     """
     if len(times_ms) < _LEAST_REQUESTS:
         return None

@@ -1,8 +1,8 @@
-"""A column of instants in a text or CSV file, in blocks: fast where it is regular.
+"""Fast block-wise reader of a timestamp column in a text or CSV file.
 
 Memory is that of one block and of the result, 8 bytes a line. A block that pandas does not read as
-expected (a blank line, another number of fields, a bad value) is read line by line, where errors
-get their line.
+expected (a blank line, another number of fields, a bad value) is read line by line, so that errors
+name their line.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TIME_NAMES = {"timestamp", "time", "arrival", "arrival_time", "arrived", "arrive
               "datetime", "date", "created_at", "start_time", "time_iso8601", "time_local",
               "msec"}
 """What columns and keys of times are called, without their unit."""
-# Another column of times counts more than these.
+# Names of times that count only if there is no other time column.
 _BESIDE = {"arrived", "arrived_at", "start_time", "time_iso8601", "time_local", "msec"}
 COUNT_NAMES = {"count", "counts", "requests", "invocations", "hits"}
 """What columns of numbers of requests are called."""
@@ -38,8 +38,8 @@ RATE_NAMES = {"qps", "rps", "rate", "load", "req/s", "reqs/s", "requests/s", "qu
 
 
 _LEAST_GAPS = 3
-_SHORTEST_MS = 1000.0  # rows of monitoring come no closer
-_EVEN = 0.8  # of the gaps are the same; the others are rows that are missing
+_SHORTEST_MS = 1000.0  # shortest interval of monitoring systems
+_EVEN = 0.8  # least share of equal gaps; missing rows cause the others
 _Stamps = tuple[NDArray[np.float64], NDArray[np.float64] | None, NDArray[np.float64] | None]
 """Instants, durations and sizes."""
 
@@ -47,7 +47,7 @@ _Stamps = tuple[NDArray[np.float64], NDArray[np.float64] | None, NDArray[np.floa
 def called_times(names: Sequence[str]) -> list[int]:
     """Return the indices of names that denote times.
 
-    Names such as ``start_time`` count only where no plainer one, as ``timestamp``, is there.
+    Names such as ``start_time`` count only without a clearer one, such as ``timestamp``.
 
     >>> called_times(["id", "@timestamp_per_minute"])
     [1]
@@ -68,12 +68,12 @@ def even_step_ms(times_ms: NDArray[np.float64]) -> float | None:
 
 
 def size_column(names: Sequence[str], wanted: str, where: str) -> str:
-    """Return the column or key of sizes: the one that is wanted, or else called as they are.
+    """Return the column or key of request sizes: ``wanted``, or if empty the usual name.
 
     Raises
     ------
     InputFileError
-        There is no such column, none is called as sizes are, or several are.
+        There is no such column, or not exactly one has a usual name of sizes.
     """
     if wanted:
         if wanted not in names:
@@ -90,13 +90,13 @@ def size_column(names: Sequence[str], wanted: str, where: str) -> str:
 
 
 def are_sizes(values: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which numbers are sizes: whole numbers from 1 to the largest allowed."""
+    """Return which numbers are valid request sizes: whole, from 1 to the largest allowed."""
     result: NDArray[np.bool_] = (values >= 1) & (values <= MAX_SIZE) & (values == np.floor(values))
     return result
 
 
 def size_of(fields: Sequence[str], index: int, place: str) -> float:
-    """Return a field as a size; refuse what is none."""
+    """Parse a field as a request size; refuse other values."""
     text = fields[index].strip() if index < len(fields) else ""
     value = number(text)
     if not are_sizes(np.array(value)):
@@ -108,26 +108,26 @@ def size_of(fields: Sequence[str], index: int, place: str) -> float:
 
 @dataclass(frozen=True)
 class InstantColumn:
-    """Where a line holds its instant."""
+    """Fields of a line that hold its timestamp, duration and size."""
 
-    index: int = 0  # field, from 0
-    unit: str | None = None  # of numbers
-    # field of a duration in the same unit that is taken off: the instant is an end
+    index: int = 0  # field of the timestamp, from 0
+    unit: str | None = None  # unit of numeric timestamps
+    # field of a duration in the same unit, which is subtracted if timestamps are ends
     minus: int | None = None
-    # between fields; None: a tab, semicolon or comma, as each line has it
+    # separator of fields; None: the first of tab, semicolon and comma in a line
     delimiter: str | None = None
-    in_any_order: bool = False  # whether instants may go back; they are sorted then
-    size: int | None = None  # field of the size of a request
+    in_any_order: bool = False  # whether timestamps may be unsorted; then they are sorted
+    size: int | None = None  # field of the request size
 
 
 def lines_of(text: str, first: int, *, comments: bool = False) -> Iterator[tuple[int, str]]:
-    """Yield numbers and texts of non-blank lines; ``comments`` cuts off what follows a ``#``."""
+    """Yield number and text of each non-blank line; ``comments`` strips ``#`` comments."""
     if text.isspace():
         return
     for line, content in enumerate(io.StringIO(text, newline=""), start=first):
-        kept = content.partition("#")[0].strip() if comments else content.rstrip("\r\n")
-        if kept.strip():
-            yield line, kept
+        stripped = content.partition("#")[0].strip() if comments else content.rstrip("\r\n")
+        if stripped.strip():
+            yield line, stripped
 
 
 def fields_of(content: str, delimiter: str | None = None) -> list[str]:
@@ -138,22 +138,22 @@ def fields_of(content: str, delimiter: str | None = None) -> list[str]:
 
 @dataclass(frozen=True, eq=False)
 class Arrived:
-    """Arrivals in ms since the first, not falling."""
+    """Arrival times in ms since the first, non-decreasing, with clock and sizes."""
 
     times_ms: NDArray[np.float64]  # as recorded, shape (n,)
-    clock: Clock | None  # that they were read from, where it is coarser than 1 µs
-    # shape (n,): those of each tick spread over it, where requests share ticks
+    clock: Clock | None  # clock of the timestamps, if coarser than 1 µs
+    # shape (n,): if requests share clock ticks, they are spread over their tick
     spread_ms: NDArray[np.float64]
-    sizes: NDArray[np.float64] | None = None  # of the requests of ``spread_ms``
+    sizes: NDArray[np.float64] | None = None  # request sizes, in the order of ``spread_ms``
 
 
 def arrived(
     stamps: NDArray[np.float64], lasted: NDArray[np.float64] | None = None,
     sizes: NDArray[np.float64] | None = None,
 ) -> Arrived:
-    """Return what stamps tell of arrivals, ``lasted`` ms before them, with their sizes.
+    """Convert timestamps to arrivals, ``lasted`` ms earlier, with their sizes.
 
-    Without durations the stamps do not fall; they are changed in place.
+    Without durations the timestamps must be sorted; they are changed in place.
     """
     clock = clock_of(stamps)
     times = stamps if lasted is None else np.sort(stamps - lasted)
@@ -162,7 +162,7 @@ def arrived(
         spread = clock.spread(stamps)
         order = spread
         spread = spread if lasted is None else np.sort(spread - lasted)
-        spread -= times[0]  # from one origin, so that a request stays within its tick
+        spread -= times[0]  # the same origin as ``times``, so that requests stay in their tick
     else:
         order = stamps
     if sizes is not None and lasted is not None:
@@ -173,18 +173,18 @@ def arrived(
 
 
 def joined(parts: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Join all parts in one array; each is freed as soon as it is copied."""
+    """Concatenate arrays, and free each as soon as it is copied, to halve peak memory."""
     end = sum(map(len, parts))
-    whole = np.empty(end)
+    values = np.empty(end)
     while parts:
         part = parts.pop()
         end -= len(part)
-        whole[end:end + len(part)] = part
-    return whole
+        values[end:end + len(part)] = part
+    return values
 
 
 class TimeColumn:
-    """Collects the instants of a file, block by block."""
+    """Incremental reader of a file's timestamps, block by block."""
 
     def __init__(self, column: InstantColumn, where: str) -> None:
         self.column = column
@@ -197,9 +197,9 @@ class TimeColumn:
         self._last = -math.inf
 
     def add(self, first: int, text: str) -> None:
-        """Take the lines of a block that begins with line ``first``."""
+        """Read a block whose first line has the number ``first``."""
         while self._instants is None and text:
-            # Line by line, until the kind of timestamps is known for what follows.
+            # Line by line until a timestamp has been read, which decides their kind.
             head, mark, text = text.partition("\n")
             self._take(first, head + mark)
             first += 1
@@ -223,7 +223,7 @@ class TimeColumn:
             self._sizes.append(sizes)
 
     def arrivals(self) -> Arrived:
-        """Return all instants since the earliest one, sorted, and their clock."""
+        """Return all arrivals that were read, sorted, in ms since the earliest, and the clock."""
         stamps = joined(self._stamps)
         sizes = None if self.column.size is None else joined(self._sizes)
         if self.column.minus is None:
@@ -235,12 +235,12 @@ class TimeColumn:
         return arrived(stamps, joined(self._lasted), sizes)
 
     def _fast(self, text: str) -> _Stamps | None:
-        """Read instants of a regular block, durations to be subtracted, and sizes."""
+        """Read timestamps, durations and sizes of a regular block; None if it is irregular."""
         import pandas as pd
 
         column, instants = self.column, self._instants
         assert instants is not None
-        # pandas ends a line at a lone carriage return as well.
+        # pandas would also end a line at a lone carriage return.
         if text.count("\r") != text.count("\r\n"):
             return None
         indices = {column.index}
@@ -280,17 +280,17 @@ class TimeColumn:
         for line, content in lines_of(text, first):
             place = f"{self.where}: line {line}"
             fields = fields_of(content, self.column.delimiter)
-            now, took = self._one(fields, content, place)
-            lasted.append(took)
+            time_ms, duration_ms = self._one(fields, content, place)
+            lasted.append(duration_ms)
             if self.column.size is not None:
                 sizes.append(size_of(fields, self.column.size, place))
-            if now < last and not self.column.in_any_order:
+            if time_ms < last and not self.column.in_any_order:
                 raise InputFileError("timestamp goes back in time", where=place,
                                      value=fields[self.column.index].strip(),
                                      allowed="a time not before that of the line above: sort the "
                                      "lines by time")
-            last = now
-            times.append(now)
+            last = time_ms
+            times.append(time_ms)
         return (np.array(times), None if self.column.minus is None else np.array(lasted),
                 None if self.column.size is None else np.array(sizes))
 
@@ -301,15 +301,15 @@ class TimeColumn:
         text = fields[column.index].strip()
         if self._instants is None:
             self._instants = Instants(text, column.unit, place)
-        now = self._instants.one(text)
-        if not math.isfinite(now):
+        time_ms = self._instants.one(text)
+        if not math.isfinite(time_ms):
             raise InputFileError(
                 "not a timestamp of the same kind as the first", where=place, value=text,
                 allowed="ISO 8601 throughout, or finite numbers of one unit throughout")
         if column.minus is None:
-            return now, 0.0
+            return time_ms, 0.0
         lasted = number(fields[column.minus].strip())
         if not lasted >= 0:
             raise InputFileError("not a duration", where=place, value=fields[column.minus].strip(),
                                  allowed="a finite number >= 0")
-        return now, lasted * self._instants.factor
+        return time_ms, lasted * self._instants.factor

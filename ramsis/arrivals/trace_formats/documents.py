@@ -1,4 +1,4 @@
-"""JSON documents of monitoring, which hold loads, and the jq commands that make tables of them."""
+"""Detection of JSON documents from monitoring systems, with jq commands that convert them."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _TABLES = (
 
 
 def refuse_document(path: Path, record: Any) -> None:
-    """Refuse a JSON document that is no request, with the command that makes a trace of it.
+    """Refuse a JSON document that is not a request, with the command that makes a trace of it.
 
     Parameters
     ----------
     record
-        What the first line of the file holds, or all of it.
+        Parsed first line of the file, or the parsed file.
     """
     if isinstance(record, list) and record and isinstance(record[0], dict):
         raise InputFileError("a JSON list, not an object a line", where=str(path),
@@ -51,7 +51,7 @@ def refuse_document(path: Path, record: Any) -> None:
 
 
 def _has(item: Any, path: list[str]) -> bool:
-    """Return whether an object has a path of keys; of a list the first entry counts."""
+    """Return whether an object has a path of keys; lists are followed by their first entry."""
     if isinstance(item, list) and item:
         item = item[0]
     if not path:

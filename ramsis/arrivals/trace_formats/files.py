@@ -1,8 +1,8 @@
-"""Text of trace files in blocks of whole lines, plain or compressed, with bounded memory.
+"""Block-wise reader of plain or compressed trace files, with bounded memory.
 
-Sources without an end are refused: by the length of a line, by the number of lines, and by what a
-compressed file may become. Traces shrink to between a third and a fiftieth of their length; what
-comes to more than 64 MB and to more than 60 times its own is no trace.
+Endless or malicious files are refused by the length of a line, by the number of lines, and by
+their decompressed size: compression shrinks traces to between a third and a fiftieth, so a file
+that expands to more than 64 MB and more than 60 times its size is no trace.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _watcher: ContextVar[Callable[[int], object] | None] = ContextVar("watcher", def
 
 @contextmanager
 def watched(on_bytes: Callable[[int], object]) -> Iterator[None]:
-    """Tell ``on_bytes`` how many more bytes of a file were read, while this is entered."""
+    """Call ``on_bytes`` in this context with the number of bytes of each read from a file."""
     token = _watcher.set(on_bytes)
     try:
         yield
@@ -68,7 +68,7 @@ def _zstandard(path: Path) -> IO[bytes]:
 def blocks(path: Path) -> Iterator[tuple[int, str]]:
     """Yield blocks of whole lines, each with the number of its first line."""
     line = 1
-    kept = b""
+    pending = b""  # bytes after the last whole line
     taken = 0
     try:
         with open_bytes(path) as file:
@@ -78,22 +78,22 @@ def blocks(path: Path) -> Iterator[tuple[int, str]]:
                 if watcher is not None:
                     watcher(len(more))
                 _refuse_endless(path, taken, most, line)
-                kept += more
-                end = kept.rfind(b"\n") + 1
+                pending += more
+                end = pending.rfind(b"\n") + 1
                 if end:
-                    yield line, _decoded(kept[:end], line)
-                    line += kept.count(b"\n", 0, end)
-                    kept = kept[end:]
-                elif len(kept) > _LONGEST_LINE:
+                    yield line, _decoded(pending[:end], line)
+                    line += pending.count(b"\n", 0, end)
+                    pending = pending[end:]
+                elif len(pending) > _LONGEST_LINE:
                     raise InputFileError("line is too long", where=f"{path}: line {line}",
                                          allowed=f"at most {_LONGEST_LINE >> 20} MB")
-            if kept:
-                yield line, _decoded(kept, line)
+            if pending:
+                yield line, _decoded(pending, line)
     except RamsisError:
         raise
     except (OSError, EOFError, ValueError, zlib.error) as error:
         raise _unreadable(path, error) from error
-    # By name, as the library that has this class need not be installed.
+    # Compare by name, as the library that defines ZstdError is optional.
     except Exception as error:
         if type(error).__name__ == "ZstdError":
             raise _unreadable(path, error) from error
@@ -101,7 +101,7 @@ def blocks(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def _most_bytes(path: Path) -> float:
-    """Return the largest size that the content of a file may have."""
+    """Return the largest allowed decompressed size of a file, in bytes."""
     if path.suffix not in (".gz", ".zst"):
         return math.inf
     return max(_SMALL_BYTES, _MOST_EXPANDED * os.stat(path).st_size)

@@ -1,7 +1,7 @@
-"""Instants in text: ISO 8601, or numbers of a stated unit, each or whole columns at once.
+"""Parser of timestamps: ISO 8601 or numbers with a unit, one by one or by columns.
 
-A column is parsed as a whole where it is regular. Where it is not, the caller goes line by line;
-both ways accept the same and give the same numbers.
+A regular column is parsed as a whole, any other line by line by the caller; both ways accept the
+same texts and return the same numbers.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _DATES = tuple(re.compile(date + _CLOCK) for date in (
     r"(?P<month>[A-Za-z]{3,9}) (?P<day>\d{1,2}), (?P<year>\d{4}),?(?: @)? ",
     r"\[?(?P<day>\d\d)/(?P<month>[A-Za-z]{3})/(?P<year>\d{4}):"))
 _LONGEST_DATE = 60
-# Lines of such texts, in years whose nanoseconds fit into 64 bits.
+# Several lines of such texts, in years whose nanoseconds fit into 64 bits.
 _REGULAR = re.compile(r"(?:(?:19|20|21)\d\d-\d\d-\d\d[T ]\d\d:\d\d:[0-5]\d(?:\.\d{1,9})?"
                       r"(?:\n|\Z))++", re.ASCII)
-_YEAR_LAST = re.compile(r"\d\d/\d\d/\d{4} ")  # of which the day or the month may be first
+_YEAR_LAST = re.compile(r"\d\d/\d\d/\d{4} ")  # ambiguous: day or month first
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -43,7 +43,7 @@ _EPOCH_S = 1.2e9, 2.3e9  # the seconds since 1970 of January 2008 and of Novembe
 
 
 def epoch_unit(text: str) -> str | None:
-    """Return the unit in which a number is a time since 1970 that lies in 2008 to 2042, or None.
+    """Return the unit by which a number is a Unix time in the years 2008 to 2042, or None.
 
     >>> [epoch_unit(text) for text in ("1714557600.5", "1714557600500", "17145")]
     ['s', 'ms', None]
@@ -55,7 +55,7 @@ def epoch_unit(text: str) -> str | None:
 
 
 def iso_text(text: str) -> str:
-    """Return a date and time of another unmistakable form in ISO 8601; other texts as they are.
+    """Convert a date and time in other unambiguous forms to ISO 8601; keep other texts.
 
     >>> [iso_text(text) for text in ("2026/05/06 07:00:00", "May 6, 2026 @ 07:00:00.250",
     ...                              "06/May/2026:07:00:00 +0200", "2026-05-06T07:00Z")]
@@ -78,12 +78,12 @@ def iso_text(text: str) -> str:
 
 
 def is_iso(text: str) -> bool:
-    """Return whether a text is a date and time, in ISO 8601 or as :func:`iso_text` takes it."""
+    """Return whether a text is a date and time in a form that :func:`iso_text` accepts."""
     return _ISO.fullmatch(iso_text(text)) is not None
 
 
 def leading_time(text: str) -> str:
-    """Return the date and time that a line begins with, or an empty text.
+    """Return the date and time at the start of a line, or an empty text.
 
     >>> leading_time("2024-05-01 12:00:00,250 INFO done")
     '2024-05-01 12:00:00,250'
@@ -93,13 +93,13 @@ def leading_time(text: str) -> str:
 
 
 def number(text: str) -> float:
-    """Return a finite number, or NaN."""
+    """Parse a finite number; return NaN for other texts."""
     value = number_or_nan(text)
     return value if math.isfinite(value) else math.nan
 
 
 def floats(values: pd.Series) -> NDArray[np.float64] | None:
-    """Convert texts to numbers, each as ``float`` reads it; None when one is no number."""
+    """Convert texts to numbers like ``float``; None if one is not a number."""
     try:
         return values.to_numpy(dtype=object).astype(float)
     except ValueError:
@@ -107,16 +107,16 @@ def floats(values: pd.Series) -> NDArray[np.float64] | None:
 
 
 class Instants:
-    """Texts of one kind to ms since the first.
+    """Converter of timestamps of one kind to ms since the first.
 
     Parameters
     ----------
     first : str
-        The first instant, which decides the kind.
+        The first timestamp, which decides the kind.
     unit : str, optional
         One of :data:`UNITS`, for numbers.
     where : str
-        Its place, for messages.
+        Place of ``first`` in the file, for messages.
     """
 
     def __init__(self, first: str, unit: str | None, where: str) -> None:
@@ -131,7 +131,7 @@ class Instants:
             try:
                 self._origin = _iso(first, self._zoned)
                 self._offset = _iso(first.removesuffix(self._zone), False) - self._origin
-            # A date that does not exist is refused where its line is read.
+            # A date that does not exist is refused later, with its line.
             except ValueError:
                 self._origin = 0
             return
@@ -151,7 +151,7 @@ class Instants:
         self.factor, self._zero = UNITS[unit], number(first)
 
     def one(self, text: str) -> float:
-        """Convert one text to milliseconds; NaN when it is not of this kind."""
+        """Convert one text to milliseconds; NaN if it is of another kind."""
         if not self.iso:
             return (number(text) - self._zero) * self.factor
         text = iso_text(text)
@@ -163,7 +163,7 @@ class Instants:
             return math.nan
 
     def numbers(self, values: list[Any]) -> NDArray[np.float64] | None:
-        """Convert numbers to milliseconds; None where times are dates, or not all are finite."""
+        """Convert numbers to milliseconds; None if times are dates, or one is not finite."""
         if self.iso or str in set(map(type, values)):
             return None
         try:
@@ -172,13 +172,13 @@ class Instants:
             return None
 
     def _scaled(self, numbers: NDArray[np.float64]) -> NDArray[np.float64] | None:
-        """Convert numbers to milliseconds; None where one of the results is not finite."""
+        """Scale numbers to milliseconds; None if a result is not finite."""
         with np.errstate(over="ignore", invalid="ignore"):
             times = (numbers - self._zero) * self.factor
         return times if np.isfinite(times).all() else None
 
     def column(self, values: pd.Series) -> NDArray[np.float64] | None:
-        """Convert a column of texts to milliseconds; None where it must be read line by line."""
+        """Convert a column of texts to milliseconds; None if it must be read line by line."""
         if not self.iso:
             numbers = floats(values)
             return None if numbers is None else self._scaled(numbers)
@@ -192,7 +192,7 @@ class Instants:
 
 
 def _since_1970_ns(texts: list[str]) -> NDArray[np.int64] | None:
-    """Return nanoseconds of texts as ``2024-05-01 12:00:00.5``; None: not all are such."""
+    """Return nanoseconds since 1970 of texts like ``2024-05-01 12:00:00.5``; else None."""
     import pandas as pd
 
     # pandas alone would also take 2024-5-01, a second of 60 and a point without a fraction.
@@ -212,12 +212,12 @@ def _zoned(text: str) -> bool:
 def _iso(text: str, zoned: bool) -> int:
     """Return the nanoseconds since 1970 of an ISO 8601 text.
 
-    It is read as of UTC unless ``zoned``, when it must end in its zone.
+    It is in UTC, unless ``zoned``: then it must end in its time zone.
     """
     matched = _ISO.fullmatch(text)
     assert matched
-    whole, fraction, zone = matched.groups()
-    instant = datetime.fromisoformat(whole + (zone if zoned else "+00:00"))
+    seconds, fraction, zone = matched.groups()
+    instant = datetime.fromisoformat(seconds + (zone if zoned else "+00:00"))
     since = instant - _EPOCH
     nanoseconds = int(((fraction or "") + "0" * 9)[:9])
     return (since.days * 86_400 + since.seconds) * 10**9 + nanoseconds

@@ -1,4 +1,4 @@
-"""Instants in a file of JSON lines: one object a line, the time under a key."""
+"""Reader of JSON lines: one object per line, with times and sizes under keys."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ def read_json_lines(
     path: Path, key: str, unit: str | None, *, in_any_order: bool = False,
     size_key: str | None = None,
 ) -> tuple[NDArray[np.float64], int, NDArray[np.float64] | None]:
-    """Return the instants under a key, the number that go back in time, and sizes.
+    """Read the timestamps under a key, count those that go back in time, and read sizes.
 
     Parameters
     ----------
     key : str
-        Of each line's object; numbers, or texts in ISO 8601. Below other keys, all in objects or
-        lists, it is ``turns.calls.timestamp``.
+        Key of numbers or texts in ISO 8601; nested keys, in objects or lists of these, are joined
+        by points, such as ``turns.calls.timestamp``.
     unit : str, optional
         Unit of numeric times.
     in_any_order : bool
-        Sort instants that go back, instead of refusing them.
+        Sort timestamps that go back, instead of refusing them.
     size_key : str, optional
-        Of the sizes, likewise.
+        Key of the sizes, in the same form.
 
     Returns
     -------
     times_ms : ndarray, shape (instants,)
-        Not falling.
+        Sorted.
     went_back : int
     sizes : ndarray, shape (instants,), or None
     """
@@ -91,14 +91,14 @@ def read_json_lines(
 
 
 def json_sizes(path: Path, key: str) -> NDArray[np.float64]:
-    """Return the sizes under a key of each line's object."""
+    """Read the request sizes under a key of each line's object."""
     return joined([_sizes(path, first, text, key) for first, text in blocks(path)])
 
 
 def _sizes(
     path: Path, first: int, text: str, key: str, number: int | None = None
 ) -> NDArray[np.float64]:
-    """Return the sizes in a block; ``number`` is how many instants it has."""
+    """Read the request sizes in a block; ``number`` is its number of timestamps."""
     values = _at_once(text, key)
     if values is not None and {type(value) for value in values} <= {int, float}:
         sizes = np.array(values, dtype=float)
@@ -114,10 +114,10 @@ def _sizes(
 
 
 def time_keys(record: dict[str, Any], depth: int = 6) -> list[str]:
-    """Return the keys of an object that hold times, by their paths from it.
+    """Return the paths of keys in an object that hold times.
 
-    Keys that are called as times are come first, then keys with dates or times since 1970; those
-    of the object itself before those of the objects that it holds, in lists or alone.
+    Keys with a usual name of times come first, then keys with dates or Unix times; keys of the
+    object itself come before those of nested objects.
 
     >>> time_keys({"id": 1, "turns": [{"calls": [{"timestamp": 5, "model": "a"}]}]})
     ['turns.calls.timestamp']
@@ -137,14 +137,14 @@ def time_keys(record: dict[str, Any], depth: int = 6) -> list[str]:
 
 
 def _is_time(value: Any) -> bool:
-    """Return whether a value is a date, or a time since 1970 that lies in 2008 to 2042."""
+    """Return whether a value is a date, or a Unix time in the years 2008 to 2042."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return False
     return epoch_unit(_text(value)) is not None or (isinstance(value, str) and is_iso(value))
 
 
 def _may_be_time(value: Any) -> bool:
-    """Return whether the value of a key that is called a time may be one, as any number may."""
+    """Return whether the value of a key with a usual name of times may be a time: any number."""
     return _is_time(value) or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
@@ -161,7 +161,7 @@ def _parser() -> Callable[[str], Any]:
         return json.loads
 
 
-@without_collection()  # which would look at all that JSON becomes
+@without_collection()  # collections would traverse all parsed objects
 def _at_once(text: str, key: str) -> list[Any] | None:
     """Return the value of the key in each line of a block; None if it must go line by line."""
     body = text.removesuffix("\n")
@@ -187,12 +187,12 @@ def _values(content: str, key: str, where: str, what: str = "a timestamp") -> It
 
 
 def _below(item: Any, path: list[str], where: str) -> Iterator[Any]:
-    """Yield the values under a path of keys, through all items of lists."""
+    """Yield the values under a path of keys, for all items of lists on the way."""
     if not path:
         yield item
     elif isinstance(item, list):
-        for each in item:
-            yield from _below(each, path, where)
+        for entry in item:
+            yield from _below(entry, path, where)
     elif isinstance(item, dict) and path[0] in item:
         yield from _below(item[path[0]], path[1:], where)
     else:
@@ -205,11 +205,11 @@ def _refuse(
     parts: list[NDArray[np.float64]], *, in_any_order: bool,
 ) -> None:
     bad = ~np.isfinite(times)
-    what = "not a timestamp of the same kind as the first"
+    fault = "not a timestamp of the same kind as the first"
     if not bad.any() and not in_any_order:
         last = parts[-1][-1] if parts else -math.inf
         bad = np.diff(times, prepend=last) < 0
-        what = "timestamp goes back in time"
+        fault = "timestamp goes back in time"
     if bad.any():
         place = int(np.argmax(bad))
-        raise InputFileError(what, where=f"{path}: line {lines[place]}", value=values[place])
+        raise InputFileError(fault, where=f"{path}: line {lines[place]}", value=values[place])

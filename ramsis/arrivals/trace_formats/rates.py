@@ -1,4 +1,4 @@
-"""Formats that hold loads instead of arrivals: counts by minute, rates by second."""
+"""Readers of trace formats with loads instead of arrivals: counts by minute, rates by second."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PLAIN = frozenset("0123456789.+-eE\r\n")
 
 
 def minute_columns(names: list[str]) -> list[int]:
-    """Return the columns of a header that name minutes 1, 2, … in turn; empty below three."""
+    """Return the columns of a header named 1, 2, … for minutes; empty if fewer than three."""
     clean = [name.strip().strip('"') for name in names]
     columns = [i for i, name in enumerate(clean) if name.isdecimal()]
     numbered = [clean[i] for i in columns] == [str(n) for n in range(1, len(columns) + 1)]
@@ -27,7 +27,7 @@ def minute_columns(names: list[str]) -> list[int]:
 
 
 def read_minute_bins(path: Path) -> tuple[NDArray[np.float64], int]:
-    """Return requests per second by minute, summed over functions, and the number of functions."""
+    """Read requests per second by minute, summed over functions, and the number of functions."""
     totals: NDArray[np.float64] | None = None
     columns: list[int] = []
     functions = 0
@@ -52,7 +52,7 @@ def read_minute_bins(path: Path) -> tuple[NDArray[np.float64], int]:
 def _sums(
     text: str, first: int, columns: list[int], path: Path
 ) -> tuple[int, NDArray[np.float64]]:
-    """Return the number of rows of a block and the sums of their counts by column."""
+    """Return the number of rows of a block, and the sums of counts by column."""
     import pandas as pd
 
     try:
@@ -63,7 +63,7 @@ def _sums(
             return len(counts), counts.sum(axis=0)
     except (ValueError, OverflowError):
         pass
-    # Line by line, so that an error has its line.
+    # Read line by line, so that an error names its line.
     totals = np.zeros(len(columns))
     rows = 0
     for line, content in lines_of(text, first, comments=True):
@@ -80,7 +80,7 @@ def _sums(
 
 
 def read_function_minutes(path: Path) -> NDArray[np.float64]:
-    """Return invocations of each function in each minute, shape (functions, minutes)."""
+    """Read the invocations of each function in each minute, shape (functions, minutes)."""
     minutes: list[list[float]] = []
     columns: list[int] = []
     for first, text in blocks(path):
@@ -105,7 +105,7 @@ def read_function_minutes(path: Path) -> NDArray[np.float64]:
 
 
 def read_second_rates(path: Path, column: str | None) -> NDArray[np.float64]:
-    """Read a rate for each second in turn: one a line, or a column of a CSV file."""
+    """Read a rate for each second: one per line, or a column of a CSV file."""
     rates = array("d")
     index: int | None = None
     for first, text in blocks(path):
@@ -131,7 +131,7 @@ def read_second_rates(path: Path, column: str | None) -> NDArray[np.float64]:
 
 
 def _plain_rates(text: str) -> NDArray[np.float64] | None:
-    """Read a block with one plain number >= 0 in each line; None if it must go line by line."""
+    """Read a block of one plain number >= 0 per line; None if it needs reading line by line."""
     if not set(text) <= _PLAIN:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Arrivals in request logs of other programs, and loads in what load tests write over time."""
+"""Readers of arrivals in request logs of other programs, and of loads in load test statistics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ALL = ("Aggregated", "Total")
 
 
 def log_kind(path: Path) -> LogKind | Summary | None:
-    """Return the layout of a request log or a load test's result; None for other files."""
+    """Detect the layout of a request log or of a load test's result; None for other files."""
     return kind_of(next((text[:HEAD_CHARACTERS] for _, text in blocks(path)), ""))
 
 
@@ -31,10 +31,10 @@ def log_text(path: str | os.PathLike[str]) -> str:
     if Path(path).suffix not in (".gz", ".zst"):
         return read_text(path, limit=_MOST_BYTES, encoding="utf-8-sig")
     parts: list[str] = []
-    left = _MOST_BYTES
+    budget = _MOST_BYTES
     for _, text in blocks(Path(path)):
-        left -= len(text)
-        if left < 0:
+        budget -= len(text)
+        if budget < 0:
             raise InputFileError("file is too large when decompressed", where=str(path),
                                  allowed=f"at most {_MOST_BYTES >> 20} MB")
         parts.append(text)
@@ -44,9 +44,9 @@ def log_text(path: str | os.PathLike[str]) -> str:
 def read_log_arrivals(
     path: Path, unit: str | None, size: str | None = None
 ) -> tuple[Arrived, str | None, tuple[str, ...]]:
-    """Read arrivals in ms since the first, not falling; the column of sizes; how it was read.
+    """Read the arrivals of a request log, the name of its size column, and notes for the user.
 
-    ``size`` is that column, empty where its name tells; without it no sizes are read.
+    ``size`` is that column, detected by its name if empty; if None, no sizes are read.
     """
     table = LogTable.of(log_text(path), str(path), unit=unit)
     if table.kind is not None and not table.kind.has_arrivals:
@@ -65,7 +65,7 @@ def read_log_arrivals(
 
 
 def read_locust_load(path: Path, summary: Summary) -> tuple[FloatArray, str]:
-    """Return requests per second by second from locust's statistics, and a note that says so."""
+    """Read requests per second by second from locust's statistics; return a note for the user."""
     if not summary.is_load:
         raise refusal(summary, str(path))
     rows, _ = frame_of(log_text(path), None, str(path))

@@ -1,8 +1,8 @@
-"""Sizes of requests in a file: a size in each row, or a histogram.
+"""Reader of request sizes in a file: one size per row, or a histogram.
 
-A row of CSV or a line of JSON is a request, of a trace or a log as well, and its size is in the
-column or under the key that is called as sizes are. Where there is a column of counts beside it
-and no time, a row is a size with the number of its requests.
+A row of CSV or a line of JSON is a request, in a trace or a log as well; its size is in the column
+or key with a usual name of sizes. With a column of counts and no column of times, a row is a size
+with the number of its requests.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ _COUNTS = COUNT_NAMES | {"n", "frequency", "number", "weight", "probability", "s
 
 @dataclass(frozen=True, eq=False)
 class ReadSizes:
-    """Distribution of sizes in a file.
+    """Distribution of request sizes read from a file.
 
     Attributes
     ----------
     distribution : SizeDistribution
     unit : str
-        What the sizes count, as their column is called; ``units`` where it tells none.
+        Unit of the sizes by their column's name, such as ``tokens``; else ``units``.
     note : str
-        How the file was read, with median, 90th percentile and largest size.
+        Interpretation of the file, with median, 90th percentile and largest size.
     """
 
     distribution: SizeDistribution
@@ -62,12 +62,12 @@ def read_sizes(path: str | os.PathLike[str], *, column: str = "") -> ReadSizes:
         CSV with a comma, semicolon or tab between the fields, or JSON lines, either as ``.gz`` or
         ``.zst``: a list of sizes, a trace, a log of requests, or a histogram of sizes.
     column : str
-        Column or key of the sizes; by default the one that is called as sizes are.
+        Column or key of the sizes; detected by its name by default.
 
     Raises
     ------
     InputFileError
-        The file cannot be read, has no such column, or a size is no whole number from 1 to
+        The file cannot be read, has no such column, or a size is not a whole number from 1 to
         65,536; the message names the line.
     """
     file = Path(path)
@@ -116,7 +116,7 @@ def _read(
 def _columns(
     path: Path, size: int, count: int | None, *, header: bool = True
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the sizes in a column, and the counts beside them; no counts where there are none."""
+    """Read the sizes in a column, and their counts; these are empty without a column of counts."""
     sizes: list[float] = []
     counts: list[float] = []
     mark: str | None = None
