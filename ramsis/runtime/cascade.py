@@ -1,7 +1,7 @@
-"""Lookup of a policy with second opinions: what runs next at a central queue, and who is unsure.
+"""Lookup of a policy with second opinions (model cascade) at a central queue.
 
-:mod:`ramsis.policy.cascade` states the rule, ``docs/lookup.md`` the format. Whatever breaks
-the format is refused here, so that a lookup never fails. Slack and times are compared with
+:mod:`ramsis.policy.cascade` states the rule, ``docs/lookup.md`` the format. Documents that break
+the format are refused here, so that a lookup never fails. Slacks are compared with a tolerance of
 :data:`~ramsis.runtime.table.SLACK_TOLERANCE_MS`, as in the decision table. Standard library only.
 """
 
@@ -22,29 +22,29 @@ _MOST_BINS = 100_000
 
 
 class SecondOpinions(Decision):
-    """Decision to ask ``model`` about so many unsure requests, earliest deadlines first."""
+    """Decision to run a batch of unsure requests on the second model, earliest deadlines first."""
 
     second = True
 
 
 class Keep(NamedTuple):
-    """Send the first answer of the head of the unsure queue; then ask again at this level."""
+    """Decision to send the first answer of the unsure queue's head, then to look up again."""
 
     level: int
 
 
 class WaitForEither(NamedTuple):
-    """Do nothing until an event, or until one of the heads has only this slack left, in ms."""
+    """Decision to wait for an event, or until the slack of a queue's head falls to a limit."""
 
-    fresh_ms: float  # -inf where no slack ends the wait
-    unsure_ms: float  # likewise
+    fresh_ms: float  # slack of the fresh queue's head, -inf if no slack ends the wait
+    unsure_ms: float  # slack of the unsure queue's head, likewise
 
 
 Answer = Decision | Drop | Keep | WaitForEither
 
 
 class CascadeTable(NamedTuple):
-    """The part of a policy's ``cascade`` that lookups read, by the names of the file."""
+    """Part of a policy's ``cascade`` that lookups read; fields are named as in the file."""
 
     second: int
     levels_per_fresh: float
@@ -59,17 +59,17 @@ class CascadeTable(NamedTuple):
     least: Sequence[int]
     last_call_ms: float
     second_ms: Sequence[float]
-    thresholds: Sequence[Sequence[float]]  # of each model
+    thresholds: Sequence[Sequence[float]]  # edges of the confidence bins, by model
     confidence_bins: Sequence[int]  # number of bins of each model's confidence; 0 for none
 
 
 class CascadeRule:
-    """Looks decisions up for a queue of fresh and one of unsure requests.
+    """Lookup of decisions for a queue of fresh and one of unsure requests.
 
     Parameters
     ----------
     cascade
-        The second opinions of a policy; kept as the attribute ``table``.
+        The second opinions of a policy; available as the attribute ``table``.
     table
         The policy's decision table: names of the models, and batch sizes to run.
 
@@ -103,14 +103,14 @@ class CascadeRule:
     def __init__(self, cascade: CascadeTable, table: DecisionTable) -> None:
         self.table, levels = cascade, len(cascade.gather)
         self._last, self._longest = levels - 1, len(cascade.row_of[0])
-        # More levels a request than there are make no difference, but for an overflow.
+        # Clipping changes no result, and avoids an overflow for a huge number of levels.
         self._per_fresh = min(cascade.levels_per_fresh, float(levels))
         self._per_unsure = min(cascade.levels_per_unsure, float(levels))
         self._keeps = tuple(map(Keep, range(levels)))
         self._gather, self._least = tuple(cascade.gather), tuple(cascade.least)
         self._last_call_ms = cascade.last_call_ms
         self._second_ms, self._most = (0.0, *cascade.second_ms), len(cascade.second_ms)
-        # Made once: a lookup that makes a named tuple takes twice as long.
+        # Cached, as creating a named tuple would double the time of a lookup.
         self._waits = tuple(WaitForEither(-inf, time_ms + self._last_call_ms if batch else -inf)
                             for batch, time_ms in enumerate(self._second_ms))
         models, second = table.models, cascade.second
@@ -128,14 +128,14 @@ class CascadeRule:
             for line in cascade.unsure_bins]
 
     def level(self, fresh: int, unsure: int) -> int:
-        """Return the level for so many requests that wait."""
+        """Return the level of the table for numbers of waiting requests."""
         level = int(fresh * self._per_fresh + unsure * self._per_unsure)
         return level if level < self._last else self._last
 
     def unsure(self, level: int, model: str, confidence: float) -> bool:
         """Return whether a first answer is unsure.
 
-        A confidence at a threshold lies above it; NaN lies below none.
+        A confidence equal to a threshold counts as above it; NaN counts as sure.
         """
         return confidence < self._limits[level].get(model, -inf)
 
@@ -143,16 +143,16 @@ class CascadeRule:
         self, fresh: int, slack_ms: float, unsure: int, unsure_slack_ms: float,
         level: int | None = None,
     ) -> Answer:
-        """Decide with an idle worker.
+        """Look up the decision for an idle worker.
 
         Parameters
         ----------
         fresh, unsure
-            Requests in both queues, 0 or more.
+            Numbers of requests in both queues, 0 or more.
         slack_ms, unsure_slack_ms
-            Time to the earliest deadline in each; any number where the queue is empty.
+            Time to the earliest deadline in each; any number if the queue is empty.
         level
-            That of the :class:`Keep` after which this is asked again; else of what waits.
+            Level of the preceding :class:`Keep`; by default the level of the queues.
         """
         if level is None:
             level = int(fresh * self._per_fresh + unsure * self._per_unsure)
@@ -185,11 +185,11 @@ class CascadeRule:
         self, slowness: float, fresh: int, slack_ms: float, unsure: int, unsure_slack_ms: float,
         level: int | None = None,
     ) -> Answer:
-        """Decide when batches take ``slowness`` times as long as the policy assumes.
+        """Look up the decision if batches take ``slowness`` times as long as the policy assumes.
 
         As in :meth:`~ramsis.runtime.selector.Selector.when_slow`, slacks are divided by the
-        factor, and each fresh request counts as so many, unless the batch is then larger than the
-        queue.
+        factor, and the number of fresh requests is multiplied by it, unless the batch is then
+        larger than the queue.
         """
         answer = self(int(fresh * slowness), slack_ms, unsure, unsure_slack_ms, level)
         if isinstance(answer, Decision) and not answer.second and answer.batch > fresh:
@@ -198,7 +198,7 @@ class CascadeRule:
 
 
 def cascade_rule(document: Fields, table: DecisionTable) -> CascadeRule | None:
-    """Read the second opinions of a policy document; None where it has none.
+    """Read the second opinions of a policy document; None if it has none.
 
     Parameters
     ----------
@@ -213,19 +213,21 @@ def cascade_rule(document: Fields, table: DecisionTable) -> CascadeRule | None:
 
 
 def check_central(document: Fields) -> None:
-    """Refuse second opinions beside queues of workers' own."""
+    """Refuse second opinions in a policy without a central queue."""
     if document.text("dispatch") != "central-queue":
         raise document.refusal("cascade", "second opinions beside queues of workers' own",
                                value=document.text("dispatch"), allowed="dispatch central-queue")
 
 
 def cascade_table(item: Fields, models: int, max_batch: int | None = None) -> CascadeTable:
-    """Read what lookups need of the object ``cascade`` of a file with so many models.
+    """Read and check the lookup's part of the object ``cascade`` of a policy file.
 
     Parameters
     ----------
+    models
+        Number of models in the file.
     max_batch
-        Largest batch of the models, where it is known.
+        Largest batch of the models, if known.
 
     Raises
     ------
@@ -267,9 +269,9 @@ def cascade_table(item: Fields, models: int, max_batch: int | None = None) -> Ca
 def _row(
     row: Sequence[int], step_ms: float, actions: Sequence[Decision]
 ) -> tuple[tuple[float, ...], tuple[Any, ...]]:
-    """Return the slacks that reach the inner edges of a row, and its answers.
+    """Return the slacks from which a row's next answers hold, and its answers.
 
-    The answer to wait is the slack that ends the wait.
+    An answer to wait is given as the slack that ends the wait.
     """
     edges = tuple(start * step_ms - SLACK_TOLERANCE_MS for start in row[2::2])
     answers = [start * step_ms - 2.0 * SLACK_TOLERANCE_MS if code == WAIT_CODE
@@ -291,7 +293,7 @@ def _actions(item: Fields, models: int, largest: int) -> list[list[int]]:
 
 
 def _rows(item: Fields, bins: int, actions: int) -> list[list[int]]:
-    """Read rows, each pairs of a slack bin and the code from there on."""
+    """Read the rows of a table: pairs of a slack bin and the code from this bin on."""
     entries, rows = item.entries("rows"), []
     for key in entries:
         row = entries.wholes(key, DROP_CODE, max(bins, actions) - 1)
@@ -309,7 +311,7 @@ def _check_rows(
     item: Fields, row_of: Sequence[Sequence[int]], rows: Sequence[Sequence[int]],
     actions: Sequence[Sequence[int]],
 ) -> None:
-    """Check that batches fit the queue, and that no request waits without slack."""
+    """Check that batches fit the queue, and that no row waits in the first slack bin."""
     largest = [max((actions[code][1] for code in row[1::2] if code >= 0), default=0)
                for row in rows]
     for level, line in enumerate(row_of):
@@ -325,7 +327,7 @@ def _check_rows(
 
 
 def _thresholds(part: Fields, bins: int) -> list[float]:
-    """Read the edges of the bins of a model's confidence; none where it answers without."""
+    """Read the edges of a model's confidence bins; empty for a model without confidences."""
     if bins < 2:
         return []
     edges = part.numbers("thresholds", FINITE, bins - 1)

@@ -1,4 +1,4 @@
-"""Answers of a lookup: run a batch, wait, or drop the head. Standard library only."""
+"""Decisions that a lookup returns: run a batch, wait, or drop a request. Standard library only."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class _ModelAndBatch(NamedTuple):
 class Decision(_ModelAndBatch):
     """Decision to run ``batch`` requests, earliest deadlines first, on ``model``.
 
-    It unpacks into these two. A third attribute, ``run_as``, is the batch size to run: ``batch``,
-    or a larger one that is faster, to which the batch is then padded.
+    It unpacks into ``model, batch``. The attribute ``run_as`` is the batch size to run: ``batch``,
+    or a larger one that is faster, to which the batch is padded.
 
     >>> model, batch = decision = Decision("small", 3, run_as=4)
     >>> batch, decision.run_as
@@ -22,10 +22,10 @@ class Decision(_ModelAndBatch):
     """
 
     run_as: int
-    second: ClassVar[bool] = False  # whether it is for requests that have a first answer
+    second: ClassVar[bool] = False  # whether the requests already have a first answer
 
     def __new__(cls, model: str, batch: int, run_as: int | None = None) -> Decision:
-        """Set ``run_as`` to the batch itself where it is None."""
+        """Create a decision; ``run_as`` is the batch by default."""
         decision = super().__new__(cls, model, batch)
         decision.run_as = batch if run_as is None else run_as
         return decision
@@ -39,13 +39,13 @@ class Decision(_ModelAndBatch):
 
 
 class Drop(NamedTuple):
-    """Take the head out of the queue and do not answer it in time; then ask again."""
+    """Decision to drop the request at the queue's head, and to look up again."""
 
 
 class Wait(NamedTuple):
-    """Do nothing until a request arrives, a worker becomes idle, or the slack has fallen.
+    """Decision to wait until a request arrives, a worker becomes idle, or the slack has fallen.
 
-    ``below_ms`` is the slack of the head below which to ask again; ``None``: at no slack.
+    ``below_ms`` is the slack of the queue's head below which to look up again; ``None``: never.
     """
 
     below_ms: float | None

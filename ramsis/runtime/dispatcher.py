@@ -1,18 +1,17 @@
-"""The dispatcher: which requests run when, on which worker and model, as a policy set says.
+"""Dispatcher: decides which requests run when, on which worker and model, by a policy set.
 
-It is the loop around the lookup. Events go in: requests arrive, a batch ends, a time comes that
-was asked for, a worker fails or is back, other policies are to serve. After each event come
-*orders*: batches to start and requests that are given up; and :attr:`Dispatcher.wake_ms` is when
-to call :meth:`Dispatcher.timer` if nothing happens before. It has no threads and no clock: whoever
-calls it passes the time, which must not go back, so that an event loop
+It is a state machine around the lookup. Inputs are events: requests arrive, a batch ends, a timer
+fires, a worker fails or recovers, policies are exchanged. Each event returns *orders*: batches to
+start and requests to drop; :attr:`Dispatcher.wake_ms` is the time at which to call
+:meth:`Dispatcher.timer` unless another event comes first. It has no threads and no clock: the
+caller passes the time, which must not go back, so that an event loop
 (:class:`~ramsis.runtime.fronts.AsyncFront`), threads (:class:`~ramsis.runtime.fronts.ThreadFront`)
 and a simulation can all drive it.
 
-Requests go to the stations of the level for the stated or anticipated load, there to a queue by
-the dispatch rule, and stand by deadline. When the load comes to a level that divides the workers
-in another way, or such policies are swapped in, all that wait are routed anew; a busy worker
-serves its new station once it has finished. Nothing that waits is lost by either. Standard
-library only.
+Requests are routed to a station of the level for the stated or anticipated load, then to a queue
+by the dispatch rule, and are ordered by deadline. If a new level or policy set divides the workers
+in another way, all waiting requests are rerouted, and none is lost; a busy worker joins its new
+station after its batch. Standard library only.
 """
 
 from __future__ import annotations
@@ -43,22 +42,22 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class DispatchSettings:
-    """How a dispatcher works."""
+    """Settings of a dispatcher."""
 
-    # taken from every slack: what dispatch and network take and service times do not contain
+    # time of dispatch and network that service times do not contain, subtracted from every slack
     overhead_ms: float = 0.0
-    # A wait that ends within so short a time ends now; the resolution of the caller's timers
+    # resolution of the caller's timers: a wait that ends within this time ends at once
     timer_ms: float = 0.0
-    # the load, where it is known; by default the load monitor anticipates it
+    # the load, if known; by default the load monitor anticipates it
     load_qps: float | None = None
-    window_ms: float = WINDOW_MS  # the monitor's window
-    # label of the arrival process whose levels serve; needed where a set has several
+    window_ms: float = WINDOW_MS  # window of the load monitor
+    # label of the arrival process whose levels are used; required if the set has several
     process: str | None = None
-    # gives independent numbers, uniform in [0, 1), for the routing among stations; by default
-    # from the same seed each time
+    # generator of uniform random numbers in [0, 1) for the routing among stations; with a fixed
+    # seed by default
     uniform: Callable[[], float] | None = None
-    # Whether unsure first answers wait for second opinions, where policies have them. Whoever runs
-    # batches then has confidences, asks :meth:`Dispatcher.unsure`, and sends ``Orders.answers``.
+    # Whether unsure first answers wait for second opinions, if policies have them. The caller must
+    # then know confidences, call :meth:`Dispatcher.unsure`, and send ``Orders.answers``.
     second_opinions: bool = False
 
     def __post_init__(self) -> None:
@@ -67,19 +66,19 @@ class DispatchSettings:
 
 
 class Dispatcher(Generic[R]):
-    """Decides for the workers of a policy set.
+    """Dispatcher for the workers of a policy set.
 
-    Workers are numbered from 0 through the set's worker types, in their order. All are idle at
-    first.
+    Workers are numbered from 0 through the set's worker types, in their order. Initially all are
+    idle.
 
     Attributes
     ----------
     policies
-        The set that serves.
+        The current policy set.
     slowness
-        How many times as long batches take as profiled; see :meth:`take_slowness`.
+        Service time as a multiple of the profiled one; see :meth:`take_slowness`.
     monitor
-        Of the load; fed by arrivals.
+        Load monitor, which records arrivals.
 
     Examples
     --------
@@ -113,8 +112,8 @@ class Dispatcher(Generic[R]):
         self._up, self._busy = [True] * workers, [False] * workers
         self._idle_since, self._ends = list(range(workers)), workers
         self._arrived, self._now_ms = 0, -inf
-        self._due_last_ms = -inf  # no request that waits is due later
-        # First answers of requests whose second opinion runs, by worker, and when to send the next
+        self._due_last_ms = -inf  # upper bound on the deadlines of waiting requests
+        # Requests whose second opinion runs, by worker, and the time to send the next first answer
         self._standing: dict[int, list[Ticket[R]]] = {}
         self._standing_ms = inf
         for level in policies.levels:
@@ -124,68 +123,68 @@ class Dispatcher(Generic[R]):
 
     @property
     def level(self) -> Level[Selector]:
-        """The level that serves."""
+        """Current level of the policy set."""
         return self._choice.level
 
     @property
     def overhead_ms(self) -> float:
-        """Taken from every slack now; see :meth:`take_overhead`."""
+        """Time that is subtracted from every slack; see :meth:`take_overhead`."""
         return self.settings.overhead_ms
 
     @property
     def workers(self) -> int:
-        """How many there are."""
+        """Number of workers."""
         return len(self._up)
 
     @property
     def workers_up(self) -> int:
-        """How many of them are up."""
+        """Number of workers that are up."""
         return sum(self._up)
 
     @property
     def unasked(self) -> bool:
-        """Whether events were noted about whose queues the table was not asked yet."""
+        """Whether some events have not been dispatched yet; see :meth:`ask`."""
         return bool(self._unasked)
 
     @property
     def queued(self) -> int:
-        """Requests that wait, late ones and those for second opinions included."""
+        """Number of waiting requests, late ones and those for second opinions included."""
         return sum(len(queue.waiting) + len(queue.unsure) + len(queue.late)
                    for queue in self._queues)
 
     @property
     def wake_ms(self) -> float:
-        """When to call :meth:`timer`, infinite if never; it changes with every call."""
+        """Time at which to call :meth:`timer`, infinite if never; it changes with every call."""
         wake_ms = min([queue.wake_ms for queue in self._queues])
         return wake_ms if wake_ms < self._standing_ms else self._standing_ms
 
     def load_qps(self, now_ms: float) -> float:
-        """Return the stated or else the anticipated load in requests per second."""
+        """Return the stated load, or else the anticipated one, in requests per second."""
         stated_qps = self.settings.load_qps
         return self.monitor.load_qps(self._clock(now_ms)) if stated_qps is None else stated_qps
 
     def slo_class(self, slo_ms: float) -> float:
-        """Return the longest class SLO that is at most the request's SLO; else the shortest."""
+        """Return the longest SLO class that is at most the request's SLO, or else the shortest."""
         return self._classes[max(bisect_right(self._classes, slo_ms) - 1, 0)]
 
     def arrive(
         self, now_ms: float, requests: Sequence[R], deadline_ms: float,
         slo_ms: float | None = None, late_until_ms: float = -inf, *, ask: bool = True,
     ) -> Orders[R]:
-        """Take requests of one deadline; the table is asked once all have joined a queue.
+        """Queue arriving requests with the same deadline, then dispatch.
 
         Parameters
         ----------
         requests
-            One or more, of any kind.
+            One or more objects of any type.
         deadline_ms
-            When their answers are due.
+            Deadline of their answers.
         slo_ms
-            Their class; by default that of the time to the deadline, see :meth:`slo_class`.
+            SLO class; by default that of the time to the deadline, see :meth:`slo_class`.
         late_until_ms
-            Until when an answer is still of use when the deadline cannot be kept.
+            Time until which an answer after the deadline is still useful.
         ask
-            False where more events follow at once: the table is asked by :meth:`ask` then.
+            False to defer the dispatch to :meth:`ask`, if more events follow at once.
         """
         if not (deadline_ms <= inf and deadline_ms > -inf):
             raise InvalidValueError("not a time", where="deadline_ms", value=deadline_ms,
@@ -193,7 +192,7 @@ class Dispatcher(Generic[R]):
         now_ms = self._clock(now_ms)
         if slo_ms is None:
             slo_ms = self.slo_class(deadline_ms - now_ms)
-        # First, as the level is looked up for a load that has these requests in it.
+        # Record first: the level is chosen by a load that includes these requests.
         if self.settings.load_qps is None:
             self.monitor.record(now_ms, len(requests))
         if deadline_ms > self._due_last_ms:
@@ -213,17 +212,17 @@ class Dispatcher(Generic[R]):
     def unsure(
         self, now_ms: float, start: Start[R], confidences: Sequence[float]
     ) -> list[Ticket[R]]:
-        """Return which first answers of a batch that ends are unsure.
+        """Return the requests of an ending batch whose first answers are unsure.
 
-        Pass them to :meth:`finished`, and send the other answers. Answers to second opinions are
-        never unsure, and none is without ``second_opinions`` in the settings and in the policy.
+        Pass them to :meth:`finished`, and send the other answers. Second opinions are never
+        unsure, nor is any answer without ``second_opinions`` in the settings and in the policy.
 
         Parameters
         ----------
         start
             The batch, which has not been reported as finished.
         confidences
-            Of its answers, in the order of its tickets.
+            Confidences of its answers, in the order of its tickets.
         """
         due_ms = self._clock(now_ms) + self.overhead_ms
         for station in self._stations:
@@ -243,18 +242,17 @@ class Dispatcher(Generic[R]):
     ) -> Orders[R]:
         """Record that a worker has finished its batch and is idle.
 
-        Of second opinions that failed the caller sends the first answers.
+        If a second opinion failed, the caller sends the first answer.
 
         Parameters
         ----------
         unsure
-            Those of its tickets whose first answers are kept until a second one is there, as
-            :meth:`unsure` says.
+            The batch's requests that wait for a second opinion, by :meth:`unsure`.
         ask
-            As of :meth:`arrive`; where the largest batch waits for the worker, the table is asked
-            about its queue in any case, as others that come could not make it larger.
+            As for :meth:`arrive`; but if the largest batch waits for the worker, it is dispatched
+            in any case, as further arrivals could not make it larger.
         """
-        # A worker that is up again comes here as well: it is down, and runs nothing.
+        # Called by ``up``, too: then the worker is marked down, and runs nothing.
         if self._up[worker] and not self._busy[worker]:
             raise InvalidValueError("the end of a batch that was not started", where="worker",
                                     value=worker, allowed="a worker that is busy")
@@ -277,7 +275,7 @@ class Dispatcher(Generic[R]):
         return orders
 
     def ask(self, now_ms: float) -> Orders[R]:
-        """Ask the table about the queues of events that were only noted."""
+        """Dispatch the queues of deferred events."""
         now_ms = self._clock(now_ms)
         orders: Orders[R] = Orders([], [], [])
         self._ask(now_ms, orders)
@@ -286,15 +284,15 @@ class Dispatcher(Generic[R]):
     def down(self, now_ms: float, worker: int, again: Start[R] | None = None) -> Orders[R]:
         """Take a worker out of service after it failed, idle or within a batch.
 
-        What waits for a worker that is down goes to the queues of others. While all are down,
-        requests are given up when they are due. A worker that is to leave may be told of so in
-        the middle of a batch, too; do not call :meth:`finished` when that ends.
+        Requests in its own queue are rerouted. While all workers are down, requests are dropped at
+        their deadline. To let a worker leave, call this during its batch, too, but do not call
+        :meth:`finished` at its end.
 
         Parameters
         ----------
         again
-            The batch that it ran, if its requests are to wait once more. Of second opinions the
-            first answers are sent instead.
+            The batch that it ran, to queue its requests again. For second opinions, the first
+            answers are sent instead.
         """
         now_ms = self._clock(now_ms)
         orders: Orders[R] = Orders([], [], self._standing.get(worker, []))
@@ -306,7 +304,7 @@ class Dispatcher(Generic[R]):
         return orders
 
     def _leaves(self, worker: int) -> None:
-        """Take a worker out of service; requests that wait for it alone are rerouted."""
+        """Take a worker out of service, and reroute the requests in its own queue."""
         idle = not self._busy[worker]
         self._end(worker)
         self._up[worker] = False
@@ -323,7 +321,7 @@ class Dispatcher(Generic[R]):
     def up(self, now_ms: float, worker: int) -> Orders[R]:
         """Record that a failed worker serves again.
 
-        What came while all were down, and waits for others that still are, goes to it.
+        Requests that arrived while all were down, and wait for workers still down, go to it.
         """
         if self._up[worker]:
             return Orders([], [], [])
@@ -339,7 +337,7 @@ class Dispatcher(Generic[R]):
         return orders
 
     def timer(self, now_ms: float) -> Orders[R]:
-        """Decide again at a timer; call it at :attr:`wake_ms` or later."""
+        """Dispatch at the end of a wait; call it at :attr:`wake_ms` or later."""
         now_ms = self._clock(now_ms)
         orders: Orders[R] = Orders([], [], [])
         if not self._divided_anew(now_ms, orders):
@@ -356,13 +354,13 @@ class Dispatcher(Generic[R]):
     def swap(
         self, now_ms: float, policies: PolicySet[Selector], slowness: float | None = None
     ) -> Orders[R]:
-        """Serve by another set from now on; whatever waits or runs goes on.
+        """Exchange the policy set; waiting and running requests are kept.
 
         Parameters
         ----------
         slowness
-            How many times as long batches take as *these* policies say: another profile has
-            another slowness. As before by default.
+            Service time as a multiple of the one of the *new* policies' profile; unchanged by
+            default.
         """
         now_ms = self._clock(now_ms)
         if slowness is not None:
@@ -380,18 +378,17 @@ class Dispatcher(Generic[R]):
         return orders if self._divided_anew(now_ms, orders) else self._all_asked(now_ms)
 
     def take_overhead(self, now_ms: float, overhead_ms: float) -> Orders[R]:
-        """Take another overhead from every slack from now on, also of what waits."""
+        """Set the time that is subtracted from every slack, also for waiting requests."""
         self.settings = replace(self.settings, overhead_ms=overhead_ms)
         for station in self._stations:
             station.overhead_ms = overhead_ms
         return self._all_asked(self._clock(now_ms))
 
     def take_slowness(self, now_ms: float, slowness: float) -> Orders[R]:
-        """Serve from now on as if batches take ``slowness`` times as long as profiled.
+        """Set the service time of batches as a multiple of the profiled one, and dispatch.
 
-        The policies for that slowness serve, as :meth:`PolicySet.at` chooses them. Beyond the
-        largest slowness of the set, lookups divide the slack by the factor that is left. What
-        waits is decided again.
+        :meth:`PolicySet.at` chooses the policies for this slowness. Above the largest slowness of
+        the set, lookups divide the slack by the remaining factor.
         """
         check_positive(slowness=slowness)
         self.slowness = slowness
@@ -400,7 +397,7 @@ class Dispatcher(Generic[R]):
         return orders if self._divided_anew(now_ms, orders) else self._all_asked(now_ms)
 
     def _all_asked(self, now_ms: float) -> Orders[R]:
-        """Ask about every queue."""
+        """Dispatch every queue."""
         orders: Orders[R] = Orders([], [], [])
         for station in self._stations:
             for queue in station.queues:
@@ -416,19 +413,19 @@ class Dispatcher(Generic[R]):
     def make_room(self, now_ms: float, count: int, deadline_ms: float) -> Orders[R]:
         """Drop some waiting requests to make room for requests with an earlier deadline.
 
-        First answers that wait for second ones are sent before any request is dropped. Requests
-        past their deadline that still want a late answer go next, then those that are due last.
-        None is given up unless so many are late, or due after the newcomers.
+        Requests that wait for a second opinion go first: their first answers are sent. Then
+        requests past their deadline that still want a late answer are dropped, then those with the
+        latest deadlines. None is dropped unless ``count`` are late, or due after the new ones.
 
         Parameters
         ----------
         count
-            How many, >= 1.
+            Number of requests to drop, >= 1.
         deadline_ms
-            When the newcomers are due.
+            Deadline of the new requests.
         """
         late = [entry[2] for queue in self._queues for entry in queue.late]
-        if self._due_last_ms > deadline_ms:  # else nothing that waits is due later
+        if self._due_last_ms > deadline_ms:  # otherwise no waiting request is due later
             waiting = [entry[2] for queue in self._queues for entry in queue.waiting]
             waiting.sort(key=attrgetter("deadline_ms"))
             self._due_last_ms = waiting[-1].deadline_ms if waiting else -inf
@@ -453,7 +450,7 @@ class Dispatcher(Generic[R]):
         return abandoned
 
     def _clock(self, now_ms: float) -> float:
-        """Return the time, kept from going back if two readings are out of order."""
+        """Return the time, or the latest one so far if readings are out of order."""
         self._now_ms = max(now_ms, self._now_ms)
         return self._now_ms
 
@@ -470,7 +467,7 @@ class Dispatcher(Generic[R]):
     def _given_up(
         self, now_ms: float, tickets: Sequence[Ticket[R]], answered: Sequence[Ticket[R]] = ()
     ) -> Orders[R]:
-        """Take requests out of their queues: to be dropped, or to be answered."""
+        """Remove requests from their queues, to drop ``tickets`` and to answer ``answered``."""
         now_ms, sent = self._clock(now_ms), {ticket.number for ticket in answered}
         numbers = sent | {ticket.number for ticket in tickets}
         orders: Orders[R] = Orders([], [], [])
@@ -492,7 +489,7 @@ class Dispatcher(Generic[R]):
         self, now_ms: float, orders: Orders[R], newcomers: Sequence[Ticket[R]] = (),
         unsure: Sequence[Ticket[R]] = (),
     ) -> bool:
-        """Take the level of the load; whether it divides the workers otherwise than the last."""
+        """Set the level for the load; if it divides the workers anew, reroute and return True."""
         stated_qps = self.settings.load_qps
         choice = self.policies.at(self.monitor.load_qps(now_ms) if stated_qps is None
                                   else stated_qps,
@@ -544,13 +541,13 @@ class Dispatcher(Generic[R]):
                     if station_level is chosen)
 
     def _join(self, tickets: Sequence[Ticket[R]]) -> None:
-        """Route requests to queues, which are to be asked about."""
+        """Route requests to queues, and mark these for dispatch."""
         for ticket in tickets:
             station = self._station_of(ticket)
             self._unasked[_joined(station, ticket)] = station
 
     def _join_unsure(self, tickets: Sequence[Ticket[R]], orders: Orders[R]) -> None:
-        """Let requests wait for second opinions, or send first answers where there are none."""
+        """Queue requests for second opinions; send their first answers at stations without."""
         for ticket in tickets:
             station = self._station_of(ticket)
             if self._rule(station) is None:
@@ -560,7 +557,7 @@ class Dispatcher(Generic[R]):
                 self._unasked[queue] = station
 
     def _ask(self, now_ms: float, orders: Orders[R]) -> None:
-        """Ask about each queue that has changed."""
+        """Dispatch each queue that has changed."""
         unasked, self._unasked = self._unasked, {}
         for queue, station in unasked.items():
             self._act(station, queue, now_ms, orders)
@@ -569,11 +566,11 @@ class Dispatcher(Generic[R]):
         self, station: StationQueues[Ticket[R]], queue: QueueState[Ticket[R]], now_ms: float,
         orders: Orders[R], at_most_ms: float = inf, unsure_at_most_ms: float = inf,
     ) -> None:
-        """Ask about a queue, and note which workers start."""
+        """Dispatch a queue, and mark the workers that start as busy."""
         first, selector = len(orders.starts), self._selector(station)
         rule = selector.cascade if self.settings.second_opinions else None
         if rule is None:
-            while queue.unsure:  # of a policy that served before
+            while queue.unsure:  # left by an earlier policy with second opinions
                 keep_head(station, queue, orders)
             station.act(queue, selector, now_ms, orders, at_most_ms)
         else:
@@ -589,18 +586,18 @@ class Dispatcher(Generic[R]):
         return self.level.stations[self._stations.index(station)].policy
 
     def _rule(self, station: StationQueues[Ticket[R]]) -> CascadeRule | None:
-        """Return the second opinions of a station; None where it gives none."""
+        """Return the second opinions of a station, or None."""
         return self._selector(station).cascade if self.settings.second_opinions else None
 
     def _time_standing(self) -> None:
-        """Note when the next first answer is to be sent whose second opinion still runs."""
+        """Set the time at which to send the next first answer whose second opinion still runs."""
         # A second opinion that ends at the deadline is in time, up to rounding.
         self._standing_ms = SLACK_TOLERANCE_MS - self.settings.timer_ms + min(
             [ticket.deadline_ms for tickets in self._standing.values() for ticket in tickets],
             default=inf)
 
     def _send_standing(self, until_ms: float, orders: Orders[R]) -> None:
-        """Send first answers that are due, though second opinions run."""
+        """Send the first answers that are due although their second opinions still run."""
         due_ms = until_ms + self.settings.timer_ms - SLACK_TOLERANCE_MS
         for worker, tickets in self._standing.items():
             orders.answers.extend(ticket for ticket in tickets if ticket.deadline_ms <= due_ms)
@@ -608,7 +605,7 @@ class Dispatcher(Generic[R]):
         self._time_standing()
 
     def _end(self, worker: int) -> None:
-        """Forget the batch that a worker ran."""
+        """Clear the batch of a worker, and mark the worker as idle."""
         for station in self._stations:
             if worker in station.queue_of:
                 station.ended(worker, self._serving[worker])
@@ -624,9 +621,8 @@ def _joined(station: StationQueues[Ticket[R]], ticket: Ticket[R]) -> QueueState[
 
 
 def _held_as_ms(ticket: Ticket[R]) -> float:
-    """Return the deadline by which a wait for more requests is timed, that of the SLO class.
+    """Return the deadline that limits a wait for more requests: at most that of the SLO class.
 
-    Or the ticket's own, where that is earlier.
-    A minute's deadline must not mean a minute beside an idle worker.
+    So a request with a deadline of a minute does not wait for a minute beside an idle worker.
     """
     return min(ticket.deadline_ms, ticket.arrival_ms + ticket.slo_ms)

@@ -1,7 +1,7 @@
-"""Which workers each station of a level has.
+"""Assignment of numbered workers to the stations of a level.
 
-Workers are numbered through a set's worker types, in the order of the set, and taken in that order
-by the stations. Standard library only.
+Workers are numbered through a set's worker types, in the order of the set, and assigned to the
+stations in this order. Standard library only.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from ramsis.runtime.selector import Selector
 
 
 class StationWorkers(NamedTuple):
-    """A station's part of the workers."""
+    """Workers, dispatch rule and SLO classes of a station."""
 
-    dispatch: str  # the dispatch rule of its policy
-    workers: list[int]  # their numbers
-    slo_ms: list[float]  # the classes that it serves, rising
+    dispatch: str  # dispatch rule of its policy
+    workers: list[int]  # numbers of its workers
+    slo_ms: list[float]  # SLO classes that it serves, increasing
 
 
 def division(level: Level[Selector], worker_types: Mapping[str, int]) -> list[StationWorkers]:
@@ -31,13 +31,14 @@ def division(level: Level[Selector], worker_types: Mapping[str, int]) -> list[St
         first += count
     stations = []
     for station in level.stations:
-        here: list[int] = []
+        workers: list[int] = []
         for name in station.worker_types:
-            missing = station.workers - len(here)
-            here, free[name] = here + free[name][:missing], free[name][missing:]
-        if len(here) < station.workers:
+            missing = station.workers - len(workers)
+            workers, free[name] = workers + free[name][:missing], free[name][missing:]
+        if len(workers) < station.workers:
             raise InvalidValueError("more workers than there are", value=station.workers,
                                     where=f"station {station.name} at {level.load_qps:g} QPS",
-                                    allowed=str(len(here)))
-        stations.append(StationWorkers(station.policy.table.dispatch, here, sorted(station.share)))
+                                    allowed=str(len(workers)))
+        stations.append(
+            StationWorkers(station.policy.table.dispatch, workers, sorted(station.share)))
     return stations

@@ -13,7 +13,7 @@ from ramsis.errors import FINITE, InputFileError, Rule, whole
 
 
 class Fields:
-    """One JSON object of a file.
+    """Checked access to the fields of one JSON object of a file.
 
     Parameters
     ----------
@@ -27,8 +27,8 @@ class Fields:
     Raises
     ------
     InputFileError
-        Here when ``values`` is not an object, and from each method when the field is missing
-        or not what the method's name and arguments say.
+        ``values`` is not an object; in methods, the field is missing, of the wrong type, or out
+        of range.
 
     Examples
     --------
@@ -58,7 +58,7 @@ allowed: a fraction in [0, 1]
         return iter(self._values)
 
     def refusal(self, key: str, what: str, **details: Any) -> InputFileError:
-        """Return the error, for the caller to raise, that says ``what`` is wrong with a field."""
+        """Return an error on a field for the caller to raise; ``what`` describes the fault."""
         path = f"{self.path}.{key}" if self.path else key
         return InputFileError(what, where=f"{self.file}: {path}", **details)
 
@@ -69,15 +69,15 @@ allowed: a fraction in [0, 1]
                 raise self.refusal(key, "unknown field", allowed=", ".join(sorted(keys)))
 
     def of_format(self, expected: str) -> None:
-        """Refuse an object whose field ``format`` is not ``expected``, name and version."""
+        """Refuse an object whose field ``format`` is not ``expected``, such as ``NAME/1``."""
         stated = self.value("format")
         if stated == expected:
             return
         family = expected.rpartition("/")[0]
-        what = f"not a {family} file"
+        fault = f"not a {family} file"
         if isinstance(stated, str) and stated.startswith(f"{family}/"):
-            what = f"this version of {family} is not known here"
-        raise self.refusal("format", what, value=stated, allowed=expected)
+            fault = f"this version of {family} is not known here"
+        raise self.refusal("format", fault, value=stated, allowed=expected)
 
     def value(self, key: str) -> Any:
         """Return the value of a required field."""

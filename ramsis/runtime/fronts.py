@@ -1,10 +1,10 @@
-"""What drives a dispatcher while requests are served: an event loop, or threads.
+"""Fronts that drive a dispatcher in real time, by an event loop or by threads.
 
-A front reads the clock, passes events to the :class:`~ramsis.runtime.dispatcher.Dispatcher`, hands
-its orders to two functions, and sets the timer that the dispatcher asks for. The functions start
-a batch on a worker and tell a request that it is given up; they must return at once and may not
-raise. When a batch has ended, call ``finished``. Times are in ms on the front's clock, which never
-goes back. Standard library only.
+A front reads the clock, passes events to the :class:`~ramsis.runtime.dispatcher.Dispatcher`,
+carries out its orders by two functions, and sets its timer. The functions start a batch on a
+worker, and report that a request is dropped; they must return at once and may not raise. Call
+``finished`` at the end of a batch. Times are in ms on the front's monotonic clock. Standard
+library only.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ _TURN_MS = 2.0
 
 
 class Front(Generic[R]):
-    """Front of a dispatcher: events in, orders out; subclasses own the timer.
+    """Base of fronts: passes events to a dispatcher and carries out orders, without the timer.
 
     Parameters
     ----------
     start
-        Starts a batch on its worker.
+        Called to start a batch on its worker.
     drop
-        Told each request that is given up.
+        Called with each dropped request.
     clock_s
-        In seconds; it must not go back.
+        Monotonic clock in seconds.
     answer
-        Sends a first answer that stands; needed where the dispatcher gives second opinions.
+        Called to send a final first answer; required with second opinions.
     """
 
-    _asks = True  # about each event at once
+    _asks = True  # whether each event is dispatched at once
 
     def __init__(
         self, dispatcher: Dispatcher[R] | SizedDispatcher[R],
@@ -71,9 +71,9 @@ class Front(Generic[R]):
         Parameters
         ----------
         arrival_ms
-            By default now.
+            Time of arrival; by default now.
         late_ms
-            For how long after the deadline an answer is still of use.
+            Time after the deadline for which an answer is still useful.
         """
         arrival_ms = self.now_ms() if arrival_ms is None else arrival_ms
         deadline_ms = arrival_ms + slo_ms
@@ -106,19 +106,19 @@ class Front(Generic[R]):
         self._event(self.dispatcher.up, worker)
 
     def swap(self, policies: PolicySet[Selector], slowness: float | None = None) -> None:
-        """Serve by another set from now on; see :meth:`Dispatcher.swap`."""
+        """Exchange the policy set; see :meth:`Dispatcher.swap`."""
         self._event(self.dispatcher.swap, policies, slowness)
 
     def take_overhead(self, overhead_ms: float) -> None:
-        """Take another overhead from every slack; see :meth:`Dispatcher.take_overhead`."""
+        """Set the time subtracted from every slack; see :meth:`Dispatcher.take_overhead`."""
         self._event(self.dispatcher.take_overhead, overhead_ms)
 
     def take_slowness(self, slowness: float) -> None:
-        """Set the factor on batch times; see :meth:`Dispatcher.take_slowness`."""
+        """Set the factor on service times; see :meth:`Dispatcher.take_slowness`."""
         self._event(self.dispatcher.take_slowness, slowness)
 
     def _event(self, event: Callable[..., Orders[R]], *arguments: object) -> None:
-        """Pass an event to the dispatcher, with the time first, and obey."""
+        """Pass an event with the current time to the dispatcher, and carry out its orders."""
         raise NotImplementedError
 
     def _obey(self, orders: Orders[R]) -> None:
@@ -132,19 +132,19 @@ class Front(Generic[R]):
 
 
 class AsyncFront(Front[R]):
-    """Drives a dispatcher in an event loop; its methods are to be called in the loop's thread.
+    """Front in an asyncio event loop; call its methods in the loop's thread.
 
-    What the loop reads in one turn is decided on together, at the turn's end: a table that was
-    asked about the first of a dozen requests, with the others still in their sockets, would take
-    it for the only one. In a turn of more than 2 ms it is asked every 2 ms, so that no worker that
-    becomes idle waits for its end.
+    Events of one turn of the loop are dispatched together, at the turn's end: otherwise the first
+    of a dozen requests would be dispatched as if it were alone, with the others still in their
+    sockets. A turn of more than 2 ms is dispatched every 2 ms, so that no idle worker waits for
+    its end.
 
-    Event loops ring to the millisecond, so a timer is set for the last one before its time: a
-    wait ends up to a millisecond early rather than late. Give the dispatcher a ``timer_ms`` of 1.
+    Timers of event loops have a resolution of a millisecond, so a timer is rounded down: a wait
+    ends up to a millisecond early rather than late. Set ``timer_ms`` of the dispatcher to 1.
     """
 
     _asks = False
-    _noted_ms: float | None = None  # since when events wait to be acted on
+    _noted_ms: float | None = None  # time of the first event that has not been dispatched
     _handle: asyncio.TimerHandle | None = None
     _rings_ms = inf
 
@@ -160,7 +160,7 @@ class AsyncFront(Front[R]):
             self._noted_ms = now_ms
             self._obey(self.dispatcher.ask(now_ms))
         wake_ms = self.dispatcher.wake_ms
-        if wake_ms < self._rings_ms:  # one that rings too early does no harm
+        if wake_ms < self._rings_ms:  # a timer that fires too early does no harm
             self.close()
             self._rings_ms = wake_ms
             whole_ms = max(int(wake_ms - self.now_ms()), 0)
@@ -175,16 +175,16 @@ class AsyncFront(Front[R]):
         self._event(self.dispatcher.timer)
 
     def close(self) -> None:
-        """Set no more timers."""
+        """Cancel the timer."""
         if self._handle is not None:
             self._handle.cancel()
 
 
 class ThreadFront(Front[R]):
-    """Drives a dispatcher with threads; any number of them may call the methods.
+    """Thread-safe front of a dispatcher, with a timer thread.
 
-    ``start`` and ``drop`` run in the thread that brought the event, or in that of the timer, one
-    at a time. Use it as a context, which stops the timer's thread at its end.
+    ``start`` and ``drop`` run in the thread that passed the event, or in the timer thread, one at
+    a time. Use the front as a context, which stops the timer thread at its end.
 
     Examples
     --------

@@ -1,11 +1,11 @@
-"""The manifest of a policy set: levels, the stations of each, and their policy files.
+"""Reader of the manifest of a policy set: its levels, their stations and policy files.
 
-A set that replaces another lies in the sub-folder ``.whole`` from the moment when it is complete
-until its files have been moved to their places; what is found there goes before what is found in
-the folder, so that a move that was cut off changes nothing for readers.
+A complete new set is stored in the sub-folder ``.whole`` until its files have been moved into the
+folder. Files in ``.whole`` take precedence, so that readers see a whole set even if the move is
+interrupted.
 
-Standard library only. The policy package reads and writes the same file, and checks what a server
-does not need to know.
+Standard library only. The policy package reads and writes the same file, and checks fields that a
+server does not need.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ _STATION_KEYS = ("name", "file", "fingerprint", "dispatch", "worker_types", "wor
 
 
 class PolicyFile(NamedTuple):
-    """A policy file as the manifest lists it."""
+    """Policy file with its entry in the manifest."""
 
-    folder: Path  # of the set
-    file: str  # relative to the folder
-    fingerprint: str  # of the file's bytes
+    folder: Path  # folder of the set
+    file: str  # path relative to the folder
+    fingerprint: str  # hash of the file's bytes
     dispatch: str  # dispatch rule of the policy
     entry: Fields  # the manifest's entry of the station, for messages
 
     @property
     def path(self) -> Path:
-        """The policy file."""
+        """Path of the policy file."""
         return _placed(self.folder, self.file)
 
     def document(self) -> dict[str, Any]:
-        """Read the policy document; refuse a file that has changed since the manifest."""
+        """Read the policy document; refuse a file that differs from the manifest's fingerprint."""
         if not self.path.is_file():
             raise self.entry.refusal("file", "file is missing from the folder", value=self.file)
         document = read_json(self.path)
@@ -67,18 +67,18 @@ def manifest_path(folder: str | os.PathLike[str]) -> Path:
 
 
 def _placed(folder: Path, name: str) -> Path:
-    """Return the path of a set's file, which may still be moved into place."""
+    """Return the path of a set's file, in ``.whole`` if it has not been moved yet."""
     moving = folder / WHOLE_NAME / name
     return moving if moving.is_file() else folder / name
 
 
 def read_manifest(folder: str | Path, path: Path | None = None) -> PolicySet[PolicyFile]:
-    """Read a folder's manifest; the policy files are not opened.
+    """Read a folder's manifest, without opening the policy files.
 
     Parameters
     ----------
     path : path, optional
-        The manifest; by default :func:`manifest_path`.
+        Path of the manifest; by default :func:`manifest_path`.
     """
     if not Path(folder).is_dir():
         raise InputFileError("not a folder", where=str(folder))
@@ -171,7 +171,7 @@ def _station(
 
 
 def _check_files(levels: list[Level[PolicyFile]]) -> None:
-    """Check that no file repeats and that all have one dispatch rule."""
+    """Check that no policy file is listed twice, and that all have the same dispatch rule."""
     files: set[str] = set()
     rules: set[str] = set()
     for station in (station for level in levels for station in level.stations):

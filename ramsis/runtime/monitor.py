@@ -1,4 +1,4 @@
-"""The load monitor: a moving average of the arrivals over the last half second (paper §6)."""
+"""Load monitor: moving average of the arrival rate over half a second (EuroSys '24, §6)."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SHORTEST_SPAN = 0.1
 
 
 class LoadMonitor:
-    """Anticipates the load as the average over a sliding window.
+    """Load monitor with a moving average, as the anticipated load.
 
     At time t the load is the number of arrivals in ``(t - window_ms, t]`` divided by
-    ``window_ms``. The clock starts with the first call of either method; until a whole window
-    has passed, the number is divided by the time since then, though by no less than a tenth of
-    the window, so that the very first arrivals do not look like a flood.
+    ``window_ms``. The clock starts with the first call of either method. Until a whole window has
+    passed, the number is divided by the time since then, but at least by a tenth of the window,
+    so that the first arrivals do not look like a burst.
 
     Parameters
     ----------
@@ -81,9 +81,9 @@ class LoadMonitor:
         return 1000.0 * self._count / span_ms
 
     def _advance(self, now_ms: float) -> float:
-        """Forget arrivals that have left the window; return the time of the first call."""
+        """Advance the window to a time; return the time of the first call of any method."""
         if now_ms == self._latest_ms and self._start_ms is not None:
-            return self._start_ms  # an arrival is noted, and then the load is asked for
+            return self._start_ms  # common case: ``load_qps`` right after ``record``
         if not (now_ms >= self._latest_ms and math.isfinite(now_ms)):
             raise InvalidValueError("time goes back or is not finite", where="now_ms",
                                     value=now_ms, allowed=f"a finite number >= {self._latest_ms}")

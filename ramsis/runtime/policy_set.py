@@ -1,8 +1,8 @@
-"""A set of policies by load level, and the stations that serve at each (paper §3.2.2).
+"""Policy sets: policies by load level, for one or several stations (EuroSys '24, §3.2.2).
 
-The set is generic in what a station holds: a :class:`~ramsis.runtime.selector.Selector` where
-requests are served, a whole policy where policies are made, simulated and verified. A simple set
-has one station at each level.
+The set is generic in the type of its policies: a :class:`~ramsis.runtime.selector.Selector` for
+serving, a full policy for synthesis, simulation and verification. A simple set has one station at
+each level.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ def types_in_words(worker_types: Mapping[str, int]) -> str:
 
 
 class Station(NamedTuple, Generic[P]):
-    """Workers of one type that serve by one policy.
+    """Station: workers of one type, with their queues and policy.
 
     Attributes
     ----------
     name
         Unique at its level.
     worker_types
-        Names of the worker type; several that are alike.
+        Names of the worker type; several if their service times are equal.
     workers
-        How many of them.
+        Number of workers.
     load_qps
-        Requests per second that come here, on which the policy counts.
+        Requests per second that are routed to the station, as its policy assumes.
     share
-        By SLO in ms, the share of the class's requests that comes here.
+        By SLO in ms, the share of the class's requests that is routed to the station.
     policy
         A policy, or its selector.
     """
@@ -77,25 +77,25 @@ class Station(NamedTuple, Generic[P]):
 
     @property
     def selector(self) -> P:
-        """Selector of the station, which is its ``policy`` at serving time."""
+        """Selector of the station: its ``policy`` in a set of selectors."""
         return self.policy
 
 
 class Level(NamedTuple, Generic[P]):
-    """The stations for one load, slowness and arrival process.
+    """Level of a policy set: its stations for one load, slowness and arrival process.
 
     Attributes
     ----------
     load_qps
-        Load of all requests together.
+        Total load of all stations.
     arrivals
         Label of the arrival process.
     stations
         One or more.
     expected
-        What they promise together, as plain JSON values by the manifest's names.
+        Promised figures of all stations together, as JSON values by the manifest's names.
     slowness
-        The policies count on service times so many times as long as profiled.
+        Service time that the policies assume, as a multiple of the profiled one.
     """
 
     load_qps: float
@@ -109,7 +109,7 @@ class Level(NamedTuple, Generic[P]):
 
     @property
     def words(self) -> str:
-        """The load, and the slowness unless it is 1, for messages."""
+        """Text of the load, and of the slowness unless it is 1, for messages."""
         slower = "" if self.slowness == 1 else f", slowness {self.slowness:g}"
         return f"{self.load_qps:g} QPS{slower}"
 
@@ -135,10 +135,10 @@ class Level(NamedTuple, Generic[P]):
         Parameters
         ----------
         slo_ms
-            Of the request's class.
+            SLO of the request's class.
         uniform
-            A number drawn evenly from [0, 1) for the request, as by ``random.random()``; so
-            that arrivals at a station are as irregular as its policy expects.
+            Uniform random number in [0, 1) of the request, as by ``random.random()``. Random
+            routing makes arrivals at a station as irregular as its policy assumes.
 
         Raises
         ------
@@ -154,15 +154,15 @@ class Level(NamedTuple, Generic[P]):
 
 
 class Choice(NamedTuple, Generic[P]):
-    """The level for an anticipated load and slowness.
+    """Level that was chosen for an anticipated load and slowness.
 
     Attributes
     ----------
     level
     above_highest
-        Whether the load passes every level, so that what the policies promise does not hold.
+        Whether the load exceeds every level, so that the policies' promises do not hold.
     slowness
-        Batches take so many times as long as the level's policies count on, 1 or more; see
+        Service time as a multiple of the one that the level's policies assume, 1 or more; see
         :meth:`~ramsis.runtime.selector.Selector.when_slow`.
     """
 
@@ -175,7 +175,7 @@ class Choice(NamedTuple, Generic[P]):
 
     @property
     def level_qps(self) -> float:
-        """The load that the policies were made for."""
+        """Load of the level, for which its policies were made."""
         return self.level.load_qps
 
     @property
@@ -185,12 +185,12 @@ class Choice(NamedTuple, Generic[P]):
 
     @property
     def selector(self) -> P:
-        """Selector of the level's only station, at serving time."""
+        """Selector of the level's only station, in a set of selectors."""
         return self.level.policy
 
 
 class _Levels(Generic[P]):
-    """The levels of one arrival process and slowness, by rising load."""
+    """Levels of one arrival process and slowness, by increasing load."""
 
     __slots__ = ("choices", "loads")
 
@@ -202,7 +202,7 @@ class _Levels(Generic[P]):
 
 
 class _Process(Generic[P]):
-    """The levels of one arrival process, by rising slowness."""
+    """Levels of one arrival process, by increasing slowness."""
 
     __slots__ = ("above", "by_slowness", "slownesses")
 
@@ -221,19 +221,18 @@ class PolicySet(Generic[P]):
     levels
         One for each load, slowness and arrival process.
     worker_types
-        Workers by name of the type.
+        Number of workers by name of the type.
     slo_classes
-        By SLO in ms, the class's share of the requests.
+        Share of the requests in each class, by its SLO in ms.
     on_above_highest
-        Called with the anticipated load when it passes every level: once when the load rises
-        above the highest level, and again only after it has come back to a level. Where policies
-        can be made on the fly, this is the place to ask for one. What it raises reaches the
-        caller of :meth:`at`.
+        Called with the anticipated load when it rises above the highest level, and again only
+        after it has fallen below it. It may request a policy for this load. Its exceptions reach
+        the caller of :meth:`at`.
 
     Attributes
     ----------
     levels, worker_types, slo_classes
-        As given.
+        The parameters.
 
     Raises
     ------
@@ -283,7 +282,7 @@ class PolicySet(Generic[P]):
                          on_above_highest=on_above_highest)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each level with its promise, by process, slowness and load."""
+        """Return a row for each level with its promised figures, by process, slowness and load."""
         levels = sorted(self.levels, key=lambda level: (level.arrivals, level.slowness,
                                                         level.load_qps))
         return [{"load_qps": level.load_qps, "slowness": level.slowness,
@@ -296,7 +295,7 @@ class PolicySet(Generic[P]):
                 f"{', '.join(self.processes)}")
 
     def plot(self) -> Any:
-        """Plot the promises by load, of policies in memory (:class:`matplotlib.figure.Figure`)."""
+        """Plot the promised figures by load (:class:`matplotlib.figure.Figure`)."""
         return figure_of("policy_set", self)
 
     def _repr_html_(self) -> str:
@@ -311,18 +310,18 @@ class PolicySet(Generic[P]):
         return tuple(sorted(self._by_process))
 
     def loads(self, process: str | None = None) -> tuple[float, ...]:
-        """Return the levels' loads in requests per second, rising."""
+        """Return the loads of the levels in requests per second, increasing."""
         return tuple(sorted({load_qps for levels in self._group(process).by_slowness
                              for load_qps in levels.loads}))
 
     def at(
         self, load_qps: float, process: str | None = None, slowness: float = 1.0
     ) -> Choice[P]:
-        """Return the lowest level that covers the anticipated load at a slowness of service.
+        """Return the lowest level at or above the anticipated load, at a slowness.
 
-        Of the slownesses that the set has policies for, the lowest serves that is not below the
-        present one. Where all are below, that of the highest serves, and lookups are told what is
-        left of the slowness (:meth:`~ramsis.runtime.selector.Selector.when_slow`).
+        The policies are those for the lowest slowness that is at least the present one. If there
+        are none, those for the highest slowness are used, and lookups take the remaining factor
+        into account (:meth:`~ramsis.runtime.selector.Selector.when_slow`).
 
         Parameters
         ----------
@@ -330,9 +329,9 @@ class PolicySet(Generic[P]):
             Anticipated load in requests per second, 0 or more. A load above every level gets
             the highest one, flagged in the answer.
         process
-            Label of the arrival process; may be left out when the set has only one.
+            Label of the arrival process; optional if the set has only one.
         slowness
-            Batches take so many times as long as profiled, > 0.
+            Service time as a multiple of the profiled one, > 0.
 
         Raises
         ------
@@ -343,29 +342,30 @@ class PolicySet(Generic[P]):
         if not load_qps >= 0:
             raise InvalidValueError("not a load", where="load_qps", value=load_qps,
                                     allowed="0 or more")
-        group, left = self._group(process), 1.0
+        group, remaining = self._group(process), 1.0
         place = 0
         if slowness != 1.0 or len(group.slownesses) > 1:
             check_positive(slowness=slowness)
             place = bisect_left(group.slownesses, slowness)
             if place == len(group.slownesses):
                 place -= 1
-                left = slowness / group.slownesses[place]
+                remaining = slowness / group.slownesses[place]
         levels = group.by_slowness[place]
         choice = levels.choices[bisect_left(levels.loads, load_qps)]
         if choice.above_highest != group.above:
             group.above = choice.above_highest
             if group.above and self._on_above_highest is not None:
                 self._on_above_highest(load_qps)
-        return choice if left == 1.0 else Choice(choice.level, choice.above_highest, left)
+        return (choice if remaining == 1.0
+                else Choice(choice.level, choice.above_highest, remaining))
 
     def _group(self, process: str | None) -> _Process[P]:
         if process is None and self._only is not None:
             return self._only
         if process in self._by_process:
             return self._by_process[process]
-        what = "no policy for this process" if process else "the set has several processes"
-        raise InvalidValueError(what, where="process", value=process,
+        fault = "no policy for this process" if process else "the set has several processes"
+        raise InvalidValueError(fault, where="process", value=process,
                                 allowed=", ".join(self.processes))
 
 
@@ -373,7 +373,7 @@ def set_of_selectors(
     selectors: Iterable[Selector], *,
     on_above_highest: Callable[[float], object] | None = None,
 ) -> PolicySet[Selector]:
-    """Build a set of selectors for equal workers and SLO."""
+    """Create a policy set from selectors for equal workers and SLO, one level each."""
     levels = []
     types, classes = dict[str, int](), dict[float, float]()
     for selector in selectors:

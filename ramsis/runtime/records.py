@@ -1,7 +1,7 @@
-"""Records that are declared once: fields with types, ranges, units and descriptions.
+"""Declarative records of JSON files: fields with types, ranges and descriptions.
 
-A record is a frozen dataclass that derives from :class:`Record`. The annotation of a field says
-what a file may have there. :meth:`Record.from_fields` reads a JSON object by it, and
+A record is a frozen dataclass that derives from :class:`Record`. The annotation of a field defines
+its allowed values. :meth:`Record.from_fields` reads a JSON object by the annotations, and
 :func:`schema_of` derives the JSON schema:
 
 - ``float`` is a finite number, ``Annotated[float, RULE]`` one that satisfies the rule;
@@ -14,10 +14,10 @@ what a file may have there. :meth:`Record.from_fields` reads a JSON object by it
 - ``X | None`` is X, ``Annotated[X, Reader(f)]`` is what ``f(item, key)`` reads;
 - a text in ``Annotated[X, "..."]`` is the description of the field.
 
-A field without a default must be there, and null is no value, as files that people write have it.
-A :class:`WrittenRecord` is what a program writes: there a field that may be ``None`` may be null,
-or absent, so that a later version can add fields and still read older files. What fields say
-together is checked by :meth:`Record.check`. Standard library only, as the runtime is.
+A field without a default is required, and null is not allowed, as in files that people write. A
+:class:`WrittenRecord` is written by a program: there a field that may be ``None`` may be null or
+absent, so that later versions can add fields and still read older files. :meth:`Record.check`
+checks fields against each other. Standard library only, as the runtime is.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Whole(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Reader:
-    """What reads a field that is like no other: ``read(item, key)``, and its JSON schema."""
+    """Custom reader of a field: a function ``read(item, key)``, and the field's JSON schema."""
 
     read: Callable[[Fields, str], Any]
     schema: Schema | None = None
@@ -79,11 +79,11 @@ Count = Annotated[int, Whole(1)]
 
 
 class Record:
-    """A record that reads itself from a JSON object."""
+    """Base class of records that are read from a JSON object."""
 
     __slots__ = ()
 
-    FORMAT: ClassVar[str] = ""  # of a file that has the record at its top
+    FORMAT: ClassVar[str] = ""  # name and version of a file with this record at its top level
 
     @classmethod
     def from_fields(cls, item: Fields) -> Self:
@@ -100,7 +100,7 @@ class Record:
 
 
 class WrittenRecord(Record):
-    """A record of a file that a program writes; ``None`` stands there as null."""
+    """Base class of records that a program writes; ``None`` is stored as null."""
 
     __slots__ = ()
 
@@ -109,7 +109,7 @@ RecordType = TypeVar("RecordType", bound=Record)
 
 
 def record_of(record: type[RecordType], item: Fields, **extra: Any) -> RecordType:
-    """Read a record from an object; ``extra`` has values of fields that are not in it."""
+    """Read a record from an object; ``extra`` holds values of fields that the object lacks."""
     readers = _readers(cast(Hashable, record))
     if record.FORMAT:
         item.of_format(record.FORMAT)
@@ -122,7 +122,7 @@ def record_of(record: type[RecordType], item: Fields, **extra: Any) -> RecordTyp
 
 
 def optional(record: type[RecordType], item: Fields, key: str) -> RecordType | None:
-    """Read the record in a field; ``None`` where the field is null or absent."""
+    """Read the record in a field; ``None`` if the field is null or absent."""
     child = item.child_or_none(key)
     return None if child is None else record.from_fields(child)
 
@@ -133,7 +133,7 @@ def names(record: type[Any]) -> tuple[str, ...]:
 
 
 class _Field(NamedTuple):
-    """How a field is read and described, and whether it must be there."""
+    """Reader, schema and description of a record's field, and whether it is required."""
 
     read: Callable[[Fields, str], Any]
     needed: bool
@@ -271,14 +271,13 @@ def texts(item: Fields, key: str) -> tuple[str, ...]:
 def stated(record: Any) -> dict[str, Any]:
     """Return a record as a JSON object without fields at their defaults.
 
-    But ``latency`` and ``variants`` are always written. Fields that are left out of comparisons
-    are left out here, too.
+    ``latency`` and ``variants`` are always written, fields with ``compare=False`` never.
     """
     values = {}
     for item in fields(record):
         value = getattr(record, item.name)
         default = item.default if item.default_factory is MISSING else item.default_factory()
-        # An empty list of latencies or variants has to be written, although it is a default.
+        # Empty lists of latencies and variants are defaults, but the file requires them.
         if item.compare and (value != default or item.name in ("latency", "variants")):
             values[item.name] = _plain(value)
     return values

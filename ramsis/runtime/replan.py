@@ -1,10 +1,10 @@
-"""Policies made while serving: a background process writes them, the served set is exchanged.
+"""Replanning while serving: a background process makes policies, which replace the served set.
 
-The problem: the anticipated load passes every level of a set (paper §3.2.2), or the models have a
-new profile, while requests must go on being answered. A background process makes the policies, so
-that the serving process keeps its interpreter; a thread waits for it, loads what it wrote, and
-puts the new set in the place of the old one by a single assignment. A reader therefore holds one
-whole set or the other. What fails is reported, and the set that is served stays.
+It is needed if the anticipated load exceeds every level of a set (EuroSys '24, §3.2.2), or if the
+models have a new profile. A separate process makes the policies, so that it does not hold the
+serving process's interpreter lock; a thread waits for it, loads its output, and replaces the set
+by a single assignment, so that a reader holds either the old or the new set. On a failure, the
+error is reported and the served set is kept.
 
 The process writes each policy file under a temporary name, moves it into place, and only then
 does the same with the manifest, so that a folder holds a valid set at every moment, whenever the
@@ -50,32 +50,31 @@ class _Job(NamedTuple):
 class Replanner:
     """Policy set that makes missing policies in the background while it serves.
 
-    At most one process runs at a time. Of the loads that wait to be planned for, the newest is
-    kept, and so it is with new sets; a new set ends all that was asked for before it. Any number
-    of threads may call the methods. A folder is for one replanner.
+    At most one process runs at a time. Of the requested loads that wait, the newest is kept, and
+    likewise of new sets; a new set cancels all earlier requests. Methods are thread-safe. A folder
+    must have only one replanner.
 
     Parameters
     ----------
     folder : path
-        A policy set, served from the start.
+        Folder of the initial policy set.
     options : sequence of str
-        What ``ramsis generate`` made it with, without ``--load`` and ``--out``: ``--profiles``,
-        ``--slo-ms``, ``--workers`` and what else differs from the defaults.
+        Options of ``ramsis generate`` that made it, without ``--load`` and ``--out``:
+        ``--profiles``, ``--slo-ms``, ``--workers`` and others that differ from the defaults.
     on_error : callable
-        Told, in the background, what kept a set from being made: one line. The set that is
-        served stays.
+        Called in a background thread with a one-line error if a set cannot be made.
     on_change : callable, optional
-        Told each new set, in the background, when it is served.
+        Called in a background thread with each new set once it is served.
     headroom : float
-        A load above every level asks for a policy at this multiple of it, 1 or more, rounded up
-        to a whole number of requests per second.
+        For a load above every level, a policy is made at this multiple of it, 1 or more, rounded
+        up to a whole number of requests per second.
     timeout_s : float
         Time after which the process is stopped and reported, > 0.
     rest_s : float
-        Time after a failure in which no load is planned for without being asked, >= 0.
+        Time after a failure in which only explicit requests are planned for, >= 0.
     program : sequence of str
-        What is run, followed by the options, ``--load`` and ``--out``. ``("nice", "-n", "10",
-        *GENERATE)`` leaves the processor to the requests where there is ``nice``.
+        Command to run, followed by the options, ``--load`` and ``--out``. ``("nice", "-n", "10",
+        *GENERATE)`` gives it a low priority on systems with ``nice``.
 
     Raises
     ------
@@ -123,7 +122,7 @@ class Replanner:
 
     @property
     def policies(self) -> PolicySet[Selector]:
-        """The set that is served now; whoever holds it keeps it whole."""
+        """Policy set that is served now; later replacements do not change it."""
         return self._policies
 
     def at(
@@ -135,8 +134,8 @@ class Replanner:
     def plan_load(self, load_qps: float) -> None:
         """Request a policy for a load in requests per second, > 0, to be added to the set.
 
-        It is generated in the background; a load requested before that begins takes its place. A
-        load above every level is planned for without a request, with the headroom.
+        It is made in the background; until this begins, a newer request replaces it. Loads above
+        every level are planned for automatically, with the headroom.
         """
         check_positive("not a load", load_qps=load_qps)
         with self._changed:
@@ -156,16 +155,16 @@ class Replanner:
         Parameters
         ----------
         folder : path
-            Not the one that is served: without a set, or with one of the same settings.
+            Folder other than the served one: without a set, or with one of the same settings.
         options : sequence of str
-            As above; later loads are planned with these.
+            Options of ``ramsis generate``, for later loads, too.
         loads_qps : sequence of float, optional
-            By default every level of the set that is served.
+            Loads of the set; by default the levels of the served set.
 
         Raises
         ------
         InvalidValueError
-            When the folder is the one that is served, or there are no loads.
+            The folder is the served one, or there are no loads.
         """
         policies = self._policies
         if loads_qps is None:
@@ -187,7 +186,7 @@ class Replanner:
             return self._changed.wait_for(self._idle, timeout_s)
 
     def close(self) -> None:
-        """Stop the process and the thread; the set can still be read, later calls plan nothing."""
+        """Stop the process and the thread; the set stays readable, later requests are ignored."""
         with self._changed:
             self._closed = True
             self._stop_process()
@@ -221,7 +220,7 @@ class Replanner:
         return self._closed or self._wanted_set is not None
 
     def _run(self) -> None:
-        """Run jobs one by one until closed, in a thread of its own."""
+        """Run jobs one by one until closed, in the background thread."""
         while (job := self._next()) is not None:
             try:
                 self._make(job)
@@ -261,7 +260,7 @@ class Replanner:
             self._on_change(policies)
 
     def _execute(self, command: list[str]) -> None:
-        # Whoever wants something newer takes this lock, and so finds the process to stop.
+        # A newer request takes this lock, so it finds the process that it has to stop.
         with self._changed:
             if self._superseded():
                 return
@@ -290,7 +289,7 @@ class Replanner:
                               value=f"exit code {process.returncode}")
 
     def _report(self, error: RamsisError) -> None:
-        """Tell what failed, unless it was stopped for something newer."""
+        """Report a failure, unless the job was stopped for a newer one."""
         if self._superseded():
             return
         self._rests_until_s = time.monotonic() + self._rest_s
@@ -303,6 +302,6 @@ class Replanner:
 def _kill(process: subprocess.Popen[str]) -> None:
     """Kill a process and its descendants, which may hold the pipe that is read."""
     try:
-        os.killpg(process.pid, signal.SIGKILL)  # it leads a session of its own
-    except (AttributeError, OSError):  # no such groups here, or it has ended
+        os.killpg(process.pid, signal.SIGKILL)  # the process leads its own session
+    except (AttributeError, OSError):  # no process groups on this system, or it has ended
         process.kill()

@@ -1,7 +1,7 @@
-"""How requests reach queues: the dispatch rules of a station, and the choice among stations.
+"""Dispatch rules of a station's queues, and the routing of requests among stations.
 
-A *station* is one queue with the workers that take from it. Under some rules every worker has a
-queue of its own, under others all workers of a station share one. Standard library only.
+With round robin and shortest queue every worker of a station has its own queue; with a central
+queue all share one. Standard library only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ AS_SHORT = 4
 
 
 class InTurn:
-    """The queues in turn, from the first.
+    """Round-robin router to queues, from the first.
 
     >>> route = InTurn(2)
     >>> route([0, 0]), route([1, 0]), route([1, 1])
@@ -33,7 +33,7 @@ class InTurn:
         self._count, self._next = queues, 0
 
     def __call__(self, in_system: Sequence[float]) -> int:
-        """Return the next queue, whatever its length."""
+        """Return the next queue in turn, whatever the queue lengths."""
         chosen = self._next
         self._next = chosen + 1 if chosen + 1 < self._count else 0
         return chosen
@@ -42,12 +42,11 @@ class InTurn:
 class ShortestQueue:
     """Router to short queues in turn: the one joined longest ago is next.
 
-    A queue is short when it has at most :data:`AS_SHORT` times as many requests, waiting or in
-    service, as the shortest one; so where a worker is idle, only idle ones are. A batch counts
-    until it ends, so workers that are equally loaded hold now few requests, now several times as
-    many, and who holds fewest (JSQ) says little about who is free first. Who was joined longest
-    ago says more, and spaces the requests of each worker as evenly as round robin does, which its
-    table counts on.
+    A queue is short if it has at most :data:`AS_SHORT` times as many requests, waiting or in
+    service, as the shortest one; so if a worker is idle, only idle ones are short. A batch counts
+    until it ends, so equally loaded workers hold varying numbers of requests, and the shortest
+    queue (JSQ) says little about which worker is free first. The time since a queue was joined
+    says more, and spaces the requests of each worker as evenly as round robin, as policies assume.
 
     >>> route = ShortestQueue(3)
     >>> route([1, 0, 0]), route([1, 1, 0]), route([4, 1, 1]), route([5, 1, 1])
@@ -57,10 +56,10 @@ class ShortestQueue:
     __slots__ = ("_turns",)
 
     def __init__(self, queues: int) -> None:
-        self._turns = list(range(queues))  # joined longest ago first
+        self._turns = list(range(queues))  # least recently joined first
 
     def __call__(self, in_system: Sequence[float]) -> int:
-        """Return, of the queues that count as short, the one joined longest ago."""
+        """Return the short queue that was joined longest ago."""
         most = AS_SHORT * min(in_system)
         chosen = next(queue for queue in self._turns if in_system[queue] <= most)
         self._turns.remove(chosen)
@@ -69,7 +68,7 @@ class ShortestQueue:
 
 
 class CentralQueue:
-    """The only queue."""
+    """Router to a single queue."""
 
     __slots__ = ()
 
@@ -82,12 +81,12 @@ class CentralQueue:
 
 
 class DispatchRule(NamedTuple):
-    """Dispatch rule: how requests reach workers."""
+    """Dispatch rule of a station: its queues, and the routing of requests to them."""
 
-    # whether each worker has a queue of its own, so that its table is for one worker
+    # whether each worker has its own queue, so that a policy's table is for one worker
     own_queues: bool
-    routing: Callable[[int], Routing]  # makes the routing for a number of queues
-    # whether one of k queues gets exactly every k-th request, whatever their lengths are
+    routing: Callable[[int], Routing]  # creates the router for a number of queues
+    # whether each of k queues gets exactly every k-th request, independent of queue lengths
     in_turn: bool
 
     def station_workers(self, workers: int) -> int:
@@ -95,7 +94,7 @@ class DispatchRule(NamedTuple):
         return 1 if self.own_queues else workers
 
     def queues(self, workers: int) -> int:
-        """Return the number of queues for some workers."""
+        """Return the number of queues for a number of workers."""
         return workers if self.own_queues else 1
 
 
@@ -118,7 +117,7 @@ def by_shares(shares: Sequence[float], uniform: float) -> int:
     shares
         One or more, not negative, not all 0.
     uniform
-        A number drawn evenly from [0, 1).
+        Uniform random number in [0, 1).
     """
     upto = list(accumulate(shares))
     return min(bisect_left(upto, uniform * upto[-1]), len(upto) - 1)

@@ -1,10 +1,10 @@
-"""The scaling table: how many workers are wanted, by anticipated load and workers there are.
+"""Scaling table: number of workers by anticipated load and trend, and by the current workers.
 
-The file says, for each level and trend of the load, up to which worker one is started, one that
-starts is kept by how long ago it began, and an active one is kept. Standard library only.
+For each level and trend of the load, thresholds give the highest worker number that is started,
+that is kept while it starts (by the time since its start), and that is kept when active.
 
-A load stands for the nearest level of the logarithm, a trend for the nearest one. Of two that are
-equally near it is the lower one.
+A load is rounded to the nearest level in logarithm, a trend to the nearest one; of two equally
+near ones the lower is taken. Standard library only.
 """
 
 from __future__ import annotations
@@ -29,64 +29,63 @@ from ramsis.runtime.table import MAX_WORKERS
 SCALING_FORMAT = "ramsis.scaling/1"
 SCALING_NAME = "scaling.json"
 _ROUNDING = 1e-9
-_MOST_SHORT = 0.03  # of accuracy, on either side
-_MOST_FACTOR = 1.25  # of the load, and its inverse
+_MOST_SHORT = 0.03  # largest accumulated shortfall or surplus of accuracy
+_MOST_FACTOR = 1.25  # largest factor on the load; its inverse is the smallest
 
 
 @dataclass(frozen=True)
 class Steering(Record):
-    """Correction of the load by delivered accuracy, to keep a target."""
+    """Correction of the load by delivered accuracy, to keep a target accuracy."""
 
-    accuracy: Annotated[Fraction, "That is kept to."]
-    requests: Annotated[Positive, "Over how many what is missing is made up for."]
-    loads_qps: Annotated[tuple[Positive, ...], "Of a worker, rising."]
+    accuracy: Annotated[Fraction, "Target accuracy."]
+    requests: Annotated[Positive, "Number of requests within which a shortfall is compensated."]
+    loads_qps: Annotated[tuple[Positive, ...], "Loads per worker, increasing."]
     accuracies: Annotated[
-        tuple[Fraction, ...], "What the decision tables deliver there, falling."]
+        tuple[Fraction, ...], "Accuracy of the decision tables at these loads, decreasing."]
 
     @cached_property
     def _logs(self) -> list[float]:
         return list(map(math.log, self.loads_qps))
 
     def delivered(self, load_qps: float) -> float:
-        """Return the accuracy at a load per worker."""
+        """Return the accuracy of the decision tables at a load per worker."""
         return _between(math.log(max(load_qps, self.loads_qps[0])), self._logs, self.accuracies)
 
     def factor(self, short: float) -> float:
-        """Return the factor on the load for a shortfall of accuracy per request."""
-        usual, now = (_between(accuracy, self.accuracies[::-1], self._logs[::-1])
-                      for accuracy in (self.accuracy, self.accuracy + short))
-        return min(max(math.exp(usual - now), 1.0 / _MOST_FACTOR), _MOST_FACTOR)
+        """Return the factor on the load that compensates a shortfall of accuracy per request."""
+        usual, corrected = (_between(accuracy, self.accuracies[::-1], self._logs[::-1])
+                            for accuracy in (self.accuracy, self.accuracy + short))
+        return min(max(math.exp(usual - corrected), 1.0 / _MOST_FACTOR), _MOST_FACTOR)
 
 
 class Anticipation(NamedTuple):
-    """How the next load is anticipated."""
+    """Parameters by which the next load is anticipated."""
 
-    smoothing: float  # share of the latest change of the log load in the trend, in (0, 1]
-    # share by which a load may differ from its forecast, >= 0; beyond it the forecast is not
-    # believed
+    smoothing: float  # weight of the latest change of the log load in the trend, in (0, 1]
+    # relative error above which the forecast is not trusted, >= 0
     forecast_error: float
-    window: int = 1  # intervals over whose loads the monitor's mean is taken, >= 1
-    steering: Steering | None = None  # none where loads are not corrected
+    window: int = 1  # number of intervals of the mean load, >= 1
+    steering: Steering | None = None  # correction of the load by delivered accuracy
 
 
 class ScalingTable:
-    """Workers wanted, by anticipated load and its trend, workers active and starting.
+    """Number of wanted workers by anticipated load, its trend, active and starting workers.
 
     Parameters
     ----------
     levels_qps, trends
-        Loads, rising and > 0; changes of the log load in an interval, rising.
+        Loads, increasing and > 0; changes of the log load per interval, increasing.
     thresholds
-        By level and trend: up to which worker one is started, is kept when it began to start 1,
-        2, ... decisions ago, and is kept when it is active. They do not fall.
+        By level and trend: highest worker number that is started, that is kept 1, 2, ...
+        decisions after its start, and that is kept when active; non-decreasing.
     anticipation
         Its fields are attributes of the table.
     interval_s, startup_s
-        Between decisions, > 0, and what a worker takes to start, >= 0.
+        Time between decisions, > 0, and start-up time of a worker, >= 0.
     workers
-        The least and the most, 1 <= least <= most.
+        Smallest and largest number, 1 <= least <= most.
     forecast_thresholds
-        By level: the thresholds while a forecast is believed; by default those of no trend.
+        By level: thresholds while a forecast is trusted; by default those without trend.
     """
 
     __slots__ = ("_logs", "forecast_error", "forecast_thresholds", "interval_s", "least",
@@ -139,16 +138,13 @@ class ScalingTable:
 
     @property
     def anticipation(self) -> Anticipation:
-        """How loads are anticipated."""
+        """Parameters by which the next load is anticipated."""
         return Anticipation(self.smoothing, self.forecast_error, self.window, self.steering)
 
     def anticipating(
         self, forecast_thresholds: Sequence[Sequence[int]] | None = None, **changes: Any
     ) -> ScalingTable:
-        """Return the table with changed fields of its anticipation.
-
-        It has ``forecast_thresholds`` in place of its own, none where they are None.
-        """
+        """Return the table with other ``forecast_thresholds`` and fields of its anticipation."""
         return ScalingTable(
             self.levels_qps, self.trends, self.thresholds, self.anticipation._replace(**changes),
             interval_s=self.interval_s, startup_s=self.startup_s,
@@ -205,13 +201,13 @@ class ScalingTable:
         load_qps
             Anticipated load, >= 0.
         active, starting
-            Workers that serve, and that start.
+            Numbers of workers that serve, and that start.
         trend
-            Smoothed change of the log load in an interval.
+            Smoothed change of the log load per interval.
         ages
-            Decisions since each starting worker began to start, oldest first; by default one.
+            Decisions since the start of each starting worker, oldest first; by default one.
         forecast
-            Whether the load is that of a forecast. Then the trend does not count.
+            Whether the load comes from a forecast; then the trend is ignored.
         """
         if not load_qps >= 0:
             raise InvalidValueError("not a load", where="load_qps", value=load_qps,
@@ -229,17 +225,10 @@ class ScalingTable:
 
 
 class ScalingControl:
-    """Follows a scaling table: keeps the trend of the load and how long workers have started.
+    """Controller that applies a scaling table; it tracks the load's trend and workers' start-ups.
 
-    Where the table steers, it keeps the accuracy that was missed, too: the load of each interval
-    by the workers that served in it says what the decision tables delivered.
-
-    Ask it once every interval.
-
-    Parameters
-    ----------
-    table
-        What says how many workers are wanted.
+    With steering it tracks the missed accuracy, too: the decision tables tell the accuracy of an
+    interval by its load per worker. Call :meth:`wanted` once every interval.
     """
 
     __slots__ = ("_ages", "_forecast_log", "_loads", "_log", "_served", "_short", "_trend",
@@ -253,7 +242,7 @@ class ScalingControl:
         self._ages: list[int] = []
         self._forecast_log: float | None = None
         self._served: int | None = None  # workers that served since the last decision
-        self._short = 0.0  # accuracy that was missed, of each request over which it is made up
+        self._short = 0.0  # missed accuracy, per request of the steering's ``requests``
         self.believed = True
 
     def wanted(
@@ -265,15 +254,15 @@ class ScalingControl:
         Parameters
         ----------
         load_qps
-            Load of the interval that has just ended, as the load monitor has it.
+            Load of the interval that has just ended, by the load monitor.
         active, starting
-            Workers that serve, and that start.
+            Numbers of workers that serve, and that start.
         forecast_qps
-            What a forecast says of the next interval. It counts as long as the last one differed
-            from what then came by no more than the table's ``forecast_error``.
+            Forecast load of the next interval. It is trusted if the last forecast differed from
+            the observed load by at most the table's ``forecast_error``.
         ahead_qps
-            The highest load that it says until a worker that is started now has been active for
-            an interval; by default ``forecast_qps``. It is what the decision is for.
+            Highest forecast load until a worker that is started now has been active for an
+            interval, on which the decision is based; by default ``forecast_qps``.
         """
         lowest = self.table.levels_qps[0]
         if self._forecast_log is not None and load_qps >= 0:
@@ -292,7 +281,7 @@ class ScalingControl:
         ahead_qps = forecast_qps if ahead_qps is None else ahead_qps
         anticipated = self._factor(load_qps, active) * (
             ahead_qps if forecast and ahead_qps is not None else mean_qps)
-        # The oldest have become active; what is not known began just before.
+        # The oldest starting workers have become active; unknown ones began just before.
         ages = [age + 1 for age in self._ages]
         ages = ages[max(len(ages) - starting, 0):]
         ages += [1] * (starting - len(ages))
@@ -304,11 +293,11 @@ class ScalingControl:
         return wanted
 
     def _factor(self, load_qps: float, active: int) -> float:
-        """Count an interval's shortfall of accuracy; return the factor on the load against it."""
+        """Add an interval's shortfall of accuracy; return the factor on the load to correct it."""
         steering, table = self.table.steering, self.table
         if steering is None or self._served is None:
             return 1.0
-        # Workers that started are active for the rest of an interval.
+        # Workers whose start-up ended within the interval served for the last share of it.
         stages, partial = stages_of(table.startup_s, table.interval_s)
         share = partial if stages else 1.0
         served = (1.0 - share, min(self._served, active)), (share, active)
@@ -321,7 +310,7 @@ class ScalingControl:
 
 
 def stages_of(startup_s: float, interval_s: float) -> tuple[int, float]:
-    """Return the intervals that a start-up takes, rounded up, and the share of the last served.
+    """Return the intervals of a start-up, rounded up, and the rest of the last as a share.
 
     >>> stages_of(0.0, 15.0), stages_of(7.5, 15.0), stages_of(60.0, 15.0)
     ((0, 0.0), (1, 0.5), (4, 0.0))
@@ -336,7 +325,7 @@ def _nearest(places: Sequence[float], value: float) -> int:
 
 
 def _between(value: float, places: Sequence[float], values: Sequence[float]) -> float:
-    """Interpolate linearly between rising places, constant beyond them."""
+    """Interpolate linearly between increasing ``places``; constant outside."""
     at = bisect_left(places, value)
     if at in (0, len(places)):
         return values[min(at, len(places) - 1)]

@@ -1,8 +1,8 @@
-"""What a central queue does where its policy has second opinions; see :mod:`.cascade`.
+"""Dispatch of a central queue whose policy has second opinions; see :mod:`.cascade`.
 
-It stands in the place of :meth:`~ramsis.runtime.station_queues.StationQueues.act`: the queue holds
-requests that wait for a second opinion besides fresh ones. First answers are sent at the deadline
-at the latest, and at once while no worker is up. Standard library only.
+It replaces :meth:`~ramsis.runtime.station_queues.StationQueues.act`: besides fresh requests, the
+queue holds requests that wait for a second opinion. First answers are sent at the deadline at the
+latest, and at once while no worker is up. Standard library only.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class OpinionPlayer(Player[T_contra], Protocol[T_contra]):
-    """Interface that carries out decisions, and sends first answers that stand."""
+    """Interface that carries out decisions, and sends first answers as final ones."""
 
     def keep(self, request: T_contra, /) -> None:
-        """Send a first answer, which stands."""
+        """Send a request's first answer as the final one."""
         ...
 
 
@@ -33,12 +33,12 @@ def act(
     now_ms: float, player: OpinionPlayer[T], at_most_ms: float = inf,
     unsure_at_most_ms: float = inf,
 ) -> None:
-    """Carry out decisions of the rule until it says to wait, or no worker is idle.
+    """Carry out decisions of the rule until it decides to wait, or no worker is idle.
 
     Parameters
     ----------
     at_most_ms, unsure_at_most_ms
-        The slacks are taken as no more than these: how a wait ends.
+        Upper limits on the slacks of the lookup, at the end of a wait.
     """
     waiting, unsure, idle = queue.waiting, queue.unsure, queue.idle
     overhead_ms, slowness = station.overhead_ms, station.slowness
@@ -84,14 +84,14 @@ def keep_head(station: StationQueues[T], queue: QueueState[T], player: OpinionPl
 
 
 def _due_ms(station: StationQueues[T], queue: QueueState[T]) -> float:
-    """Return when the first answer of the head of the unsure queue is to be sent."""
+    """Return the time at which to send the first answer of the unsure queue's head."""
     return queue.unsure[0][0] - station.early_ms
 
 
 def _wait(
     station: StationQueues[T], queue: QueueState[T], wait: WaitForEither, now_ms: float
 ) -> None:
-    """Note when to ask again, and with which slack of the head whose time has come."""
+    """Set the time of the next lookup, and the slack of the head that ends the wait."""
     wakes = [station.held_ms(heap[0]) - station.overhead_ms - slack_ms * station.slowness
              if heap else inf for heap, slack_ms in ((queue.waiting, wait.fresh_ms),
                                                      (queue.unsure, wait.unsure_ms))]

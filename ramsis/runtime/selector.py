@@ -1,9 +1,9 @@
 """Lookup of a station's decision by idle workers, queue length and slack.
 
-The rule is total and is specified language-neutrally in ``docs/lookup.md``: each axis takes the
-last level that its value reaches (slack is rounded *down*, paper §4.3.1, but for
-:data:`ramsis.runtime.table.SLACK_TOLERANCE_MS`), and a queue longer than the table has one
-answer. Standard library only.
+The rule is defined for all arguments; ``docs/lookup.md`` specifies it for any language. Each axis
+takes the last level that its value reaches (slack is rounded *down*, EuroSys '24, §4.3.1, with the
+tolerance :data:`ramsis.runtime.table.SLACK_TOLERANCE_MS`), and all queues longer than the table
+have one answer. Standard library only.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ _NEVER = Wait(None)
 
 
 class Selector:
-    """Looks decisions up in one table.
+    """Lookup of decisions in a policy's table.
 
     Parameters
     ----------
     table
-        The lookup's part of a policy; kept as the attribute ``table``.
+        Decision table; available as the attribute ``table``.
     cascade
-        The policy's second opinions, if any; kept as the attribute ``cascade``. The lookup itself
-        leaves them out.
+        The policy's second opinions, if any; available as the attribute ``cascade``. The lookup
+        itself ignores them.
 
     Attributes
     ----------
     largest_batch
-        That the table asks for.
+        Largest batch in the table.
 
     Examples
     --------
@@ -82,7 +82,7 @@ class Selector:
                                        *_repeated(by_level, table.idle)]
 
     def __call__(self, queued: int, slack_ms: float, idle: int | None = None) -> Answer:
-        """Decide for ``queued`` requests, the earliest deadline ``slack_ms`` away.
+        """Look up the decision for ``queued`` requests, the earliest deadline ``slack_ms`` away.
 
         Only a table made with the late rule ``drop`` answers with a :class:`Drop`, and only one
         of a central queue with a :class:`Wait`.
@@ -95,11 +95,10 @@ class Selector:
             Time to the earliest deadline; any number, infinities and negative (late) ones
             included.
         idle
-            Idle workers of the station, 0 or more; more than it has count as all. It may be left
-            out where the queue has a single worker, which is then the one that is idle.
+            Idle workers of the station, 0 or more; numbers above its workers count as all. It is
+            optional for a queue with a single worker, which is then idle.
         """
-        # Each decision comes this way: what is unusual fails one comparison, and is looked at
-        # below.
+        # Hot path: unusual arguments fail one comparison, and are handled by ``_unusual``.
         try:
             if 0 < queued <= self._longest and slack_ms <= inf:
                 if idle is None:
@@ -109,7 +108,7 @@ class Selector:
                 elif 0 < idle <= self._most:
                     edges, answers = self._rows[idle][self._level[queued]]
                     return answers[bisect_right(edges, slack_ms)]  # type: ignore[no-any-return]
-                elif idle == 0:  # a central queue asks at each arrival
+                elif idle == 0:  # common: a lookup at each arrival at a central queue
                     return self._rows[idle][queued]  # type: ignore[no-any-return]
         except TypeError:
             pass
@@ -118,21 +117,21 @@ class Selector:
     def when_slow(
         self, slowness: float, queued: int, slack_ms: float, idle: int | None = None
     ) -> Answer:
-        """Decide when batches take ``slowness`` times as long as the table assumes.
+        """Look up the decision if batches take ``slowness`` times as long as the table assumes.
 
-        The caller divides slacks by r, as batches that take r times as long leave that little. To
-        the table of a central queue, requests with so little slack have waited for long, and so
-        few behind them are a lull. It would run them one by one, and never recover from a burst.
-        So each counts as r, unless the batch is then larger than the queue.
+        The caller divides slacks by r, so that the ratio of slack to service time is right. But to
+        the table of a central queue, little slack means requests that have waited for long, and so
+        a short queue behind them means a low load: it would run them one by one, and never recover
+        from a burst. So each request counts as r, unless the batch is then larger than the queue.
 
         Parameters
         ----------
         slowness
             The factor r, 1 or more.
         queued, idle
-            As for a lookup; errors, too.
+            As for a call, with the same errors.
         slack_ms
-            Time to the earliest deadline, divided by r. A wait ends by a slack so divided.
+            Time to the earliest deadline, divided by r; the slack of a :class:`Wait` is, too.
         """
         if self._shared and queued > 0:
             answer = self(int(queued * slowness), slack_ms, idle)
@@ -141,7 +140,7 @@ class Selector:
         return self(queued, slack_ms, idle)
 
     def _unusual(self, queued: int, slack_ms: float, idle: int | None) -> Answer:
-        """Return the answer for arguments outside the table, or refuse them."""
+        """Look up the decision for arguments outside the hot path, or refuse them."""
         if idle is None and self._single:
             idle = 1
         _check(queued, slack_ms, idle, self._most)
@@ -159,13 +158,13 @@ class Selector:
     def late_answer(self, idle: int, queued: int) -> Decision | None:
         """Return the decision that serves a dropped request late with spare capacity.
 
-        Optional: neither accuracy nor violations gain by it, but whoever still wants the answer
-        has one. ``None``: not now, and never where the policy finds no capacity to spare.
+        Late answers improve neither accuracy nor violations, but users may still want them. Return
+        ``None`` if there is no spare capacity now; policies without any always do.
 
         Parameters
         ----------
         idle, queued
-            As for a lookup; 0 or more queued, dropped requests not counted.
+            As for a call; 0 or more queued, without dropped requests.
         """
         spare = self.table.spare_idle
         if spare is None or queued > 0 or idle < max(spare, 1):
@@ -179,11 +178,11 @@ def compiled(table: DecisionTable) -> tuple[list[list[Row]], Drop | Decision | N
     Returns
     -------
     rows
-        For each idle level after 0 and each queue level after 0: the slacks in ms that reach the
-        inner edges of a row, and one answer more than there are edges. Levels that share a row of
-        the table share the object.
+        For each idle level after 0 and each queue level after 0: the slacks in ms from which the
+        next answer holds, and the answers, one more than slacks. Levels that share a row of the
+        table share the object.
     longer
-        The answer to a queue longer than the last level; None for that of the last level.
+        Answer for a queue longer than the last level; None for that of the last level.
     """
     actions = [Decision(table.models[m], b, table.size_of(m, b)) for m, b in table.actions]
     rows = [_row(row, table.slack_ms, actions) for row in table.rows]
@@ -197,7 +196,7 @@ def wake_slack(wait: Wait) -> float | None:
 
 
 def _check(queued: object, slack_ms: object, idle: object, workers: int) -> None:
-    """Refuse a question that has no answer."""
+    """Refuse invalid arguments of a lookup."""
     try:
         is_number = bool(slack_ms <= inf)  # type: ignore[operator]
     except TypeError:
@@ -209,7 +208,7 @@ def _check(queued: object, slack_ms: object, idle: object, workers: int) -> None
         raise InvalidValueError("idle workers are not stated", where="idle", value=idle,
                                 allowed=f"0 to {workers}, the workers that "
                                 "take from this queue")
-    for where, count, low, what in (("queued", queued, 1, "nothing queued"),
+    for where, count, low, fault in (("queued", queued, 1, "nothing queued"),
                                     ("idle", idle, 0, "not a number of idle workers")):
         try:
             number = index(count)  # type: ignore[arg-type]
@@ -217,11 +216,11 @@ def _check(queued: object, slack_ms: object, idle: object, workers: int) -> None
             raise InvalidValueError("not a whole number", where=where, value=count,
                                     allowed=f"{low} or more") from None
         if number < low:
-            raise InvalidValueError(what, where=where, value=count, allowed=f"{low} or more")
+            raise InvalidValueError(fault, where=where, value=count, allowed=f"{low} or more")
 
 
 def _repeated(values: Iterable[A], levels: Sequence[int]) -> Iterator[A]:
-    """Yield a level's value for each integer from level 1 to the last level."""
+    """Yield, for each integer from 1 to the last level, the value of the level that it reaches."""
     for value, (low, high) in zip(values, pairwise((*levels[1:], levels[-1] + 1)), strict=True):
         yield from repeat(value, high - low)
 
@@ -236,7 +235,7 @@ def _longer(code: int, actions: Sequence[Decision]) -> Drop | Decision | None:
 def _row(
     row: Sequence[int], slack_ms: tuple[float, ...], actions: Sequence[Decision]
 ) -> Row:
-    """Return the slacks that reach the inner edges of a row, and its answers."""
+    """Return the slacks from which a row's next answers hold, and its answers."""
     edges = tuple(slack_ms[j] - SLACK_TOLERANCE_MS for j in row[2::2])
     answers: list[Answer] = []
     for place, code in enumerate(row[1::2]):

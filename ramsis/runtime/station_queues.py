@@ -1,8 +1,8 @@
-"""The queues of one station while it serves: who waits, who is idle, and what its table says.
+"""Queues and idle workers of one station at run time, dispatched by its decision table.
 
-The rules are those of ``docs/lookup.md``: requests stand by deadline; the table is asked after
-each event, and again after each batch or drop; a worker with a queue of its own asks only while it
-is idle. What the table says is told to a :class:`Player`: the dispatcher, whose requests are
+The rules are those of ``docs/lookup.md``: requests are ordered by deadline; the table is looked up
+after each event, and again after each batch or drop; if each worker has its own queue, only while
+the worker is idle. A :class:`Player` carries out decisions: the dispatcher, whose requests are
 tickets, or a simulation, whose requests are numbers. Standard library only.
 """
 
@@ -24,20 +24,20 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Ticket(Generic[R]):
-    """A request that waits.
+    """Waiting request with its deadline and SLO class.
 
     Attributes
     ----------
     request
-        Whatever the caller handed in.
+        The caller's object.
     number
-        Rises with each request; of equal deadlines the lower number is first.
+        Increases with each request; of equal deadlines the lower number is served first.
     arrival_ms, deadline_ms
-        On the caller's clock.
+        Times on the caller's clock.
     slo_ms
-        Its SLO class.
+        SLO class.
     late_until_ms
-        Until when an answer after the deadline is still of use; ``-inf`` where it is not.
+        Time until which an answer after the deadline is still useful; ``-inf`` if never.
     uniform
         Uniform random number that routes the request to a station.
     """
@@ -55,16 +55,15 @@ class Ticket(Generic[R]):
 
 
 class Start(NamedTuple, Generic[R]):
-    """A batch to start now."""
+    """Order to start a batch."""
 
-    worker: int  # that has been idle longest
+    worker: int  # worker that has been idle longest
     tickets: tuple[Ticket[R], ...]  # earliest deadlines first
-    # model, run_as: what to run, and as a batch of which size; what is beyond the tickets is
-    # padding
+    # model to run, and batch size to run, padded if larger than the number of tickets
     model: str
     run_as: int
-    slack_ms: float  # of the first ticket, as the table was asked
-    # idle, queued: as the table was asked
+    slack_ms: float  # slack of the first ticket in the lookup
+    # numbers of idle workers and queued requests in the lookup
     idle: int
     queued: int
     second: bool = False  # whether these are second opinions
@@ -76,22 +75,22 @@ class Start(NamedTuple, Generic[R]):
 
 
 class Orders(NamedTuple, Generic[R]):
-    """Orders after an event: batches to start, and requests to drop or answer."""
+    """Orders after an event: batches to start, and requests to drop or to answer."""
 
     starts: list[Start[R]]
     drops: list[Ticket[R]]
-    answers: list[Ticket[R]]  # whose first answer stands, and is to be sent now
+    answers: list[Ticket[R]]  # requests whose first answer is final, to be sent now
 
     def start(
         self, worker: int, answer: Decision, tickets: Sequence[Ticket[R]], slack_ms: float,
         idle: int, queued: int,
     ) -> None:
-        """Note a batch."""
+        """Record a batch to start."""
         self.starts.append(Start(worker, tuple(tickets), answer.model, answer.run_as, slack_ms,
                                  idle, queued, answer.second))
 
     def keep(self, ticket: Ticket[R]) -> None:
-        """Note that a first answer is to be sent."""
+        """Record a request whose first answer is to be sent."""
         self.answers.append(ticket)
 
     def drop(self, ticket: Ticket[R]) -> None:
@@ -111,39 +110,40 @@ class Player(Protocol[T_contra]):
         Parameters
         ----------
         worker
-            That has been idle longest.
+            Worker that has been idle longest.
         answer
             Model and batch.
         requests
             Earliest deadlines first.
         slack_ms, idle, queued
-            As the table was asked.
+            Arguments of the lookup.
         """
         ...
 
     def drop(self, request: T_contra, /) -> None:
-        """Give a request up."""
+        """Drop a request."""
         ...
 
 
 class QueueState(Generic[T]):
-    """One queue, and the workers that take from it.
+    """State of one queue and of the workers that take from it.
 
     Attributes
     ----------
     waiting
-        A heap of (deadline, number, request).
+        Heap of (deadline, number, request).
     late
-        A heap of those past their deadline that still want an answer: the time until which they
-        do, number, request, deadline.
+        Heap of requests past their deadline that still want an answer: (time until which they
+        do, number, request, deadline).
     unsure
-        A heap like ``waiting`` of those that wait for a second opinion.
+        Heap like ``waiting`` of requests that wait for a second opinion.
     idle
-        Workers, the one that has been idle longest first.
+        Idle workers, the one that has been idle longest first.
     up
-        How many of the queue's workers are up, idle or busy.
+        Number of the queue's workers that are up, idle or busy.
     wake_ms, wake_slack, unsure_wake_slack
-        When to ask again though nothing happens, and with which slack at most of both heads.
+        Time of the next lookup without an event, and upper limits on the slacks of both heads
+        in this lookup.
     """
 
     __slots__ = ("idle", "late", "number", "unsure", "unsure_wake_slack", "up", "waiting",
@@ -159,38 +159,39 @@ class QueueState(Generic[T]):
 
 
 class StationQueues(Generic[T]):
-    """The queues of a station.
+    """Queues of a station, with routing of requests and lookups of decisions.
 
     Parameters
     ----------
     dispatch
         One of :data:`~ramsis.runtime.routing.DISPATCHES`.
     workers
-        Their numbers.
+        Numbers of the station's workers.
     idle
-        Workers of the server that are idle, the one that has been so longest first.
+        Idle workers of the server, the one that has been idle longest first.
     serving
-        Requests that each worker of the server serves now, by its number.
+        Number of requests in the batch of each worker of the server, by worker number.
     up
-        Whether each worker of the server is up, by its number.
+        Whether each worker of the server is up, by worker number.
     overhead_ms
-        Taken from every slack.
+        Time subtracted from every slack.
     late_until_ms
-        Until when an answer to a request that is given up is still of use, ``-inf`` if it is not;
-        by default it is for none.
+        Function of a request: time until which a late answer is still useful, ``-inf`` if never.
+        By default late answers are not given.
     held_as_ms
-        The deadline as which a request is held that could still wait for company, where that is
-        earlier than its own; by default its own.
+        Function of a request: deadline that limits a wait for more requests; by default the
+        request's deadline.
 
     Attributes
     ----------
     overhead_ms
-        Taken from every slack from now on.
+        Time subtracted from every slack.
     slowness
-        Batches take so many times as long as the table counts on, 1 at first; see
+        Service time as a multiple of the one that the table assumes, initially 1; see
         :meth:`~ramsis.runtime.selector.Selector.when_slow`.
     early_ms
-        How long before the deadline a first answer is sent that waits for a second, 0 at first.
+        Time before the deadline at which a first answer is sent that still waits for a second
+        opinion, initially 0.
     """
 
     def __init__(
@@ -214,15 +215,15 @@ class StationQueues(Generic[T]):
         self._late_until_ms, self._held_as_ms = late_until_ms, held_as_ms
 
     def join(self, deadline_ms: float, number: int, request: T) -> QueueState[T]:
-        """Put a request in the queue that the dispatch rule names.
+        """Put a request in the queue that the dispatch rule selects.
 
-        While no worker of that queue is up, the rule is asked again as if it were the longest,
-        until it names one that has a worker; where none has, it is the first that was named.
+        A queue without a worker that is up counts as the longest, and the rule selects again. If
+        no queue has such a worker, the first selected one is taken.
 
         Parameters
         ----------
         number
-            Of equal deadlines the lower number is first.
+            Of equal deadlines the lower number is served first.
         """
         chosen = self.route(self.in_system)
         queue = self.queues[chosen]
@@ -237,14 +238,14 @@ class StationQueues(Generic[T]):
         return queue
 
     def join_unsure(self, deadline_ms: float, number: int, request: T) -> QueueState[T]:
-        """Put a request with a first answer in the only queue, to wait for a second opinion."""
+        """Put a request with a first answer in the central queue, to wait for a second opinion."""
         (queue,) = self.queues
         self.in_system[queue.number] += 1
         heappush(queue.unsure, (deadline_ms, number, request))
         return queue
 
     def left_alone(self, queue: QueueState[T]) -> list[T]:
-        """Take out what waits in a queue without a worker, where other queues have one."""
+        """Remove the requests in a queue without workers, if other queues have workers."""
         if queue.up or not any(queue.up for queue in self.queues):
             return []
         requests = [entry[2] for entry in sorted(queue.waiting)]
@@ -273,12 +274,12 @@ class StationQueues(Generic[T]):
         self, queue: QueueState[T], selector: Selector, now_ms: float, player: Player[T],
         at_most_ms: float = inf,
     ) -> None:
-        """Carry out decisions of the table until it says to wait.
+        """Carry out decisions of the table until it decides to wait, or no worker is idle.
 
         Parameters
         ----------
         at_most_ms
-            The slack is taken as no more than this: how a wait ends.
+            Upper limit on the slack of the lookup, at the end of a wait.
         """
         queue.wake_ms = inf
         waiting, idle = queue.waiting, queue.idle
@@ -293,7 +294,7 @@ class StationQueues(Generic[T]):
                       else selector.when_slow(self.slowness, queued, slack_ms, free))
             if isinstance(answer, Decision):
                 batch = answer.batch
-                requests = ([heappop(waiting)[2]] if batch == 1  # without a loop: speed counts
+                requests = ([heappop(waiting)[2]] if batch == 1  # faster than a loop, and common
                             else [heappop(waiting)[2] for _ in range(batch)])
                 player.start(idle.popleft(), answer, requests, slack_ms, free, queued)
             elif isinstance(answer, Drop):
@@ -308,20 +309,20 @@ class StationQueues(Generic[T]):
         self.end_act(queue, selector, now_ms, player)
 
     def held_ms(self, entry: tuple[float, int, T]) -> float:
-        """Return the deadline by which a wait of a queue's head is timed."""
+        """Return the deadline that limits a wait of a queue's head for more requests."""
         return entry[0] if self._held_as_ms is None else self._held_as_ms(entry[2])
 
     def end_act(
         self, queue: QueueState[T], selector: Selector, now_ms: float, player: Player[T]
     ) -> None:
-        """Drop what is overdue while no worker is up, and answer late with spare capacity."""
+        """Drop overdue requests if no worker is up, and answer late ones with spare capacity."""
         if not queue.up:
             self._expire(queue, now_ms, player)
         if queue.late:
             self._answer_late(queue, selector, now_ms, player)
 
     def give_up(self, queue: QueueState[T], now_ms: float, player: Player[T]) -> None:
-        """Take out the head, which may still want a late answer."""
+        """Remove the queue's head: drop it, or queue it for a late answer if it wants one."""
         deadline_ms, number, request = heappop(queue.waiting)
         self.in_system[queue.number] -= 1
         until_ms = -inf if self._late_until_ms is None else self._late_until_ms(request)
@@ -331,7 +332,7 @@ class StationQueues(Generic[T]):
             player.drop(request)
 
     def _expire(self, queue: QueueState[T], now_ms: float, player: Player[T]) -> None:
-        """Drop overdue requests while no worker is up."""
+        """Drop overdue requests of a queue without workers, and set the timer for the next."""
         waiting = queue.waiting
         while waiting and waiting[0][0] <= now_ms:
             self.give_up(queue, now_ms, player)
@@ -341,7 +342,7 @@ class StationQueues(Generic[T]):
     def _answer_late(
         self, queue: QueueState[T], selector: Selector, now_ms: float, player: Player[T]
     ) -> None:
-        """Answer late what still wants an answer, with capacity that nobody else needs."""
+        """Serve late requests that still want an answer with spare capacity."""
         late, idle = queue.late, queue.idle
         while late and late[0][0] <= now_ms:
             player.drop(heappop(late)[2])
@@ -359,7 +360,7 @@ class StationQueues(Generic[T]):
 
 
 def _taken(heap: list[Any], numbers: Container[int]) -> list[Any]:
-    """Remove the requests with these numbers from a heap."""
+    """Remove the requests with these numbers from a heap, and return them."""
     gone = [entry[2] for entry in heap if entry[1] in numbers]
     if gone:
         heap[:] = [entry for entry in heap if entry[1] not in numbers]

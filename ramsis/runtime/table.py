@@ -1,8 +1,8 @@
 """Decision table: the part of a policy that a lookup reads, for every dispatch rule.
 
-The names of the format and of its fixed choices stand here, once: the policy package, which reads
-and writes whole files, takes them from this module. :mod:`ramsis.runtime.table_reader` makes a
-table from a document and checks it, so that a lookup never fails on it.
+This module defines the names and constants of the file format; the policy package, which reads and
+writes whole files, imports them. :mod:`ramsis.runtime.table_reader` reads a table from a document
+and checks it, so that a lookup never fails.
 """
 
 from __future__ import annotations
@@ -38,40 +38,39 @@ fastest model, or may be dropped. Only with ``drop`` may a table drop."""
 
 
 class DecisionTable(NamedTuple):
-    """Checked decision table, as a lookup reads it.
+    """Decision table of a policy, checked for lookups.
 
     Attributes
     ----------
     models
         Names, fastest first.
     slo_ms, load_qps, workers
-        What the policy was made for; ``workers`` of all queues together.
+        SLO, load and workers (of all queues) that the policy was made for.
     dispatch
         How requests reach the workers, one of :data:`~ramsis.runtime.routing.DISPATCHES`.
     arrivals
         Label of the arrival process, see :func:`arrivals_label`.
     idle
-        Levels of idle workers, rising from 0 to the workers of one queue.
+        Levels of idle workers, increasing from 0 to the workers of one queue.
     queued
-        Levels of queued requests, rising from 0 and 1.
+        Levels of queued requests, increasing, the first ones 0 and 1.
     slack_ms
-        Low edges of the slack bins, rising from 0.
+        Low edges of the slack bins, increasing from 0.
     actions
         Model index and batch of each action.
     rows
-        Distinct rows, each flattened pairs of a slack bin and the code that holds from there on:
-        an index into ``actions``, or :data:`WAIT_CODE`, or :data:`DROP_CODE`.
+        Distinct rows, each a flat list of pairs of a slack bin and the code from this bin on: an
+        index into ``actions``, or :data:`WAIT_CODE`, or :data:`DROP_CODE`.
     row_of
-        ``row_of[i-1][n-1]``: the row for idle level i and queue level n.
+        ``row_of[i-1][n-1]``: index of the row for idle level i and queue level n.
     longer_queue
         Code for a queue longer than the last level, not to wait; or :data:`AS_LAST_CODE`.
     spare_idle
-        Idle workers with which, the queue being empty, a late answer takes nothing from others.
+        Number of idle workers from which, with an empty queue, late answers do not delay others.
     run_as
-        For each model the size to run for a batch of 1, 2, …; beyond these, and where there is
-        none, a batch is run as it is.
+        For each model the batch size to run for batches of 1, 2, …; other batches are not padded.
     slowness
-        The policy counts on service times so many times as long as profiled.
+        Service time that the policy assumes, as a multiple of the profiled one.
     """
 
     models: tuple[str, ...]
@@ -101,7 +100,7 @@ class DecisionTable(NamedTuple):
 
 
 def arrivals_label(arrivals: Mapping[str, object]) -> str:
-    """Return the text of an arrival process and its parameters that keys policies in a set.
+    """Return the label of an arrival process with its parameters, a key of policy sets.
 
     >>> arrivals_label({"process": "poisson"})
     'poisson'
@@ -118,7 +117,7 @@ def arrivals_label(arrivals: Mapping[str, object]) -> str:
 
 
 def _plain(value: object) -> str:
-    """Format a parameter; an integral float is written as an integer."""
+    """Format a parameter, integral floats as integers."""
     if isinstance(value, (list, tuple)):
         return "[" + ",".join(_plain(item) for item in value) + "]"
     if isinstance(value, float) and value.is_integer():

@@ -1,7 +1,7 @@
-"""Reading a decision table from a policy document, and the checks that make lookups total.
+"""Reader of the decision table in a policy document; its checks ensure that lookups never fail.
 
-Whatever breaks the format is refused with one line that names the file and the JSON path. What a
-lookup does not read is hardly looked at.
+Errors are one line with the file and the JSON path. Fields that a lookup does not read are hardly
+checked.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TABLE_KEYS = ("axes", "actions", "rows", "index", "longer_queue")
 
 
 class _Allowed(NamedTuple):
-    """Which codes may stand in a table."""
+    """Codes and batches that are allowed in a table, by its dispatch and late rules."""
 
     models: int
     own_queue: bool
@@ -41,13 +41,13 @@ class _Allowed(NamedTuple):
 
     @property
     def lowest(self) -> int:
-        """The lowest code: to drop, to wait, or the first action."""
+        """Lowest allowed code: to drop, to wait, or the first action."""
         if self.drops:
             return DROP_CODE
         return 0 if self.own_queue else WAIT_CODE
 
     def is_code(self, code: object, actions: int) -> bool:
-        """Return whether a value is a code that may stand in the table."""
+        """Return whether a value is an allowed code of a table."""
         if type(code) is not int or not self.lowest <= code < actions:
             return False
         return code != WAIT_CODE or not self.own_queue
@@ -141,13 +141,13 @@ def _model_names(fields: Fields) -> tuple[str, ...]:
 
 
 def _run_as(fields: Fields) -> tuple[tuple[int, ...], ...]:
-    """Return each model's sizes to run; empty where no model has any."""
+    """Read each model's padded batch sizes; empty if no model has any."""
     sizes = [sizes_to_run(model) for model in fields.children("models")]
     return tuple(sizes) if any(sizes) else ()
 
 
 def sizes_to_run(model: Fields, batches: int | None = None) -> tuple[int, ...]:
-    """Return the sizes to run for batches of 1, 2, … on a model; empty where it has none."""
+    """Read the padded sizes of batches of 1, 2, … on a model; empty if it has none."""
     if "run_as" not in model or model.value("run_as") is None:
         return ()
     sizes = model.items("run_as", batches)
@@ -159,7 +159,7 @@ def sizes_to_run(model: Fields, batches: int | None = None) -> tuple[int, ...]:
 
 
 def _levels(axes: Fields, key: str, *, one_by_one: bool = False) -> tuple[int, ...]:
-    """Read an axis of integers: 0, 1, and then rising, or consecutive."""
+    """Read an axis of integers: 0, 1, then increasing, or consecutive if ``one_by_one``."""
     levels = axes.items(key)
     for i, level in enumerate(levels):
         low = levels[i - 1] + 1 if i else 0
@@ -173,7 +173,7 @@ def _levels(axes: Fields, key: str, *, one_by_one: bool = False) -> tuple[int, .
 
 
 def _slack_grid(axes: Fields, slo_ms: float) -> tuple[float, ...]:
-    """Read the low edges of the slack bins: from 0, rising, at most the SLO."""
+    """Read the low edges of the slack bins: from 0, increasing, at most the SLO."""
     grid = axes.numbers("slack_ms")
     if grid[0] != 0:
         raise axes.refusal("slack_ms[0]", "slack grid does not start at 0", value=grid[0],
@@ -201,10 +201,10 @@ def _actions(table: Fields, models: int, largest: int) -> list[list[int]]:
 def _check_row(
     table: Fields, key: str, row: Any, bins: int, actions: int, allowed: _Allowed
 ) -> None:
-    """Check that a row has pairs of rising bins from 0 and allowed codes."""
-    whole = isinstance(row, list) and len(row) >= 2 and len(row) % 2 == 0 \
+    """Check that a row has pairs of increasing bins, from 0, and allowed codes."""
+    are_pairs = isinstance(row, list) and len(row) >= 2 and len(row) % 2 == 0 \
         and set(map(type, row)) == {int}
-    if not whole or row[0] != 0 or any(a >= b for a, b in pairwise(row[::2])) \
+    if not are_pairs or row[0] != 0 or any(a >= b for a, b in pairwise(row[::2])) \
             or row[-2] >= bins or not all(allowed.is_code(code, actions)
                                           for code in set(row[1::2])):
         raise table.refusal(key, "not a row of slack bins and actions", value=row,
@@ -216,9 +216,9 @@ def _row_of(
     table: Fields, idle: int, queued: tuple[int, ...], rows: Sequence[Sequence[int]],
     actions: Sequence[Sequence[int]], allowed: _Allowed,
 ) -> list[list[int]]:
-    """Read a row per idle and queue level; check that its batches fit the queue.
+    """Read the row of each idle and queue level; check that its batches fit the queue.
 
-    A batch has at most all requests of the level, and all of them under maximal batching.
+    A batch has at most all requests of the level, and exactly these under maximal batching.
     """
     batches = [{actions[code][1] for code in set(row[1::2]) if code >= 0} for row in rows]
     ends = [(min(sizes), max(sizes)) if sizes else None for sizes in batches]
@@ -238,14 +238,14 @@ def _row_of(
 
 
 def _longer_queue(table: Fields, actions: int, allowed: _Allowed) -> int:
-    code, others = table.value("longer_queue"), dict[int, str]()
+    code, special = table.value("longer_queue"), dict[int, str]()
     if allowed.drops:
-        others[DROP_CODE] = "to drop"
+        special[DROP_CODE] = "to drop"
     if allowed.own_queue:
-        others[AS_LAST_CODE] = "for that of the last level"
-    if type(code) is not int or not (0 <= code < actions or code in others):
+        special[AS_LAST_CODE] = "for that of the last level"
+    if type(code) is not int or not (0 <= code < actions or code in special):
         words = [f"an action from 0 to {actions - 1}"]
-        words += [f"{other} {why}" for other, why in others.items()]
+        words += [f"{other} {why}" for other, why in special.items()]
         raise table.refusal("longer_queue", "not what a longer queue can get", value=code,
                             allowed=", ".join(words))
     return code
