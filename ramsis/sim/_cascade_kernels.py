@@ -1,4 +1,4 @@
-"""The compiled run of a central queue whose requests may get a second opinion.
+"""Compiled simulation of a central queue whose requests may get a second opinion.
 
 The rule is that of :mod:`ramsis.policy.cascade`. Events come in the order of
 :func:`ramsis.sim._kernels.central_queue`: at one instant batches end before requests arrive, and
@@ -24,7 +24,7 @@ _FIRST, _SECOND = 1, 2  # what a worker runs
 
 
 class CascadeRoom(NamedTuple):
-    """Room for what happens: for two batches a request, and of each request."""
+    """Output arrays of a run: up to two batches for each of n requests, and each request."""
 
     # start_ms, finish_ms, worker, model, size, queued: of each batch, shape (2n,)
     start_ms: FloatArray
@@ -32,7 +32,7 @@ class CascadeRoom(NamedTuple):
     worker: NDArray[np.int32]
     model: NDArray[np.int32]
     size: NDArray[np.int32]
-    queued: NDArray[np.int32]  # fresh requests that wait just before
+    queued: NDArray[np.int32]  # fresh requests that wait
     first: NDArray[np.int32]  # batch of the first answer, -1 or -2 (dropped), shape (n,)
     second: NDArray[np.int32]  # batch of the second opinion that is the answer, or -1, shape (n,)
     bin_of: NDArray[np.int32]  # bin of the first answer's confidence, shape (n,)
@@ -72,6 +72,7 @@ def cascade(
     idle = np.empty(ring, dtype=np.int64)
     for worker in range(workers):
         idle[worker] = worker
+    # Whether a worker runs first answers, and where its batch starts (in requests, or ``unsure``).
     stage, begin = np.zeros(workers, dtype=np.int64), np.zeros(workers, dtype=np.int64)
     runs = np.zeros(workers, dtype=np.int64)  # the batch of each worker
     unsure = np.empty(n, dtype=np.int64)  # from head to tail by deadline
@@ -202,18 +203,11 @@ def earned(
     arrival_ms: FloatArray, counted: tuple[int, int], out: CascadeRoom, accuracy: FloatArray,
     increment: FloatArray, terms: tuple[float, float], opinions: NDArray[np.int64],
 ) -> float:
-    """Return the mean worth of the counted requests of a run.
+    """Return the mean worth of a run's requests ``counted[0]`` … ``counted[1] − 1``.
 
-    Parameters
-    ----------
-    counted : (int, int)
-        First of them, and the one behind the last.
-    accuracy, increment : ndarray, shape (M,) and (M, Q)
-        Of first answers by model, and what second opinions add by bin.
-    terms : (float, float)
-        Deadline after arrival, and price of a request that misses it.
-    opinions : ndarray, shape (M, Q)
-        Second opinions by first model and bin, counted here.
+    It is the ``accuracy`` (M,) of the first answer and the ``increment`` (M, Q) of a second
+    opinion, or minus the price of a miss; ``terms`` are the SLO in ms and that price. The second
+    opinions by first model and bin are counted in ``opinions`` (M, Q).
     """
     slo_ms, price = terms
     total = 0.0

@@ -1,4 +1,4 @@
-"""Compiled runs of table-driven schedulers: the plain engine's events, without its generality.
+"""Compiled simulation of table-driven schedulers, for one dispatch rule each.
 
 Each kernel gives the same batches as the plain engine on the same arrivals, bit for bit: the order
 of events, the arithmetic of slack, load and service times are the same. Where workers have queues
@@ -7,9 +7,9 @@ of their own and turns are fixed (round robin) they do not meet, and each is sim
 Requests are given by their arrival times; a batch is written as start, finish, worker, model,
 size, and its index as ``batch_of`` of its requests. Every kernel returns the number of batches.
 
-Arrays are taken out of their tuples once, before the loops, and helpers that are given some have
-one way out, few loops, and no branch between two uses of an array. Else each use of an array
-counts its holders, an atomic operation that takes longer than all the rest.
+For speed, arrays are taken out of their tuples once, before the loops, and helpers that take
+arrays have one return, few loops, and no branch between two uses of an array. Otherwise numba
+updates the reference count at each use, an atomic operation that takes longer than all the rest.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ class RunTerms(NamedTuple):
     quantiles_ms: FloatArray  # shape (M, B, Q)
     quantile_levels: FloatArray  # shape (Q,)
     near_level: NDArray[np.int64]  # as of :func:`~ramsis.cluster.quantiles.near_levels`
-    uniform: FloatArray  # shape (n,)
-    # batches take so many times as long as the tables count on; as in
+    uniform: FloatArray  # draws the service time of a batch by its first request, shape (n,)
+    # service time as a multiple of what the tables assume; as in
     # :meth:`ramsis.runtime.selector.Selector.when_slow`
     slowness: float = 1.0
 
 
 class Lines(NamedTuple):
-    """A queue by deadline: a line for each SLO, in which the oldest request is due first."""
+    """Queue by deadline, kept as a line for each SLO in which the oldest request is due first."""
 
     slo_ms: FloatArray  # of each line, shape (C,)
     line: NDArray[np.int64]  # of each request; empty where there is one line, shape (n,)
@@ -58,7 +58,7 @@ class Lines(NamedTuple):
 
 
 class DecisionRoom(NamedTuple):
-    """Room for the decisions, each array as long as there are requests."""
+    """Output arrays for the decisions, each as long as there are requests."""
 
     # start_ms, finish_ms, worker, model, size: of each batch
     start_ms: FloatArray
@@ -85,7 +85,7 @@ def _near_bin(
 def _answer(
     model: NDArray[np.int16], batch: NDArray[np.int16], place: tuple[int, int, int]
 ) -> tuple[int, int]:
-    """Return model and batch at a level, row and bin; a batch of 0 drops."""
+    """Look up model and batch at a level, row and slack bin; a batch of 0 drops the head."""
     level, row, j = place
     return (int(model[index(level), index(row), index(j)]),
             int(batch[index(level), index(row), index(j)]))
@@ -93,7 +93,10 @@ def _answer(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _first(times: FloatArray, value: float, start: int, right: bool) -> int:
-    """Return the index, from ``start`` on, of the first time >= value (``right``: > value)."""
+    """Return the index, from ``start`` on, of the first time >= value (``right``: > value).
+
+    Steps double before the bisection, as the index is usually near ``start``.
+    """
     step, low = 1, start
     size = times.size
     high = start
@@ -116,9 +119,9 @@ def _level(
     tables: Tables | CentralTables, terms: RunTerms, arrival_ms: FloatArray, now_ms: float,
     recorded: int, gone: int,
 ) -> int:
-    """Return the level for the load monitor's load.
+    """Return the load level for the load monitor's moving average.
 
-    ``recorded`` arrivals have come so far, ``gone`` of them before its window.
+    Of ``recorded`` arrivals so far, ``gone`` were before the monitor's window.
     """
     span = min(terms.window_ms, max(now_ms - arrival_ms[0], terms.shortest_ms))
     load = 1000.0 * (recorded - gone) / span
@@ -129,10 +132,10 @@ def _level(
 def round_robin(
     arrival_ms: FloatArray, tables: Tables, terms: RunTerms, out: DecisionRoom, drop_ms: FloatArray
 ) -> int:
-    """Simulate workers with every K-th request each; return the number of batches.
+    """Simulate round robin: each worker gets every K-th request; return the number of batches.
 
-    All workers are simulated through one stretch of the arrivals after the other, so that these
-    are near at hand for each.
+    All workers are simulated through one stretch of the arrivals before the next, so that these
+    stay in the processor's cache.
     """
     _, _, last, slack_ms, per_ms, first_bin, models, batches = tables
     quantiles_ms, levels, uniform = terms.quantiles_ms, terms.quantile_levels, terms.uniform
@@ -150,12 +153,12 @@ def round_robin(
             while head < end:
                 first_ms = arrival_ms[index(head)]
                 triggered = first_ms >= free_ms
-                if triggered:  # it finds the worker idle
+                if triggered:  # the request finds the worker idle
                     now_ms, queued = first_ms, 1
                 else:
                     now_ms, tail = free_ms, head + queued * workers
-                    # At one instant batches end before requests arrive, so who comes just now is
-                    # not seen yet.
+                    # At one instant batches end before requests arrive, so a request that arrives
+                    # just now is not counted.
                     while tail < n and arrival_ms[index(tail)] < now_ms:
                         tail += workers
                         queued += 1
@@ -228,10 +231,10 @@ def _ring_size(workers: int) -> int:
 def first_come(
     arrival_ms: FloatArray, tables: Tables, terms: RunTerms, out: DecisionRoom, drop_ms: FloatArray
 ) -> int:
-    """Simulate one queue; return the number of batches.
+    """Simulate one queue whose table does not count idle workers; return the number of batches.
 
-    The worker that has been idle longest takes a batch from its head by the table, which does not
-    count idle workers.
+    The worker that has been idle longest takes the next batch from the head. Busy workers are a
+    ring sorted by finish, idle workers another one; both are indexed modulo a power of two.
     """
     _, _, last, slack_ms, per_ms, first_bin, models, batches = tables
     quantiles_ms, levels, uniform = terms.quantiles_ms, terms.quantile_levels, terms.uniform
@@ -316,13 +319,14 @@ def shortest_queue(
     ring = _ring_size(workers)
     mask = ring - 1
     times, who = np.empty(ring), np.empty(ring, dtype=np.int64)
-    following = np.full(n, -1, dtype=np.int64)  # in the queue of its worker
+    following = np.full(n, -1, dtype=np.int64)  # next request in the queue of its worker
     head = np.full(workers, -1, dtype=np.int64)
     tail = np.full(workers, -1, dtype=np.int64)
     waiting = np.zeros(workers, dtype=np.int64)
     serving = np.zeros(workers, dtype=np.int64)
     held = np.zeros(workers, dtype=np.int64)  # waiting and serving
-    after = np.arange(1, workers + 1)  # the worker that was joined next, the longest ago first
+    # Linked list of workers by when a request last joined them, from ``oldest`` to ``newest``.
+    after = np.arange(1, workers + 1)
     oldest, newest = 0, workers - 1
     first, busy, arrived, count, gone = 0, 0, 0, 0, 0
     level = terms.level
@@ -511,7 +515,7 @@ def central_queue(
                             timer_ms = max(deadline_ms - wake_ms * slowness, now_ms)
                 if answer < 0 or asked == queued or batches[at, index(answer)] <= queued:
                     break
-                asked = queued  # a batch of more than there are
+                asked = queued  # the batch exceeds the queue: look up the actual length
             if answer == -1:
                 break
             at_most = np.inf

@@ -1,4 +1,4 @@
-"""One walk over the requests, the batches and the drops of a run, for the figures of a window.
+"""Compiled counts of a run's requests, batches and drops in a time window, and fast quantiles.
 
 Quantiles are exact: values are counted in equal bins between the least and the greatest, and those
 of the bins that hold an order statistic are partitioned. That takes a fifth of the time of
@@ -16,8 +16,8 @@ from ramsis.arrays import FloatArray, IntArray
 from ramsis.compiling import index, njit
 
 _BINS = 1024
-_FEW = 64  # values that are partitioned at once
-_ALIKE = 1e-290  # differences that bins cannot divide
+_FEW = 64  # values that are partitioned without bins
+_ALIKE = 1e-290  # range of values too small to be divided into bins
 
 
 class Window(NamedTuple):
@@ -31,7 +31,7 @@ class Window(NamedTuple):
 
 
 class Decisions(NamedTuple):
-    """Requests, batches and drops of a run, as of :class:`ramsis.sim.run.Run`."""
+    """Requests, batches and drops of a run; fields as in :class:`ramsis.sim.run.Run`."""
 
     arrival_ms: FloatArray
     batch_of: NDArray[np.int32]
@@ -46,7 +46,7 @@ class Decisions(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """Counts of a window."""
+    """Counts and sums of a run in a time window."""
 
     # arrived, in_time, answered: requests
     arrived: int
@@ -70,7 +70,7 @@ class Counted(NamedTuple):
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def count(run: Decisions, window: Window) -> Counted:
-    """Count the requests that arrive and the decisions that are made in a window of a run."""
+    """Count a run's requests that arrive in a window, and the decisions that are made in it."""
     arrival_ms, batch_of, start_ms, finish_ms, model, size, queued, drop_query, drop_ms, gone = run
     since_ms, until_ms, slo_ms, tolerance_ms, accuracy = window
     n, batches, drops, one_slo = arrival_ms.size, start_ms.size, drop_ms.size, slo_ms.size == 1
@@ -128,17 +128,17 @@ def count(run: Decisions, window: Window) -> Counted:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def earned(run: Decisions, window: Window) -> FloatArray:
-    """Return each request's accuracy if answered in time, else 0; window ends do not count."""
+    """Return the accuracy of each request of the whole run if answered in time, else 0."""
     arrival_ms, batch_of, finish_ms, model = run.arrival_ms, run.batch_of, run.finish_ms, run.model
     slo_ms, accuracy = window.slo_ms, window.accuracy
-    found, one_slo = np.zeros(arrival_ms.size), slo_ms.size == 1
+    rewards, one_slo = np.zeros(arrival_ms.size), slo_ms.size == 1
     for i in range(index(arrival_ms.size)):
         if batch_of[i] >= 0:
             row = index(batch_of[i])
             deadline_ms = arrival_ms[i] + (slo_ms[0] if one_slo else slo_ms[i])
             if finish_ms[row] <= deadline_ms + window.tolerance_ms:
-                found[i] = accuracy[index(model[row])]
-    return found
+                rewards[i] = accuracy[index(model[row])]
+    return rewards
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -163,14 +163,14 @@ def quantiles(values: FloatArray, levels: FloatArray) -> FloatArray:
 
 
 def _in_order(values: FloatArray, places: IntArray) -> FloatArray:
-    """Return the values at some places of their rising order."""
+    """Return the order statistics at ``places`` (ranks from 0), sorting only bins with one."""
     if values.size > _FEW:
         least, greatest = span(values)
         if greatest - least > _ALIKE:
             per_bin = _BINS / (greatest - least)
             upto = by_bin(values, least, per_bin).cumsum()
             bins = np.searchsorted(upto, places, side="right") - 1
-            # All that are in a bin with a place, in the order of the bins; others go to one place.
+            # Values of bins with a rank are gathered bin by bin; all others go to one spare place.
             used = np.unique(bins)
             sizes = upto[used + 1] - upto[used]
             starts = np.append(0, sizes.cumsum())
@@ -194,7 +194,7 @@ def span(values: FloatArray) -> tuple[float, float]:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def by_bin(values: FloatArray, least: float, per_bin: float) -> IntArray:
-    """Return the number of values in each bin, that of bin k at k + 1."""
+    """Return the number of values in each bin, at index k + 1 for bin k."""
     counts = np.zeros(_BINS + 1, dtype=np.int64)
     for value in values:
         counts[index(min(int((value - least) * per_bin), _BINS - 1)) + 1] += 1
@@ -208,7 +208,7 @@ def keep(
 ) -> None:
     """Write each value to the place ``filled`` of its bin, which moves on by ``step``.
 
-    Whether a bin is kept cannot be foreseen, so that a branch would cost more.
+    Without a branch on whether a bin is kept, which processors would predict badly.
     """
     for value in values:
         at = index(min(int((value - least) * per_bin), _BINS - 1))

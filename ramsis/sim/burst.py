@@ -1,4 +1,4 @@
-"""A burst of requests on top of a load, and how long it is felt.
+"""A burst of requests on top of a load, and the time to recover from it.
 
 All requests of the burst arrive at one moment, in the middle of the run. Let N(t) be the number
 of requests in the system, from arrival until answer or drop, and n its mean over the quarter of
@@ -42,7 +42,7 @@ class Burst:
 
     @property
     def varies(self) -> bool:
-        """Whether the load changes besides."""
+        """Whether the load without the burst changes over time."""
         return self.workload.varies
 
     @property
@@ -58,9 +58,9 @@ class Burst:
 
 
 def recovery_ms(run: Run, at_ms: float) -> float | None:
-    """Return the ms from a burst until workers have recovered; None if they do not in the run.
+    """Return the ms from a burst at ``at_ms`` to recovery; None if there is none in the run.
 
-    They have when no more requests are present than on average in the second half of the time
+    Recovered means: no more requests are present than on average in the second half of the time
     before the burst.
     """
     left_ms = run.answered_ms.copy()
@@ -70,7 +70,7 @@ def recovery_ms(run: Run, at_ms: float) -> float | None:
     usual = float(np.maximum(stayed_ms, 0.0).sum()) / (at_ms - since_ms)
     arrived, left = (np.sort(times[times <= run.duration_ms])
                      for times in (run.arrival_ms, left_ms))
-    moments = left[left > at_ms]  # the number falls only there
+    moments = left[left > at_ms]  # the number of requests present falls only at these
     present = (np.searchsorted(arrived, moments, side="right")
                - np.searchsorted(left, moments, side="right"))
     back = np.flatnonzero(present <= usual)

@@ -1,4 +1,4 @@
-"""Runs of table-driven schedulers through the compiled kernels.
+"""Simulation of table-driven schedulers by the compiled kernels.
 
 A constant load on several stations runs each by its kernel, and has one record.
 """
@@ -30,17 +30,17 @@ def replay(
     load_qps: float | None,
     monitor_ms: float = WINDOW_MS,
 ) -> Run:
-    """Run a scheduler with a compiled kernel; the result equals the plain engine's.
+    """Simulate a scheduler with a compiled kernel; the result equals the plain engine's.
 
     Parameters
     ----------
     requests : Requests
-        With the numbers that draw service times, where they are drawn. SLOs of their own are for
-        central queues.
+        With numbers that draw the service times if these are random. Only central queues serve
+        requests of different SLOs.
     duration_ms : float
         When arrivals stop.
     load_qps : float or None
-        The load that the scheduler is told; ``None``: what the load monitor anticipates.
+        The stated load; ``None`` for that of the load monitor.
     monitor_ms : float
         The monitor's window, > 0.
     """
@@ -56,7 +56,7 @@ def replay(
             return replay_cascade(cascade, fleet, requests, duration_ms)
     terms = run_terms(fleet, requests, level, monitor_ms, scheduler.slowness)
     out = _kernels.DecisionRoom(*np.empty((2, n)), *np.empty((6, n), dtype=np.int32))
-    drop_ms = np.empty(n)  # where a request is dropped
+    drop_ms = np.empty(n)  # set for dropped requests only
     count = _KERNELS[scheduler.kernel](requests, tables, terms, out, drop_ms)
     dropped = np.flatnonzero(out.batch_of == DROPPED).astype(np.int32)
     return Run(
@@ -78,7 +78,7 @@ def replay(
 
 
 def _central_queue(requests: Requests, *terms: Any) -> int:
-    """Run the kernel of a central queue; requests of one SLO stand in one line."""
+    """Run the kernel of a central queue, with a line for the requests of each SLO."""
     slo_ms, nothing = requests.slo_ms, np.empty(0, dtype=np.int64)
     if len(slo_ms) == 1:
         lines = _kernels.Lines(slo_ms, nothing, nothing, np.array([0, len(requests)]))
@@ -106,12 +106,8 @@ def routes(
 ) -> IntArray:
     """Return the station of each request, shape (n,).
 
-    All at once what :meth:`ramsis.runtime.policy_set.Level.route` says of each.
-
-    Parameters
-    ----------
-    uniform : ndarray, shape (n,)
-        A number of each request.
+    Vectorised :meth:`ramsis.runtime.policy_set.Level.route` with a number in [0, 1) of each
+    request, ``uniform`` (n,).
     """
     route = np.zeros(len(uniform), dtype=np.int64)
     for slo_class in fleets.classes:
@@ -129,16 +125,9 @@ def replay_level(
     level: Level[StationPlan], fleets: Fleets, requests: Requests, duration_ms: float,
     route: IntArray, load_qps: float,
 ) -> Run:
-    """Run a level with a kernel for each station; the result equals the plain engine's.
+    """Simulate a level with a kernel for each station; the result equals the plain engine's.
 
-    Parameters
-    ----------
-    level : Level of StationPlan
-        Whose stations have kernels.
-    route : ndarray, shape (n,)
-        The station of each request.
-    load_qps : float
-        The stated load of the cluster.
+    ``route`` (n,) is the station of each request, ``load_qps`` the stated load of the cluster.
     """
     runs = []
     for station in (station.policy for station in level.stations):
@@ -155,7 +144,7 @@ def _joined(
     fleets: Fleets, requests: Requests, duration_ms: float,
     runs: Sequence[tuple[StationPlan, IntArray, Run]],
 ) -> Run:
-    """Join the runs of all stations, each with the numbers of its requests, into one record."""
+    """Merge runs of stations, each with its requests' numbers, into one record of the cluster."""
     batch_of = np.full(len(requests), NEVER_ANSWERED, dtype=np.int32)
     firsts = np.array(fleets.first_workers)
     first_model = np.cumsum([0, *(len(fleet.models) for fleet in fleets.fleets)])

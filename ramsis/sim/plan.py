@@ -40,10 +40,10 @@ class ClusterScheduler(Protocol):
 
 @runtime_checkable
 class FleetScheduler(ClusterScheduler, Protocol):
-    """Interface of a scheduler with its parameters, for any workers."""
+    """Interface of a scheduler with parameters that can be prepared for any fleet."""
 
     def prepare(self, fleet: Fleet) -> Plan:
-        """Check the parameters against a fleet, and compute what all runs share."""
+        """Check the parameters against a fleet, and return the plan that all runs share."""
         ...
 
 
@@ -72,18 +72,17 @@ class Plan(PerType):
     start: Callable[[engine.WorkerGroup], engine.Scheduler[engine.WorkerGroup]]
     # the same decisions as tables, where they are a function of load, queue and slack
     compiled: Compiled | None = None
-    # largest batch that the scheduler needs the fleet to run, whatever it runs anyway
-    max_batch: int = 1
+    max_batch: int = 1  # largest batch that the scheduler needs the fleet to run
     own: str | None = None  # the user's own code that decides, as it was named
 
     @property
     def cascades(self) -> bool:
         """Whether some requests may get a second opinion."""
         return self.compiled is not None and any(
-            one is not None for one in self.compiled.cascades)
+            cascade is not None for cascade in self.compiled.cascades)
 
     def prepare(self, fleet: Fleet) -> Plan:
-        """Return the plan itself, which is prepared already."""
+        """Return the plan itself: it is already prepared for its fleet."""
         return self
 
 
@@ -100,7 +99,7 @@ class StationPlan:
 
 @dataclass(frozen=True, eq=False)
 class ClusterPlan:
-    """Scheduler prepared for a cluster: stations by load, and the share routed to each."""
+    """Scheduler prepared for a cluster: its stations at each load level, and their shares."""
 
     name: str
     fleets: Fleets
@@ -119,17 +118,14 @@ class ClusterPlan:
                    for station in level.stations)
 
     def on_cluster(self, fleets: Fleets) -> ClusterPlan:
-        """Return the plan itself, which is prepared already."""
+        """Return the plan itself: it is already prepared for its cluster."""
         return self
 
     @classmethod
     def of_one(cls, plan: Plan, fleets: Fleets, fleet: Fleet | None = None) -> ClusterPlan:
-        """Return a plan for workers of one type in one station.
+        """Return a plan with one station of all workers of a type.
 
-        Parameters
-        ----------
-        fleet : Fleet, optional
-            That the plan was prepared for, by default the only one of ``fleets``.
+        ``fleet`` is the one that ``plan`` was prepared for, by default the only one of ``fleets``.
         """
         fleet = fleet or fleets.fleets[0]
         return _one_level(plan.name, fleets, [

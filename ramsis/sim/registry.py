@@ -45,37 +45,37 @@ _Kind = Callable[..., Any]
 class Schedulers(Mapping[str, _Kind]):
     """Schedulers by name: shipped ones, and those that installed packages offer.
 
-    What a package offers is imported when it is asked for. Parameters of a scheduler are those of
-    its constructor.
+    Schedulers of packages are imported when they are looked up. Parameters of a scheduler are
+    those of its constructor.
     """
 
-    def __init__(self, own: Mapping[str, _Kind | EntryPoint]) -> None:
-        self._own = dict(own)
+    def __init__(self, shipped: Mapping[str, _Kind | EntryPoint]) -> None:
+        self._shipped = dict(shipped)
 
-    def also(self, own: Mapping[str, _Kind]) -> Schedulers:
+    def also(self, further: Mapping[str, _Kind]) -> Schedulers:
         """Return the registry with further schedulers, which replace those of the same name."""
-        return Schedulers({**self._own, **own})
+        return Schedulers({**self._shipped, **further})
 
     def __getitem__(self, name: str) -> _Kind:
         """Return a scheduler by its name; import it if an installed package offers it."""
-        kind = self._own.get(name) or _offered()[name]
+        kind = self._shipped.get(name) or _offered()[name]
         if not isinstance(kind, EntryPoint):
             return kind
         try:
             loaded = kind.load()
-        except Exception as error:  # of a package of others
+        except Exception as error:  # anything that a foreign package may raise
             raise InputFileError(f"cannot be imported ({error})", where=f"scheduler {name}",
                                  value=kind.value) from error
         return _is_scheduler(loaded, kind.value)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._own or name in _offered()
+        return name in self._shipped or name in _offered()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted({*self._own, *_offered()}))
+        return iter(sorted({*self._shipped, *_offered()}))
 
     def __len__(self) -> int:
-        return len({*self._own, *_offered()})
+        return len({*self._shipped, *_offered()})
 
 
 @cache
@@ -88,7 +88,7 @@ def _policies(files: str) -> Policies:
     return Policies.load(files)
 
 
-_LAZY = {  # what takes long to load
+_LAZY = {  # modules that take long to import
     "clockwork": "clockwork:Clockwork", "lru": "least_recently_used:LeastRecentlyUsed",
     "planned": "planned:Planned", "random": "random:RandomScheduler",
 }
@@ -97,9 +97,9 @@ SCHEDULERS = Schedulers({
     **{name: EntryPoint(name, f"ramsis.sim.schedulers.loading.{place}", GROUP)
        for name, place in _LAZY.items()},
 })
-"""What ``--scheduler`` names."""
+"""Schedulers that ``--scheduler`` may name."""
 
-_NEAR = 3
+_NEAR = 3  # similar names that a message suggests
 _KINDS = {"float": float, "int": int, "bool": bool}
 
 
@@ -107,12 +107,12 @@ _KINDS = {"float": float, "int": int, "bool": bool}
 class SchedulerSpec:
     """Scheduler and its parameters, for any fleet and scenario that it can serve.
 
-    Called with an engine, it makes the scheduler of a run. On a fleet, one that is made for each
-    run decides about all workers, of one type.
+    Called with an engine, it creates the scheduler of a run. A subclass of ``Scheduler`` serves a
+    fleet, too: all workers of one type.
     """
 
-    text: str  # as it was named
-    # A subclass of Scheduler, or what makes a :class:`~ramsis.sim.plan.FleetScheduler`
+    text: str  # the text that named it
+    # a subclass of Scheduler, or a constructor of a :class:`~ramsis.sim.plan.FleetScheduler`
     kind: _Kind
     parameters: Mapping[str, Any]
     own: str | None = None  # ``file.py:Class`` or ``package.module:Class`` of the user's own
@@ -124,7 +124,7 @@ class SchedulerSpec:
 
     @cached_property
     def of_fleets(self) -> FleetScheduler:
-        """Return the object that is prepared for fleets."""
+        """The scheduler in the form that is prepared for fleets."""
         if _is_class(self.kind):
             return self
         fleet_scheduler: FleetScheduler = self.kind(**self.parameters)
@@ -147,13 +147,13 @@ class SchedulerSpec:
         return ClusterPlan.of_one(self.prepare(fleets.fleets[0]), fleets)
 
     def prepare(self, fleet: Fleet) -> Plan:
-        """Compute what all runs on a fleet share; errors are those of the scheduler."""
+        """Return the plan of a fleet that all runs share; errors are those of the scheduler."""
         if self.of_fleets is not self:
             return self.of_fleets.prepare(fleet)
         return Plan(self.name, partial(self.kind, **self.parameters), own=self.own)
 
     def document(self) -> dict[str, Any]:
-        """Return all that results depend on, including the source file of a user's scheduler."""
+        """Return everything that results depend on, with a digest of a user's source file."""
         source = None if self.own is None else source_of(self.own)
         code = None if source is None else hashlib.sha256(source.read_bytes()).hexdigest()
         return {"name": self.name, **self.parameters, "code": code}
@@ -162,11 +162,11 @@ class SchedulerSpec:
         """Return the scheduler of a run on a scenario."""
         if _is_class(self.kind):
             if not _declared(self.kind, Engine):
-                engine.monitor = LoadMonitor()  # it may ask for the load
+                engine.monitor = LoadMonitor()  # the scheduler may ask for the load
             return cast("Scheduler[Any]", self.kind(engine, **self.parameters))
         plan = self.of_fleets.prepare(engine.fleet)
         engine.monitor = LoadMonitor()
-        # A fleet's scheduler sees of an engine no more than a group of workers.
+        # A fleet's scheduler uses the engine as a ``WorkerGroup`` only.
         return plan.start(engine)
 
     def serve(self, engine: Engine) -> Run:
@@ -202,8 +202,8 @@ def scheduler(
         place = name = f"{name}:{attribute}"
         kind = _is_scheduler(own(name, "scheduler", option="--scheduler", error=error), name)
     else:
-        begun = (other for other in known if name and other.startswith(name))
-        near = [*dict.fromkeys((*begun, *get_close_matches(name, known, _NEAR)))] or list(known)
+        longer = (other for other in known if name and other.startswith(name))
+        near = [*dict.fromkeys((*longer, *get_close_matches(name, known, _NEAR)))] or list(known)
         raise error("unknown scheduler", where="scheduler", value=name,
                     allowed=f"{', '.join(near)}, or FILE.py:CLASS or MODULE:CLASS of your own")
     takes = dict(inspect.signature(kind).parameters)
@@ -218,7 +218,7 @@ def scheduler(
 def read_parameters(
     name: str, text: str, takes: Mapping[str, inspect.Parameter], error: type[RamsisError]
 ) -> dict[str, Any]:
-    """Parse the values in ``key=value,…`` by the parameters ``takes``; ``error`` is raised."""
+    """Parse ``key=value,…`` by the parameters ``takes`` of a constructor, or raise ``error``."""
     takes = {key: parameter for key, parameter in takes.items()
              if parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD)}
     values: dict[str, Any] = {}
@@ -229,7 +229,7 @@ def read_parameters(
             near = get_close_matches(key, takes, _NEAR) or list(takes)
             raise error("not a parameter of the scheduler", where=f"scheduler {name}",
                         value=part,
-                        allowed=", ".join(f"{known}={_word(takes[known])}" for known in near)
+                        allowed=", ".join(f"{other}={_word(takes[other])}" for other in near)
                         or "none")
         values[key] = _value(takes[key], value, f"scheduler {name}: {key}", error)
     for key, parameter in takes.items():
@@ -240,7 +240,7 @@ def read_parameters(
 
 
 def _is_class(kind: object) -> bool:
-    """Return whether a maker of schedulers is a subclass of :class:`Scheduler`."""
+    """Return whether ``kind`` is a subclass of :class:`Scheduler`."""
     return isinstance(kind, type) and issubclass(kind, Scheduler)
 
 
@@ -251,16 +251,16 @@ def _declared(kind: _Kind, engine: type) -> bool:
     return any(engine in getattr(base, "__args__", ()) for base in bases)
 
 
-def _is_scheduler(found: object, text: str) -> type[Scheduler[Any]]:
-    """Return the object that a text names; refuse what is not a scheduler."""
-    if not (isinstance(found, type) and issubclass(found, Scheduler)):
+def _is_scheduler(named: object, text: str) -> type[Scheduler[Any]]:
+    """Return the object ``named`` by a text; refuse objects that are no schedulers."""
+    if not (isinstance(named, type) and issubclass(named, Scheduler)):
         raise InputFileError("not a scheduler", where="scheduler", value=text,
                              allowed="a subclass of ramsis.sim.Scheduler")
-    return found
+    return named
 
 
 def _word(parameter: inspect.Parameter) -> str:
-    """Return the name of the type of a parameter's values, for messages."""
+    """Return the type of a parameter's values as a word for messages."""
     kind = parameter.annotation
     if kind is parameter.empty:
         kind = type(parameter.default) if parameter.default is not parameter.empty else str

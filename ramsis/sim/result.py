@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FEW_VIOLATIONS = 50
-"""Fewer do not tell by themselves how far a violation rate may be off."""
+"""Violations below which their spread over the runs does not show the error of their rate."""
 
 
 @dataclass(frozen=True)
@@ -46,17 +46,16 @@ class Estimate:
         if len(values) == 1:
             return cls(values[0], None)
         quantile = float(stdtrit(len(values) - 1, (1.0 + confidence) / 2.0))
-        # Less the first one: runs that are equal have an error of 0, and not that of their mean.
+        # The first value is subtracted so that equal runs have an error of exactly 0.
         spread = float(np.std(np.subtract(values, values[0]), ddof=1))
         return cls(float(np.mean(values)), quantile * spread / math.sqrt(len(values)))
 
 
 def score_reach(rate: float, requests: float, clump: float, quantile: float) -> float:
-    """Return how far Wilson's score interval reaches above a rate of events in clumps.
+    """Return how far Wilson's score interval reaches above a rate of events that come in clumps.
 
-    ``clump`` is the mean number of events that come together.
-
-    Without any event it is the rule of three, from both sides.
+    ``clump`` is the mean number of events that come together. Without any event the result is a
+    two-sided rule of three.
 
     >>> round(10_000 * score_reach(0.0, 10_000, 1.0, 1.96), 2)
     3.84
@@ -75,7 +74,7 @@ class SimulationResult:
     slo_ms: float
     service: str
     load_qps: float | None  # the workload's mean load, if it is known beforehand
-    monitored: bool  # whether the load monitor told the scheduler the load
+    monitored: bool  # whether the scheduler used the load of the load monitor
     duration_ms: float
     seeds: tuple[int, ...]
     metrics: tuple[Metrics, ...]  # of each seed
@@ -91,7 +90,7 @@ class SimulationResult:
     def estimate(self, figure: str, confidence: float = 0.95) -> Estimate:
         """Return mean and confidence interval over the seeds of a field of :class:`Metrics`.
 
-        Shares of the requests are of the seeds in which some came; 0 where none came in any.
+        Shares of the requests are means over the seeds with requests; 0 without any request.
 
         Where fewer than 50 requests are late or dropped, the half-widths of the violation rate and
         the effective accuracy are at least :func:`score_reach`: runs without a violation do not
@@ -108,7 +107,7 @@ class SimulationResult:
         return replace(estimate, half_width=max(estimate.half_width, self._unseen(confidence)))
 
     def _unseen(self, confidence: float) -> float:
-        """Return the least half-width of the violation rate for few violations, else 0."""
+        """Return the least half-width of the violation rate if violations are few, else 0."""
         requests = sum(metrics.queries for metrics in self.metrics)
         answered = sum(metrics.in_time + metrics.late for metrics in self.metrics)
         late = requests - sum(metrics.in_time for metrics in self.metrics)

@@ -1,4 +1,4 @@
-"""Stations side by side in one run, each with workers and a scheduler of its own.
+"""Schedulers that route requests to stations, each with its workers and scheduler.
 
 A request goes to a station when it arrives, by a routing rule, and stays there. A scheduler sees
 its station as it would see a whole engine: the station's workers numbered from 0, and of the load
@@ -37,13 +37,13 @@ class Routed(Scheduler[Engine]):
     ) -> None:
         super().__init__(engine)
         self.whole, self.route = engine, route
-        self.opened = 0
+        self.opened = 0  # how often stations have been opened; timers of earlier ones are void
         self.ends = len(engine.workers)
         self.idle_since = list(range(self.ends))  # a number that rises with each end of a batch
         self.open(stations)
 
     def open(self, stations: Sequence[StationPlan]) -> None:
-        """Let these stations serve from now on, each with a new scheduler."""
+        """Replace the stations by these, each with a new scheduler."""
         self.opened += 1
         self.station_of = [-1] * len(self.whole.workers)
         self.first, self.schedulers = list[int](), list[Scheduler[WorkerGroup]]()
@@ -54,18 +54,18 @@ class Routed(Scheduler[Engine]):
             self.schedulers.append(station.plan.start(StationView(self, station)))
 
     def on_arrival(self, request: int) -> None:
-        """Route the request."""
+        """Route a request to its station."""
         self.schedulers[self.route(request)].on_arrival(request)
 
     def on_end(self, worker: int, batch: int) -> None:
-        """Tell the worker's station."""
+        """Notify the station of the worker whose batch has ended."""
         self.note_idle(worker)
         station = self.station_of[worker]
         if station >= 0:
             self.schedulers[station].on_end(worker - self.first[station], batch)
 
     def on_timer(self, token: object) -> None:
-        """Tell the station that set the timer, unless others serve now."""
+        """Notify the station that set the timer, unless the stations were replaced since."""
         assert isinstance(token, _Token)
         if token.opened == self.opened:
             self.schedulers[token.station].on_timer(token.token)
@@ -81,9 +81,9 @@ class RoutedByLevel(Routed):
     Parameters
     ----------
     engine : Engine
-        With the fleets of the plan.
+        Engine of the plan's fleets.
     uniform : callable
-        A number of each request, by which it is routed.
+        Number in [0, 1) of each request, which draws its station.
     """
 
     def __init__(
@@ -97,17 +97,17 @@ class RoutedByLevel(Routed):
         super().__init__(engine, _stations(self.level), self.station)
 
     def station(self, request: int) -> int:
-        """Return the station of a request, by the runtime's own routing."""
+        """Return the station of a request by the level's shares, as the runtime routes it."""
         slo_ms = self.slos_ms[self.stream[request]]
         return self.level.route(slo_ms, self.uniform(request)).policy.number
 
     def on_arrival(self, request: int) -> None:
-        """Route the request; with all others that wait if the workers are divided anew."""
+        """Route a request, and all waiting ones if a new level divides the workers otherwise."""
         if not self.divided_anew():
             super().on_arrival(request)
 
     def on_end(self, worker: int, batch: int) -> None:
-        """Tell the worker's station."""
+        """Notify the worker's station, or change the level."""
         if not self.changes:
             super().on_end(worker, batch)
             return
@@ -116,14 +116,14 @@ class RoutedByLevel(Routed):
             super().on_end(worker, batch)
 
     def on_timer(self, token: object) -> None:
-        """Tell the station that set the timer."""
+        """Notify the station that set the timer, or change the level."""
         if not self.divided_anew():
             super().on_timer(token)
 
     def divided_anew(self) -> bool:
-        """Take the level of the present load; return whether it divides the workers otherwise.
+        """Switch to the level of the present load; return whether workers are divided otherwise.
 
-        If so, its stations open, and all waiting requests are routed to them.
+        If so, all waiting requests are routed to the new stations.
         """
         if not self.changes:
             return False
@@ -143,7 +143,7 @@ class RoutedByLevel(Routed):
 
 
 def division(level: Level[StationPlan]) -> list[tuple[range, float, tuple[float, ...]]]:
-    """Return how a level divides the workers: each station's workers, its SLO and classes."""
+    """Return the workers, SLO in ms and SLO classes of each station of a level."""
     return [(station.policy.workers, station.policy.fleet.slo_ms, tuple(sorted(station.share)))
             for station in level.stations]
 
@@ -213,5 +213,5 @@ class StationView:
         self._engine.drop(request)
 
     def wake_at(self, at_ms: float, token: object = None) -> None:
-        """Have the station's scheduler woken at a time; errors as of the engine."""
+        """Set a timer for the station's scheduler; errors as of the engine."""
         self._engine.wake_at(at_ms, _Token(self._opened, self._station, token))

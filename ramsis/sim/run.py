@@ -1,4 +1,4 @@
-"""What happened in one run: every request, batch, load and worker, as arrays."""
+"""Record of one run: every request, batch, load and worker, as arrays."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Site:
     models: tuple[str, ...]  # names; a model that several types hold may occur once for each
     accuracy: FloatArray  # of each model, shape (M,)
     start: Sequence[Sequence[int]]  # the models that each worker holds at the start
-    kinds: tuple[str, ...]  # names of the models that there are copies of
-    kind: NDArray[np.int64]  # of each model, shape (M,)
+    kinds: tuple[str, ...]  # names of the distinct models, of which ``models`` are copies
+    kind: NDArray[np.int64]  # index in ``kinds`` of each model, shape (M,)
     one_at_a_time: bool = False  # whether it is certain that workers run one batch at a time
 
 
@@ -83,7 +83,7 @@ class Run:
     answer_accuracy: FloatArray = field(default_factory=_floats)
     second_opinion: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, dtype=bool))
     last_ms: float = np.nan  # when the last event happened; NaN from compiled loops
-    # what the scheduler says of itself, by name
+    # figures that the scheduler itself reports, by name
     figures: Mapping[str, float] = field(default_factory=dict)
     # shape (b,): requests in the queue that a batch is taken from, just before; from compiled
     # loops only
@@ -116,7 +116,7 @@ class Run:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Name of each model; one that several types hold is there for each."""
+        """Name of each model; a model that several worker types hold is listed for each."""
         return self.site.models
 
     @property
@@ -149,7 +149,7 @@ class Run:
 
     @cached_property
     def response_ms(self) -> FloatArray:
-        """From arrival to answer, shape (n,); infinite without an answer."""
+        """Time from arrival to answer, shape (n,); infinite without an answer."""
         return self.answered_ms - self.arrival_ms
 
     @cached_property
@@ -208,7 +208,8 @@ class Run:
         load_key = self.load_worker.astype(np.int64) * models + self.load_model
         batch = self.batch_of[ran]
         key = self.worker[batch].astype(np.int64) * models + self.model[batch]
-        # One axis for all pairs of a worker and a model, each with a stretch of its own.
+        # All pairs of worker and model share one time axis, each shifted by its own stretch, so
+        # that a single search finds the last load of each batch's pair.
         stretch_ms = self.end_ms + 1.0
         loads = load_key * stretch_ms + self.load_end_ms
         order = np.argsort(loads)
@@ -240,6 +241,6 @@ class Run:
 
 
 def _of_batch(values: NDArray[_Number], batch_of: IntArray, absent: float) -> NDArray[_Number]:
-    """Return each request's value of its batch; ``absent`` for requests without a batch."""
+    """Return the value of each request's batch; ``absent`` for requests without a batch."""
     padded = np.append(values, np.array([absent], dtype=values.dtype))
     return padded[np.where(batch_of >= 0, batch_of, len(values))]

@@ -22,7 +22,7 @@ import numpy as np
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.errors import INNER, InvalidValueError, at_least, check_positive
 
-_HORIZON = 2.0  # times the time in which requests arrive
+_HORIZON = 2.0  # time for which spells are drawn, over that in which requests arrive
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class DrawnSpells:
     # of one worker after the other, the instants at which a spell starts and ends in turn
     edge_ms: FloatArray
     first: IntArray  # where each worker's instants start, shape (K+1,)
-    factor: float  # how much longer a batch takes that starts in a spell
+    factor: float  # on the time of batches that start in a spell
 
     def factor_at(self, worker: int, now_ms: float) -> float:
         """Return the factor on the time of a batch that starts on a worker now."""
@@ -43,7 +43,7 @@ class DrawnSpells:
 
 
 NO_SPELLS = DrawnSpells(np.empty(0), np.zeros(1, dtype=np.int64), 1.0)
-"""All times are usual."""
+"""Workers are never slow."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class SlowSpells:
     """Slow spells of workers: share of the time, factor and mean length."""
 
     share: float  # of the time, in (0, 1)
-    factor: float  # how much longer a batch takes that starts in a spell, >= 1
+    factor: float  # on the time of batches that start in a spell, >= 1
     length_ms: float  # mean length of a spell, > 0
 
     def __post_init__(self) -> None:
@@ -61,7 +61,7 @@ class SlowSpells:
 
     @classmethod
     def parse(cls, text: str, where: str = "slow_spells") -> SlowSpells:
-        """Parse slow spells.
+        """Parse the text ``share=S,factor=F,length-ms=L`` of slow spells.
 
         >>> SlowSpells.parse("share=0.05,factor=3,length-ms=100")
         SlowSpells(share=0.05, factor=3.0, length_ms=100.0)

@@ -25,12 +25,12 @@ _LEVELS = np.array([0.5, 0.95, 0.99])
 def in_steady_state(
     run: Run, since_ms: float, until_ms: float, longest_queue: int
 ) -> Mapping[str, float]:
-    """Return the figures of a time window; figures without observations are left out.
+    """Return a run's figures in a time window; figures without observations are left out.
 
     Parameters
     ----------
     run : Run
-        Of a compiled loop, which counts the queue at each decision.
+        Run of a compiled kernel, which records the queue at each decision.
     since_ms, until_ms : float
         The window, inside the run.
     longest_queue : int
@@ -72,7 +72,7 @@ def in_steady_state(
 
 
 def rates(run: Run, since_ms: float, until_ms: float) -> tuple[float, float]:
-    """Return violation rate and effective accuracy of :func:`in_steady_state`."""
+    """Return violation rate and effective accuracy of a run in a time window."""
     return _rates(_counted(run, since_ms, until_ms))
 
 
@@ -94,7 +94,7 @@ def _counted(run: Run, since_ms: float, until_ms: float) -> _window.Counted:
 def _terms(
     run: Run, since_ms: float, until_ms: float
 ) -> tuple[_window.Decisions, _window.Window]:
-    """Return the arguments of the compiled loops."""
+    """Return a run and a window as the compiled loops take them."""
     assert run.queued is not None
     assert run.drop_queued is not None
     return (

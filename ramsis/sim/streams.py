@@ -31,7 +31,7 @@ NOT_SENT = -1
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Destination of a share of a stream's requests: a use of a station."""
+    """Use of a station that gets a share of a stream's requests."""
 
     station: int
     use: int
@@ -59,7 +59,7 @@ class StationStarter(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class StreamStation:
-    """Station: its workers, and what starts its scheduler."""
+    """Workers of a station, and the constructor of its scheduler."""
 
     fleet: Fleet
     start: StationStarter
@@ -88,7 +88,7 @@ class RoutedRequests:
 
 
 def requests_of(streams: Sequence[QueryStream], duration_ms: float, seed: int) -> RoutedRequests:
-    """Draw the requests of a run and where each is routed."""
+    """Draw the requests of a run, with the station and use that each is routed to."""
     drawn = [_drawn(stream, i, duration_ms, np.random.SeedSequence((seed, i)))
              for i, stream in enumerate(streams)]
     together = RoutedRequests(*(np.concatenate([getattr(requests, name) for requests in drawn])
@@ -114,10 +114,9 @@ def _drawn(
 def run_streams(
     stations: Sequence[StreamStation], requests: RoutedRequests, duration_ms: float
 ) -> Run:
-    """Run all stations on the plain engine, on requests that all enter a queue.
+    """Simulate all stations on the plain engine; each request must be routed to a station.
 
-    Service times have to be fixed; where they were drawn, what a station draws would depend on
-    the others.
+    Service times must be fixed: random draws of a station would depend on the other stations.
     """
     route, use = requests.station.tolist(), requests.use.tolist()
     requests_sent = len(route)
@@ -152,7 +151,7 @@ class Figures:
 
 
 def figures(run: Run, chosen: BoolArray, not_sent: int = 0) -> Figures:
-    """Return the figures of some requests of a run and of others that were not sent to it."""
+    """Return the figures of chosen requests of a run, and of ``not_sent`` further ones."""
     in_time = int(run.in_time[chosen].sum())
     answered = chosen & run.answered
     sent = int(chosen.sum())

@@ -1,4 +1,4 @@
-"""Decisions as arrays: what compiled kernels read.
+"""Decision tables as the arrays that compiled kernels read.
 
 For each load level a table (queued, slack bin) → (model, batch), with one answer for longer
 queues: the form of policies for queues of single workers, and of every scheduler that decides by
@@ -29,7 +29,7 @@ _BUCKETS_PER_BIN = 4
 
 
 class Tables(NamedTuple):
-    """Tables of L levels, padded to common shapes."""
+    """Tables of L load levels for queues without idle counts, padded to common shapes."""
 
     load_qps: NDArray[np.float64]  # rising; the last may be infinite, shape (L,)
     rows: NDArray[np.int64]  # longest queue that a level's table tells apart, shape (L,)
@@ -46,7 +46,7 @@ class Tables(NamedTuple):
 
 
 class CentralTables(NamedTuple):
-    """Policies of central queues, of L levels, padded to common shapes."""
+    """Tables of central queues for L load levels, padded to common shapes."""
 
     load_qps: NDArray[np.float64]  # rising, shape (L,)
     longest: NDArray[np.int64]  # longest queue that a level's table knows, shape (L,)
@@ -123,7 +123,7 @@ class Compiled:
 
     kernel: str  # one of :data:`KERNELS`
     tables: Tables | CentralTables
-    slowness: float = 1.0  # batches take so many times as long as the tables count on
+    slowness: float = 1.0  # service time as a multiple of what the tables assume
     # second opinions of each level of a central queue, by rising load; none where no level has any
     cascades: tuple[PlacedCascade | None, ...] = ()
 
@@ -133,7 +133,7 @@ class Compiled:
         return self.kernel == "central-queue"
 
     def check(self, models: int, max_batch: int) -> None:
-        """Refuse tables that would reach beyond a fleet's models and batches: kernels do not look.
+        """Refuse tables with models or batches that a fleet lacks: kernels do not check bounds.
 
         Raises
         ------
@@ -150,8 +150,8 @@ class Compiled:
 class TableOfLevel(NamedTuple):
     """One level: a load, and its table, (N, J), as in :class:`Tables`.
 
-    ``overflow`` is the answer to a longer queue; where the batch is 0, it is that of the last row,
-    and where it is -1, the earliest request is dropped.
+    ``overflow`` is model and batch for a longer queue; a batch of 0 stands for those of the last
+    row, and one of −1 drops the earliest request.
     """
 
     load_qps: float
@@ -162,9 +162,9 @@ class TableOfLevel(NamedTuple):
 
 
 def level_of(policy: Policy, index: Sequence[int]) -> TableOfLevel:
-    """Return a level of a policy for queues of single workers.
+    """Return the table of a policy for queues of single workers.
 
-    ``index`` has the fleet's index of each of its models.
+    ``index`` is the fleet's index of each of the policy's models.
     """
     actions = [(index[m], batch) for m, batch in policy.actions.tolist()]
     as_last = policy.longer_queue == AS_LAST_CODE
@@ -176,7 +176,7 @@ def level_of(policy: Policy, index: Sequence[int]) -> TableOfLevel:
 
 
 def stack(levels: Sequence[TableOfLevel]) -> Tables:
-    """Return the levels, by rising load, as one set of arrays."""
+    """Return the tables of all levels, by rising load, as one set of arrays."""
     ordered = sorted(levels, key=lambda level: level.load_qps)
     count = len(ordered)
     shapes = [np.shape(level.model) for level in ordered]
@@ -207,7 +207,7 @@ def stack(levels: Sequence[TableOfLevel]) -> Tables:
 
 
 def stack_central(levels: Sequence[tuple[Policy, Sequence[int]]]) -> CentralTables:
-    """Return tables of central queues by rising load; each policy has its models' indices."""
+    """Return central queues' policies, each with its models' indices, as one set of arrays."""
     ordered = sorted(levels, key=lambda level: level[0].load_qps)
     policies = [policy for policy, _ in ordered]
     count, workers = len(ordered), policies[0].workers
@@ -236,6 +236,6 @@ def stack_central(levels: Sequence[tuple[Policy, Sequence[int]]]) -> CentralTabl
 
 
 def _reached_from(slack_ms: ArrayLike) -> NDArray[np.float64]:
-    """Return the slack from which on each bin is reached, as in the lookup."""
+    """Return the least slack of each bin, with the tolerance of lookups at run time."""
     edges = np.asarray(slack_ms, dtype=float)
     return np.where(edges > 0.0, edges - SLACK_TOLERANCE_MS, edges)

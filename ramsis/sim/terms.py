@@ -1,4 +1,4 @@
-"""What compiled runs of a fleet have in common."""
+"""Settings that all compiled runs of a fleet share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def run_terms(
     fleet: Fleet, requests: Requests, level: int = 0, monitor_ms: float = WINDOW_MS,
     slowness: float = 1.0,
 ) -> RunTerms:
-    """Return the settings of a run of a fleet.
+    """Return the settings of a compiled run of a fleet.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ def run_terms(
     monitor_ms : float
         The monitor's window, > 0.
     slowness : float
-        Batches take so many times as long as the tables count on.
+        Service time as a multiple of what the tables assume.
     """
     times = fleet.service_times
     return uniform(RunTerms(

@@ -1,4 +1,4 @@
-"""Figures of a run over time; what they are is said in :mod:`ramsis.sim.metrics`."""
+"""Figures of a run in bins of time; :mod:`ramsis.sim.metrics` defines the figures."""
 
 from __future__ import annotations
 

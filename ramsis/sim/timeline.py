@@ -17,14 +17,14 @@ import numpy as np
 from ramsis.files import write_atomic
 from ramsis.sim.run import Run
 
-_COUNTER_MS = 5.0  # between two values of the counter
-_MOST_VALUES = 100_000
+_COUNTER_MS = 5.0  # between two values of the counter of waiting requests
+_MOST_VALUES = 100_000  # of that counter
 
 Event = dict[str, Any]
 
 
 def write_timeline(runs: Mapping[str, Run], path: str | os.PathLike[str]) -> None:
-    """Write :func:`timeline` to a file."""
+    """Write a Chrome trace of runs (:func:`timeline`) to a file."""
     write_atomic(path, json.dumps(timeline(runs), separators=(",", ":")) + "\n")
 
 
@@ -38,7 +38,7 @@ def timeline(runs: Mapping[str, Run]) -> dict[str, Any]:
 
 
 def lanes_of(run: Run) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return a lane of its worker for each batch, so that none on a lane overlap; shape (b,)."""
+    """Assign each batch to a lane of its worker so that no two on a lane overlap; shape (b,)."""
     lane = np.zeros(len(run.start_ms), dtype=np.int64)
     free: dict[int, list[float]] = {}
     for batch in np.argsort(run.start_ms, kind="stable").tolist():

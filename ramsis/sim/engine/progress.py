@@ -28,19 +28,17 @@ from ramsis.reprs import dataclass
 class Running:
     """A batch that runs, or one request of a continuous batch."""
 
-    # batch, worker, model, size, group: ``group`` is the number of the continuous batch, else
-    # that of the batch
     batch: int
     worker: int
     model: int
     size: int
-    group: int
+    group: int  # number of the continuous batch that it is in, else that of the batch
     share: float | None  # share of the worker that it was started with
-    steps_ms: Sequence[float] | None
+    steps_ms: Sequence[float] | None  # step time by requests of a continuous batch
     left_ms: float  # work that is left, as of ``at_ms``
     at_ms: float
     speed: float = 0.0  # since then
-    version: int = 0
+    version: int = 0  # rises whenever the end changes; ends of earlier versions are ignored
 
 
 Slowdown = Callable[[int, Sequence[Running]], Sequence[float]]
@@ -50,21 +48,8 @@ Slowdown = Callable[[int, Sequence[Running]], Sequence[float]]
 class WorkInProgress:
     """Work left in the batches that run, and their speeds.
 
-    Parameters
-    ----------
-    ends : list
-        The engine's heap of events, which ends are pushed to.
-    finish_ms : dict
-        The engine's record of ends, by batch.
-
-    Attributes
-    ----------
-    of : dict
-        By batch, what runs.
-    groups : dict
-        How many requests are in each continuous batch, or 1 for others.
-    held_by : dict
-        One request of each group, which says where it runs, and how.
+    Ends are pushed to ``ends``, the engine's heap of events, and written to ``finish_ms``, its
+    record of ends by batch.
     """
 
     def __init__(
@@ -73,9 +58,9 @@ class WorkInProgress:
     ) -> None:
         self._slowdown, self._ends, self._finish_ms = slowdown, ends, finish_ms
         self._on: dict[int, list[Running]] = {}
-        self.of: dict[int, Running] = {}
-        self.groups: dict[int, int] = {}
-        self.held_by: dict[int, Running] = {}
+        self.of: dict[int, Running] = {}  # by batch
+        self.groups: dict[int, int] = {}  # number of batches that run in each group
+        self.held_by: dict[int, Running] = {}  # a member of each group, for its worker and model
 
     def start(self, new: Sequence[Running], now_ms: float) -> None:
         """Start batches on one worker at the same time."""
@@ -90,12 +75,12 @@ class WorkInProgress:
         self._set_speeds(worker, now_ms)
 
     def is_stale(self, batch: int, version: int) -> bool:
-        """Return whether a batch's end has been set anew since ``version``."""
+        """Return whether an end of this ``version`` is void, as the batch ends at another time."""
         running = self.of.get(batch)
         return running is None or running.version != version
 
     def end(self, batch: int, now_ms: float) -> bool:
-        """End a batch; return whether its lane is free now."""
+        """End a batch; return whether its lane is free now: the whole group has ended."""
         ended = self.of.pop(batch)
         self._advance(ended.worker, now_ms)
         self._on[ended.worker].remove(ended)

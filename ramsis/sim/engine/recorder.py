@@ -1,4 +1,4 @@
-"""Takes down what happens in a run, and makes its record."""
+"""Recorder of a run's batches, loads and drops, which returns its record."""
 
 from __future__ import annotations
 

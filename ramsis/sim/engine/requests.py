@@ -1,4 +1,4 @@
-"""The requests of a run, those included that come when others have been answered."""
+"""State of the requests of a run, including those that a run creates as others are answered."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ AT_MACHINE = -5
 """In ``batch``: a machine prepares the request, or the network carries it."""
 
 _BLOCK = 4096  # random numbers drawn at a time
-_LOOKS_EACH = 1 << 16  # requests, at how much memory there is
+_LOOKS_EACH = 1 << 16  # requests after which the free memory is checked again
 BYTES_EACH = 400.0
 """Memory that a request takes."""
 
@@ -38,9 +38,8 @@ BYTES_EACH = 400.0
 class RequestState:
     """State of the requests of a run, as lists by request; schedulers do not write to them.
 
-    Those that come by themselves are numbered in the order of their arrival. Those that a run
-    makes (closed loops, and streams that begin after another has ended) follow, in the order in
-    which it makes them.
+    Requests whose arrivals are given are numbered in the order of arrival. Those that the run
+    creates (closed loops, and streams that begin after another has ended) follow in that order.
 
     Parameters
     ----------
@@ -62,11 +61,11 @@ class RequestState:
     drawn : list of float
         Numbers that service times are drawn by, as far as they were needed (:meth:`uniform`).
     coming : list
-        A heap of the requests that the run has made, by arrival.
+        Heap of the requests that the run has created, by arrival.
     processed : list of bool
         Of each stream, whether its requests need a machine.
     reacts : bool
-        Whether requests come when others are answered.
+        Whether the run creates requests as others are answered.
     """
 
     def __init__(
@@ -89,7 +88,7 @@ class RequestState:
         self._output = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(1,)))
         self._uniform_output: list[float] = []
         self._unanswered = [0] * len(world.streams)  # requests of each stream
-        self._after: dict[int, list[int]] = defaultdict(list)  # streams that each one is before
+        self._after: dict[int, list[int]] = defaultdict(list)  # streams that begin after each one
         self._rng: dict[int, np.random.Generator] = {}  # of each closed loop
         self._to_ask: dict[int, float] = {}  # requests of each closed loop that are still to come
         if self.reacts:
@@ -121,7 +120,7 @@ class RequestState:
         return np.concatenate([first, self._slos_made_ms])
 
     def answered(self, request: int, now_ms: float) -> None:
-        """Let others come, now that a request has been answered or dropped."""
+        """Create the requests that follow a request which has been answered or dropped."""
         stream = self.stream[request]
         loop = self._world.streams[stream].workload.loop
         if loop is not None:
@@ -134,7 +133,7 @@ class RequestState:
             self._ended(stream, now_ms)
 
     def _begin(self) -> None:
-        """Begin closed loops, and the streams after one that has no requests."""
+        """Begin all streams that do not wait for others."""
         streams = self._world.streams
         numbers = {stream.name: i for i, stream in enumerate(streams)}
         counts = np.bincount(self.stream, minlength=len(streams)).tolist()
@@ -146,7 +145,7 @@ class RequestState:
                 self._open(i, 0.0, counts[i])
 
     def _open(self, stream: int, now_ms: float, count: int) -> None:
-        """Begin a stream that already has some requests."""
+        """Begin a stream with ``count`` known requests, and its closed loop."""
         self._unanswered[stream] = count
         loop = self._world.streams[stream].workload.loop
         if loop is not None:
@@ -173,7 +172,7 @@ class RequestState:
             self._open(after, now_ms, len(models))
 
     def _ask(self, stream: int, at_ms: float) -> None:
-        """Let a user of a closed loop send the next request."""
+        """Create the next request of a user of a closed loop."""
         self._to_ask[stream] -= 1
         models = self._world.stream_models[stream]
         if len(models) == 1:
@@ -183,8 +182,8 @@ class RequestState:
         self._add(stream, at_ms, model)
 
     def _add(self, stream: int, at_ms: float, model: int) -> None:
-        """Add a request that will arrive."""
-        if len(self.arrival_ms) % _LOOKS_EACH == 0:  # nobody knew how many there would be
+        """Add a request that arrives at a time of the future."""
+        if len(self.arrival_ms) % _LOOKS_EACH == 0:  # the number was not known beforehand
             check_amount(len(self.arrival_ms), where="streams")
             check_amount(_LOOKS_EACH, where="streams", bytes_each=BYTES_EACH)
         spec = self._world.streams[stream]

@@ -1,4 +1,4 @@
-"""What decides in a run: a scheduler.
+"""Interface of schedulers, which make the decisions of a run.
 
 A scheduler is a class. The engine makes one for each run and tells it what happens; it acts
 through ``self.engine``. What it does takes no time. One that serves a whole cluster sees the
@@ -20,7 +20,7 @@ E = TypeVar("E")
 
 
 class SchedulerError(InvalidValueError):
-    """Error of a scheduler that did what cannot be done; its message names time and event."""
+    """Impossible action of a scheduler; the message names the time and the event."""
 
 
 class Scheduler(Generic[E]):

@@ -98,24 +98,24 @@ def measure(run: Run, chosen: BoolArray | None = None) -> Metrics:
     return _figures(run, _Sums(run, members), int(members.sum()))
 
 
-def _figures(run: Run, found: _Tally | _Sums, n: int) -> Metrics:
-    """Return the figures of ``n`` counted requests."""
+def _figures(run: Run, counts: _Tally | _Sums, n: int) -> Metrics:
+    """Return the figures of ``n`` requests of a run from their counts."""
     duration_ms = run.duration_ms
-    answered, dropped = int(found.answered.sum()), found.dropped
-    p50, p95, p99, longest = found.response_ms((0.5, 0.95, 0.99, 1.0))
+    answered, dropped = int(counts.answered.sum()), counts.dropped
+    p50, p95, p99, longest = counts.response_ms((0.5, 0.95, 0.99, 1.0))
     active_ms = float(run.active_ms(duration_ms).sum())
-    served = found.by_size * np.arange(len(found.by_size))
+    served = counts.by_size * np.arange(len(counts.by_size))
     (batch_p99,) = _quantiles(served, (0.99,))
     return Metrics(
         queries=n,
-        in_time=found.in_time,
-        late=answered - found.in_time,
+        in_time=counts.in_time,
+        late=answered - counts.in_time,
         dropped=dropped,
         never_answered=n - answered - dropped,
-        accuracy=found.reward / found.in_time if found.in_time else None,
-        violation_rate=(n - found.in_time) / n if n else 0.0,
-        effective_accuracy=found.reward / n if n else 0.0,
-        response_mean_ms=found.answering_ms / answered if answered else None,
+        accuracy=counts.reward / counts.in_time if counts.in_time else None,
+        violation_rate=(n - counts.in_time) / n if n else 0.0,
+        effective_accuracy=counts.reward / n if n else 0.0,
+        response_mean_ms=counts.answering_ms / answered if answered else None,
         response_p50_ms=p50,
         response_p95_ms=p95,
         response_p99_ms=p99,
@@ -123,44 +123,33 @@ def _figures(run: Run, found: _Tally | _Sums, n: int) -> Metrics:
         batches=len(run.size),
         batch_mean=int(served.sum()) / len(run.size) if len(run.size) else None,
         batch_p99=batch_p99,
-        utilisation=found.busy_ms / active_ms if active_ms else 0.0,
-        queue_mean=found.waited_ms / duration_ms,
-        queue_p99=_quantiles(found.waiting, (0.99,))[0] or 0.0,
-        queue_max=max(len(found.waiting) - 1, 0),
+        utilisation=counts.busy_ms / active_ms if active_ms else 0.0,
+        queue_mean=counts.waited_ms / duration_ms,
+        queue_p99=_quantiles(counts.waiting, (0.99,))[0] or 0.0,
+        queue_max=max(len(counts.waiting) - 1, 0),
         offered_qps=1000.0 * n / duration_ms,
         throughput_qps=1000.0 * answered / duration_ms,
-        goodput_qps=1000.0 * found.in_time / duration_ms,
+        goodput_qps=1000.0 * counts.in_time / duration_ms,
         loads=len(run.load_model),
         loading_s=float((run.load_end_ms - run.load_start_ms).sum()) / 1000.0,
-        cold_starts=found.cold_starts,
+        cold_starts=counts.cold_starts,
         worker_s=float(run.active_ms().sum()) / 1000.0,
-        model_share=_shares(run.models, found.answered, answered),
-        second_opinions=found.second_opinions / n if n and len(run.second_opinion) else None,
+        model_share=_shares(run.models, counts.answered, answered),
+        second_opinions=counts.second_opinions / n if n and len(run.second_opinion) else None,
     )
 
 
 class _Tally:
-    """Outcomes of the requests and batches of a run, each counted in one pass.
+    """Counts of all requests and batches of a run, by compiled passes over each.
 
-    Attributes
-    ----------
-    in_time, dropped, cold_starts : int
-        Requests.
-    reward : float
-        Accuracy summed over them.
-    answered : ndarray of int, shape (M,)
-        Answers by model.
-    waiting : ndarray of int
-        How many arrivals find 0, 1, … requests waiting, as far as any does.
-    by_size : ndarray of int
-        Batches of 0, 1, … requests, as far as there are any.
-    busy_ms, waited_ms : float
-        Of all workers, and all requests, while requests arrive.
-    answering_ms : float
-        Response times summed over all answers.
+    ``in_time``, ``dropped`` and ``cold_starts`` are requests, ``reward`` is the accuracy summed
+    over those in time, and ``answered`` (M,) the answers by model. ``waiting`` are the arrivals
+    that find 0, 1, … requests waiting, ``by_size`` the batches of 0, 1, … requests. ``busy_ms``
+    of all workers and ``waited_ms`` of all requests end with the arrivals; ``answering_ms`` is
+    the sum of response times.
     """
 
-    second_opinions = 0  # runs with any are summed by arrays
+    second_opinions = 0  # runs with second opinions are counted by :class:`_Sums`
 
     def __init__(self, run: Run) -> None:
         from ramsis.sim.metrics import _kernels  # which take long to load
@@ -188,7 +177,8 @@ class _Tally:
         self.answering_ms = 0.0
         in_time = np.zeros(len(run.models), dtype=np.int64)
         if n:
-            left = np.zeros(n + 1, dtype=np.int32)  # here, as NumPy asks for large pages
+            # Allocated here, as NumPy asks for large pages.
+            left = np.zeros(n + 1, dtype=np.int32)
             first = np.full(n // 2 + 2, n, dtype=np.int32)
             most = _kernels.queue_left(self._record, left, first)
             self.waiting = np.zeros(most + 1, dtype=np.int64)
@@ -213,7 +203,7 @@ class _Tally:
         near = np.empty(int(counts.sum()))
         self._kernels.chosen_responses(self._record, self._bins_per_ms, chosen, near)
         near.sort()
-        before = upto - np.cumsum(counts)  # not looked at, up to each bin
+        before = upto - np.cumsum(counts)  # values up to each bin that were not sorted
 
         def at(rank: int) -> float:
             return float(near[rank - int(before[np.searchsorted(upto, rank, side="right")])])
@@ -222,28 +212,28 @@ class _Tally:
 
 
 class _Sums:
-    """Sums over a subset of the requests of a run, by array operations."""
+    """Counts of :class:`_Tally` for a subset of the requests, by array operations."""
 
     second_opinions = 0
 
-    def __init__(self, run: Run, mine: BoolArray) -> None:
-        until_ms, answered = run.duration_ms, mine & run.answered
-        right = mine & run.in_time
+    def __init__(self, run: Run, members: BoolArray) -> None:
+        until_ms, answered = run.duration_ms, members & run.answered
+        right = members & run.in_time
         of_answer = (run.answer_accuracy[right] if len(run.answer_accuracy)
                      else run.accuracy[run.model_of[right]])
         self.in_time, self.reward = int(right.sum()), float(of_answer.sum())
         if len(run.second_opinion):
-            self.second_opinions = int(run.second_opinion[mine].sum())
-        self.dropped = int((run.batch_of[mine] == DROPPED).sum())
-        self.cold_starts = int(run.cold[mine].sum())
+            self.second_opinions = int(run.second_opinion[members].sum())
+        self.dropped = int((run.batch_of[members] == DROPPED).sum())
+        self.cold_starts = int(run.cold[members].sum())
         self.answered = np.bincount(run.model_of[answered], minlength=len(run.models))
         self.by_size = np.bincount(run.size, minlength=1)
         self.busy_ms = _busy_ms(run, until_ms)
         self._responses = np.sort(run.response_ms[answered])
         self.answering_ms = float(self._responses.sum())
-        came, left = np.sort(run.arrival_ms[mine]), np.sort(run.served_ms[mine])
+        came, left = np.sort(run.arrival_ms[members]), np.sort(run.served_ms[members])
         self.waited_ms = float((np.minimum(left, until_ms) - np.minimum(came, until_ms)).sum())
-        # Who leaves as one comes is still there.
+        # A request that leaves at the instant of an arrival still counts as waiting.
         waiting = np.arange(len(came)) - np.searchsorted(left, came, side="left")
         self.waiting = np.bincount(np.maximum(waiting, 0))
 
@@ -290,7 +280,7 @@ def _quantiles(counts: IntArray, levels: Sequence[float]) -> list[float | None]:
 
 
 def _between(level: float, size: int, at: Callable[[int], float]) -> float:
-    """Return a quantile of values by rank, linear between them as NumPy's is."""
+    """Return a quantile of ``size`` values by rank (``at``), linear as NumPy's default."""
     low, high = (at(rank) for rank in _ranks(level, size))
     share = level * (size - 1) - math.floor(level * (size - 1))
     return high - (high - low) * (1.0 - share) if share >= 0.5 else low + (high - low) * share

@@ -1,9 +1,9 @@
-"""The compiled pass over a run's requests that its figures are taken from.
+"""Compiled passes over a run's requests and batches, which its figures are computed from.
 
-Who leaves the queue at a time t is counted at the first arrival after t; so the number of requests
-that wait when one arrives is that of the earlier ones less those counted so far. The first arrival
-after t is looked up from a grid of times, a few arrivals in a cell on average. Arrays are taken
-out of their tuples once; see :mod:`ramsis.sim._kernels`.
+A request that leaves the queue at time t is counted at the first arrival after t. So the number of
+requests that an arrival finds waiting is that of earlier arrivals less those counted up to it. The
+first arrival after t is looked up in a grid of times with a few arrivals in a cell on average.
+Arrays are taken out of their tuples once; see :mod:`ramsis.sim._kernels`.
 """
 
 from __future__ import annotations
@@ -36,17 +36,14 @@ class FigureTerms(NamedTuple):
     """Deadlines and tolerances that figures are computed with."""
 
     slo_ms: FloatArray  # shape (n,) or (1,): deadline of each request after its arrival, or of all
-    tolerance_ms: float  # an answer so much late is in time
-    until_ms: float  # until when the time that requests wait is added up
+    tolerance_ms: float  # lateness up to which an answer counts as in time
+    until_ms: float  # waiting times are summed up to here
     bins_per_ms: float  # of response times
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _grid(arrival_ms: FloatArray, per_ms: float, first: NDArray[np.int32]) -> None:
-    """Write how many arrivals precede each cell of time since the first arrival.
-
-    ``first`` holds the number of all of them in each of its cells.
-    """
+    """Write the number of arrivals before each cell of time; ``first`` is filled with n before."""
     first_ms = arrival_ms[0]
     for query in range(arrival_ms.size - 1, -1, -1):  # the first in a cell is written last
         first[int((arrival_ms[query] - first_ms) * per_ms)] = query
@@ -59,16 +56,12 @@ def _leaving(
     arrival_ms: FloatArray, served_ms: FloatArray, sizes: NDArray[np.int32],
     left: NDArray[np.int32], first: NDArray[np.int32], per_ms: float,
 ) -> None:
-    """Add requests, so many at each of some times, to ``left``, at the first arrival after that.
+    """Add ``sizes`` requests that leave at ``served_ms`` to ``left`` at the next arrival's index.
 
-    Parameters
-    ----------
-    left : ndarray, shape (n+1,)
-    first, per_ms
-        Of ``_grid``.
+    ``left`` has shape (n+1,); ``first`` and ``per_ms`` are those of :func:`_grid`.
     """
     n, first_ms, last_ms = arrival_ms.size, arrival_ms[0], arrival_ms[-1]
-    one, few = index(1), index(_FEW)
+    following, few = index(1), index(_FEW)
     for i in range(served_ms.size):
         now_ms = served_ms[i]
         if now_ms >= last_ms:
@@ -82,11 +75,11 @@ def _leaving(
                 earlier += index(arrival_ms[at + index(k)] <= now_ms)
             at += earlier
         if arrival_ms[at] <= now_ms:
-            high = index(first[cell + one])
+            high = index(first[cell + following])
             while at < high:
                 middle = (at + high) // index(2)
                 if arrival_ms[middle] <= now_ms:
-                    at = middle + one
+                    at = middle + following
                 else:
                     high = middle
         left[at] += sizes[i]
@@ -108,7 +101,7 @@ def queue_left(record: RunArrays, left: NDArray[np.int32], first: NDArray[np.int
     Returns
     -------
     int
-        How many wait when one arrives, at most.
+        Most requests that an arrival finds waiting.
     """
     arrival_ms, _, start_ms, _, _, size, drop_ms = record
     n = arrival_ms.size
@@ -147,9 +140,9 @@ def tally(
     record : RunArrays
         Of one request or more.
     left : ndarray, shape (n+1,)
-        As of ``queue_left``.
+        Requests that leave the queue before each arrival, by :func:`queue_left`.
     waiting : ndarray
-        Counts the arrivals that find 0, 1, … requests waiting, as far as any does.
+        Counts the arrivals that find 0, 1, … requests waiting.
     responses : ndarray, shape (R,)
         Counts the answers by bin of their response time, the last for all beyond.
     answered, in_time : ndarray, shape (M,)
@@ -166,7 +159,7 @@ def tally(
     until_ms = terms.until_ms
     slos = terms.slo_ms
     tolerance_ms, bins_per_ms = terms.tolerance_ms, terms.bins_per_ms
-    last = float(responses.size - 1)  # a number too large to be whole is cut before it is one
+    last = float(responses.size - 1)  # as a float: values are clipped before they become indices
     one_slo = slos.size == 1
     gone, waited_ms, response_ms = 0, 0.0, 0.0
     for query in range(arrival_ms.size):
@@ -189,9 +182,9 @@ def tally(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def chosen_responses(
-    record: RunArrays, bins_per_ms: float, chosen: NDArray[np.bool_], found: FloatArray
+    record: RunArrays, bins_per_ms: float, chosen: NDArray[np.bool_], kept: FloatArray
 ) -> int:
-    """Write the response times in the chosen bins into ``found``; return their number."""
+    """Write the response times in the chosen bins into ``kept``; return their number."""
     last, size = float(chosen.size - 1), 0
     arrival_ms, batch_of, _, finish_of, _, _, _ = record
     for query in range(arrival_ms.size):
@@ -199,6 +192,6 @@ def chosen_responses(
         if batch >= 0:
             response_ms = finish_of[index(batch)] - arrival_ms[query]
             if chosen[index(min(response_ms * bins_per_ms, last))]:
-                found[size] = response_ms
+                kept[size] = response_ms
                 size += 1
     return size

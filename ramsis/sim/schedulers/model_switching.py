@@ -84,18 +84,18 @@ class ModelSwitching(PerType):
             if rows:
                 return [ModelLevel(float(row["carried_qps"]), model, int(row["batch"]))
                         for model, row in enumerate(rows)]
-        found = [self._highest(fleet, model) for model in range(len(fleet.models))]
+        measured = [self._highest(fleet, model) for model in range(len(fleet.models))]
         if path is not None:
             rows = [{"name": name, "carried_qps": level.load_qps, "batch": level.batch,
                      "trials": trials}
-                    for name, (level, trials) in zip(fleet.models, found, strict=True)]
+                    for name, (level, trials) in zip(fleet.models, measured, strict=True)]
             document = {"format": RESPONSE_FORMAT, "inputs": inputs, "workers": fleet.workers,
                         "slo_ms": fleet.slo_ms, "share": self.share, "models": rows}
             write_atomic(path, canonical_json(document))
-        return [level for level, _ in found]
+        return [level for level, _ in measured]
 
     def _inputs(self, fleet: Fleet) -> str:
-        """Return a fingerprint of all that the profile depends on."""
+        """Return the fingerprint of everything that the profile depends on."""
         times = fleet.service_times
         return fingerprint({
             "models": list(fleet.models), "quantiles_ms": times.quantiles_ms.tolist(),
@@ -116,15 +116,15 @@ class ModelSwitching(PerType):
         return power * max(digit for digit in (1.0, 2.0, 5.0) if digit * power <= wanted)
 
     def _highest(self, fleet: Fleet, model: int) -> tuple[ModelLevel, list[Row]]:
-        """Return a model's highest load by its best batch limit, and what each trial measured."""
+        """Return a model's highest load over all batch limits, and the rows of all trials."""
         trials: list[Row] = []
         best = ModelLevel(0.0, model, batch_limit(fleet, model))
         if fleet.largest_batch(model, fleet.slo_ms):
             throughput = throughput_qps(fleet, model)
             for limit in _limits(fleet, model):
                 if throughput[limit - 1] > best.load_qps:
-                    found = self._by_limit(fleet, ModelLevel(best.load_qps, model, limit), trials)
-                    best = max(best, found, key=lambda level: level.load_qps)
+                    level = self._by_limit(fleet, ModelLevel(best.load_qps, model, limit), trials)
+                    best = max(best, level, key=lambda level: level.load_qps)
         return best, sorted(trials, key=lambda trial: (trial["batch"], trial["load_qps"]))
 
     def _by_limit(self, fleet: Fleet, start: ModelLevel, trials: list[Row]) -> ModelLevel:
@@ -174,10 +174,9 @@ def _limits(fleet: Fleet, model: int) -> list[int]:
 def _stored(path: Path, inputs: str) -> list[Any]:
     """Return the models of a stored profile; none where it has other inputs."""
     document = read_json(path)
-    found = document.get("format")
-    if found != RESPONSE_FORMAT:
-        raise InputFileError("not a stored response profile", where=f"{path}: format", value=found,
-                             allowed=RESPONSE_FORMAT)
+    if document.get("format") != RESPONSE_FORMAT:
+        raise InputFileError("not a stored response profile", where=f"{path}: format",
+                             value=document.get("format"), allowed=RESPONSE_FORMAT)
     rows: list[Any] = document["models"] if isinstance(document.get("models"), list) else []
     same = document.get("inputs") == inputs
     good = "inputs" in document and bool(rows) and all(

@@ -1,4 +1,4 @@
-"""The compiled part of loads: which model is worth most beyond what its load displaces.
+"""Compiled choice of the next model to load: that of most worth beyond what its load displaces.
 
 W workers, M models; see :mod:`ramsis.sim.schedulers.loading.loads`.
 """
@@ -16,9 +16,9 @@ _WITHOUT = 0.85  # share of the other holders' time up to which they do without 
 
 
 class Places(NamedTuple):
-    """Current holdings and possible loads of workers; arrays change in place."""
+    """Models that workers hold and could load; arrays change in place."""
 
-    # held, runs: what each worker holds, and can run, shape (W, M)
+    # held, runs: whether a worker holds, and can run, a model, shape (W, M)
     held: BoolArray
     runs: BoolArray
     memory_mb: FloatArray  # shape (M,)
@@ -28,11 +28,11 @@ class Places(NamedTuple):
 
 
 class Room(NamedTuple):
-    """Where a load could begin now."""
+    """Workers on which a load could begin now."""
 
-    able: BoolArray  # workers that can begin a load, shape (W,)
-    at_work: BoolArray  # what runs on them, and has to stay, shape (W, M)
-    # free_mb, free_places: of them, shape (W,)
+    able: BoolArray  # shape (W,)
+    at_work: BoolArray  # models that run on them, and have to stay, shape (W, M)
+    # free_mb, free_places: memory and models that still fit, shape (W,)
     free_mb: FloatArray
     free_places: FloatArray
 
@@ -42,17 +42,16 @@ class AskedFor(NamedTuple):
 
     rate: FloatArray  # requests per ms
     slack_ms: FloatArray  # how long a request can wait
-    cost_ms: FloatArray  # what a request takes
+    cost_ms: FloatArray  # worker time of a request
     copies: IntArray
     length: IntArray  # requests that wait
     # due_ms, last_ms: the earliest and the latest deadline among them
     due_ms: FloatArray
     last_ms: FloatArray
     coming: IntArray  # loads on the way
-    # shape (W,): share of each worker's time that batches and loads that block them take
-    taken: FloatArray
-    least_ms: FloatArray  # what a request takes in the largest batches that leave it time
-    least_busy: FloatArray  # shape (W,): share of each worker's time that such batches take
+    taken: FloatArray  # share of each worker's time for batches and blocking loads, shape (W,)
+    least_ms: FloatArray  # worker time of a request in the largest batches that leave it time
+    least_busy: FloatArray  # share of each worker's time that such batches take, shape (W,)
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -97,7 +96,7 @@ def set_shares(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _late(k: int, load_ms: float, spare: float, demand: AskedFor, now_ms: float) -> float:
-    """Return the requests for a held model that a load which blocks its worker makes late."""
+    """Return how many requests for held model k a load that blocks its worker makes late."""
     late = demand.rate[k] * max(load_ms - demand.slack_ms[k] * spare, 0.0)
     if demand.length[k] > 0 and demand.due_ms[k] < now_ms + load_ms + demand.cost_ms[k]:
         late += demand.length[k]
@@ -106,7 +105,7 @@ def _late(k: int, load_ms: float, spare: float, demand: AskedFor, now_ms: float)
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _unrelieved(w: int, e: int, places: Places, demand: AskedFor) -> float:
-    """Return the requests per ms of a copy for which other holders have no time."""
+    """Return the requests per ms of worker w's copy of model e that other holders cannot take."""
     each = demand.rate[e] * demand.least_ms[e] / demand.copies[e]
     spare = 0.0
     for v in range(places.held.shape[0]):
@@ -121,7 +120,7 @@ def _add_unserved(
 ) -> None:
     """Add to ``missed``, (M,), the waiting requests that holders cannot serve in time.
 
-    A holder works off all that waits for what it holds at the same speed.
+    A holder is taken to share its time among all requests that wait for its models.
     """
     held, lanes = places.held, places.lanes
     _, _, cost_ms, copies, length, _, last_ms, _, _, _, _ = demand
@@ -151,9 +150,9 @@ def best_load(
     cold : ndarray of int, shape (C,)
         Models that no worker holds; what waits for them can be in time after a load.
     gone : ndarray of bool, shape (M,)
-        Gets what makes room.
+        Written: the models to unload for it.
     overload : bool
-        Whether models whose holders do not get to all that waits count, too.
+        Whether held models that are overloaded may get a further copy.
     """
     able, at_work, free_mb, free_places = room
     held, runs, memory_mb, load_ms, blocking, _ = places
@@ -187,7 +186,7 @@ def best_load(
                     if held[w, k]:
                         blocked += _late(k, took_ms, free_share, demand, now_ms)
             cost = 0.0
-            # What a load costs takes long to work out, and can only make it worth less.
+            # The cost takes long to compute, and can only make the load worth less.
             if gain / away_ms <= best:
                 continue
             mb, free = free_mb[w], free_places[w]
@@ -211,7 +210,7 @@ def best_load(
                                     lost[e] += _late(k, again_ms, free_share, demand, -np.inf)
                     if blocking[w]:
                         lost[e] -= _late(e, took_ms, free_share, demand, now_ms)
-                    # Of models that cost nothing the one that is sooner back goes first.
+                    # Of models that cost nothing, the one that loads fastest goes first.
                     lost[e] += 1e-3 * rate[e] * load_ms[w, e]
                 while not fits:
                     e = -1

@@ -1,4 +1,4 @@
-"""The compiled part of late decisions: which batch a worker that is free runs now.
+"""Compiled choice of the batch that a free worker runs now, by latest start times.
 
 M models of K kinds, W workers; see :mod:`ramsis.sim.schedulers.loading.planned`.
 """
@@ -21,16 +21,15 @@ class Waiting(NamedTuple):
     length: IntArray  # requests that wait
     due_ms: FloatArray  # the earliest deadline among them
     kind: IntArray  # of the model; models of a kind take the same times
-    share: FloatArray  # of a batch's time that counts, where workers hold different models
-    shortest_ms: FloatArray  # what a batch of one takes at least
+    share: FloatArray  # of a batch's time that counts here, where workers hold different models
+    shortest_ms: FloatArray  # shortest time of a batch of one
 
 
 class WorkerTimes(NamedTuple):
     """Batch times on a worker, by kind and number of requests, (K, B + 1)."""
 
-    took_ms: FloatArray  # of a batch of as many
-    # the size of least time per request among as many requests; 0 where none can be run
-    best: IntArray
+    took_ms: FloatArray  # of a batch of so many requests
+    best: IntArray  # size of least time per request up to so many; 0 where none can be run
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -90,6 +89,7 @@ def first_batch(
     cost = np.empty(count)
     kept = np.zeros(count, np.bool_)
     cheapest, lowest = -1, np.inf
+    # By latest start; where a batch is late, the kept one of most time per request is put off.
     for i in range(count):
         m = model[i]
         took = took_ms[kind[m], size[i]]
@@ -112,8 +112,7 @@ def first_batch(
         if not pooled:
             free_ms[0] -= length_ms[worst]
         elif worst != i:
-            # On which worker a batch is planned depends on all before it, so the plan is made
-            # anew.
+            # The worker of each batch depends on all batches before it, so the plan is repeated.
             put(before_ms, free_ms)
             for j in range(i + 1):
                 if kept[j]:
@@ -146,10 +145,10 @@ def to_give_up(
         Batches of the model that can run at a time.
     """
     waiting, most = len(due_ms), len(best) - 1
-    found, served = 0, -1
+    drops, served = 0, -1
     for size in range(1, min(waiting, most) + 1):
         first = np.searchsorted(due_ms, now_ms + took_ms[size] - EPSILON_MS)
-        if best[size] != size or (served >= 0 and first <= found) or waiting - first <= served:
+        if best[size] != size or (served >= 0 and first <= drops) or waiting - first <= served:
             continue
         at, count, time_ms = first, 0, now_ms
         while at < waiting:
@@ -163,5 +162,5 @@ def to_give_up(
             count += b
             time_ms += took_ms[b] / lanes
         if count > served:
-            found, served = first, count
-    return int(found)
+            drops, served = first, count
+    return int(drops)

@@ -1,4 +1,4 @@
-r"""How many copies of each model a cluster should hold, and where: a heuristic with a stated gap.
+r"""Number and placement of the copies of each model in a cluster: a heuristic with a stated gap.
 
 *The problem.* M models and W workers; in window k the requests of model m take d_km ms of workers'
 time, c_m each. A worker of memory G holds a set of models; in a window of T ms it serves, of those
@@ -35,7 +35,7 @@ from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.compiling import njit
 
 _SPARE = 0.015  # share of the memory that whole models do not fill
-_HELD = 1.5  # worth of a copy that is held, beside another
+_HELD = 1.5  # factor on the worth of a copy that is already held
 _FULL = 0.85  # of a worker's time that a copy serves
 
 
@@ -47,13 +47,13 @@ class CopyProblem(NamedTuple):
     places: FloatArray  # most models that each worker holds, shape (W,)
     runs: BoolArray  # whether a worker can run a model, shape (W, M)
     load_ms: FloatArray  # time of a load, shape (M,)
-    load_weight: float  # what a ms of loading is worth in ms of work
+    load_weight: float  # ms of work that a ms of loading counts as
 
-    def of(self, there: BoolArray) -> CopyProblem:
-        """Return the cluster with nothing on workers that are not ``there``, (W,)."""
-        return self._replace(room_mb=np.where(there, self.room_mb, 0.0),
-                             places=np.where(there, self.places, 0.0),
-                             runs=self.runs & there[:, None])
+    def of(self, active: BoolArray) -> CopyProblem:
+        """Return the cluster without room on workers that are not ``active``, (W,)."""
+        return self._replace(room_mb=np.where(active, self.room_mb, 0.0),
+                             places=np.where(active, self.places, 0.0),
+                             runs=self.runs & active[:, None])
 
 
 class CopyLoad(NamedTuple):
@@ -64,7 +64,7 @@ class CopyLoad(NamedTuple):
     # the same in the largest batches that can be in time; what exceeds the copies is lost
     crowd: FloatArray
     wait_ms: FloatArray  # how long a request can wait
-    each_ms: FloatArray  # what it takes of a worker in such batches, > 0
+    each_ms: FloatArray  # worker time of a request in such batches, > 0
 
 
 def choose_copies(
@@ -174,7 +174,7 @@ def count_copies(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _priced(order: IntArray, spent: FloatArray, most: float) -> int:
-    """Return the first in an order at which ``most`` is spent, -1 where it never is."""
+    """Return the first item in an order at which ``most`` is used up, -1 where it never is."""
     total = 0.0
     for i in order:
         total += spent[i]
@@ -187,7 +187,7 @@ def _priced(order: IntArray, spent: FloatArray, most: float) -> int:
 def most_served(
     memory_mb: FloatArray, room_mb: float, counts: FloatArray, cost_ms: FloatArray, time_ms: float
 ) -> float:
-    """Return the bound at prices of time and memory; all workers have ``time_ms`` in a window."""
+    """Return the bound of the module's text; all workers have ``time_ms`` in a window."""
     windows, models = counts.shape
     order = np.argsort(cost_ms, kind="mergesort")
     total = 0.0
@@ -207,9 +207,10 @@ def most_served(
 def served(
     held: BoolArray, counts: FloatArray, cost_ms: FloatArray, window_ms: float
 ) -> float:
-    """Return the requests that a placement serves, holders with most time left first.
+    """Return the requests that a placement serves by a greedy assignment in each window.
 
-    Models go by their number of copies, or by time per request: what serves more counts.
+    Models in order of their number of copies, or of time per request, whichever serves more, take
+    time from the holder with most time left.
     """
     workers, models = held.shape
     by_cost = np.argsort(cost_ms)
@@ -220,7 +221,7 @@ def served(
         most = 0.0
         for way in range(2):
             left[:] = window_ms
-            found = 0.0
+            requests = 0.0
             for i in range(models):
                 m = order[i] if way == 0 else by_cost[i]
                 work = counts[k, m] * cost_ms[m]
@@ -234,8 +235,8 @@ def served(
                     taken = min(work, left[best])
                     left[best] -= taken
                     work -= taken
-                    found += taken / cost_ms[m]
-            most = max(most, found)
+                    requests += taken / cost_ms[m]
+            most = max(most, requests)
         total += most
     return total
 
@@ -280,7 +281,7 @@ def _moved(
 def put_copies(
     cluster: CopyProblem, copies: IntArray, work: FloatArray, held: BoolArray, target: BoolArray
 ) -> None:
-    """Fill ``target`` (W, M): models of most work a copy first, held copies where they are."""
+    """Fill ``target`` (W, M), models of most work per copy first; held copies stay put."""
     memory_mb, runs = cluster.memory_mb, cluster.runs
     room_mb, places = cluster.room_mb.copy(), cluster.places.copy()
     workers = len(room_mb)
