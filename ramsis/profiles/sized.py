@@ -188,6 +188,10 @@ class SizedTimes:
                    for column, present in zip(measured.T, np.isfinite(measured.T), strict=True)]
         return not_falling(np.array(columns).T)
 
+    def only(self, statistic: str) -> SizedTimes:
+        """Return the times with one of their statistics alone."""
+        return replace(self, **{name: None for name in _GRIDS if name != f"{statistic}_ms"})
+
     def table(self, statistic: str, max_batch: int, max_size: int) -> SizedTable:
         """Return the time of batches of 1 … ``max_batch`` by longest or total size.
 

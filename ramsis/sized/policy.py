@@ -21,10 +21,12 @@ import numpy as np
 
 from ramsis import __version__
 from ramsis.arrays import FloatArray
-from ramsis.arrivals.registry import AnyArrivals, describe_process
-from ramsis.errors import FRACTION, POSITIVE, InputFileError, InvalidValueError
+from ramsis.arrivals.registry import AnyArrivals, Arrivals, describe_process
+from ramsis.arrivals.sizes import SizeDistribution
+from ramsis.errors import FRACTION, POSITIVE, InfeasibleError, InputFileError, InvalidValueError
 from ramsis.files import canonical_json, fingerprint, make_folder, read_json, write_atomic
-from ramsis.profiles import ProfileSet
+from ramsis.profiles import ProfileError, ProfileSet
+from ramsis.profiles.sized import SizedTimes
 from ramsis.reprs import dataclass
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.sized import (
@@ -39,7 +41,7 @@ from ramsis.sim.workload import ConstantLoad
 from ramsis.sized.bound import upper_bound
 from ramsis.sized.problem import SizedProblem
 from ramsis.sized.rule import IndexRule
-from ramsis.sized.schedulers import ReplannedDP
+from ramsis.sized.schedulers import ReplannedDP, SizedScheduler
 from ramsis.sized.search import class_shares, fit_rule, steps
 from ramsis.sized.simulate import SizedResult, check_sized_load, simulate_sized
 
@@ -48,6 +50,9 @@ RUNS, REQUESTS = 10, 60_000
 """Simulations that a promise is the mean of, and the requests of each."""
 _PROMISE_SEED = 3_000_003  # far from the seeds of searches and simulations
 _RESPONSES = ("response_mean_ms", "response_p50_ms", "response_p95_ms", "response_p99_ms")
+_FIGURES = ("accuracy", "violation_rate", "violation_rate_half_width", "effective_accuracy",
+            "effective_accuracy_half_width", "by_class", *_RESPONSES, "batch_mean", "utilisation",
+            "padding", "model_share")
 _OVERLOADED = 0.1  # share of late requests, as for other policies
 _BOUND = {"stretches": 8, "refined": 2, "requests": 2000}  # about a second each in overload
 _RULE = ("law", "edges", "mean_size", "work_us", "level_us", "bins", "reward", "values", "aging",
@@ -136,41 +141,26 @@ def generate_sized(
     InvalidValueError
         A number out of range.
     """
-    load = ConstantLoad(load_qps, 1000.0 * REQUESTS / load_qps if load_qps > 0.0 else 1.0,
-                        arrivals)
+    load = _load(load_qps, REQUESTS, arrivals)
     check_sized_load(problem, load)
     shares = class_shares(problem, min_in_time_by_class)
     tell = on_progress or (lambda: None)
     fitted = fit_rule(problem, load, seed=seed, min_in_time_by_class=min_in_time_by_class,
                       on_progress=tell)
-    first = _PROMISE_SEED + RUNS * seed
-    fitted_problem, tables = fitted.problem, fitted.tables
+    tables = fitted.tables
     plan = ReplannedDP(model=problem.models[fitted.model], max_batch=problem.max_batch)
-    ruled, planned = (simulate_sized(
-        fitted_problem, scheduler, load, seeds=range(first, first + RUNS),
-        on_run=lambda _: tell()) for scheduler in (IndexRule(tables), plan))
+    ruled, planned = (_simulated(problem, scheduler, load, seed, RUNS, tell)
+                      for scheduler in (IndexRule(tables), plan))
     values, plan_values = (_values(result, problem) for result in (ruled, planned))
     gain = Estimate.of([float(value) for value in values - plan_values])
     result = ruled
     if (_most_missed(planned, shares), 0.0) > (_most_missed(ruled, shares), gain.mean):
         result, tables = planned, fitted.space.planned(tables, SizedPlan(fitted.model, plan.keep))
-    bound = upper_bound(problem, load.process, seed=seed, **_BOUND)
-    row = result.row()
     expectations = {
-        "accuracy": row["accuracy"], "violation_rate": row["violation_rate"],
-        "violation_rate_half_width": row["violation_rate_half_width"],
-        "effective_accuracy": row["effective_accuracy"],
-        "effective_accuracy_half_width": row["effective_accuracy_half_width"],
-        "by_class": row["by_class"], **{name: row[name] for name in _RESPONSES},
-        "batch_mean": row["batch_mean"], "utilisation": row["utilisation"],
-        "padding": row["padding"], "model_share": row["model_share"],
-        "overloaded": row["violation_rate"] > _OVERLOADED,
-        "value": float((values if result is ruled else plan_values).mean()),
-        "upper_bound": bound.upper_bound, "upper_bound_half_width": bound.half_width,
+        **_measured(result, problem), **_bounded(problem, load, seed),
         "replanned_dp": float(plan_values.mean()),
         "rule_gain": gain.mean, "rule_gain_half_width": gain.half_width,
         "runs": RUNS, "requests": REQUESTS}
-    problem = fitted_problem
     document = {
         "format": SIZED_FORMAT, "created_by": f"ramsis {__version__}",
         "models": [{"name": name, "accuracy": accuracy} for name, accuracy
@@ -178,16 +168,55 @@ def generate_sized(
         "unit": problem.unit, "slo_ms": tables.slo_ms, "workers": tables.workers,
         "load_qps": load_qps, "arrivals": describe_process(load.process),
         "service": problem.statistic,
-        "classes": {"edges": list(problem.edges), "weights": list(problem.weights)},
+        "classes": {"edges": list(problem.edges), "weights": list(fitted.problem.weights)},
         "rule": {name: getattr(tables, name) for name in _RULE},
         "plan": None if tables.plan is None else {
             "model": problem.models[tables.plan.model], "keep": tables.plan.keep},
         "numbers": fitted.numbers._asdict(), "expectations": expectations,
         "inputs": {"profile": profile.name, "profile_fingerprint": profile.fingerprint,
-                   "sizes_fingerprint": fingerprint(canonical_json(problem.sizes.to_document())),
+                   "times": [model.sized.only(problem.statistic).to_document()
+                             for model in profile.models if model.sized is not None],
+                   "sizes": problem.sizes.to_document(), "weights": list(problem.weights),
                    "max_batch": problem.max_batch, "seed": seed,
                    "min_in_time_by_class": None if shares is None else shares.tolist()}}
     return SizedPolicy(tables, document)
+
+
+def problem_of(policy: SizedPolicy) -> SizedProblem:
+    """Return the problem that a policy was made for, by its file.
+
+    Raises
+    ------
+    InputFileError
+        The file states no such problem.
+    """
+    document, inputs = policy.document, policy.document["inputs"]
+    try:
+        return SizedProblem.of_times(
+            policy.tables.models, [model["accuracy"] for model in document["models"]],
+            [SizedTimes(**times) for times in inputs["times"]],
+            SizeDistribution(**inputs["sizes"]), slo_ms=policy.tables.slo_ms,
+            workers=policy.tables.workers, max_batch=inputs["max_batch"],
+            statistic=document["service"], edges=document["classes"]["edges"],
+            weights=inputs["weights"])
+    except (InfeasibleError, InvalidValueError, ProfileError) as error:
+        raise InputFileError(f"no problem: {error}", where="inputs") from error
+
+
+def measured_again(policy: SizedPolicy, own_arrivals: str | None = None) -> dict[str, Any]:
+    """Measure again what a policy promises, on the same requests, and bound it again.
+
+    Returns
+    -------
+    dict
+        The expectations of the file, but for the comparison with the replanned dynamic program.
+    """
+    problem, expected = problem_of(policy), policy.expectations
+    load = _load(policy.load_qps, expected["requests"],
+                 Arrivals.of(policy.document["arrivals"], own_arrivals=own_arrivals))
+    seed = policy.document["inputs"]["seed"]
+    result = _simulated(problem, policy.scheduler, load, seed, expected["runs"])
+    return {**_measured(result, problem), **_bounded(problem, load, seed)}
 
 
 def generation_steps(*, weighted: bool = False) -> int:
@@ -211,6 +240,36 @@ def certified_gap(policy: SizedPolicy) -> float:
     most = expected["upper_bound"] + expected["upper_bound_half_width"]
     value = expected["value"]
     return max(0.0, most / value - 1.0) if value > 0.0 else float("inf")
+
+
+def _load(load_qps: float, requests: int, arrivals: AnyArrivals) -> ConstantLoad:
+    """Return the load of a promise's runs, of so many requests each in the mean."""
+    duration_ms = 1000.0 * requests / load_qps if load_qps > 0.0 else 1.0
+    return ConstantLoad(load_qps, duration_ms, arrivals)
+
+
+def _simulated(
+    problem: SizedProblem, scheduler: SizedScheduler, load: ConstantLoad, seed: int, runs: int,
+    on_run: Callable[[], object] = lambda: None,
+) -> SizedResult:
+    """Simulate a scheduler on the requests of the promise with a seed."""
+    first = _PROMISE_SEED + runs * seed
+    return simulate_sized(problem, scheduler, load, seeds=range(first, first + runs),
+                          on_run=lambda _: on_run())
+
+
+def _measured(result: SizedResult, problem: SizedProblem) -> dict[str, Any]:
+    """Return the expectations that runs give."""
+    row = result.row()
+    return {**{name: row[name] for name in _FIGURES},
+            "overloaded": row["violation_rate"] > _OVERLOADED,
+            "value": float(_values(result, problem).mean())}
+
+
+def _bounded(problem: SizedProblem, load: ConstantLoad, seed: int) -> dict[str, Any]:
+    """Return the bound on the value, with its half-width."""
+    bound = upper_bound(problem, load.process, seed=seed, **_BOUND)
+    return {"upper_bound": bound.upper_bound, "upper_bound_half_width": bound.half_width}
 
 
 def _values(result: SizedResult, problem: SizedProblem) -> FloatArray:

@@ -150,19 +150,35 @@ class SizedProblem:
         InfeasibleError
             No size can be answered in time, even alone.
         """
+        return cls.of_times(
+            [model.name for model in profile.models],
+            [model.accuracy for model in profile.models], _sized(profile), sizes, slo_ms=slo_ms,
+            workers=workers, max_batch=max_batch, statistic=statistic, edges=edges,
+            weights=weights)
+
+    @classmethod
+    def of_times(
+        cls, models: Sequence[str], accuracy: Sequence[float], times: Sequence[SizedTimes],
+        sizes: SizeDistribution, *, slo_ms: float, workers: int = 1,
+        max_batch: int = MAX_BATCH_BY_DEFAULT, statistic: str = "p95",
+        edges: Sequence[int] | None = None, weights: Sequence[float] | None = None,
+    ) -> SizedProblem:
+        """Return the problem of models with these names, accuracies and times, each of one law.
+
+        The rest is as in :meth:`of`.
+        """
         check_number_of("requests in a batch", max_batch, where="max_batch", most=MAX_BATCH)
-        tables, times = [], _sized(profile)
+        tables = []
         max_size = min(sized.sizes[-1] for sized in times)
-        for model, sized in zip(profile.models, times, strict=True):
+        for name, sized in zip(models, times, strict=True):
             try:
                 tables.append(sized.table(statistic, max_batch, max_size))
             except ProfileError as error:
-                raise InvalidValueError(error.at(f"model {model.name}, {error.field}")) from error
+                raise InvalidValueError(error.at(f"model {name}, {error.field}")) from error
         _check_sizes(sizes, max_size, times[0].unit, min(sized.sizes[0] for sized in times))
         classes = sizes.classes(CLASSES) if edges is None else tuple(edges)
         return cls(
-            models=tuple(model.name for model in profile.models),
-            accuracy=np.array([model.accuracy for model in profile.models]),
+            models=tuple(models), accuracy=np.array(accuracy, dtype=float),
             times=BatchTimes(tables[0].padded, tables[0].step, np.array(
                 [table.time_ms for table in tables])),
             slo_ms=float(slo_ms), workers=workers, sizes=sizes, edges=classes,

@@ -165,7 +165,7 @@ class RuleSpace:
         aging = (values(slack_ms) - later) * problem.slo_ms / reference_ms
         sizes, times_ms = self._times
         return SizedTables(
-            models=problem.models, slo_ms=problem.slo_ms, workers=problem.workers,
+            models=list(problem.models), slo_ms=problem.slo_ms, workers=problem.workers,
             law="padded" if problem.times.padded else "packed", edges=figures.edges.tolist(),
             mean_size=np.round(figures.mean_size, 6).tolist(),
             work_us=np.rint(1000.0 * figures.work_ms.min(axis=0)).astype(int).tolist(),

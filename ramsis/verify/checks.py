@@ -12,6 +12,7 @@ from ramsis.policy.records import Interval, Simulated
 
 _OF_SAMPLES = 1e-3
 _SAME_RUNS = 1e-9
+_AGAIN = 1e-6  # of figures measured twice with the same seeds, as a share
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,11 @@ def close(
     if stated is None or derived is None:
         return Check(claim, stated, derived, stated is None and derived is None)
     return Check(claim, stated, derived, bool(abs(stated - derived) <= tolerance))
+
+
+def exactly(claim: str, stated: float | None, derived: float | None) -> Check:
+    """Check that a figure that was measured twice on the same requests is the same."""
+    return close(claim, stated, derived, _AGAIN * abs(derived or 0.0))
 
 
 def interval_checks(

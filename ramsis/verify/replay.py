@@ -27,12 +27,12 @@ from ramsis.policy.records import Replay
 from ramsis.sim.result import Estimate
 from ramsis.synthesis.replayed import as_stated_by, first_seed, replayed
 from ramsis.synthesis.simulated import SETTLES, measured, settles
-from ramsis.verify.checks import Check, close
+from ramsis.verify.checks import Check, close, exactly
 from ramsis.verify.simulator import Chance, figures, long_queue
 
 _QUERIES, _RUNS, _SEED = 400_000, 8, 1 << 29
 _DRAINS = 1.0  # SLOs after the window
-_SAME = 1e-6  # of figures measured twice with the same seeds, as a share
+_SAME = 1e-6  # of a rate, as a share
 _WIDER = 2.0  # times the sum of the half-widths
 _FEW = 3.0  # events of 0 that may have been missed
 _OF_ITSELF = 2e-3  # quantiles of a few values step
@@ -63,7 +63,7 @@ def replay_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Chec
               Check("overloaded", float(policy.expectations.overloaded),
                     float(same.expectations.overloaded),
                     policy.expectations.overloaded == same.expectations.overloaded),
-              *(_exactly(f"replay: {name.replace('_', ' ')}", getattr(stated, name),
+              *(exactly(f"replay: {name.replace('_', ' ')}", getattr(stated, name),
                          getattr(replay, name))
                 for name in ("violation_rate", "violation_half_width", "effective_accuracy",
                              "effective_half_width", "queries", "runs"))]
@@ -72,8 +72,8 @@ def replay_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Chec
         checks += reasons
     for name in sorted({*stated.half_widths, *replay.half_widths}):
         figure, derived = (figure_of(source.expectations, name) for source in (policy, same))
-        checks += [_exactly(f"expected {_words(name)}", figure, derived),
-                   _exactly(f"replay: half-width of {_words(name)}",
+        checks += [exactly(f"expected {_words(name)}", figure, derived),
+                   exactly(f"replay: half-width of {_words(name)}",
                             stated.half_widths.get(name), replay.half_widths.get(name))]
         if figure is not None:
             checks.append(_by_player(name, figure, replay.half_widths.get(name, 0.0),
@@ -94,7 +94,7 @@ def _again_checks(
     if policy.headroom is None or again.headroom is None:
         return
     for name in ("slower_effective_accuracy", "slower_violation_rate"):
-        yield _exactly(f"headroom: {_words(name)}", getattr(policy.headroom, name),
+        yield exactly(f"headroom: {_words(name)}", getattr(policy.headroom, name),
                        getattr(again.headroom, name))
 
 
@@ -129,10 +129,6 @@ def figure_of(expected: Expectations, name: str) -> float | None:
 
 def _words(name: str) -> str:
     return name.replace("_", " ").replace(".", " ")
-
-
-def _exactly(claim: str, stated: float | None, derived: float | None) -> Check:
-    return close(claim, stated, derived, _SAME * abs(derived or 0.0))
 
 
 def _by_player(

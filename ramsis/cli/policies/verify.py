@@ -45,10 +45,10 @@ def verify(
     A DIR stands for the policy files of its manifest, and for the joint promise of several
     stations. The full decision process is solved by value iteration and power iteration, without
     any shortcut of `ramsis generate`; this takes seconds a file, minutes for large tables. The
-    tables of a central queue and of shortest-queue dispatch are replayed on simulated arrivals.
-    Figures of policies for requests with a size are only compared with each other. Prints the
-    certified_gap: the largest relative advantage that any scheduler with one model per request can
-    have, at the policy's own violation price. The exit code is 6 if a claim fails.
+    tables of a central queue, of shortest-queue dispatch and for requests with a size are replayed
+    on simulated arrivals. Prints the certified_gap: the largest relative advantage that any
+    scheduler with one model per request can have, at the policy's own violation price. The exit
+    code is 6 if a claim fails.
 
     \b
     Examples:
@@ -60,8 +60,8 @@ def verify(
     rows: list[dict[str, Any]] = []
     with progress("verifying", len(paths)) as advance:
         for path in paths:
-            checks = (verify_sized(path, tolerance=tolerance) if is_sized(path) else
-                      verify_policy(path, tolerance=tolerance, own_arrivals=arrivals))
+            derive = verify_sized if is_sized(path) else verify_policy
+            checks = derive(path, tolerance=tolerance, own_arrivals=arrivals)
             rows += [_row(path, check) for check in checks]
             advance()
     if all(row["holds"] for row in rows):  # else the manifest no longer fits the files anyway

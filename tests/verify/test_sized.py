@@ -1,0 +1,125 @@
+"""Verification of policies for requests with a size."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ramsis.errors import InputFileError
+from ramsis.files import canonical_json, read_json
+from ramsis.runtime.sized import SizedTables
+from ramsis.runtime.sized_dispatcher import SizedDispatcher
+from ramsis.sized import policy, search
+from ramsis.sized.policy import SizedPolicy, generate_sized, write_sized
+from ramsis.verify import sized
+from ramsis.verify.sized import verify_sized
+from scripts.sized import CELLS
+
+TOLERANCE = 1e-4
+LOAD_QPS = 3600.0
+
+
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """A policy's file of short simulations, its verification being as short."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "REQUESTS", 2000)
+        patch.setattr(search, "_GENERATIONS", 2)
+        patch.setattr(policy, "REQUESTS", 1000)
+        patch.setattr(policy, "_BOUND", {"stretches": 2, "refined": 2, "requests": 300})
+        patch.setattr(sized, "_QUERIES", 4000)
+        cell, folder = CELLS["gpu"], tmp_path_factory.mktemp("sized")
+        write_sized([generate_sized(cell.problem(), cell.profile(), LOAD_QPS)], folder, "")
+        (path,) = folder.glob("sized-*.json")
+        yield read_json(path)
+
+
+def failing(document: dict[str, Any], folder: Path) -> set[str]:
+    """Claims of a file that do not hold."""
+    (folder / "policy.json").write_text(canonical_json(document))
+    return {check.claim for check in verify_sized(folder / "policy.json", tolerance=TOLERANCE)
+            if not check.holds}
+
+
+def test_a_file_as_generated_holds(document: dict[str, Any], tmp_path: Path) -> None:
+    assert failing(document, tmp_path) == set()
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Where the numbers of a document stand."""
+    items = (value.items() if isinstance(value, dict) else
+             enumerate(value) if isinstance(value, list) else ())
+    for key, part in items:
+        yield from places(part, (*path, key))
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        yield path
+
+
+def changed(document: dict[str, Any], path: tuple[Any, ...], factor: float) -> dict[str, Any]:
+    """The document with one of its numbers multiplied."""
+    result = copy.deepcopy(document)
+    part: Any = result
+    for key in path[:-1]:
+        part = part[key]
+    part[path[-1]] *= factor
+    return result
+
+
+def test_each_figure_of_the_promise_is_derived(
+    document: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is halved, but for what the comparison with the dynamic program alone rests on."""
+    (tmp_path / "policy.json").write_text(canonical_json(document))
+    (made,) = sized.read_sized(tmp_path / "policy.json")
+    again, played, tables = sized.measured_again(made), sized._played(made, None), made.tables
+    monkeypatch.setattr(sized, "_tables_again", lambda policy: tables)
+
+    def holds(document: dict[str, Any]) -> bool:
+        policy = SizedPolicy(tables, document)
+        return all(check.holds for check in sized.checks(policy, again, played, TOLERANCE))
+
+    skipped = {"runs", "requests", "rule_gain_half_width", "sizes"}
+    tried = [path for path in places(document["expectations"]) if not skipped & set(path)]
+    assert holds(document)
+    assert len(tried) > 30
+    for path in tried:
+        half = changed(document, ("expectations", *path), 0.5)
+        assert half == document or not holds(half), path
+
+
+@pytest.mark.parametrize(("path", "factor"), [
+    (("load_qps",), 0.5), (("numbers", "price"), 0.5), *(
+        pytest.param(path, factor, marks=pytest.mark.slow) for path, factor in (
+            (("models", 0, "accuracy"), 0.5), (("rule", "price", 3), 0.5),
+            (("inputs", "times", 0, "p95_ms", 0, 0), 0.5),
+            (("inputs", "sizes", "probability", 5), 0.5), (("expectations", "requests"), 2)))
+])
+def test_what_the_promise_rests_on_is_used(
+    document: dict[str, Any], tmp_path: Path, path: tuple[Any, ...], factor: float
+) -> None:
+    assert failing(changed(document, path, factor), tmp_path)
+
+
+def test_the_dispatcher_is_not_the_simulation(
+    document: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the dispatcher decides otherwise only its claims fail."""
+    class Dear(SizedDispatcher[int]):
+        def __init__(self, tables: SizedTables, size_of: Any) -> None:
+            super().__init__(tables._replace(price=[10.0] * len(tables.price)), size_of)
+
+    monkeypatch.setattr(sized, "SizedDispatcher", Dear)
+    wrong = failing(document, tmp_path)
+    assert wrong
+    assert all(claim.endswith("by the dispatcher") for claim in wrong)
+
+
+def test_a_file_whose_problem_cannot_be_is_refused(
+    document: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(InputFileError, match=r"inputs: no problem: .*no request can be answered"):
+        failing(changed(document, ("slo_ms",), 1e-3), tmp_path)
