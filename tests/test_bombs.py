@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from placement_milp import problem_from_document
-from ramsis import files, profiles, runtime
+from ramsis import arrays, files, profiles, runtime
 from ramsis.arrays import read_arrays
 from ramsis.arrivals.fitting import fit_trace
 from ramsis.errors import InputFileError, InvalidValueError
@@ -173,10 +173,13 @@ def test_numbers_that_no_solver_holds_are_refused(tmp_path: Path) -> None:
             problem_from_document(stated, "a problem")
 
 
-def test_arrays_that_grow_without_end_are_refused(tmp_path: Path) -> None:
-    """300 MB in 300 kB, and a header that asks for more than there is."""
+def test_arrays_that_grow_without_end_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """32 MB in 32 kB where a tenth of the usual limit holds, and a header that asks for more."""
+    monkeypatch.setattr(arrays, "_MAX_BYTES", arrays._MAX_BYTES // 10)
     path = tmp_path / "data.npz"
-    np.savez_compressed(path, x=np.zeros((40_000_000,), np.float64))
+    np.savez_compressed(path, x=np.zeros((4_000_000,), np.float64))
     with pytest.raises(InputFileError, match="arrays are too large for their file: got '3200"):
         read_arrays(str(path))
     with zipfile.ZipFile(path, "w") as packed:

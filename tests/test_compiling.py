@@ -60,13 +60,6 @@ def test_one_compilation() -> None:
     assert len(kernel.signatures) == 1
 
 
-def test_would_be_several() -> None:
-    kernel = _kernel()
-    for make in MADE.values():
-        kernel(Arguments(make(), 2.0))
-    assert len(kernel.signatures) > 1
-
-
 def test_what_fits_is_not_copied() -> None:
     values = np.arange(4.0)
     assert uniform(Arguments(values, 1.0)).values is values

@@ -135,7 +135,8 @@ def test_own_modules_are_found_in_the_current_folder_when_the_user_names_them(
     (tmp_path / "my_arrivals_here.py").write_text(OWN.replace("{module}", "my_arrivals_here"))
     name = "my_arrivals_here:Mine"
     made = run("generate", "--profiles", tiny_file, "--slo-ms", 100, "--workers", 4, "--load", 50,
-               "--grid", "fixed:6", "--max-queue", 4, "--out", "set", "--arrivals", name)
+               "--grid", "fixed:6", "--max-queue", 4, "--headroom", 0, "--out", "set",
+               "--arrivals", name)
     assert made.code == 0, made.err
     refused(run("verify", "set"), 3, "not imported unless you name it", name)
     assert run("verify", "set", "--arrivals", name).code == 0

@@ -25,9 +25,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(0)
     sizes = CELLS["cpu"].sizes().sample(300, rng)
     (folder / "sizes.csv").write_text("\n".join(["size", *map(str, sizes)]) + "\n")
-    arrival_s = np.cumsum(rng.exponential(1.0 / 150.0, 60))
+    arrival_s = np.cumsum(rng.exponential(1.0 / 150.0, 30))
     (folder / "trace.csv").write_text("arrival_s,size\n" + "".join(
-        f"{time:.6f},{size}\n" for time, size in zip(arrival_s, sizes[:60], strict=True)))
+        f"{time:.6f},{size}\n" for time, size in zip(arrival_s, sizes[:30], strict=True)))
     return folder
 
 
@@ -40,7 +40,7 @@ def test_trace_with_sizes_has_the_bound_of_its_requests(run: Run, folder: Path) 
     bound = path_bound(problem, 1000.0 * arrival_s, size.astype(int))
     assert row["upper_bound"] == pytest.approx(bound.upper_bound, abs=1e-6)
     assert row["upper_bound"] <= row["upper_bound_without_padding"]
-    assert (row["requests"], row["upper_bound_half_width"], row["unit"]) == (60, 0.0, "tokens")
+    assert (row["requests"], row["upper_bound_half_width"], row["unit"]) == (30, 0.0, "tokens")
     table = run(*command).out
     assert "without padding" in table
     assert "every scheduler, even one that knows all arrivals" in table

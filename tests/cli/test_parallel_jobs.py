@@ -73,7 +73,7 @@ def test_levels_made_in_several_processes_are_the_same_files(
     run: Run, tiny_file: Path, tmp_path: Path, here: list[int]
 ) -> None:
     terms = ("--profiles", tiny_file, "--slo-ms", 100, "--workers", 2, "--load", "40,80",
-             "--grid", "fixed:10", "--max-queue", 8)
+             "--grid", "fixed:10", "--max-queue", 8, "--slowness", "1,1.5")
     assert run("generate", *terms, "--out", tmp_path / "one").code == 0
     made = run("generate", *terms, "--out", tmp_path / "two", "--processes", 2)
     assert made.code == 0, made.err
@@ -84,7 +84,8 @@ def test_levels_made_in_several_processes_are_the_same_files(
     assert first.pop("commands") != second.pop("commands")
     assert first == second
     assert one == two
-    assert len(read_set(tmp_path / "two").levels) == 2
+    assert [(level.load_qps, level.slowness) for level in read_set(tmp_path / "two").levels] == [
+        (40, 1), (80, 1), (40, 1.5), (80, 1.5)]
 
 
 def test_levels_of_several_stations_come_back_whole(tiny: ProfileSet, tmp_path: Path) -> None:

@@ -20,8 +20,9 @@ pty = pytest.importorskip("pty", reason="pseudo-terminals are Unix's")
 def test_a_search_reports_what_it_knows_and_ends_whole(
     run: Run, tiny_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search = ("capacity", "--profiles", tiny_file, "--slo-ms", 100, "--load", 60, "--dispatch",
-              "central-queue", "--max-violation", 0.01, "--duration-s", 1, "--seeds", 2)
+    search = ("capacity", "--profiles", tiny_file, "--slo-ms", 100, "--load", 60, "--scheduler",
+              "central-queue:max_queue=8,grid=fixed:10", "--max-violation", 0.01, "--duration-s",
+              1, "--seeds", 2)
     quiet = run(*search)
     assert quiet.code == 0
     assert MARK not in quiet.err

@@ -110,7 +110,7 @@ def test_every_vector_of_second_opinions_holds(k: int) -> None:
             assert rule.level(case["fresh"], case["unsure"]) == case["level"], case
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_random_rules_of_second_opinions_answer_as_a_linear_scan_does(seed: int) -> None:
     rng = np.random.default_rng(seed)
     document = drawn_document(rng, workers=2)

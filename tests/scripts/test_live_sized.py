@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from live.sized import (
 
 from ramsis.arrivals import SizeDistribution
 from ramsis.profiles import load
+from ramsis.runtime.sized import SizedTables
 from ramsis.sized import SizedProblem, sized_scheduler
 from ramsis.sized.rule import RuleNumbers, RuleSpace
 from ramsis.sized.simulate import serve_sized
@@ -28,9 +30,15 @@ from ramsis.sized.simulate import serve_sized
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
+@cache
 def problem() -> SizedProblem:
     sizes = SizeDistribution.of_sizes([8, 12, 30, 90, 256])
     return SizedProblem.of(load("minilm-cpu"), sizes, slo_ms=300.0)
+
+
+@cache
+def tables() -> SizedTables:
+    return RuleSpace(problem()).tables(RuleNumbers())
 
 
 @pytest.mark.parametrize("rule", ["tei:max_batch=8", "tei:max_tokens=600", "infinity",
@@ -41,8 +49,7 @@ def test_a_rule_composes_the_batches_of_the_simulator(rule: str) -> None:
     size = problem().sizes.sample(300, rng)
     simulated = serve_sized(problem(), sized_scheduler(rule), arrival_ms, size,
                             duration_ms=10_000.0).run
-    tables = RuleSpace(problem()).tables(RuleNumbers())
-    dispatcher = RuleDispatcher(rule, tables, lambda number: int(size[number]))
+    dispatcher = RuleDispatcher(rule, tables(), lambda number: int(size[number]))
     batches: list[tuple[int, ...]] = []
     start_ms = []
 
@@ -71,8 +78,7 @@ def test_a_rule_composes_the_batches_of_the_simulator(rule: str) -> None:
 
 
 def test_a_rule_leaves_out_clients_that_have_left() -> None:
-    tables = RuleSpace(problem()).tables(RuleNumbers())
-    dispatcher = RuleDispatcher("tei:max_batch=2", tables, lambda request: len(request))
+    dispatcher = RuleDispatcher("tei:max_batch=2", tables(), lambda request: len(request))
     texts = ["a" * 9, "b" * 8, "c" * 8, "d" * 8]
     dispatcher.arrive(0.0, texts[:1], 300.0)
     dispatcher.arrive(1.0, texts[1:], 301.0)

@@ -54,7 +54,7 @@ def test_the_number_of_requests_comes_back_as_counted_one_by_one() -> None:
 
 
 def test_workers_that_drop_recover_and_those_that_serve_late_may_not() -> None:
-    load = Burst(ConstantLoad(25_000.0, 4000.0), 3000)
+    load = Burst(ConstantLoad(25_000.0, 2000.0), 3000)
     times = []
     for late in ("drop", "serve"):
         policy = generate_policy(profiles.load("digits-cpu"), 25_000.0, SynthesisSettings(

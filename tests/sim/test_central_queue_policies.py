@@ -72,7 +72,7 @@ def _run(fleet, plan, workload, load, engine):  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize(("load_qps", "workers"), [(300.0, 1), (900.0, 4), (2500.0, 4)])
 def test_a_slow_twin_gets_the_same(load_qps: float, workers: int) -> None:
     policy = samples.policy(load_qps, workers=workers)
-    arrivals = np.cumsum(np.random.default_rng(3).exponential(1000 / load_qps, 2000))
+    arrivals = np.cumsum(np.random.default_rng(3).exponential(1000 / load_qps, 1000))
     fleet = Fleet.of(tiny(), workers=workers, slo_ms=100.0)
     run = run_plan(fleet, Policies((policy,)).prepare(fleet),
                    Recorded(arrivals, duration_ms=1e6))

@@ -8,6 +8,7 @@ of 0.001 above the promise but none below.
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -27,9 +28,9 @@ def images(reference_dir: Path) -> ProfileSet:
     return import_profile(reference_dir / "ramsis_image_profiles.csv", models=MODELS)
 
 
-@pytest.mark.parametrize("load_qps", [800.0, 1600.0, 2400.0, 2800.0])
-@pytest.mark.parametrize("grid", ["fixed:100", "fixed:400"])
-@pytest.mark.parametrize("objective", ["per-query", "per-decision"])
+@pytest.mark.parametrize(("objective", "grid", "load_qps"), [
+    *product(("per-query", "per-decision"), ("fixed:400",), (800.0, 1600.0, 2800.0)),
+    ("per-query", "fixed:100", 2400.0), ("per-decision", "fixed:100", 2400.0)])
 def test_image_policies_below_saturation(
     images: ProfileSet, objective: str, grid: str, load_qps: float
 ) -> None:
@@ -65,7 +66,7 @@ def test_image_policies_with_variable_batching(images: ProfileSet, load_qps: flo
 
 @pytest.mark.parametrize(
     ("workers", "load_qps"),
-    [(60, 800.0), (60, 2000.0), (60, 3200.0), (20, 267.0), (20, 933.0)],
+    [(60, 800.0), (60, 3200.0), (20, 267.0), (20, 933.0)],
 )
 def test_image_policies_for_the_shortest_queue(
     images: ProfileSet, workers: int, load_qps: float

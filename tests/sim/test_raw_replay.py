@@ -13,7 +13,7 @@ from tests.sim.raw_replay import Chance, compiled, through_runtime
 from tests.sim.raw_samples import LAWS, Measured
 
 MEASURED = Measured.of(LAWS["outlier"], 300, largest=9)
-CHANCE = Chance.drawn(150.0, 4000, 5)
+CHANCE = Chance.drawn(150.0, 1500, 5)
 
 
 @cache

@@ -25,7 +25,7 @@ def policy(load_qps: float, dispatch: str = "central-queue") -> Policy:
 
 
 def late(policies: list[Policy], load_qps: float, **settings: float) -> float:
-    result = simulate_profile(PROFILE, Policies(policies), ConstantLoad(load_qps, 60_000),
+    result = simulate_profile(PROFILE, Policies(policies), ConstantLoad(load_qps, 20_000),
                               workers=4, slo_ms=25, **settings)
     return result.violation_rate
 
