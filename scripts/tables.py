@@ -127,10 +127,17 @@ def listed(heads: Mapping[str, str]) -> Callable[[Sequence[Row]], str]:
         list(heads.values()), [[cell(row.get(key)) for key in heads] for row in rows])
 
 
-def sigmaos(part: str, heads: Mapping[str, str]) -> Table:
-    """Return the table of a part of the σOS experiments."""
+def sigmaos(part: str, heads: Mapping[str, str], shown: Callable[[Row], bool] | None = None
+            ) -> Table:
+    """Return the table of a part of the σOS experiments, by default of all its rows."""
+    text = listed(heads)
     return Table("evaluation/sigmaos.md", {f"sigmaos-{part}": f"sigmaos.py --part {part}"},
-                 listed(heads), tuple(heads))
+                 lambda rows: text(list(filter(shown, rows)) if shown else rows), tuple(heads))
+
+
+def off_the_formula(row: Row) -> bool:
+    """Whether a simulated latency is not that of the thesis' formula."""
+    return abs(row["formula_s"] - row["simulated_s"]) >= 0.005
 
 
 def percent(rate: float | None, digits: int | None = None) -> str:
@@ -250,10 +257,14 @@ def without_mps(rows: Sequence[Row]) -> str:
     columns = list(dict.fromkeys((row["run"], row["policy"]) for row in rows))
     values = {(row["gpus"], row["run"], row["policy"]): row["simulated_goodput_rps"]
               for row in rows}
+    lines: dict[tuple[str, ...], list[int]] = {}
+    for gpus in sorted({row["gpus"] for row in rows}):
+        goodput = tuple(f"{values[gpus, *column]:.1f}" for column in columns)
+        lines.setdefault(goodput, []).append(gpus)
     return markdown(["GPUs", *(f"`{policy}`, `{run.removeprefix('wao-')}`"
                                for run, policy in columns)],
-                    [[str(gpus), *(f"{values[gpus, *column]:.1f}" for column in columns)]
-                     for gpus in sorted({row["gpus"] for row in rows})])
+                    [[f"{gpus[0]}" if len(gpus) == 1 else f"{gpus[0]} to {gpus[-1]}", *goodput]
+                     for goodput, gpus in lines.items()])
 
 
 def ties(rows: Sequence[Row]) -> str:
@@ -375,7 +386,8 @@ TABLES = {
         "other_wait_p99_s": "99 % (s) of others"}),
     "sigmaos-formulas": sigmaos("formulas", {
         "post_s": "processing (s)", "network_s": "network (s)", "waiting": "requests before",
-        "scheduler": "", "formula_s": "formula (s)", "simulated_s": "simulated (s)"}),
+        "scheduler": "", "formula_s": "formula (s)", "simulated_s": "simulated (s)"},
+        off_the_formula),
     "warsaw": Table("evaluation/warsaw.md", {
         f"warsaw-{ms}": f"warsaw.py --overhead-ms {ms}" for ms in (0, 150, 300)},
         warsaw("overhead_ms", "{:g} ms"), ("scheduler", "overhead_ms", "bound", *_WARSAW)),
