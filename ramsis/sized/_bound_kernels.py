@@ -132,15 +132,15 @@ def _move_window(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def best_path(windows: Windows, worth: FloatArray, grid: Grid) -> tuple[FloatArray, Choices]:
-    """Return what the best sequence of batches from each cell on earns, and its first batches.
+    """Return the worth of the best sequence of batches from each cell on, and its first batches.
 
-    With V(k) what starts in cell k or later earn, a batch of b requests on m, padded to the size
-    x of its longest one, earns
+    V(k) is the worth of batches that start in cell k or later. With batches of b requests on m,
+    padded to the size x of the longest one,
 
         V(k) = max(V(k + 1), max_{m,x,b} [the b largest worths] + V(k + steps(m, b, x))).
 
-    Its members have come by the end of the cell, are no longer than x, and are due no earlier
-    than T(m, b, x) after the start of the cell.
+    Members arrive by the end of the cell, are no longer than x, and are due no earlier than
+    T(m, b, x) after the start of the cell.
     """
     release, deadline, size = windows
     width, cells, time_ms, steps = grid
@@ -162,14 +162,14 @@ def best_path(windows: Windows, worth: FloatArray, grid: Grid) -> tuple[FloatArr
                 longest, gain = size[i], worth[m, i]
                 if gain <= 0.0 or start + time_ms[m, 0, longest] > deadline[i]:
                     continue
-                # All requests up to this size, the largest worth first.
+                # ``top`` has all usable requests up to this size, the largest worth first.
                 place = count
                 count += 1
                 while place > 0 and top[place - 1] < gain:
                     top[place], due[place] = top[place - 1], due[place - 1]
                     place -= 1
                 top[place], due[place] = gain, deadline[i]
-                # Deadlines are looked at only where a batch would be best without them.
+                # Deadlines are checked only for batches that would be best without them.
                 total = 0.0
                 for b in range(min(count, most)):
                     total += top[b]

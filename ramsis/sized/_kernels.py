@@ -1,4 +1,4 @@
-"""The compiled run of a central queue whose requests have a size.
+"""Compiled simulation of a central queue whose requests have a size.
 
 Every scheduler has a kernel of its own, which calls the steps of this module::
 
@@ -60,19 +60,19 @@ class Stream(NamedTuple):
 
 
 class Terms(NamedTuple):
-    """What a run is under, beside the requests."""
+    """Settings of a run."""
 
     slo_ms: float
     workers: int
-    slower: float = 1.0  # service times as a multiple of those that schedulers count on
+    slower: float = 1.0  # service times as a multiple of those that schedulers assume
     most_inside: int = 0  # a request is rejected while so many wait or are served; 0: never
 
 
 class Room(NamedTuple):
-    """The state of a run and the record of what happens."""
+    """State of a run, and the record of its decisions."""
 
     at: IntArray  # counts and places, see above
-    when_ms: FloatArray  # the time, and when a rule wants to be asked again; infinite: never
+    when_ms: FloatArray  # the time, and when the rule is asked again; infinite: never
     waiting: IntArray  # requests, shape (n,)
     end_ms: FloatArray  # of busy workers, a ring
     busy: IntArray  # the workers of ``end_ms``, and their batches in the next
@@ -91,7 +91,7 @@ class Room(NamedTuple):
 
 
 def room_for(requests: int, workers: int) -> Room:
-    """Return the room of a run, before anything has happened."""
+    """Return the initial state of a run with all workers idle."""
     ring = 1
     while ring < workers + 1:
         ring *= 2
@@ -126,7 +126,7 @@ def batch_ms(times: BatchTimes, model: int, count: int, measure: int) -> float:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _next(stream: Stream, terms: Terms, room: Room) -> bool:
-    """Move on to the next instant at which anything happens; return whether there is one."""
+    """Advance to the next event time and process its events; return False after the last one."""
     at, n = room.at, stream.arrival_ms.size
     mask = room.end_ms.size - 1
     next_ms = stream.arrival_ms[at[ARRIVED]] if at[ARRIVED] < n else np.inf
@@ -174,7 +174,7 @@ def _compose(room: Room, model: int, count: int) -> None:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _drop(room: Room, request: int) -> None:
-    """Give a request up that waits."""
+    """Drop a waiting request now."""
     room.batch_of[request] = DROPPED
     room.drop_ms[request] = room.when_ms[NOW]
     room.at[INSIDE] -= 1
@@ -196,7 +196,7 @@ def _remove_taken(room: Room) -> None:
 def _drop_hopeless(
     stream: Stream, times: BatchTimes, terms: Terms, room: Room, model: int
 ) -> None:
-    """Drop the waiting requests that not even a batch of their own answers in time."""
+    """Drop waiting requests that even a batch of one, started now, would answer late."""
     kept = room.at[HEAD]
     latest_ms = room.when_ms[NOW] - terms.slo_ms - _TOLERANCE_MS
     for place in range(room.at[HEAD], room.at[TAIL]):
@@ -212,7 +212,7 @@ def _drop_hopeless(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _start(stream: Stream, times: BatchTimes, terms: Terms, room: Room) -> None:
-    """Start the batch composed first, of those that have not started, on an idle worker."""
+    """Start the oldest composed batch on the worker that has been idle longest."""
     at, mask = room.at, room.end_ms.size - 1
     batch = at[STARTED]
     at[STARTED] += 1
@@ -242,9 +242,9 @@ def _start(stream: Stream, times: BatchTimes, terms: Terms, room: Room) -> None:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _by_size(stream: Stream, room: Room, upto: int) -> IntArray:
-    """Return the requests from the head of the queue up to a place of it, by size, then arrival.
+    """Return the requests from the head of the queue up to place ``upto``, by size, then arrival.
 
-    They are sorted as numbers with the size in the high half: Shell's method, in place.
+    They are Shell-sorted as integers with the size in the high half.
     """
     head = room.at[HEAD]
     keys = np.empty(upto - head, dtype=np.int64)
@@ -272,7 +272,7 @@ def first_come(
     stream: Stream, times: BatchTimes, terms: Terms, room: Room, model: int, most: int,
     budget: int, drop: bool, wait_ms: float,
 ) -> None:
-    """Serve first come, first served, as many as a size budget and a batch limit allow.
+    """Serve first come, first served, in batches up to a size budget and a batch limit.
 
     The budget is on count × longest size (padded law) or on the total size (packed); the first
     request is served even beyond it. A batch that neither the limit nor the budget ends waits for
@@ -342,7 +342,7 @@ def sorted_window(
     stream: Stream, times: BatchTimes, terms: Terms, room: Room, model: int, most: int,
     batches: int,
 ) -> None:
-    """Serve the oldest requests in batches of like sizes, several full batches at a time.
+    """Serve the oldest requests in batches of similar sizes, several full batches at a time.
 
     As many whole batches as wait, at least one and at most ``batches``, are taken from the front
     of the queue, sorted by size where they are several, and cut.
@@ -363,7 +363,7 @@ def sorted_window(
             count, total = 0, 0
             for request in requests:
                 size = stream.size[request]
-                # Sizes rise, or the batch is the only one: only a table that ends cuts it earlier.
+                # A batch is cut when it is full, or where the table of times ends.
                 if count == most or (count > 0 and not times.padded and batch_ms(
                         times, model, count + 1, total + size) == np.inf):
                     _compose(room, model, count)
@@ -379,7 +379,7 @@ def sorted_window(
 def _plan(
     stream: Stream, times: BatchTimes, requests: IntArray, model: int, most: int
 ) -> IntArray:
-    """Cut requests, sorted by size, into batches of the least time in all; return the cuts.
+    """Cut requests, sorted by size, into batches of least total time; return the cuts.
 
     Batch i has the requests from cut i up to cut i + 1. With f(0) = 0 the least time of the first
     e requests is f(e) = min over b of f(e − b) + time of the last b of them; of equal ones the
@@ -416,7 +416,7 @@ def _plan(
 def planned(
     stream: Stream, times: BatchTimes, terms: Terms, room: Room, model: int, most: int, drop: bool
 ) -> None:
-    """Cut all that waits into batches of the least time in all, and run them, short ones first."""
+    """Cut all waiting requests into batches of least total time; run small sizes first."""
     at = room.at
     while _next(stream, terms, room):
         while at[IDLE] > 0:
@@ -441,11 +441,11 @@ def replanned(
     stream: Stream, times: BatchTimes, terms: Terms, room: Room, model: int, most: int,
     order: int, keep: float,
 ) -> None:
-    """Plan again for each batch, and run one batch of the plan, less those that it makes late.
+    """Plan anew before each batch, and run one batch of the plan, without its late members.
 
-    Of the batches that answer at least a share ``keep`` of their requests in time, the one runs
-    with the oldest request, or with the most requests in its time; without such a batch that with
-    the most answers in time in its time. Of equal ones the shortest sizes go first.
+    Among batches that answer at least a share ``keep`` of their requests in time, ``order``
+    chooses that with the oldest request, or that with most requests per ms. Without such a batch,
+    that with most answers in time per ms runs. Of equal ones the smallest sizes go first.
     """
     at = room.at
     while _next(stream, terms, room):

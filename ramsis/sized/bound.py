@@ -82,12 +82,13 @@ if TYPE_CHECKING:
     from ramsis.sized.problem import SizedProblem
 
 _ROUNDING = 1e-9
-_STRETCH = 4000  # requests; at the edges of a stretch, an SLO more of time than there is
+_STRETCH = 4000  # requests bounded together; each stretch gets an SLO of worker time too much
 _LINES = np.array([0.05, 0.25, 0.5, 0.75, 0.9, 0.97, 1.0])  # quantiles of sizes by work
-_BISECTIONS, _LEAST_WORK_MS = 50, 1e-9
+_BISECTIONS, _LEAST_WORK_MS = 50, 1e-9  # of the slope of a line; its least value
 _CELLS_IN_SLO = 300
 _MOST_CELLS = 400_000
-_FINER = 6  # the grid of the last prices, cells for each of those before
+_FINER = 6  # cells of the final grid for each cell of the search
+# Weight of earlier subgradients; rounds without progress, after which the gap shrinks to a share.
 _MEMORY, _PATIENCE, _SHRINK = 0.7, 6, 0.6
 _FEW = 500  # requests whose highest prices are lowered, too
 _FIRST_GAP, _WIDE_GAP, _LAST_GAP = 0.0005, 0.02, 1e-7  # of the value of all requests
@@ -95,16 +96,16 @@ _FIRST_GAP, _WIDE_GAP, _LAST_GAP = 0.0005, 0.02, 1e-7  # of the value of all req
 
 @dataclass(frozen=True)
 class SizedBound:
-    """What no scheduler of requests with a size can beat.
+    """Upper bounds for all schedulers of requests with a size.
 
-    Averages over drawn requests have the half-width of a 95 % interval; it is 0 for given ones.
+    Half-widths of 95 % intervals are those of averages over drawn requests, 0 for given ones.
     """
 
     upper_bound: float  # mean value of a request: accuracy × weight, 0 where not in time
     half_width: float
     in_time: float  # largest share of the requests in time
     in_time_half_width: float
-    without_padding: float  # mean value by the first problem alone
+    without_padding: float  # bound on the mean value if batches were not padded
     requests: int  # in all stretches, given or drawn
     stretches: int
 
@@ -116,9 +117,7 @@ class SizedBound:
 def path_bound(
     problem: SizedProblem, arrival_ms: FloatArray, size: IntArray, *, rounds: int = 40
 ) -> SizedBound:
-    """Bound what any scheduler could achieve on given requests.
-
-    Without requests the bound is 0.
+    """Return upper bounds for all schedulers on given requests; 0 without requests.
 
     Parameters
     ----------
@@ -151,7 +150,7 @@ def upper_bound(
     problem: SizedProblem, arrivals: Sampler, *, rounds: int = 40, stretches: int = 32,
     refined: int = 3, requests: int = 4000, seed: int = 0,
 ) -> SizedBound:
-    """Bound what any scheduler can achieve in the long run.
+    """Return upper bounds for all schedulers in the long run, by drawn requests.
 
     Parameters
     ----------
@@ -235,7 +234,7 @@ def _cut(arrival_ms: FloatArray, size: IntArray) -> Iterator[tuple[FloatArray, I
 
 
 class _Stretch:
-    """Requests that are bounded as a whole."""
+    """Bounds of one stretch of requests, as Lagrangian duals over prices."""
 
     def __init__(self, problem: SizedProblem, arrival_ms: FloatArray, size: IntArray) -> None:
         from ramsis.sized import _bound_kernels as kernels
@@ -254,11 +253,11 @@ class _Stretch:
 
     @property
     def without_padding(self) -> float:
-        """Bound on the value without padding."""
+        """Bound on the stretch's total value if batches were not padded."""
         return self._tight(0, equal=False)
 
     def bound(self, rounds: int) -> float:
-        """Return the bound on the value."""
+        """Return the bound on the stretch's total value by ``rounds`` steps of the prices."""
         return self._tight(rounds, equal=False)
 
     def in_time(self, rounds: int) -> float:
@@ -291,7 +290,7 @@ class _Stretch:
             yield from self._packed_works(allowed_ms)
 
     def _packed_works(self, allowed_ms: float) -> Iterator[FloatArray]:
-        """Yield the works of several lines below the times of packed batches."""
+        """Yield least works of packed batches, one for each of several linear bounds on times."""
         problem, size = self.problem, self.windows.size
         times = problem.times
         measures = np.arange(int(size.max()) + 1)
@@ -305,7 +304,7 @@ class _Stretch:
             yield np.where(alone[:, size] > allowed_ms, np.inf, work)
 
     def _loose(self, *, equal: bool) -> tuple[float, FloatArray]:
-        """Return the bound without padding, and the prices of requests there, shape (n,)."""
+        """Return the bound without padding, and its dual prices of requests, shape (n,)."""
         if equal not in self._without_padding:
             worth = self._worth(equal=equal)
             self._without_padding[equal] = min(
@@ -324,7 +323,7 @@ class _Stretch:
         return float(slope @ added) * (1.0 + _ROUNDING), np.maximum(earned.max(axis=0), 0.0)
 
     def _tight(self, rounds: int, *, equal: bool) -> float:
-        """Return the lower of the bounds without padding, and by steps of the prices."""
+        """Return the best bound: that without padding, or the one after steps of the prices."""
         if (rounds, equal) not in self._bounds:
             self._bounds[rounds, equal] = self._tighter(rounds, equal=equal)
         return self._bounds[rounds, equal]
@@ -357,8 +356,8 @@ class _Stretch:
     ) -> tuple[float, FloatArray]:
         """Step along subgradients; return the best bound and its prices.
 
-        At its highest price a request is of no use to any batch, and is lowered only if ``most``:
-        many of them would be in many batches at once, so their slope leads nowhere.
+        A request at its highest price is worth nothing to any batch. Such prices are lowered only
+        if ``most``: many of these requests would join many batches at once, a useless direction.
         """
         highest = worth.max(axis=0)
         best, best_price = np.inf, price
@@ -389,7 +388,7 @@ class _Stretch:
     def _priced(
         self, worth: FloatArray, grid: Grid, price: FloatArray
     ) -> tuple[float, FloatArray]:
-        """Return the bound at prices of requests, and how often the best sequence has each."""
+        """Return the bound at prices of requests, and how often the best sequence serves each."""
         from ramsis.sized import _bound_kernels as kernels
 
         reduced = worth - price
@@ -407,14 +406,14 @@ class _Stretch:
         width = max(min(slo_ms / _CELLS_IN_SLO, shortest / 4.0) / finer, horizon / _MOST_CELLS)
         if width > shortest:
             return None
-        # Beyond an SLO no batch has members, so how long it takes does not matter.
+        # Batches longer than an SLO have no members in time, so their steps may be cut.
         most = int(slo_ms / width) + 3
         steps = np.clip(np.floor(np.minimum(time_ms, 2.0 * slo_ms) / width), 1, most)
         return kernels.Grid(width, int(horizon / width) + 1, time_ms, steps.astype(np.int64))
 
 
 def _pieces(worth: FloatArray, work: FloatArray) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Return request, work and slope of the pieces of concave hulls, by falling slope."""
+    """Return request, work and slope of all pieces of the requests' hulls, by falling slope."""
     n = worth.shape[1]
     at_work, at_worth = np.zeros(n), np.zeros(n)
     request, step, slope = [], [], []
@@ -439,7 +438,7 @@ def _pieces(worth: FloatArray, work: FloatArray) -> tuple[IntArray, FloatArray, 
 
 
 def _shortest_windows(release: FloatArray, most: int) -> FloatArray:
-    """Return how long b requests take at least to come, each request among them; (most, n)."""
+    """Return the shortest time in which b requests arrive, each request among them; (most, n)."""
     n = len(release)
     shortest = np.full((most, n), np.inf)
     for b in range(1, min(most, n) + 1):

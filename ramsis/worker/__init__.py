@@ -1,4 +1,4 @@
-"""The decision problem of a station of one worker, and its solvers, in four rooms.
+"""The decision problem of a single worker with its own queue, and its solvers.
 
 ``problem`` says what is decided. ``structure`` and ``explicit`` write its transitions in two ways
 that know nothing of each other. ``solve`` stands above the three.

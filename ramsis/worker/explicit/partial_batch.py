@@ -25,12 +25,10 @@ _NEGLIGIBLE = 1e-17
 
 
 class PartialRows:
-    """Makes the rows of a problem's actions on part of the queue.
+    """Transition rows of a problem's actions on part of the queue.
 
-    Parameters
-    ----------
-    phase : ndarray, shape (N+1, D+1, K)
-        Of :func:`ramsis.worker.problem.round_robin_phase.phase_distribution`.
+    ``phase`` (N+1, D+1, K) is that of
+    :func:`ramsis.worker.problem.round_robin_phase.phase_distribution`.
     """
 
     def __init__(self, problem: WorkerProblem, phase: FloatArray) -> None:
@@ -77,7 +75,7 @@ class PartialRows:
     def _joint(
         self, n: int, j: int, action: Action, point: int, first: int, last: int
     ) -> FloatArray:
-        """Return P(i new requests, slack in each bin from the first to the last one)."""
+        """Return P(i new requests, next slack in bin first … last), shape (I, bins)."""
         problem, workers = self.problem, self.problem.workers
         latency_ms = self.latency_ms[action.service, point]
         phase = np.flatnonzero(self.phases[n, j] > _NEGLIGIBLE)

@@ -94,18 +94,13 @@ class ExplicitWorkerMDP:
         rows[-1, 0] = state_values[-1]
         return rows
 
-    def visits(self, law: FloatArray, pairs: IntArray) -> FloatArray:
+    def visits(self, share: FloatArray, pairs: IntArray) -> FloatArray:
         """Return how often each state is visited, (N+1, D+1), drops of overdue requests included.
 
-        Parameters
-        ----------
-        law : ndarray, shape (S,)
-            Stationary distribution of a policy.
-        pairs : ndarray of int, shape (S,)
-            The policy's pairs.
+        ``share`` (S,) is the stationary distribution of the policy that takes ``pairs`` (S,).
         """
-        frequency = self.by_queue_and_bin(law)
-        frequency[:, 0] += np.asarray(law @ self.overdue[pairs])
+        frequency = self.by_queue_and_bin(share)
+        frequency[:, 0] += np.asarray(share @ self.overdue[pairs])
         return frequency
 
 
@@ -153,7 +148,7 @@ def build_explicit(problem: WorkerProblem) -> ExplicitWorkerMDP:
 
 
 def _check_size(problem: WorkerProblem) -> None:
-    """Refuse what would take hours and fill the memory."""
+    """Refuse a problem that would take hours and fill the memory."""
     columns = problem.bins + 1
     pairs = sum(action.stop_bin - action.first_bin for action in problem.actions.listed)
     states = 2 + problem.max_queue * columns
@@ -173,7 +168,7 @@ class _After(NamedTuple):
 
 
 class _Transitions:
-    """Makes the transitions of a problem's actions."""
+    """Transition rows of a problem's actions."""
 
     def __init__(self, problem: WorkerProblem) -> None:
         self.problem = problem
@@ -245,12 +240,12 @@ def _add_starts(
 
 
 class _ServiceTransitions:
-    """Transitions given r of the problem's services, each latency worked out once."""
+    """Transitions after services, by phase r; each latency is computed once."""
 
     def __init__(self, problem: WorkerProblem, starts: BusyPeriodStart) -> None:
         self.problem, self.starts = problem, starts
         self.after = _counts_after(problem)
-        self.known: dict[float, _After] = {}
+        self.by_latency: dict[float, _After] = {}
 
     def of(self, service: int) -> _After:
         """Return the dense transitions after a service, for each r."""
@@ -264,15 +259,15 @@ class _ServiceTransitions:
         return _After(total[0].toarray(), *total[1:])
 
     def _at(self, latency_ms: float) -> _After:
-        if latency_ms not in self.known:
+        if latency_ms not in self.by_latency:
             problem = self.problem
             if problem.late is LateRule.DROP and latency_ms > problem.slo_ms:
-                self.known[latency_ms] = self._beyond_slo(latency_ms)
+                self.by_latency[latency_ms] = self._beyond_slo(latency_ms)
             else:
                 probability, excess = self._of_latency(latency_ms)
                 none = np.zeros((problem.workers, problem.max_queue + 1))
-                self.known[latency_ms] = _After(csr_array(probability), excess, none)
-        return self.known[latency_ms]
+                self.by_latency[latency_ms] = _After(csr_array(probability), excess, none)
+        return self.by_latency[latency_ms]
 
     def _beyond_slo(self, latency_ms: float) -> _After:
         """Return the transitions after a service that is longer than the SLO."""

@@ -23,7 +23,7 @@ def _joint_below(
     """Write Σ_p share[p, i]·P(Bin(count + p, y) >= order) for each i into ``joint``.
 
     ``used`` bounds the p and the i; ``below`` is the probability at p = 0 and ``log_weight`` the
-    logarithm of P(Bin(count, y) = order - 1), which may be too small for a number, and grow.
+    logarithm of P(Bin(count, y) = order - 1), which may underflow at first and grow with p.
     """
     first, last, low, high = used
     joint[low:high] = 0.0
@@ -53,8 +53,8 @@ def _split(
 ) -> tuple[int, int, int, int]:
     """Write ``state[p]·new[p, i]`` into ``share``, and its sums over p into ``total``.
 
-    Returned are the first p and the one after the last, and the same of i, that are more than
-    negligible; ``share`` is written for these p only.
+    Returns the ranges of p and of i that are more than negligible, ends exclusive; ``share`` is
+    written for these p only.
     """
     phases, most = new.shape
     first, last = 0, phases
@@ -99,13 +99,13 @@ def partial_batch_rows(
     batches : (P, 5)
         n, j, b, the index of the latency, and the slack bin that the first edge ends.
     start : (P+1,)
-        Where the edges of each begin; its bins are one more than these.
+        Where the edges of each batch begin; it has one bin more than edges.
     edges : three arrays (E,)
         For each edge y, below and log_weight as in ``_joint_below``.
     negligible : float
-        Entries up to this are left out, and the rows scaled to make up for them.
+        Entries up to this are left out, and rows rescaled to a sum of 1.
     size : int
-        At least the number of entries.
+        Upper bound on the number of entries.
 
     Returns
     -------
@@ -163,8 +163,7 @@ def poisson_phases(mean: FloatArray, phase: FloatArray) -> None:
                 row[:] = 0.0
                 row[workers - 1] = 1.0
                 continue
-            # Relative to the likeliest count, as the weights themselves may all be too small for
-            # numbers.
+            # Weights are relative to that of the likeliest count, as all of them may underflow.
             peak = min(max(int(mean[j]) - first, 0), workers - 1)
             row[workers - 1 - peak] = 1.0
             weight, total = 1.0, 1.0
@@ -194,10 +193,9 @@ def steps_of_the_rest(
     Parameters
     ----------
     certain : (n, D+1)
-        Number of arrivals that is taken for certain in a state, spread evenly; NaN where its row
-        is given.
+        Number of arrivals assumed in a state, evenly spread; NaN where the row has probabilities.
     share : (D+1, D+1)
-        Of them that come up to j'.
+        Share of these arrivals that come up to j'.
     """
     lengths, bins, _ = fewer.shape
     for n in range(lengths):
@@ -231,8 +229,8 @@ def _window_probabilities(
 ) -> None:
     """Write P(m − K < N <= m) into ``within``, (M,), from P(N = m).
 
-    Each from the sum on the side where its terms are small: differences of numbers near 1 lose all
-    digits.
+    From the sums of the tail on whose side they are small: differences of sums near 1 would lose
+    all digits.
     """
     below, above = sums
     size, total = within.size, 0.0
@@ -264,9 +262,9 @@ def expected_worth(
     ends : (int, int)
         First and last j', exclusive.
     early : (T, B)
-        By time, for b = B − 1 … 0.
+        early(b) by time, for b = B − 1 … 0.
     row : (D+1, D+1)
-        Of the time from j to j'.
+        Index in ``early`` of the time from j to j'.
     probability : (D+1, at least N·K)
         P(m arrivals in the time up to j').
     possible : (N, D+1)

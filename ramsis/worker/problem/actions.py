@@ -35,7 +35,7 @@ class LateRule(StrEnum):
     SERVE = "serve"
     """The fastest model serves the whole queue (EuroSys '24, §4.3.1)."""
     DROP = "drop"
-    """It is dropped; any other request may be dropped as well, for those behind it."""
+    """It is dropped; other requests may be dropped as well, in favour of those behind them."""
 
 
 class Batching(StrEnum):
@@ -93,12 +93,12 @@ class Action:
 
     @property
     def bins(self) -> slice:
-        """The slack bins at which it is admissible."""
+        """Slack bins at which the action is admissible."""
         return slice(self.first_bin, self.stop_bin)
 
     @property
     def drops(self) -> bool:
-        """Whether it drops the head of the queue."""
+        """Whether the action drops the head of the queue."""
         return self.code == DROP
 
 
@@ -115,7 +115,7 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class ActionSet:
-    """The actions of each state."""
+    """Admissible actions of each state, as records and as arrays."""
 
     # shape (N,): those with n = 1 … N queued, and last those of the full state
     by_queue: tuple[tuple[Action, ...], ...]
@@ -133,7 +133,7 @@ class ActionSet:
 
     @cached_property
     def row(self) -> IntArray:
-        """Place in ``by_queue`` of all actions, n − 1; shape (A,)."""
+        """Index in ``by_queue`` (n − 1) of each action; shape (A,)."""
         sizes = [len(actions) for actions in self.by_queue]
         return np.repeat(np.arange(len(sizes)), sizes)
 
@@ -144,7 +144,7 @@ class ActionSet:
 
     @cached_property
     def admissible(self) -> BoolArray:
-        """The slack bins of all actions; shape (A, D+1)."""
+        """Mask of the slack bins at which each action is admissible; shape (A, D+1)."""
         first, stop = np.array([(action.first_bin, action.stop_bin)
                                 for action in self.listed]).T[..., None]
         j = np.arange(self.bins)
@@ -160,7 +160,7 @@ class ActionSet:
 
     @cached_property
     def arrays(self) -> Outcome:
-        """The attributes of all actions, shape (A, 1), and by slack, shape (A, D+1)."""
+        """Attributes of all actions as columns (A, 1); those that depend on slack (A, D+1)."""
         model, batch, service = np.array(
             [(action.model, action.batch, action.service) for action in self.listed]).T[..., None]
         in_time, head_in_time = np.zeros((2, len(self.listed), self.bins))
@@ -170,7 +170,7 @@ class ActionSet:
         return Outcome(model, batch, service, in_time, head_in_time)
 
     def index_of(self, codes: IntArray) -> IntArray:
-        """Return the index into ``listed`` of each state's code, (N+1, D+1); else −1."""
+        """Return the index in ``listed`` of each state's code, (N+1, D+1); −1 if inadmissible."""
         admissible = (codes >= DROP) & (codes < self._indices.shape[1] - 1)
         at = np.where(admissible, codes + 1, 0)[:, None]
         return np.where(admissible, np.take_along_axis(self._indices, at, axis=1)[:, 0], -1)

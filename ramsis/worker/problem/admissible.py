@@ -43,17 +43,17 @@ def admissible_actions(queue: WorkerQueue, late: LateRule, batching: Batching) -
 
 @dataclass(frozen=True, eq=False)
 class _Maker:
-    """Makes the actions of a queue under a late rule and a way of batching."""
+    """Enumeration of the actions of a queue under a late rule and a way of batching."""
 
     queue: WorkerQueue
     late: LateRule
     batching: Batching
 
     def actions(self, queued: int) -> tuple[Action, ...]:
-        """List the actions on a queue: the batches that may be in time, and one more.
+        """List the actions on a queue: batches that may be in time, and a late action or a drop.
 
-        That one is the late action, first, in the bins where no batch of the whole queue may be in
-        time; or the drop, last, in all bins.
+        The late action comes first and is for the bins where no batch of the whole queue may be in
+        time; the drop comes last and is for all bins.
         """
         full = queued > self.queue.max_queue
         chances = {m: self.queue.in_time_probability(m, queued) for m in self._models(queued)}
@@ -126,7 +126,7 @@ class _Maker:
 
     @cached_property
     def _waiting(self) -> FloatArray | None:
-        """Expected numbers behind the head by slack; None where all or none are in time."""
+        """Expected numbers of requests behind the head by slack; None if times are fixed."""
         queue = self.queue
         if queue.quantiles_ms is None:
             return None
@@ -135,7 +135,7 @@ class _Maker:
 
     @cached_property
     def _waiting_in_part(self) -> list[csr_array[np.float64]]:
-        """As ``_waiting``, among the first requests of a longer queue."""
+        """Expected numbers of requests behind the head in partial batches, by slack and size."""
         queue = self.queue
         largest = max(b for b in range(1, queue.max_queue + 1) if queue.possible_models[b])
         return waiting_in_partial_batch(queue, phase_distribution(queue),

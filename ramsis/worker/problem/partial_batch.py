@@ -40,14 +40,14 @@ from ramsis.errors import InvalidValueError
 from ramsis.worker.problem.queue import WorkerQueue
 
 SERVICE_POINTS = 4
-"""Values that stand for a random service time."""
+"""Number of values that represent a random service time."""
 MAX_ENTRIES = 200_000_000
 """Most transitions of partial batches that are held at once, of 12 bytes each."""
 _NEGLIGIBLE = 1e-15
 
 
 class PartialBatches(NamedTuple):
-    """P batches that leave something in the queue."""
+    """P batches that leave part of the queue, each in a state."""
 
     queued: IntArray  # n: 2 … N, or N + 1 for the full state, shape (P,)
     slack_bin: IntArray  # shape (P,)
@@ -57,7 +57,7 @@ class PartialBatches(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PartialBatchTransitions:
-    """Where partial batches lead."""
+    """Transitions of P partial batches."""
 
     transition: csr_array[np.float64]  # P(next state); rows add up to 1, shape (P, S)
     excess: FloatArray  # shape (P,): E[(n' − N − 1)⁺]: requests of the full state beyond N + 1
@@ -111,7 +111,7 @@ def partial_batch_transitions(
     _check_entries(len(first), size)
     edges = _edges(queue, batches, first, last)
     which = np.stack([*batches[:3], service, first], axis=1)
-    # The loop goes by the phase p = K - r.
+    # The kernel indexes phases by p = K − r, so the axis is reversed.
     indptr, indices, data, excess = partial_batch_rows(
         np.ascontiguousarray(phase[:, :, ::-1]), new, columns, which, edges.start,
         (edges.y, edges.below, edges.log_weight), _NEGLIGIBLE, size,

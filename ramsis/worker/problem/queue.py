@@ -59,9 +59,9 @@ class WorkerQueue:
     levels : ndarray, shape (Q,), or None
         Their levels; None for the midpoints of Q equal parts.
     samples : ndarray of int, shape (M, N+1), or None
-        How many samples each distribution rests on, 0 where it is not known; None: nowhere.
+        Number of samples behind each distribution, 0 where unknown; None: all unknown.
     tails : Tails, or None
-        What the batches of the profile share, where it is known.
+        Pooled tails of the profile's service times, where known.
     """
 
     latency: LatencyTable
@@ -79,11 +79,12 @@ class WorkerQueue:
     def once(self, what: str, longest: int, work_out: Callable[[], FloatArray]) -> FloatArray:
         """Cache an array that depends on arrivals and slack grid only, up to a queue length.
 
-        It is worked out once for all queues that differ in service times only.
+        Problems that differ in service times only share the cache.
         """
         key = (what, longest, id(self.arrivals), self.workers, self.slack_ms.tobytes())
         if key not in self._worked_out:
-            self._worked_out[key] = self.arrivals, work_out()  # which keeps the key's object
+            # The arrivals are kept, so that their id, which is in the key, is not reused.
+            self._worked_out[key] = self.arrivals, work_out()
         value: FloatArray = self._worked_out[key][1]
         return value
 
@@ -102,7 +103,7 @@ class WorkerQueue:
 
     @cached_property
     def possible_models(self) -> list[list[int]]:
-        """At each batch b = 0 … N+1 the models that may be in time for some slack."""
+        """Models that may be in time for some slack, for each batch size b = 0 … N+1."""
         first = self.shortest_ms
         return [[], *([m for m in range(len(first)) if first[m, b] <= self.slo_ms]
                       for b in range(self.max_queue + 1))]
@@ -131,7 +132,7 @@ class WorkerQueue:
     def of_batch(
         self, what: str, model: int, batch: int, work_out: Callable[[], FloatArray]
     ) -> FloatArray:
-        """Cache an array that depends on service times and slack grid, for a batch."""
+        """Cache an array of one batch (model and size) that depends on its service time."""
         key = what, model, batch
         if key not in self._of_batches:
             self._of_batches[key] = work_out()

@@ -49,7 +49,7 @@ __all__ = ["MAX_QUEUE", "DecisionRules", "Objective", "WorkerProblem"]
 
 
 class Objective(StrEnum):
-    """What the gain of a policy counts: requests or decisions."""
+    """Unit that the gain of a policy is averaged over: requests or decisions."""
 
     PER_QUERY = "per-query"
     """Accuracy of the requests answered in time, over all requests."""
@@ -58,7 +58,7 @@ class Objective(StrEnum):
 
 
 class DecisionRules(TypedDict, total=False):
-    """What the worker may do and what that is worth; attributes of :class:`WorkerProblem`."""
+    """Rules and prices of a problem; keyword arguments of :meth:`WorkerProblem.create`."""
 
     objective: Objective | str
     late: LateRule | str
@@ -82,10 +82,10 @@ class WorkerProblem(WorkerQueue):
     late : LateRule
     batching : Batching
     violation_price : float
-        What a request (or decision) that is late or dropped costs, in units of accuracy.
+        Cost of a late or dropped request (or decision), in units of accuracy.
     delay_price : float
-        What a request costs that takes the SLO or longer, in units of accuracy; one that takes a
-        part of it costs that part.
+        Cost of a response time of an SLO or more, in units of accuracy; proportionally less for
+        shorter ones.
     """
 
     objective: Objective = Objective.PER_QUERY
@@ -161,7 +161,7 @@ class WorkerProblem(WorkerQueue):
 
     @property
     def charges_excess(self) -> bool:
-        """Whether requests of the full state beyond N + 1 count: per request they do."""
+        """Whether requests of the full state beyond N + 1 cost: they do per request only."""
         return self.objective is Objective.PER_QUERY
 
     def cost(self, batch: int) -> float:
@@ -192,7 +192,7 @@ class WorkerProblem(WorkerQueue):
         return (reward - self.violation_price * (cost - good) - self.delay_cost(outcome)), cost
 
     def delay_cost(self, outcome: Outcome) -> FloatArray:
-        """Return the cost of response times in each state; shaped as the outcome."""
+        """Return the cost of response times for each entry of an outcome."""
         return self._delay_cost(self.slack_ms, outcome.batch, outcome.service)
 
     def _delay_cost(

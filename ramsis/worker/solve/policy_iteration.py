@@ -41,7 +41,7 @@ _Evaluation = TypeVar("_Evaluation", bound=_Evaluated)
 
 @dataclass(frozen=True, eq=False)
 class Round(Generic[_Evaluation]):
-    """The last round of policy iteration."""
+    """Result of the last round of policy iteration."""
 
     policy: IntArray  # shape (N, D+1)
     evaluation: _Evaluation  # of this policy
@@ -61,9 +61,9 @@ def improve_until_stable(
     Parameters
     ----------
     policy : ndarray of int, shape (N, D+1)
-        The first one.
+        Initial policy.
     evaluate : callable
-        Of a policy, and reference and restart of the evaluation before.
+        Evaluates a policy, given reference and restart of the previous evaluation.
     improve : callable
         Backs up the values of an evaluation, with the policy as the incumbent.
     """
@@ -102,7 +102,7 @@ class NodeSolution:
 def solve_on_nodes(
     mdp: StructuredMDP, *, initial: IntArray | None = None, max_rounds: int = 100
 ) -> NodeSolution:
-    """Find the policy of greatest gain.
+    """Find the policy of largest gain for maximal batching, by policy iteration.
 
     Parameters
     ----------
@@ -136,8 +136,8 @@ def solve_on_nodes(
 class Improvement(NamedTuple):
     """Result of one Bellman backup of a policy's values."""
 
-    residual: float  # most that an action is better than the policy's
-    per_cost: float  # most that one is better per unit of its cost
+    residual: float  # largest advantage of an action over the policy's
+    per_cost: float  # largest advantage per unit of the action's cost
     error: float  # bound on the error of the gain
 
 

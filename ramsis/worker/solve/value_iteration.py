@@ -30,7 +30,7 @@ from ramsis.worker.structure.evaluation import evaluate_on_nodes
 def iterate_on_nodes(
     mdp: StructuredMDP, *, tolerance: float = 1e-9, max_iterations: int = 100_000
 ) -> NodeSolution:
-    """Find the policy of greatest gain by successive approximation.
+    """Find the policy of largest gain for maximal batching, by value iteration.
 
     Parameters
     ----------

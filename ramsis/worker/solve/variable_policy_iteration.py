@@ -104,13 +104,13 @@ def _evaluate(
 
 
 def _whole_queues(outcome: Outcome) -> Outcome:
-    """Mark actions on part of a queue as no service."""
+    """Return the outcome with service −1 for actions on part of a queue."""
     queued = np.arange(1, len(outcome.batch) + 1)[:, None]
     return outcome._replace(service=np.where(outcome.batch < queued, -1, outcome.service))
 
 
 def solve_variable(mdp: VariableMDP, *, max_rounds: int = 100) -> VariableSolution:
-    """Find the policy of greatest gain.
+    """Find the policy of largest gain for variable batching, by policy iteration.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def solve_variable(mdp: VariableMDP, *, max_rounds: int = 100) -> VariableSoluti
 
 
 def _best_maximal(problem: WorkerProblem) -> IntArray:
-    """Return the best policy that serves whole queues."""
+    """Return the optimal policy among those that serve whole queues, as a start."""
     return solve_on_nodes(build_structured(replace(problem, batching=Batching.MAXIMAL))).policy
 
 

@@ -68,7 +68,7 @@ def solve_worker(
     *,
     tolerance: float = 1e-9,
 ) -> WorkerSolution:
-    """Find the worker's best policy; as of :meth:`WorkerModel.solve`."""
+    """Find the optimal policy of a worker's problem; see :meth:`WorkerModel.solve`."""
     return WorkerModel(problem).solve(solver, tolerance=tolerance)
 
 
@@ -78,7 +78,7 @@ def evaluate_table(problem: WorkerProblem, table: IntArray) -> StateFrequency:
 
 
 class WorkerModel:
-    """A worker's problem in the formulation that fits; put together when needed, and once."""
+    """Solver of a worker's problem, which builds the formulation for its batching only once."""
 
     def __init__(self, problem: WorkerProblem) -> None:
         self.problem = problem
@@ -88,12 +88,12 @@ class WorkerModel:
     def solve(
         self, solver: SolverName = "policy-iteration", *, tolerance: float = 1e-9
     ) -> WorkerSolution:
-        """Find the worker's best policy.
+        """Find the optimal policy of the worker's problem.
 
         Parameters
         ----------
         tolerance : float > 0
-            Stopping rule of the iterative solvers but policy iteration, which runs to its end.
+            Stopping rule of iterative solvers; policy iteration runs until it is stable.
         """
         check_solver(solver)
         return self._formulation.solve(self, solver, tolerance)
@@ -104,12 +104,12 @@ class WorkerModel:
 
     @property
     def at_hand(self) -> StructuredMDP | None:
-        """The structured form, if it has been put together."""
+        """The structured form if it has been built already, else None."""
         return self._structured
 
     @property
     def structured(self) -> StructuredMDP:
-        """The structured form, for maximal batching."""
+        """The structured form for maximal batching, built on first use."""
         if self._structured is None:
             self._structured = build_structured(self.problem)
         return self._structured
@@ -117,7 +117,7 @@ class WorkerModel:
 
 @dataclass(frozen=True)
 class _Formulation:
-    """A way to model a worker's problem."""
+    """Solver and evaluation for one way of batching."""
 
     solve: Callable[[WorkerModel, SolverName, float], WorkerSolution]
     evaluate: Callable[[WorkerModel, IntArray], StateFrequency]
@@ -157,7 +157,7 @@ def _solve_variable(
 ) -> WorkerSolution:
     problem = model.problem
     if solver == "value-iteration":
-        raise InvalidValueError("this solver knows no variable batching", where="solver",
+        raise InvalidValueError("this solver does not support variable batching", where="solver",
                                 value=solver,
                                 allowed=", ".join(name for name in SOLVERS if name != solver))
     if solver != "policy-iteration":
@@ -184,7 +184,7 @@ def _evaluate_variable(model: WorkerModel, table: IntArray) -> StateFrequency:
 def _solve_explicit(
     problem: WorkerProblem, solver: SolverName, tolerance: float
 ) -> WorkerSolution:
-    """Solve with a general solver on explicit transition rows."""
+    """Solve a worker's problem by a general MDP solver on explicit transition rows."""
     from ramsis.mdp.stationary import stationary_distribution
     from ramsis.worker.explicit import build_explicit
 
@@ -192,7 +192,7 @@ def _solve_explicit(
     solution = solve_average(explicit.mdp, solver, tolerance=tolerance)
     pairs = explicit.mdp.pairs_of(solution.policy)
     empty = np.zeros(explicit.mdp.n_states)
-    empty[0] = 1.0  # matters where the chain falls into parts up to rounding
+    empty[0] = 1.0  # chooses among closed classes if rounding splits the chain into several
     share = stationary_distribution(explicit.mdp.transition[pairs], start=empty).distribution
     gain = float(share @ explicit.mdp.reward[pairs] / (share @ explicit.mdp.costs[pairs]))
     return WorkerSolution(

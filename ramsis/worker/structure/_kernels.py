@@ -105,18 +105,18 @@ def service_values(
     reach: FloatArray, idle: FloatArray, rows: NDArray[np.int64], nodes: NDArray[np.int64],
     value: FloatArray,
 ) -> FloatArray:
-    """Return the value of services by phase, (S, K).
+    """Return the expected value after each service by phase, (S, K).
 
     Parameters
     ----------
     reach, idle : (G, I, K), (G, L, K)
-        First passages.
+        First passages: weights of the nodes and of the starts of busy periods.
     rows : (S,)
-        Which of them.
+        The first passage of each service.
     nodes : (G, 2)
-        First and last node, exclusive, that each reaches.
+        First and last node, exclusive, that each first passage reaches.
     value : (I' + L,)
-        Of the nodes and the starts of busy periods.
+        Values of the nodes and the starts of busy periods.
     """
     workers, starts = idle.shape[2], idle.shape[1]
     values = np.zeros((rows.size, workers))
@@ -137,7 +137,7 @@ def service_values(
 def meet_after_drops(
     met: NDArray[np.bool_], service: NDArray[np.int64], next_slack: FloatArray, negligible: float
 ) -> None:
-    """Mark the states that drops from marked ones lead to, (N+1, D+1); a drop has no service."""
+    """Mark states in ``met``, (N+1, D+1), that drops (``service`` < 0) from marked ones reach."""
     lengths, bins = met.shape
     for n in range(lengths - 1, 0, -1):
         for j in range(bins):
@@ -176,22 +176,22 @@ def best_actions(
 ) -> tuple[FloatArray, NDArray[np.int64], FloatArray]:
     """Find the best action of each state, the first of equals, and the value of the incumbent.
 
-    A drop takes no time, so what it leads to has the value of the same backup.
+    A drop takes no time, so the state after it has its value from the same backup.
 
     Parameters
     ----------
     worth : (S, K)
-        What follows each service, by phase.
+        Value after each service, by phase.
     service : (N+1, A)
-        Of the actions that serve.
+        Service of each action that serves.
     reward : (N+1, A, D+1)
         Reward of these less their charge; -inf where they are not admissible.
     place : (N+1, D+1)
-        Of the incumbent among them; -1 for a drop.
+        Index of the incumbent action; -1 for a drop.
     dropped : (N+1, D+1)
         Reward of a drop less its charge; -inf where there is none.
     emptied : (D+1,)
-        What follows a drop of the only request.
+        Value after a drop of the only request.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The actions of all states in arrays, so that they are compared all at once.
+"""Actions of all states in arrays, so that backups compare them at once.
 
 A queue of n requests has up to A actions; arrays are padded with actions of a reward of −inf. A
 drop is not among them: what it is worth follows from the values of states with a request fewer.
@@ -17,7 +17,7 @@ from ramsis.worker.problem.actions import DROP
 
 @dataclass(frozen=True, eq=False)
 class Choices:
-    """The actions that serve, by queue length; see the module's text."""
+    """Actions that serve, by queue length, in padded arrays."""
 
     problem: WorkerProblem
     # code, service: shape (N+1, A)

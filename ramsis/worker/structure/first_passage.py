@@ -38,7 +38,7 @@ from ramsis.worker.structure.slack_nodes import Cells, NodeSet
 
 
 class Passage(NamedTuple):
-    """First passage during one service time."""
+    """First passage during one service time, by phase r = 1 … K."""
 
     # shape (I', K): weights of I' nodes (x rises, and later nodes cannot be reached)
     reach: FloatArray
@@ -48,7 +48,7 @@ class Passage(NamedTuple):
 
     @property
     def nodes(self) -> slice:
-        """The nodes that have weights."""
+        """Slice of the nodes that have weights."""
         return slice(self.first, self.first + len(self.reach))
 
     @property
@@ -82,7 +82,7 @@ class Passages(Mapping[float, Passage]):
 
     @classmethod
     def of(cls, passages: Mapping[float, Passage]) -> Passages:
-        """Concatenate at least one passage."""
+        """Stack passages, at least one, in common arrays."""
         listed = list(passages.values())
         most = max(passage.nodes.stop for passage in listed)
         reach = np.zeros((len(listed), most, listed[0].reach.shape[1]))
@@ -105,7 +105,7 @@ class Passages(Mapping[float, Passage]):
 
     @property
     def idle_starts(self) -> int:
-        """L: the ways in which a busy period starts."""
+        """L: number of ways in which a busy period starts."""
         return int(self._idle.shape[1])
 
     def blocks(
@@ -137,7 +137,7 @@ class Passages(Mapping[float, Passage]):
         return self._reach, self._idle, np.array(list(self._row.values())), self._nodes
 
     def worth(self, node_value: FloatArray) -> FloatArray:
-        """Return the values of services for each r, (G, K), from values of nodes and starts."""
+        """Return the expected value after each service by phase, (G, K), from node values."""
         from ramsis.worker.structure._kernels import service_values  # which takes long to load
 
         reach, idle, rows, nodes = self.arrays()
@@ -145,7 +145,7 @@ class Passages(Mapping[float, Passage]):
 
     @property
     def truncated_mass(self) -> float:
-        """Largest probability that one of them leaves out."""
+        """Largest probability that any first passage leaves out by truncation."""
         every = np.ones(self._reach.shape[1] + self._idle.shape[1])
         return float(np.abs(1.0 - self.worth(every)).max())
 
@@ -174,7 +174,7 @@ def first_passages(
 ) -> Passages:
     """Return node weights for services of several lengths; see :func:`first_passage`."""
     workers, count = queue.workers, len(latencies_ms)
-    reach = np.zeros((count, len(nodes), workers))  # of which what is not written takes no memory
+    reach = np.zeros((count, len(nodes), workers))  # pages that stay 0 take no memory
     idle = np.empty((count, len(starts.queued), workers))
     rows = {latency: i for i, latency in enumerate(latencies_ms.tolist())}
     rate_per_ms = poisson_rate(queue.arrivals)
@@ -264,9 +264,9 @@ def _exact_nodes(
 ) -> IntArray:
     """Count the nodes that each service reaches; write the weights into ``reach``, (G, I, K).
 
-    Services that are longer than to the end of bin j have a bin of the same length, T, behind
-    times s of their own, and their sums over a are added up together. In the others the bin comes
-    first: s = 0, and with it a = 0.
+    For services that outlast bin j, the bin has one length T for all and begins after a time s of
+    each service, in which a arrivals come; the sums over a are computed for all services at once.
+    Other services end within the bin: s = 0 and a = 0.
     """
     used = np.zeros(len(latencies_ms), dtype=np.int64)
     lowest, first = -1 if nodes.overdue.any() else 0, 0

@@ -48,7 +48,7 @@ class AfterDrops(NamedTuple):
     found: FloatArray
 
     def onward(self, rows: FloatArray) -> FloatArray:
-        """Multiply the continuation by rows of states, (S, X), as two thin products."""
+        """Return the continuation times ``rows`` of states, (S, X), without forming its rows."""
         result = np.asarray(self.others @ rows)
         result[self.nodes] = (self.reach @ result[: self.reach.shape[1]]
                               + self.idle @ result[len(result) - self.idle.shape[1] :])
@@ -56,7 +56,7 @@ class AfterDrops(NamedTuple):
 
 
 class Continuation(NamedTuple):
-    """Where nodes lead."""
+    """Transitions from nodes to states (the continuation)."""
 
     reached: tuple[IntArray, IntArray]  # the states (n − 1, j) that some node leads to, shape (S,)
     # P(state | node), the starts of busy periods last, shape (I+L, S)
@@ -66,7 +66,7 @@ class Continuation(NamedTuple):
 
 
 class QueueFound(NamedTuple):
-    """The queue at the end of the service, overdue requests included, from J nodes."""
+    """Queue at the end of the service, overdue requests included, given each of J nodes."""
 
     queued: FloatArray  # P(n' = 1 … N), and P(n' > N), shape (J, N+1)
     excess: FloatArray  # E[(n' − N − 1)⁺], shape (J,)
@@ -79,7 +79,7 @@ class QueueFound(NamedTuple):
 
 
 def phase_after_drops(queue: WorkerQueue, nodes: NodeSet) -> FloatArray:
-    """Return P(r' | node) of overdue nodes for independent increments; shape (J, K)."""
+    """Return P(phase r' after all drops | overdue node), independent increments; shape (J, K)."""
     late = nodes.overdue
     lost_ms = np.maximum(nodes.remaining_ms[late] - queue.slo_ms, 0.0)
     support, workers = counts_support(queue.arrivals, float(lost_ms.max())), queue.workers
@@ -100,15 +100,13 @@ def after_drops(
     Parameters
     ----------
     continuation : Continuation
-        With rows of zeros for the overdue nodes.
-    late : ndarray of int, shape (J,)
-        These nodes.
+        Transitions with rows of zeros for the overdue nodes ``late``, (J,).
     phase : ndarray, shape (J, R)
-        What the passages are over (r', or mode and r'), once they are dropped.
+        P(phase after all drops) of these nodes, in the order of the passages' rows.
     at_slo : Passage
-        Of a service that lasts for the SLO.
+        First passage of a service that lasts for the SLO.
     queue : QueueFound
-        From the overdue nodes.
+        Queue given each overdue node, before the drops.
     """
     transition, excess = continuation.transition, continuation.excess
     upto, last = len(at_slo.reach), transition.shape[0] - len(at_slo.idle)

@@ -28,7 +28,7 @@ _NEGLIGIBLE = 1e-16
 
 @dataclass(frozen=True, eq=False)
 class PartialActions:
-    """P pairs of a state and an action on part of its queue, by state."""
+    """P pairs of a state and an action on part of its queue, sorted by state."""
 
     state: IntArray  # (n − 1)·(D+1) + j, not falling, shape (P,)
     code: IntArray  # the action in a policy's table, shape (P,)
@@ -39,7 +39,7 @@ class PartialActions:
     excess: FloatArray  # expected requests beyond N + 1 afterwards, shape (P,)
 
     def find(self, state: IntArray, code: IntArray) -> IntArray:
-        """Return the index of each pair of a state and an action's code, −1 where it has none."""
+        """Return the index of each pair (state, action's code), −1 where there is no such pair."""
         if not len(self.code):
             return np.full(len(state), -1)
         base = 2 + int(max(self.code.max(), code.max()))  # codes are -1 and more
@@ -78,18 +78,18 @@ def partial_actions(
     after_drop: FloatArray | None,
     wanted: Callable[[Action], bool],
 ) -> PartialActions:
-    """Return the requested actions on part of the queue in some states.
+    """Return actions on part of the queue, with transitions, in some states.
 
     Parameters
     ----------
     columns : ndarray of int, shape (N+1, D+1)
         Column of the transition matrix that stands for each state.
     where : ndarray of bool, shape (N+1, D+1)
-        The states.
+        Mask of the states.
     after_drop : ndarray or None
         :func:`slack_after_drop`, where there are drops.
     wanted : callable
-        Says which actions to take.
+        Whether an action is to be included.
     """
     problem = whole.problem
     chosen = [

@@ -22,11 +22,11 @@ from ramsis.arrays import FloatArray, IntArray
 from ramsis.worker.problem.actions import Outcome
 from ramsis.worker.structure.structured import NEGLIGIBLE, StructuredMDP
 
-_POLICIES = 6  # that are evaluated with the same first passages
+_POLICIES = 6  # evaluations for which computing all latencies' transitions beforehand pays
 
 
 class PolicyStates(NamedTuple):
-    """The states that nodes or a policy's drops lead to, by queue, service and slack."""
+    """States that nodes or a policy's drops lead to, sorted by queue, service and slack."""
 
     # queued, bins, service: shape (S',): n − 1, j, and the policy's service there; −1 where
     # there is none
@@ -38,11 +38,11 @@ class PolicyStates(NamedTuple):
     reached: IntArray  # places of the states that nodes lead to, shape (S,)
 
     def idle(self, n: int) -> slice:
-        """Return the states of n + 1 queued without a service, which come first."""
+        """Return the states with n + 1 queued that drop; these come first."""
         return slice(int(self.first[n]), int(self.served[n]))
 
     def of_queue(self, n: int) -> slice:
-        """Return the states of n + 1 queued."""
+        """Return all states with n + 1 queued."""
         return slice(int(self.first[n]), int(self.first[n + 1]))
 
     def groups(self) -> Iterator[tuple[slice, int]]:
@@ -56,7 +56,7 @@ class PolicyStates(NamedTuple):
 
 
 def policy_states(mdp: StructuredMDP, outcome: Outcome) -> PolicyStates:
-    """Return the states that a policy reaches."""
+    """Return the states that a policy with some outcome can reach from the nodes."""
     met = np.zeros(outcome.service.shape, dtype=bool)
     met[mdp.reached] = True
     if mdp.drops is not None:
@@ -75,7 +75,7 @@ def policy_states(mdp: StructuredMDP, outcome: Outcome) -> PolicyStates:
 
 
 def to_nodes(mdp: StructuredMDP, states: PolicyStates) -> FloatArray:
-    """Return F from reached states to nodes and busy-period starts; shape (S, I+L)."""
+    """Return F = P(next node or busy-period start | reached state); shape (S, I+L)."""
     rows = np.zeros((len(states.queued), len(mdp.excess)))
     phase = _phase(mdp, states, slice(None))
     for part, service in states.groups():
@@ -90,9 +90,9 @@ def to_nodes(mdp: StructuredMDP, states: PolicyStates) -> FloatArray:
 
 
 def state_kernel(mdp: StructuredMDP, states: PolicyStates) -> tuple[FloatArray, FloatArray]:
-    """Return F·A and F·excess, shapes (S, S) and (S,).
+    """Return the policy's transitions between reached states, F·A (S, S), and F·excess (S,).
 
-    What each latency leads to is worked out once for all policies, if that is less work.
+    The transitions of each latency are computed once for all policies, if that is less work.
     """
     once = len(mdp.passages) * mdp.phase.shape[2]
     if mdp.nodes.cells is not None and once > _POLICIES * len(states.reached):
@@ -143,7 +143,7 @@ def node_frequency(mdp: StructuredMDP, states: PolicyStates, frequency: FloatArr
 def rewards_and_costs(
     mdp: StructuredMDP, states: PolicyStates, outcome: Outcome
 ) -> tuple[FloatArray, FloatArray]:
-    """Return reward r and cost c of reached states, up to the end of a drop; (S,) each."""
+    """Return reward and cost of reached states up to the next service; (S,) each."""
     both = np.stack([each[states.queued, states.bins]
                      for each in mdp.problem.rewards_and_costs(outcome)], axis=1)
     if mdp.drops is not None:
@@ -153,7 +153,7 @@ def rewards_and_costs(
 
 
 def frequency_through_drops(mdp: StructuredMDP, outcome: Outcome, frequency: FloatArray) -> None:
-    """Add frequencies, (N+1, D+1), of states that drop to the states that the drops lead to."""
+    """Pass frequencies (N+1, D+1) of states that drop on to the states that drops lead to."""
     assert mdp.drops is not None
     for n in range(len(frequency) - 1, 0, -1):
         dropped = np.where(outcome.service[n] < 0, frequency[n], 0.0)
@@ -175,10 +175,7 @@ def _after_drop(mdp: StructuredMDP, states: PolicyStates, n: int) -> FloatArray:
 
 
 def _add_after_drops(mdp: StructuredMDP, states: PolicyStates, values: FloatArray) -> None:
-    """Add, to the entries of states that drop, the entries of the states the drops lead to.
-
-    ``values`` is of shape (S', …).
-    """
+    """Add to ``values`` (S', …) of states that drop those of the states that drops lead to."""
     from ramsis.worker.structure._kernels import add_after_drops  # which takes long to load
 
     assert mdp.drops is not None

@@ -40,7 +40,7 @@ from ramsis.arrivals.counts import count_probabilities, counts_cdf, counts_suppo
 from ramsis.worker.problem.queue import WorkerQueue
 
 CELLS_PER_SLO = 100
-_BLOCK = 64
+_BLOCK = 64  # nodes, by rising time, whose arrival counts are computed with one support
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Cells:
 
 @dataclass(frozen=True)
 class NodeSet:
-    """The nodes, with x rising."""
+    """Slack nodes by rising x."""
 
     bin: IntArray  # slack bin j of each node; −1 where it is overdue, shape (I,)
     remaining_ms: FloatArray  # x: time over which further arrivals are counted, shape (I,)
@@ -71,13 +71,13 @@ class NodeSet:
 
     @property
     def overdue(self) -> BoolArray:
-        """Nodes whose request is dropped at the end of the service; shape (I,)."""
+        """Mask of the nodes whose request is dropped at the end of the service; shape (I,)."""
         late: BoolArray = self.bin < 0
         return late
 
 
 def _widest_cell(queue: WorkerQueue, finer: float) -> Callable[[FloatArray], FloatArray]:
-    """Return a function that gives the widest cell starting at x."""
+    """Return a function from x to the width allowed for a cell that starts at x."""
     slo, shortest = queue.slo_ms, float(queue.services.latency_ms[0])
 
     def width_at(x: FloatArray) -> FloatArray:
@@ -112,8 +112,8 @@ def quadrature_nodes(
 ) -> NodeSet:
     """Return two Gauss nodes per cell of every bin, one in narrow cells.
 
-    ``cells_per_slo`` bounds a cell's width below the SLO by SLO / cells_per_slo, and scales the
-    other widths alike. With ``overdue``, nodes beyond the SLO stand apart.
+    ``cells_per_slo`` bounds a cell's width below the SLO by SLO / cells_per_slo, and scales other
+    widths in proportion. With ``overdue``, nodes beyond the SLO are in bin −1.
     """
     width_at = _widest_cell(queue, cells_per_slo / CELLS_PER_SLO)
     edges = _cell_edges(queue, width_at)
@@ -134,7 +134,7 @@ def quadrature_nodes(
 def exact_nodes(queue: WorkerQueue, *, overdue: bool = False) -> NodeSet:
     """Return one node per slack bin and number of arrivals in it, without negligible ones.
 
-    With ``overdue``, nodes beyond the SLO stand apart.
+    With ``overdue``, nodes beyond the SLO are in bin −1.
     """
     longest = float(queue.services.latency_ms[-1])
     bins, offsets = [], []
@@ -170,7 +170,7 @@ def continuation_weights(
     order = np.argsort(nodes.remaining_ms, kind="stable")
     start = 0
     while start < len(order):
-        # Short times need few counts: go on in blocks that share one support.
+        # Short times need few arrival counts, so each block has a support of its own.
         longest = float(nodes.remaining_ms[order[min(start + _BLOCK, len(order)) - 1]])
         part = order[start : start + _BLOCK]
         weights[part], excess[part] = _block_weights(queue, nodes, part, longest)

@@ -54,13 +54,13 @@ from ramsis.worker.structure.slack_nodes import (
 )
 
 _MOST_CELLS = 1_000_000  # of the quadrature, per SLO
-_BLOCK_NUMBERS = 2_000_000  # of first passages that are laid side by side
+_BLOCK_NUMBERS = 2_000_000  # entries of first passages that are multiplied in one block
 
 NodeKind = Literal["auto", "quadrature", "exact"]
 
 NEGLIGIBLE = 1e-15
-"""Transitions that are less probable are left out."""
-_ROUNDING = 1e-11
+"""Probability below which transitions are left out."""
+_ROUNDING = 1e-11  # relative gain below which the incumbent action stays
 
 
 class DropTransitions(NamedTuple):
@@ -94,7 +94,7 @@ class Backup(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class StructuredMDP:
-    """A worker problem with all that its backups need; made by :func:`build_structured`.
+    """A worker problem in structured form, for backups; made by :func:`build_structured`.
 
     Attributes
     ----------
@@ -114,9 +114,9 @@ class StructuredMDP:
     truncated_mass : float
         Largest probability that the first passages leave out.
     drops : DropTransitions or None
-        Where drops lead, where there are drops.
+        Transitions of drops, if the late rule drops.
     late : AfterDrops or None
-        What becomes of requests that are overdue at the end of a service, where they are dropped.
+        Transitions of overdue nodes, if requests overdue at the end of a service are dropped.
     """
 
     problem: WorkerProblem
@@ -132,9 +132,9 @@ class StructuredMDP:
 
     @cached_property
     def overdue(self) -> FloatArray | None:
-        """Expected number of overdue requests dropped with n = 1 … N queued, and with more.
+        """Expected overdue requests dropped at each node with n = 1 … N queued, and with more.
 
-        At each node, (I+L, N+1); None where none are.
+        Shape (I+L, N+1); None where overdue requests are not dropped.
         """
         if self.late is None:
             return None
@@ -143,13 +143,13 @@ class StructuredMDP:
         return dropped
 
     def onward(self, rows: FloatArray) -> FloatArray:
-        """Multiply the continuation by an array of states, (S, X)."""
+        """Return the continuation times an array over states, (S, X)."""
         if self.late is None:
             return np.asarray(self.continuation @ rows)
         return self.late.onward(rows)
 
     def onto_states(self, rows: FloatArray) -> FloatArray:
-        """Multiply rows over nodes, (X, I+L), by the continuation; the rows are changed."""
+        """Return ``rows`` over nodes, (X, I+L), times the continuation; overwrites ``rows``."""
         onward = self.continuation
         if self.late is not None:
             onward, dropped = self.late.others, rows[:, self.late.nodes]
@@ -167,7 +167,7 @@ class StructuredMDP:
         return beyond if self.overdue is None else beyond + self.overdue.sum(axis=1)
 
     def node_values(self, value: FloatArray, gain: float = 0.0) -> FloatArray:
-        """Return node values u, shape (I+L,), of state values of shape (N+1, D+1)."""
+        """Return node values u, (I+L,), from state values (N+1, D+1), less excess at its price."""
         price = gain + self.problem.violation_price
         result: FloatArray = self.continuation @ value[self.reached] - price * self.charged_excess
         return result
@@ -257,7 +257,7 @@ class StructuredMDP:
     def drop_value(self, n: int, value: FloatArray, node_value: FloatArray) -> FloatArray:
         """Return the value after a drop of the head of n + 1 requests, for each bin.
 
-        ``value`` is that of the states with fewer, (N+1, D+1).
+        ``value`` (N+1, D+1) must be set for shorter queues.
         """
         assert self.drops is not None
         if n == 0:
@@ -268,7 +268,7 @@ class StructuredMDP:
 def build_structured(
     problem: WorkerProblem, nodes: NodeKind = "auto", *, cells_per_slo: int = CELLS_PER_SLO
 ) -> StructuredMDP:
-    """Put the structured form of a problem together.
+    """Build the structured form of a problem: nodes, first passages and transitions.
 
     Parameters
     ----------

@@ -40,9 +40,9 @@ from ramsis.worker.structure.structured import Backup, NodeKind, StructuredMDP, 
 
 MAX_LIKELY = 12_000
 """Most likely states: a policy's chain between them is one dense matrix."""
-_ROUNDING = 1e-11
+_ROUNDING = 1e-11  # relative gain below which the incumbent action stays
 _FILL_SWEEPS = 200
-_FILLED = 1e-9
+_FILLED = 1e-9  # relative change of values at which filling ends
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,7 @@ class VariableMDP:
 
     @property
     def problem(self) -> WorkerProblem:
-        """What this is made from."""
+        """Decision problem that this is a form of."""
         return self.whole.problem
 
     @cached_property
@@ -151,7 +151,7 @@ class VariableMDP:
 
 
 def build_variable(problem: WorkerProblem, nodes: NodeKind = "auto") -> VariableMDP:
-    """Put the structured form of a problem with variable batching together.
+    """Build the structured form of a problem with variable batching.
 
     Parameters
     ----------

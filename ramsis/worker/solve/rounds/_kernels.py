@@ -1,4 +1,4 @@
-"""Compiled rounds of policy iteration on the states that a policy may meet."""
+"""Compiled rounds of policy iteration on the states that policies can reach."""
 
 from __future__ import annotations
 
@@ -20,10 +20,7 @@ class Matrix(NamedTuple):
 
 
 class Actions(NamedTuple):
-    """The actions that serve, and drops.
-
-    As of :class:`ramsis.worker.structure.action_arrays.Choices`.
-    """
+    """Actions that serve, and drops, as in ``worker.structure.action_arrays.Choices``."""
 
     service: IntArray  # shape (N+1, A)
     cost: FloatArray  # shape (N+1, A)
@@ -34,7 +31,7 @@ class Actions(NamedTuple):
 
 
 class States(NamedTuple):
-    """The states that nodes lead to, and drops from these, by queue length."""
+    """States that nodes lead to, or drops from such states, by rising queue length."""
 
     # queued, bins: n − 1 and j, shape (S',)
     queued: IntArray
@@ -48,25 +45,24 @@ class States(NamedTuple):
 
 
 class StructuredArrays(NamedTuple):
-    """The structured form; as of :class:`ramsis.worker.structure.structured.StructuredMDP`."""
+    """Arrays of the structured form, ``worker.structure.structured.StructuredMDP``."""
 
     phase: FloatArray  # shape (N+1, D+1, K)
     next_slack: FloatArray  # shape (N+1, D+1, D+1)
     emptied: FloatArray  # shape (L, K)
-    # reach, idle: shape (G', I, K), (G', L, K): first passages, of which ``row``, (G,), are
-    # those of the latencies
+    # reach, idle: first passages: weights of nodes, (G', I, K), and of starts, (G', L, K)
     reach: FloatArray
     idle: FloatArray
-    row: IntArray  # shape (G,)
+    row: IntArray  # first passage of each latency, shape (G,)
     nodes: IntArray  # first and last node, exclusive, that each reaches, shape (G', 2)
-    onward: Matrix  # the continuation, (I+L, S)
-    excess: FloatArray  # what nodes add to the cost, shape (I+L,)
+    onward: Matrix  # the continuation: P(state | node), (I+L, S)
+    excess: FloatArray  # cost of a node for requests beyond the table, shape (I+L,)
     price: float  # of a violation
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _times(matrix: Matrix, values: FloatArray, result: FloatArray) -> None:
-    """Add a CSR matrix times one or several vectors, (·, X), to ``result``."""
+    """Add the product of a CSR matrix and ``values`` (·, X) to ``result``."""
     indptr, indices, data = matrix
     for i in range(indptr.size - 1):
         row = result[i]
@@ -78,7 +74,7 @@ def _times(matrix: Matrix, values: FloatArray, result: FloatArray) -> None:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _add(vector: FloatArray, factor: float, to: FloatArray) -> None:
-    """Add a vector times a factor to another."""
+    """Add ``factor`` times a vector to the vector ``to``."""
     for i in range(to.size):
         to[i] += factor * vector[i]
 
@@ -99,7 +95,7 @@ def _total(vector: FloatArray) -> float:
 
 @njit(cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator,unused-ignore]
 def _onto_nodes(onward: Matrix, states: States, value: FloatArray, result: FloatArray) -> None:
-    """Write the continuation times state values, (N+1, D+1), into ``result``."""
+    """Write node values into ``result``: the continuation times state values, (N+1, D+1)."""
     indptr, indices, data = onward
     queued, bins = states.reached_queued, states.reached_bins
     reached = np.empty(queued.size)
@@ -114,7 +110,7 @@ def _onto_nodes(onward: Matrix, states: States, value: FloatArray, result: Float
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _after_emptied(emptied: FloatArray, node_value: FloatArray) -> FloatArray:
-    """Return the value of a drop of the only request, by phase, (K,)."""
+    """Return the value after a drop of the only request, by phase, (K,)."""
     values = np.zeros(emptied.shape[1])
     first = node_value.size - emptied.shape[0]
     for start in range(emptied.shape[0]):
@@ -128,7 +124,7 @@ def _improve(
     model: StructuredArrays, actions: Actions, states: States, node_value: FloatArray, gain: float,
     rounding: float, place: IntArray,
 ) -> bool:
-    """Put the best action in each state, unless another is no better; whether one changes."""
+    """Improve the policy ``place`` in all listed states; return whether an action changed."""
     worth = np.zeros((actions.weights.indptr.size - 1, model.phase.shape[2]))
     _times(actions.weights,
            service_values(model.reach, model.idle, model.row, model.nodes, node_value), worth)
@@ -161,12 +157,12 @@ def _improve(
 
 
 class _Policy(NamedTuple):
-    """A policy with the first passages of the services that it uses."""
+    """Policy with the first passages of the services that it uses."""
 
-    place: IntArray  # of each state's action; -1 for a drop, shape (N+1, D+1)
-    slot: IntArray  # place of each service in ``row``, shape (S,)
-    # reach, idle, row, nodes: as of :class:`StructuredArrays`: its own, where service times are
-    # fixed
+    place: IntArray  # index of each state's action; -1 for a drop, shape (N+1, D+1)
+    slot: IntArray  # index of each service in ``row``, shape (S,)
+    # reach, idle, row, nodes: as in :class:`StructuredArrays`: these very arrays if service
+    # times are fixed, else mixed over the latencies of each service
     reach: FloatArray
     idle: FloatArray
     row: IntArray
@@ -177,7 +173,7 @@ class _Policy(NamedTuple):
 def _with_passages(
     model: StructuredArrays, actions: Actions, states: States, place: IntArray
 ) -> _Policy:
-    """Return first passages of a policy's services, mixed over random times."""
+    """Return a policy with first passages of its services, mixed over their random times."""
     indptr, latency, weights = actions.weights
     slot, used = np.full(indptr.size - 1, -1), 0
     for s in range(states.queued.size):
@@ -263,7 +259,7 @@ def _rewards_and_costs(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _rotated(column: FloatArray, turns: FloatArray, k: int) -> None:
-    """Bring column k of a Hessenberg matrix to the triangle; the new turn is kept."""
+    """Make column k of a Hessenberg matrix triangular by Givens rotations; store the new one."""
     for i in range(k):
         low, high = column[i], column[i + 1]
         column[i] = turns[i, 0] * low + turns[i, 1] * high
@@ -278,9 +274,10 @@ def _evaluated(
     model: StructuredArrays, actions: Actions, states: States, policy: _Policy, value: FloatArray,
     tolerance: float, steps: int,
 ) -> float:
-    """Evaluate a policy in place, from near values; return the gain, NaN if not solved.
+    """Evaluate a policy by GMRES from initial values, in place; return the gain, NaN on failure.
 
-    Solves (I − M + c·wᵀ)·u = r, of which w·u is the gain, by minimal residuals in Krylov spaces.
+    Solves (I − M + c·wᵀ)·u = r, of which w·u is the gain: one rank more than I − M, which is
+    singular. ``basis`` is orthonormal (Arnoldi), ``left`` the rotated right-hand side.
     """
     reward, cost = _rewards_and_costs(model, actions, states, policy.place)
     size, share = value.size, 1.0 / _total(cost)
@@ -312,7 +309,7 @@ def _evaluated(
         left[k + 1] = -turns[k, 1] * left[k]
         left[k] *= turns[k, 0]
         k += 1
-    # Put this way round, values that are no numbers end here as well.
+    # Negated, so that NaN fails as well.
     if not abs(left[k]) <= enough:
         return np.nan
     for i in range(k - 1, -1, -1):
@@ -328,34 +325,33 @@ def rounds(
     model: StructuredArrays, actions: Actions, states: States, place: IntArray, value: FloatArray,
     limits: tuple[float, float, float], steps: int, most: int,
 ) -> tuple[int, float]:
-    """Evaluate and improve a policy until no action changes in the states that are listed.
+    """Evaluate and improve a policy until no action changes in the listed states.
 
     Parameters
     ----------
     place : ndarray of int, shape (N+1, D+1)
-        Of the policy's actions, -1 for drops; changed in place.
+        Index of each state's action, -1 for drops; changed in place.
     value : ndarray, shape (I+L,)
-        Of nodes, from which the first evaluation begins; changed in place.
+        Initial values of the nodes; changed in place.
     limits : (float, float, float)
-        Relative residual of values, of those of a policy that is handed back, and what counts as
-        rounding in an improvement.
+        Relative residual of rough values and of exact ones, and relative gain that is rounding.
     steps : int
-        Of a Krylov space.
+        Largest dimension of a Krylov space.
     most : int
-        Rounds.
+        Most rounds.
 
     Returns
     -------
     count : int
         Rounds that were done.
     gain : float
-        Of the policy before the last change; NaN where its values could not be computed.
+        Gain of the policy before the last change; NaN where its values could not be computed.
     """
     rough, exact, rounding = limits
     gain = np.nan
     for count in range(1, most + 1):
         policy = _with_passages(model, actions, states, place)
-        # Rough values are enough to find a change; that there is none, only exact ones say.
+        # Rough values suffice to find a change; only exact ones show that there is none.
         for tolerance in (rough, exact):
             gain = _evaluated(model, actions, states, policy, value, tolerance, steps)
             if np.isnan(gain):
