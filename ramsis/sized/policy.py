@@ -74,7 +74,7 @@ class SizedPolicy:
 
     @property
     def expectations(self) -> Mapping[str, Any]:
-        """What the policy promises, by the names of the file."""
+        """Promised figures by their names in the file."""
         result: Mapping[str, Any] = self.document["expectations"]
         return result
 
@@ -220,12 +220,12 @@ def measured_again(policy: SizedPolicy, own_arrivals: str | None = None) -> dict
 
 
 def generation_steps(*, weighted: bool = False) -> int:
-    """Return about how many simulations :func:`generate_sized` takes."""
+    """Estimate the number of simulations that :func:`generate_sized` takes."""
     return steps(weighted=weighted) + 2 * RUNS
 
 
 def missed_classes(policy: SizedPolicy) -> list[Mapping[str, Any]]:
-    """Return the classes that are promised less than was asked for."""
+    """Return the classes whose promised share in time is below what was asked for."""
     shares = policy.document["inputs"]["min_in_time_by_class"]
     classes = policy.expectations["by_class"]
     return [] if shares is None else [
@@ -235,7 +235,7 @@ def missed_classes(policy: SizedPolicy) -> list[Mapping[str, Any]]:
 
 
 def certified_gap(policy: SizedPolicy) -> float:
-    """Return how much more than the policy any scheduler can earn, at most, as a share of it."""
+    """Return the largest share by which any scheduler could exceed the policy's promised value."""
     expected = policy.expectations
     most = expected["upper_bound"] + expected["upper_bound_half_width"]
     value = expected["value"]
@@ -284,9 +284,9 @@ def _values(result: SizedResult, problem: SizedProblem) -> FloatArray:
 
 
 def _most_missed(result: SizedResult, shares: FloatArray | None) -> float:
-    """Return the least difference of a class's share in time from what is asked, at most 0.
+    """Return the most negative margin of a class's share in time over what is asked, else 0.
 
-    Differences within the half-width of a class do not count.
+    Margins within the half-width of a class do not count.
     """
     if shares is None:
         return 0.0
@@ -330,7 +330,7 @@ def write_sized(
 
 
 def check_free(folder: str | os.PathLike[str], *, overwrite: bool) -> None:
-    """Refuse a folder that has policies already.
+    """Refuse a folder that already has a set of policies.
 
     Raises
     ------
@@ -344,7 +344,7 @@ def check_free(folder: str | os.PathLike[str], *, overwrite: bool) -> None:
 
 
 def is_sized(path: str | os.PathLike[str]) -> bool:
-    """Return whether a folder, manifest or file is of policies for requests with a size."""
+    """Return whether a folder, manifest or file holds policies for requests with a size."""
     path = Path(path)
     path = path / MANIFEST if path.is_dir() else path
     try:
@@ -420,9 +420,9 @@ def validate_sized(path: str | os.PathLike[str]) -> list[SizedPolicy]:
 
 
 def for_load(policies: Sequence[SizedPolicy], load_qps: float | None) -> SizedPolicy:
-    """Return the policy of the least load that is not below one, else that of the highest.
+    """Return the policy of the lowest load that covers ``load_qps``, else of the highest.
 
-    The highest also where the load is not known.
+    The highest also if the load is not known.
     """
     if load_qps is not None:
         for policy in policies:

@@ -54,7 +54,7 @@ class BatchTimes(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SizedProblem:
-    """Models with times by size, deadline, workers, sizes and the value of answers.
+    """Problem of serving requests with a size: models, deadline, workers, sizes, values.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class SizedProblem:
     max_size : int
         Largest size that the profile covers.
     statistic : str
-        Which statistic the times are.
+        Statistic of the measured times, such as ``"p95"``.
 
     Raises
     ------
@@ -201,11 +201,11 @@ class SizedProblem:
         return self.sizes.shares(self.edges)
 
     def class_of(self, sizes: IntArray) -> IntArray:
-        """Return the class of each size."""
+        """Return the index of each size's class."""
         return np.searchsorted(np.asarray(self.edges), sizes)
 
     def batch_ms(self, count: int, x: int) -> FloatArray:
-        """Return the time of a batch on every model at a longest or total size, shape (M,)."""
+        """Return the time of a batch on each model, (M,); x is its longest or total size."""
         _padded, step, time_ms = self.times
         at, part = divmod(x, step)
         low, high = time_ms[:, count - 1, at], time_ms[:, count - 1, at + 1]
@@ -216,7 +216,7 @@ class SizedProblem:
         self, process: Sampler, duration_ms: float, arrivals: np.random.Generator,
         sizes: np.random.Generator,
     ) -> tuple[FloatArray, IntArray]:
-        """Sample arrival times of a process, and sizes: its own, else those of the problem.
+        """Sample arrival times of a process, and sizes: recorded ones, else by ``self.sizes``.
 
         Returns
         -------
@@ -230,7 +230,7 @@ class SizedProblem:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return the fingerprint of the problem."""
+        """Fingerprint of the problem's JSON document."""
         return fingerprint(self.to_document())
 
     def to_document(self) -> dict[str, Any]:

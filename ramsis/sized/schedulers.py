@@ -38,9 +38,9 @@ _BUDGETS = tuple(2**power for power in range(3, 21))  # of which the best is sea
 
 
 class Serving(NamedTuple):
-    """One run, as a scheduler gets it."""
+    """Input of a scheduler for one run, with the room for its record."""
 
-    problem: SizedProblem  # its times are those that the scheduler counts on
+    problem: SizedProblem  # its times are those that the scheduler assumes
     stream: kernels.Stream  # the requests
     terms: kernels.Terms
     room: kernels.Room  # what happens is recorded here
@@ -59,7 +59,7 @@ class Serving(NamedTuple):
         return int((finish_ms <= due_ms + 2.0 * SLACK_TOLERANCE_MS).sum())
 
     def again(self) -> Serving:
-        """Return the run before anything has happened."""
+        """Return the same run in its initial state, to serve it again."""
         from ramsis.sized import _kernels as kernels
 
         return self._replace(room=kernels.room_for(len(self.stream.size), self.terms.workers))
@@ -79,7 +79,7 @@ class SizedScheduler(Protocol):
         ...
 
     def serve(self, serving: Serving) -> Mapping[str, float]:
-        """Serve the requests of a run; return what the scheduler says of itself, by name."""
+        """Serve the requests of a run; return figures of the scheduler itself, by name."""
         ...
 
 
@@ -90,7 +90,7 @@ class _SingleModel:
     model: str | None = None  # its name; the only one by default
 
     def index(self, problem: SizedProblem, name: str) -> int:
-        """Return the number of the model; refuse a name that there is not."""
+        """Return the index of the model; refuse an unknown name, or none among several models."""
         if self.model is None:
             if len(problem.models) > 1:
                 raise InvalidValueError(

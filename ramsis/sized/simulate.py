@@ -37,7 +37,7 @@ class SizedRun:
     run: Run
     size: IntArray  # of each request, shape (n,)
     padding: float  # share of the computed size that is padding; 0 where nothing is padded
-    figures: Mapping[str, float]  # what the scheduler says of itself, by name
+    figures: Mapping[str, float]  # figures that the scheduler itself reports, by name
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class SizedResult:
     by_class: tuple[SimulationResult, ...]  # of the requests of each class
     weights: tuple[float, ...]  # value of an answer in time at accuracy 1, of each class
     padding: float  # share of the computed size that is padding, mean over the seeds
-    figures: Mapping[str, float]  # what the scheduler says of itself, means over the seeds
+    figures: Mapping[str, float]  # figures that the scheduler reports, means over the seeds
 
     def _summary(self) -> str:
         classes = ", ".join(
@@ -98,7 +98,7 @@ def simulate_sized(
     Parameters
     ----------
     problem : SizedProblem
-        Its times are those that the scheduler counts on.
+        Its times are those that the scheduler assumes.
     scheduler : SizedScheduler
         Such as :func:`ramsis.sized.sized_scheduler` returns.
     workload : Workload
@@ -107,9 +107,9 @@ def simulate_sized(
         the problem.
     seeds : sequence of int
     slowness : float
-        Batches take so many times as long as the scheduler counts on.
+        Service time as a multiple of what the scheduler assumes.
     on_run : callable, optional
-        Told each run as it is finished.
+        Called with each finished run.
 
     Raises
     ------

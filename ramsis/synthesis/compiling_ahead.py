@@ -1,4 +1,4 @@
-"""Compilation of later kernels in a second process, while the first one compiles and runs others.
+"""Compilation of kernels ahead of their use, in a forked process.
 
 Numba compiles one kernel at a time in a process. A process that finds none of its kernels in the
 cache is forked: the copy has the inputs in memory, runs the last steps of the task on a trivial
@@ -24,7 +24,7 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
 def compile_ahead(kernel: Callable[..., object], run: Callable[[], object]) -> None:
-    """Run a function in a forked process, for the kernels it compiles, if a kernel is not kept.
+    """Run a function in a forked process to compile its kernels, unless ``kernel`` is cached.
 
     Does nothing where a second process gains nothing or is not safe: with one processor, with
     other threads, in a process of a pool, on systems other than Linux, without a cache.

@@ -16,7 +16,7 @@ from functools import cache
 
 from ramsis.errors import INNER, InvalidValueError
 
-_FINENESS = 1000
+_FINENESS = 1000  # least number of steps of the lattice of loads
 
 
 def adaptive_levels(

@@ -13,8 +13,8 @@ from ramsis.profiles import LatencyTable, ProfileSet, Statistic, prune
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.worker.problem import WorkerProblem
 
-_DIGITS = 4  # of quantiles in ms
-_NANO = 6
+_DIGITS = 4  # decimals of quantiles in ms
+_NANO = 6  # decimals of times in ms, down to 1 ns
 
 
 def latency_table(profile: ProfileSet, settings: SynthesisSettings) -> LatencyTable:
@@ -27,9 +27,9 @@ def service_times(
 ) -> tuple[LatencyTable, ServiceTimes | None]:
     """Return latencies, and their distributions where times are drawn.
 
-    These are of the models that may be in time; batches that never are stand as infinite, but for
-    those of the fastest model. Quantiles are rounded to 0.1 µs, as policy files hold them. The
-    overhead of the settings is in all of them.
+    Only models that may be in time are kept; their batches that never are have infinite times,
+    except those of the fastest model. Quantiles are rounded to 0.1 µs, as policy files hold them.
+    All times include the overhead of the settings.
     """
     batches, service = settings.max_queue + 1, settings.chosen_service(profile)
     overhead_ms = settings.overhead_ms
@@ -37,24 +37,25 @@ def service_times(
     if service != DISTRIBUTION:
         table = prune(profile.latency_table(cast(Statistic, service), batches))
         return replace(table, latency_ms=as_stated(table.latency_ms, overhead_ms)), None
-    law = ServiceTimes.of(profile, DISTRIBUTION, batches)
-    quantiles = as_stated(np.round(law.quantiles_ms, _DIGITS), overhead_ms)
-    law = replace(law, quantiles_ms=quantiles)
+    times = ServiceTimes.of(profile, DISTRIBUTION, batches)
+    quantiles = as_stated(np.round(times.quantiles_ms, _DIGITS), overhead_ms)
+    times = replace(times, quantiles_ms=quantiles)
     usable = quantiles[:, :, 0] <= settings.slo_ms
     last = np.where(usable.any(axis=1), batches - np.argmax(usable[:, ::-1], axis=1), 0)
     last[0] = batches
     beyond = np.arange(batches) >= last[:, None]
-    origin = profile.latency_table("p95", batches).select(law.models).origin
-    means = np.maximum.accumulate(law.mean_ms, axis=1)
+    origin = profile.latency_table("p95", batches).select(times.models).origin
+    means = np.maximum.accumulate(times.mean_ms, axis=1)
     keep = np.flatnonzero(last > 0)
-    kept = replace(law, quantiles_ms=np.where(beyond[:, :, None], np.inf, quantiles)).select(keep)
+    kept = replace(times, quantiles_ms=np.where(
+        beyond[:, :, None], np.inf, quantiles)).select(keep)
     table = LatencyTable(kept.models, kept.accuracy, means[keep], origin[keep], DISTRIBUTION,
                          kept.run_as)
     return table, kept
 
 
 def as_stated(times_ms: FloatArray, overhead_ms: float) -> FloatArray:
-    """Return times with an overhead in them, rounded as read back from a file of both."""
+    """Return times with an overhead included, rounded as they are when read from a file."""
     return without_overhead(times_ms, overhead_ms) + overhead_ms if overhead_ms else times_ms
 
 
@@ -64,13 +65,13 @@ def without_overhead(times_ms: FloatArray, overhead_ms: float) -> FloatArray:
 
 
 def sizes_stated(run_as: IntArray) -> tuple[int, ...] | None:
-    """Return batch sizes to run as a file states them; None where none is padded."""
+    """Return the sizes that batches are run at, for a policy file; None if none is padded."""
     padded = (run_as > 1 + np.arange(len(run_as))).any()
     return tuple(run_as.tolist()) if padded else None
 
 
 def bounded_by(problem: WorkerProblem) -> ServiceTimes:
-    """Return the service times of a problem as the fluid bound takes them."""
+    """Return the service times of a worker's problem in the form that the fluid bound takes."""
     table, batches = problem.latency, problem.max_queue
     if problem.quantiles_ms is None:
         return ServiceTimes.of_table(table)

@@ -1,9 +1,9 @@
 """Checks of a central queue's policy file from its contents alone.
 
 The table and its certificate are derived by solving the file's problem again, which must give the
-same. What the table comes to is measured, again and by a simulator that shares nothing with the
-first (:mod:`ramsis.verify.replay`). The upper bound is derived without a linear
-program. A budget of violations: :mod:`ramsis.verify.budget`.
+same. Its figures are measured again, also by a simulator that shares nothing with the first
+(:mod:`ramsis.verify.replay`). The upper bound is derived without a linear program. A budget of
+violations: :mod:`ramsis.verify.budget`.
 Tolerances of the certificate: :mod:`ramsis.verify.solved_again`.
 """
 
@@ -32,7 +32,7 @@ from ramsis.verify.solved_again import certificate_checks, solved_again_checks
 if TYPE_CHECKING:
     from ramsis.central.problem import CentralProblem
 
-_BY_CHANCE = 2.0  # half widths: arrivals that are drawn may be fewer than on average
+_BY_CHANCE = 2.0  # half-widths by which a simulation may exceed the bound, by its drawn arrivals
 _ROUNDING = 1e-6
 
 

@@ -1,4 +1,4 @@
-"""A claim of a file and what became of it."""
+"""Checks of a file's claims against derived figures."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def interval_checks(
 ) -> tuple[Check, ...]:
     """Check the interval implied by the stated rates, confidence and number of samples.
 
-    The effective number of samples, as it was derived, rests on rare late requests and is held to
-    a thousandth. The errors are the half-widths of the simulation that the rates are from, if any.
+    The effective number of samples rests on rare late requests and is compared to a thousandth.
+    The errors are the half-widths of the simulation that measured the rates, if any.
     """
     interval = stated.interval
     if interval is None or derived is None:

@@ -66,8 +66,8 @@ _LOOSER = 10.0
 _BEYOND_THE_TABLE = 0.05
 _POWER_STEPS = 2_000
 _FINER = 200
-_BELOW_ANALYSIS = 1e-3  # effective accuracy that a simulation may have less
-_FEW_VIOLATIONS = 0.002  # with more, the analysis tells little where late requests are answered
+_BELOW_ANALYSIS = 1e-3  # by which simulated effective accuracy may be below the analysis
+_FEW_VIOLATIONS = 0.002  # violation rate above which the analysis is too inexact to compare
 _ROW_ERROR, _MOST_OF_ROWS = 5e-4, 0.02  # of the nodes' rows, and of a gain by these
 
 
@@ -117,7 +117,7 @@ def worker_claims(
         again_checks += solved_again_checks(
             policy.expectations, again.expectations(capacity_qps=capacity, upper_bound=bound),
             tolerance)
-    # From here on: figures that are made again are held to the tolerance as it is.
+    # The checks above compare figures of the same solver; those below may differ more in overload.
     if derived.overloaded:
         tolerance *= _LOOSER
     return (
@@ -138,10 +138,7 @@ def _solved_again(
 ) -> tuple[WorkerAnalysis, CertificateRecord]:
     """Solve a file's problem again with the solver that it names.
 
-    Parameters
-    ----------
-    problem, plan : WorkerProblem
-        At the service times as profiled, and at those that the policy is planned for.
+    ``problem`` has the profiled service times, ``plan`` those that the policy is planned for.
     """
     solver: Any = policy.certificate.solver
     try:
@@ -171,14 +168,14 @@ def _measured_checks(
 def _modelled_checks(
     stated: Expectations, analysis: WorkerAnalysis, derived: Expectations, tolerance: float
 ) -> list[Check]:
-    """Check figures that are the model's because they cannot be measured."""
+    """Check figures of the model, which a file states where they cannot be measured."""
     return [*_rate_checks(stated, derived, tolerance),
             *_expectation_checks(stated, derived, tolerance),
             *_spread_checks(stated, analysis, _LOOSER * tolerance)]
 
 
 def _table_check(policy: Policy, problem: WorkerProblem) -> Check:
-    """Check that the model allows every entry of the table; the figures are shares of them."""
+    """Check that the model allows every entry of the table; the figures are shares of entries."""
     share = float(np.mean(problem.admissible(_table(problem, policy))[:-1]))
     return Check("table entries that the model allows", 1.0, share, share == 1.0)
 
@@ -249,14 +246,14 @@ def _stationary(
     rows = explicit.mdp.pairs_of(explicit.labels(table))
     chain = explicit.mdp.transition[rows]
     start = np.zeros(explicit.mdp.n_states)
-    start[0] = 1.0  # empty; matters where the chain falls into parts up to rounding
-    law = _long_run(chain, start)
-    gain = float(law @ explicit.mdp.reward[rows]) / float(law @ explicit.mdp.costs[rows])
+    start[0] = 1.0  # empty: chooses among closed classes if rounding splits the chain
+    share = _long_run(chain, start)
+    gain = float(share @ explicit.mdp.reward[rows]) / float(share @ explicit.mdp.costs[rows])
     analysis = analyse_worker(
         explicit.problem,
         table,
-        explicit.visits(law, rows),
-        float(law @ explicit.excess[rows]),
+        explicit.visits(share, rows),
+        float(share @ explicit.excess[rows]),
     )
     return analysis, gain
 

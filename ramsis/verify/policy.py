@@ -21,8 +21,8 @@ from ramsis.verify.checks import Check
 from ramsis.verify.per_worker import worker_claims
 
 TOLERANCE = 1e-4
-"""How far a claim may be from what is derived, in accuracy or as a fraction of the requests."""
-_BY_CHANCE = 2.0  # half-widths: arrivals that are drawn may be fewer than on average
+"""Largest difference of a claim from the derived figure, as a share of accuracy or requests."""
+_BY_CHANCE = 2.0  # half-widths by which a simulation may exceed the bound, by its drawn arrivals
 
 
 def verify_policy(

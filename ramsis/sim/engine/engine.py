@@ -68,7 +68,7 @@ class Engine:
     world : World
     requests : RequestState
     seed : int
-        For schedulers that draw numbers of their own.
+        Seed for schedulers that draw random numbers.
     slowdown : Slowdown, optional
         How batches that run on one worker slow each other down; by default not at all.
     spells : DrawnSpells
@@ -92,8 +92,8 @@ class Engine:
         Where batches slow each other down, or are continuous: the work of those that run.
     """
 
-    monitor: LoadMonitor | None = None  # told of arrivals, where somebody anticipates the load
-    known_qps: float | None = None  # the load, where schedulers are told it
+    monitor: LoadMonitor | None = None  # of the arrivals, if the load is to be anticipated
+    known_qps: float | None = None  # the stated load, if there is one
 
     def __init__(
         self, world: World, requests: RequestState, *, seed: int = 0,
@@ -107,12 +107,12 @@ class Engine:
         self._network_ms, self._spells = world.network_ms, spells
         self._come = len(requests) - len(requests.coming)
         self._any_model = len(set(world.family)) == 1
-        self._oldest = 0  # all requests before have been served or dropped
+        self._oldest = 0  # all requests before this one have been served or dropped
         self._events: list[tuple[float, int, int, int, int]] = []
         self._timers: list[tuple[float, int, object]] = []
         self._set = 0  # events and timers set so far
         self._waiting = 0  # requests that wait for inference or a machine
-        self._served, self._in_vain = 0, 0  # batches and drops, and loads since the last of them
+        self._served, self._in_vain = 0, 0  # batches and drops; loads since the last of these
         self._pausing = False
         self._event: tuple[object, ...] = ("start",)
         self._record = Recorder()
@@ -216,7 +216,7 @@ class Engine:
         return self.monitor is not None
 
     def load_qps(self) -> float:
-        """Return the anticipated load: the stated one, or the monitor's moving average."""
+        """Return the load that schedulers may use: the stated one, or the monitor's average."""
         if self.known_qps is not None:
             return self.known_qps
         if self.monitor is None:
@@ -234,7 +234,7 @@ class Engine:
         while self._oldest < len(state) and state[self._oldest] not in (WAITING, NOT_COME):
             self._oldest += 1
         for request in range(self._oldest, len(state)):
-            if state[request] == NOT_COME:  # and so have not those behind it
+            if state[request] == NOT_COME:  # nor have the requests behind it
                 break
             if state[request] == WAITING:
                 waiting.append(request)

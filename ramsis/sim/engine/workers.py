@@ -1,4 +1,4 @@
-"""The workers of a run: what each holds, loads and runs."""
+"""State of the workers of a run: models held, loads and batches."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ class _Dispatcher:
                 return
 
     def usual_look(self) -> tuple[bool, bool]:
-        """Return whether the first request is dropped, and whether a batch is ready."""
+        """Decide by the trained line: whether to drop the first request, and to start a batch."""
         now_ms, count, line = self.engine.now_ms, len(self.queue), self.line
         first_ms = now_ms - self.queue[0][1]
         if count > 1 and first_ms + line.slope_ms * count + line.start_ms >= self.objective_ms:

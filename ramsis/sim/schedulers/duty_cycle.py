@@ -1,4 +1,4 @@
-"""Fixed batches, in turn where a worker holds several variants: a placement without policies.
+"""Scheduler of fixed batches, in turn where a worker holds several variants (duty cycle).
 
 Each use of the workers (a variant, and the largest batch of it) has a queue, which all workers of
 the station share. An idle worker takes what waits in the queue whose turn it is, up to the use's

@@ -317,7 +317,7 @@ class _Run(Scheduler[WorkerGroup]):
             self.act(queue, queue.wake_slack)
 
     def act(self, queue: QueueState[int], at_most_ms: float = inf) -> None:
-        """Look up decisions for a queue and carry them out; ``at_most_ms`` limits the slack."""
+        """Look up and carry out decisions for a queue; ``at_most_ms`` caps the slack looked up."""
         engine = self.engine
         selector = (self.policies.at(engine.load_qps()).selector if self.monitored
                     else self.selector)

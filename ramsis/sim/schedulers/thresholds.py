@@ -1,4 +1,4 @@
-"""Cascades with a fixed threshold: what schedulers of such cascades have in common.
+"""Base of schedulers of cascades with a fixed threshold of confidence.
 
 All requests get the same first model; whoever is less sure than a threshold asks the same second
 one. An idle worker takes what waits, the most that ends within the slack of the head, and drops a
@@ -95,7 +95,7 @@ def alone(fleet: Fleet, model: int, load_qps: float) -> TableOfLevel:
 
 
 def stated_load_only(name: str) -> Callable[[WorkerGroup], Any]:
-    """Return what refuses to start a run on the plain engine."""
+    """Return a starter of runs that refuses the plain engine."""
 
     def start(engine: WorkerGroup) -> Any:
         raise InvalidValueError("second opinions are simulated at a stated load, by the compiled "

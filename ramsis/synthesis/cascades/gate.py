@@ -1,4 +1,4 @@
-"""Whether second opinions pay, and what they deliver.
+"""Test whether second opinions pay, with the promise of those that do.
 
 The policy with second opinions and the one without serve the same requests, of other seeds than in
 the search. Second opinions are kept if they gain by *stated* increments, and if the gain by all
@@ -29,14 +29,14 @@ from ramsis.synthesis.cascades.rule import CascadeProblem
 from ramsis.synthesis.cascades.search import Sample
 
 _RUNS, _REQUESTS, _SEED = 8, 400_000, 1 << 26
-_SURE = 2.0  # standard errors
-_FEW = 1e-3  # share of second opinions that is not worth their rule
+_SURE = 2.0  # standard errors that the gain must exceed
+_FEW = 1e-3  # share of second opinions below which they are not worth a rule
 _RULE_OF_THREE = 3.0
 
 
 @dataclass
 class _Measured:
-    """Figures of independent runs."""
+    """Figures of independent runs, an entry for each."""
 
     effective: list[float] = field(default_factory=list)
     late: list[float] = field(default_factory=list)
@@ -112,4 +112,4 @@ NO_PROMISE = CascadePromise(
     violation_half_width=0.0, second_opinions=0.0, response_mean_ms=1.0, response_p50_ms=1.0,
     response_p95_ms=1.0, response_p99_ms=1.0, gain=0.0, gain_error=0.0, upper_bound=1.0,
     queries=1, runs=2, seed=0)
-"""Of a cascade that is not measured yet."""
+"""Promise of a cascade that is not measured yet."""

@@ -46,7 +46,7 @@ _LOWEST_PRICE = 1e-6  # of a ms of worker time, in units of accuracy
 
 @dataclass(frozen=True)
 class Numbers:
-    """Numbers that shape the rule."""
+    """Parameters of the index policy of second opinions, which the search varies."""
 
     # logarithm of the price at the lowest level, over the fluid price; and what it rises by
     price: float = 0.0
@@ -70,17 +70,17 @@ class Numbers:
 
     @classmethod
     def of_array(cls, x: FloatArray) -> Numbers:
-        """Return the numbers of an array."""
+        """Return valid numbers from an array of any real values, shape (16,)."""
         return cls(x[0], tuple(np.abs(x[1:5])), max(abs(x[5]), 0.02), abs(x[6]), abs(x[7]),
                    (x[8], x[9]), abs(x[10]), (x[11], x[12]), abs(x[13]), (x[14], x[15]))
 
 
 STEPS = np.array([0.2, 0.1, 0.1, 0.3, 0.5, 0.1, 0.3, 0.3, 0.3, 0.2, 0.2, 0.3, 0.3, 0.1, 0.3, 0.3])
-"""By how much each number is varied at first."""
+"""Initial standard deviation of the variations of each number."""
 
 
 class FixedThreshold(NamedTuple):
-    """One first model and one threshold at all times."""
+    """Rule with one first model and one threshold of confidence at all times."""
 
     first: int
     bins: int  # lowest ones of the first model's confidence, in which the second is asked
@@ -168,7 +168,7 @@ class CascadeProblem:
                              load_qps=self.load_qps)
 
     def tables(self, numbers: Numbers) -> CascadeTables:
-        """Return the rule with some numbers as a simulation reads it."""
+        """Return the rule with these numbers as the tables of a simulation."""
         fleet, slo_ms = self.fleet, self.fleet.slo_ms
         models, batches = self.mean_ms.shape
         along = np.linspace(0.0, 1.0, LEVELS)
@@ -215,7 +215,7 @@ class CascadeProblem:
                         yield FixedThreshold(m, bins, gather, accuracy, work_ms)
 
     def fixed_tables(self, rule: FixedThreshold) -> CascadeTables:
-        """Return a rule with a fixed threshold as a simulation reads it.
+        """Return a rule with a fixed threshold as the tables of a simulation.
 
         Fresh batches are as large as the slack of the head allows, and heads that no batch answers
         in time are dropped.
@@ -233,7 +233,7 @@ class CascadeProblem:
             levels_per_unsure=0.0, step_ms=step_ms, last_call_ms=0.0)
 
     def cascade(self, tables: CascadeTables, promise: CascadePromise) -> Cascade:
-        """Return a rule and its promise as a policy file states them."""
+        """Return a rule with its promise in the form of policy files."""
         sizes, models = tables.batch.astype(np.int64), tables.model.astype(np.int64)
         scale = self.mean_ms.shape[1] + 1
         used, place = np.unique((models * scale + sizes)[sizes > 0], return_inverse=True)
@@ -258,7 +258,7 @@ class CascadeProblem:
         return within
 
     def by_all_samples(self, opinions: FloatArray) -> tuple[float, float]:
-        """Return what the samples that chose change a gain by, and its standard error by all.
+        """Return the change of a gain by the samples that chose, and its standard error by all.
 
         A rule asks about the lowest bins of a model, more or fewer of them by level. So its
         second opinions are a mixture of such sets of bins, whose errors are known
@@ -304,7 +304,7 @@ class CascadeProblem:
 
 
 def padded(rows: Sequence[FloatArray], filler: float) -> FloatArray:
-    """Return rows of different lengths as one array."""
+    """Return rows of different lengths as one array, filled up with ``filler``."""
     result = np.full((len(rows), max(1, *map(len, rows))), filler)
     for into, row in zip(result, rows, strict=True):
         into[: len(row)] = row
@@ -314,7 +314,7 @@ def padded(rows: Sequence[FloatArray], filler: float) -> FloatArray:
 def _whole(
     ends: tuple[float, float], along: FloatArray, scale: int, most: int, lowest: int = 1
 ) -> IntArray:
-    """Return whole numbers between two shares of a scale."""
+    """Interpolate between two shares of ``scale``, rounded and within lowest … most."""
     values = np.rint(scale * (ends[0] + (ends[1] - ends[0]) * along))
     whole: IntArray = np.clip(values, lowest, most).astype(np.int64)
     return whole

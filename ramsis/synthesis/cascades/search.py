@@ -1,4 +1,4 @@
-"""The numbers of an index policy, chosen by simulation.
+"""Search for the numbers of an index policy by simulation.
 
 All candidates meet the same requests (common random numbers): those of the stated load, and with a
 weight of a quarter those of a load a tenth higher, so that the rule does not tip into overload
@@ -83,7 +83,7 @@ class Sample:
 
     @cached_property
     def _room(self) -> CascadeRoom:
-        """Room for one run after the other."""
+        """Output arrays that all runs reuse."""
         return room_for(len(self.requests))
 
     def worth(self, placed: PlacedCascade, price: float) -> tuple[float, FloatArray]:
@@ -102,7 +102,6 @@ class Sample:
         """Return which of the counted requests are answered in time."""
         due_ms = self.requests.arrival_ms[self.counted] + slo_ms
         return np.less_equal(answered_ms[self.counted], due_ms + 2.0 * SLACK_TOLERANCE_MS)
-
 
     def opinions(
         self, room: CascadeRoom, outcomes: Outcomes, shape: tuple[int, ...]
@@ -136,7 +135,7 @@ def best_rule(
 def _worth(
     problem: CascadeProblem, tables: CascadeTables, samples: list[Sample], price: float
 ) -> float:
-    """Return what a rule is worth by expected increments, less two standard errors."""
+    """Return a rule's value over all samples by expected increments, less two standard errors."""
     placed = PlacedCascade(tables, problem.expected_increment)
     at_load, opinions = samples[0].worth(placed, price)
     heavier, _ = samples[1].worth(placed, price)

@@ -1,4 +1,4 @@
-"""The ways of making policies, by dispatch rule, and back from a policy to what it solves."""
+"""Recipes by dispatch rule: make policies, and derive the problem that a policy solves."""
 
 from collections.abc import Mapping
 from typing import Any

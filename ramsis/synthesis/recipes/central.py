@@ -77,7 +77,7 @@ class Central(Recipe["CentralProblem"]):
         def planned(factor: float) -> Policy:
             plan = problem if factor == 1.0 else _problem_at(
                 problem.times.scaled(factor), problem.load_qps, settings)
-            if 1.0 in solutions:  # which optimum is played best was found there
+            if 1.0 in solutions:  # with headroom: the kind of optimum that was chosen without it
                 best = solutions[1.0].problem
                 solutions[factor] = solve_central(plan.varied(
                     delay_price=best.delay_price, random_ends=best.random_ends))
@@ -132,7 +132,7 @@ def _run_last_steps(
     problem: CentralProblem, profile: ProfileSet, settings: SynthesisSettings,
     policy_of: Callable[[CentralSolution], Policy],
 ) -> None:
-    """Run, on a trivial solution, the steps of a policy that come after its values."""
+    """Run the last steps of synthesis on a trivial solution, so that their kernels compile."""
     from ramsis.central.solve import unsolved_central
 
     solution = unsolved_central(problem)
@@ -182,7 +182,7 @@ def _better_played(
 
 
 def solved_again(problem: CentralProblem, factor: float) -> CentralSolution:
-    """Return the optimum for service times a factor longer, with the levels of a problem."""
+    """Return the optimal solution at service times a factor longer, on the problem's levels."""
     from ramsis.central.solve import solve_central
 
     return solve_central(
@@ -227,7 +227,7 @@ def certificate_of(solution: CentralSolution, upper_bound: float | None) -> Cert
 def _problem_at(
     times: ServiceTimes, load_qps: float, settings: SynthesisSettings
 ) -> CentralProblem:
-    """Return the problem at some service times, with levels, batches and slack bins for these."""
+    """Create the problem at some service times, with levels, batches and slack bins for these."""
     from ramsis.central.classes import ClassesProblem
     from ramsis.central.problem import CentralProblem
 
@@ -243,14 +243,9 @@ def _unpromised(
     problem: CentralProblem, solution: CentralSolution, upper_bound: float, inputs: Inputs,
     settings: SynthesisSettings,
 ) -> Policy:
-    """Return the optimal table as a policy that promises nothing yet.
+    """Return the optimal table as a policy without a promise.
 
-    Parameters
-    ----------
-    problem : CentralProblem
-        Decision problem with the profiled service times.
-    solution : CentralSolution
-        Solution for the service times that the policy is planned for.
+    ``problem`` has the profiled service times, ``solution`` those that are planned for.
     """
     plan, times, overhead_ms = solution.problem, problem.times, settings.overhead_ms
     return Policy(
@@ -286,7 +281,7 @@ def _unpromised(
 
 
 def _model(times: ServiceTimes, m: int, overhead_ms: float) -> PolicyModel:
-    """Return a model for the file: batches that may be in time, without the overhead."""
+    """Return model m as policy files hold it: batches that may be in time, without overhead."""
     finite = np.isfinite(times.quantiles_ms[m]).all(axis=1)
     rows = without_overhead(times.quantiles_ms[m][finite], overhead_ms)
     means = np.maximum.accumulate(rows @ times.weights)

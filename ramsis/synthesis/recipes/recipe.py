@@ -1,4 +1,4 @@
-"""What a way of making policies consists of."""
+"""Interface of recipes: synthesis, reading and analysis of policies for a dispatch rule."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ramsis.synthesis.settings import SynthesisSettings
 Problem = TypeVar("Problem")
 
 DELAY_PRICE = 2e-4
-"""What a request costs that takes the SLO or longer, in units of accuracy; less in proportion.
+"""Cost of a response time of an SLO or more, in units of accuracy; less in proportion.
 
 At low loads waiting for a larger batch hardly changes accuracy: of tables that are all but equally
 good, the one that answers earliest is chosen. With E the gain of a policy without this price p and
@@ -23,7 +23,7 @@ C in [0, 1] the mean of min(response time / SLO, 1), the best policy π for E �
 E(π) >= E* − p·(C* − C(π)) >= E* − p, where E* and C* are those of the best policy without the
 price. So no more than 0.0002 of the model's gain is given up."""
 WAIT_REWARD = 2e-5
-"""What a request earns instead that takes the SLO or longer, where answering early costs too much.
+"""Reward for such a response time instead, where answering early costs too much.
 
 Many workers on a central queue may start together, and so end together, over and over, as the
 model of their queue does not know. Where what is started early is as good in the model as what is
@@ -40,7 +40,7 @@ class Analysis(Protocol):
     def expectations(
         self, *, capacity_qps: float | None = None, upper_bound: float | None = None
     ) -> Expectations:
-        """Return the record that a policy file carries."""
+        """Return the promise by the model, as a policy file records it."""
 
 
 class Recipe(ABC, Generic[Problem]):
@@ -48,7 +48,7 @@ class Recipe(ABC, Generic[Problem]):
 
     @abstractmethod
     def knows(self, settings: SynthesisSettings) -> bool:
-        """Return whether the decision problem holds for the arrival process itself.
+        """Return whether the decision problem models the arrival process itself.
 
         For another process tables are planned for Poisson arrivals
         (:mod:`ramsis.synthesis.planned_load`).

@@ -39,7 +39,7 @@ Strategy = tuple[float, int, int, int]
 
 
 def _just_after(at_ms: float) -> float:
-    """Return a time just after another, also where adding a billionth of a ms changes nothing."""
+    """Return a time slightly after another, even where adding 1e-9 ms is lost to rounding."""
     return max(at_ms + _EPSILON_MS, nextafter(at_ms, inf))
 
 
@@ -92,7 +92,7 @@ class Clockwork(Scheduler[Engine]):
         self.held_back = HeldBack(engine)
 
     def on_arrival(self, request: int) -> None:
-        """Note the strategies that the request makes possible, and use them where work is due."""
+        """Enter the batches that the request makes possible, and fill workers short of work."""
         if self.held_back.needed and self.held_back.hold(request):
             return
         model = self.model_of[request]
@@ -171,7 +171,7 @@ class Clockwork(Scheduler[Engine]):
     # Batches.
 
     def note(self, model: int, holders: tuple[int, ...] | list[int]) -> None:
-        """Enter the model's best strategy for some of its holders; none stands for all of them."""
+        """Enter a model's best strategy for some of its holders, by default for all of them."""
         queue = self.queues[model]
         if not queue:
             return
@@ -193,7 +193,7 @@ class Clockwork(Scheduler[Engine]):
         return largest
 
     def fill(self, worker: int) -> None:
-        """Give a worker batches until it has enough work, and see to it again in time."""
+        """Give a worker batches until it has enough work, and set a timer for the next time."""
         engine, free_ms, queued = self.engine, self.free_ms, self.given[worker]
         now_ms = engine.now_ms
         limit_ms = now_ms + self.ahead_ms

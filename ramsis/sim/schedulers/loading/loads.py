@@ -165,10 +165,10 @@ class LoadsByPlan(Scheduler[Engine]):
     # What subclasses do.
 
     def requeue(self, model: int) -> None:
-        """Handle a queue that has become shorter by dropped requests; for subclasses."""
+        """Update what a subclass derives from a model's queue after requests were dropped."""
 
     def held_changed(self, worker: int, model: int) -> None:
-        """React to a worker that holds a model from now on, or no longer; for subclasses."""
+        """Update what a subclass derives from holdings after a worker's have changed."""
 
     # Rates and plans.
 
@@ -185,7 +185,7 @@ class LoadsByPlan(Scheduler[Engine]):
         return False
 
     def look(self) -> None:
-        """Count new requests, plan again when due, and start loads."""
+        """Do the periodic work: count new requests, plan again when due, and start loads."""
         now_ms = self.engine.now_ms
         self.look_ms = now_ms + self.every_ms
         if now_ms >= self.plan_ms:
@@ -219,7 +219,7 @@ class LoadsByPlan(Scheduler[Engine]):
         self.looked_cost_ms = None
 
     def plan_soon(self) -> None:
-        """Plan at the next look, as there are other workers."""
+        """Have the next look plan anew, since the active workers have changed."""
         self.plan_ms = min(self.plan_ms, self.window_begin_ms + _FIRST * self.window_ms)
 
     def plan(self) -> None:
@@ -248,12 +248,12 @@ class LoadsByPlan(Scheduler[Engine]):
         return least_ms
 
     def active(self) -> CopyProblem:
-        """Return the problem of the workers that are active now."""
+        """Return the copy problem restricted to workers that are active now."""
         active = [status == ACTIVE for status in self.engine.workers.status]
         return self.cluster if all(active) else self.cluster.of(np.array(active))
 
     def note_missing(self, worth: FloatArray) -> None:
-        """Note the loads of each worker, the most valuable last."""
+        """List the loads that each worker needs for the plan, the most valuable last."""
         missing = self.target & ~self.places.held
         self.to_load = [[] for _ in missing]
         pairs = zip(*(each.tolist() for each in missing.nonzero()), strict=True)
@@ -336,7 +336,7 @@ class LoadsByPlan(Scheduler[Engine]):
             self.cold.pop(model, None)
 
     def note_space(self, with_space: list[int]) -> None:
-        """Note the workers that can begin a load, and what room they have."""
+        """Update which workers can begin a load, and the room that they have."""
         engine, workers, (able, at_work, free_mb, free_places) = (
             self.engine, self.engine.workers, self.space)
         able[:] = at_work[:] = False
@@ -365,7 +365,7 @@ class LoadsByPlan(Scheduler[Engine]):
         return models
 
     def note_slack(self, model: int, request: int) -> None:
-        """Note how long a request for a model can wait from its arrival."""
+        """Update how long a request for a model can wait from its arrival."""
         self.slack_ms[model] = (self.deadline_ms[request] - self.arrival_ms[request]
                                 - self.cost_ms.item(model))
 

@@ -1,4 +1,4 @@
-"""Random decisions: what a scheduler without any sense comes to.
+"""Random decisions, as a baseline for schedulers that load models.
 
 Every ``every_ms``, each worker in turn is asked, for each of the models with waiting requests
 whose oldest request is the most urgent (``slots`` of them), whether to run it or not, with equal
