@@ -237,10 +237,11 @@ def _beyond(row: Row) -> str:
 
 
 def _breaks_promise(row: Row) -> bool:
-    """Return whether violations exceed the promise by more than the error of the mean."""
+    """Return whether violations exceed the promise by more than the error of both."""
     promised = row.get("expected_violation_rate")
-    return promised is not None and row["violation_rate"] - (
-        row.get("violation_rate_half_width") or 0.0) > promised
+    return promised is not None and row["violation_rate"] - promised > math.hypot(
+        *(row.get(f"{name}_half_width") or 0.0
+          for name in ("violation_rate", "expected_violation_rate")))
 
 
 def _listed(

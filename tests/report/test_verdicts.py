@@ -60,6 +60,9 @@ def test_overload_and_broken_promises_are_named_and_do_not_win() -> None:
     assert "Promise not kept: b, 0.1000% promised (1.0000% violations)" in found
     within = [{**rows[1], "violation_rate": 0.0029}]  # its error reaches the promise
     assert len(simulation_verdict(within)) == 1
+    rough = [{**rows[1], "expected_violation_rate_half_width": 0.0088}]  # sqrt(.002² + .0088²)
+    assert len(simulation_verdict(rough)) == 1
+    assert len(simulation_verdict([{**rough[0], "violation_rate": 0.0101}])) == 2
     assert simulation_verdict(rows[:1])[0].startswith("Every row is OVERLOAD: a has the fewest")
 
 

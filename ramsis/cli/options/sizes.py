@@ -38,12 +38,7 @@ class SizedInputs:
 
         Without ``workers`` there is one.
         """
-        counts = {"": 1} if workers is None else workers.values
-        for option, values in (("--slo-ms", slo_ms), ("--workers", counts),
-                               ("--profiles", profile_names.values)):
-            if len(values) > 1:
-                raise click.UsageError(f"{option}: requests with a size have one SLO and one type "
-                                       "of workers.")
+        count = check_single(profile_names, slo_ms, workers)
         if sizes is None and workload.trace is None:
             raise InvalidValueError(
                 "the sizes of the requests are missing", where="--sizes",
@@ -64,8 +59,20 @@ class SizedInputs:
                 raise InvalidValueError("a trace of loads has no sizes", where="--sizes",
                                         allowed="a CSV file with a column size")
             distribution = SizeDistribution.of_sizes(recorded.sizes)
-        return cls(profile, distribution, workloads, slo_ms[0].slo_ms,
-                   next(iter(counts.values())))
+        return cls(profile, distribution, workloads, slo_ms[0].slo_ms, count)
+
+
+def check_single(
+    profile_names: ByType[str], slo_ms: tuple[SloClass, ...], workers: ByType[int] | None
+) -> int:
+    """Return the number of workers, 1 without; refuse several SLOs or types of workers."""
+    counts = {"": 1} if workers is None else workers.values
+    for option, values in (("--slo-ms", slo_ms), ("--workers", counts),
+                           ("--profiles", profile_names.values)):
+        if len(values) > 1:
+            raise click.UsageError(f"{option}: requests with a size have one SLO and one type of "
+                                   "workers.")
+    return next(iter(counts.values()))
 
 
 def with_own_sizes(arrivals: Arrivals, sizes: Path, size_column: str | None) -> Arrivals:

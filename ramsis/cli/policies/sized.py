@@ -12,7 +12,7 @@ from ramsis.arrivals import Arrivals, read_sizes
 from ramsis.cli.options.clusters import profiles_of
 from ramsis.cli.options.command import allow_options
 from ramsis.cli.options.param_types import ByType
-from ramsis.cli.options.sizes import default_statistic, with_own_sizes
+from ramsis.cli.options.sizes import check_single, default_statistic, with_own_sizes
 from ramsis.cli.output.overload import tell_overload
 from ramsis.cli.output.rows import Column, command_line, print_json, print_rows, progress, say
 from ramsis.cli.output.size_classes import LOAD, print_classes
@@ -46,12 +46,7 @@ def generate_with_sizes(
 ) -> None:
     """Make a policy for requests with a size for each load; print its promise by size class."""
     allow_options(_ALLOWED, "is not for requests with a size.")
-    for option, values in (("--slo-ms", slo_ms), ("--workers", workers.values),
-                           ("--profiles", profile_names.values)):
-        if len(values) > 1:
-            raise click.UsageError(f"{option}: requests with a size have one SLO and one type of "
-                                   "workers.")
-    (count,) = workers.values.values()
+    count = check_single(profile_names, slo_ms, workers)
     chosen = SynthesisSettings(slo_ms=slo_ms[0].slo_ms, workers=count, **settings)
     by_default = click.get_current_context().get_parameter_source("dispatch") in (
         None, ParameterSource.DEFAULT)

@@ -195,6 +195,7 @@ def _promise(policy: SizedPolicy | None, row: Mapping[str, Any]) -> dict[str, An
     expected = policy.expectations
     by_class = {tuple(entry["sizes"]): entry["in_time_rate"] for entry in expected["by_class"]}
     return {**{f"expected_{name}": expected[name] for name in _PROMISED},
+            "expected_violation_rate_half_width": expected["violation_rate_half_width"],
             "by_class": [{**entry, "expected_in_time_rate": by_class.get(tuple(entry["sizes"]))}
                          for entry in row["by_class"]]}
 

@@ -52,7 +52,8 @@ _TABLES: Mapping[str, Callable[[Path, str], Section]] = {
 _SWEEP_NAMES = (*_TABLES, RECORD_NAME)
 _RATES = ("effective_accuracy", "violation_rate")
 _MAYBE = ("load_qps", "upper_bound", "certified_gap", "accuracy", "expected_accuracy",
-          "expected_effective_accuracy", "expected_violation_rate", "response_p99_ms",
+          "expected_effective_accuracy", "expected_violation_rate",
+          "expected_violation_rate_half_width", "response_p99_ms",
           "utilisation", "effective_accuracy_half_width", "violation_rate_half_width",
           "accuracy_half_width", "duration_s", "seeds", "max_violation", "min_accuracy",
           "min_effective_accuracy")
