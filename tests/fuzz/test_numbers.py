@@ -1,4 +1,4 @@
-"""A dozen settings that nobody would type; ``make fuzz N=300`` tries many."""
+"""Some settings that nobody would type; ``make fuzz N=300`` tries many."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.fuzz.numbers import findings, setting_of
 from tests.slow import slow_after
 
 
-@pytest.mark.parametrize("seed", slow_after(3, range(12)))
+@pytest.mark.parametrize("seed", slow_after(2, (0, 2, 1, *range(3, 8))))
 def test_whole_commands_keep_what_they_state(seed: int, tmp_path: Path) -> None:
     setting = setting_of(seed, quick=True)
     assert findings(setting, tmp_path) == [], setting.words

@@ -96,7 +96,7 @@ def test_locusts_load_over_time_is_a_trace(run: Run, tmp_path: Path, tiny_file: 
     assert "1 s with a rate in Requests/s" in ran.err
 
 
-_OFTEN = ("metrics", "combined", "k6's CSV", "vegeta's JSON", "text-embeddings-inference's log")
+_OFTEN = ("metrics", "combined", "text-embeddings-inference's log")
 
 
 @pytest.mark.parametrize("name", [

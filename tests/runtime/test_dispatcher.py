@@ -438,7 +438,7 @@ def test_a_requests_class_is_the_longest_that_it_may_take() -> None:
         20.0, 20.0, 20.0, 100.0, 100.0]
 
 
-@pytest.mark.parametrize("seed", slow_after(3, range(8)))
+@pytest.mark.parametrize("seed", slow_after(2, range(6)))
 def test_whatever_happens_each_request_is_started_or_dropped_once(seed: int) -> None:
     """Chance decides on arrivals, ends, failures and swaps between dispatch rules."""
     rng = np.random.default_rng(seed)

@@ -116,8 +116,7 @@ def test_central_queue_schemes(
     same(*_both(fleet, spec.prepare(fleet), Recorded(arrivals, duration_ms=1e6), load))
 
 
-@pytest.mark.parametrize("monitored", [False, True])
-@pytest.mark.parametrize("service", ["p95", "distribution"])
+@pytest.mark.parametrize(("service", "monitored"), [("p95", False), ("distribution", True)])
 @pytest.mark.parametrize("load_qps", [200.0, 900.0, 2500.0])
 @pytest.mark.parametrize("name", ["round-robin", "shortest-queue", "jellyfish-plus",
                                   "model-switching", "greedy"])

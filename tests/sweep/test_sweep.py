@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import json
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -138,12 +139,20 @@ CHANGES: dict[str, tuple[dict[str, Any], int]] = {
 }
 
 
+@pytest.fixture(scope="module")
+def swept(tiny_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep that is done; not to be written to."""
+    folder = tmp_path_factory.mktemp("swept")
+    run_sweep(spec(tiny_file), folder)
+    return folder
+
+
 @pytest.mark.parametrize("change", slow_after(6, CHANGES))
 def test_only_what_changed_is_computed(
-    tiny_file: Path, tmp_path: Path, change: str
+    tiny_file: Path, swept: Path, tmp_path: Path, change: str
 ) -> None:
     changes, expected = CHANGES[change]
-    run_sweep(spec(tiny_file), tmp_path)
+    shutil.copytree(swept, tmp_path, dirs_exist_ok=True)
     assert run_sweep(spec(tiny_file, **changes), tmp_path).computed == expected
 
 
@@ -172,8 +181,10 @@ def test_policies_are_made_once_for_all_cells_that_use_them(
     assert sorted(made) == [100.0, 300.0]
 
 
-def test_a_damaged_result_is_computed_again(tiny_file: Path, tmp_path: Path) -> None:
-    run_sweep(spec(tiny_file), tmp_path)
+def test_a_damaged_result_is_computed_again(
+    tiny_file: Path, swept: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(swept, tmp_path, dirs_exist_ok=True)
     before = tables(tmp_path)
     files = sorted((tmp_path / "cells").iterdir())
     files[0].write_text(files[0].read_text()[:100])

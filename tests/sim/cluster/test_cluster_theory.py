@@ -87,12 +87,15 @@ def test_mg1_with_drawn_times() -> None:
 
 @pytest.mark.parametrize(("count", "lanes"), [(4, 1), (2, 2)])
 def test_erlang_b_by_workers_and_by_lanes(count: int, lanes: int) -> None:
-    made = scenario(duration_s=100, streams=[stream(workload={"load_qps": 250})], worker_types=[
+    made = scenario(duration_s=50, streams=[stream(workload={"load_qps": 250})], worker_types=[
         {"name": "gpu", "count": count, "lanes": lanes}])
     load, servers = 2.5, 4
     terms = [load**k / factorial(k) for k in range(servers + 1)]
     assert holds(estimate(made, Lost, lambda run: len(run.drop_ms) / run.requests),
                  terms[-1] / sum(terms))
+
+
+LONG_S = 200
 
 
 class Vacations(FirstCome):
@@ -113,7 +116,7 @@ class Vacations(FirstCome):
 
     def rest(self) -> None:
         self.serve()
-        if not self.engine.workers.running[0] and self.engine.now_ms < 1000.0 * 400:
+        if not self.engine.workers.running[0] and self.engine.now_ms < 1000.0 * LONG_S:
             self.leave()
 
     def on_arrival(self, request: int) -> None:
@@ -124,7 +127,7 @@ class Vacations(FirstCome):
 def test_mm1_with_vacations_of_loading() -> None:
     """Fuhrmann and Cooper: the wait is that of M/M/1, and half a vacation on average."""
     made = scenario(
-        duration_s=400, streams=[stream(workload={"load_qps": 50})],
+        duration_s=LONG_S, streams=[stream(workload={"load_qps": 50})],
         worker_types=[{"name": "gpu", "count": 1, "memory_mb": 1000, "loading": "blocking"}],
         models=[model(latency=[{"worker_type": "gpu", "batch": 1,
                                 "quantiles_ms": exponential(10.0)}]), model("n", load_ms=40)])
@@ -156,7 +159,7 @@ def test_continuous_batching_with_linear_steps_is_processor_sharing(tokens: list
     steps = [{"worker_type": "gpu", "batch": b, "latency_ms": float(b)}
              for b in range(1, most + 1)]
     made = scenario(
-        duration_s=150, streams=[stream(workload={"load_qps": 40})],
+        duration_s=80, streams=[stream(workload={"load_qps": 40})],
         models=[model(latency=steps,
                       inference={"batching": "continuous", "output_tokens": tokens})])
     found = estimate(made, Joins, lambda run: run.response_ms[run.arrival_ms > 5000].mean())
