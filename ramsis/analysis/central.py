@@ -1,4 +1,4 @@
-"""What a central queue's policy delivers in the steady state of its model.
+"""Expectations of a central queue's policy in the steady state of its model.
 
 The rates at which its batches are started, and how many of their requests are in time, come out of
 the policy's evaluation (:mod:`ramsis.central.solve`); here they become the figures of a policy
@@ -84,7 +84,7 @@ class CentralAnalysis:
         """Return the evidence behind the promise, by groups of samples.
 
         See :mod:`ramsis.analysis.sampled`; None where times are fixed or the number is not known.
-        What comes while a batch is beyond the deadline goes to other workers, if there are any.
+        Requests that arrive while a batch is late go to other workers, if there are any.
         """
         problem, steady, times = self.problem, self.steady_state, self.problem.times
         if not times.distributed:

@@ -50,7 +50,7 @@ def evidence_of(
         With random service times and maximal batching.
     policy : ndarray of int, shape (N, D+1)
     structured : StructuredMDP, optional
-        Of the problem, where it is at hand.
+        Structured form of the problem, if already built.
     """
     assert problem.quantiles_ms is not None
     assert problem.samples is not None

@@ -1,4 +1,4 @@
-"""What a promise may be off by because service times are known from samples only.
+"""Error of a promise because service times are known from samples only.
 
 The violation rate v rests on *evidence*: the variance that it has when all samples are drawn anew,
 and what the samples have not shown. With N = v/variance it is treated as a count k = N·v of rare
@@ -170,7 +170,7 @@ def evidence_of_effects(
     rate, variance : float
         The violation rate, and its variance when all samples are drawn anew.
     weights : ndarray, shape (Q,)
-        What each quantile counts in the mean.
+        Weight of each quantile in the mean.
     tails : Tails, optional
         Pooled tails of the profile.
     """

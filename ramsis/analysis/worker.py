@@ -267,7 +267,7 @@ def analyse_worker(
     excess : float
         Requests of the full state beyond N + 1, at the same factor.
     structured : StructuredMDP, optional
-        Of the problem, where it is at hand: the evidence behind the promise takes it.
+        Structured form of the problem, if already built: the evidence needs it.
     """
     served = visits * problem.outcome(policy).batch
     served[-1, 0] += excess

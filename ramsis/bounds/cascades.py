@@ -75,7 +75,7 @@ class CascadeMix:
     model : str
     batch : int
     share : float
-        Of all requests, that are first answered so.
+        Share of all requests with this first model and batch.
     second : tuple of (str, int, float)
         Second models, batches, and the share of all requests that get this second opinion.
     """
@@ -93,10 +93,10 @@ class CascadeBound:
     Attributes
     ----------
     upper_bound : float
-        Of effective accuracy − price × violation rate; with gathering windows the tighter one. The
+        Bound on effective accuracy − price × violation rate; the tighter one with gathering. The
         other figures are of the program without them.
     effective_accuracy : float
-        Of the optimum, over all requests; a fraction.
+        Effective accuracy of the optimum, over all requests; a fraction.
     served_fraction : float
         Share of the requests that the optimum answers in time.
     second_share : float
@@ -105,9 +105,9 @@ class CascadeBound:
         Dual price of worker time: accuracy per ms. What asking a second model for a ms of worker
         time has to add at least, in a fluid.
     worker_price : float
-        What one more worker adds to the bound, at the margin.
+        Marginal gain in the bound by one more worker.
     query_price : float
-        What one more request per second adds to λ·bound.
+        Marginal gain in λ·bound by one more request per second.
     mix : tuple of CascadeMix
         The optimum.
     """
@@ -147,7 +147,7 @@ def cascade_bound(
         Fixed or drawn, of all models (:meth:`ServiceTimes.of_all`): one that another beats in
         accuracy and at every batch can be of use in a cascade.
     confidences : Confidences
-        Of these models. A model without confidences answers alone.
+        Confidences of these models. A model without any answers alone.
     slo_ms : float
         > 0.
     workers : int
@@ -258,7 +258,7 @@ class _Pairs(NamedTuple):
 def _pairs(
     models: tuple[str, ...], confidences: Confidences, *, together: bool
 ) -> Sequence[_Pairs]:
-    """Return the pairs of models: each alone, or those of one first model together."""
+    """Return the pairs of models: each by itself, or grouped by their first model."""
     place = {name: m for m, name in enumerate(models)}
     groups: dict[tuple[str, ...], list[str]] = {}
     for pair in confidences.pairs:

@@ -99,7 +99,7 @@ _ALL_COLUMNS = 3_000
 """Columns up to which a program is solved with all at once; HiGHS takes 12 s for 32,000."""
 _COLUMNS_A_ROUND = 200
 _UNTAKEN = 1e-11
-"""Of the largest worth: what a column left out may earn beyond the prices."""
+"""Share of the largest worth that a column may earn beyond the prices and still be left out."""
 _EXACT = 1e-12  # of a share of the requests
 
 
@@ -110,10 +110,10 @@ class FluidBound:
     Attributes
     ----------
     upper_bound : float
-        Of effective accuracy − price × violation rate. Without a price at most 1, else it may be
-        below 0.
+        Bound on effective accuracy − price × violation rate; at most 1 without a price, and
+        possibly negative with one.
     effective_accuracy : float
-        Of the optimum, over all requests; a fraction.
+        Effective accuracy of the optimum, over all requests; a fraction.
     served_fraction : float
         Share of the requests that the optimum answers in time; below 1 in overload, and where
         answering fewer of them more accurately is worth more.
@@ -121,10 +121,10 @@ class FluidBound:
         Largest load that can be answered in time, were all requests of the class with the
         longest SLO: Σ_t K_t·max b / E[L_t(m, b)].
     query_price : float
-        What one more request per second adds to λ·bound. Where it could not be answered, 0 less
+        Gain in λ·bound by one more request per second. Where it could not be answered, 0 less
         the price of violations. NaN with gathering windows, which depend on the load.
     worker_price : ndarray, shape (T,)
-        What an additional worker of each type adds to the bound, at the margin.
+        Marginal gain in the bound by an additional worker of each type.
     class_accuracy, class_served : ndarray, shape (C,)
         Effective accuracy, and share answered in time, of the requests of each class.
     type_share : ndarray, shape (T, C)

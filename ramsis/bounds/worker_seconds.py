@@ -163,7 +163,7 @@ def fewest_worker_seconds(
     arrival_ms : ndarray, shape (n,)
         Rising, >= 0, from when the fleet is paid for on.
     times : ServiceTimes or None
-        What batches take; None with ``rate_per_worker_qps``.
+        Service times of batches; None with ``rate_per_worker_qps``.
     terms : WorkerSecondsTerms
         SLO, start-up time, limits and target of the fleet.
 
@@ -195,7 +195,7 @@ def least_cost(
     arrival_ms, times, terms
         As of :func:`fewest_worker_seconds`; the terms without targets.
     violation_worker_s, accuracy_worker_s : float
-        Of a request that is late or dropped, and of a unit of accuracy that one misses, >= 0. An
+        Price of a request that is late or dropped, and of a unit of accuracy lost, >= 0. An
         answer misses what its model is less accurate than the best one, a violation all.
     best_accuracy : float, optional
         That of which nothing is missed; by default the largest of the models.

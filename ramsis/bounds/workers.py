@@ -146,7 +146,7 @@ class CheapestWorkers:
     times : sequence of ServiceTimes
         One or more, of each type.
     costs : sequence of float
-        Of one worker of each type, > 0.
+        Cost of one worker of each type, > 0.
     targets : Targets
     slo_ms : float or sequence of SloClass
         > 0, or classes whose shares sum to 1.

@@ -41,7 +41,7 @@ def fewest_workers_bound_with_cascades(
     times : ServiceTimes
         Fixed or drawn, of all models (:meth:`ServiceTimes.of_all`).
     confidences : Confidences
-        Of these models.
+        Confidences of these models.
     targets : Targets
     slo_ms : float
         > 0.

@@ -285,9 +285,8 @@ class CentralProblem:
     def left_age(self) -> FloatArray:
         """Age of the next head as a share of the head's when an action is started, (N, A, P).
 
-        Of n requests the n - 1 behind the head came at random times since it did; so the age of
-        the b-th of them has a beta distribution. Of each of the parts of that distribution the
-        median.
+        The n - 1 requests behind the head came at random times since it did, so the age of the
+        b-th of them has a beta distribution. Each of P parts of it is represented by its median.
         """
         batch, of_action = np.unique(self.action_batch, return_inverse=True)
         n, which = np.nonzero(self.queue[:, None] > batch)

@@ -111,7 +111,7 @@ def evaluation_sweeps(
     Returns
     -------
     span : float
-        Of the change that was not added.
+        Span of the last change, which was not added.
     used : int
         Sweeps.
     """

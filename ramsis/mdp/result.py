@@ -50,7 +50,7 @@ class Certificate:
     truncated_mass : float
         Largest probability that was cut off when the problem was built.
     notes : tuple of str
-        What a reader should know besides, as a recovery from a singular system.
+        Further remarks, such as a recovery from a singular system.
     """
 
     criterion: Criterion

@@ -41,7 +41,7 @@ _CHANGE = Rule("a number from -1 to 1", lambda value: -1 <= value <= 1, "not a d
 
 @dataclass(frozen=True, slots=True)
 class CascadePromise(WrittenRecord):
-    """What a policy delivers with second opinions, measured by simulation.
+    """Promise of a policy with second opinions, measured by simulation.
 
     Attributes
     ----------
@@ -54,8 +54,8 @@ class CascadePromise(WrittenRecord):
     response_mean_ms, response_p50_ms, response_p95_ms, response_p99_ms
         Time from arrival to answer.
     gain, gain_error
-        What second opinions add to the effective accuracy of the policy without them, on the same
-        requests; and its standard error, by the samples that state increments and by simulation.
+        Gain in effective accuracy over the policy without second opinions, on the same requests;
+        and its standard error, by the samples that state increments and by simulation.
     upper_bound
         Effective accuracy that no scheduler passes that answers each request by one model or by a
         cascade of the profile's pairs; with gathering windows under Poisson arrivals and fixed
@@ -113,7 +113,7 @@ class Cascade:
         Share of the requests in each of these bins, and what a second opinion adds to the
         accuracy there.
     promise
-        What it delivers.
+        Measured figures.
     """
 
     second: int

@@ -1,4 +1,4 @@
-"""A policy: a decision table, what it was made of, and what it promises."""
+"""A policy: its decision table, with inputs, promise and certificate."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 SERVICES = ("p95", "p99", "p90", "p50", "mean", "distribution")
 """What service times are: a statistic of the profile, or drawn from the distribution."""
 OBJECTIVES = ("per-query", "per-decision")
-"""Whether a batch of 8 counts eight times in what is optimised, or once."""
+"""Objectives by name: accuracy averaged over requests, or over decisions (batches)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +68,7 @@ class Policy:
         :data:`~ramsis.runtime.table.BATCHINGS`, :data:`~ramsis.runtime.table.LATE_RULES`,
         :data:`OBJECTIVES`.
     idle_levels, queue_levels, slack_ms
-        What the table tells apart, shapes (I,), (N,), (J,): idle workers of one queue, requests
+        Axes of the table, shapes (I,), (N,), (J,): idle workers of one queue, requests
         in it, and low edges of the slack bins.
     actions
         Model and batch of each action, shape (A, 2).
@@ -82,7 +82,7 @@ class Policy:
     created_by
         Program and version.
     violation_price
-        What a request that is late or dropped was taken to cost, in units of accuracy.
+        Price of a late or dropped request in the objective, in units of accuracy.
     slo_classes
         Two or more by rising SLO where requests have several, ``slo_ms`` being the longest; the
         queue then stands by deadline. Else none.
@@ -101,7 +101,7 @@ class Policy:
         Where service times are drawn, the levels of the models' quantiles, rising, in (0, 1];
         null for the midpoints of as many equal parts.
     overhead_ms
-        What every batch takes besides its model, >= 0; the models' own times are without it,
+        Overhead of every batch, >= 0; the models' times are without it,
         :attr:`latency_ms` and the other times of this class with it.
     headroom
         The service times that the table was planned for, if it may be others than profiled.
@@ -111,7 +111,7 @@ class Policy:
         The table was planned for Poisson arrivals at so many times the load, > 0; None where it
         was planned for the arrival process itself.
     tails
-        What the batches of the profile share, where times are drawn from samples.
+        Pooled tails of the profile, where times are drawn from samples.
     cascade
         Who gets a second opinion, if any; the table and the promise are those without.
     """
@@ -174,13 +174,13 @@ class Policy:
 
     @property
     def rates(self) -> Rates:
-        """What the policy promises, with second opinions where it has any."""
+        """Promised rates, with second opinions if the policy gives any."""
         delivered = self.expectations if self.cascade is None else self.cascade.promise
         return Rates(delivered.effective_accuracy, delivered.violation_rate)
 
     @property
     def upper_bound(self) -> float | None:
-        """Bound on the effective accuracy of schedulers that may do what the policy does."""
+        """Bound on effective accuracy, of schedulers with second opinions if the policy has."""
         return (self.expectations if self.cascade is None else self.cascade.promise).upper_bound
 
     @property

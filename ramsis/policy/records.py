@@ -1,4 +1,4 @@
-"""The parts of a policy file that are not its table: what it was made of and what it promises.
+"""Records of a policy file besides its table: models, promise, certificate, inputs.
 
 Every record reads itself by the annotations of its fields and is written by
 :func:`dataclasses.asdict`.
@@ -220,7 +220,7 @@ class Expectations(WrittenRecord):
         Effective accuracy that no scheduler can beat that answers each request once, by one
         model, if known.
     interval
-        What the promise may be off by, where service times are drawn from as many samples as the
+        Confidence interval of the promise, if service times are drawn from as many samples as the
         profile states.
     response_mean_ms, response_p50_ms, response_p95_ms, response_p99_ms
         Time from arrival to answer of the requests answered, late ones included; if measured.
@@ -366,7 +366,7 @@ class HeadroomRecord(WrittenRecord):
 
 @dataclass(frozen=True, slots=True)
 class Inputs(WrittenRecord):
-    """Fingerprints of what the policy was made from.
+    """Fingerprints of the profile and settings that a policy was made from.
 
     Attributes
     ----------

@@ -125,7 +125,7 @@ def simulate(
     keep_runs : bool
         Keep the record of every run in the result.
     on_run : callable, optional
-        Told each run as it is finished.
+        Called with each finished run.
 
     Raises
     ------

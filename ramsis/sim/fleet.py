@@ -128,7 +128,7 @@ class Fleet:
         slo_ms : ndarray, shape (n,), optional
             Deadline of each after its arrival; by default that of the fleet.
         rng : Generator, optional
-            Of the numbers that draw service times, where they are drawn.
+            Generator of the numbers that draw service times, if these are random.
         """
         count = len(arrival_ms) if rng is not None and self.draws else 0
         return Requests(
@@ -137,7 +137,7 @@ class Fleet:
 
     @cached_property
     def site(self) -> Site:
-        """The workers and their models, as the records of runs have them."""
+        """Workers and models in the form of a run's record."""
         return site_of([self])
 
     @cached_property
@@ -227,7 +227,7 @@ class Fleets:
         Parameters
         ----------
         arrivals, classes, service : Generator
-            Of arrival times, of SLO classes, and of the numbers that draw service times.
+            Generators of arrival times, SLO classes, and numbers that draw service times.
         """
         arrival_ms = workload.arrivals_ms(arrivals)
         return self.fleets[0].requests(

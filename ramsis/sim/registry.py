@@ -191,7 +191,7 @@ def scheduler(
     Parameters
     ----------
     error : type of RamsisError
-        What is raised.
+        Class of the errors raised.
     """
     name, _, parameters = text.partition(":")
     place = None

@@ -1,4 +1,4 @@
-"""What a simulation comes to: figures of each seed, means and confidence intervals."""
+"""Result of a simulation: figures of each seed, means and confidence intervals."""
 
 from __future__ import annotations
 

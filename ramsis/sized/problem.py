@@ -72,7 +72,7 @@ class SizedProblem:
     weights : tuple of float, length k
         Value of an answer in time for each class, at accuracy 1.
     unit : str
-        What sizes count.
+        Unit of sizes, such as tokens.
     max_size : int
         Largest size that the profile covers.
     statistic : str

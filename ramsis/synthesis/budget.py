@@ -133,8 +133,8 @@ def policy_within(
     own_arrivals : str, optional
         ``package.module:name`` of an arrival process of one's own.
     confidence : float
-        Of the interval that follows from the number of samples, whose upper end must be within
-        the budget, too; in (0, 1).
+        Confidence of the interval by the number of samples, whose upper end must be within the
+        budget, too; in (0, 1).
 
     Returns
     -------

@@ -50,7 +50,7 @@ def gap_in_simulation(
     Parameters
     ----------
     confidences : Confidences, optional
-        Of the profile, for policies with second opinions.
+        Confidences of the profile, for policies with second opinions.
     """
     unknown: dict[str, Any] = dict.fromkeys(
         ("violation_price", "priced_upper_bound", "certified_gap"))

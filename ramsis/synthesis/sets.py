@@ -61,7 +61,7 @@ def generate_set(
     cluster : Cluster or ProfileSet
         A profile stands for like workers and one SLO, those of the settings.
     loads_qps : sequence of float
-        Of all requests, > 0.
+        Loads of all requests together, > 0.
     settings : SynthesisSettings, or sequence of these
         Workers and SLOs are the cluster's. Of several that differ in their slowness alone, as
         :meth:`SynthesisSettings.when_slow` gives them, each has levels for all loads.
@@ -71,7 +71,7 @@ def generate_set(
         Replace the set that the folder holds, whatever it was made from, once the new one is
         whole.
     on_level : callable, optional
-        Told each level as it is finished.
+        Called with each finished level.
     make : callable, optional
         Makes the levels for these loads and settings in any order, such as by :func:`made_level`
         in several processes; by default they are made here in turn.

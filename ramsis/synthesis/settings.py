@@ -1,4 +1,4 @@
-"""What policies are made for, besides the profile and the load."""
+"""Settings of the synthesis of policies, besides the profile and the load."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ PAPER: Mapping[str, Any] = {
     for name, declared in settings_of(SynthesisSettings).items()
     if {_PAPER, _PER_DECISION} & set(declared.defaults)
 }
-"""What the paper does: the meaning of ``--paper`` and of ``paper`` in a scheduler's settings."""
+"""Settings of the paper: the meaning of ``--paper``, and of ``paper`` in a scheduler's text."""
 
 
 def as_in_the_paper(given: Mapping[str, Any]) -> dict[str, Any]:

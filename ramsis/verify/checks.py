@@ -22,7 +22,7 @@ class Check:
     Attributes
     ----------
     claim : str
-        What is claimed, such as ``expected violation rate``.
+        Name of the claim, such as ``expected violation rate``.
     stated, derived : float or None
         The file's figure and the independent one; None for an accuracy that is undefined.
     holds : bool

@@ -108,7 +108,7 @@ def _bound_check(level: Level[Policy], policies: PolicySet[Policy], at: str) -> 
 
 
 def _way_checks(level: Level[Policy], at: str) -> list[Check]:
-    """Check the choice of whether classes share workers, by what it gives in simulation.
+    """Check by simulation whether classes are better served by shared or separate workers.
 
     Empty where no choice is stated, or some types share and others do not. Its figures are
     derived again only for policies without a budget of violations.

@@ -33,7 +33,7 @@ _ROUNDED_MASS, _OF_MASS = 1e-14, 0.1
 def solved_again_checks(
     stated: Expectations, again: Expectations, tolerance: float
 ) -> list[Check]:
-    """Check every expected figure against that of the policy that is solved for again.
+    """Check every expected figure against the policy of a fresh solution.
 
     Parameters
     ----------

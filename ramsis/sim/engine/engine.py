@@ -85,7 +85,7 @@ class Engine:
     requests : RequestState
         ``requests.model[r]``, ``deadline_ms[r]`` and so on of each request.
     times : Times
-        What batches and loads take.
+        Times of batches and loads.
     deadline_ms : callable
         When the answer to a request is due.
     progress : WorkInProgress or None
@@ -141,7 +141,7 @@ class Engine:
         seed : int
             Seed of the arrivals and of the random service times.
         requests : Requests, optional
-            Those that come by themselves; by default drawn with the seed.
+            Requests whose arrivals do not depend on the run; by default drawn with the seed.
         slowdown : Slowdown, optional
             How batches that run on one worker slow each other down; by default not at all.
         """
@@ -271,7 +271,7 @@ class Engine:
         requests : sequence of int
             They must not be changed afterwards.
         work_ms : float, optional
-            What the batch takes alone, in the place of the scenario's time.
+            Time of the batch if it runs alone, in place of the scenario's.
         share : float, optional
             Share of the worker, which a slow-down sees.
 

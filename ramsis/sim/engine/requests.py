@@ -63,7 +63,7 @@ class RequestState:
     coming : list
         Heap of the requests that the run has created, by arrival.
     processed : list of bool
-        Of each stream, whether its requests need a machine.
+        Whether the requests of each stream need a machine.
     reacts : bool
         Whether the run creates requests as others are answered.
     """

@@ -79,7 +79,7 @@ class Times:
 
     @cached_property
     def plain(self) -> bool:
-        """Whether all times are those of ``rows``: none is drawn, or depends on tokens."""
+        """Whether ``rows`` has all times: none is drawn, or depends on tokens."""
         return not any(self.tokens) and all(len(levels) == 1 for levels in self.levels)
 
     def load_ms(self, worker_type: int, model: int, first: bool) -> float:

@@ -1,4 +1,4 @@
-"""Figures of a run, in total, of fleets and scenarios alike.
+"""Figures of a whole run, of a fleet or of a scenario.
 
 Of n requests that arrived, some are answered in time, some late, some dropped, some never
 answered; all but the first are violations.

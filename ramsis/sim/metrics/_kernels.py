@@ -92,7 +92,7 @@ def queue_left(record: RunArrays, left: NDArray[np.int32], first: NDArray[np.int
     Parameters
     ----------
     record : RunArrays
-        Of n requests, n >= 1.
+        Run of n requests, n >= 1.
     left : ndarray, shape (n+1,)
         Zeros; the counts are added.
     first : ndarray, shape (n//2 + 2,)
@@ -138,7 +138,7 @@ def tally(
     Parameters
     ----------
     record : RunArrays
-        Of one request or more.
+        Run of at least one request.
     left : ndarray, shape (n+1,)
         Requests that leave the queue before each arrival, by :func:`queue_left`.
     waiting : ndarray

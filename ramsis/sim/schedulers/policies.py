@@ -66,7 +66,7 @@ class Policies:
         cls, path: str | os.PathLike[str], *, process: str | None = None,
         dispatch: str | None = None,
     ) -> Policies:
-        """Load the policies that a folder's manifest lists, or that of one file.
+        """Load the policies that a folder's manifest lists, or a single policy file.
 
         Parameters
         ----------

@@ -30,7 +30,7 @@ def with_cascade(
     policy : Policy
         For a central queue and one SLO.
     times : ServiceTimes
-        Of all models that a cascade may use, for the bound.
+        Service times of all models that a cascade may use, for the bound.
     own_arrivals : str, optional
         ``package.module:name`` of an arrival process of one's own.
     """

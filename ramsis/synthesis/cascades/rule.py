@@ -91,24 +91,12 @@ class FixedThreshold(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class CascadeProblem:
-    """Models, times, confidences and load that a cascade is made for.
+    """Models, times, confidences and load that a cascade is made for."""
 
-    Attributes
-    ----------
-    fleet
-        The workers, with the models of the policy.
-    load_qps
-        The load that they share.
-    confidences
-        Of the profile.
-    second
-        Index of the model of second opinions.
-    """
-
-    fleet: Fleet
-    load_qps: float
-    confidences: Confidences
-    second: int
+    fleet: Fleet  # the workers, with the models of the policy
+    load_qps: float  # of all workers together
+    confidences: Confidences  # of the profile
+    second: int  # index of the model of second opinions
 
     @cached_property
     def mean_ms(self) -> FloatArray:

@@ -146,7 +146,7 @@ def _worth(
 def _best_threshold(
     problem: CascadeProblem, few: list[Sample], many: list[Sample], price: float
 ) -> tuple[float, CascadeProblem, CascadeTables]:
-    """Return the best rule with a fixed threshold, and what it is worth.
+    """Return the best rule with a fixed threshold, and its value.
 
     Tried are the most accurate ones of those that take no more of the workers than there is.
     """
@@ -163,7 +163,7 @@ def _best_threshold(
 def _varied(
     problem: CascadeProblem, start: Numbers, samples: list[Sample], price: float
 ) -> tuple[float, CascadeProblem, CascadeTables]:
-    """Vary numbers while that makes them better; return also what the rule is worth."""
+    """Improve a rule's numbers by random variations; return its value and tables."""
     rng = np.random.default_rng(_SEED)
     best, steps = start.to_array(), STEPS.copy()
     most = _worth(problem, problem.tables(start), samples, price)

@@ -1,4 +1,4 @@
-"""What becomes of a placement when it serves: its stations, policies for them, a simulation."""
+"""Stations of a placement, policies for them, and their simulation."""
 
 from ramsis.synthesis.placement.policies import station_policies
 from ramsis.synthesis.placement.simulated import (

@@ -34,7 +34,7 @@ def station_policies(
     Parameters
     ----------
     on_policy : callable, optional
-        Told after each station.
+        Called after each station.
     """
     generated: dict[object, Policy] = {}
     policies: list[Policy | None] = []

@@ -108,12 +108,12 @@ def simulate_placement(
     problem, groups
         As of a placement, or :func:`placement_milp.read_placement`.
     duration_ms : float
-        In which the requests that are judged arrive, > 0.
+        Length of the time in which requests are counted, > 0.
     fixed : bool
         Run the placement's batches instead of policies, where it has batches, and drop nothing.
         Without it a duty cycle drops what it would answer late, as policies do.
     on_step : callable, optional
-        Told after each station's policy and each seed.
+        Called after each station's policy and each seed.
     """
     stations = placed_stations(problem, groups)
     policies = _policies(stations, fixed, on_step)

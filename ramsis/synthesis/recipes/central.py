@@ -118,7 +118,7 @@ class Central(Recipe["CentralProblem"]):
     def analysis(self, policy: Policy, *, own_arrivals: str | None = None) -> CentralAnalysis:
         """See :meth:`Recipe.analysis`.
 
-        Of the model's optimal policy, which the table improves on.
+        It is that of the model's optimal policy, which the table improves on.
         """
         problem = self.problem_of(policy)
         solution = solved_again(problem, policy.planned_factor)

@@ -1,4 +1,4 @@
-"""Policies of workers that have a queue each: the table is that of one worker.
+"""Recipes for workers with a queue each: the table of a single worker serves all.
 
 The steps: profile → latency table → Pareto pruning → worker problem → solver → stationary
 analysis and fluid bound → policy.

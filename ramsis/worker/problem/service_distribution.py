@@ -38,7 +38,7 @@ class RandomTimes(NamedTuple):
     samples : ndarray of int, shape (M, B), optional
         How many samples each distribution rests on; 0 where it is not known.
     tails : Tails, optional
-        What the batches of the profile share.
+        Pooled tails of the profile's service times.
     """
 
     quantiles_ms: FloatArray

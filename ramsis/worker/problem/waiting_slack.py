@@ -156,7 +156,7 @@ def _early_counts(
         First and last j', exclusive.
     early : ndarray, shape (T, B)
     row : ndarray of int, shape (D+1, D+1)
-        Of the time from j to j'.
+        Index of the time from j to j'.
     """
     def weighted(times: FloatArray) -> FloatArray:
         new = count_probabilities(arrivals, len(worth), times)

@@ -198,9 +198,9 @@ class WorkerProblem(WorkerQueue):
     def _delay_cost(
         self, slack_ms: FloatArray, batch: IntArray, service: IntArray
     ) -> FloatArray:
-        """Return the cost at slacks of the head, by batch and row of the service distributions.
+        """Return the cost of response times, by slack of the head, batch and service.
 
-        The requests of a batch of b are taken to be spread evenly over the head's age.
+        The requests of a batch are taken to have arrived evenly spread over the head's age.
         """
         mean_ms = np.append(self.services.mean_ms, 0.0)[service]  # the last of drops
         waited_ms = (self.slo_ms - slack_ms) * (batch + 1.0) / (2.0 * np.maximum(batch, 1))
@@ -253,7 +253,7 @@ class WorkerProblem(WorkerQueue):
         return np.where(batch == 0, DROP, codes)
 
     def check_policy(self, policy: IntArray) -> Outcome:
-        """Return what a table does in each state; refuse an action that is not admissible."""
+        """Return the outcome of a table in each state; refuse inadmissible actions."""
         shape = (self.max_queue, self.bins + 1)
         if np.shape(policy) != shape:
             raise InvalidValueError("table has the wrong shape", where="policy",

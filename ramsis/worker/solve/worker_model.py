@@ -48,7 +48,7 @@ class WorkerSolution:
     excess : float
         Requests of the full state beyond N + 1, at the same factor.
     gain : float
-        Of the policy, in the units of the problem's objective.
+        Gain of the policy, in the units of the problem's objective.
     certificate : Certificate
     solver : str
     """

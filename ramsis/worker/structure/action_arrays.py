@@ -51,6 +51,6 @@ class Choices:
         return np.where(codes < 0, -1, actions.index_of(codes) - actions.first[:, None])
 
     def code_at(self, place: IntArray) -> IntArray:
-        """Return the action codes at places of each queue length; undoes :meth:`place_of`."""
+        """Return the action codes at indices by queue length; the inverse of :meth:`place_of`."""
         chosen = np.take_along_axis(self.code, np.maximum(place, 0), axis=1)
         return np.where(place < 0, DROP, chosen)

@@ -119,7 +119,7 @@ class Passages(Mapping[float, Passage]):
         nodes : slice
             The I' nodes that any of them reaches.
         reach, idle : ndarray, shapes (I', X·K) and (L, X·K)
-            Of each service and r.
+            Weights of nodes and of starts for each service and phase r.
         """
         latencies, size = list(self._row), self._reach.shape[1] * self._reach.shape[2]
         each = max(1, numbers // size)

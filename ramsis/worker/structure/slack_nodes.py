@@ -181,6 +181,7 @@ def continuation_weights(
 def _block_weights(
     queue: WorkerQueue, nodes: NodeSet, part: IntArray, longest_ms: float
 ) -> tuple[FloatArray, FloatArray]:
+    """Return :func:`continuation_weights` of nodes with x up to ``longest_ms``."""
     rows, offset = queue.max_queue + 1, nodes.offset[part]
     top = counts_support(queue.arrivals, longest_ms)
     windows = max(rows, (top + int(offset.max())) // queue.workers + 1)

@@ -159,7 +159,7 @@ class StructuredMDP:
 
     @cached_property
     def charged_excess(self) -> FloatArray:
-        """Return the cost that a node adds beyond that of the states; shape (I+L,).
+        """Return the cost at each node for requests that no state counts; shape (I+L,).
 
         Per request these are the requests beyond N + 1, and always those dropped as overdue.
         """

@@ -75,7 +75,7 @@ def choose_copies(
     Parameters
     ----------
     held : ndarray of bool, shape (W, M)
-        What the workers hold.
+        Whether a worker holds a model now.
     least : float
         A further copy takes at least this off each other, in workers.
     """

@@ -73,7 +73,7 @@ class LoadsByPlan(Scheduler[Engine]):
     worth : float
         Least share of a worker's time that a further copy takes off each other one.
     load_weight : float
-        What a ms of loading is worth, in ms of work.
+        Value of a ms of loading, in ms of work.
     """
 
     def __init__(
@@ -223,7 +223,7 @@ class LoadsByPlan(Scheduler[Engine]):
         self.plan_ms = min(self.plan_ms, self.window_begin_ms + _FIRST * self.window_ms)
 
     def plan(self) -> None:
-        """Plan what workers hold from now on, from the windows seen."""
+        """Plan the holdings of all workers by the arrivals of the last windows."""
         counts, held = np.array(self.recent), self.places.held
         self.rate[:] = counts.sum(axis=0) / len(counts) / self.window_ms
         if self.fixed:
@@ -389,7 +389,7 @@ class LoadsByPlan(Scheduler[Engine]):
     def room(self, worker: int, model: int) -> bool:
         """Make room for a planned model; return whether it was possible, else change nothing.
 
-        What the plan does not want goes, that of least rate per MB first.
+        Models that the plan does not keep there are unloaded, that of least rate per MB first.
         """
         workers, engine = self.engine.workers, self.engine
         if not engine.times.runs(workers.type[worker], model):

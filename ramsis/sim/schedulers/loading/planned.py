@@ -72,7 +72,7 @@ class Planned(LoadsByPlan):
     worth : float
         Least share of a worker's time that a further copy takes off each other one.
     load_weight : float
-        What a ms of loading is worth in the choice of copies, in ms of work.
+        Value of a ms of loading in the choice of copies, in ms of work.
     """
 
     def __init__(
