@@ -89,6 +89,18 @@ def test_a_trace_with_sizes_needs_no_file_of_sizes(
     np.testing.assert_array_equal(written, np.column_stack(np.unique(sizes, return_counts=True)))
 
 
+def test_a_trace_as_arrivals_is_found_from_the_folder_of_the_plan(
+    run: Run, asked: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = run(*asked, "--load", 6000, "--arrivals", "trace:trace.csv", "--sizes", "trace.csv",
+               "--max-violation", 0.02, "--dry-run")
+    assert said.code == 0, said.err
+    trace = tmp_path / "trace.csv"
+    assert f"--arrivals trace:{trace} --sizes {trace}" in said.out
+    assert "with their own sizes" in said.err
+
+
 @pytest.mark.parametrize(("more", "code", "words"), [
     (["--cascades"], 2, "--cascades is not for requests with a size"),
     (["--min-in-time-by-class", "0.5,0.5"], 2, "1 or 5 shares"),

@@ -28,6 +28,8 @@ from typing import Any, ClassVar
 
 import click
 
+from ramsis.arrivals import Arrivals
+from ramsis.arrivals.recorded import PROCESS as TRACE
 from ramsis.bounds import Targets
 from ramsis.cli.options.clusters import profiles_of
 from ramsis.cli.options.command import (
@@ -719,6 +721,8 @@ def _word(value: Any) -> str:
         return ",".join(_exact(item) for item in value)
     if isinstance(value, float):
         return _exact(value)
+    if isinstance(value, Arrivals) and value.name == TRACE:
+        return f"{TRACE}:{_from_anywhere(dict(value.parameters)['file'])}"
     return getattr(value, "text", None) or str(value)
 
 
