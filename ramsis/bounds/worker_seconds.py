@@ -473,8 +473,10 @@ class _Fleet:
 
 @dataclass(frozen=True, eq=False)
 class _Problem:
+    """Checked instance of the bound, in ms."""
+
     arrival: FloatArray
-    window_ms: float
+    window_ms: float  # SLO, with the tolerance of "in time"
     work: _Work
     target: _Target
     fleet: _Fleet
@@ -498,6 +500,7 @@ class _Problem:
 
 
 def _bound(problem: _Problem) -> WorkerSecondsBound:
+    """Return the best of the bounds by work, by plans over bins, and by the integer program."""
     fleet, target = problem.fleet, problem.target
     best_ms, peak = fleet.least * fleet.end_ms, int(fleet.least)
     edges, workers = np.array([0.0, fleet.end_ms]), np.array([fleet.least])

@@ -114,6 +114,10 @@ def _discounted(mdp: SparseMDP, discount: float, settings: dict[str, object]) ->
 
 
 def _average(mdp: SparseMDP, settings: dict[str, object]) -> Solution:
+    """Solve for average reward by the program of state–action frequencies.
+
+    Its duals are relative values. States that the optimum never visits get greedy pairs.
+    """
     # In units of their median, as HiGHS drops coefficients below 1e-9 and frequencies are as small
     # as costs are large.
     positive = mdp.costs[mdp.costs > 0.0]

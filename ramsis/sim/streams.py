@@ -99,6 +99,7 @@ def requests_of(streams: Sequence[QueryStream], duration_ms: float, seed: int) -
 def _drawn(
     stream: QueryStream, index: int, duration_ms: float, seed: np.random.SeedSequence
 ) -> RoutedRequests:
+    """Draw the requests of one stream, each with a random target by the shares."""
     arrivals, routing = (np.random.default_rng(part) for part in seed.spawn(2))
     times = ConstantLoad(stream.load_qps, duration_ms).arrivals_ms(arrivals)
     shares = np.cumsum([target.share for target in stream.targets])

@@ -50,6 +50,7 @@ def lanes_of(run: Run) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def _events(process: int, run: Run) -> Iterator[Event]:
+    """Yield Chrome-trace events of a run: track names, batches, loads, drops, waiting requests."""
     lane, models = lanes_of(run), run.models
     lanes, loads = int(lane.max(initial=0)) + 1, len(run.load_model) > 0
     width = lanes + loads

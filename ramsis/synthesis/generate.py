@@ -119,6 +119,7 @@ def priced(
 def _within_budget(
     profile: ProfileSet, load_qps: float, settings: SynthesisSettings
 ) -> Policy:
+    """Generate the most accurate policy within a budget of violations."""
     from ramsis.synthesis.budget import policy_within
 
     assert settings.max_violation is not None

@@ -48,6 +48,7 @@ def verify_levels(folder: str | os.PathLike[str], tolerance: float) -> tuple[Che
 
 
 def _checks(level: Level[Policy], policies: PolicySet[Policy], tolerance: float) -> list[Check]:
+    """Check workers, loads, shares and the promise of a level, as far as its files lack them."""
     at, classes = f"at {level.words}", policies.slo_classes
     checks = _worker_checks(level, policies.worker_types, at)
     if len(level.stations) == 1:  # the rest is what its policy says

@@ -96,6 +96,7 @@ def _by_bin(row: list[int], bins: int) -> tuple[list[int], list[int]]:
 
 
 def _batches_of(document: Document) -> _Batches:
+    """Read the actions of a policy file, overhead included in their times."""
     models, drawn = document["models"], document["service"] == "distribution"
     extra_ms = document.get("overhead_ms", 0.0)
     size, accuracy, time_ms = [], [], []

@@ -92,11 +92,13 @@ class WorkInProgress:
         return True
 
     def _advance(self, worker: int, now_ms: float) -> None:
+        """Subtract the work done since the last event from all batches on a worker."""
         for batch in self._on.get(worker, ()):
             batch.left_ms = max(batch.left_ms - batch.speed * (now_ms - batch.at_ms), 0.0)
             batch.at_ms = now_ms
 
     def _set_speeds(self, worker: int, now_ms: float) -> None:
+        """Ask for the speeds of a worker's batches, and reschedule the ends that change."""
         running = self._on[worker]
         speeds = ([1.0] * len(running) if self._slowdown is None or not running
                   else self._slowdown(worker, running))

@@ -94,6 +94,7 @@ class World:
         return self.fleets[0] if self.fleets else self._as_fleet()
 
     def _as_fleet(self) -> Fleet:
+        """Return the workers of a scenario as a fleet; refuse scenarios that are more general."""
         site, times = self.site, self.times
         everything = set(range(len(site.models)))
         conditions = {

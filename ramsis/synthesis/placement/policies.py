@@ -49,6 +49,7 @@ def station_policies(
 
 
 def _policy(station: PlacedStation) -> Policy:
+    """Generate a station's policy: central queue, or round robin where that promises more."""
     (use,) = station.uses
     settings = SynthesisSettings(use.family.slo_ms, len(station.workers), service="p95",
                                  dispatch="central-queue", max_queue=station.max_batch,

@@ -185,6 +185,7 @@ def _one_seed(
     served: Sequence[StreamStation], streams: Sequence[QueryStream],
     stations: Sequence[PlacedStation], settled_ms: float, duration_ms: float, seed: int,
 ) -> tuple[Run, _Result]:
+    """Simulate all stations with one seed; return the run and its figures after the warm-up."""
     until_ms = settled_ms + duration_ms
     requests = requests_of(streams, until_ms, seed)
     sent = requests.sent

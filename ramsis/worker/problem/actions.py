@@ -62,32 +62,17 @@ class Batching(StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Action:
-    """An action with n queued requests, in a range of slack bins.
+    """An action with n queued requests, in a range of slack bins."""
 
-    Attributes
-    ----------
-    code : int
-        Its number in a policy's table.
-    model : int
-        Row of the latency table; −1 for a drop.
-    batch : int
-        Requests that it takes from the queue.
-    service : int
-        Row of the queue's service distributions; −1 for a drop, which takes no time.
-    first_bin, stop_bin : int
-        It is admissible at the slack bins first_bin <= j < stop_bin.
-    in_time : ndarray, shape (stop_bin − first_bin,)
-        Expected number of its requests answered in time, from first_bin on.
-    head_in_time : ndarray, shape (stop_bin − first_bin,)
-        Probability that the head is answered in time.
-    """
-
-    code: int
-    model: int
-    batch: int
-    service: int
+    code: int  # its number in a policy's table
+    model: int  # row of the latency table; −1 for a drop
+    batch: int  # requests that it takes from the queue
+    service: int  # row of the queue's service distributions; −1 for a drop, which takes no time
+    # first_bin, stop_bin: admissible at first_bin <= j < stop_bin
     first_bin: int
     stop_bin: int
+    # in_time, head_in_time: by bin from first_bin on: expected number of its requests answered in
+    # time, and probability that the head is
     in_time: FloatArray
     head_in_time: FloatArray
 

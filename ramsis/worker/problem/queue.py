@@ -148,6 +148,7 @@ class WorkerQueue:
                              lambda: self._in_time_probability(model, batch))
 
     def _in_time_probability(self, model: int, batch: int) -> FloatArray:
+        """Compute :meth:`in_time_probability`, which caches it."""
         if self.quantiles_ms is None:
             latency_ms = float(self.latency.latency_ms[model, batch - 1])
             return (latency_ms <= self.slack_ms + SLACK_TOLERANCE_MS).astype(np.float64)

@@ -83,20 +83,11 @@ def improve_until_stable(
 
 @dataclass(frozen=True, eq=False)
 class NodeSolution:
-    """A policy for one worker and its certificate.
+    """A policy for one worker and its certificate."""
 
-    Attributes
-    ----------
-    policy : ndarray of int, shape (N, D+1)
-        Action for n queued (row n − 1) at slack bin j.
-    evaluation : NodeEvaluation
-    certificate : Certificate
-        Bounds on the optimal gain of the model that was solved.
-    """
-
-    policy: IntArray
+    policy: IntArray  # action for n queued (row n − 1) at slack bin j, shape (N, D+1)
     evaluation: NodeEvaluation
-    certificate: Certificate
+    certificate: Certificate  # bounds on the optimal gain of the model that was solved
 
 
 def solve_on_nodes(

@@ -77,6 +77,7 @@ def evaluate_variable(
 def _evaluate(
     mdp: VariableMDP, policy: IntArray, reference: int | None, restart: float
 ) -> VariableEvaluation:
+    """Evaluate a policy with a given probability of a restart, by one dense factorisation."""
     problem, whole, partial = mdp.problem, mdp.whole, mdp.partial
     outcome = problem.outcome(policy)
     pairs = partial.find(mdp.likely, problem.with_full_state(policy).ravel()[mdp.likely])

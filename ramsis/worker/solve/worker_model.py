@@ -130,6 +130,7 @@ def _formulation(problem: WorkerProblem) -> _Formulation:
 def _solve_maximal(
     model: WorkerModel, solver: SolverName, tolerance: float
 ) -> WorkerSolution:
+    """Solve for batches of the whole queue, on slack nodes or on explicit rows."""
     problem = model.problem
     if solver == "policy-iteration":
         mdp = model.structured
@@ -155,6 +156,7 @@ def _evaluate_maximal(model: WorkerModel, table: IntArray) -> StateFrequency:
 def _solve_variable(
     model: WorkerModel, solver: SolverName, tolerance: float
 ) -> WorkerSolution:
+    """Solve for batches of any part of the queue, on likely states or on explicit rows."""
     problem = model.problem
     if solver == "value-iteration":
         raise InvalidValueError("this solver does not support variable batching", where="solver",

@@ -141,6 +141,7 @@ def _evaluate(
     mdp: StructuredMDP, evaluated: tuple[IntArray, Outcome, PolicyStates],
     reference: int | None, restart: float,
 ) -> NodeEvaluation:
+    """Evaluate a policy on the smaller of two chains: that between nodes, or between states."""
     continuation, (policy, outcome, states) = mdp.continuation, evaluated
     reward, cost = rewards_and_costs(mdp, states, outcome)
     excess = mdp.charged_excess

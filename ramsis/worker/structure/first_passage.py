@@ -60,16 +60,8 @@ class Passage(NamedTuple):
 class Passages(Mapping[float, Passage]):
     """First passages by service time in ms, in arrays that several can share.
 
-    Parameters
-    ----------
-    row : mapping of float to int
-        Row of the arrays for each service time.
-    reach : ndarray, shape (G, I, K)
-        Weights of all nodes.
-    nodes : sequence of (int, int), length G
-        First and last node, exclusive, that each reaches; weights beyond are 0.
-    idle : ndarray, shape (G, L, K)
-        As of :class:`Passage`.
+    Service times have a ``row`` each in ``reach`` (G, I, K), weights of all nodes, and ``idle``
+    (G, L, K) as in :class:`Passage`; ``nodes`` (G, 2) are the first and last, exclusive, reached.
     """
 
     def __init__(

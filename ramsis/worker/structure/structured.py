@@ -72,21 +72,12 @@ class DropTransitions(NamedTuple):
 
 
 class Backup(NamedTuple):
-    """One backup of every state; the last row is the full state, at bin 0.
+    """One backup of every state; the last row is the full state, at bin 0."""
 
-    Attributes
-    ----------
-    value : ndarray, shape (N+1, D+1)
-        max_m Q.
-    policy : ndarray of int, shape (N, D+1)
-        The incumbent where it is among the best up to rounding, else the first best.
-    kept : ndarray, shape (N+1, D+1)
-        Q of the incumbent.
-    """
-
-    value: FloatArray
+    value: FloatArray  # largest Q over actions, shape (N+1, D+1)
+    # shape (N, D+1): the incumbent where it is among the best up to rounding, else the first best
     policy: IntArray
-    kept: FloatArray
+    kept: FloatArray  # Q of the incumbent, shape (N+1, D+1)
 
     def __repr__(self) -> str:
         return brief(self)

@@ -172,8 +172,8 @@ class LoadsByPlan(Scheduler[Engine]):
 
     # Rates and plans.
 
-    def known(self, model: int) -> bool:
-        """Count an arrival; return whether a worker holds the model."""
+    def count_arrival(self, model: int) -> bool:
+        """Count an arrival; return whether a worker holds the model, which is loaded if not."""
         self.seen.append(model)
         if self.engine.now_ms >= self.look_ms:
             self.look()

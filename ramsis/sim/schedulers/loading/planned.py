@@ -131,7 +131,7 @@ class Planned(LoadsByPlan):
             queue.append(request)
             self.last_ms[model] = self.deadline_ms[request]
         self.length[model] = len(queue)
-        if not self.settled and not self.known(model):
+        if not self.settled and not self.count_arrival(model):
             return
         if model in self.groups:
             self.join(model)

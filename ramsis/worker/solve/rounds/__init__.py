@@ -83,6 +83,7 @@ def _actions(mdp: StructuredMDP, kernels: Any) -> Any:
 
 
 def _states(mdp: StructuredMDP, kernels: Any) -> Any:
+    """Return the states that nodes or any drops from such states lead to."""
     met = np.zeros(mdp.phase.shape[:2], dtype=bool)
     met[mdp.reached] = True
     first = stop = np.zeros(0, dtype=np.int64)
