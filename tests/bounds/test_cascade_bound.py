@@ -188,7 +188,7 @@ def test_second_opinions_wait_for_each_other() -> None:
     fluid, tight = (cascade_bound(times, confidences([pair], ("a", "b")), **terms,
                                   gathering=gathering) for gathering in (False, True))
     assert fluid.upper_bound == pytest.approx(0.75)
-    assert tight.upper_bound == pytest.approx(0.737, abs=5e-4)  # as docs/bounds.md says
+    assert tight.upper_bound == pytest.approx(0.737, abs=5e-4)
     reached = max(reference.simulated(reference.Rule(pair, 1, least), [0.7, 0.39], latency,
                                       **terms, requests=8000, seed=1) for least in (1, 2, 4))
     assert reached < tight.upper_bound
