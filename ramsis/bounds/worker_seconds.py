@@ -578,7 +578,7 @@ class _Layered:
                    max(slack, 0.0) + _EXACT * work.most(worth))
 
     def least_work(self) -> float:
-        """Return the worker time that the target requires, in ms."""
+        """Return the least worker time that the target requires, in ms."""
         order = np.argsort(self.slope)
         added, lost = self.added_ms[order], 0.0
         total = float(self.added_ms.sum())

@@ -59,7 +59,7 @@ def most_work(
     first, last = np.full(pieces, -1, np.int64), np.full(pieces, -1, np.int64)
     for p in range(pieces):
         i = request[p]
-        low, high = i, i
+        low, high = i, i  # the interval that limits request i: where the minimum and maximum are
         for j in range(i - 1, -1, -1):
             if early[j] > early[low]:
                 low = j
@@ -69,7 +69,7 @@ def most_work(
         added[p] = max(0.0, min(work[p], late[high] - early[low]))
         if added[p] < work[p]:
             first[p], last[p] = low, high
-        if added[p] > 0.0:
+        if added[p] > 0.0:  # ``late`` is K·d_j − W_j, ``early`` is K·r_j − W_{j−1}
             late[i:] -= added[p]
             early[i + 1:] -= added[p]
     return added, first, last
@@ -197,7 +197,7 @@ def members_of_path(
 ) -> FloatArray:
     """Return how often each request is in a batch of the best sequence, shape (n,)."""
     release, deadline, size = windows
-    used = np.zeros(release.size)
+    used = np.zeros(release.size)  # a sequence may have a request twice: the bound relaxes that
     chosen = np.empty(release.size, np.int64)
     k, low = 0, 0
     while k < grid.cells:

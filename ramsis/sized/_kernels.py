@@ -132,7 +132,7 @@ def _next(stream: Stream, terms: Terms, room: Room) -> bool:
     next_ms = stream.arrival_ms[at[ARRIVED]] if at[ARRIVED] < n else np.inf
     if at[BUSY] > 0:
         next_ms = min(next_ms, room.end_ms[at[FIRST_BUSY] & mask])
-    now_ms = min(next_ms, room.when_ms[TIMER])
+    now_ms = min(next_ms, room.when_ms[TIMER])  # timers do not outlive the next event
     if now_ms == np.inf:
         return False
     room.when_ms[NOW], room.when_ms[TIMER] = now_ms, np.inf
@@ -229,7 +229,7 @@ def _start(stream: Stream, times: BatchTimes, terms: Terms, room: Room) -> None:
     at[FIRST_IDLE] += 1
     at[IDLE] -= 1
     room.worker[batch], room.start_ms[batch], room.finish_ms[batch] = worker, now_ms, finish_ms
-    place = at[FIRST_BUSY] + at[BUSY]
+    place = at[FIRST_BUSY] + at[BUSY]  # insertion into the ring, which is sorted by end
     while place > at[FIRST_BUSY] and room.end_ms[(place - 1) & mask] > finish_ms:
         before = (place - 1) & mask
         room.end_ms[place & mask] = room.end_ms[before]
@@ -296,6 +296,7 @@ def first_come(
                     break
                 longest, total = longest_now, total + size
                 count += 1
+            # The batch is not full and has all that wait: more may come in time.
             if count < most and at[HEAD] + count == at[TAIL] and wait_ms > 0.0:
                 due_ms = stream.arrival_ms[room.waiting[at[HEAD]]] + wait_ms
                 if room.when_ms[NOW] < due_ms - _TOLERANCE_MS:
@@ -485,7 +486,7 @@ def replanned(
                 if stream.arrival_ms[requests[place]] - latest_ms >= chosen_ms:
                     _take(room, requests[place])
                     count += 1
-            if count == 0:
+            if count == 0:  # alone the shortest is in time, or it would have been dropped
                 _take(room, requests[cuts[chosen]])
                 count = 1
             _compose(room, model, count)

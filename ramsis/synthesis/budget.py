@@ -188,7 +188,7 @@ def _too_few_samples(
 ) -> InfeasibleError:
     """Return the error of too few samples, which names how many are needed.
 
-    ``least`` is the lowest upper end of all that was tried.
+    ``least`` is the lowest upper end of a violation rate that any policy reached.
     """
     fewest = int(policy.samples[policy.samples > 0].min())  # 0 is unknown
     wanted = math.ceil(times * fewest)

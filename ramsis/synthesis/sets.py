@@ -128,8 +128,7 @@ def made_level(
     InvalidValueError, InfeasibleError, NotConvergedError
         As :func:`generate_set`.
     """
-    problem = ClusterProblem(_cluster(cluster, settings), settings)
-    return problem.level(load_qps)
+    return ClusterProblem(_cluster(cluster, settings), settings).level(load_qps)
 
 
 def _written(

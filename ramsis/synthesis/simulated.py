@@ -1,4 +1,4 @@
-"""How a policy does in simulation: its figures, and how exactly they are known.
+"""Simulation of a policy file: its figures, and their errors.
 
 What is simulated is the policy file alone: its table, its service times, its arrival process at
 its load, each request judged by its own deadline, from when the workers, idle at first, have

@@ -196,6 +196,7 @@ class _Player:
         """Make one decision by the rule; return whether another may follow at this instant."""
         rule, level = self.rule, self._level()
         second_ms, gather = rule["second_ms"], rule["gather"][level]
+        # Steps 1 to 4 of the rule in :mod:`ramsis.policy.cascade`.
         while self.unsure and (self._slack_ms(self.unsure[0], now_ms) + _TOLERANCE_MS
                                < second_ms[min(len(self.unsure), gather) - 1]):
             request = self.unsure.popleft()

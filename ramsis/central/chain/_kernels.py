@@ -131,7 +131,7 @@ def last_rows_kept(
                 else:
                     jj = model.after_drop[n, level, j]
                     constant[r] += model.earned[level, a, jj]
-                    if model.queue[level] == model.batch[a]:
+                    if model.queue[level] == model.batch[a]:  # the next head has yet to arrive
                         e = _write(column, weight, e, first + lengths * bins + a, -1.0)
                     else:
                         cost[r] += model.mean_ms[a] / model.workers
@@ -292,7 +292,7 @@ def _last_row(
     jj = model.after_drop[n, level, j]
     constant[r] += model.earned[level, a, jj]
     left = queue[level] - model.batch[a]
-    cost[r] += model.mean_ms[a] / model.workers
+    cost[r] += model.mean_ms[a] / model.workers  # mean time until the next worker is free
     for k in range(arrivals.shape[1]):
         w = arrivals[a, k]
         if w == 0.0:

@@ -71,7 +71,7 @@ def promised(
                           policy.load_qps).reward[sample.counted]
         runs.effective.append(float(value.mean()))
         runs.late.append(1.0 - float(in_time.mean()))
-        runs.gain.append(float((value - compared).mean()))
+        runs.gain.append(float((value - compared).mean()))  # paired: the same requests
         response_ms = (outcomes.answered_ms - sample.requests.arrival_ms)[sample.counted]
         runs.response_ms.append(response_ms[np.isfinite(response_ms)])
         runs.requests += len(value)
@@ -82,7 +82,7 @@ def promised(
     error = math.hypot(float(np.std(runs.gain, ddof=1)) / math.sqrt(_RUNS), of_samples)
     if opinions.sum() < _FEW or gain.mean <= 0.0 or gain.mean + expected <= _SURE * error:
         return None
-    least = _RULE_OF_THREE / runs.requests
+    least = _RULE_OF_THREE / runs.requests  # half-width at least, even without any violation
     late_half_width = max(late.half_width or 0.0, least)
     if not _within_budget(policy, late.mean, late_half_width):
         return None

@@ -60,7 +60,7 @@ class PartialRows:
                 excess[row] += weight * float(beyond @ joint.sum(axis=1))
                 bin_after = first + np.arange(joint.shape[1])
                 column = 1 + (left[:, None] - 1) * (problem.bins + 1) + bin_after
-                column[left > problem.max_queue] = states - 1
+                column[left > problem.max_queue] = states - 1  # the full state
                 some = joint > _NEGLIGIBLE
                 indices.append(column[some])
                 data.append(weight * joint[some])

@@ -123,7 +123,7 @@ def partial_batch_rows(
     for pair in range(pairs):
         queued, slack_bin, batch, service, first_bin = batches[pair]
         used = _split(weight[queued - 1, slack_bin], new[service], negligible, share, total)
-        before[:] = 0.0
+        before[:] = 0.0  # Σ_p up to the last edge, so that a bin's mass is a difference
         kept = 0.0
         bins = start[pair + 1] - start[pair]
         for e in range(bins + 1):
@@ -206,7 +206,7 @@ def steps_of_the_rest(
                 row[j:] = 0.0
                 continue
             count = certain[n, j]
-            if not np.isnan(count):
+            if not np.isnan(count):  # a step: the K-th of evenly spread arrivals
                 for at in range(j, bins):
                     within = count >= workers and share[j, at] * count >= workers
                     row[at] = 0.0 if within else 1.0

@@ -201,7 +201,7 @@ def best_actions(
     lengths, actions, bins = reward.shape
     value, kept = np.full((lengths, bins), -np.inf), np.full((lengths, bins), -np.inf)
     best = np.zeros((lengths, bins), dtype=np.int64)
-    for n in range(lengths):
+    for n in range(lengths):  # rising, as a drop leads to one request less
         for a in range(actions):
             onward = worth[service[n, a]]
             for j in range(bins):

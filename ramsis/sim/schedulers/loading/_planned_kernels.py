@@ -148,6 +148,7 @@ def to_give_up(
     drops, served = 0, -1
     for size in range(1, min(waiting, most) + 1):
         first = np.searchsorted(due_ms, now_ms + took_ms[size] - EPSILON_MS)
+        # Skipped: sizes that are not run, no further drops, and too few requests left to win.
         if best[size] != size or (served >= 0 and first <= drops) or waiting - first <= served:
             continue
         at, count, time_ms = first, 0, now_ms

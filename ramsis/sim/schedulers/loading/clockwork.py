@@ -205,9 +205,7 @@ class Clockwork(Scheduler[Engine]):
                 return
             _, model, size, _ = strategy
             queue = self.queues[model]
-            requests = [queue.popleft()]
-            while len(requests) < size:
-                requests.append(queue.popleft())
+            requests = [queue.popleft() for _ in range(size)]
             free_ms[worker] = start_ms + self.rows[worker][model][size - 1]
             if not self.settled:
                 self.use(worker, model)

@@ -219,7 +219,7 @@ def served(
     left = np.empty(workers)
     for k in range(counts.shape[0]):
         most = 0.0
-        for way in range(2):
+        for way in range(2):  # both orders are feasible, so the better one is a lower bound
             left[:] = window_ms
             requests = 0.0
             for i in range(models):

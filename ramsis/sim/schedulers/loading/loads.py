@@ -210,7 +210,7 @@ class LoadsByPlan(Scheduler[Engine]):
         return np.bincount(self.seen, minlength=len(self.rate)).astype(float)
 
     def set_shares(self) -> None:
-        """Update the shares of time before the holdings they depend on change."""
+        """Update the workers' busy shares; due before holdings change, on which they depend."""
         if self.looked_cost_ms is None:
             return
         self.set_shares_of(
