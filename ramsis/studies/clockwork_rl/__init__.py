@@ -1,6 +1,6 @@
-"""Agents that learn to schedule: environment, rewards, training. Needs the extra ``rl``.
+"""Reinforcement learning of scheduling: environment, rewards, training. Needs the extra ``rl``.
 
-Playing a trained agent needs no extra (:mod:`ramsis.studies.clockwork_rl.scheduler`).
+Running a trained agent needs no extra (:mod:`ramsis.studies.clockwork_rl.scheduler`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["REWARDS", "Reward", "needing_extra", "reward_named"]
 
 
 def needing_extra(module: str) -> Any:
-    """Import a module of this package that needs the extra: ``environment`` or ``training``."""
+    """Import a module of this package that needs the extra ``rl``; explain how to install it."""
     try:
         return importlib.import_module(f"{__name__}.{module}")
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Trained agents: a small network that gives a worker its batches, and its file.
+"""Trained scheduling agents: a small neural network, and its file format.
 
 The network maps the observation of a worker and its most urgent models to an action (see
 :mod:`ramsis.studies.clockwork_rl.scheduler` for both):
@@ -6,10 +6,10 @@ The network maps the observation of a worker and its most urgent models to an ac
     x₀ = clip(observation, low, high) / unit
     xₖ = tanh(xₖ₋₁ Wₖ + bₖ)      but for the last layer, which has no tanh
 
-The last layer gives a number for every choice of every part of the action; in each part the
-allowed choice of the largest number is taken, the first of equal ones; or, where the agent is to
-play with *chance*, one by chance with the probability softmax(x). Numbers are of 32 bits, as in
-training, and NumPy is all that playing an agent takes.
+The last layer returns a logit for every choice of every part of the action. In each part the
+allowed choice with the largest logit is taken, the first of equal ones; or, if the agent plays
+with *chance*, a random one with the probabilities softmax(x). Numbers have 32 bits, as in
+training, and running an agent needs only NumPy.
 
 The file is JSON of the format ``ramsis.agent/1``: reading it runs no code.
 """
@@ -33,7 +33,7 @@ from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import Record, names
 
 AGENT_FORMAT = "ramsis.agent/1"
-_MOST_SLOTS = 1000  # limits of a file, far above any agent's; a damaged number reserves no memory
+_MOST_SLOTS = 1000  # far above any agent's, so that a damaged file does not exhaust memory
 _MOST_BATCH = 10_000
 _MODEST = Rule("a number from -1e6 to 1e6", lambda value: abs(value) <= 1e6)
 _UNIT = Rule("a number from 1e-6 to 1e6", lambda value: 1e-6 <= value <= 1e6)
@@ -45,7 +45,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """A layer: ``weights`` of shape (inputs, outputs), ``bias`` of shape (outputs,)."""
+    """Linear layer: ``weights`` of shape (inputs, outputs), ``bias`` of shape (outputs,)."""
 
     weights: Vector
     bias: Vector
@@ -59,20 +59,20 @@ class Layer:
                    bias)
 
     def to_document(self) -> dict[str, Any]:
-        """Return the layer in the file's form."""
+        """Return the layer as JSON-serialisable values."""
         return {"weights": [_plain(row) for row in self.weights], "bias": _plain(self.bias)}
 
 
 @dataclass(frozen=True)
 class Scaling(Record):
-    """Range that an observed number is cut to, and the unit that it is divided by."""
+    """Scaling of an observed number: the range to clip it to, and the unit to divide it by."""
 
     low: Annotated[float, _MODEST]
     high: Annotated[float, _MODEST]
     unit: Annotated[float, _UNIT]
 
     def check(self, item: Fields) -> None:
-        """Refuse a range that ends before it begins."""
+        """Refuse a range with ``low`` above ``high``."""
         if self.low > self.high:
             raise item.refusal("low", "above high", value=self.low,
                                allowed=f"a number <= {self.high:g}")
@@ -80,19 +80,18 @@ class Scaling(Record):
 
 @dataclass(frozen=True, eq=False)
 class Agent:
-    """A trained agent."""
+    """Trained scheduling agent: its observation, actions and network."""
 
-    slots: int  # models that it observes
-    batch_sizes: tuple[int, ...]  # sizes that it chooses among, rising
+    slots: int  # number of models that it observes
+    batch_sizes: tuple[int, ...]  # batch sizes to choose from, increasing
     every_ms: float  # time between two decisions
-    # count, laxity_ms, work_ms: of waiting requests and of the laxity, of each slot, and of the
-    # worker's work
+    # scaling of a slot's number of waiting requests, of its laxity, and of the worker's work
     count: Scaling
     laxity_ms: Scaling
     work_ms: Scaling
     layers: tuple[Layer, ...]
-    chance: bool = False  # whether it plays with chance in its choices
-    training: Mapping[str, Any] = field(default_factory=dict)  # how it was trained; for people
+    chance: bool = False  # whether choices are random with the network's probabilities
+    training: Mapping[str, Any] = field(default_factory=dict)  # notes on the training
 
     @cached_property
     def limits(self) -> tuple[Vector, Vector, Vector]:
@@ -103,7 +102,7 @@ class Agent:
         return low, high, unit
 
     def features(self, observation: Vector) -> Vector:
-        """Return the inputs of the network; shaped as the observation."""
+        """Scale an observation to the inputs of the network, of equal shape."""
         low, high, unit = self.limits
         return (np.minimum(np.maximum(observation, low), high) / unit).astype(np.float32)
 
@@ -118,8 +117,7 @@ class Agent:
         mask : ndarray of bool, shape (slots · (2 + batch sizes),)
             The allowed choices of all parts, one part after the other.
         chance : Generator, optional
-            Draws each choice with the probability that the network gives it; by default the
-            likeliest is taken.
+            Draws each choice with the network's probability; by default the likeliest is taken.
 
         Returns
         -------
@@ -130,7 +128,7 @@ class Agent:
         for layer in self.layers[:-1]:
             value = np.tanh(value @ layer.weights + layer.bias)
         value = value @ self.layers[-1].weights + self.layers[-1].bias
-        if chance is not None:  # the largest of these is each choice with its probability
+        if chance is not None:  # Gumbel-max trick: the argmax then follows softmax(x)
             value = value + chance.gumbel(size=len(value))
         value = np.where(mask, value, -np.inf)
         run = value[: 2 * self.slots].reshape(self.slots, 2).argmax(axis=1)
@@ -138,7 +136,7 @@ class Agent:
         return np.concatenate((run, size))
 
     def to_document(self) -> dict[str, Any]:
-        """Return the agent in the file's form."""
+        """Return the agent as JSON-serialisable values."""
         values = {name: getattr(self, name) for name in names(Agent)}
         scalings = {name: asdict(value) for name, value in values.items()
                     if isinstance(value, Scaling)}
@@ -153,14 +151,14 @@ def read_agent(path: str | os.PathLike[str]) -> Agent:
 
 
 def shipped_agent() -> Agent:
-    """Return the agent that is part of the package; its ``training`` tells how it was trained."""
+    """Return the agent that is shipped with the package."""
     place = resources.files(__package__).joinpath("agents", _SHIPPED)
     with resources.as_file(place) as path:
         return read_agent(path)
 
 
 def write_agent(agent: Agent, path: str | os.PathLike[str]) -> None:
-    """Write an agent's file, whole or not at all."""
+    """Write an agent to a file, atomically."""
     write_atomic(Path(path), canonical_json(agent.to_document()))
 
 
@@ -210,5 +208,5 @@ def _vector(numbers: Sequence[float]) -> Vector:
 
 
 def _plain(numbers: Vector) -> list[float]:
-    """Return the shortest numbers that read back as these."""
+    """Return 32-bit numbers in their shortest decimal form."""
     return [float(str(number)) for number in numbers]

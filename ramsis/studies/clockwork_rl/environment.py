@@ -1,11 +1,10 @@
-"""The cluster engine as an environment of gymnasium, for agents that schedule.
+"""Gymnasium environment of the cluster engine, for the training of scheduling agents.
 
-A step is one decision of :mod:`ramsis.studies.clockwork_rl.scheduler`: an agent is asked for one
-worker at a time, one worker after the other every millisecond. Workers for which nothing waits are
-skipped, as there is nothing to decide. An episode is a run of a scenario with newly drawn
-requests. It is cut after ``first_steps`` steps at first and twice as many every other episode, up
-to ``most_steps`` (the thesis: 3000 and 60000), as an agent that has not learned anything soon
-piles up work that no action could help.
+A step is one decision of :mod:`ramsis.studies.clockwork_rl.scheduler`: every millisecond the agent
+decides for one worker after the other. Workers without waiting requests are skipped. An episode is
+a run of a scenario with newly drawn requests. It is truncated after ``first_steps`` steps at
+first and twice as many every other episode, up to ``most_steps`` (the thesis: 3000 and 60000), as
+an untrained agent soon accumulates more work than any action could clear.
 
 Needs the extra ``rl``; this module cannot be imported without it.
 """
@@ -28,21 +27,21 @@ from ramsis.studies.clockwork_rl.agent import Mask, Vector
 from ramsis.studies.clockwork_rl.rewards import REWARDS, Reward
 from ramsis.studies.clockwork_rl.scheduler import EMPTY_LAXITY_MS, MOST_COUNT, MOST_MS, AgentView
 
-SLOTS, EVERY_MS, BATCH_SIZES = 12, 1.0, (1, 2, 4, 8, 16)  # of the thesis
-_ROOM_MS = 2.0 * SLACK_TOLERANCE_MS  # the tolerance of Run.in_time
+SLOTS, EVERY_MS, BATCH_SIZES = 12, 1.0, (1, 2, 4, 8, 16)  # settings of the thesis
+_ROOM_MS = 2.0 * SLACK_TOLERANCE_MS  # tolerance of deadlines, as in Run.in_time
 
 Action = NDArray[np.int64]
 
 
 class ClusterEnv(gymnasium.Env[Vector, Action]):
-    """Environment of an agent that schedules; see the module.
+    """Gymnasium environment in which an agent schedules a scenario; see the module.
 
     Parameters
     ----------
     reward : Reward, optional
-        The reward; by default the third of the thesis.
+        Reward of a decision; by default the third of the thesis.
     slots : int
-        Models that are observed.
+        Number of observed models.
     first_steps, most_steps : int
         Steps of the first episode, and of the longest.
     """
@@ -55,7 +54,7 @@ class ClusterEnv(gymnasium.Env[Vector, Action]):
         self.scenario, self.reward, self.slots = scenario, reward, slots
         self.first_steps, self.most_steps = first_steps, most_steps
         self.episode = 0
-        self._outcomes = [0, 0]  # requests not in time, and in time
+        self._outcomes = [0, 0]  # numbers of requests not in time, and in time
         low = [0.0] * slots + [-MOST_MS] * slots + [0.0]
         high = [MOST_COUNT] * slots + [MOST_MS] * (slots + 1)
         self.observation_space = Box(np.array(low, np.float32), np.array(high, np.float32))
@@ -69,7 +68,7 @@ class ClusterEnv(gymnasium.Env[Vector, Action]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Vector, dict[str, Any]]:
-        """Begin a run with other requests."""
+        """Begin an episode with newly drawn requests."""
         super().reset(seed=seed)
         self.steps = 0
         self.limit = min(self.first_steps << (self.episode // 2), self.most_steps)
@@ -84,7 +83,7 @@ class ClusterEnv(gymnasium.Env[Vector, Action]):
         return self._observation, {}
 
     def step(self, action: Action) -> tuple[Vector, float, bool, bool, dict[str, Any]]:
-        """Carry out an action on its worker, and go on to the next decision."""
+        """Carry out an action on the current worker, and advance to the next decision."""
         learner = self.learner
         self.steps += 1
         if self.run is None:
@@ -102,11 +101,11 @@ class ClusterEnv(gymnasium.Env[Vector, Action]):
         return late, in_time
 
     def action_masks(self) -> Mask:
-        """Return the choices that can be carried out now, of all parts of the action."""
+        """Return the mask of feasible choices, for all parts of the action."""
         return self._mask
 
     def _go_on(self) -> None:
-        """Advance to the next worker for which something waits."""
+        """Advance to the next worker with waiting requests."""
         while True:
             for worker in self._turn:
                 observation, mask = self.learner.observe(worker)
@@ -126,7 +125,7 @@ class ClusterEnv(gymnasium.Env[Vector, Action]):
 
 
 class _Learner(AgentView):
-    """Scheduler that pauses the run for each decision and adds up the reward."""
+    """Scheduler that pauses the run for each decision and accumulates the reward."""
 
     def __init__(
         self, engine: Engine, slots: int, reward: Reward, outcomes: list[int]
@@ -165,12 +164,12 @@ class _Learner(AgentView):
         self.earned -= self.reward.violated + self.lost * alone_ms
 
     def answered_in_time(self, request: int, at_ms: float) -> bool:
-        """Return whether an answer is neither late nor too early, as a run counts it."""
+        """Return whether an answer is neither late nor before the stream's earliest time."""
         return bool(self.engine.requests.earliest_ms[request] - _ROOM_MS <= at_ms
                     <= self.deadline_ms[request] + _ROOM_MS)
 
     def decided(self, worker: int) -> None:
-        """Subtract the cost of the work that a worker has received."""
+        """Subtract the cost of the work that is queued on a worker."""
         pending_ms = max(self.free_ms[worker] - self.engine.now_ms, 0.0)
         self.earned -= self.reward.work * pending_ms
 

@@ -1,13 +1,13 @@
-"""Network and distribution of actions for sb3-contrib's maskable PPO.
+"""Policy network and action distribution for maskable PPO of sb3-contrib.
 
-An action has for each slot whether to run its model, and the batch size, which has no meaning for
-a slot that is not run. So the probability of an action is
+An action states for each slot whether to run its model, and the batch size, which is meaningless
+for a slot that is not run. So the probability of an action is
 
     Π over slots  P(run or not) · (P(size) if run, else 1)
 
-with choices that the mask forbids left out. That is the multi-discrete distribution of sb3-contrib
-without the sizes that have no meaning: these would add noise to every gradient. It is computed for
-all slots at once, which takes a tenth of the time.
+without masked choices. It is the multi-discrete distribution of sb3-contrib without the
+meaningless sizes, which would add noise to every gradient. It is computed for all slots at once,
+in a tenth of the time.
 
 Needs the extra ``rl``.
 """
@@ -35,16 +35,16 @@ class SlotDistribution(MaskableDistribution):
         self.slots, self.sizes = slots, sizes
 
     def proba_distribution_net(self, latent_dim: int) -> torch.nn.Module:
-        """Return the last layer."""
+        """Return the last layer of the network."""
         return torch.nn.Linear(latent_dim, self.slots * (2 + self.sizes))
 
     def proba_distribution(self, action_logits: torch.Tensor) -> SlotDistribution:
-        """Take logits, shape (n, slots · (2 + sizes))."""
+        """Set the logits, shape (n, slots · (2 + sizes))."""
         self.logits = action_logits
         return self
 
     def apply_masking(self, masks: Any) -> None:
-        """Exclude the actions that the masks forbid; masks are shaped as the logits."""
+        """Exclude the actions that the masks forbid; masks have the shape of the logits."""
         if masks is not None:
             allowed = torch.as_tensor(masks, dtype=torch.bool).reshape(self.logits.shape)
             self.logits = torch.where(allowed, self.logits, _HUGE)
@@ -97,7 +97,7 @@ class SlotDistribution(MaskableDistribution):
 
 
 class Scaled(BaseFeaturesExtractor):
-    """Features: observations cut to a range and divided by a unit; nothing is learned here."""
+    """Feature extractor without parameters: clips observations to a range, divides by a unit."""
 
     low: torch.Tensor
     high: torch.Tensor

@@ -1,4 +1,4 @@
-"""Rewards of an agent that schedules, from the thesis on reinforcement learning in Clockwork.
+"""Rewards of scheduling agents, from the thesis on reinforcement learning in Clockwork.
 
 At a decision on a worker the agent gets
 
@@ -15,13 +15,13 @@ with times in ms, *alone* in a batch of one. Requests answered before their stre
 ``sparse``
     its first: 1 for an answer in time, -1 for a violation.
 ``early``
-    its second: each request costs its share of the batch and earns twice its time alone as soon as
-    it is scheduled; three times that is taken back on a violation. So larger batches earn more.
+    its second: each request costs its share of the batch and earns twice its time alone when it
+    is scheduled; three times that is subtracted on a violation. So larger batches earn more.
 ``work``
-    its third: as ``early``, and work that piles up on the worker costs. The thesis states no
-    factor for this; ours is 0.5, with which a batch of one on an idle worker still pays.
+    its third: like ``early``, with a cost of the worker's queued work. The thesis states no factor
+    for this; ours is 0.5, with which a batch of one on an idle worker still pays.
 
-``work:work=1,early=3`` changes factors of one.
+``work:work=1,early=3`` changes factors of a reward.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ramsis.errors import InvalidValueError, check_not_negative
 
 @dataclass(frozen=True)
 class Reward:
-    """Factors, all at least 0; see the module."""
+    """Factors of a reward, all at least 0; see the module."""
 
     in_time: float = 0.0
     violated: float = 0.0
@@ -56,7 +56,7 @@ REWARDS: Mapping[str, Reward] = {  # in the order of the thesis
 
 
 def reward_named(text: str) -> Reward:
-    """Read a reward from its name and changed factors; see the module.
+    """Parse a reward: its name and changed factors; see the module.
 
     >>> reward_named("work:work=1").work
     1.0

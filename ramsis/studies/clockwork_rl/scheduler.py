@@ -1,20 +1,19 @@
-"""The scheduler of the thesis on reinforcement learning in Clockwork (Saarland, 2022).
+"""Scheduler of the thesis on reinforcement learning in Clockwork (Saarland, 2022).
 
-Every millisecond an agent decides for each worker in turn; for the second worker it observes what
-the first has received. It observes the 12 most urgent models with waiting requests on this worker:
-how many requests wait and the *laxity* of the oldest (deadline - now - time of a batch of one);
-and the worker's work that is not done: 25 numbers. Where fewer models wait, a slot has 0 requests
-and a laxity of 1000 ms. The network of the agents that ramsis trains sees less: counts are cut at
-16 requests, laxities at -10 and 100 ms, work at 30 ms. So a model that is due in 100 ms looks like
-an empty slot but for its count, and a deadline in 200 ms looks like one in 2 s. For each slot the
-agent decides whether to run the model, and in a batch of which size; the batches go to the worker
-in the order of the slots. Choices that cannot be carried out (a slot without model, more requests
-than wait) are masked.
+Every millisecond an agent decides for each worker in turn, with the decisions for the earlier
+workers in its observation. It observes the 12 most urgent models with waiting requests on the
+worker: the number of requests and the *laxity* of the oldest (deadline - now - time of a batch of
+one); and the worker's remaining work: 25 numbers. An empty slot has 0 requests and a laxity of
+1000 ms. The network of the agents that ramsis trains clips counts at 16 requests, laxities at -10
+and 100 ms, work at 30 ms. So to it a model that is due in 100 ms differs from an empty slot only
+in its count, and a deadline in 200 ms equals one in 2 s. For each slot the agent decides whether
+to run the model, and the batch size; batches go to the worker in the order of the slots.
+Infeasible choices (a slot without model, more requests than wait) are masked.
 
-So an agent serves any number of workers and models: its observation does not tell which worker it
-is, and on 6 GPUs it decides 6 times a millisecond. Requests lapse when not even a batch of one
-that started now would be in time, as in Clockwork. The thesis leaves loading to another module;
-here models that no worker holds are loaded as by :mod:`~ramsis.sim.schedulers.loading.invoked`.
+So an agent serves any number of workers and models: its observation does not identify the worker,
+and on 6 GPUs it decides 6 times a millisecond. As in Clockwork, requests lapse when not even a
+batch of one that started now would be in time. The thesis leaves loading to another module; here
+models that no worker holds are loaded as by :mod:`~ramsis.sim.schedulers.loading.invoked`.
 
 Agents come from a file (:mod:`ramsis.studies.clockwork_rl.agent`), which
 ``ramsis scenario train`` makes.
@@ -32,7 +31,7 @@ from ramsis.sim.schedulers.loading.invoked import Invoked
 from ramsis.studies.clockwork_rl.agent import Agent, Mask, Vector, read_agent, shipped_agent
 
 EMPTY_LAXITY_MS = 1000.0  # laxity of a slot without model
-MOST_COUNT, MOST_MS = 1e4, 1e5  # limits to which observed counts and times are cut
+MOST_COUNT, MOST_MS = 1e4, 1e5  # limits to which observed counts and times are clipped
 
 
 class AgentView(Invoked):
@@ -41,7 +40,7 @@ class AgentView(Invoked):
     Parameters
     ----------
     batch_sizes : tuple of int
-        Sizes that an agent chooses among, rising from 1.
+        Batch sizes that an agent chooses from, increasing from 1.
     """
 
     def __init__(
@@ -64,7 +63,7 @@ class AgentView(Invoked):
         return self._alone_ms[model]
 
     def decide(self, worker: int) -> None:
-        """Do nothing: whoever plays the agent decides."""
+        """Decide for a worker; subclasses and the environment override it."""
 
     def observe(self, worker: int) -> tuple[Vector, Mask]:
         """Return the observation of a worker, shape (2 slots + 1,), and the mask of choices.
@@ -98,7 +97,7 @@ class AgentView(Invoked):
         return observation, flat
 
     def carry_out(self, worker: int, action: NDArray[np.int64]) -> None:
-        """Give the worker the batches of an action; those that cannot run are left out."""
+        """Queue the batches of an action on the worker; skip those that cannot run."""
         choices: list[int] = action.tolist()
         for slot, model in enumerate(self.shown):
             if choices[slot]:
@@ -108,7 +107,7 @@ class AgentView(Invoked):
 
 
 class AgentScheduler(AgentView):
-    """Scheduler that plays an agent."""
+    """Scheduler that decides by an agent."""
 
     def __init__(self, engine: Engine, agent: Agent) -> None:
         super().__init__(engine, agent.every_ms, agent.slots, agent.batch_sizes)
@@ -123,12 +122,12 @@ class AgentScheduler(AgentView):
 
 
 class RLScheduler(AgentScheduler):
-    """Scheduler of an agent's file; see the module.
+    """Scheduler that decides by the agent in a file; see the module.
 
     Parameters
     ----------
     agent : str
-        File of the agent; by default the one that is part of the package.
+        File of the agent; by default the one that is shipped with the package.
     """
 
     def __init__(self, engine: Engine, agent: str = "") -> None:

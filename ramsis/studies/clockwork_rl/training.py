@@ -1,18 +1,18 @@
-"""Training an agent that schedules a scenario: maskable PPO of sb3-contrib over our engine.
+"""Training of agents that schedule a scenario, by maskable PPO of sb3-contrib.
 
-The network is two layers of 64 with tanh, another of the same size estimates values. Training
-starts from an agent that rarely runs anything, and in large batches where it does (the biases of
-the last layer are set so), or from a given agent: one that runs everything at once on the first
-worker piles up work, and takes 120,000 decisions to get as far as others in 40,000. Many
-runs go on side by side in this process. Rewards are divided by the standard deviation of their
-discounted sum so far. After each ``evaluate_every`` steps the agent is played on a run that
-training does not see, with and without chance in its choices. The best agent so far is written,
-and its file states whether it plays with chance: agents get worse again after their best.
+The policy network has two layers of 64 with tanh, and a value network of the same size. Training
+starts from a given agent, or from one that rarely runs a batch, and then a large one (by the
+biases of the last layer): an agent that runs everything at once on the first worker accumulates
+work, and takes 120,000 decisions to get as far as others in 40,000. Several environments run side
+by side in this process. Rewards are divided by the running standard deviation of their discounted
+sum. After each ``evaluate_every`` steps the agent is evaluated on a held-out run, with and without
+chance in its choices. The best agent so far is written, as agents get worse again after their
+best; its file states whether it plays with chance.
 
 *Imitation.* With ``imitate`` the network first learns, from this number of decisions, to imitate a
 simple rule: whenever a worker has at most a millisecond of work, run the most urgent model in the
-largest batch that its requests fill. PPO then continues with the reward. Without it an agent takes
-some hundred thousand decisions to get as far.
+largest batch that its requests fill. PPO then continues with the reward. Without imitation it
+takes some hundred thousand decisions to get as far.
 
 A run of training is a function of scenario, settings and seed, on one machine with one version of
 the libraries. It can be stopped and resumed from its checkpoint (a file of tensors and numbers,
@@ -46,34 +46,34 @@ from ramsis.studies.clockwork_rl.policy import Scaled, SlotPolicy
 from ramsis.studies.clockwork_rl.rewards import REWARDS, Reward
 from ramsis.studies.clockwork_rl.scheduler import AgentScheduler
 
-# Biases of the last layer before training: rarely run, and in large batches; see the module.
+# Initial biases of the last layer: rarely run, and in large batches; see the module.
 _RUN_BIAS, _SIZE_BIAS = -4.0, 0.5
-_EVALUATION_SEED = 1_000_000  # of the run for evaluation, beyond the seeds of training
+_EVALUATION_SEED = 1_000_000  # seed of the evaluation run, above the seeds of training
 _BATCH, _EPOCHS = 512, 8  # decisions of a gradient step, and times that each is learned from
 _TRACE = 0.9  # λ of the advantages
-_STRAYS, _PASSES = 0.1, 15  # share of random actions in what is imitated, and times it is read
+_STRAYS, _PASSES = 0.1, 15  # share of random actions in the imitation data, and epochs over it
 
 
 @dataclass(frozen=True)
 class TrainingSettings:
     """Settings of the training of an agent."""
 
-    steps: int = 800_000  # decisions in all; the thesis' twenty episodes have about 790,000
+    steps: int = 800_000  # total decisions; the thesis' twenty episodes have about 790,000
     seed: int = 0
     reward: Reward = field(default_factory=lambda: REWARDS["work"])
     runs: int = 16  # environments side by side
-    # first_steps, most_steps: length of the first episode of each of them, and of the longest. A
-    # run of 500 steps would see less than a tenth of a second of six workers.
+    # length of the first episode of each environment, and of the longest. 500 steps would cover
+    # less than a tenth of a second of six workers.
     first_steps: int = 3_000
     most_steps: int = 60_000
     evaluate_every: int = 20_000  # steps between two evaluations
-    evaluated_s: float = 3.0  # of the run for evaluation; longer ones compare agents more surely
+    evaluated_s: float = 3.0  # duration of the evaluation run; longer ones have less variance
     learning_rate: float = 1e-3
-    # Of the rewards that follow, for each decision. Six workers decide six times a millisecond, so
-    # that with 0.99 an action is drowned in the rewards of a hundred others.
+    # discount factor per decision. Six workers decide six times a millisecond, so that with 0.99
+    # an action's effect would drown in the rewards of a hundred others.
     discount: float = 0.9
-    entropy: float = 0.003  # weight of the entropy of the choices, which keeps them exploring
-    imitate: int = 0  # decisions of a rule that are imitated first; none by default
+    entropy: float = 0.003  # weight of the entropy bonus, which keeps the agent exploring
+    imitate: int = 0  # number of decisions for the initial imitation; none by default
 
     def __post_init__(self) -> None:
         whole(1).check("not a count", steps=self.steps, runs=self.runs,
@@ -82,13 +82,13 @@ class TrainingSettings:
 
 @dataclass(frozen=True)
 class AgentEvaluation:
-    """Evaluation of an agent; the first is before it has learned from any step."""
+    """Evaluation of an agent during training; the first one is before any training step."""
 
-    steps: int  # that it has learned from
-    # share in time in the training since the last evaluation, with chance in its choices
+    steps: int  # training steps so far
+    # share of requests in time in training since the last evaluation, with chance in its choices
     training: float | None
-    # in_time, mean_batch: share in time and mean batch size on the run for evaluation, with or
-    # without chance, whichever is better
+    # share of requests in time and mean batch size on the evaluation run, with or without chance,
+    # whichever is better
     in_time: float
     mean_batch: float
     chance: bool  # whether the better one plays with chance
@@ -101,18 +101,18 @@ def train(
     on_evaluation: Callable[[AgentEvaluation], object] = lambda _: None,
     on_steps: Callable[[int], object] = lambda _: None,
 ) -> tuple[Agent, list[AgentEvaluation]]:
-    """Train an agent.
+    """Train an agent on a scenario, by reinforcement learning.
 
     Parameters
     ----------
     start : Agent, optional
-        Agent whose training continues, with a network of the shape that this module trains.
+        Agent to start from, with a network of the shape that this module trains.
     checkpoint : path, optional
-        Resumed if it exists, and written at each evaluation.
+        Training resumes from it if it exists; written at each evaluation.
     on_evaluation : callable
         Called with each :class:`AgentEvaluation`.
     on_steps : callable
-        Called now and then with the number of steps so far.
+        Called from time to time with the number of steps so far.
 
     Returns
     -------
@@ -131,17 +131,17 @@ def train(
             watch.resume()
     if settings.imitate and not model.num_timesteps:
         imitate(model, scenario, settings)
-    left = settings.steps - model.num_timesteps
+    remaining = settings.steps - model.num_timesteps
     watch.evaluate_now()
-    if left > 0:
-        model.learn(left, callback=watch, reset_num_timesteps=False)
+    if remaining > 0:
+        model.learn(remaining, callback=watch, reset_num_timesteps=False)
     watch.evaluate_now()
     assert watch.best is not None
     return watch.best, watch.evaluations
 
 
 class Played(NamedTuple):
-    """Figures of a run that an agent has scheduled."""
+    """Figures of an evaluation run."""
 
     in_time: float
     mean_batch: float
@@ -149,15 +149,15 @@ class Played(NamedTuple):
 
 
 def evaluate(agent: Agent, scenario: Scenario, seed: int) -> Played:
-    """Return the figures of an agent on a run with a seed."""
+    """Simulate an agent on a scenario with a seed, and return the figures of the run."""
     run = Engine.of_scenario(scenario, seed).serve(lambda engine: AgentScheduler(engine, agent))
     figures = measure(run)
     count = len(scenario.streams)
-    asked = np.bincount(run.stream, minlength=count)
+    requests = np.bincount(run.stream, minlength=count)
     in_time = np.bincount(run.stream[run.in_time], minlength=count)
     return Played(figures.in_time_share or 0.0, figures.batch_mean or 0.0, {
         stream.name: float(good / max(total, 1))
-        for stream, good, total in zip(scenario.streams, in_time, asked, strict=True)})
+        for stream, good, total in zip(scenario.streams, in_time, requests, strict=True)})
 
 
 def agent_of(
@@ -210,7 +210,7 @@ def _linear(model: MaskablePPO) -> list[torch.nn.Linear]:
 
 
 def take_up(model: MaskablePPO, agent: Agent) -> None:
-    """Set the policy's network to that of an agent; that of the values stays untrained."""
+    """Copy an agent's network to the policy; the value network stays untrained."""
     linear = _linear(model)
     shapes = [tuple(layer.weight.T.shape) for layer in linear]
     stated = [layer.weights.shape for layer in agent.layers]
@@ -224,7 +224,7 @@ def take_up(model: MaskablePPO, agent: Agent) -> None:
 
 
 def imitate(model: MaskablePPO, scenario: Scenario, settings: TrainingSettings) -> None:
-    """Train the network to imitate the rule of the module on decisions of that rule."""
+    """Train the network by imitation of the rule in the module docstring."""
     env = ClusterEnv(scenario, settings.reward, first_steps=2000, most_steps=2000)
     env.reset(seed=settings.seed)
     rng = np.random.default_rng(settings.seed)
@@ -239,7 +239,7 @@ def imitate(model: MaskablePPO, scenario: Scenario, settings: TrainingSettings) 
         seen.append(observation)
         masks.append(mask)
         actions.append(action.copy())
-        if rng.random() < _STRAYS:  # what follows on mistakes is learned, too
+        if rng.random() < _STRAYS:  # visit the states after mistakes, too
             action[:SLOTS] = (rng.random(SLOTS) < 1 / SLOTS) & (observation[:SLOTS] > 0)
         observation, _, over, cut, _ = env.step(action)
         if over or cut:
@@ -259,7 +259,7 @@ def imitate(model: MaskablePPO, scenario: Scenario, settings: TrainingSettings) 
 
 
 class _Watch(BaseCallback):
-    """Callback that evaluates the agent now and then, keeps the best, and writes checkpoints."""
+    """Callback that evaluates the agent regularly, keeps the best, and writes checkpoints."""
 
     def __init__(
         self, scenario: Scenario, settings: TrainingSettings, model: MaskablePPO,
@@ -286,7 +286,7 @@ class _Watch(BaseCallback):
             self.evaluate_now()
 
     def evaluate_now(self) -> None:
-        """Evaluate the agent, unless it was after the same number of steps."""
+        """Evaluate the agent, unless it has not been trained since the last evaluation."""
         steps = self.trained.num_timesteps
         if self.evaluations and self.evaluations[-1].steps == steps:
             return
@@ -306,7 +306,7 @@ class _Watch(BaseCallback):
             self.write_checkpoint()
 
     def described(self, steps: int, in_time: float) -> dict[str, Any]:
-        """Return how the agent was trained."""
+        """Return the notes on the training for the agent's file."""
         settings = asdict(self.settings)
         return {"scenario": self.scenario.name, "method": "maskable PPO", "after_steps": steps,
                 "in_time_then": in_time, **settings}

@@ -1,10 +1,9 @@
-"""Compiled recurrences of the queue-aware planner: router, workers, requests in time.
+"""Compiled simulation of GPU sharing for the queue-aware planner, and kernels of its bound.
 
 The router gathers one batch of a model at a time, for its replicas in turn; so the batches of a
-replica depend on the model's replicas alone. On a GPU each replica runs its batches in the order
-in which they come. The speed of a batch is 1 / ((1 + Σ_{j≠i} a_ij) max(1, Σ_j e_j)), and changes
-as batches start and end. ``tests/placement/test_sharing_estimate.py`` holds these against the
-plain engine.
+replica depend on the model's replicas alone. On a GPU each replica runs its batches in order of
+arrival. The speed of a batch is 1 / ((1 + Σ_{j≠i} a_ij) max(1, Σ_j e_j)), and changes as batches
+start and end. ``tests/placement/test_sharing_estimate.py`` compares these with the cluster engine.
 """
 
 from __future__ import annotations
@@ -18,26 +17,26 @@ from ramsis.compiling import njit
 
 _Floats = NDArray[np.float64]
 _Ints = NDArray[np.int64]
-TOLERANCE_MS = 1e-6  # rounding of times
+TOLERANCE_MS = 1e-6  # tolerance of time comparisons
 
 
 class Sent(NamedTuple):
-    """Batches of a GPU's replicas: replica r, of ``model``[r], has begin[r] to begin[r + 1]."""
+    """Batches of a GPU, by replica: those of r have the indices begin[r] to begin[r + 1] - 1."""
 
-    # begin, model: shape (replicas + 1,), (replicas,)
+    # shapes (replicas + 1,) and (replicas,)
     begin: _Ints
     model: _Ints
-    ready: _Floats  # shape (batches,): when each is on the GPU, ms; rising for each replica
-    work: _Floats  # its time alone, ms, shape (batches,)
-    used: _Floats  # its share e of the GPU, shape (batches,)
-    size: _Ints  # shape (batches,)
+    ready: _Floats  # arrival at the GPU, ms, increasing by replica, shape (batches,)
+    work: _Floats  # latency alone on the GPU, ms, shape (batches,)
+    used: _Floats  # used share e of the GPU, shape (batches,)
+    size: _Ints  # number of requests, shape (batches,)
 
 
 @njit(cache=True)
 def gathered(
     arrivals: _Floats, targets: _Ints, waiting_ms: float, lazy: bool, last_ms: float
 ) -> tuple[_Ints, _Ints, _Ints, _Floats]:
-    """Return first request, size, replica and sending time of each batch of a model.
+    """Form the batches of a model; return the first request, size, replica and time of each.
 
     ``last_ms`` is the last arrival of all models, at which a lazy router sends open batches.
     """
@@ -53,7 +52,7 @@ def gathered(
         target = targets[turn]
         due = arrivals[i] + waiting_ms
         j = i + 1
-        # A lazy router looks at the time only when a request comes, and at the end.
+        # A lazy router checks the waiting time only when a request arrives, and at the end.
         if lazy:
             while j < n and j - i < target and arrivals[j - 1] < due:
                 j += 1
@@ -75,7 +74,7 @@ def gathered(
 
 @njit(cache=True)
 def copied(at_gpu: _Floats, copies: _Floats) -> _Floats:
-    """Return when the batches of a replica are on the GPU; copies run one after the other."""
+    """Return the times at which a replica's batches have been copied to the GPU, one by one."""
     on_gpu = np.empty(len(at_gpu), np.float64)
     free = -np.inf
     for k in range(len(at_gpu)):
@@ -88,9 +87,9 @@ def copied(at_gpu: _Floats, copies: _Floats) -> _Floats:
 def run_gpu(
     sent: Sent, beside: _Floats, per_utilisation: float, saturates: bool
 ) -> _Floats:
-    """Return the ends of the batches on a GPU.
+    """Simulate the batches on a GPU under interference, and return their end times.
 
-    A row of ``beside`` is a measured pair: model, size, other model, its size, a.
+    A row of ``beside`` is a measured pair: model, size, other model, its size, coefficient a.
     """
     begin, model, ready, work, used, size = sent
     replicas = len(begin) - 1
@@ -100,7 +99,7 @@ def run_gpu(
     speed = np.ones(replicas)
     now = 0.0
     while True:
-        # Speeds of what runs.
+        # Speeds are constant until the next start or end; ``left`` is work, -1 for idle replicas.
         total = 0.0
         for r in range(replicas):
             if left[r] >= 0:
@@ -149,7 +148,7 @@ def run_gpu(
 def in_time(
     arrivals: _Floats, first: _Ints, size: _Ints, ends: _Floats, slo_ms: float
 ) -> int:
-    """Count the requests of batches that end within the SLO of their arrival."""
+    """Count the requests in batches whose answers are within the SLO."""
     count = 0
     for k in range(len(first)):
         for i in range(first[k], first[k] + size[k]):
@@ -162,27 +161,27 @@ def in_time(
 def largest_configurations(
     value: _Floats, beside: float, cell: float, most: int, small: int
 ) -> tuple[_Ints, _Floats, float]:
-    """Find the batches worth most together in each cell of a configuration's utilisation.
+    """Find the most valuable set of batches for each cell of total utilisation, by knapsacks.
 
     Parameters
     ----------
     value : ndarray, shape (weights,)
-        Most that a batch of weight j, in [j, j + 1) cells, is worth alone.
+        Largest value of a batch of weight j, with a utilisation in [j, j + 1) cells, alone.
     beside : float
-        Slow-down per utilisation beside a batch.
+        Slow-down per utilisation of the other batches.
     cell : float
         Utilisation of a cell.
     most : int
         Number of cells.
     small : int
-        Weight below which there is one batch at most.
+        Weight below which a set has at most one batch; see ``bound.py``, largest configuration.
 
     Returns
     -------
     ndarray of int, shape (most, most + 1)
-        Weights of the batches of each cell; -1 where there are no more.
+        Weights of the batches for each cell, filled with -1.
     ndarray, shape (most,)
-        Their value; 0 of cells that cannot have the largest one.
+        Value of the set; 0 for cells that cannot have the largest value.
     float
         The largest value.
     """
@@ -203,11 +202,11 @@ def largest_configurations(
     largest = 0.0
     best = np.zeros(most)
     taken = np.zeros(most, np.int64)
-    for k in np.argsort(-limits):
+    for k in np.argsort(-limits):  # best relaxation first, so that most knapsacks are skipped
         if limits[k] <= largest:
             break
         for room in range(k + 1):
-            # The one small batch comes first; -1 is none.
+            # Small batches do not extend a solution, so that a set has at most one of them.
             best[room], taken[room] = 0.0, -1
             for j in range(min(room + 1, len(value))):
                 total = worth[k, j] + (best[room - j] if j >= small else 0.0)
@@ -227,9 +226,12 @@ def largest_configurations(
 
 @njit(cache=True)
 def most_in_groups(times: _Floats, least: int, within: float) -> int:
-    """Count the most rising times in disjoint groups of ``least`` or more, each within a span."""
+    """Return the most times that disjoint groups of at least ``least``, within a span, can cover.
+
+    ``times`` are sorted. The recurrence is f of ``bound.py``, for f(i) the first i times.
+    """
     best = np.zeros(len(times) + 1, np.int64)
-    # Beginnings of the last group that are no worse than all later ones, by what they gain.
+    # Monotone queue (sliding-window maximum) of starts b of the last group, by f(b) - b.
     likely = np.empty(len(times) + 1, np.int64)
     first = last = 0
     begin = 0

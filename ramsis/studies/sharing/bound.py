@@ -1,4 +1,4 @@
-r"""Upper bound on requests in time under GPU sharing, from the rates of GPUs at each moment.
+r"""Upper bound on requests in time under GPU sharing, by a linear program over configurations.
 
 The bound holds for every scheduler, even one that knows all arrivals, moves models at no cost and
 changes shares at any time. Only interference must saturate, with exponents of at least 1.
@@ -73,23 +73,23 @@ from ramsis.studies.sharing.gpu.interference import Interference
 from ramsis.studies.sharing.gpu.shared_gpu import Gpu, RouterSettings, SharedModel
 
 _Floats = NDArray[np.float64]
-_CELLS = 250  # cells of a whole GPU; more give a closer bound and take longer
+_CELLS = 250  # cells of a whole GPU; more give a tighter bound and take longer
 _MOST = 1.5  # utilisation of a configuration from which a fractional knapsack bounds it
-_SMALL = 25  # cells below which batches are taken in bunches, 0.1 of a GPU
-_ROUNDS = 100  # configurations are added so often at most; every bound on the way is valid
-_CLOSE = 1e-3  # relative gap at which no more are added
-_MANY = 40.0  # mean requests of a run from which it never happens that none comes: exp(-40)
+_SMALL = 25  # cells, 0.1 of a GPU, below which batches are bunched
+_ROUNDS = 100  # largest number of rounds that add configurations; each yields a valid bound
+_CLOSE = 1e-3  # relative gap at which column generation stops
+_MANY = 40.0  # mean requests of a run above which P(no request) = exp(-40) is neglected
 
 
 class _Batches(NamedTuple):
-    """Batches of all models on a GPU type, an entry for each."""
+    """Batches of all models on a GPU type; one entry per model and size."""
 
-    # model, size: shape (batches,)
+    # index of the model, and batch size, shape (batches,)
     model: NDArray[np.int64]
     size: NDArray[np.int64]
     rate: _Floats  # requests per ms alone on the GPU, shape (batches,)
     used: _Floats  # utilisation, shape (batches,)
-    parts: _Floats  # part of the rate at a share in each cell, shape (batches, cells)
+    parts: _Floats  # rate limited to a share in each cell, as a part of ``rate``, (batches, cells)
 
 
 def goodput_bound_rps(
@@ -104,9 +104,9 @@ def goodput_bound_rps(
     duration_s : float
         Duration of the arrivals.
     router : RouterSettings, optional
-        Network times and copies; there are none by default.
+        Network times and copies; none by default.
     arrivals_ms : sequence of ndarrays, optional
-        Rising arrival times of each model: the bound is on a run with these. By default it is on
+        Sorted arrival times of each model: the bound is on a run with these. By default it is on
         the mean over Poisson arrivals.
 
     Returns
@@ -153,8 +153,8 @@ def _bound(
     weights: Sequence[float], groups: Sequence[Sequence[tuple[int, float]]],
     batches: Sequence[_Batches], time_ms: Sequence[float], beside: float,
 ) -> float:
-    """Return the least of the dual bounds, by adding configurations to the program."""
-    from scipy.optimize import linprog  # here, as it takes long to load
+    """Solve the program by column generation, and return the least of the dual bounds."""
+    from scipy.optimize import linprog  # slow to import
 
     limits = [(m, n, count) for m, of_model in enumerate(groups) for n, count in of_model]
     counts = np.array([count for _, _, count in limits])
@@ -165,8 +165,8 @@ def _bound(
     gains: list[float] = []
     best = math.inf
     for _ in range(_ROUNDS):
-        # Prices of requests by the size of their batch; fewer requests of a batch may be in time
-        # than its size.
+        # Prices of requests by the size of their batch. ``counted``: number of requests in time
+        # of a batch that is worth most, as fewer than its size may be in time.
         price = np.repeat(np.array(weights)[:, None], largest + 1, axis=1)
         for (m, n, _), dual in zip(limits, theta, strict=True):
             price[m, n:] -= dual
@@ -183,14 +183,14 @@ def _bound(
             bound += time_ms[t] * top
             for configuration in configurations:
                 column, gain = _column(configuration, of_type, k, limits, weights)
-                # The time of the configuration is a GPU's of this type.
+                # The configuration uses time of this GPU type.
                 columns.append(np.concatenate([column, np.arange(len(time_ms)) == t]))
                 gains.append(gain)
         best = min(best, bound)
         if not columns:
             break
         solution = linprog(-np.array(gains), A_ub=np.array(columns).T, b_ub=right, method="highs")
-        assert solution.fun is not None  # nothing served is always possible
+        assert solution.fun is not None  # serving no request is feasible
         if best <= -solution.fun * (1 + _CLOSE) + 1e-12:
             break
         theta = np.maximum(0.0, -solution.ineqlin.marginals[:len(limits)])
@@ -201,7 +201,7 @@ def _column(
     configuration: Sequence[tuple[int, float]], batches: _Batches, counted: NDArray[np.int64],
     limits: Sequence[tuple[int, int, float]], weights: Sequence[float],
 ) -> tuple[_Floats, float]:
-    """Return a configuration's requests per ms that count against each limit, and their worth."""
+    """Return a configuration's column of the program: rates by limit, and the objective."""
     column, gain = np.zeros(len(limits)), 0.0
     models = np.array([m for m, _, _ in limits])
     least = np.array([n for _, n, _ in limits])
@@ -216,7 +216,7 @@ def _column(
 def _largest(
     batches: _Batches, value: _Floats, beside: float
 ) -> tuple[list[list[tuple[int, float]]], float]:
-    """Return valuable configurations, as (batch, part of its rate), and a bound on the most."""
+    """Return valuable configurations, as (batch, part of its rate), and a bound on the best."""
     cells = value[:, None] * batches.parts
     best_batch = cells.argmax(axis=0)
     picks, values, most = largest_configurations(
@@ -232,7 +232,7 @@ def _largest(
             b = int(best_batch[j])
             configuration.append((b, float(batches.parts[b, j]) / slow))
         configurations.append(configuration)
-    # Beyond the last cell a knapsack of fractions takes one kind of batch.
+    # Above _MOST the fractional knapsack has a single kind of batch.
     rates = 1 / (batches.used * (1 + beside * (_MOST - batches.used)))
     b = int(np.argmax(value * rates))
     if value[b] > 0:
@@ -242,7 +242,7 @@ def _largest(
 
 
 def _sizes(model: SharedModel, kind: str, router: RouterSettings | None) -> list[int]:
-    """Return the batch sizes that are in time if sent at once and run alone."""
+    """Return the batch sizes whose requests are in time if sent at once and run alone."""
     rows = model.batches.get(kind, ())
     return [n for n in range(1, 1 + (rows[-1].batch if rows else 0))
             if _alone_ms(model, kind, n, router) <= model.slo_ms + TOLERANCE_MS]
@@ -269,7 +269,7 @@ def _batches(
         uses = max(row.utilisation, 1e-9)
         exponent = interference.exponents.get(models[m].name, interference.share_exponent)
         used.append(min(1.0, uses))
-        # No batch uses more than its utilisation, so that later cells have none.
+        # A batch never uses more than its utilisation, so it has no entry in later cells.
         cell = int(used[-1] * _CELLS)
         part = np.minimum(1.0, (ends / uses) ** exponent)
         part[cell] = 1.0
@@ -287,7 +287,7 @@ def _groups(
     model: SharedModel, kinds: Sequence[str] | Counter[str], router: RouterSettings | None,
     times: _Floats,
 ) -> list[tuple[int, float]]:
-    """Return sizes n, and the most requests C(n) in batches of n or more where not all are."""
+    """Return the limits (n, C(n)) of a model: most requests in batches of at least n."""
     within: dict[int, float] = {}
     for kind in kinds:
         for n in _sizes(model, kind, router):

@@ -1,8 +1,8 @@
-"""Estimate of the goodput of replicas: batch building, waiting limit, queues, interference.
+"""Estimate of the goodput of replicas by simulation: batching, queues, interference.
 
-The planner draws Poisson arrivals for each of several seeds. The batches that the router sends
-depend on a model's replicas alone, and the work of a GPU on the batches sent to it. Both are
-cached, so that a changed replica costs only the GPUs that its model is on.
+Poisson arrivals are drawn for each of several seeds. The batches that the router sends depend on a
+model's replicas alone, and a GPU's schedule on the batches sent to it. Both are cached, so that
+after a changed replica only the GPUs with its model are simulated again.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _Ints = NDArray[np.int64]
 
 
 class Item(NamedTuple):
-    """A replica on a GPU: index of its model, batch, share."""
+    """Replica on a GPU: index of its model, batch size, share of the multiprocessors."""
 
     model: int
     batch: int
     mps_share: float | None = None
 
 
-State = tuple[tuple[Item, ...], ...]  # the replicas of each GPU
+State = tuple[tuple[Item, ...], ...]  # plan: the replicas of each GPU
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,14 @@ class _Sent:
 
 
 class _Table(NamedTuple):
-    """Time alone and multiprocessors in use by batch size, from 0."""
+    """Latency alone, and multiprocessors in use, by batch size from 0."""
 
     work_ms: _Floats
     used: _Floats
 
 
 class Estimator:
-    """Estimator of plans by arrivals of a duration, a set for each seed."""
+    """Estimator of the goodput of plans, by simulated arrivals of several seeds."""
 
     def __init__(
         self, models: Sequence[SharedModel], gpus: Sequence[Gpu], router: RouterSettings,
@@ -74,18 +74,18 @@ class Estimator:
              if model in number and other in number], dtype=float).reshape(-1, 5)
 
     def see(self, arrivals: Sequence[Sequence[_Floats]]) -> None:
-        """Use these arrivals in ms, for each seed and model."""
+        """Set the arrivals in ms, for each seed and model, in place of drawn ones."""
         if not arrivals:
             raise ValueError("no arrivals")
         self.arrivals = [list(of_models) for of_models in arrivals]
         self._last = [max((float(times[-1]) for times in of_models if len(times)), default=0.0)
                       for of_models in self.arrivals]
-        # A changed replica costs only the GPUs that its model is on.
+        # Caches by a GPU's replicas, and by the replicas of a model.
         self._sent = lru_cache(20_000)(self._sent_of)
         self._in_time = lru_cache(400_000)(self._in_time_of)
 
     def served(self, state: State, seeds: int | None = None) -> _Floats:
-        """Return the share of each model's requests in time, by the first seeds."""
+        """Return the share of each model's requests in time, over the first ``seeds`` seeds."""
         count = len(self.arrivals) if seeds is None else seeds
         order = [[item.batch for items in state for item in items if item.model == m]
                  for m in range(len(self.models))]
@@ -135,7 +135,7 @@ class Estimator:
         batches = []
         for r in range(len(targets)):
             own_batches = np.flatnonzero(replica == r)
-            # A larger batch is longer under way, so that a later one can overtake it.
+            # Sort, as a larger batch travels longer, and a later one can overtake it.
             own_batches = own_batches[np.argsort(at_gpu[own_batches], kind="stable")]
             copies = np.array([self.router.copies_ms(int(n)) for n in size[own_batches]])
             batches.append(_Sent(first[own_batches], size[own_batches],
@@ -156,7 +156,7 @@ class Estimator:
 
 
 def _poisson(rate_per_ms: float, duration_ms: float, seed: Sequence[int]) -> _Floats:
-    """Draw arrival times of a Poisson process; one at least."""
+    """Draw arrival times of a Poisson process, at least one."""
     rng = np.random.default_rng(np.random.SeedSequence(list(seed), spawn_key=(77,)))
     expected = rate_per_ms * duration_ms
     gaps = rng.exponential(1 / rate_per_ms, size=int(expected + 6 * expected**0.5 + 20))

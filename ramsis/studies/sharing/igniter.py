@@ -1,4 +1,4 @@
-"""iGniter: shares of GPUs by a predictor of interference, for all of the load in time.
+"""iGniter: provisions shares of GPUs by predicted interference, to serve all load in time.
 
 The predicted time of workload i, a batch b_i on share r_i of GPU j, is
 
@@ -44,7 +44,7 @@ _EPSILON = 1e-9  # rounding of sums
 
 
 class GpuWorkload(NamedTuple):
-    """A batch on a share of a GPU, as the interference terms see it."""
+    """Batch on a share of a GPU, the argument of the interference terms."""
 
     row: SharedBatch
     share: float
@@ -52,7 +52,7 @@ class GpuWorkload(NamedTuple):
 
 @dataclass(frozen=True)
 class SchedulingTerm:
-    """Delay t_sch in ms: kernels of several workloads take turns.
+    """Scheduling delay t_sch in ms, as kernels of several workloads take turns.
 
     Each kernel waits ``ms_per_kernel`` for each workload of the GPU beyond ``free``.
     """
@@ -60,7 +60,7 @@ class SchedulingTerm:
     # A line through the published delays of a kernel of vgg19 beside 1 to 4 others, at the
     # highest frequency: 0.0003, 0.0054, 0.0102, 0.0146 ms longer than alone.
     ms_per_kernel: float = 0.00475
-    free: float = 1.9  # workloads
+    free: float = 1.9  # number of workloads without delay
     # Kernels of a batch: the published numbers, and their mean with that of ssd (93) for others.
     kernels: Mapping[str, int] = field(
         default_factory=lambda: {"alexnet": 20, "resnet50": 80, "vgg19": 29})
@@ -74,7 +74,7 @@ class SchedulingTerm:
 
 @dataclass(frozen=True)
 class CacheTerm:
-    """Factor on t_act that grows with the multiprocessors that others keep busy."""
+    """Factor on t_act of the shared cache, by the multiprocessors that others keep busy."""
 
     # Between two measurements: beside a workload on half of the GPU, the four published models
     # take 3.6 to 4.2 % longer (0.08); resnet50 beside alexnet in the thesis 18 % (0.375).
@@ -87,7 +87,7 @@ class CacheTerm:
 
 @dataclass(frozen=True)
 class PowerTerm:
-    """Frequency f / F: 1 up to the limit of power, then falling by ``per_watt``."""
+    """Relative frequency f / F: 1 up to the power limit, then decreasing by ``per_watt``."""
 
     # Published of a V100: 53.5 W idle, 300 W at most; on half of the GPU 16 or 32 requests take
     # 262 to 306 W per GPU more, 283 W in the mean. Beyond the limit the frequency, 1530 MHz, falls
@@ -98,14 +98,14 @@ class PowerTerm:
     per_watt: float = 0.00067
 
     def __call__(self, workloads: Sequence[GpuWorkload]) -> float:
-        """Return the share of the frequency that is left."""
+        """Return the relative frequency for the workloads of a GPU."""
         busy = sum(min(w.row.utilisation, w.share) for w in workloads)
         over = max(0.0, self.idle_w + self.busy_w * busy - self.limit_w)
         return max(0.1, 1.0 - self.per_watt * over)
 
 
 class _Part(NamedTuple):
-    """A workload: a part of a model's load, and the smallest share that serves it alone."""
+    """Workload: part of a model's load, with the smallest share that serves it alone."""
 
     model: SharedModel
     row: SharedBatch
@@ -115,7 +115,7 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True)
 class Igniter:
-    """iGniter's policy; every coefficient is a parameter."""
+    """Sharing policy of iGniter; every coefficient is a parameter."""
 
     budget_share: float = 0.5  # share of the SLO for gathering a batch, and for t_i
     share_step: float = 0.025  # step in which shares are raised
@@ -155,7 +155,7 @@ class Igniter:
                                      value=getattr(self, name), allowed="above 0, at most 1")
 
     def __call__(self, models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> list[Replica]:
-        """Return replicas of the models on the GPUs, as far as these suffice."""
+        """Return replicas of the models, as far as the GPUs suffice."""
         return self.everything(models, gpus)[0]
 
     def everything(
@@ -177,7 +177,7 @@ class Igniter:
             else:
                 plan.append([(part, part.lower)])
         plan += [[(part, 1.0)] for whole, _ in divided for part in whole]
-        # The plan is for GPUs of the first type; those of another may not have the batch.
+        # The plan is for GPUs of the first type; on another type the batch may not fit.
         replicas = [Replica(part.model.name, gpu.name, part.row.batch, min(1.0, share))
                     for gpu, workloads in zip(gpus, plan, strict=False)
                     for part, share in workloads
@@ -196,7 +196,7 @@ class Igniter:
         return copies + (delay + active) / self.power([workload, *others])
 
     def _divided(self, model: SharedModel, kind: str) -> tuple[list[_Part], _Part | None]:
-        """Return a model's workloads on GPUs of its own, and the one that is placed, if any."""
+        """Split a model into workloads on dedicated GPUs, and the rest to place with others."""
         rows = model.batches.get(kind, ())
         part = self._part(model, rows, model.rate_rps) if rows else None
         if part is not None or not rows:
@@ -215,7 +215,7 @@ class Igniter:
         return [_Part(model, largest, rate_rps, 1.0)] * count, part
 
     def _budget_ms(self, model: SharedModel) -> float:
-        """Return the time for gathering a batch of a model, and for running it."""
+        """Return the time budget for gathering a batch of a model, and for running it."""
         return self.budget_share * model.slo_ms + _EPSILON
 
     def _sizes(self, rows: Sequence[SharedBatch]) -> list[SharedBatch]:
@@ -228,7 +228,7 @@ class Igniter:
     def _part(
         self, model: SharedModel, rows: Sequence[SharedBatch], rate_rps: float
     ) -> _Part | None:
-        """Return the workload of a rate; None where one GPU cannot serve it."""
+        """Return the workload of a rate; None if one GPU cannot serve it."""
         gathered = math.ceil(rate_rps * self.budget_share * model.slo_ms / 1000 - _EPSILON)
         sizes = self._sizes(rows)
         row = next((row for row in reversed(sizes) if row.batch <= gathered), sizes[0])
@@ -240,7 +240,7 @@ class Igniter:
         return None
 
     def _enough(self, part: _Part, share: float, others: Sequence[GpuWorkload]) -> bool:
-        """Return whether a workload is in time on a share, at its rate."""
+        """Return whether a share suffices for a workload's latency and rate, beside others."""
         time_ms = self.time_ms(GpuWorkload(part.row, share), others)
         return (time_ms <= self._budget_ms(part.model)
                 and 1000 * part.row.batch / time_ms >= part.rate_rps - _EPSILON)

@@ -16,7 +16,7 @@ from ramsis.errors import InputFileError
 from ramsis.studies.sharing.gpu.profile import SharingProfile
 from ramsis.studies.sharing.gpu.shared_gpu import Gpu, Replica, SharedModel
 
-_RELATIVE = 1e-9  # rounding of sums of shares
+_RELATIVE = 1e-9  # tolerance of sums of shares
 _MOST_GPUS = 100_000
 
 
@@ -33,7 +33,7 @@ class SharingPlan:
 
     policy: str  # its name
     replicas: tuple[Replica, ...]  # as the policy returned them
-    # model → requests per second that the plan counts on, at most the load
+    # model → planned requests per second, at most the load
     planned_rps: Mapping[str, float]
     unserved: Mapping[str, str] = field(default_factory=dict)  # model without replicas → why
 
@@ -76,7 +76,7 @@ def check_given(models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> None:
 def check_replicas(
     models: Sequence[SharedModel], gpus: Sequence[Gpu], replicas: Sequence[Replica]
 ) -> None:
-    """Check that GPUs can hold replicas."""
+    """Check that replicas fit the memory and multiprocessors of their GPUs."""
     kinds = {gpu.name: gpu.gpu_type for gpu in gpus}
     by_name = {model.name: model for model in models}
     memory: Counter[str] = Counter()
@@ -108,7 +108,7 @@ def check_replicas(
 def planned_rps(
     models: Sequence[SharedModel], gpus: Sequence[Gpu], replicas: Sequence[Replica]
 ) -> dict[str, float]:
-    """Return batch / latency of the replicas of each model, at most its load."""
+    """Return the planned rate of each model: Σ batch / latency of replicas, at most its load."""
     kinds = {gpu.name: gpu.gpu_type for gpu in gpus}
     planned = {}
     for model in models:
@@ -121,7 +121,7 @@ def planned_rps(
 def why_unserved(
     models: Sequence[SharedModel], gpus: Sequence[Gpu], replicas: Sequence[Replica]
 ) -> dict[str, str]:
-    """Return why models without replicas have none, as far as the profile tells."""
+    """Return the reason, for each model without replicas, as far as the profile shows it."""
     placed = {item.model for item in replicas}
     kinds = dict.fromkeys(gpu.gpu_type for gpu in gpus)
     reasons = {}

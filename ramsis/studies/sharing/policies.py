@@ -1,4 +1,4 @@
-"""Sharing policies by name, shipped and registered ones.
+"""Registry of sharing policies by name.
 
 >>> from ramsis.studies.sharing import Replica, gpus_of, plan, register
 >>> def one_each(models, gpus):
@@ -62,9 +62,9 @@ def register(name: str, policy: SharingPolicy) -> None:
 
 
 def sharing_policy(name: str) -> SharingPolicy:
-    """Return the policy of a name, or of ``module:function`` or ``file.py:function``.
+    """Return the policy with a name, or from ``module:function`` or ``file.py:function``.
 
-    Numbers and switches of a shipped policy follow its name: ``usher:mps=no:group_size=2``.
+    Parameters of a shipped policy follow its name: ``usher:mps=no:group_size=2``.
     """
     base, *parameters = name.split(":")
     if base in _POLICIES:
@@ -93,7 +93,7 @@ def sharing_policy(name: str) -> SharingPolicy:
 
 
 def _values(name: str, policy: Any, parameters: Sequence[str]) -> dict[str, Any]:
-    """Read ``key=value`` of the numbers and switches of a policy."""
+    """Parse the ``key=value`` parameters of a policy, numbers and booleans."""
     kinds = {item.name: type(value) for item in (fields(policy) if is_dataclass(policy) else ())
              if isinstance(value := getattr(policy, item.name), (bool, int, float))}
     values = {}

@@ -1,7 +1,7 @@
 """Placement presets as sharing policies: the integer programs, AlpaServe and Nexus.
 
-They read a placement problem with a variant for each model. Shares of processors are the chosen
-metric, memory is in percent of a GPU's.
+The models become a placement problem with one variant each. Shares of multiprocessors are the
+chosen metric, memory is in percent of a GPU's.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from placement_milp.problem import Family, Latency, Problem, Rules, Variant, Wor
 from placement_milp.result import Placement
 from ramsis.studies.sharing.gpu.shared_gpu import Gpu, Replica, SharedModel
 
-_MEMORY_MB = 100.0  # of a GPU: memory in percent
+_MEMORY_MB = 100.0  # memory of a GPU in the problem, so that its unit is percent
 Preset = Callable[[Problem, Limits], Placement]
 
 
 @dataclass(frozen=True)
 class Program:
-    """A preset as a sharing policy."""
+    """Adapter of a placement preset to a sharing policy."""
 
     preset: Preset  # function of a problem and limits
-    metric: str = "occupancy"  # name of the field that is the share of processors of a batch
-    limits: Limits = field(default_factory=Limits)  # of the solver
+    metric: str = "occupancy"  # field of a batch with its share of the multiprocessors
+    limits: Limits = field(default_factory=Limits)  # limits of the solver
 
     def __call__(self, models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> list[Replica]:
         """Return replicas of the models on the GPUs."""
@@ -54,7 +54,7 @@ def problem_of(
 
 
 def replicas_of(placement: Placement) -> list[Replica]:
-    """Return the replicas of a placement; workers of a group do the same."""
+    """Return the replicas of a placement, for each worker of each group."""
     return [Replica(use.family, worker, use.batch, use.mps_share)
             for group in placement.groups for worker in group.workers for use in group.uses
             if use.batch is not None]

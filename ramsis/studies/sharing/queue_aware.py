@@ -1,16 +1,15 @@
-"""Queue-aware planner: replicas are chosen by their estimated goodput in simulation.
+"""Queue-aware planner: local search over replicas by their simulated goodput.
 
-The value of a plan is the requests that it answers in time, as estimated by
-:mod:`ramsis.studies.sharing.estimate`: batches as the router gathers them at the model's rate,
-within the waiting limit; queues at the GPUs; times that depend on the batches that run beside. It
-is not batch / latency. Among plans within 0.01 % of each other the one with fewer replicas, then
-smaller batches, is better.
+The value of a plan is its number of requests in time, estimated by
+:mod:`ramsis.studies.sharing.estimate` with the router's batching, queues at the GPUs and
+interference; it is not batch / latency. Among plans within 0.01 % of each other the one with fewer
+replicas, then smaller batches, is better.
 
-*Headroom*: half of a plan's value is its value when all latencies are 10 % longer than profiled. A
-replica that is busy all the time answers in time for a few seconds; if it is a little slower, or
-the load lasts longer, its queue grows without end.
+*Headroom*: half of a plan's value is its value with all latencies 10 % longer than profiled. A
+replica at full utilisation answers in time for a few seconds; if it is a little slower, or the
+load lasts longer, its queue grows without bound.
 
-The search changes a plan while that makes it better, from several starts:
+The search improves a plan step by step, from several starts:
 
 1. *reassign* a model: remove all its replicas, and place c new ones of batch b, for all b and c;
    each on the GPU with the least load, or with the most load that still leaves room;
@@ -18,32 +17,32 @@ The search changes a plan while that makes it better, from several starts:
 3. *remove* a model, or reassign it, and reassign another at once.
 
 Changes are compared by the first seed's arrivals, and the best of them by all arrivals. The search
-stops where no change is better; at the end replicas are removed that add less than 0.05 % of the
-requests in time. Starts place the models one after the other, the lightest or the heaviest first,
-and from an empty plan. All these give a model replicas of one batch. So another start is the best
-of the plans of Usher, WAO-Usher, iGniter, AO-MILP and WSM-MILP, by this planner's value; the
-programs have a minute.
+stops when no change is better; finally it removes replicas that add less than 0.05 % of the
+requests in time. Starts place the models one after the other, the lightest or the heaviest first;
+another start is the empty plan. All these have replicas of one batch per model. So the best plan,
+by this planner's value, of Usher, WAO-Usher, iGniter, AO-MILP and WSM-MILP is a start, too; the
+integer programs have a minute.
 
 *Shedding*: the router sends all requests of a model to its replicas in turn, in proportion to
-their batches. So a model with more load than its replicas can take has next to no requests in
-time. A replica that *sheds* takes the excess away. It is limited to 1 % of the multiprocessors,
-and its requests are late. Beside c replicas of batch b that can take y requests per second each, a
-shedding batch of c b (r / (p c y) - 1) reduces a rate r to a part p of their capacity.
+their batches. So an overloaded model has next to no requests in time. A replica that *sheds* takes
+the excess away: it is limited to 1 % of the multiprocessors, and its requests are late. Beside c
+replicas of batch b with a capacity of y requests per second each, a shedding batch of
+c b (r / (p c y) - 1) reduces a rate r to a part p of their capacity.
 
-From the best plan so far, unless it serves all, the search continues with two more changes: *tune*
+Unless the best plan so far serves all, the search continues from it with two more changes: *tune*
 batches by a few requests, to sizes between the measured ones, and *shed*. It does so once more
-after a search that puts the model with the smallest share in time first: goodput alone does not
-lead from a model without replicas to several that are served in part. As shedding allows many
-changes, short runs choose the likely ones.
+after a search that maximises the smallest share in time of a model first: goodput alone does not
+lead from a model without replicas to several partly served ones. Shedding allows many changes, so
+short runs preselect them.
 
-Longer runs of other arrivals choose among all these plans and the unchanged plans of the other
-policies. At both latencies each plan has a share of the best plan's requests in time; the plan is
-taken whose smaller share is the largest. Runs with yet other arrivals measure what it promises.
+Longer runs with other arrivals choose among all these plans and the unchanged plans of the other
+policies: the plan with the largest minimum, over both latencies, of its requests in time relative
+to the best plan's. Runs with yet other arrivals estimate the promised figures.
 
 *Fair*: the smallest share in time of a model comes first, then goodput.
 
-*Replanning*: with ``keep``, present replicas are worth a little more than equal new ones, so that
-they stay, and keep their queues, where that costs nothing.
+*Replanning*: with ``keep``, existing replicas are worth a little more than equal new ones, so that
+they keep their queues if that costs nothing.
 """
 
 from __future__ import annotations
@@ -64,49 +63,49 @@ from ramsis.studies.sharing.igniter import Igniter
 from ramsis.studies.sharing.plan import SharingPolicy, check_given
 from ramsis.studies.sharing.usher import Usher
 
-# First seeds of the arrivals: for the search, for its last choice, for the promise; apart, so that
-# no plan is judged by the arrivals that chose it.
+# First seeds of the arrivals: for the search, for the final choice, for the promise; disjoint, so
+# that no plan is evaluated on the arrivals by which it was selected.
 _SEARCH, _CHECK, _PROMISE = 900_000, 910_000, 920_000
-_ENOUGH = 600_000  # requests of a run at the end, beyond which shares hardly change
+_ENOUGH = 600_000  # requests of a final run; with more, shares hardly change
 _FAIR = 1000.0  # weight of the smallest share in time, above any goodput (at most 1)
-# Prices that decide between equal plans, as shares of the load: of a replica, of a request of its
-# batch, of a replica that is not there yet.
+# Tie-breaking prices, as shares of the load: of a replica, of a request of its batch, of a replica
+# that does not exist yet.
 _PER_REPLICA, _PER_BATCH, _PER_CHANGE = 2e-5, 1e-8, 1e-4
-_KEPT = 5e-4  # share of the requests in time below which a replica is removed at the end
-_BETTER = 1e-6  # gain below which a change is rounding
-_PROGRAM_S = 60.0  # for each integer program of the other policies
+_KEPT = 5e-4  # share of the requests in time below which a replica is finally removed
+_BETTER = 1e-6  # smallest gain that counts as an improvement
+_PROGRAM_S = 60.0  # time limit of each integer program of the other policies
 _STEPS = (-4, -2, -1, 1, 2, 4)  # changes of a batch when a plan is tuned
 _ALL = 0.9995  # share in time at which there is nothing left to gain
 _SHED = 0.01  # share of the multiprocessors of a replica that sheds; the least that MPS allows
 _SHED_SIZES = (1, 2, 4, 8, 16, 32)
-_LIKELY = 40  # changes that short runs leave for the full comparison
+_LIKELY = 40  # number of changes that short runs preselect
 _SHORT = 0.25  # length of a short run, as a share of the arrivals
-_BUSY = (0.97, 0.9, 0.8, 0.7, 0.6, 0.5, 0.35)  # parts of their capacity to which load is reduced
-_FULL = 0.9  # load up to which a GPU has room
+_BUSY = (0.97, 0.9, 0.8, 0.7, 0.6, 0.5, 0.35)  # utilisations to which shedding reduces the load
+_FULL = 0.9  # utilisation up to which a GPU has room
 
 
 @dataclass(frozen=True)
 class QueueAware:
-    """The queue-aware planner."""
+    """Queue-aware planner as a sharing policy; see the module."""
 
-    # how batches are gathered
+    # settings of batching
     router: RouterSettings = RouterSettings()  # noqa: RUF009 - it is frozen
-    interference: Interference = THESIS  # how batches slow each other down
-    # duration of the arrivals by which plans are compared; overloaded plans lose more the longer
+    interference: Interference = THESIS  # model of slow-downs
+    # duration of simulated arrivals in the search; longer runs penalise overloaded plans more
     duration_s: float = 20.0
-    seeds: int = 4  # sets of arrivals
-    # share by which latencies are longer in half of the value, >= 0; 0: the profile alone
+    seeds: int = 4  # number of sets of arrivals
+    # relative increase of latencies in half of a plan's value, >= 0; 0: the profile alone
     headroom: float = 0.1
-    # duration of the arrivals, of other seeds, that decide at the end and give the promise
+    # duration of the arrivals, of other seeds, for the final choice and for the promise
     checked_s: float = 60.0
     fair: bool = False  # whether the model with the smallest share in time comes first
-    # largest sum of utilisations on a GPU; ``None`` leaves it to interference
+    # largest sum of utilisations on a GPU; ``None``: no limit but interference
     compute_limit: float | None = None
-    keep: tuple[Replica, ...] = ()  # replicas that are there now
-    rounds: int = 60  # most changes from each start
-    # whether replicas may take away requests that the others cannot answer in time
+    keep: tuple[Replica, ...] = ()  # existing replicas
+    rounds: int = 60  # largest number of changes from each start
+    # whether replicas may shed requests that the others cannot answer in time
     sheds: bool = True
-    measured_batches: bool = False  # whether replicas that answer have measured batches only
+    measured_batches: bool = False  # whether replicas, shedding ones aside, have measured batches
 
     def __post_init__(self) -> None:
         if min(self.duration_s, self.checked_s) <= 0 or self.seeds < 1:
@@ -133,7 +132,7 @@ class QueueAware:
         self, models: Sequence[SharedModel], gpus: Sequence[Gpu], replicas: Sequence[Replica],
         latency_factor: float = 1.0,
     ) -> dict[str, float]:
-        """Return the promise of replicas, by arrivals that chose no plan, for ``checked_s``.
+        """Estimate the requests in time of replicas, on arrivals that are used for nothing else.
 
         Parameters
         ----------
@@ -154,12 +153,12 @@ class QueueAware:
                 for model, share in zip(models, shares, strict=True)}
 
     def _checked_s(self, models: Sequence[SharedModel]) -> float:
-        """Return ``checked_s``, or less where that is more requests than anything depends on."""
+        """Return ``checked_s``, shortened to a run of at most ``_ENOUGH`` requests."""
         total_rps = sum(model.rate_rps for model in models)
         return min(self.checked_s, max(self.duration_s, _ENOUGH / total_rps))
 
     def again(self, replicas: Sequence[Replica]) -> QueueAware:
-        """Return the planner for another load, which keeps replicas where that costs nothing."""
+        """Return a planner that prefers existing replicas, to plan again for another load."""
         return replace(self, keep=tuple(replicas))
 
 
@@ -169,8 +168,8 @@ class _Worth:
 
     settings: QueueAware
     models: Sequence[SharedModel]
-    estimators: tuple[Estimator, ...]  # one for each latency that counts
-    kept: State  # the replicas that are there now
+    estimators: tuple[Estimator, ...]  # one for each latency factor
+    kept: State  # existing replicas
     fair: bool  # whether the smallest share of a model comes first
 
     @classmethod
@@ -178,7 +177,7 @@ class _Worth:
         cls, settings: QueueAware, models: Sequence[SharedModel], gpus: Sequence[Gpu],
         first_seed: int, duration_s: float, seeds: int | None = None,
     ) -> _Worth:
-        """Create the value by arrivals of a duration, of all the settings' seeds or of fewer."""
+        """Create the value function by arrivals of a duration, for all or for fewer seeds."""
         factors = [1.0, 1.0 + settings.headroom] if settings.headroom else [1.0]
         count = settings.seeds if seeds is None else seeds
         estimators = tuple(Estimator(
@@ -194,7 +193,7 @@ class _Worth:
         return self.goodput(state, seeds) + self._small_terms(state)
 
     def _small_terms(self, state: State) -> float:
-        """Return the terms that decide between equal plans."""
+        """Return the tie-breaking terms of a plan's value."""
         items = [item for items in state for item in items]
         value = -_PER_REPLICA * len(items) - _PER_BATCH * sum(item.batch for item in items)
         if self.settings.keep:
@@ -204,7 +203,7 @@ class _Worth:
         return value
 
     def goodput(self, state: State, seeds: int | None = None) -> float:
-        """Return the share of the load in time, the mean over latencies, with the fair term."""
+        """Return the share of the load in time, averaged over latencies, with the fair term."""
         values = self.goodputs(state, seeds)
         return sum(values) / len(values)
 
@@ -222,9 +221,9 @@ class _Worth:
         return values
 
     def chosen(self, states: Sequence[State]) -> State:
-        """Return the plan that loses least at any latencies, as a share of the best plan there."""
+        """Return the plan with the least worst-case loss over the latency factors."""
         if self.fair:
-            # Ratios of smallest shares near 0 have no meaning.
+            # With the fair term, ratios of shares near 0 are meaningless.
             return max(states, key=self)
         goodputs = {state: self.goodputs(state) for state in states}
         best = [max(1e-9, *column) for column in zip(*goodputs.values(), strict=True)]
@@ -239,11 +238,11 @@ class _Search:
     settings: QueueAware
     models: Sequence[SharedModel]
     gpus: Sequence[Gpu]
-    # worth, short: values by the arrivals of the search, and by a quarter of one seed's
+    # value functions: by the arrivals of the search, and by a quarter of one seed's
     worth: _Worth
     short: _Worth
-    batches: Sequence[Sequence[int]]  # by model: measured batches that are in time
-    sheds: bool = False  # whether changes bring replicas that shed requests
+    batches: Sequence[Sequence[int]]  # by model: measured batches within the SLO
+    sheds: bool = False  # whether changes may add replicas that shed requests
 
     @classmethod
     def of(
@@ -257,7 +256,7 @@ class _Search:
         return cls(settings, models, gpus, worth, short, batches)
 
     def plans_of_others(self) -> list[State]:
-        """Return the plans of the published policies, unchanged, as far as these have any."""
+        """Return the unchanged plans of the published policies, if they find any."""
         plans = []
         for policy in _others():
             with suppress(RamsisError):
@@ -265,7 +264,7 @@ class _Search:
         return plans
 
     def starts(self, plans: Sequence[State]) -> Iterator[State]:
-        """Yield plans to begin with; one is the best of given plans without their shares."""
+        """Yield starts of the search; one is the best of ``plans``, without their shares."""
         empty: State = ((),) * len(self.gpus)
         heavy = sorted(range(len(self.models)), key=self._heaviness)
         for order in ((), heavy, heavy[::-1]):
@@ -287,13 +286,13 @@ class _Search:
             return
         shedding = replace(self, sheds=True)
         yield shedding._tuned(shedding.improved(best))
-        # The plan that puts the smallest share first leaves no model out.
+        # The fair plan serves every model.
         fair = replace(shedding, worth=replace(self.worth, fair=True),
                        short=replace(self.short, fair=True))
         yield shedding._tuned(shedding.improved(fair.improved(best)))
 
     def _like(self, plan: State) -> State:
-        """Return the replicas of another policy's plan that fit, without shares."""
+        """Convert another policy's plan: the replicas that fit, without shares."""
         state: State = ((),) * len(self.gpus)
         for g, items in enumerate(plan):
             for item in items:
@@ -308,7 +307,7 @@ class _Search:
                                      for row in rows), default=1.0)
 
     def improved(self, state: State) -> State:
-        """Return the plan at the end of all changes that make it better."""
+        """Return the local optimum that the search reaches from a plan."""
         for _ in range(self.settings.rounds):
             for changes in (self._reassigned_any, self._adjusted, self._exchanged):
                 better = self._best(state, changes(state))
@@ -339,11 +338,11 @@ class _Search:
             state = best
 
     def _best(self, state: State, changed: Iterable[State]) -> State | None:
-        """Return the best of some plans, if it is better than the present one."""
+        """Return the best of the changed plans, or None if none improves on ``state``."""
         first = self.worth(state, 1)
         plans = dict.fromkeys(changed)
         if self.sheds and len(plans) > _LIKELY:
-            # Shedding allows many more changes, of which short runs leave the likely ones.
+            # Shedding allows many more changes, which short runs preselect.
             plans = dict.fromkeys(sorted(plans, key=self.short, reverse=True)[:_LIKELY])
         scored = {plan: self.worth(plan, 1) for plan in plans}
         likely = sorted((plan for plan in scored if scored[plan] > first + _BETTER),
@@ -366,7 +365,7 @@ class _Search:
             fastest = max(row.rate_rps for gpu in self.gpus
                           if (row := self.models[m].batch(gpu.gpu_type, batch)) is not None)
             most = min(2 * len(self.gpus), int(rate / fastest) + 3)
-            # Spread, replicas are disturbed least; packed, they leave whole GPUs to others.
+            # Spread replicas have the least interference; packed ones leave whole GPUs to others.
             for spread in (True, False):
                 placed: State | None = bare
                 for count in range(1, most + 1):
@@ -376,25 +375,25 @@ class _Search:
                         break
                     yield placed
                     for busy in _BUSY:
-                        kept = placed
+                        shed = placed
                         for size in self._excess(m, batch * count, busy * fastest * count):
-                            kept = self._shedding(kept, m, size) or kept
-                        if kept is not placed:
-                            yield kept
+                            shed = self._shedding(shed, m, size) or shed
+                        if shed is not placed:
+                            yield shed
 
     def _excess(self, m: int, gathered: int, most_rps: float) -> list[int]:
         """Return the sizes of the shedding batches that reduce a model's rate to ``most_rps``.
 
-        ``gathered`` requests come while a batch of each replica gathers. None are shed where
-        more than four largest batches would be.
+        ``gathered`` requests fill one batch of each replica. Nothing is shed if more than four of
+        the largest batches were necessary.
         """
         rate = self.models[m].rate_rps
-        left = round(gathered * (rate / most_rps - 1)) if self.sheds else 0
+        excess = round(gathered * (rate / most_rps - 1)) if self.sheds else 0
         measured = max((row.batch for rows in self.models[m].batches.values() for row in rows),
                        default=0)
         largest = max(1, min(measured, int(rate * self.settings.router.waiting_ms / 1000)))
-        return [] if left > 4 * largest else [
-            min(largest, left - begin) for begin in range(0, left, largest)]
+        return [] if excess > 4 * largest else [
+            min(largest, excess - begin) for begin in range(0, excess, largest)]
 
     def _shedding(self, state: State, m: int, size: int) -> State | None:
         """Add a replica that sheds requests, on the GPU with the least load."""
@@ -408,7 +407,7 @@ class _Search:
     def _placed(
         self, state: State, m: int, batch: int, *, most: int, spread: bool
     ) -> State | None:
-        """Add a replica, on the GPU with the least load, or the most that leaves room."""
+        """Add a replica on the GPU with the least load, or with the most load that leaves room."""
         room = [g for g in range(len(self.gpus)) if self._fits(state, g, Item(m, batch))]
         if not room:
             return None
@@ -428,7 +427,7 @@ class _Search:
         return _with(state, g, (*state[g], Item(m, batch)))
 
     def _adjusted(self, state: State) -> Iterator[State]:
-        """Yield plans with another batch or GPU for a replica, one less, one more."""
+        """Yield plans with one changed replica: other batch or GPU, exchanged, removed, added."""
         for g, i, without in _one_less(state):
             item = state[g][i]
             yield without
@@ -440,7 +439,7 @@ class _Search:
             for other in range(len(state)):
                 if other != g and self._fits(without, other, item):
                     yield _with(without, other, (*without[other], item))
-                # Each pair of GPUs once, as an exchange is the same from both sides.
+                # Exchanges are symmetric, so take each pair of GPUs once.
                 for j, second in enumerate(state[other] if other > g else ()):
                     both = _with(without, other, state[other][:j] + state[other][j + 1:])
                     if self._fits(both, g, second):
@@ -476,7 +475,7 @@ class _Search:
                 yield all_of_them
 
     def _exchanged(self, state: State) -> Iterator[State]:
-        """Yield plans with a model removed and another reassigned, or a replica of it replaced."""
+        """Yield plans with two changes: a model is removed or replaced, another one reassigned."""
         placed = {item.model for items in state for item in items}
         for m in sorted(placed):
             bare = _without(state, m)
@@ -489,12 +488,12 @@ class _Search:
                     yield from self._added(without, g, m)
 
     def _fits(self, state: State, g: int, item: Item) -> bool:
-        """Return whether a GPU has the memory, and the multiprocessors where these are limited."""
+        """Return whether a GPU has the memory, and the multiprocessors if these are limited."""
         rows = []
         for placed in (*state[g], item):
             model = self.models[placed.model]
             row = model.batch(self.gpus[g].gpu_type, placed.batch)
-            # Requests of a shedding replica are late anyway.
+            # A shedding replica needs no multiprocessors: its requests are late anyway.
             if row is None or (row.latency_ms > model.slo_ms and placed.mps_share != _SHED):
                 return False
             rows.append((row, placed.mps_share or 1.0))
@@ -504,13 +503,13 @@ class _Search:
             <= limit + 1e-9)
 
     def within_limit(self, plan: State) -> bool:
-        """Return whether another policy's plan keeps the limit of utilisations, if any."""
+        """Return whether a plan respects the limit on utilisations, if any."""
         return self.settings.compute_limit is None or all(
             self._fits(_with(plan, g, items[:i]), g, item)
             for g, items in enumerate(plan) for i, item in enumerate(items))
 
     def _load(self, state: State, g: int) -> float:
-        """Return the multiprocessors of a GPU that its replicas keep busy, at full batches."""
+        """Return the utilisation of a GPU by its replicas, with full batches."""
         gathered: Counter[int] = Counter()
         for items in state:
             for item in items:
@@ -527,7 +526,7 @@ class _Search:
 
 
 def _others() -> list[SharingPolicy]:
-    """Return the published policies; programs as far as they are solved in a minute."""
+    """Return the published policies; integer programs with a time limit of a minute."""
     from ramsis.studies.sharing.presets.gpu_sharing import (
         gpu_sharing,  # presets import this module
     )
@@ -541,7 +540,7 @@ def _others() -> list[SharingPolicy]:
 def _state_of(
     models: Sequence[SharedModel], gpus: Sequence[Gpu], replicas: Sequence[Replica]
 ) -> State:
-    """Return replicas by GPU; those on other GPUs are left out."""
+    """Convert replicas to a plan; replicas on unknown GPUs are left out."""
     number = {model.name: m for m, model in enumerate(models)}
     return tuple(tuple(Item(number[replica.model], replica.batch, replica.mps_share)
                        for replica in replicas if replica.gpu == gpu.name) for gpu in gpus)
@@ -560,7 +559,7 @@ def _replaced(state: State, g: int, i: int, item: Item) -> State:
 
 
 def _one_less(state: State) -> Iterator[tuple[int, int, State]]:
-    """Yield each replica, by GPU and position there, and the plan without it."""
+    """Yield each replica's GPU and position, with the plan without this replica."""
     for g, items in enumerate(state):
         for i in range(len(items)):
             yield g, i, _with(state, g, items[:i] + items[i + 1:])

@@ -46,23 +46,23 @@ from ramsis.studies.sharing.gpu.shared_gpu import Gpu, Replica, SharedModel
 from ramsis.studies.sharing.plan import check_given
 
 METRICS = ("occupancy", "weighted_occupancy", "utilisation")
-_EPSILON = 1e-9  # rounding of sums
-_TIE = 1e-7  # weight of the concave term that prefers close pairs, below any distance that matters
+_EPSILON = 1e-9  # tolerance of sums
+_TIE = 1e-7  # weight of the tie-breaking concave term for close pairs, below relevant distances
 
 
 @dataclass(frozen=True)
 class Usher:
-    """Usher's policy."""
+    """Sharing policy of Usher."""
 
     metric: str = "occupancy"  # meaning of C, one of :data:`METRICS`
     grouping_batch: int = 8  # batch size at which distances are computed
-    group_size: int = 4  # models of a group at most, from 1
+    group_size: int = 4  # largest number of models of a group, >= 1
     class_ratio: float = 1.2  # of C and M at which a model is compute- or memory-heavy, >= 1
     multiples: int = 6  # largest multiple of c_m that is tried
-    # false tries every number of replicas up to the number of GPUs, so that a model whose c_m is
-    # larger is served in part
+    # False tries every number of replicas up to the number of GPUs, so that a model with a larger
+    # c_m is served in part
     whole_multiples: bool = True
-    mps: bool = True  # whether replicas are held to a share of C
+    mps: bool = True  # whether replicas are limited to a share of C
     one_of_a_model: bool = True  # whether a GPU holds at most one replica of a model
 
     def __post_init__(self) -> None:
@@ -80,14 +80,14 @@ class Usher:
         return cluster.replicas
 
     def compute(self, row: SharedBatch) -> float:
-        """Return C of a batch."""
+        """Return C of a batch, its share of the GPU's processors by the policy's metric."""
         return float(getattr(row, self.metric))
 
 
 def groups_of(
     models: Sequence[SharedModel], gpu_type: str, settings: Usher | None = None
 ) -> list[list[SharedModel]]:
-    """Group the models by minimum-weight matchings."""
+    """Group models that complement each other, by minimum-weight matchings; see the module."""
     try:
         import networkx as nx  # here, as few need it
     except ImportError:
@@ -108,7 +108,7 @@ def groups_of(
             if len(groups[i]) + len(groups[j]) <= chosen.group_size:
                 both = groups[i] + groups[j]
                 distance = abs(math.fsum(excess(model) for model in both))
-                # A concave term, above rounding errors, prefers close pairs among equal sums.
+                # Among matchings with equal sums, a small concave term prefers close pairs.
                 graph.add_edge(i, j, weight=distance + _TIE * math.sqrt(distance))
         pairs = [sorted(pair) for pair in nx.min_weight_matching(graph)]
         merged = {i for pair in pairs for i in pair}
@@ -118,7 +118,7 @@ def groups_of(
 
 
 class _Choice(NamedTuple):
-    """A model at a batch, with a largest number of replicas."""
+    """Choice for a model: its batch size and largest number of replicas."""
 
     model: SharedModel
     batch: int
@@ -126,7 +126,7 @@ class _Choice(NamedTuple):
 
 
 class _Cluster:
-    """GPUs and their used resources."""
+    """GPUs with their used resources and replicas so far."""
 
     def __init__(self, settings: Usher, gpus: Sequence[Gpu]) -> None:
         self.settings = settings
@@ -138,7 +138,7 @@ class _Cluster:
         self.served = 0.0
 
     def copy(self) -> _Cluster:
-        """Return a copy to try a combination on."""
+        """Return a copy on which a combination can be tried."""
         other = _Cluster(self.settings, self.gpus)
         other.compute, other.memory = self.compute[:], self.memory[:]
         other.holds, other.replicas = self.holds[:], self.replicas[:]
@@ -150,7 +150,7 @@ class _Cluster:
         return sum(1 for held in self.holds if held)
 
     def place(self, choice: _Choice, group_gpus: list[int]) -> None:
-        """Place replicas of a model until its load is served; GPUs are added to the group's."""
+        """Place replicas of a model until its load is served; add their GPUs to the group's."""
         left = choice.model.rate_rps
         for _ in range(choice.replicas):
             if left <= _EPSILON:
@@ -201,7 +201,7 @@ def _placed(settings: Usher, cluster: _Cluster, group: Sequence[SharedModel]) ->
 
 
 def _choices(settings: Usher, model: SharedModel, cluster: _Cluster) -> Iterator[_Choice]:
-    """Yield batches and replica counts to try; counts beyond the need are one choice."""
+    """Yield the batches and replica counts to try; counts above the need are tried once."""
     rates: dict[int, float] = {}
     kinds = {gpu.gpu_type for gpu in cluster.gpus}
     for kind in kinds:
@@ -214,7 +214,7 @@ def _choices(settings: Usher, model: SharedModel, cluster: _Cluster) -> Iterator
     numbers = ([i * fewest for i in range(1, settings.multiples + 1) if i * fewest <= count]
                if settings.whole_multiples else list(range(1, count + 1)))
     for batch, rate in sorted(rates.items()):
-        # On GPUs of several types a batch has several rates.
+        # The rate of a batch depends on the GPU type.
         enough = count if len(kinds) > 1 else math.ceil(model.rate_rps / rate - _EPSILON)
         for number in dict.fromkeys(min(n, max(enough, 1)) for n in numbers):
             yield _Choice(model, batch, number)

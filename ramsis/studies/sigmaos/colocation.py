@@ -1,4 +1,4 @@
-"""σOS: requests go to machines that have their model.
+"""Colocation schedulers for σOS: requests prefer machines that have their model.
 
 *Colocation without queueing* prefers a machine that has the model, as soon as its cores suffice;
 if there is none at the moment, any other machine takes the request, with a cold start.

@@ -1,4 +1,4 @@
-r"""σOS, dynamic: the fastest expected of a cold start, waiting, and a remote copy.
+r"""Dynamic scheduler for σOS: takes the fastest of a cold start, waiting, and a remote copy.
 
 The source compares its three schedulers by what a request takes, with the time of a cold start
 :math:`T_{CS}`, of inference :math:`T_I`, of processing :math:`T_P` and of the network
@@ -13,10 +13,10 @@ them by it; it has no such scheduler. This one does so for each request and each
   source's :math:`(n + 1)(T_I + T_P)`, n with those that wait;
 - at a copy from another machine: :math:`T_N + T_I + T_P + n T_I`.
 
-What is left of a load is added to the times at its copy. A request whose least time is at a
-machine that has no free cores now waits; the choice is made anew at each event. The source's time
-of colocation is at least that which the requests before it take; that is a time of theirs, not of
-the request, and is left out.
+The remaining load time of a copy is added to the times there. A request whose least time is at a
+machine without free cores waits; the choice is made anew at each event. The source's time of
+colocation includes the processing of the requests before it, which does not delay the request, and
+is left out.
 
 Source: see :mod:`~ramsis.studies.sigmaos.scheduler`, section 6.5.
 """
@@ -31,7 +31,7 @@ from ramsis.sim.engine import Engine
 from ramsis.sim.engine.workers import ACTIVE
 from ramsis.studies.sigmaos.scheduler import Place, SigmaOS
 
-_ANOTHER = -1  # any machine but the copy's
+_ANOTHER = -1  # stands for any machine other than the copy's
 
 
 class SigmaOSDynamic(SigmaOS):
@@ -50,14 +50,14 @@ class SigmaOSDynamic(SigmaOS):
             for model in models]
 
     def choose(self, queue: Sequence[int]) -> tuple[int, Place] | None:
-        """Choose the first request for which no option is faster than one that can begin now."""
+        """Choose the first request whose fastest option can begin now."""
         request = queue[0]
         state, workers = self.engine.requests, self.engine.workers
         stream, model = state.stream[request], state.model[request]
         if self.processed[stream]:
             free = self.free(request)
         else:
-            free = [-1] if ACTIVE in workers.status else []  # any machine will do
+            free = [-1] if ACTIVE in workers.status else []  # requests without cores: any machine
         if not free:
             return None
         best = _Best()
@@ -78,7 +78,7 @@ class SigmaOSDynamic(SigmaOS):
     def at_copies(
         self, best: _Best, stream: int, model: int, free: int
     ) -> list[tuple[float, float]]:
-        """Update the best with free copies; return waits at busy ones and their increments."""
+        """Offer free copies to ``best``; return times at busy ones, and increments per wait."""
         workers, each_ms = self.engine.workers, self.inference_ms[model]
         loaded, free_cores = workers.loaded, workers.free_cores
         cores, processing_ms = self.streams[stream].cores, self.processing_ms[stream]
@@ -101,7 +101,7 @@ class SigmaOSDynamic(SigmaOS):
         return wait
 
     def cold(self, best: _Best, stream: int, model: int) -> None:
-        """Offer a cold start at each proxy."""
+        """Offer a cold start at each proxy without the model to ``best``."""
         workers, now_ms = self.engine.workers, self.engine.now_ms
         types, copies, loading = workers.type, self.copies, workers.loading
         cores, processing_ms = self.streams[stream].cores, self.processing_ms[stream]
@@ -133,7 +133,7 @@ class SigmaOSDynamic(SigmaOS):
 
 
 class _Best:
-    """Places of the least time."""
+    """Collector of the places with the least time."""
 
     __slots__ = ("places", "took_ms")
 
@@ -142,7 +142,7 @@ class _Best:
         self.places: list[Place] = []
 
     def offer(self, took_ms: float, place: Place) -> None:
-        """Add a place, if its time is not above the least."""
+        """Record a place, unless its time is above the least so far."""
         if took_ms < self.took_ms:
             self.took_ms, self.places = took_ms, [place]
         elif took_ms == self.took_ms:
@@ -150,10 +150,10 @@ class _Best:
 
 
 def _waiting(wait: list[tuple[float, float]], least_ms: float, most: int) -> int:
-    """Return how many requests of a queue do best to wait.
+    """Return the number of requests of a queue for which waiting is fastest.
 
-    ``wait`` has the time of the first request at each copy, and how much longer the next takes.
-    Each that waits makes waiting longer, until what can begin now is as fast.
+    ``wait`` has the time of the first waiting request at each copy, and the increment of each
+    further one. Each waiting request makes waiting longer, until ``least_ms`` is as fast.
     """
     heapify(wait)
     which = 0

@@ -1,10 +1,10 @@
-"""σOS: a central registry of the copies of each model.
+"""Scheduler for σOS with a central registry of the copies of each model.
 
-A request goes to any machine with free cores. Its inference is done by the first copy of the model
-that was registered and has fewer than ``target`` ongoing requests, over the network if that is on
-another machine. If there is none, the machine's own proxy does it, and loads the model if it
-has to; only where no machine has both the cores and the model's type of worker, a new copy is
-loaded on another machine. A copy counts a request until it leaves its machine.
+A request goes to any machine with free cores. Its inference runs at the first registered copy of
+the model with fewer than ``target`` ongoing requests, over the network if this is on another
+machine. If there is none, the machine's own proxy runs it, and loads the model if necessary; only
+if no machine has both the cores and a suitable worker type, a new copy is loaded on another
+machine. A copy counts a request until it leaves its machine.
 
 Source: see :mod:`~ramsis.studies.sigmaos.scheduler`, section 4.6, which counts by machine;
 there each runs one replica.
@@ -22,7 +22,7 @@ class SigmaOSRegistry(SigmaOS):
     Parameters
     ----------
     target : int
-        Fewer ongoing requests than this make a copy take one more (``targetOngoingRequests``).
+        Number of ongoing requests at which a copy takes no more (``targetOngoingRequests``).
     """
 
     def __init__(self, engine: Engine, target: int = 3) -> None:
@@ -39,7 +39,7 @@ class SigmaOSRegistry(SigmaOS):
         return self.anywhere(request) or self.apart(request)
 
     def apart(self, request: int) -> Place | None:
-        """Return a new copy on another machine, where none has the cores and can run the model."""
+        """Return any machine with free cores, and a new copy on another one that can run it."""
         state, workers = self.engine.requests, self.engine.workers
         cores, model = self.streams[state.stream[request]].cores, state.model[request]
         able = [worker for worker, kind in enumerate(workers.type)
@@ -50,7 +50,7 @@ class SigmaOSRegistry(SigmaOS):
         return self.through(request, self.any_of(hosts)) if hosts else None
 
     def through(self, request: int, worker: int) -> Place | None:
-        """Return any machine with free cores, and the proxy of a worker."""
+        """Return any machine with free cores for a request, with the proxy of ``worker``."""
         if not self.processed[self.engine.requests.stream[request]]:
             return worker, worker
         free = self.free(request)

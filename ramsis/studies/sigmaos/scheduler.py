@@ -1,16 +1,15 @@
-"""σOS: queues of tenants, machines with cores, and a proxy on each machine.
+"""Default scheduler of σOS: queues of tenants, machines with cores, a proxy on each machine.
 
-A request waits in the queue of its tenant. Tenants take turns; of a tenant's requests the first
-that can be placed is sent: to a *machine*, of which it holds cores from then on, and
-whose processor prepares it, and at a *proxy*, the inference server of the same or of another
-machine. A proxy runs the requests for a model one at a time, in the order in which they come, and
-loads the model when the first of them comes and it does not hold it. Where a model will be is
-registered when the request is sent there. Requests of streams without processing need no cores;
-their machine is that of their proxy.
+A request waits in the queue of its tenant. Tenants take turns; the first of a tenant's requests
+that can be placed is sent to a *machine*, whose cores it holds and whose processor prepares it,
+and to a *proxy*, the inference server of the same or of another machine. A proxy runs the requests
+for a model one at a time, in order of arrival, and loads the model for the first of them if
+necessary. A copy of a model is registered when the first request is sent to it. Requests of
+streams without processing need no cores; their machine is that of their proxy.
 
 Streams of *best effort* give way to the others, which are latency-critical: their requests are
-sent only while none of the others waits for a machine, and at a proxy the others are run first.
-What has been sent to a machine keeps its cores, and what runs ends.
+sent only while no critical one waits for a machine, and run after critical ones at a proxy.
+Requests that have been sent keep their cores, and are not preempted.
 
 The schedulers of the family differ in where they place a request: ``sigmaos`` (any machine),
 :mod:`~ramsis.studies.sigmaos.colocation`,
@@ -18,10 +17,9 @@ The schedulers of the family differ in where they place a request: ``sigmaos`` (
 :mod:`~ramsis.studies.sigmaos.dynamic`.
 
 Source: K. Liu, Enabling Efficient ML Inference in SigmaOS with Model-Aware Scheduling, MIT, 2025.
-Its step list registers a model when a request exits; then its two colocation schedulers would be
-one, and its measured times say otherwise. There, nothing is ever unloaded. Here, where memory
-ends, models that no request is on the way to make room, those first that were sent none for
-longest.
+Its list of steps registers a model when a request exits; then its two colocation schedulers would
+be equal, but its measured times differ. It never unloads models. Here, when memory runs out,
+models without ongoing requests are unloaded, the least recently used first.
 """
 
 from __future__ import annotations
@@ -35,27 +33,27 @@ from random import Random
 from ramsis.sim.engine import Engine, Scheduler
 from ramsis.sim.engine.workers import ACTIVE
 
-Place = tuple[int, int]  # a machine, and the worker whose proxy does the inference
-# Requests of a tenant by stream and model; requests of a queue can be placed alike.
+Place = tuple[int, int]  # a machine, and the worker whose proxy runs the inference
+# Queue of a tenant's requests of one stream and model, which have the same possible places.
 Queues = dict[tuple[int, int], deque[int]]
 
-_STALE = 64  # entries of a heap that need not be cleared away
+_STALE = 64  # number of stale heap entries below which a heap is not cleaned
 
 
 @dataclass(slots=True, eq=False)
 class Copy:
-    """A model at a proxy, loaded or not."""
+    """Registered copy of a model at a proxy, loaded or not yet."""
 
     worker: int
     model: int
-    used: int = 0  # number of the last request that was sent here, among all requests
-    ongoing: int = 0  # requests that were sent there and have not left their machine
-    ahead: int = 0  # those of them whose inference has not ended
-    waiting: deque[int] = field(default_factory=deque)  # those of them that are there and wait
+    used: int = 0  # sequence number of the last request that was sent to it
+    ongoing: int = 0  # number of its requests that have not left their machine
+    ahead: int = 0  # number of its requests whose inference has not ended
+    waiting: deque[int] = field(default_factory=deque)  # requests that wait at the proxy
 
 
 class SigmaOS(Scheduler[Engine]):
-    """The default scheduler: any machine with enough free cores and room for the model.
+    """Default scheduler: any machine with enough free cores and room for the model.
 
     Subclasses override :meth:`place` or :meth:`choose`.
     """
@@ -65,7 +63,7 @@ class SigmaOS(Scheduler[Engine]):
         self.rng = Random(engine.seed)
         self.streams = engine.world.streams
         self.processed = engine.requests.processed
-        # A tenant's latency-critical requests and its best-effort ones are apart.
+        # A group is a tenant's latency-critical requests, or its best-effort ones.
         groups = list(dict.fromkeys(
             sorted(((stream.best_effort, stream.tenant) for stream in self.streams),
                    key=lambda group: group[0])))
@@ -76,23 +74,23 @@ class SigmaOS(Scheduler[Engine]):
             min(stream.cores for stream, of_group in zip(self.streams, self.group, strict=True)
                 if of_group == group) for group in range(len(groups))]
         self.queues: list[Queues] = [{} for _ in groups]
-        # Heaps of the first request of each queue; some entries are not first any more.
+        # Heaps of the first request of each queue, with lazily deleted entries.
         self.heads: list[list[tuple[int, tuple[int, int]]]] = [[] for _ in groups]
-        # The group whose turn it is, of the critical ones and of the others.
+        # Next group in turn, among critical ones and among best-effort ones.
         self.turn = [0, self.critical]
         self.copies: list[dict[int, Copy]] = [{} for _ in range(len(engine.workers))]
         self.used = 0
-        # Memory that copies with requests leave of each worker, and the number of those copies.
+        # By worker: memory without copies that have requests, and the number of such copies.
         self.spare_mb = list(engine.workers.memory_mb)
         self.busy = [0] * len(engine.workers)
-        # Heaps of copies without requests, the longest unused first; some are in use again.
+        # Heaps of copies without requests, least recently used first, with stale entries.
         self.idle: list[list[tuple[int, Copy]]] = [[] for _ in range(len(engine.workers))]
         self.registered: dict[int, list[Copy]] = {}
         self.sent: dict[int, Copy] = {}
-        # Copies with requests at their proxy: loaded ones, and those to be loaded first.
+        # Copies with requests at their proxy: loaded ones, and ones that need loading.
         self.at_proxy: list[dict[int, Copy]] = [{} for _ in range(len(engine.workers))]
         self.to_load: list[dict[int, Copy]] = [{} for _ in range(len(engine.workers))]
-        # Models that will be loaded once a request reaches the proxy: they have their room.
+        # Memory reserved for models that will be loaded when a request reaches the proxy.
         self.promised: list[set[int]] = [set() for _ in range(len(engine.workers))]
         self.promised_mb = [0.0] * len(engine.workers)
         for worker, models in enumerate(engine.workers.loaded):
@@ -113,7 +111,7 @@ class SigmaOS(Scheduler[Engine]):
         return None if place is None else (0, place)
 
     def anywhere(self, request: int) -> Place | None:
-        """Return any machine that has free cores, and holds the model or has room for it."""
+        """Return a random machine with free cores that holds the model or has room for it."""
         model, free = self.engine.requests.model[request], self.free(request)
         if not free:
             return None
@@ -139,7 +137,7 @@ class SigmaOS(Scheduler[Engine]):
                 if status == ACTIVE]
 
     def any_of(self, among: Sequence[int]) -> int:
-        """Draw an element, each as likely."""
+        """Draw an element uniformly at random."""
         return among[int(len(among) * self.rng.random())]
 
     def hosts(self, worker: int, model: int) -> bool:
@@ -164,7 +162,7 @@ class SigmaOS(Scheduler[Engine]):
         return copy
 
     def new_copy(self, worker: int, model: int) -> Copy:
-        """Promise the load of a model, and make room for it."""
+        """Create a copy of a model at a proxy, and reserve memory for it."""
         workers, idle = self.engine.workers, self.idle[worker]
         while idle and not workers.has_room(
                 model, workers.free_mb[worker] - self.promised_mb[worker],
@@ -179,7 +177,7 @@ class SigmaOS(Scheduler[Engine]):
         return self.register(worker, model)
 
     def use(self, copy: Copy) -> None:
-        """Count a request that is sent to a copy."""
+        """Add a request to the ongoing ones of a copy."""
         if not copy.ongoing:
             self.busy[copy.worker] += 1
             self.spare_mb[copy.worker] -= self.engine.workers.model_mb[copy.model]
@@ -189,7 +187,7 @@ class SigmaOS(Scheduler[Engine]):
         copy.ahead += 1
 
     def leave(self, copy: Copy) -> None:
-        """Count a request as done that was sent to a copy."""
+        """Remove a request from the ongoing ones of a copy."""
         copy.ongoing -= 1
         if copy.ongoing:
             return
@@ -197,7 +195,7 @@ class SigmaOS(Scheduler[Engine]):
         self.busy[worker] -= 1
         self.spare_mb[worker] += workers.model_mb[copy.model]
         if not self.busy[worker]:
-            self.spare_mb[worker] = workers.memory_mb[worker]  # without what rounding left
+            self.spare_mb[worker] = workers.memory_mb[worker]  # removes rounding errors
         heappush(idle, (copy.used, copy))
         if len(idle) > 2 * len(self.copies[worker]) + _STALE:
             idle[:] = [(used, other) for used, other in idle
@@ -205,7 +203,7 @@ class SigmaOS(Scheduler[Engine]):
             heapify(idle)
 
     def send(self, request: int, place: Place) -> None:
-        """Start a request on a machine; its inference is done at a proxy."""
+        """Start a request on a machine, with inference at a proxy."""
         engine = self.engine
         machine, worker = place
         model = engine.requests.model[request]
@@ -218,7 +216,7 @@ class SigmaOS(Scheduler[Engine]):
             self.on_ready(request)
 
     def send_all(self) -> None:
-        """Take tenants in turn until no request can be placed; best effort if no other waits."""
+        """Send requests of tenants in turn while any can be placed, best-effort ones last."""
         self.send_of_class(0)
         if not self.critical_waits():
             self.send_of_class(1)
@@ -228,7 +226,7 @@ class SigmaOS(Scheduler[Engine]):
         return any(self.queues[:self.critical])
 
     def send_of_class(self, kind: int) -> None:
-        """Take the tenants of the critical requests (0), or of the others (1), in turn."""
+        """Send requests of groups in turn, of critical (0) or best-effort (1) ones."""
         groups = range(self.critical, len(self.queues)) if kind else range(self.critical)
         idle, workers = 0, self.engine.workers
         while idle < len(groups) and any(self.queues[groups.start:groups.stop]):
@@ -239,13 +237,13 @@ class SigmaOS(Scheduler[Engine]):
             idle = 0 if self.send_one(group, most) else idle + 1
 
     def pass_turn(self, group: int) -> None:
-        """Give the turn to the group after one, among those of its class."""
+        """Pass the turn to the next group of the same class."""
         kind = int(group >= self.critical)
         first, end = (self.critical, len(self.queues)) if kind else (0, self.critical)
         self.turn[kind] = group + 1 if group + 1 < end else first
 
     def send_one(self, group: int, most_cores: int) -> bool:
-        """Send the first request of a tenant of a class that can be placed."""
+        """Send the first request of a group that can be placed; return whether there was one."""
         if self.least_cores[group] > most_cores:
             return False
         queues, heads, stay = self.queues[group], self.heads[group], []
@@ -301,13 +299,13 @@ class SigmaOS(Scheduler[Engine]):
         """Begin as many loads as a proxy can."""
         workers = self.engine.workers
         for model in self.to_load[worker]:
-            # A load that has ended may not have been noticed yet.
+            # The event of an ended load may still be pending.
             if model not in workers.loading[worker] and model not in workers.loaded[worker]:
                 if model in self.promised[worker]:
                     self.promised[worker].remove(model)
                     self.promised_mb[worker] -= workers.model_mb[model]
                     if not self.promised[worker]:
-                        self.promised_mb[worker] = 0.0  # without what rounding left
+                        self.promised_mb[worker] = 0.0  # removes accumulated rounding errors
                 self.engine.load(worker, model)
                 if not workers.may_load(worker):
                     return
@@ -321,7 +319,7 @@ class SigmaOS(Scheduler[Engine]):
         group, key = self.group[stream], (stream, state.model[request])
         queues = self.queues[group]
         gives_way = group >= self.critical and self.critical_waits()
-        # For others, nothing has become free.
+        # Other requests still cannot be placed.
         if key in queues:
             queues[key].append(request)
             sent = not gives_way and self.send_of(group, key)
@@ -346,7 +344,7 @@ class SigmaOS(Scheduler[Engine]):
         self.serve(copy.worker)
 
     def wait(self, copy: Copy, request: int) -> None:
-        """Queue a request at its copy; a critical one before those of best effort."""
+        """Queue a request at its copy, critical ones before best-effort ones."""
         stream, queue = self.engine.requests.stream, copy.waiting
         place = len(queue)
         if not self.streams[stream[request]].best_effort:
@@ -355,7 +353,7 @@ class SigmaOS(Scheduler[Engine]):
         queue.insert(place, request)
 
     def on_loaded(self, worker: int, model: int) -> None:
-        """Run what waited for the model."""
+        """Run the requests that waited for the model."""
         self.at_proxy[worker][model] = self.to_load[worker].pop(model)
         self.serve(worker)
 
@@ -370,15 +368,15 @@ class SigmaOS(Scheduler[Engine]):
         self.send_all()
 
     def on_processed(self, request: int) -> None:
-        """Send requests to the cores that are free again."""
+        """Free a request's cores, and send waiting requests."""
         self.left(request)
         self.send_all()
 
     def on_scaled(self, worker: int) -> None:
-        """Use a machine more."""
+        """Use an added machine."""
         self.active = self.active_now()
         self.send_all()
 
     def left(self, request: int) -> None:
-        """Forget a request that is done."""
+        """Remove a request that has left its machine."""
         self.leave(self.sent.pop(request))

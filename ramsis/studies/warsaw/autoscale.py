@@ -1,13 +1,12 @@
-"""Autoscaling of workers of several types, by the rates of requests.
+"""Autoscaler of workers of several types, by request rates.
 
-Every ``every_ms`` the rate of requests for each model is estimated from those seen
-(:class:`Demand`). Models, the ones with most work first, are assigned to the worker type on which
-a request takes least time, as far as its workers suffice at a utilisation of ``target``, and the
-remaining work to the next type. The work of a type, over ``target`` and rounded up, is its desired
-number of workers; where requests wait for a model that no active worker can run, it is at least
-one of a type that can. Missing workers are started. When more than desired have been active for
-``down_after_ms``, idle ones are stopped, those with the fewest models first. So a request that
-runs, or waits, is never lost.
+Every ``every_ms`` the arrival rate of each model is estimated (:class:`Demand`). Models, the ones
+with most work first, are assigned to the worker type on which a request is fastest, as far as its
+workers suffice at a utilisation of ``target``, and the remaining work to the next type. The work
+of a type divided by ``target``, rounded up, is its desired number of workers; if requests wait for
+a model that no active worker can run, a suitable type gets at least one. Missing workers are
+started. When more than desired have been active for ``down_after_ms``, idle ones are stopped,
+those with the fewest models first. So no running or waiting request is lost.
 
 Serving and loading are those of another scheduler, ``of``: ``modified-baseline`` (with loads where
 no idle worker holds the model), ``round-robin`` (with earliest deadlines) or ``planned``.
@@ -42,10 +41,10 @@ _OF: Mapping[str, Callable[[Engine], PhasedScheduler | Planned]] = {
     "round-robin": partial(RoundRobin, variant="d"),
 }
 _LOOK = object()  # token of the timer for the next decision
-_LONG_MS = 30_000.0  # the mean over this window is the rate, unless a short one shows a rise
+_LONG_MS = 30_000.0  # window of the mean rate, unless a shorter one shows an increase
 _SHORT_MS = (500.0, 1000.0, 3000.0)
-_Z = 1.5  # standard deviations that chance may add to the count of a short window
-_FIRST_MS = 1000.0  # least length of the long window, while the run is younger
+_Z = 1.5  # standard deviations subtracted from the count of a short window, as noise
+_FIRST_MS = 1000.0  # least length of the long window at the start of a run
 
 
 class Demand:
@@ -54,18 +53,18 @@ class Demand:
     def __init__(self, models: int) -> None:
         self._models = models
         self._model_of = array("q")  # of each arrival
-        self._at_ms = array("d")  # not falling
+        self._at_ms = array("d")  # sorted
 
     def seen(self, model: int, at_ms: float) -> None:
-        """Note an arrival; none may be earlier than the last one."""
+        """Record an arrival; times must not go back."""
         self._model_of.append(model)
         self._at_ms.append(at_ms)
 
     def rates(self, now_ms: float) -> FloatArray:
         """Return the rate of each model in requests per ms, shape (M,).
 
-        It is the mean of the last 30 s, or that of a shorter window, less what chance makes of a
-        count n there: (n - 1.5·√n) / window.
+        It is the mean of the last 30 s, or if larger the lower confidence limit of a shorter
+        window with count n: (n - 1.5·√n) / window.
         """
         long_ms = min(_LONG_MS, max(now_ms, _FIRST_MS))
         rates = self._count(now_ms - long_ms) / long_ms
@@ -81,7 +80,7 @@ class Demand:
 
 
 class Autoscale(Scheduler[Engine]):
-    """Autoscaler over another scheduler; see the module.
+    """Autoscaler that wraps another scheduler; see the module.
 
     Parameters
     ----------
@@ -92,7 +91,7 @@ class Autoscale(Scheduler[Engine]):
     every_ms : float
         Time between two decisions, > 0.
     down_after_ms : float
-        Time for which workers must have been too many.
+        Time for which there must have been surplus workers, before they are stopped.
     """
 
     def __init__(
@@ -108,7 +107,7 @@ class Autoscale(Scheduler[Engine]):
         self.many_since_ms = [inf] * len(types)
         self.each_ms = [[engine.times.rows[kind][m][0] for kind in types]
                         for m in range(len(engine.site.models))]
-        # The types that can run each model, the fastest first.
+        # Worker types that can run each model, the fastest first.
         self.able = [sorted((kind for kind in types if each_ms[kind] < inf),
                             key=each_ms.__getitem__) for each_ms in self.each_ms]
         self.workers = [[w for w, type_of in enumerate(engine.workers.type) if type_of == kind]

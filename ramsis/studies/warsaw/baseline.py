@@ -1,9 +1,9 @@
-"""Baseline: a model that is loaded nowhere replaces all models of an idle worker.
+"""Baseline scheduler: a model that is loaded nowhere replaces all models of an idle worker.
 
-Inference is in phases (:mod:`ramsis.studies.warsaw.phases`). For the requests that wait,
-in order: if no worker holds the model or loads it, the next idle worker in turn gives up all that
-it holds and loads it. So each model has one copy, however many ask for it; and where models are
-more than workers, workers may load one after the other without running any.
+Inference is in phases (:mod:`ramsis.studies.warsaw.phases`). For each waiting request, in order:
+if no worker holds or loads its model, the next idle worker in turn unloads all its models and
+loads it. So each model has one copy, whatever its load; and with more models than workers, workers
+may load one model after the other without running any.
 
 Source: the Warsaw thesis (see :mod:`~ramsis.studies.warsaw.phases`), section 4.2.1.
 """
@@ -18,7 +18,7 @@ from ramsis.studies.warsaw.phases import PhasedScheduler
 
 
 class Baseline(PhasedScheduler):
-    """Baseline; see the module.
+    """Baseline scheduler; see the module.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class Baseline(PhasedScheduler):
         self.load_turn = -1
 
     def settle(self, freed: Sequence[int]) -> None:
-        """Load the models of waiting requests, as far as there are idle workers."""
+        """Load the models of waiting requests on idle workers."""
         idle = self.to_load() if self.busy else []
         for model in self.wanted() if idle else ():
             place = next((i for i, w in enumerate(idle) if self.able(w, model)), None)
@@ -75,7 +75,7 @@ class Baseline(PhasedScheduler):
                 and workers.model_mb[model] <= workers.memory_mb[worker])
 
     def load(self, worker: int, model: int) -> float:
-        """Load a model in the place of others; return when it will be loaded."""
+        """Load a model in place of others; return the end of the load."""
         self.make_room(worker, model)
         return self.engine.load(worker, model)
 

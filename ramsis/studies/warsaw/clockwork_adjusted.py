@@ -1,20 +1,20 @@
 """Clockwork's scheduler, adjusted to workers that hold few models at a time.
 
 *Inference.* Requests of a model can run in batches of the listed sizes. Whenever a worker has a
-free lane, it considers for each model that it holds the largest batch that its requests fill and
-whose first deadline can be met, and runs the batch whose latest start comes first. If no request
-can be in time any more, it runs the oldest.
+free lane, it considers for each loaded model the largest batch that its requests fill and whose
+first deadline can be met, and runs the batch with the earliest latest start. If no request can be
+in time any more, it runs the oldest.
 
-*Loading.* The demand d_m of a model is the time that the requests that wait for it take on a
-worker. A worker's load is Σ d_m / (copies of m) over the models that it holds. In ``horizon_ms``
-it serves of each the share min(1, horizon / load), so the priority of a model is
+*Loading.* The demand d_m of a model is the work of its waiting requests on a worker. A worker's
+load is Σ d_m / (copies of m) over its models. Within ``horizon_ms`` it serves the share
+min(1, horizon / load) of each, so the priority of a model is
 
     p_m = d_m − Σ over its holders of d_m / copies · min(1, horizon / load).
 
 Every ``every_ms`` the model with the highest priority above 0 is loaded onto an idle worker,
-models that are being loaded counted as held. If no idle worker has room, the models that idle
-workers hold are compared by the priority that they would have without one copy: the one with the
-lowest gives way, and only if that is lower than the priority of the model to be loaded.
+with loading models counted as held. If no idle worker has room, the models of idle workers are
+compared by the priority that they would have with one copy less: the lowest one is unloaded, if it
+is lower than the priority of the model to be loaded.
 
 Source: the Warsaw thesis (see :mod:`~ramsis.studies.warsaw.phases`), section 4.2.4; the
 rule for unloading is its adjustment. Its horizon and period are not printed; Clockwork looks
@@ -39,7 +39,7 @@ class ClockworkAdjusted(Scheduler[Engine]):
     Parameters
     ----------
     horizon_ms : float
-        Time ahead for which the work of workers is counted, > 0.
+        Time ahead over which a worker's load is compared, > 0.
     every_ms : float
         Time between two loads, > 0.
     """
@@ -65,7 +65,7 @@ class ClockworkAdjusted(Scheduler[Engine]):
     # Inference.
 
     def on_arrival(self, request: int) -> None:
-        """Serve the request, or let it wait."""
+        """Serve the request if a worker has a free lane; otherwise it waits."""
         model = self.engine.requests.model[request]
         self.queues[model].append(request)
         self.busy_with[model] = None
@@ -77,11 +77,11 @@ class ClockworkAdjusted(Scheduler[Engine]):
         self.stay_awake()
 
     def on_end(self, worker: int, batch: int) -> None:
-        """Serve what waits for the worker."""
+        """Serve waiting requests on the worker."""
         self.serve(worker)
 
     def on_loaded(self, worker: int, model: int) -> None:
-        """Serve what waits for the model."""
+        """Serve waiting requests for the model."""
         self.serve(worker)
 
     def serve(self, worker: int) -> None:
@@ -106,7 +106,7 @@ class ClockworkAdjusted(Scheduler[Engine]):
         best: tuple[float, int, int] | None = None
         for model in models:
             queue = queues[model]
-            # The largest batch would have to be started first.
+            # Among batches of a model, the largest has the earliest latest start.
             if (best is not None and queue
                     and deadline_ms[queue[0]] - batches[model][0][1] > best[0]):
                 continue
@@ -140,7 +140,7 @@ class ClockworkAdjusted(Scheduler[Engine]):
     # Loading.
 
     def on_scaled(self, worker: int) -> None:
-        """Consider loads, as a worker has come."""
+        """Consider loads on an added worker."""
         self.stay_awake()
 
     def on_timer(self, token: object) -> None:
@@ -190,7 +190,7 @@ class ClockworkAdjusted(Scheduler[Engine]):
         return priority, load_ms
 
     def place(self, model: int, priority: float, plan: _Plan) -> bool:
-        """Load a model onto an idle worker, in the place of others if that is better."""
+        """Load a model onto an idle worker, in place of others of lower priority."""
         engine, workers = self.engine, self.engine.workers
         able = [worker for worker in plan.idle
                 if model not in workers.loaded[worker] and model not in workers.loading[worker]
@@ -213,7 +213,7 @@ class ClockworkAdjusted(Scheduler[Engine]):
         return True
 
     def by_worth(self, worker: int, plan: _Plan) -> list[tuple[float, int]]:
-        """Return the models of a worker by the priority that each would have unloaded."""
+        """Return the models of a worker by the priority that each would have after unloading."""
         if worker not in plan.by_worth:
             held = self.engine.workers.loaded[worker]
             wanted = self.busy_with.keys() & held
@@ -223,7 +223,7 @@ class ClockworkAdjusted(Scheduler[Engine]):
         return plan.by_worth[worker]
 
     def without(self, model: int, load_ms: list[float]) -> float:
-        """Return the priority that a model would have with a copy less."""
+        """Return the priority that a model would have with one copy less."""
         demand_ms = self.demand_ms(model)
         holders = self.engine.workers.holders(model)
         left = sorted(load_ms[worker] for worker in holders)[:-1]
@@ -234,7 +234,7 @@ class ClockworkAdjusted(Scheduler[Engine]):
 
 @dataclass(slots=True)
 class _Plan:
-    """State for one decision on loads: loads, idle workers, and their models by worth."""
+    """State of one decision on loads: loads, idle workers, and their models by priority."""
 
     load_ms: list[float]
     idle: list[int]

@@ -1,12 +1,12 @@
-"""Modified Baseline: several models on a worker, and no load before the last one has been used.
+"""Modified Baseline scheduler: several models per worker, no load before the last one was used.
 
-As :mod:`~ramsis.studies.warsaw.baseline`, but a worker takes a new model only when it has
-run something since its last load, or has been idle for ``idle_ms``; and it gives up no more than
-it must, what it has not run for longest first.
+Like :mod:`~ramsis.studies.warsaw.baseline`, but a worker loads a new model only if it has run a
+batch since its last load, or has been idle for ``idle_ms``; and it unloads no more models than
+necessary, the least recently run first.
 
-When a model is loaded is open. The thesis says, when it is loaded nowhere (``load_when=nowhere``);
-the loading time that it prints is that of loads whenever requests wait, so that no idle worker
-holds the model (``load_when=no-idle``).
+The condition of a load is ambiguous. According to the thesis, a model is loaded if it is loaded
+nowhere (``load_when=nowhere``); but its printed loading times are those of loads whenever requests
+wait and no idle worker holds the model (``load_when=no-idle``).
 
 Source: the Warsaw thesis (see :mod:`~ramsis.studies.warsaw.phases`), section 4.2.2, which
 leaves open for how long is "idle for long enough".
@@ -24,14 +24,14 @@ _WHEN = ("nowhere", "no-idle")
 
 
 class ModifiedBaseline(Baseline):
-    """Modified Baseline; see the module.
+    """Modified Baseline scheduler; see the module.
 
     Parameters
     ----------
     load_when : str
         ``nowhere`` or ``no-idle``.
     idle_ms : float
-        Idle time after which a worker may load again without having run anything, > 0.
+        Idle time after which a worker may load again without having run a batch, > 0.
     starved : float
         Share of the time to its deadline after which a request starves.
     """
@@ -57,14 +57,14 @@ class ModifiedBaseline(Baseline):
         return self.by_age(self.busy)
 
     def inferred(self, worker: int, model: int) -> None:
-        """Note that the worker has been used."""
+        """Record that the worker has been used since its last load."""
         if not self.engine.workers.loading[worker]:  # or it would not be used after that load
             self.used[worker] = True
         self.used_ms[worker][model] = self.engine.now_ms
 
     def on_end(self, worker: int, batch: int) -> None:
-        """Note when a worker became idle."""
-        # A load that is on its way ends later, and has been noted.
+        """Record the time at which a worker became idle."""
+        # A running load ends later, and its end has been recorded.
         self.since_ms[worker] = max(self.since_ms[worker], self.engine.now_ms)
         super().on_end(worker, batch)
 

@@ -1,15 +1,14 @@
-"""Inference in phases, as in the cluster scheduler of the Warsaw thesis.
+"""Base of the Warsaw thesis' cluster schedulers: inference in phases.
 
 Waiting requests are served in order, in three phases: those that *starve*, to idle workers
 that hold their model; those that can join a continuous batch that runs; all others, to idle
 workers that hold their model. Workers take turns. The order is that of arrivals, or of deadlines.
 Requests run one at a time, but for continuous batches.
 
-After each event the phases apply to all waiting requests. No request that waited before the event
-has an idle worker, so it is enough to look at the request that came, or the worker that became
-idle: each worker has heaps of the requests for models that it holds, and entries that were served
-elsewhere are removed when they come up. Workers that have held the same models from the start
-share their heaps.
+After each event the phases apply to all waiting requests. Requests that waited before the event
+have no idle worker, so only the new request or the newly idle worker matters: each worker has
+heaps of the requests for its models, with lazy deletion of requests served elsewhere. Workers that
+have held the same models from the start share their heaps.
 
 Source: P. Blinowski, S. Mrozicki, S. Potrzebowski, K. Wąsowski: *Measuring and improving resource
 utilization in a Kubernetes cluster serving AI inference tasks*, BSc thesis, University of Warsaw,
@@ -36,14 +35,14 @@ class PhasedScheduler(Scheduler[Engine]):
     starved : float
         Share of the time to its deadline after which a request starves, > 0.
     by_deadline : bool
-        Order by deadline and not by arrival.
+        Whether requests are ordered by deadline instead of arrival.
 
     Attributes
     ----------
     waiting : list of dict
-        By model, the requests that wait, in the order of arrival.
+        Waiting requests by model, in order of arrival.
     busy : set of int
-        The models with requests that wait.
+        Models with waiting requests.
     """
 
     def __init__(
@@ -76,7 +75,7 @@ class PhasedScheduler(Scheduler[Engine]):
         self.settle(range(len(self.engine.workers)))
 
     def on_arrival(self, request: int) -> None:
-        """Serve the request, or let it wait."""
+        """Serve the request if a worker can; otherwise it waits."""
         model = self.engine.requests.model[request]
         self.waiting[model][request] = None
         self.busy.add(model)
@@ -90,12 +89,12 @@ class PhasedScheduler(Scheduler[Engine]):
         self.settle(())
 
     def on_end(self, worker: int, batch: int) -> None:
-        """Serve what waits for the worker."""
+        """Serve waiting requests on the worker."""
         self.serve(worker)
         self.settle((worker,))
 
     def on_loaded(self, worker: int, model: int) -> None:
-        """Serve what waits for the model."""
+        """Serve waiting requests for the model."""
         self._holders[model][worker] = None
         queue = self._apart(worker)
         for request in self.waiting[model]:
@@ -104,7 +103,7 @@ class PhasedScheduler(Scheduler[Engine]):
         self.settle((worker,))
 
     def on_scaled(self, worker: int) -> None:
-        """Use a worker that has come."""
+        """Use an added worker."""
         self.settle((worker,))
 
     def on_timer(self, token: object) -> None:
@@ -112,7 +111,7 @@ class PhasedScheduler(Scheduler[Engine]):
         self.settle(range(len(self.engine.workers)))
 
     def on_stopped(self, worker: int) -> None:
-        """Forget a worker that has gone."""
+        """Remove a stopped worker."""
         self._apart(worker)
         for holders in self._holders:
             holders.pop(worker, None)
@@ -123,7 +122,7 @@ class PhasedScheduler(Scheduler[Engine]):
         """Load and unload; called after each event, with workers that it may have freed."""
 
     def inferred(self, worker: int, model: int) -> None:
-        """Note a batch that has been started."""
+        """Record a started batch."""
 
     # Helpers of subclasses.
 
@@ -144,7 +143,7 @@ class PhasedScheduler(Scheduler[Engine]):
         return min(idle)[1] if idle else None
 
     def infer(self, worker: int, request: int) -> None:
-        """Run a request."""
+        """Start a request on a worker."""
         engine = self.engine
         model = engine.requests.model[request]
         self._leave(model, request)
@@ -193,7 +192,7 @@ class PhasedScheduler(Scheduler[Engine]):
             self.busy.discard(model)
 
     def _apart(self, worker: int) -> _Queue:
-        """Return the queue of a worker that holds other models from now on."""
+        """Give a worker whose models change its own queue, and return it."""
         queue = self._queues[worker]
         if queue.workers > 1:
             queue.workers -= 1
@@ -229,10 +228,10 @@ class PhasedScheduler(Scheduler[Engine]):
 
 @dataclass(slots=True, eq=False)
 class _Queue:
-    """Heaps of requests that wait for workers with the same models."""
+    """Heaps of requests that wait for workers with the same set of models."""
 
     workers: int = 0  # number of workers that share it
-    # ready, starved: all requests, and those that starve, in their order
+    # all requests, and those that starve, in serving order
     ready: list[tuple[float, int]] = field(default_factory=list)
     starving: list[tuple[float, int]] = field(default_factory=list)  # when each will starve
     starved: list[tuple[float, int]] = field(default_factory=list)

@@ -1,9 +1,9 @@
-"""Round Robin: models take turns in being loaded, each for a quantum of time.
+"""Round Robin scheduler: models are loaded in turn, each for a quantum of time.
 
 The models form a circle. Whenever an idle worker has room, or holds a model whose *quantum* has
-passed, the next model of the circle that it does not hold is loaded there, in the place of the one
+passed, the next model of the circle that it does not hold is loaded there, in place of the one
 whose quantum passed first. Without such a worker, the next model waits. Inference is in
-phases (:mod:`ramsis.studies.warsaw.phases`). Four changes are stacked on one another:
+phases (:mod:`ramsis.studies.warsaw.phases`). Each variant adds a change to the one before it:
 
 ``a``
     the quantum begins anew after each inference;
@@ -11,9 +11,9 @@ phases (:mod:`ramsis.studies.warsaw.phases`). Four changes are stacked on one an
     the next model is the one with the most requests that have waited for 60 % of the time to
     their deadline; of equal ones that with the fewest copies;
 ``c``
-    half of each quantum in proportion to the model's load time, and the whole longer or shorter
-    from then on by ``step`` when it is given up and has run for more, or less, than ``use`` of
-    its time;
+    half of each quantum is proportional to the model's load time; when a model is unloaded that
+    has run for more, or less, than ``use`` of its time, its quantum grows, or shrinks, by the
+    factor ``step``;
 ``d``
     requests in the order of their deadlines.
 
@@ -36,11 +36,11 @@ from ramsis.sim.engine import Engine
 from ramsis.studies.warsaw.phases import PhasedScheduler
 
 _VARIANTS = ("plain", "a", "b", "c", "d")
-_LARGEST_FACTOR = 8.0  # by which use changes a quantum at most
+_LARGEST_FACTOR = 8.0  # limit of the factor by which use changes a quantum
 
 
 class RoundRobin(PhasedScheduler):
-    """Round Robin, with changes up to ``variant``; see the module.
+    """Round Robin scheduler, with the changes up to ``variant``; see the module.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ class RoundRobin(PhasedScheduler):
         self.next = 0
         self.model_mb = np.array(engine.workers.model_mb)
         self.least_mb = min(engine.workers.model_mb)
-        # By worker: the models that it does not hold and can run, and how many they are.
+        # By worker: models that it can run and does not hold, and their number.
         able = [self._runnable(kind) for kind in range(len(engine.world.types))]
         self.absent = [able[kind].copy() for kind in engine.workers.type]
         self.absences = [int(away.sum()) for away in self.absent]
@@ -96,7 +96,7 @@ class RoundRobin(PhasedScheduler):
         return list((mean_ms * (1.0 + load_ms / np.mean(load_ms)) / 2.0).tolist())
 
     def inferred(self, worker: int, model: int) -> None:
-        """Note the use of a model, and renew its quantum."""
+        """Record the use of a model, and renew its quantum from variant ``a`` on."""
         engine, slot = self.engine, self.slots[worker][model]
         took_ms = engine.times.rows[engine.workers.type[worker]][model][0]
         slot.ran_ms += took_ms
@@ -125,7 +125,7 @@ class RoundRobin(PhasedScheduler):
         self.settle((worker,))
 
     def on_stopped(self, worker: int) -> None:
-        """End all quanta of a worker that has gone."""
+        """End all quanta of a stopped worker."""
         super().on_stopped(worker)
         held = list(self.slots[worker])
         self.copies[held] -= 1
@@ -134,7 +134,7 @@ class RoundRobin(PhasedScheduler):
         self.passed[worker].clear()
 
     def settle(self, freed: Sequence[int]) -> None:
-        """Load the next models of the circle wherever there is room, or a quantum has passed."""
+        """Load the next models of the circle on workers with room or with a passed quantum."""
         for worker in freed:
             while self.engine.workers.may_load(worker) and self.engine.workers.idle(worker):
                 if not self._fill(worker):
@@ -147,7 +147,7 @@ class RoundRobin(PhasedScheduler):
         self.engine.wake_at(slot.until_ms, (worker, model, slot))
 
     def _fill(self, worker: int) -> bool:
-        """Load the next model on an idle worker, if a place there is free."""
+        """Load the next model on an idle worker with room; return whether one was loaded."""
         if not self.absences[worker]:
             return False
         workers, passed = self.engine.workers, self.passed[worker]
@@ -173,12 +173,12 @@ class RoundRobin(PhasedScheduler):
         return np.array([self.engine.times.runs(kind, model) for model in models])
 
     def _note(self, worker: int, models: list[int], absent: bool) -> None:
-        """Note models that come to a worker, or go."""
+        """Update the sets of models that a worker holds or lacks."""
         self.absent[worker][models] = absent
         self.absences[worker] += len(models) if absent else -len(models)
 
     def _circle(self, worker: int, room_mb: float) -> Iterator[int]:
-        """Yield models that could have room on a worker, the next to be loaded first."""
+        """Yield the models that fit a worker, the next to be loaded first."""
         able = self.absent[worker] & (self.model_mb <= room_mb * (1 + 1e-9) + 1e-6)
         models, count = np.flatnonzero(able), len(able)
         if not self.by_starvation:
@@ -206,7 +206,7 @@ class RoundRobin(PhasedScheduler):
             state.arrival_ms[request] * (1 - share) + share * state.deadline_ms[request]))
 
     def _give_up(self, worker: int, model: int) -> None:
-        """Unload a model, and adjust its quantum by what it ran."""
+        """Unload a model, and adjust its quantum by its use."""
         slot = self.slots[worker].pop(model)
         del self.passed[worker][model]
         self.copies[model] -= 1
@@ -217,13 +217,13 @@ class RoundRobin(PhasedScheduler):
         self.unload(worker, model)
 
     def _quantum_ms(self, model: int) -> float:
-        """Return the quantum of a model as adjusted."""
+        """Return the adjusted quantum of a model."""
         return self.quantum_ms[model] * (self.factor[model] if self.own_quanta else 1.0)
 
 
 @dataclass(slots=True, eq=False)
 class _Slot:
-    """A model on a worker: its start, the end of its quantum, and how long it ran."""
+    """Model on a worker: start, end of its quantum, and run time so far."""
 
     since_ms: float
     until_ms: float

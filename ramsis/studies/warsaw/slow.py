@@ -1,15 +1,15 @@
-"""Slow: another scheduler, as one process that takes time for its decisions.
+"""Slow: wrapper of a scheduler as a single process whose decisions take time.
 
-Requests that come and loads that end reach the process at its next poll, and it considers them one
-after the other. A request takes
+New requests and ended loads reach the process at its next poll, and are handled one after the
+other. A request takes
 
     decision_ms + per_waiting_us · (requests that wait),
 
-and the scheduler ``of`` learns of it when that time is over; a load takes none, but waits for its
-turn. So the process is a queue with one server in front of the scheduler: above
-1000 / ``decision_ms`` requests per second it falls behind, however many workers there are. Until a
-load is noticed, the scheduler sees a worker that does nothing, and may give its model up unused.
-The ends of batches are noticed at once: a worker takes its next request without being asked.
+and is then passed to the scheduler ``of``; an ended load takes no time, but waits for its turn. So
+the process is a single-server queue in front of the scheduler: above 1000 / ``decision_ms``
+requests per second it is overloaded, however many workers there are. Until an ended load is
+handled, the scheduler sees an idle worker, and may unload its model unused. Ends of batches take
+effect at once, as a worker takes its next request itself.
 
 Source: the Warsaw thesis (see :mod:`~ramsis.studies.warsaw.phases`), sections 5.1 and 6.2. Its
 scheduler is a process beside a simulator that runs in real time, since its decisions may take
@@ -26,24 +26,24 @@ from ramsis.sim.engine import Engine, Scheduler
 from ramsis.sim.engine.scheduler import check_at_least
 from ramsis.sim.registry import SchedulerSpec, scheduler
 
-_LEAST_POLL_MS = 1e-3  # far less, and the polls up to a time cannot be counted
+_LEAST_POLL_MS = 1e-3  # with far shorter intervals, rounding prevents the counting of polls
 _CONSIDERED = object()  # token of the timer for the end of a decision
 
 
 class Slow(Scheduler[Engine]):
-    """Scheduler process that takes time for its decisions; see the module.
+    """Scheduler process whose decisions take time; see the module.
 
     Parameters
     ----------
     of : str
-        The scheduler that decides, as ``--scheduler`` names it, with ``+`` between parameters:
+        Wrapped scheduler, as for ``--scheduler``, with ``+`` between parameters:
         ``round-robin:variant=d+quantum_ms=30000``.
     decision_ms : float
         Time of each decision, >= 0.
     per_waiting_us : float
         Further time for each request that waits, >= 0.
     poll_ms : float
-        Interval of polls for requests, >= 0.001; 0: requests are seen as they come.
+        Interval of polls for requests, >= 0.001; 0: requests are handled on arrival.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Slow(Scheduler[Engine]):
         self._queue(_News(self.engine.now_ms, model, worker))
 
     def on_timer(self, token: object) -> None:
-        """Pass on what the process has considered, and begin with the next item."""
+        """Pass the handled item to the scheduler, and begin with the next one."""
         if token is not _CONSIDERED:
             self.inner.on_timer(token)
             return
@@ -88,7 +88,7 @@ class Slow(Scheduler[Engine]):
 
     @staticmethod
     def _scheduler(of: str) -> SchedulerSpec:
-        """Return the scheduler that decides; refuse those that it cannot be."""
+        """Parse the wrapped scheduler; refuse unsuitable ones."""
         if of.partition(":")[0] == "slow":
             raise InputFileError("cannot wrap itself", where="scheduler slow: of", value=of,
                                  allowed="another scheduler")
@@ -117,8 +117,8 @@ class Slow(Scheduler[Engine]):
 
 
 class _News(NamedTuple):
-    """An item for the process: a request that has come, or a model that has been loaded."""
+    """Item for the process: a new request, or a loaded model."""
 
     at_ms: float
     what: int  # the request, or the model
-    worker: int | None = None  # that has loaded the model
+    worker: int | None = None  # worker that has loaded the model

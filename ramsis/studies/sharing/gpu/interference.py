@@ -1,8 +1,8 @@
-"""Interference: how batches that run on one GPU at once slow each other down.
+"""Model of interference: slow-down of batches that run on one GPU at once.
 
-Batches that run on one GPU have utilisations u_i of its multiprocessors (the
-profile's, at their size), held to shares s_i where there are any: e_i = min(u_i, s_i). A batch
-that would take l_i alone on all of the GPU runs at speed 1 / slow_i, with
+Batches on one GPU have profiled utilisations u_i of its multiprocessors, limited to shares s_i if
+these are set: e_i = min(u_i, s_i). A batch with the latency l_i alone on the whole GPU runs at
+speed 1 / slow_i, with
 
     slow_i = max(1, u_i / s_i)^k_i · (1 + Σ_{j≠i} a_ij) · max(1, Σ_j e_j),
 
@@ -43,7 +43,7 @@ _Key = tuple[str, int]
 
 
 class Load(NamedTuple):
-    """A batch that runs, as interference sees it."""
+    """Load of a running batch on a GPU, for the computation of interference."""
 
     model: str
     size: int
@@ -61,9 +61,9 @@ class Interference:
     """Model of how batches on a GPU slow each other down."""
 
     per_utilisation: float = 0.0  # a_ij per e_j, >= 0
-    # whether batches share the multiprocessors where these do not suffice for all
+    # whether batches slow down if they need more than all multiprocessors
     saturates: bool = True
-    share_exponent: float = 1.0  # k of models without one of their own, >= 0
+    share_exponent: float = 1.0  # k of models without an entry in ``exponents``, >= 0
     exponents: Mapping[str, float] = field(default_factory=dict)  # model → k
     # (model, size) and (other model, its size) → latency of the first beside the second over its
     # latency alone, >= 1
@@ -85,7 +85,7 @@ class Interference:
         return float((utilisation / mps_share) ** exponent)
 
     def beside(self, loads: Sequence[Load]) -> list[float]:
-        """Return factors on the latencies of batches that run together, shares aside."""
+        """Return the latency factors of batches that run together, without those of shares."""
         used = [load.used for load in loads]
         shared = max(1.0, math.fsum(used)) if self.saturates else 1.0
         factors = []
@@ -100,7 +100,7 @@ class Interference:
         return factors
 
 
-# Isolated latencies, whatever runs beside; shares still slow a batch down.
+# Latencies are isolated ones, whatever else runs; shares still slow a batch down.
 NO_INTERFERENCE = Interference(saturates=False)
 THESIS = Interference(per_utilisation=0.375)  # see the module, for the next one, too
 THESIS_DRIVER_550 = Interference(per_utilisation=0.375, share_exponent=1.62,

@@ -1,7 +1,7 @@
-"""GPU utilisation of a model, from a trace of its kernels.
+"""GPU utilisation of a model, computed from a trace of its kernels.
 
-Boundaries are the starts and ends of all kernels. Between two neighbouring ones the kernels that
-run are the same, and the *height* is the sum of a metric over them:
+Between two neighbouring starts or ends of kernels, the set of running kernels is constant; the
+*height* of such an interval is the sum of a metric over them:
 
     largest  = max_k height_k,        weighted = Σ_k length_k height_k / Σ_k length_k,
 
@@ -34,7 +34,7 @@ __all__ = ["V100", "GpuLimits", "Heights", "Kernel", "KernelMetrics", "Launch", 
 
 @dataclass(frozen=True, slots=True)
 class GpuLimits:
-    """Limits of a GPU: what it can hold at once.
+    """Hardware limits of a GPU on resident blocks.
 
     Attributes
     ----------
@@ -92,7 +92,7 @@ class Kernel(NamedTuple):
 
 
 class Heights(NamedTuple):
-    """Largest and mean sum of a metric over the kernels that run at once."""
+    """Largest and time-weighted mean sum of a metric over concurrent kernels."""
 
     largest: float
     weighted: float
@@ -171,7 +171,7 @@ def heights(
     counted = (length > 0) & (busy | idle)
     if not counted.any():
         raise InvalidValueError(describe("kernels without any duration"))
-    # Where nothing runs the sum is 0 up to rounding.
+    # In idle intervals the sum is 0 up to rounding.
     height = np.where(busy, height, 0.0)[counted]
     total = float(length[counted].sum())
     return Heights(float(height.max()), float((length[counted] * height).sum() / total))

@@ -1,4 +1,4 @@
-"""Kernel traces: ``cuda_gpu_trace`` of Nsight Systems with the metrics of Nsight Compute.
+"""Reader of kernel traces: ``cuda_gpu_trace`` of Nsight Systems, metrics of Nsight Compute.
 
 ``nsys stats --report cuda_gpu_trace --format csv`` gives start, duration, grid, block, registers
 and shared memory of each kernel; rows of copies have no grid and are left out. ``ncu --csv
@@ -43,7 +43,7 @@ _Key = tuple[str, tuple[int, int, int], tuple[int, int, int]]
 
 
 class _Traced(NamedTuple):
-    """A kernel of Nsight Systems' file, with the number of its launch."""
+    """Kernel in a trace of Nsight Systems, with the number of its launch."""
 
     order: int
     start_ms: float
@@ -84,7 +84,7 @@ def read_kernel_trace(
 
 
 def _of_device(rows: Sequence[CsvRow], path: str, device: str | None) -> list[CsvRow]:
-    """Return the kernels of a GPU; copies, and memory that is set, have no grid."""
+    """Return the rows of kernels of a GPU; rows of copies and memsets have no grid."""
     kernels = [row for row in rows if row.cells.get("GrdX")]
     if not kernels:
         raise InputFileError(
@@ -100,10 +100,10 @@ def _of_device(rows: Sequence[CsvRow], path: str, device: str | None) -> list[Cs
 
 
 def _table(path: Path, *needed: str) -> list[CsvRow]:
-    """Return the rows below the first line that has all of these columns (or with units).
+    """Return the rows below the first header with these columns, with or without units.
 
-    Nsight Compute leaves out cells at the end of a row; a report ends at another header, and lines
-    that the traced program prints may be anywhere.
+    Nsight Compute omits empty cells at the end of a row; a report ends at another header, and
+    output of the traced program may be anywhere.
     """
     lines = list(csv.reader(read_text(path).splitlines()))
     for i, header in enumerate(lines):
@@ -203,7 +203,7 @@ def _occupancies(path: Path, device: str) -> dict[_Key, deque[float]]:
     by_kernel: dict[_Key, deque[float]] = defaultdict(deque)
     rows = [row for row in _table(path, "ID", "Kernel Name", "Block Size", "Grid Size")
             if row.cells.get("ID")]  # without the units of the raw page
-    # Nsight Systems has a GPU's number in brackets behind its name, Nsight Compute that alone.
+    # Nsight Systems writes a GPU as ``name (number)``, Nsight Compute only as its number.
     number = re.search(r"\((\d+)\)$", device)
     devices = {row.cells.get("Device", "") for row in rows}
     if number and len(devices) > 1:

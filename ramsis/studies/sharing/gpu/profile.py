@@ -1,6 +1,6 @@
-"""Sharing profiles: the GPU share that a batch of a model uses, and its time when alone.
+"""Sharing profiles: GPU utilisation, memory and isolated latency by model and batch size.
 
-A CSV file with a row for each model and batch size; what is missing does not fit the GPU.
+A CSV file with a row for each model and batch size; missing sizes do not fit the GPU.
 
 - ``model``, ``batch``, ``latency_s``, ``throughput_rps`` (batch / latency);
 - ``mem_cap_pct``: memory, as a share of the GPU's;
@@ -10,8 +10,8 @@ A CSV file with a row for each model and batch size; what is missing does not fi
   held to (none is all of them); ``flag``: rows whose flag starts with ``garbled``, or that is
   ``unreadable``, are skipped.
 
-The latency is batch / throughput, which is printed with more digits, and must be the printed one
-as far as both are rounded.
+The latency is computed as batch / throughput, which is printed with more digits; it must agree
+with the printed latency within rounding.
 
 ``v100`` names the shipped profile: 13 models on an NVIDIA V100, Table A.1 of P. Elvinger, ETH
 Zurich, MSc thesis, 2024.
@@ -32,7 +32,7 @@ __all__ = ["SharedBatch", "SharingProfile", "between", "find_sharing_profile",
            "read_sharing_profile"]
 
 _PACKAGE = Path(ramsis.__file__).resolve().parent
-# Where shipped profiles lie: in a wheel, and in the repository of an editable installation.
+# Folders of shipped profiles: in a wheel, and in the repository of an editable installation.
 _SHIPPED = (_PACKAGE / "profiles" / "shipped" / "sharing",
             _PACKAGE.parent / "profiles" / "sharing")
 
@@ -47,14 +47,14 @@ _RATE_STEP_RPS = 0.01
 
 @dataclass(frozen=True, slots=True)
 class SharedBatch:
-    """A batch of a model on a GPU, alone.
+    """Profile of a batch of a model, alone on a GPU.
 
     Attributes
     ----------
     model, gpu_type, batch
-        What runs where; ``batch`` from 1.
+        Model, GPU type and batch size, from 1.
     latency_ms
-        Its time, > 0.
+        Latency of the batch, > 0.
     memory
         Share of the GPU's memory, in (0, 1].
     occupancy, weighted_occupancy
@@ -62,7 +62,7 @@ class SharedBatch:
     utilisation
         Mean share of the multiprocessors in use, in [0, 1].
     mps_share
-        Share of the multiprocessors that it was held to; ``None`` is all of them.
+        Share of the multiprocessors that it was limited to; ``None`` is all of them.
     """
 
     model: str
@@ -77,20 +77,20 @@ class SharedBatch:
 
     @property
     def rate_rps(self) -> float:
-        """Requests per second of batches one after the other."""
+        """Throughput of successive batches, in requests per second."""
         return 1000.0 * self.batch / self.latency_ms
 
 
 @dataclass(frozen=True)
 class SharingProfile:
-    """The rows of a profile of sharing.
+    """Sharing profile of several models.
 
     Attributes
     ----------
     rows
-        Each model, GPU type, batch and share once.
+        One entry for each model, GPU type, batch and share.
     skipped
-        Rows that were left out as unreadable, a line for each.
+        Messages on the rows that were skipped as unreadable.
     """
 
     rows: tuple[SharedBatch, ...]
@@ -113,9 +113,9 @@ class SharingProfile:
 
 
 def between(rows: Sequence[SharedBatch], batch: int) -> SharedBatch | None:
-    """Return the row of a batch size: measured, or on the line between measured sizes.
+    """Return the row of a batch size, interpolated linearly between measured sizes.
 
-    A batch below the smallest measured one takes as long as that one; None above the largest.
+    A batch below the smallest measured one has its latency. Return None above the largest one.
     """
     if not rows or batch > rows[-1].batch:
         return None
@@ -135,7 +135,7 @@ def between(rows: Sequence[SharedBatch], batch: int) -> SharedBatch | None:
 def find_sharing_profile(path_or_name: str | os.PathLike[str]) -> Path:
     """Return the path if the file exists, else that of the shipped profile with this name.
 
-    Where there is neither, the path, so that opening it raises an error with this name.
+    If neither exists, return the path, so that opening it raises an error with this name.
     """
     path = Path(path_or_name)
     shipped = (folder / f"{path}.csv" for folder in _SHIPPED)
@@ -143,7 +143,7 @@ def find_sharing_profile(path_or_name: str | os.PathLike[str]) -> Path:
 
 
 def read_sharing_profile(path_or_name: str | os.PathLike[str]) -> SharingProfile:
-    """Read a sharing profile from a CSV file, or the shipped one of a name."""
+    """Read a sharing profile from a CSV file, or a shipped one by name."""
     path = find_sharing_profile(path_or_name)
     table = read_rows(path)
     table.require(_REQUIRED, _KNOWN)

@@ -1,4 +1,4 @@
-"""Several models at once on one GPU: models, GPUs, replicas, and the router that feeds them.
+"""Data model of GPU sharing: models, GPUs, replicas, network times and the router's settings.
 
 Source: P. Elvinger, ETH Zurich, MSc thesis, 2024, sections 4.3 and 4.6.
 """
@@ -21,7 +21,7 @@ __all__ = ["Gpu", "NetworkTime", "Replica", "RouterSettings", "SharedModel"]
 
 @dataclass(frozen=True)
 class SharedModel:
-    """A model with its load."""
+    """Model with its load, SLO and profiled batches."""
 
     name: str  # unique
     rate_rps: float  # arrival rate in requests per second, > 0
@@ -34,7 +34,7 @@ class SharedModel:
                        slo_ms=self.slo_ms)
 
     def batch(self, gpu_type: str, batch: int) -> SharedBatch | None:
-        """Return a batch of a size, between measured sizes by lines; None if it does not fit."""
+        """Return the profile of a batch size, interpolated linearly; None if it does not fit."""
         return between(self.batches.get(gpu_type, ()), batch)
 
     def slower(self, factor: float) -> SharedModel:
@@ -44,13 +44,13 @@ class SharedModel:
             for kind, rows in self.batches.items()})
 
     def in_time(self, gpu_type: str) -> tuple[SharedBatch, ...]:
-        """Return the measured batches that are no longer than the SLO."""
+        """Return the measured batches with a latency of at most the SLO."""
         return tuple(b for b in self.batches.get(gpu_type, ()) if b.latency_ms <= self.slo_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """A GPU; ``gpu_type`` is one of the profile's."""
+    """GPU of a cluster; ``gpu_type`` is one of the profile's."""
 
     name: str
     gpu_type: str = "gpu"
@@ -58,13 +58,13 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A model on a GPU."""
+    """Replica of a model on a GPU, with its batch size and share."""
 
     # model, gpu: names
     model: str
     gpu: str
     batch: int  # requests that the router gathers for it, from 1
-    # share of the multiprocessors that it is held to; ``None`` is no limit
+    # share of the multiprocessors that it is limited to; ``None`` is no limit
     mps_share: float | None = None
 
 
@@ -77,12 +77,12 @@ class NetworkTime:
     """
 
     bytes_per_request: float = 602112.0  # >= 0
-    # a, b, c: >= 0. The defaults go through the printed anchor, 8.7 ms for 9,633,792 bytes, in a
-    # line from the printed round trip, 0.322 ms.
+    # a, b, c, >= 0. The defaults are a line from the printed round trip, 0.322 ms, through the
+    # printed time, 8.7 ms for 9,633,792 bytes.
     a: float = (8.7 - 0.322) / 9633792.0
     b: float = 1.0
     c: float = 0.322
-    # (bytes, a, b, c): other coefficients from a size on, by size
+    # (bytes, a, b, c): coefficients for larger sizes from ``bytes`` on, sorted
     ranges: tuple[tuple[float, float, float, float], ...] = ()
 
     def __post_init__(self) -> None:
@@ -92,7 +92,7 @@ class NetworkTime:
                                       InputFileError)
 
     def ms(self, size: int) -> float:
-        """Return the time of a batch of a size."""
+        """Return the network time of a batch of ``size`` requests."""
         sent = self.bytes_per_request * size
         a, b, c = self.a, self.b, self.c
         for start, *coefficients in self.ranges:
@@ -103,19 +103,18 @@ class NetworkTime:
 
 @dataclass(frozen=True)
 class RouterSettings:
-    """Settings of the router: an open batch per model, replicas in turn."""
+    """Settings of the router, which gathers one batch per model and uses replicas in turn."""
 
-    waiting_ms: float = 100.0  # time after which a batch is sent that is not full, > 0
-    # whether the waiting time is checked only when the model's next request arrives, or at the
-    # end
+    waiting_ms: float = 100.0  # time after which an incomplete batch is sent, > 0
+    # whether the waiting time is checked only at the model's next arrival and at the end
     lazy: bool = False
     network: NetworkTime = NetworkTime()  # of models without an entry in ``networks``
     networks: Mapping[str, NetworkTime] = field(default_factory=dict)  # model → its network time
-    copy_ms: float = 0.0  # of a request, to the GPU; a part of the batch's latency, >= 0
-    # whether the copies of a batch run beside the batch before it (a stream of their own)
+    copy_ms: float = 0.0  # copy time of a request to the GPU; part of the batch's latency, >= 0
+    # whether the copies of a batch overlap with the preceding batch (separate CUDA stream)
     overlaps: bool = False
-    # batches on their way at most, before the router stops taking requests; None is no limit. The
-    # planner and the bound count on no limit.
+    # largest number of batches in transit, at which the router stops taking requests; None is no
+    # limit, as the planner and the bound assume
     coroutines: int | None = None
 
     def __post_init__(self) -> None:
@@ -130,5 +129,5 @@ class RouterSettings:
         return self.networks.get(model, self.network)
 
     def copies_ms(self, size: int) -> float:
-        """Return the time of a batch's copies that run beside the batch before it."""
+        """Return the copy time of a batch that overlaps with the preceding batch."""
         return self.copy_ms * size if self.overlaps else 0.0

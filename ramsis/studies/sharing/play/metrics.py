@@ -1,7 +1,7 @@
-"""Figures of a simulated plan: goodput, segments of a request's way, headroom, fairness.
+"""Figures of a simulated plan: goodput, latency by segment, headroom, fairness.
 
-The way of a request has three segments: *router to node*, from its arrival to its batch's arrival
-at the GPU (batch building and network); *node to worker*, its batch's wait for the replica; and
+The latency of a request has three segments: *router to node*, from its arrival to its batch's
+arrival at the GPU (batching and network); *node to worker*, its batch's wait for the replica; and
 *processing*.
 """
 
@@ -22,15 +22,15 @@ class ModelFigures:
     """Figures of the requests of a model."""
 
     name: str  # of the model
-    # target_rps, achieved_rps: requests per second as planned, and as drawn
+    # arrival rate as planned, and as drawn, in requests per second
     target_rps: float
     achieved_rps: float
     in_time: float  # share of the requests answered in time
-    # goodput_rps: part of the target that is in time; throughput_rps: answers per second from the
-    # first arrival to the last answer
+    # part of the target that is in time, and answers per second from the first arrival to the
+    # last answer
     goodput_rps: float
     throughput_rps: float
-    # 95th percentiles over the answered requests; None without any
+    # 95th percentiles over the answered requests; None if there are none
     router_to_node_p95_ms: float | None
     node_to_worker_p95_ms: float | None
     processing_p95_ms: float | None
@@ -45,12 +45,12 @@ class ReplicaFigures:
     model: str
     gpu: str
     batch: int
-    share_of_requests: float  # of its model's
-    # mean_batch, full_share: mean size of its batches, and the share that was full
+    share_of_requests: float  # its part of the model's requests
+    # mean size of its batches, and share of full ones
     mean_batch: float
     full_share: float
-    arrivals_rps: float  # requests per second that it was sent
-    # requests per second that it could take, by the times of full batches, or of all without any
+    arrivals_rps: float  # rate of the requests sent to it
+    # capacity by the times of its full batches, or of all batches if none was full
     capacity_rps: float
     headroom: float  # 1 - arrivals / capacity; below 0 it is overloaded
 
@@ -65,7 +65,7 @@ class SharingFigures:
     # goodput_rps, throughput_rps: of all models
     goodput_rps: float
     throughput_rps: float
-    # Jain's index of the shares in time: 1 if all are equal, 1 / models if one has all
+    # Jain's index of the models' shares in time: 1 if equal, 1 / models if only one is served
     fairness: float
     smallest_share: float  # the smallest share in time of a model
 

@@ -1,4 +1,4 @@
-"""Play a placement file on the cluster engine, where its variants share GPUs."""
+"""Simulation of a placement file whose variants share GPUs, on the cluster engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Simulate a sharing plan on the cluster engine."""
+"""Simulation of a sharing plan on the cluster engine."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from ramsis.studies.sharing.gpu.profile import between
 from ramsis.studies.sharing.gpu.shared_gpu import Gpu, Replica, RouterSettings, SharedModel
 from ramsis.studies.sharing.play.router import Placed, Router, SentBatch
 
-_LANES = 1000  # batches at a time on a GPU; the router limits them to one per replica
+_LANES = 1000  # concurrent batches on a GPU; no limit, as the router runs one per replica
 
 
 @dataclass(frozen=True)
 class SharedCluster:
-    """Models with their loads, and the GPUs that serve them."""
+    """Models with their loads, GPUs, router and interference: the inputs of a simulation."""
 
     models: tuple[SharedModel, ...]  # each is sent Poisson requests at its rate
     gpus: tuple[Gpu, ...]  # their names are unique
     # how batches are gathered and sent
     router: RouterSettings = RouterSettings()  # noqa: RUF009 - it is frozen
-    # how batches slow each other down; :attr:`slowdown` goes before it
+    # model of slow-downs, unless :attr:`slowdown` is set
     interference: Interference = THESIS
     slowdown: Slowdown | None = None  # another model of slow-downs
-    duration_s: float = 8.0  # of the arrivals; requests that have come by then are finished
-    # model → times of its requests, in place of Poisson arrivals
+    duration_s: float = 8.0  # duration of the arrivals; all of these requests are finished
+    # model → arrival times of its requests, in place of Poisson arrivals
     times_ms: dict[str, tuple[float, ...]] = field(default_factory=dict)
 
     def scenario(self, replicas: Sequence[Replica] = ()) -> Scenario:
@@ -64,7 +64,7 @@ class SharedCluster:
 
 @dataclass(frozen=True)
 class Played:
-    """A run, with the batches that the router sent."""
+    """Result of a simulated plan, with the batches that the router sent."""
 
     cluster: SharedCluster
     replicas: tuple[Replica, ...]  # the plan at the start
@@ -109,7 +109,7 @@ def play(
 
 
 def _placed(cluster: SharedCluster, replica: Replica) -> Placed:
-    """Return a replica by numbers, with the time of each batch size."""
+    """Return a replica with indices of model and GPU, and the times of its batch sizes."""
     names = [model.name for model in cluster.models]
     gpus = [gpu.name for gpu in cluster.gpus]
     if replica.model not in names or replica.gpu not in gpus:
@@ -133,7 +133,7 @@ def _placed(cluster: SharedCluster, replica: Replica) -> Placed:
 
 
 class InterferenceSlowdown:
-    """Speeds of batches under interference, for the engine.
+    """Interference as the engine's model of slow-downs.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ class InterferenceSlowdown:
 
 
 def _slowdown(cluster: SharedCluster, largest: int) -> InterferenceSlowdown:
-    """Return the interference in the engine's form."""
+    """Return a cluster's interference as the engine's model of slow-downs."""
     by_type: dict[tuple[str, str], list[float]] = {}
     for model in cluster.models:
         for kind, rows in model.batches.items():

@@ -1,15 +1,14 @@
-"""Router and workers of a cluster whose models share GPUs.
+"""Router and workers of a simulated cluster whose models share GPUs.
 
-The router gathers one batch of a model at a time. It is sent when it has as many requests as the
-replica that is next in turn takes, or when the waiting limit has passed since its first request:
-at that moment, or, ``lazy``, with the next request, and at the latest with the last of all. So a
-replica gets the part batch / sum of batches of its model's requests. A batch travels for its
-network time. Each replica runs its batches one after the other, in the order in which they come,
-and never regroups them; replicas of a GPU run at the same time. With overlapping copies a batch is
-copied while the one before it runs.
+The router gathers one batch of a model at a time, for the next replica in turn. It sends the batch
+when it is full, or when the waiting limit has passed since its first request: at that moment, or,
+if ``lazy``, with the next request, at the latest with the last request of the run. So a replica
+gets the part batch / sum of batches of its model's requests. A batch travels for its network time.
+Each replica runs its batches one by one in order of arrival, without regrouping; replicas of a GPU
+run concurrently. With overlapping copies a batch is copied while the preceding one runs.
 
-A coroutine sends a batch, and is busy until it has arrived. Where their number is limited and all
-are busy, the router takes no request and sends nothing that is due until one is free.
+Each batch in transit occupies a coroutine. If their number is limited and all are busy, the router
+takes no requests and sends no due batches until one is free.
 
 Requests of a model without replicas are dropped. A changed plan takes effect at once: replicas of
 both plans keep their queues and their turn, removed ones finish their batches.
@@ -27,7 +26,7 @@ from ramsis.studies.sharing.gpu.shared_gpu import RouterSettings
 
 
 class Placed(NamedTuple):
-    """A replica by numbers, with its times by batch size."""
+    """Replica with indices of its model and GPU, and its times by batch size."""
 
     model: int
     worker: int
@@ -37,7 +36,7 @@ class Placed(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A batch on its way: its requests, and when it was sent and reaches the GPU."""
+    """Batch in transit: its requests, and the times of sending and of arrival at the GPU."""
 
     requests: list[int]
     sent_ms: float
@@ -45,7 +44,7 @@ class Batch(NamedTuple):
 
 
 class SentBatch(NamedTuple):
-    """A batch that ran: its replica, and the engine's number."""
+    """Batch that has run, with its replica and its number in the engine."""
 
     batch: int
     replica: Placed
@@ -95,8 +94,8 @@ class Router(Scheduler[Engine]):
         self.turn: dict[int, int] = {}
         self.of: dict[int, list[_Replica]] = {}
         self.by_batch: dict[int, _Replica] = {}
-        self.busy = 0  # coroutines
-        self.backlog: deque[int] = deque()  # requests that the router has not taken
+        self.busy = 0  # number of busy coroutines
+        self.backlog: deque[int] = deque()  # requests that the router has not taken yet
         self.last = len(engine.requests) - 1
         self.use(replicas)
 
@@ -106,7 +105,7 @@ class Router(Scheduler[Engine]):
             self.engine.wake_at(at_ms, ("plan", replicas))
 
     def use(self, replicas: Sequence[Placed]) -> None:
-        """Follow a plan from now on."""
+        """Apply a plan from now on."""
         replicas_of = {model: list(candidates) for model, candidates in self.of.items()}
         next_of: dict[int, list[_Replica]] = {}
         for placed in replicas:
@@ -143,7 +142,7 @@ class Router(Scheduler[Engine]):
             if batch is None:
                 batch = self.open[model] = []
                 due_ms = self.due_ms[model] = engine.now_ms + self.settings.waiting_ms
-                # The timer of a batch that was full, and sent earlier, must not send the next one.
+                # The serial number tells this batch's timer from that of the next batch.
                 serial = self.serial[model] = self.serial.get(model, 0) + 1
                 if not self.settings.lazy:
                     engine.wake_at(due_ms, ("due", model, serial))
@@ -157,7 +156,7 @@ class Router(Scheduler[Engine]):
                 self.send(waiting)
 
     def send(self, model: int) -> None:
-        """Send the open batch of a model to the replica that is next."""
+        """Send the open batch of a model to the next replica in turn."""
         engine = self.engine
         requests = self.open.pop(model)
         if model not in self.of:
@@ -190,7 +189,7 @@ class Router(Scheduler[Engine]):
             self.use(arguments[0])
 
     def release(self) -> None:
-        """Free a coroutine; send what is due, then take requests, as long as one is free."""
+        """Free a coroutine; send due batches, then take requests, while coroutines are free."""
         self.busy -= 1
         overdue = [] if self.settings.lazy else [
             model for model in self.open if self.due_ms[model] <= self.engine.now_ms]

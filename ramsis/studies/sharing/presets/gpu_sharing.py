@@ -59,9 +59,9 @@ from placement_milp.recipe import families
 from placement_milp.result import Placement, Stage
 from ramsis.errors import InfeasibleError
 
-_HELD = 1e-6  # share of the demand by which placements may differ in what they serve
-_WHOLE = 0.01  # tolerance with which later goals keep the whole numbers that earlier ones reached
-_TRIED = 100_000  # arrangements of a type's GPUs that are tried, before the solver's is taken
+_HELD = 1e-6  # tolerance of the served rate, as a share of the demand, in later goals
+_WHOLE = 0.01  # tolerance with which later goals keep the integer values of earlier ones
+_TRIED = 100_000  # tried arrangements of a type's GPUs, after which the solver's one is kept
 
 
 def gpu_sharing(
@@ -78,8 +78,8 @@ def gpu_sharing(
     replicas : int, optional
         Maximum number of instances of a model.
     tie : int, optional
-        Seed of a random order of equal placements, in place of the order above: any solver could
-        return the first of it.
+        Seed of a random order of equal placements, in place of the module's order, to study which
+        of them a solver might return.
     """
     limits = limits or Limits()
     start = time.perf_counter()
@@ -94,7 +94,7 @@ def gpu_sharing(
     solved = solve(lp, objective, maximise=True, size=total, limits=limits)
     chosen = _chosen(x)
     if solved.status is SearchStatus.OPTIMAL:
-        # Relative to the load, as solvers' tolerances are absolute.
+        # Scale by the load, as solvers' tolerances are absolute.
         lp.addConstraint(objective * (1 / total) >= float(objective.value()) / total - _HELD)
         solved, chosen = _first_of_equals(lp, x, y, solved, limits, start, tie)
     groups = gpu_groups(problem, chosen, sorted({item.gpu for item in chosen}))
@@ -124,7 +124,7 @@ def _constrain(
     lp: pulp.LpProblem, x: dict[ModelOnGpu, pulp.LpVariable],
     served: dict[Family, pulp.LpVariable], replicas: int | None,
 ) -> dict[Family, dict[int, pulp.LpVariable]]:
-    """Add every row but ``offered``, which is the bound of w; return y by family and batch."""
+    """Add all constraints but ``offered``, a bound on w; return y by family and batch."""
     batch_of: dict[Family, dict[int, pulp.LpVariable]] = {}
 
     def at_most(terms: list[tuple[pulp.LpVariable, float]], limit: float, name: str) -> None:
@@ -132,7 +132,7 @@ def _constrain(
 
     for i, (family, w) in enumerate(served.items()):
         instances = {item: v for item, v in x.items() if item.family == family}
-        # Relative to the demand, so that rows of small and large rates are held alike.
+        # Scale by the demand, so that small and large rates have the same relative tolerance.
         rates = [(v, -item.rate_qps / family.demand_qps) for item, v in instances.items()]
         at_most([(w, 1 / family.demand_qps), *rates], 0, f"goodput_{i}")
         batches = sorted({item.entry.batch for item in instances})
@@ -165,7 +165,7 @@ def _first_of_equals(
     y: Mapping[Family, Mapping[int, pulp.LpVariable]], solved: Solved, limits: Limits,
     start: float, tie: int | None,
 ) -> tuple[Solved, list[ModelOnGpu]]:
-    """Return the first optimum in the order of the module, as far as the time suffices."""
+    """Return the first optimum in the order of the module docstring, within the time limit."""
     chosen = _chosen(x)
     for goal in _goals(lp, x, y, tie):
         solution = solve_later(partial(_least, lp, goal), replace(limits, gap=1e-6), start)
@@ -178,7 +178,7 @@ def _first_of_equals(
 
 
 def _least(lp: pulp.LpProblem, goal: pulp.LpAffineExpression, limits: Limits) -> Solved:
-    """Minimise a goal; by the other solver where one wrongly calls it infeasible."""
+    """Minimise a goal; if a solver wrongly reports infeasibility, use the other one."""
     size = math.fsum(abs(factor) for factor in goal.values()) or 1.0
     solution = solve(lp, goal, maximise=False, size=size, limits=limits)
     if solution.status is SearchStatus.INFEASIBLE:
@@ -191,7 +191,7 @@ def _goals(
     lp: pulp.LpProblem, x: dict[ModelOnGpu, pulp.LpVariable],
     y: Mapping[Family, Mapping[int, pulp.LpVariable]], tie: int | None,
 ) -> Iterator[pulp.LpAffineExpression]:
-    """Yield the objectives that are minimised, one after the other."""
+    """Yield the objectives of the lexicographic minimisation, in order."""
     if tie is not None:
         weights = np.random.default_rng(tie).uniform(-1, 1, len(x)).tolist()
         yield pulp.LpAffineExpression(list(zip(x.values(), weights, strict=True)))
@@ -204,7 +204,7 @@ def _goals(
             lp.addConstraint(other - variable <= 0)
         lp.addConstraint(pulp.lpSum(here) - variable >= 0)
     for (first, kind), (second, second_kind) in itertools.pairwise(gpus.items()):
-        if kind == second_kind:  # GPUs of a type are interchangeable: the first ones are busy
+        if kind == second_kind:  # break the symmetry of equal GPUs: the first ones are busy
             lp.addConstraint(busy[first] - busy[second] >= 0)
     yield pulp.LpAffineExpression([(v, 1) for v in busy.values()])
     yield pulp.LpAffineExpression([(v, item.entry.batch) for item, v in x.items()])
@@ -234,14 +234,17 @@ def _arranged(x: Mapping[ModelOnGpu, object], chosen: list[ModelOnGpu]) -> list[
 
 
 class _Packing:
-    """Packing of instances on equal GPUs, each with at most one of a sort and at least one."""
+    """Backtracking search for a packing of instances on equal GPUs, none of them empty.
+
+    A GPU holds at most one instance of each sort (model and batch).
+    """
 
     def __init__(self, sorts: list[ModelOnGpu], gpus: int) -> None:
         self.gpus, self.tried = gpus, 0
-        self.fits = [here for here in itertools.chain.from_iterable(
+        self.fits = [subset for subset in itertools.chain.from_iterable(
             itertools.combinations(range(len(sorts)), size) for size in range(1, 1 + len(sorts)))
-            if self._fit([sorts[i] for i in here])] if len(sorts) <= 12 else []
-        self.fits.sort(key=lambda here: [i not in here for i in range(len(sorts))])
+            if self._fit([sorts[i] for i in subset])] if len(sorts) <= 12 else []
+        self.fits.sort(key=lambda subset: [i not in subset for i in range(len(sorts))])
         self.impossible: set[tuple[int, tuple[int, ...]]] = set()
 
     @staticmethod
@@ -251,17 +254,17 @@ class _Packing:
                 <= (1 + 1e-6) * items[0].worker_type.memory_mb)
 
     def plan(self, counts: tuple[int, ...], gpu: int = 0) -> list[tuple[int, ...]] | None:
-        """Return the sorts on each GPU from one on; None if there is no plan or it takes long."""
+        """Pack ``counts`` instances by sort on the GPUs from ``gpu`` on; None if none is found."""
         if gpu == self.gpus:
             return [] if not any(counts) else None
         if (gpu, counts) in self.impossible or self.tried > _TRIED:
             return None
-        for here in self.fits:
+        for subset in self.fits:
             self.tried += 1
-            left = tuple(count - (i in here) for i, count in enumerate(counts))
+            left = tuple(count - (i in subset) for i, count in enumerate(counts))
             if min(left) >= 0 and max(left) < self.gpus - gpu:
-                others = self.plan(left, gpu + 1)
-                if others is not None:
-                    return [here, *others]
+                later = self.plan(left, gpu + 1)
+                if later is not None:
+                    return [subset, *later]
         self.impossible.add((gpu, counts))
         return None

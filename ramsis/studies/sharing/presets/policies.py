@@ -1,9 +1,9 @@
 """Sharing policies as placement presets: Usher, WAO-Usher, iGniter, queue-aware.
 
-The problem has a variant in each family, and every worker is a GPU. Shares of the processors are a
-policy's metric (``occupancy``, ``weighted_occupancy``, ``utilisation`` of a latency), or
-``compute_share`` where a problem does not state it. A placement states isolated latencies,
-and loads by batch / latency.
+The problem has one variant in each family, and every worker is a GPU. Shares of multiprocessors
+are a policy's metric (``occupancy``, ``weighted_occupancy``, ``utilisation`` of a latency), or
+``compute_share`` if a problem lacks it. A placement states isolated latencies, and loads by
+batch / latency.
 """
 
 from __future__ import annotations
@@ -55,9 +55,10 @@ def queue_aware(problem: Problem, limits: Limits | None = None) -> Placement:
 
 
 def placed_by(policy: SharingPolicy, problem: Problem, metric: str) -> Placement:
-    """Return the checked placement of a policy that uses a field of latencies.
+    """Run a sharing policy on a placement problem, and return the checked placement.
 
-    Batches without that field, and without ``compute_share``, are left out.
+    ``metric`` is the field of latencies that holds the share of the multiprocessors. Batches with
+    neither this field nor ``compute_share`` are left out.
     """
     start = time.perf_counter()
     models, gpus = models_of_problem(problem, metric)
@@ -126,7 +127,7 @@ def _instances(problem: Problem, replicas: Sequence[Replica]) -> list[ModelOnGpu
     for replica in replicas:
         variant, kind = by_family[replica.model], kinds[replica.gpu]
         listed = {entry.batch: entry for entry in latencies(variant, kind)}
-        # A policy can take a size between two that are listed; a placement has listed ones only.
+        # A policy may use an interpolated batch size; a placement has only listed ones.
         if replica.batch not in listed:
             raise InputFileError(
                 "the policy takes a batch that is not listed for this worker type",
