@@ -1,7 +1,8 @@
-"""Placement of models on workers: the variants and batch sizes of each worker type.
+"""Placement of models on workers by mixed-integer programming.
 
-Takes problem files, profiles and tables of expected accuracy (``ramsis.value-table/1``); imports
-nothing that computes policies.
+A placement decides which variants the workers of each type hold, and at which batch sizes. Inputs
+are problem files, profiles and tables of expected accuracy (``ramsis.value-table/1``); the package
+imports nothing that computes policies.
 
 >>> from placement_milp import problem_from_document, place
 >>> placement = place(problem_from_document({

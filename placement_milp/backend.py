@@ -1,18 +1,18 @@
-"""Solution of a program by HiGHS or CBC through PuLP, with status and dual bound.
+"""Interface to the solvers HiGHS and CBC through PuLP, with status and dual bound.
 
 **Stopping rule.** A search stops at the relative gap |dual bound - objective| / |objective| of
 :class:`Limits`, at its time limit, or at Ctrl-C.
 
 **Scale.** The objective is scaled to about 1000, since CBC's absolute tolerances would end a
-search early otherwise. Its constant is carried by a variable fixed at 1, so that the relative gap
-counts it. It is always given as a minimum.
+search early otherwise. Its constant is the coefficient of a variable fixed at 1, so that the
+relative gap includes it. It is always minimised.
 
 **Status and bound.** PuLP's ``LpStatus`` is "Optimal" at a time limit, too; ``sol_status`` and
-HiGHS's status distinguish the two. PuLP does not give the dual bound: it is read from HiGHS, or
-from CBC's log. HiGHS can call a solution optimal although its bound leaves a gap: with a whole
-objective it cuts off solutions that are not better by a whole step, and a rounding error of the
-bound takes the optimum with them. Such a search is repeated with another tolerance; if the gap
-stays, the solution is not called optimal.
+HiGHS's status distinguish the two. PuLP does not return the dual bound: it is read from HiGHS, or
+from CBC's log. HiGHS can report optimality although its bound leaves a gap: with an integral
+objective it prunes solutions that do not improve by a whole step, and by a rounding error of the
+bound prunes the optimum, too. Such a search is repeated with another tolerance; if the gap
+remains, the solution is not reported as optimal.
 
 Source: PuLP 3.3; HiGHS (https://highs.dev), CBC (https://github.com/coin-or/Cbc).
 """
@@ -37,12 +37,12 @@ from ramsis.errors import InvalidValueError, NotConvergedError
 
 SOLVERS = ("highs", "cbc")  # the first is the default
 _SIZE = 1000.0  # magnitude to which objectives are scaled; see the module
-_ABSOLUTE = 1e-5  # differences of a scaled objective below this are rounding
-_FEASIBILITY = (1e-9, 1e-6, 1e-7)  # tolerances of HiGHS, the next where one ends with a wide gap
+_ABSOLUTE = 1e-5  # tolerance of differences of a scaled objective
+_FEASIBILITY = (1e-9, 1e-6, 1e-7)  # tolerances of HiGHS, tried in turn while the gap is too wide
 
 
 class SearchStatus(StrEnum):
-    """How a search ended."""
+    """Status at the end of a search."""
 
     OPTIMAL = "optimal"
     TIME_LIMIT = "time-limit"
@@ -52,7 +52,7 @@ class SearchStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of a search, and its solver."""
+    """Relative gap and time limit of a search, and its solver."""
 
     # relative gap, as a fraction of the objective, at which a solution counts as optimal
     gap: float = 1e-6
@@ -71,21 +71,21 @@ class Limits:
                                     allowed=", ".join(SOLVERS))
 
     def left(self, start: float) -> float | None:
-        """Return the seconds left of a search that began at ``time.perf_counter()`` = start."""
+        """Return the seconds left of a search that began at ``start`` (``time.perf_counter()``)."""
         return None if self.seconds is None else self.seconds - time.perf_counter() + start
 
     def remaining(self, start: float) -> Limits:
-        """Return the limits with the remaining time, a moment at least."""
-        left = self.left(start)
-        return self if left is None else replace(self, seconds=max(left, 0.001))
+        """Return the limits with the remaining time, which stays positive."""
+        seconds = self.left(start)
+        return self if seconds is None else replace(self, seconds=max(seconds, 0.001))
 
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """Outcome of a search; the solution is in the variables of the program."""
+    """Result of a search; the solution is in the variables of the program."""
 
     status: SearchStatus
-    dual_bound: float  # objective that no solution passes; ``nan`` when there is no solution
+    dual_bound: float  # bound on the objective of all solutions; ``nan`` without a solution
     seconds: float  # wall-clock time
 
 
@@ -98,7 +98,7 @@ def relative_gap(objective: float, dual_bound: float) -> float:
 def solve(
     lp: Any, objective: Any, *, maximise: bool, size: float, limits: Limits | None = None
 ) -> Solved:
-    """Solve a program with a new objective, of about the magnitude ``size``."""
+    """Solve a program for an objective of about the magnitude ``size``."""
     limits = limits or Limits()
     scale = _set_objective(lp, objective, maximise, size)
     start = time.perf_counter()
@@ -112,12 +112,12 @@ def solve(
 
 
 def solve_later(search: Callable[..., Solved], limits: Limits, start: float) -> Solved:
-    """Search in the time that is left; the bound is nan where nothing is found."""
-    left = limits.left(start)
+    """Search in the remaining time; the dual bound is ``nan`` if no solution is found."""
+    seconds = limits.left(start)
     status = SearchStatus.TIME_LIMIT
-    if left is None or left > 0:
+    if seconds is None or seconds > 0:
         try:
-            return search(limits=replace(limits, seconds=left))
+            return search(limits=replace(limits, seconds=seconds))
         except NotConvergedError:
             pass
         except KeyboardInterrupt:
@@ -148,9 +148,9 @@ def _set_objective(lp: Any, objective: Any, maximise: bool, size: float) -> floa
 
 
 class _Silent(highspy.Highs):  # type: ignore[misc]
-    """HiGHS without output.
+    """HiGHS without its banner.
 
-    HiGHS 1.16 prints its banner when its constructor sets callbacks, before an option can be set.
+    HiGHS 1.16 prints the banner when its constructor sets callbacks, before options can be set.
     """
 
     def enableCallbacks(self) -> None:  # noqa: N802 - highspy's name
@@ -159,7 +159,7 @@ class _Silent(highspy.Highs):  # type: ignore[misc]
 
 
 class _Highs(pulp.HiGHS):  # type: ignore[misc]
-    """HiGHS with its names of options, silent, with user interrupts."""
+    """PuLP's HiGHS solver with native option names, no output, and user interrupts."""
 
     def createAndConfigureSolver(self, lp: Any) -> None:  # noqa: N802 - PuLP's name
         lp.solverModel = _Silent()
@@ -180,7 +180,7 @@ def _with_highs(lp: Any, limits: Limits) -> tuple[SearchStatus, float]:
 def _once_with_highs(
     lp: Any, limits: Limits, tolerance: float
 ) -> tuple[SearchStatus, float, float]:
-    """Return status, bound, and the gap that the solver states, 0 for a linear program."""
+    """Solve once; return status, dual bound, and HiGHS's own gap, 0 for a linear program."""
     seconds = math.inf if limits.seconds is None else float(limits.seconds)
     solver = _Highs(mip_rel_gap=limits.gap, time_limit=seconds,
                     mip_feasibility_tolerance=tolerance,
@@ -233,14 +233,14 @@ def _nothing_found(ended: str) -> NotConvergedError:
 
 
 def _interruptible(work: Callable[[], object], cancel: Callable[[], object]) -> bool:
-    """Run ``work`` to its end; the first Ctrl-C cancels it. Return whether there was one."""
+    """Run ``work`` in a thread; the first Ctrl-C cancels it. Return whether it was interrupted."""
     failure: list[BaseException] = []
-    done = threading.Event()  # Thread.join can take an interrupted wait for the thread's end
+    done = threading.Event()  # as Thread.join may mistake an interrupted wait for its end
 
     def run() -> None:
         try:
             work()
-        except BaseException as error:  # raised again where the caller can see it
+        except BaseException as error:  # raised again in the caller's thread
             failure.append(error)
         finally:
             done.set()
@@ -263,7 +263,7 @@ def relaxed_prices(
 ) -> dict[str, float]:
     """Return the shadow prices of constraints in the relaxation, per unit of right-hand side.
 
-    ``rows`` are positions of constraints of the form "at most", by any name.
+    ``rows`` maps keys of the result to positions of ``<=`` constraints in the program.
     """
     scale = _set_objective(lp, objective, maximise, size)
     lp.solve(_Highs(mip=False))

@@ -1,9 +1,9 @@
-"""Independent check of a placement, by code that shares nothing with the program that found it.
+"""Independent check of a placement, without code of the optimisation.
 
-From the problem's records and the named workers alone: every worker is of its type and used once,
-its variants fit its memory at its batches, its batches run at the latencies that the problem lists
-and meet the SLO, its load is at most its rate, no family is sent more than its demand, minima,
-limits and co-location rules hold, and the objective is as claimed.
+It uses only the problem's records and the named workers: every worker exists and is used once, its
+variants fit its memory, its batches have the listed latencies and meet the SLO, its load is at
+most its rate, the load of a family is at most its demand, minima, limits and co-location rules
+hold, and the objective is as stated.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from placement_milp.problem import Family, Latency, Problem, Variant
 from placement_milp.result import CutGpu, Group, Placement, Use
 from ramsis.errors import VerificationError
 
-_RELATIVE = 1e-6  # wider than the tolerances of the solvers
+_RELATIVE = 1e-6  # relative tolerance, wider than those of the solvers
 
 
 def check_placement(problem: Problem, placement: Placement) -> None:
@@ -37,7 +37,7 @@ def check_placement(problem: Problem, placement: Placement) -> None:
 def check_groups(
     problem: Problem, groups: Sequence[Group], gpus: Sequence[CutGpu] = ()
 ) -> None:
-    """Check that workers can do what the groups of a placement state; ignore its value."""
+    """Check that groups of workers are feasible, without objective, minima and rules."""
     placement = Placement(problem.name, "heuristic", 0.0, None, None, 0.0, (), tuple(groups), (),
                           gpus=tuple(gpus), problem=problem)
     check = _Check(problem, placement)
@@ -63,7 +63,7 @@ class _Check:
                                     allowed=allowed)
 
     def doable(self) -> None:
-        """Check that workers, GPUs, batches, memory and loads are possible."""
+        """Check that workers, GPUs, batches, memory and loads are feasible."""
         self.workers()
         self.partitions()
         for group in self.placement.groups:
@@ -87,7 +87,7 @@ class _Check:
                 seen.add(name)
 
     def partitions(self) -> None:
-        """Check that each GPU is cut into the instances in use, as its position table allows."""
+        """Check that each partitioned GPU has a legal layout with all instances in use."""
         tables = {item.name: item for item in self.problem.worker_types if item.partitions}
         used: dict[str, set[str]] = {}
         for group in self.placement.groups:
@@ -106,16 +106,16 @@ class _Check:
             self.require(cut.gpu in item.worker_names(), "GPU does not exist", cut.gpu,
                          f"{item.count} of type {item.name}")
             self._legal(cut, item.partitions)
-            # Idle instances may exist, but none in use may be missing.
+            # Idle instances are allowed; all used ones must exist.
             missing = used.pop(cut.gpu, set()) - set(cut.instances)
             self.require(not missing, "a GPU lacks instances in use", sorted(missing), cut.gpu)
             self.require(not _differ(cut.cost_per_hour, item.cost_per_hour),
                          "a GPU's cost is not that of its type", cut.cost_per_hour,
                          f"{item.cost_per_hour}")
-            now = {holding.worker.rpartition("/")[2] for holding in self.problem.current
+            current = {holding.worker.rpartition("/")[2] for holding in self.problem.current
                    if holding.worker.rpartition("/")[0] == cut.gpu}
             after = set(cut.instances)
-            self.require(set(cut.made) == after - now and set(cut.destroyed) == now - after,
+            self.require((set(cut.made), set(cut.destroyed)) == (after - current, current - after),
                          "instances made and destroyed are others", (cut.made, cut.destroyed),
                          cut.gpu)
         self.require(not used, "instances are on GPUs that are not listed", sorted(used), "none")
@@ -138,7 +138,7 @@ class _Check:
                      f"{table.compute_slices}")
 
     def known(self) -> None:
-        """Check that all names are names of the problem."""
+        """Check that all names are defined in the problem."""
         for group in self.placement.groups:
             self.require(group.worker_type in self.types, "unknown worker type",
                          group.worker_type, ", ".join(self.types))
@@ -183,7 +183,7 @@ class _Check:
                      f"{entry.latency_ms * slow}")
         assert use.latency_ms is not None
         assert group.cycle_ms is not None
-        # Variants that take turns wait for each other's batches.
+        # In a duty cycle a request waits for the batches of both variants.
         busy = sum(other.latency_ms or 0.0 for other in group.uses)
         cycle = group.cycle_ms
         if self.problem.rules.in_time_quantile is not None:
@@ -205,9 +205,9 @@ class _Check:
     def _queueing(
         self, group: Group, use: Use, entry: Latency, slow: float, family: Family
     ) -> None:
-        """Check a station with a queue: its rate is at most that of full batches, each in time.
+        """Check a station with a queue: full batches sustain its rate, and meet the SLO.
 
-        The share in time is a matter of chance, and is checked by simulation.
+        The share in time is random; a simulation checks it elsewhere.
         """
         longer = 1.0 + self.problem.rules.headroom
         latency_ms = entry.latency_ms * slow * longer
@@ -220,7 +220,7 @@ class _Check:
                      "processes side by side beside another variant", use.processes, "1")
 
     def _at_once(self, group: Group, use: Use, entry: Latency) -> None:
-        """Check a use of a worker whose processors are divided among variants."""
+        """Check a use of a GPU whose multiprocessors are shared by variants."""
         assert use.batch is not None
         self.require(not _differ(use.latency_ms or 0.0, entry.latency_ms)
                      and entry.latency_ms <= self.by_family[use.family].slo_ms,
@@ -237,7 +237,7 @@ class _Check:
                      "at most 1")
 
     def _policy_use(self, group: Group, use: Use) -> None:
-        """Check that the use of a station under a policy is a row of the value table."""
+        """Check that a station under a policy corresponds to a row of the value table."""
         for table in self.problem.values:
             for row in table.rows if table.family == use.family else ():
                 if (row.worker_type == group.worker_type and row.workers == group.together
@@ -296,14 +296,14 @@ class _Check:
         return factor
 
     def _names_both(self, members: tuple[str, ...], first: str, second: str) -> bool:
-        """Return whether two variants belong to two different members of a rule."""
+        """Return whether two variants belong to different members of a co-location rule."""
         listed = [{m for m in members if m in (name, self.variants[name].family)}
                   for name in (first, second)]
         same_family = self.variants[first].family == self.variants[second].family
         return all(listed) and not (same_family and self.variants[first].family in members)
 
     def together(self, group: Group) -> None:
-        """Check rules about sharing a worker, and where a variant runs."""
+        """Check the co-location rules of a group: shared workers, and allowed worker types."""
         limit = self.problem.rules.variants_per_worker
         names = [name for use in group.uses for name in use.variants]
         if group.cycle_ms is not None and self.placement.status != "heuristic":
@@ -327,7 +327,7 @@ class _Check:
                 for use in group.uses if use.family == family.name]
 
     def sent(self, family: Family) -> None:
-        """Check that workers are not sent more than a family's demand."""
+        """Check that the load of a family's workers is at most its demand."""
         sent = sum(times * use.load_qps for times, use in self._uses(family))
         self.require(sent <= family.demand_qps * (1 + _RELATIVE), "a family is sent too much",
                      sent, f"at most {family.demand_qps} QPS")
@@ -354,7 +354,7 @@ class _Check:
                          count, f"at most {family.max_workers}")
 
     def _served(self, family: Family) -> tuple[float, float]:
-        """Return the shares of the demand that are answered in time, and correctly."""
+        """Return the shares of a family's demand answered in time, and answered correctly."""
         served = sum(times * use.load_qps * use.in_time for times, use in self._uses(family))
         right = sum(times * use.load_qps * use.in_time * use.accuracy
                     for times, use in self._uses(family))
@@ -367,9 +367,9 @@ class _Check:
                 + sum(costs[cut.worker_type] for cut in self.placement.gpus))
 
     def _count(self) -> int:
-        whole = {item.name for item in self.problem.worker_types}
+        unpartitioned = {item.name for item in self.problem.worker_types}
         return len(self.placement.gpus) + sum(len(group.workers) for group in self.placement.groups
-                                              if group.worker_type in whole)
+                                              if group.worker_type in unpartitioned)
 
     def limits(self) -> None:
         rules = self.problem.rules
@@ -382,13 +382,13 @@ class _Check:
 
     def _moving(self) -> float:
         """Return the seconds of loading, and of creating and destroying instances."""
-        now = {item.worker: set(item.variants) for item in self.problem.current}
+        held = {item.worker: set(item.variants) for item in self.problem.current}
         total = 0.0
         for group in self.placement.groups:
             for worker in group.workers:
                 for use in group.uses:
                     for name in use.variants:
-                        if name not in now.get(worker, ()):
+                        if name not in held.get(worker, ()):
                             total += self.variants[name].load_ms
         cutting = {item.name: item.instance_ms for item in self.problem.worker_types}
         now_instances = {item.worker for item in self.problem.current}
@@ -402,26 +402,26 @@ class _Check:
         return total / 1000
 
     def objective(self) -> None:
-        """Check every stage's value, from the workers' loads."""
+        """Recompute the value of every stage from the workers' loads, and compare."""
         objective = self.problem.objective
         penalty = objective.unserved_penalty
         total = sum(f.weight * f.demand_qps for f in self.problem.families)
-        each = {f.name: self._served(f) for f in self.problem.families}
+        answered = {f.name: self._served(f) for f in self.problem.families}
         share = {f.name: f.weight * f.demand_qps / total for f in self.problem.families}
         values = {
-            "served": sum(share[name] * served for name, (served, _) in each.items()),
+            "served": sum(share[name] * served for name, (served, _) in answered.items()),
             "effective-accuracy": sum(share[name] * (right - penalty * (1 - served))
-                                      for name, (served, right) in each.items()),
+                                      for name, (served, right) in answered.items()),
             "worst-family": min(right - penalty * (1 - served)
-                                for served, right in each.values()),
-            "goodput": sum(f.demand_qps * each[f.name][0] for f in self.problem.families),
+                                for served, right in answered.values()),
+            "goodput": sum(f.demand_qps * answered[f.name][0] for f in self.problem.families),
             "tolerance": min(sum(times * use.rate_qps for times, use in self._uses(f))
                              / f.demand_qps for f in self.problem.families),
             "cost": self._cost(), "workers": float(self._count()), "moving": self._moving(),
         }
         for i, stage in enumerate(self.placement.stages):
             value = values[stage.metric]
-            # Prices are paid in the first stage only; presets with other metrics have none.
+            # Prices apply to the first stage only; presets with other metrics have none.
             if i == 0 and stage.metric not in ("goodput", "tolerance"):
                 price = (objective.cost_price * values["cost"]
                          + objective.moving_price * values["moving"])

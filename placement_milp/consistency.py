@@ -1,4 +1,4 @@
-"""Cross-record validation of a problem: every name is defined, and defined once."""
+"""Cross-record validation of a placement problem: names are unique, and references exist."""
 
 from __future__ import annotations
 
@@ -52,28 +52,28 @@ class _Check:
         workers = (name for item in problem.worker_types for name in item.worker_names())
         self.once("worker_types (worker {})", workers)
         for i, worker_type in enumerate(problem.worker_types):
-            like = worker_type.latency_like
-            if like is not None:
+            reference = worker_type.latency_like
+            if reference is not None:
                 path = f"worker_types[{i}].latency_like"
-                self.known(path, "worker type", like, self.declared)
-                if self.declared[like].latency_like is not None:
-                    raise self.refuse(path, "type has no latencies of its own", like,
+                self.known(path, "worker type", reference, self.declared)
+                if self.declared[reference].latency_like is not None:
+                    raise self.refuse(path, "type has no latencies of its own", reference,
                                       "a type without latency_like")
-                # Latencies are listed for the instance of the same name, or for this one.
+                # Latencies are listed for an instance of the other type, or for this type's own.
                 kinds = worker_type.instance_types()
                 like_those = {kind.latency_like for kind in kinds}
-                of_like = {kind.name for kind in self.declared[like].instance_types()}
+                of_like = {kind.name for kind in self.declared[reference].instance_types()}
                 measured = {entry.worker_type for variant in self.problem.variants
                             for entry in variant.latency}
                 if (like_those.isdisjoint(of_like)
                         and measured.isdisjoint(kind.name for kind in kinds)):
-                    raise self.refuse(path, "types have no instance in common", like,
+                    raise self.refuse(path, "types have no instance in common", reference,
                                       "a type that is whole, or cut into such instances, as "
                                       "this one is")
         self.instances()
 
     def instances(self) -> None:
-        """Check that nothing else is named like an instance of a GPU that is cut."""
+        """Check that no other name has the form of an instance of a partitioned GPU."""
         cut = [item for item in self.problem.worker_types if item.partitions is not None]
         gpus = {name for item in cut for name in item.worker_names()}
         types = {item.name for item in cut}
@@ -119,7 +119,7 @@ class _Check:
                 self._current_instances(item, item.partitions)
 
     def _current_instances(self, item: WorkerType, table: PartitionTable) -> None:
-        """Check that the current instances of a GPU form one of its layouts."""
+        """Check that the current instances of each GPU are part of a legal layout."""
         gpus = set(item.worker_names())
         taken: dict[str, list[int]] = {}
         compute: Counter[str] = Counter()
@@ -162,6 +162,6 @@ class _Check:
 
 
 def _listed(names: Collection[str]) -> str:
-    """Return names for a message, only the first where they are many."""
+    """Join names for a message, only the first of many."""
     ordered = sorted(names)
     return ", ".join(ordered[:8]) + (f", … ({len(ordered)} in all)" if len(ordered) > 8 else "")

@@ -1,17 +1,16 @@
-"""Assignment of named workers to patterns, with the minimum of loading.
+"""Assignment of named workers to patterns, with the least loading of models.
 
-Workers of a type that hold the same set of variants now are interchangeable, and so are workers
-that will follow the same pattern. With x_cp workers that hold the set c now and will follow
-pattern p,
+Workers of a type that currently hold the same set of variants are interchangeable, and so are
+workers that get the same pattern. With x_cp workers that hold the set c and get pattern p,
 
     max  Σ_cp (load time of c ∩ p) x_cp,  then  Σ_cp |c ∩ p| x_cp
-    s.t. Σ_p x_cp <= workers that hold c,    Σ_c x_cp <= workers that follow p,    x >= 0.
+    s.t. Σ_p x_cp <= workers that hold c,    Σ_c x_cp <= workers that get p,    x >= 0.
 
-This is a transportation problem: its vertices are whole numbers, and the dual simplex method ends
-at one. Workers left over are assigned in order, empty ones first.
+This is a transportation problem: its vertices are integral, and the dual simplex method ends at
+one. The remaining workers are assigned in order, empty ones first.
 
-The instances of GPUs get their positions first: the first GPUs in each state get the layouts that
-were counted for it. Of their instances, those that exist now are assigned first.
+First, layouts of partitioned GPUs are assigned to named GPUs: the first ones in each state get
+the layouts counted for the state. Of their instances, existing ones are used first.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ _EMPTY: frozenset[str] = frozenset()
 
 
 def positions(problem: Problem, cuts: Sequence[tuple[Cut, int]]) -> dict[str, Cut]:
-    """Return the layouts of the GPUs in use that are cut, by name."""
+    """Assign layouts to named GPUs; return the layouts of partitioned GPUs by name."""
     cut_of_gpu: dict[str, Cut] = {}
     for item in problem.worker_types:
         type_cuts = [(cut, count) for cut, count in cuts if cut.worker_type == item.name]
-        for now, gpus in gpu_states(problem, item).items() if type_cuts else ():
+        for state, gpus in gpu_states(problem, item).items() if type_cuts else ():
             free = iter(gpus)
             for cut, count in type_cuts:
-                cut_of_gpu |= {next(free): cut for _ in range(count if cut.now == now else 0)}
+                cut_of_gpu |= {next(free): cut for _ in range(count if cut.now == state else 0)}
     return cut_of_gpu
 
 
@@ -52,21 +51,21 @@ def cut_gpus(
     cuts = []
     for item in problem.worker_types:
         for gpu in item.worker_names() if item.partitions is not None else ():
-            now = {holding.worker for holding in problem.current
-                   if holding.worker.rpartition("/")[0] == gpu}
+            current = {holding.worker for holding in problem.current
+                       if holding.worker.rpartition("/")[0] == gpu}
             instances = [(start, name, instance_worker(gpu, name, start))
                          for name, start in (layouts[gpu].layout if gpu in layouts else ())]
             existing = [(start, name, worker) for start, name, worker in instances
-                        if worker in used or worker in now]
-            # A GPU without a use is left as it is.
+                        if worker in used or worker in current]
+            # An unused GPU keeps its layout.
             if not any(worker in used for _, _, worker in existing):
                 continue
             stays = {worker for _, _, worker in existing}
             cuts.append(CutGpu(
                 gpu, item.name, tuple(f"{name}@{start}" for start, name, _ in sorted(existing)),
                 tuple(f"{name}@{start}" for start, name, worker in sorted(existing)
-                      if worker not in now),
-                tuple(sorted(worker.rpartition("/")[2] for worker in now - stays)),
+                      if worker not in current),
+                tuple(sorted(worker.rpartition("/")[2] for worker in current - stays)),
                 item.cost_per_hour))
     return tuple(cuts)
 
@@ -75,7 +74,7 @@ def name_workers(
     problem: Problem, worker_type: WorkerType, needs: Sequence[tuple[frozenset[str], int]],
     names: Sequence[str] | None = None,
 ) -> list[tuple[str, ...]]:
-    """Name the workers for each set of variants with its number of workers, each once.
+    """Return distinct names of workers for each set of variants with its number of workers.
 
     They are taken from all workers of the type, or from ``names``.
     """
@@ -93,8 +92,8 @@ def name_workers(
                 staying = int(amounts[c, p])
                 taken[p] += by_set[item][:staying]
                 del by_set[item][:staying]
-    # Further workers are empty ones first, so that nothing is unloaded without need. Creating an
-    # instance takes more than unloading one that exists.
+    # Then use empty workers first, so that no variant is unloaded without need; existing instances
+    # before new ones, as creation takes longer than unloading.
     free = by_set.pop(_EMPTY, []) + [name for item in sets for name in by_set[item]]
     if names is not None:
         free.sort(key=lambda name: name not in holdings)
@@ -111,8 +110,8 @@ def _transport(
     problem: Problem, sets: list[frozenset[str]], available: list[int],
     needs: Sequence[tuple[frozenset[str], int]],
 ) -> NDArray[np.float64]:
-    """Return x_cp of the module, shape (held sets, patterns)."""
-    from scipy.optimize import linprog  # here, as it takes long to load and few need it
+    """Solve the transportation problem; return x_cp, shape (held sets, patterns)."""
+    from scipy.optimize import linprog  # slow to import
 
     load = {variant.name: variant.load_ms for variant in problem.variants}
     tie_break = 1e-6 * max(load.values(), default=0.0) + 1e-6
@@ -123,7 +122,7 @@ def _transport(
     arriving = np.kron(np.ones(rows), np.eye(columns))
     solution = linprog(-worth.ravel() / (worth.max() or 1.0), A_ub=np.vstack([leaving, arriving]),
                        b_ub=[*available, *(number for _, number in needs)], method="highs-ds")
-    assert solution.x is not None  # no move at all is feasible
+    assert solution.x is not None  # x = 0 is feasible
     amounts = np.rint(solution.x).reshape(worth.shape)
     amounts[worth == 0] = 0
     return amounts

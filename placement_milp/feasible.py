@@ -4,8 +4,8 @@ A batch b of variant v is feasible on type t if
 
     l(t, v, b) <= latency_share_of_slo * SLO,    memory(v, b) <= memory of t,
 
-and every ``only-on`` rule that names v, or its family, allows t. Where queueing counts, a batch
-has to meet the SLO with headroom; :mod:`placement_milp.queueing` has the waiting times.
+and every ``only-on`` rule that names v, or its family, allows t. With queueing, a batch has to
+meet the SLO with headroom; :mod:`placement_milp.queueing` adds the waiting times.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from placement_milp.problem import Family, Latency, Problem, Variant, WorkerType
 
 @dataclass(frozen=True, slots=True)
 class FeasibleBatch:
-    """A batch that a worker can run in time and in its memory while it runs no other variant."""
+    """Batch of a variant that a worker can run alone within its SLO and memory."""
 
     variant: Variant
     family: Family
@@ -30,7 +30,7 @@ class FeasibleBatch:
 
 
 def latencies(variant: Variant, worker_type: WorkerType) -> Iterator[Latency]:
-    """Return the latencies of a variant on a type, or of the type in ``latency_like``."""
+    """Yield the latencies of a variant on a type, derived from ``latency_like`` if set."""
     entries = [entry for entry in variant.latency if entry.worker_type == worker_type.name]
     if entries or worker_type.latency_like is None:
         yield from entries
@@ -60,7 +60,7 @@ def feasible_batches(
 def listed_batches(
     family: Family, variant: Variant, worker_type: WorkerType
 ) -> Iterator[FeasibleBatch]:
-    """Yield all batches of a variant on a type, in time or not."""
+    """Yield all listed batches of a variant on a type, feasible or not."""
     for entry in latencies(variant, worker_type):
         memory_mb = variant.memory_mb if entry.memory_mb is None else entry.memory_mb
         yield FeasibleBatch(variant, family, entry.batch, entry.latency_ms, memory_mb,

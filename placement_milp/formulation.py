@@ -1,27 +1,27 @@
-"""The mixed-integer program of a placement, a function for each family of constraints.
+"""Mixed-integer program of a placement, with one function for each family of constraints.
 
-Workers of a type are interchangeable, so the program counts them and its size does not grow with
+Workers of a type are interchangeable, so the program counts them, and its size does not grow with
 their number:
 
 ====================  ==========================================================================
-``n_p`` integer >= 0  workers (stations of k_p workers) of type t(p) that follow pattern p
-``m_l`` integer >= 0  GPUs that are cut by layout l
+``n_p`` integer >= 0  workers (stations of k_p workers) of type t(p) with pattern p
+``m_l`` integer >= 0  GPUs that are partitioned by layout l
 ``z_q`` in [0, 1]     share of its family's demand that is sent to quality q (a variant, or a
                       policy)
-``kept_c,p`` >= 0     workers that hold the set c now and will follow pattern p
-``reused_i`` >= 0     instances of kind i that exist now and stay in use
-``theta``             the smallest effective accuracy of a family
+``kept_c,p`` >= 0     workers that currently hold the set c of variants and get pattern p
+``reused_i`` >= 0     existing instances of kind i that stay in use
+``theta``             smallest effective accuracy of a family
 ====================  ==========================================================================
 
-An instance of a GPU that is cut (:mod:`placement_milp.partitions`) is a worker; its kind is a
-worker type. Only layouts that no other layout replaces are columns. Where moves count, GPUs with
-the same instances and variants now are a state h, and l is a layout of GPUs of one state, with the
-positions of instances, which determine the instances that stay.
+An instance of a partitioned GPU (:mod:`placement_milp.partitions`) is a worker; its kind is a
+worker type. Only undominated layouts are columns. If moves count, GPUs with the same current
+instances and variants are a state h, and l is a layout of GPUs of one state, with the positions of
+instances, which determine the instances that stay.
 
 The objective is one of the metrics below, or several in order (:mod:`placement_milp.optimise`).
 The search stops at a relative gap (:class:`placement_milp.backend.Limits`).
 
-Every function's name is the prefix of its constraints' names in the LP text, its docstring their
+The name of a function is the prefix of its constraints' names in the LP text, its docstring their
 formula; d_f is the demand of family f, mu_pq the rate that pattern p offers to quality q, a_q the
 accuracy of answers of quality q and r_q their share in time.
 """
@@ -41,53 +41,53 @@ from placement_milp.partitions import Layout, layouts, multisets, split_worker
 from placement_milp.patterns import Pattern, Quality, enumerate_patterns
 from placement_milp.problem import Problem, WorkerType
 
-MAXIMISED = frozenset({"served", "effective-accuracy", "worst-family"})  # other metrics: less
+MAXIMISED = frozenset({"served", "effective-accuracy", "worst-family"})  # others are minimised
 
-# Instances that a GPU has now: name, start and variants.
+# Current instances of a GPU: name, start and variants.
 GpuState = frozenset[tuple[str, int, frozenset[str]]]
 
 
 @dataclass(frozen=True)
 class Cut:
-    """A column of the program: GPUs of a state that get a layout."""
+    """Column of the program: GPUs in a state that get a layout."""
 
     worker_type: str  # name of the type of GPU
-    # the state: instances that such a GPU has, with their variants; empty where moves do not count
+    # state: current instances of such a GPU, with their variants; empty if moves do not count
     now: GpuState
-    layout: Layout  # instances that it will have
-    gpus: Any  # variable
+    layout: Layout  # new instances
+    gpus: Any  # variable m_l, the number of such GPUs
 
     def counts(self, kind: str) -> int:
         """Return the number of instances of a kind, ``TYPE/INSTANCE``."""
         return sum(f"{self.worker_type}/{name}" == kind for name, _ in self.layout)
 
     def staying(self, kind: str, held: frozenset[str] | None = None) -> int:
-        """Return the existing instances of a kind that stay: all, or those that hold a set."""
+        """Count the existing instances of a kind that stay, optionally those that hold a set."""
         return sum(f"{self.worker_type}/{name}" == kind and (name, start) in self.layout
                    and (held is None or held == holds) for name, start, holds in self.now)
 
     @property
     def destroyed(self) -> int:
-        """Number of instances of a GPU that do not stay."""
+        """Number of existing instances of a GPU that do not stay."""
         return sum((name, start) not in self.layout for name, start, _ in self.now)
 
 
 @dataclass
 class PlacementProgram:
-    """A PuLP problem with its variables."""
+    """PuLP problem of a placement, with its variables and constraints by name."""
 
-    # problem, patterns, qualities: problem, columns and kinds of answers
+    # the placement problem, the columns, and the ways of answering requests
     problem: Problem
     patterns: tuple[Pattern, ...]
     qualities: tuple[Quality, ...]
-    lp: Any  # the PuLP problem; it has constraints, and no objective until it is solved for one
-    # n, z: variables by index of the pattern and by quality
+    lp: Any  # the PuLP problem; the objective is set when it is solved
+    # variables by index of the pattern, and by quality
     n: list[Any] = field(default_factory=list)
     z: dict[Quality, Any] = field(default_factory=dict)
     constraints: dict[str, Any] = field(default_factory=dict)  # by name
-    cuts: list[Cut] = field(default_factory=list)  # GPUs by layout
+    cuts: list[Cut] = field(default_factory=list)  # columns of partitioned GPUs
     reused: dict[str, Any] = field(default_factory=dict)  # variables by kind of instance
-    # variables by (set of variants held now, index of the pattern)
+    # variables by (currently held set of variants, index of the pattern)
     kept: dict[tuple[frozenset[str], int], Any] = field(default_factory=dict)
     # variables of the elastic program, by name of the constraint that each relaxes
     unmet: dict[str, Any] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class PlacementProgram:
         self.constraints[name] = expression
 
     def _label(self, name: str) -> str:
-        """Return a unique name that the LP text can have."""
+        """Return a unique name that is valid in the LP format."""
         label = re.sub(r"\W", "_", name)
         while label in self._labels:
             label += "_"
@@ -115,20 +115,20 @@ class PlacementProgram:
         return label
 
     def positions(self, names: Mapping[str, str]) -> dict[str, int]:
-        """Return positions of the program's constraints among ``names`` (key → constraint)."""
+        """Return the positions of constraints in the program, by key of ``names`` (key → name)."""
         index = {name: i for i, name in enumerate(self.constraints)}
         return {key: index[name] for key, name in names.items() if name in index}
 
     def cuts_of(self, worker_type: str) -> list[Cut]:
-        """Return the layouts of a type of GPU."""
+        """Return the columns of a type of partitioned GPU."""
         return [cut for cut in self.cuts if cut.worker_type == worker_type]
 
     @property
     def in_use(self) -> list[tuple[str, Any, int]]:
-        """Declared worker type, variable, and the workers or GPUs that a unit of it is."""
-        whole = {item.name for item in self.problem.worker_types if item.partitions is None}
+        """Worker type, variable, and number of workers or GPUs per unit of the variable."""
+        uncut = {item.name for item in self.problem.worker_types if item.partitions is None}
         return [*((p.worker_type, n, p.workers)
-                  for n, p in zip(self.n, self.patterns, strict=True) if p.worker_type in whole),
+                  for n, p in zip(self.n, self.patterns, strict=True) if p.worker_type in uncut),
                 *((cut.worker_type, cut.gpus, 1) for cut in self.cuts)]
 
     def of_family(self, family: str) -> list[Quality]:
@@ -145,7 +145,7 @@ def formulate(
     Parameters
     ----------
     patterns : tuple of Pattern, optional
-        Patterns in place of all that are not dominated.
+        Columns of the program; by default all undominated patterns.
     elastic : bool
         Whether minimum shares and accuracies are relaxed by the variables ``unmet``.
     only : sequence of functions, optional
@@ -162,7 +162,7 @@ def formulate(
 
 
 def _variables(program: PlacementProgram) -> None:
-    """Add the variables; counts have no upper bounds, which would take a worker's price."""
+    """Add the variables; counts have no upper bounds, which would absorb shadow prices."""
     for i, pattern in enumerate(program.patterns):
         label = "_".join((pattern.worker_type, *(
             offer.quality.label + (f"_b{offer.batch}" if offer.batch else "")
@@ -171,14 +171,14 @@ def _variables(program: PlacementProgram) -> None:
     for i, quality in enumerate(program.qualities):
         program.z[quality] = program.variable(f"z{i}_{quality.label}", 0, 1)
     for item in program.problem.worker_types:
-        for now, layout in _cuts(program, item):
+        for state, layout in _cuts(program, item):
             label = "_".join((f"m{len(program.cuts)}_{item.name}", *(name for name, _ in layout)))
-            program.cuts.append(Cut(item.name, now, layout,
+            program.cuts.append(Cut(item.name, state, layout,
                                     program.variable(label, 0, None, integer=True)))
 
 
 def _cuts(program: PlacementProgram, item: WorkerType) -> Iterator[tuple[GpuState, Layout]]:
-    """Yield states of the GPUs of a type, with the layouts that each can get."""
+    """Yield the states of the GPUs of a type, each with its possible layouts."""
     if item.partitions is None or item.count == 0:
         return
     useful = {p.worker_type.rpartition("/")[2] for p in program.patterns
@@ -197,19 +197,19 @@ def gpu_states(problem: Problem, item: WorkerType) -> dict[GpuState, list[str]]:
     names = item.worker_names()
     if not problem.moves_count:
         return {frozenset(): list(names)}
-    now: dict[str, set[tuple[str, int, frozenset[str]]]] = {name: set() for name in names}
+    cuts: dict[str, set[tuple[str, int, frozenset[str]]]] = {name: set() for name in names}
     for holding in problem.current:
-        if holding.worker.rpartition("/")[0] in now:
+        if holding.worker.rpartition("/")[0] in cuts:
             gpu, instance, start = split_worker(holding.worker)
-            now[gpu].add((instance, start, frozenset(holding.variants)))
+            cuts[gpu].add((instance, start, frozenset(holding.variants)))
     states: dict[GpuState, list[str]] = {}
-    for gpu, cut in now.items():
+    for gpu, cut in cuts.items():
         states.setdefault(frozenset(cut), []).append(gpu)
     return states
 
 
 def _linear(terms: Sequence[tuple[Any, float]], constant: float = 0.0) -> Any:
-    """Return an affine expression; each variable is in it once."""
+    """Return an affine expression with the terms of each variable summed."""
     return pulp.LpAffineExpression(terms, constant)
 
 
@@ -217,20 +217,20 @@ def _linear(terms: Sequence[tuple[Any, float]], constant: float = 0.0) -> Any:
 
 
 def workers(program: PlacementProgram) -> None:
-    """Σ_p of type t k_p n_p <= N_t for every worker type t; Σ_l m_l <= N_t where it is cut."""
+    """Σ_p of type t k_p n_p <= N_t for every worker type t; Σ_l m_l <= N_t if partitioned."""
     for item in program.problem.worker_types:
-        terms = [(variable, each) for name, variable, each in program.in_use
+        terms = [(variable, size) for name, variable, size in program.in_use
                  if name == item.name]
         if terms:
             program.add(_linear(terms) <= item.count, f"workers_{item.name}")
 
 
 def states(program: PlacementProgram) -> None:
-    """Σ_l of state h m_l <= GPUs in state h, where moves count."""
+    """Σ_l of state h m_l <= GPUs in state h, if moves count."""
     for item in program.problem.worker_types:
         listed = gpu_states(program.problem, item) if program.cuts_of(item.name) else {}
-        for j, (now, gpus) in enumerate(listed.items() if len(listed) > 1 else ()):
-            terms = [(cut.gpus, 1) for cut in program.cuts_of(item.name) if cut.now == now]
+        for j, (state, gpus) in enumerate(listed.items() if len(listed) > 1 else ()):
+            terms = [(cut.gpus, 1) for cut in program.cuts_of(item.name) if cut.now == state]
             program.add(_linear(terms) <= len(gpus), f"states_{item.name}_{j}")
 
 
@@ -242,7 +242,7 @@ def instances(program: PlacementProgram) -> None:
 
 
 def _by_kind(program: PlacementProgram) -> dict[str, list[tuple[Any, int]]]:
-    """Return the counts of patterns on each kind of instance."""
+    """Return the terms k_p n_p of the patterns on each kind of instance."""
     cut = {item.name for item in program.problem.worker_types if item.partitions is not None}
     by_kind: dict[str, list[tuple[Any, int]]] = defaultdict(list)
     for n, pattern in zip(program.n, program.patterns, strict=True):
@@ -261,7 +261,7 @@ def demand(program: PlacementProgram) -> None:
 def capacity(program: PlacementProgram) -> None:
     """d_f z_q <= Σ_p min(mu_pq, d_f) n_p for every quality q, divided by the largest coefficient.
 
-    Rates are cut at the demand, which tightens the relaxation.
+    Capping rates at the demand tightens the relaxation.
     """
     rates: dict[Quality, list[tuple[Any, float]]] = defaultdict(list)
     need = {family.name: family.demand_qps for family in program.problem.families}
@@ -277,7 +277,7 @@ def capacity(program: PlacementProgram) -> None:
 
 
 def min_served(program: PlacementProgram) -> None:
-    """Σ_q r_q z_q >= minimum share served, for every family that has one."""
+    """Σ_q r_q z_q >= minimum share served, for every family with a minimum."""
     for family in program.problem.families:
         minimum = program.problem.min_share(family)
         if minimum > 0:
@@ -286,7 +286,7 @@ def min_served(program: PlacementProgram) -> None:
 
 
 def min_accuracy(program: PlacementProgram) -> None:
-    """Σ_q r_q (a_q - minimum accuracy) z_q >= 0, for every family that has one."""
+    """Σ_q r_q (a_q - minimum accuracy) z_q >= 0, for every family with a minimum."""
     for family in program.problem.families:
         if family.min_accuracy > 0:
             terms = [(program.z[q], q.in_time * (q.accuracy - family.min_accuracy))
@@ -305,7 +305,7 @@ def _at_least(
 
 
 def family_workers(program: PlacementProgram) -> None:
-    """Σ_p that answers f k_p n_p <= maximum workers of family f, for every family that has one."""
+    """Σ_p that answers f k_p n_p <= maximum workers of f, for every family with a maximum."""
     for family in program.problem.families:
         if family.max_workers is not None:
             terms = [(program.n[i], pattern.workers) for i, pattern in enumerate(program.patterns)
@@ -328,14 +328,14 @@ def budget(program: PlacementProgram) -> None:
 
 
 def kept(program: PlacementProgram) -> None:
-    """Σ_p kept_cp <= workers that hold c now, and Σ_c kept_cp <= k_p n_p.
+    """Σ_p kept_cp <= workers that hold c, and Σ_c kept_cp <= k_p n_p.
 
-    Workers of one type only, and only where c and p have a variant in common. Whole numbers
-    ``n_p`` leave a transport problem, so that ``kept`` need not be declared whole.
+    It is for c and p of the same worker type with a common variant. With fixed integral ``n_p``
+    it is a transportation problem, so that ``kept`` need not be declared integral.
     """
     if not program.problem.moves_count:
         return
-    whole = {item.name for item in program.problem.worker_types}
+    unpartitioned = {item.name for item in program.problem.worker_types}
     for worker_type, holdings in held_sets(program.problem).items():
         arriving: dict[int, list[Any]] = defaultdict(list)
         for j, (loaded, owners) in enumerate(holdings.items()):
@@ -347,10 +347,10 @@ def kept(program: PlacementProgram) -> None:
                     leaving.append((x, 1))
                     arriving[i].append((x, 1))
             if leaving:
-                # An instance that holds c has to stay, too.
+                # A set c on an instance is kept only if the instance stays.
                 existing = [(cut.gpus, -count) for cut in program.cuts
                             if (count := cut.staying(worker_type, loaded))]
-                limit = len(owners) if worker_type in whole and not existing else 0
+                limit = len(owners) if worker_type in unpartitioned and not existing else 0
                 program.add(_linear([*leaving, *existing]) <= limit,
                             f"kept_from_{worker_type}_{j}")
         for i, terms in arriving.items():
@@ -361,8 +361,8 @@ def kept(program: PlacementProgram) -> None:
 def reused(program: PlacementProgram) -> None:
     """reused_i <= Σ_p of kind i k_p n_p and reused_i <= Σ_l m_l x instances of kind i that stay.
 
-    The pattern of an instance can be chosen freely, so that the smaller of both numbers stay in
-    use, besides instances that keep a variant.
+    Patterns can be assigned to any instances, so the smaller of both numbers can stay in use, in
+    addition to instances that keep a variant.
     """
     if not program.problem.moves_count:
         return
@@ -400,7 +400,7 @@ CONSTRAINTS: tuple[Callable[[PlacementProgram], None], ...] = (
 
 
 def metric(program: PlacementProgram, name: str) -> Any:
-    """Return one of :data:`~placement_milp.problem.METRICS` as an expression of the variables."""
+    """Return a metric, one of :data:`~placement_milp.problem.METRICS`, as a PuLP expression."""
     return _METRICS[name](program)
 
 
@@ -420,11 +420,11 @@ def _shares(program: PlacementProgram) -> list[tuple[Quality, Any, float]]:
 
 def _cost(program: PlacementProgram) -> Any:
     cost = {item.name: item.cost_per_hour for item in program.problem.worker_types}
-    return _linear([(variable, cost[name] * each) for name, variable, each in program.in_use])
+    return _linear([(variable, cost[name] * size) for name, variable, size in program.in_use])
 
 
 def _moving(program: PlacementProgram) -> Any:
-    """Return the seconds of loading, of creating and destroying instances."""
+    """Return the total time of loading, creating and destroying instances, in seconds."""
     seconds = {variant.name: variant.load_ms / 1000 for variant in program.problem.variants}
     cutting = {kind.name: item.instance_ms / 1000 for item in program.problem.worker_types
                if item.partitions is not None for kind in (item, *item.instance_types())}
@@ -450,7 +450,7 @@ _METRICS: dict[str, Callable[[PlacementProgram], Any]] = {
 
 
 def held_sets(problem: Problem) -> dict[str, dict[frozenset[str], list[str]]]:
-    """Return, by worker type, each set of variants held now with the workers that hold it."""
+    """Return, by worker type, each currently held set of variants with its workers."""
     holdings = problem.held
     by_type: dict[str, dict[frozenset[str], list[str]]] = {}
     for item in problem.instance_types:

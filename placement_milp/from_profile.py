@@ -27,9 +27,9 @@ def variants_from_profile(
     worker_type : str
         Worker type that the profile was measured on.
     statistic : str
-        Statistic of the profile that is a batch's latency.
+        Statistic of the profile that is taken as a batch's latency.
     batches : sequence of int
-        Batch sizes; those that the profile did not measure are left out.
+        Batch sizes; unmeasured ones are left out.
     """
     table = profile.latency_table(statistic, max(batches))
     variants = []
@@ -52,10 +52,10 @@ def instance_latencies(
     rows: Iterable[InstanceRow], worker_type: WorkerType, *, max_processes: int | None = None,
     where: str = "profile",
 ) -> dict[str, tuple[Latency, ...]]:
-    """Return by model its batches on the instances of a type of GPU.
+    """Return the batches of each model on the instances of a type of partitioned GPU.
 
-    A number stands for the instance of as many compute slices with the least memory. Rows with
-    more processes than ``max_processes`` are left out; ``where`` names the file.
+    An instance given as a number is the one with as many compute slices and the least memory. Rows
+    with more processes than ``max_processes`` are left out; ``where`` names the file.
     """
     table = worker_type.partitions
     if table is None:
@@ -74,7 +74,7 @@ def instance_latencies(
 def measured_latencies(
     profile: ProfileSet, worker_type: str, statistic: Statistic = "p95"
 ) -> dict[str, tuple[Latency, ...]]:
-    """Return by model its batches in a profile of a kind of instance."""
+    """Return the batches of each model in a profile that was measured on one kind of instance."""
     return {model.name: tuple(
         Latency(worker_type, batch.batch, batch.statistic_ms(statistic), model.memory_mb)
         for batch in model.batches) for model in profile.models}
@@ -96,8 +96,8 @@ def with_instance_profile(
 ) -> tuple[Variant, ...]:
     """Return variants with the batches of an instance profile added to their own.
 
-    A variant is the model of its name, or of the part after the last ``/``. A family without a
-    variant gets the model of the family's name, with accuracy 1; all its batches are taken to fit.
+    A variant corresponds to the model with its name, or with the part after the last ``/``. A
+    family without variants gets the model with the family's name, with accuracy 1 and no memory.
     """
     extended = [replace(item, latency=(*item.latency, *latencies.get(
         item.name, latencies.get(item.name.rpartition("/")[2], ())))) for item in variants]

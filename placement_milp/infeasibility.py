@@ -1,4 +1,4 @@
-"""Infeasibility analysis: minima that cannot be met, by how much, and limits that bind.
+"""Infeasibility analysis: minima that cannot be met, their shortfall, and binding limits.
 
 **Problem.** A placement problem has no feasible point. The analysis relaxes its minima, not its
 limits, and finds the smallest relaxation.
@@ -10,12 +10,12 @@ the sum of these parts is minimised:
     s.t. Σ_q r_q z_q + u_f                         >= minimum share,
          Σ_q r_q (a_q - minimum accuracy) z_q + u'_f >= 0,      for every family f,
 
-with all other constraints as they are. No worker in use is a feasible point, so that there is
-always an optimum. A limit *binds* if it has a positive shadow price in the linear relaxation of
-the elastic program; where no limit has one, as fractions of workers would do, those limits bind
-that have no room for one more worker.
+with all other constraints unchanged. It is feasible without any worker, so there is always an
+optimum. A limit *binds* if it has a positive shadow price in the linear relaxation of the elastic
+program. If no limit has one, because fractions of workers would suffice, the limits without room
+for one more worker bind.
 
-**Stopping rule.** A relative gap of 1e-3, or that of the problem where it is wider.
+**Stopping rule.** A relative gap of 1e-3, or a wider one of the caller.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from placement_milp.problem import Family, Problem
 from ramsis.errors import NotConvergedError
 
 _MET = 1e-7  # an unmet part below this counts as met
-_NO_PRICE = 1e-9  # rounding of shadow prices
+_NO_PRICE = 1e-9  # tolerance of shadow prices
 
 
 def explain_infeasibility(failed: PlacementProgram, limits: Limits) -> str:
-    """Explain in a line why a program has no placement."""
+    """Return a one-line explanation why a program has no placement."""
     problem = failed.problem
     program = formulate(problem, failed.patterns, elastic=True)
     total = pulp.LpAffineExpression([(unmet, 1) for unmet in program.unmet.values()])
@@ -53,7 +53,7 @@ def explain_infeasibility(failed: PlacementProgram, limits: Limits) -> str:
 def _unmet_minima(
     problem: Problem, program: PlacementProgram, family: Family, unmet: dict[str, float]
 ) -> str:
-    """Describe the minima of a family that are not met; empty where all are."""
+    """Describe the unmet minima of a family; return an empty text if all are met."""
     share = unmet.get(f"min_served_{family.name}", 0.0)
     accuracy = unmet.get(f"min_accuracy_{family.name}", 0.0)
     reasons = []

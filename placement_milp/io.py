@@ -51,7 +51,7 @@ def schema(name: str) -> dict[str, Any]:
 
 
 def _values_schema() -> dict[str, Any]:
-    """Return the JSON schema of a value table; further fields are allowed, and left alone."""
+    """Return the JSON schema of a value table; further fields are allowed, and ignored."""
     row = {**ValueRow.schema(), "additionalProperties": True}
     return {"$schema": DIALECT, "title": VALUES_FORMAT,
             "description": "What policies make of workers at loads.", "type": "object",
@@ -66,8 +66,8 @@ def read_problem(path: str | os.PathLike[str]) -> Problem:
     Parameters
     ----------
     path : path
-        JSON, ``ramsis.placement-problem/1``; or, where no such file exists, the name of a shipped
-        problem. Value tables that it names by ``file`` are looked for beside it.
+        JSON, ``ramsis.placement-problem/1``; or, if no such file exists, the name of a shipped
+        problem. Value tables in a field ``file`` are relative to its folder.
     """
     file = Path(path)
     shipped = _EXAMPLES / f"{os.fspath(path)}.json"
@@ -87,7 +87,7 @@ def shipped_problems() -> tuple[str, ...]:
 def problem_from_document(
     document: Mapping[str, Any], where: str = "problem", folder: Path | None = None
 ) -> Problem:
-    """Read a problem from a parsed file; ``where`` begins the place in messages."""
+    """Read a problem from a parsed file; ``where`` names it in messages."""
     top = Fields(document, where)
     top.of_format(PROBLEM_FORMAT)
     top.only(("format", *names(Problem), "profiles"))
@@ -113,7 +113,7 @@ def _optional(top: Fields, key: str) -> list[Fields]:
 def _variants(
     top: Fields, families: tuple[Family, ...], types: tuple[WorkerType, ...], folder: Path
 ) -> tuple[Variant, ...]:
-    """Return the variants, with the batches of the instance profiles that the problem names."""
+    """Read the variants of a problem, with the batches of its instance profiles."""
     if "profiles" not in top:
         return tuple(Variant.from_fields(item) for item in top.children("variants"))
     variants = tuple(Variant.from_fields(item) for item in _optional(top, "variants"))
@@ -132,9 +132,9 @@ def _variants(
 def _profile(
     item: Fields, types: tuple[WorkerType, ...], folder: Path
 ) -> dict[str, tuple[Latency, ...]]:
-    """Return by model its batches on all instances of a GPU, or on one kind of them."""
-    by_name = {each.name: each for each in types}
-    kinds = {kind.name for each in types if each.partitions for kind in each.instance_types()}
+    """Read an instance profile: the batches of each model, on one or all kinds of instance."""
+    by_name = {kind.name: kind for kind in types}
+    kinds = {part.name for kind in types if kind.partitions for part in kind.instance_types()}
     name = item.text("worker_type", (*by_name, *kinds))
     path = folder / item.text("file")
     if name in kinds:
@@ -186,7 +186,7 @@ def read_values(path: str | os.PathLike[str]) -> tuple[ValueRow, ...]:
 
 
 class PlacedGroups(NamedTuple):
-    """Groups of workers of a placement file, and the problem that it answers."""
+    """Groups of workers in a placement file, with its problem."""
 
     problem: Problem
     groups: tuple[Group, ...]
@@ -196,16 +196,16 @@ class PlacedGroups(NamedTuple):
 def read_placement(path: str | os.PathLike[str]) -> PlacedGroups:
     """Read problem and groups of workers of a placement file (``ramsis.placement/1``).
 
-    Other contents follow from these two, or are of no use for running the placement.
+    The other contents follow from these, or are not needed to run the placement.
     """
     top = Fields(read_json(Path(path)), str(path))
     top.of_format(PLACEMENT_FORMAT)
-    # Loads and latencies of a placement are checked against the problem.
+    # The problem is required to check loads and latencies of the placement.
     if "problem" not in top:
         raise top.refusal("problem", "the placement does not say what problem it answers",
                           allowed="the file that `ramsis place` writes")
     problem = problem_from_document(top.value("problem"), f"{path}: problem", Path(path).parent)
-    # Where serving gains less than it costs, the best placement has no workers.
+    # The optimum may have no workers, if serving costs more than it gains.
     groups = tuple(Group.from_fields(item)
                    for item in (top.children("groups") if top.value("groups") != [] else ()))
     try:
@@ -219,12 +219,12 @@ def read_placement(path: str | os.PathLike[str]) -> PlacedGroups:
 def write_placement(
     placement: Placement, path: str | os.PathLike[str], *, command: str | None = None
 ) -> None:
-    """Write a placement (``ramsis.placement/1``), whole or not at all.
+    """Write a placement (``ramsis.placement/1``) atomically.
 
     Parameters
     ----------
     command : str, optional
-        Command that made it; the file keeps it.
+        Command that made it, which is stored in the file.
     """
     if Path(path).is_dir():
         raise OutputError("is a folder", where=str(path), allowed="a file name")

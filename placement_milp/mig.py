@@ -1,12 +1,12 @@
-"""Layouts of a placement in the form of NVIDIA's tools: nvidia-mig-parted, and Kubernetes.
+"""Export of GPU layouts to nvidia-mig-parted and Kubernetes.
 
-GPUs belong to nodes. A GPU named ``NODE:INDEX`` is on that node; of the other GPUs every
-``gpus_per_node`` of a type in turn are a node ``TYPE-node-1`` onwards. The index is that of
+GPUs belong to nodes. A GPU named ``NODE:INDEX`` is on that node; the other GPUs of a type are
+grouped by ``gpus_per_node`` into nodes ``TYPE-node-1`` onwards. The index is that of
 ``nvidia-smi``.
 
 nvidia-mig-parted takes counts of instances and finds their positions itself, which exist for each
-layout of a checked placement. It does not change GPUs that are not listed, nor a GPU that has the
-instances already.
+layout of a checked placement. It does not change unlisted GPUs, nor a GPU that already has the
+instances.
 
 Source: the tool's README (https://github.com/NVIDIA/mig-parted), and the resource names of
 NVIDIA's device plugin for Kubernetes under its strategy ``mixed``.
@@ -28,20 +28,20 @@ _NODE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?")
 
 
 class MigNode(NamedTuple):
-    """A node with its GPUs by index."""
+    """Node with its partitioned GPUs by index."""
 
     name: str
     gpus: dict[int, CutGpu]
 
     def resources(self) -> dict[str, int]:
-        """Return by Kubernetes resource how many of it the node will have."""
+        """Return the number of each Kubernetes resource of the node."""
         counts = Counter(_resource(profile) for gpu in self.gpus.values()
                          for profile in _profiles(gpu))
         return dict(sorted(counts.items()))
 
 
 def mig_nodes(placed: PlacedGroups, gpus_per_node: int = 8) -> tuple[MigNode, ...]:
-    """Return the nodes with GPUs that are cut; ``gpus_per_node`` if names do not tell."""
+    """Return the nodes with partitioned GPUs; ``gpus_per_node`` is for GPUs named without node."""
     place: dict[str, tuple[str, int]] = {}
     for item in placed.problem.worker_types:
         for i, name in enumerate(item.worker_names() if item.partitions else ()):
@@ -58,7 +58,7 @@ def mig_nodes(placed: PlacedGroups, gpus_per_node: int = 8) -> tuple[MigNode, ..
             if not _PROFILE.fullmatch(profile):
                 raise InputFileError("not an instance that NVIDIA's tools know", where=gpu.gpu,
                                      value=profile, allowed="names such as 2g.20gb")
-        # GPUs with and without a node in their names can have the same index.
+        # GPUs named with and without a node can have the same index.
         gpus_of = nodes.setdefault(node, {})
         if index in gpus_of:
             raise InputFileError("two GPUs have one index", where=f"node {node}",
@@ -77,7 +77,7 @@ def _profiles(gpu: CutGpu) -> list[str]:
 
 
 def _resource(profile: str) -> str:
-    """Return the name of an instance's resource.
+    """Return the name of an instance's Kubernetes resource.
 
     >>> _resource("2g.10gb")
     'nvidia.com/mig-2g.10gb'
@@ -100,7 +100,7 @@ def _devices(node: MigNode) -> list[dict[str, Any]]:
 
 
 def kubernetes_resources(placed: PlacedGroups, nodes: Sequence[MigNode]) -> dict[str, Any]:
-    """Return the resources that nodes offer, and the request of a container of each group."""
+    """Return the resources of each node, and the resource request of each group's containers."""
     cut = {gpu.worker_type for gpu in placed.gpus}
     replicas = []
     for group in placed.groups:

@@ -1,4 +1,4 @@
-"""Lexicographic optimisation: the stages of an objective, solved one after another.
+"""Lexicographic optimisation of a placement: the stages of an objective, solved in order.
 
 Each stage optimises one metric over the program of :mod:`placement_milp.formulation`. Later stages
 keep the values of earlier ones up to 1e-7 of the metric's magnitude. Every stage stops at the
@@ -49,21 +49,21 @@ from placement_milp.problem import Problem
 from placement_milp.result import Stage
 from ramsis.errors import InfeasibleError
 
-_STAGE_TOLERANCE = 1e-7  # without it, rounding would leave later stages no feasible point
-_NEGLIGIBLE = 1e-9  # a share of the demand below this counts as none
+_STAGE_TOLERANCE = 1e-7  # without it, rounding would make later stages infeasible
+_NEGLIGIBLE = 1e-9  # smaller shares of the demand count as 0
 
 
 @dataclass(frozen=True, slots=True)
 class Optimum:
     """Result of the staged optimisation."""
 
-    # patterns with n_p >= 1, without variants that get no load
+    # patterns with n_p >= 1, without variants that have no load
     used: tuple[tuple[Pattern, int], ...]
     cuts: tuple[tuple[Cut, int], ...]  # layouts with the number of GPUs that get them, >= 1
     shares: dict[Quality, float]  # z_q for each quality
-    status: SearchStatus  # of the stage that ended worst
+    status: SearchStatus  # worst status of a stage
     stages: tuple[Stage, ...]  # one or more
-    seconds: float  # of all stages
+    seconds: float  # total time of all stages
     prices: dict[str, float]  # worker type → shadow price in the first stage
 
 
@@ -84,8 +84,7 @@ def optimise(
     goals = _goals(program)
     stages: list[Stage] = []
     status = SearchStatus.OPTIMAL
-    # Only the first stage has to find a solution; a later one without leaves that of the one
-    # before.
+    # Only the first stage must find a solution; a later one without keeps the previous one.
     for goal in goals:
         search = partial(solve, program.lp, goal.expression, maximise=goal.maximise,
                          size=goal.size)
@@ -101,7 +100,7 @@ def optimise(
         cuts = tuple((cut, int(cut.gpus.varValue)) for cut in program.cuts if cut.gpus.varValue)
         reached = float(goal.expression.value())
         bound = _bound(problem, goal, solved.dual_bound, first=not stages)
-        # Where gaps are allowed, a later stage can find more of what an earlier one optimised.
+        # With a gap, a later stage can improve on the value of an earlier stage.
         stages = [replace(stage, objective=value, gap=relative_gap(value, stage.dual_bound))
                   for stage, value in zip(stages, (float(before.expression.value())
                                                    for before in goals), strict=False)]
@@ -116,7 +115,7 @@ def optimise(
 
 
 def _goals(program: PlacementProgram) -> list[_Goal]:
-    """Return the goals of the stages."""
+    """Return the goals of the stages, in order."""
     objective = program.problem.objective
     order = {"effective-accuracy": ("effective-accuracy",), "cheapest": ("cost",),
              "fewest-workers": ("workers",),
@@ -136,7 +135,7 @@ def _goals(program: PlacementProgram) -> list[_Goal]:
 
 
 def _bound(problem: Problem, goal: _Goal, bound: float, *, first: bool) -> float:
-    """Return the dual bound; a number of workers without any price is a whole number."""
+    """Return the dual bound of a goal; round it if the goal is a number of workers."""
     objective = problem.objective
     priced = first and (objective.moving_price or objective.cost_price)
     return float(math.ceil(bound - 1e-6)) if goal.name == "workers" and not priced else bound
@@ -148,7 +147,7 @@ def _size(problem: Problem, name: str) -> float:
         case "cost":
             return sum(item.count * item.cost_per_hour for item in problem.worker_types) or 1.0
         case "workers":
-            return 1000.0  # which leaves whole numbers whole
+            return 1000.0  # a scale of 1 keeps integral objectives integral
         case "moving":
             return sum(item.count for item in problem.worker_types) * max(
                 variant.load_ms / 1000 for variant in problem.variants) or 1.0
@@ -156,7 +155,7 @@ def _size(problem: Problem, name: str) -> float:
 
 
 def _hold(program: PlacementProgram, goal: _Goal, reached: float, stage: int) -> None:
-    """Constrain later stages to keep the value that a stage reached."""
+    """Constrain later stages to keep the value reached in a stage."""
     over = goal.expression * (1.0 / goal.size)
     held = over >= reached / goal.size - _STAGE_TOLERANCE if goal.maximise else (
         over <= reached / goal.size + _STAGE_TOLERANCE)
@@ -164,10 +163,10 @@ def _hold(program: PlacementProgram, goal: _Goal, reached: float, stage: int) ->
 
 
 def _rounded(program: PlacementProgram) -> dict[Quality, float]:
-    """Return shares that whole counts can carry; write both back into the variables.
+    """Round counts to integers, and fit the shares to them; store both in the variables.
 
-    Workers without load are not used; the search can leave such workers where it stops early, or
-    where they cost nothing.
+    Workers without load are removed; a search that stops early, or in which they cost nothing, may
+    return some.
     """
     counts = tuple(round(n.varValue or 0.0) for n in program.n)
     room = rates_of(zip(program.patterns, counts, strict=True))
@@ -180,7 +179,7 @@ def _rounded(program: PlacementProgram) -> dict[Quality, float]:
     for n, count, pattern in zip(program.n, counts, program.patterns, strict=True):
         busy = any(shares[offer.quality] > _NEGLIGIBLE for offer in pattern.offers)
         n.varValue = count if busy or _counts_moves(program) else 0
-    # Layouts of GPUs, and variants that stay, follow from the counts.
+    # Layouts of GPUs, and kept variants, follow from the counts.
     _cut(program)
     _keep(program)
     for quality, share in shares.items():
@@ -193,9 +192,9 @@ def _rounded(program: PlacementProgram) -> dict[Quality, float]:
 def _used(
     program: PlacementProgram, shares: dict[Quality, float]
 ) -> tuple[tuple[Pattern, int], ...]:
-    """Return patterns with their counts, without variants that get no load.
+    """Return patterns with their counts, without variants that have no load.
 
-    Where moves have a price such variants stay, since they were counted as loaded.
+    If moves have a price, such variants stay, as their loading was counted.
     """
     all_stay = _counts_moves(program)
     used = []
@@ -211,10 +210,10 @@ def _counts_moves(program: PlacementProgram) -> bool:
 
 
 def _cut(program: PlacementProgram) -> None:
-    """Set whole numbers of GPUs by layout, enough for the instances in use, and no more.
+    """Set the least numbers of GPUs by layout that have the instances in use.
 
-    A search that stopped early, or in which GPUs cost nothing, can leave more. Where moves count
-    the layouts stay, since unchanged instances were counted; then as many as possible stay in use.
+    A search that stopped early, or in which GPUs cost nothing, may use more. If moves count, the
+    layouts are kept, as unchanged instances were counted; as many as possible stay in use.
     """
     if not program.cuts:
         return
@@ -228,7 +227,7 @@ def _cut(program: PlacementProgram) -> None:
             existing = sum(cut.gpus.varValue * cut.staying(kind) for cut in program.cuts)
             x.varValue = min(needed[kind], existing)
         return
-    # Layouts have idle instances, so that fewer GPUs than in the search can have all in use.
+    # Layouts may have idle instances, so fewer GPUs than in the search can suffice.
     for worker_type in {cut.worker_type for cut in program.cuts}:
         cuts = program.cuts_of(worker_type)
         for cut, gpus in zip(cuts, fewest_gpus(cuts, needed), strict=True):
@@ -236,13 +235,13 @@ def _cut(program: PlacementProgram) -> None:
 
 
 def _keep(program: PlacementProgram) -> None:
-    """Set the most loading that whole counts can spare; a search that stopped early has less."""
+    """Set ``kept`` to avoid the most loading for the rounded counts, by a linear program."""
     if not program.kept:
         return
-    from scipy.optimize import linprog  # here, as it takes long to load
+    from scipy.optimize import linprog  # slow to import
 
     owners = held_sets(program.problem)
-    whole = {item.name for item in program.problem.worker_types}
+    unpartitioned = {item.name for item in program.problem.worker_types}
     seconds = {variant.name: variant.load_ms / 1000 for variant in program.problem.variants}
     keys = list(program.kept)
     worth = [sum(seconds[name] for name in loaded & set(program.patterns[i].holds))
@@ -252,28 +251,28 @@ def _keep(program: PlacementProgram) -> None:
         pattern = program.patterns[i]
         kind = pattern.worker_type
         limits[i] = pattern.workers * (program.n[i].varValue or 0)
-        limits[kind, loaded] = len(owners[kind][loaded]) if kind in whole else sum(
+        limits[kind, loaded] = len(owners[kind][loaded]) if kind in unpartitioned else sum(
             cut.gpus.varValue * cut.staying(kind, loaded) for cut in program.cuts)
     rows = np.array([[float(row in (i, (program.patterns[i].worker_type, loaded)))
                       for loaded, i in keys] for row in limits])
     solution = linprog(-np.array(worth), A_ub=rows, b_ub=list(limits.values()), method="highs-ds")
-    assert solution.x is not None  # to keep nothing is feasible
+    assert solution.x is not None  # kept = 0 is feasible
     for key, value in zip(keys, solution.x, strict=True):
         program.kept[key].varValue = float(value)
 
 
 def fewest_gpus(cuts: Sequence[Cut], needed: Mapping[str, int]) -> list[int]:
-    """Return the numbers of GPUs of each layout with all instances, the fewest in total."""
+    """Return the numbers of GPUs by layout with all needed instances, the fewest in total."""
     kinds = [kind for kind, count in needed.items()
              if count and kind.rpartition("/")[0] == cuts[0].worker_type]
     if not kinds:
         return [0] * len(cuts)
-    from scipy.optimize import LinearConstraint, milp  # here, as it takes long to load
+    from scipy.optimize import LinearConstraint, milp  # slow to import
 
     counts = np.array([[cut.counts(kind) for cut in cuts] for kind in kinds], dtype=float)
     solution = milp(np.ones(len(cuts)), integrality=np.ones(len(cuts), dtype=np.int64),
                     constraints=LinearConstraint(counts, [needed[kind] for kind in kinds]))
-    assert solution.x is not None  # enough GPUs are enough
+    assert solution.x is not None  # feasible, as numbers of GPUs are unlimited
     return [round(gpus) for gpus in solution.x]
 
 
@@ -285,7 +284,7 @@ def _worst(program: PlacementProgram, shares: dict[Quality, float]) -> float:
 
 
 def _prices(solved: PlacementProgram) -> dict[str, float]:
-    """Return the value of one more worker of each type in the first stage, in the relaxation."""
+    """Return the shadow price of each worker type in the relaxation of the first stage."""
     program = formulate(solved.problem, solved.patterns)
     goal = _goals(program)[0]
     rows = program.positions(

@@ -1,12 +1,12 @@
-"""Pairs of variants that share a worker: pairs of batches that are not dominated.
+"""Undominated pairs of variants and batches that share a worker in a duty cycle.
 
 In a **duty cycle** of C = s·(l_1 + l_2), with the mutual slow-down s of the variants, variant i
-answers b_i requests. A request waits at most a cycle for its batch to start, so that it is
-in time when C + s·l_i <= 2a·SLO_i, a being ``latency_share_of_slo``. Both memories have to fit.
+answers b_i requests. A request waits at most one cycle for its batch to start, so it is in time if
+C + s·l_i <= 2a·SLO_i, with a = ``latency_share_of_slo``. Both memories have to fit.
 
-A pair is dominated if another pair of the same two families is no worse in both rates, b_i / C up
-to the demand, and in both accuracies. Dominated pairs are left out: first among the batches of the
-same variants, then among all.
+A pair is dominated if another pair of the same two families is no worse in both rates (b_i / C,
+capped at the demand) and in both accuracies. Dominated pairs are left out: first among the batches
+of the same variants, then among all.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Floats = NDArray[np.float64]
 
 
 class Pair(NamedTuple):
-    """Two batches that share a worker, with their slow-down."""
+    """Pair of batches that share a worker, with their slow-down."""
 
     first: FeasibleBatch
     second: FeasibleBatch
@@ -33,7 +33,7 @@ class Pair(NamedTuple):
 
 
 class _Batches(NamedTuple):
-    """Batches of a variant as arrays of one length."""
+    """Batches of a variant as arrays of equal length."""
 
     feasible: list[FeasibleBatch]
     batch: _Floats
@@ -50,13 +50,13 @@ def pairs(
     problem: Problem, worker_type: WorkerType, feasible: dict[str, list[FeasibleBatch]], *,
     prune: bool,
 ) -> Iterator[Pair]:
-    """Yield the pairs of batches on a worker type that are not dominated.
+    """Yield the undominated pairs of batches on a worker type.
 
-    With ``prune`` pairs are left out, too, that other variants of the same families dominate.
+    With ``prune``, pairs of other variants of the same families count for domination, too.
     """
     families: dict[str, list[_Batches]] = {}
     for listed in feasible.values():
-        # Variants take turns in a cycle here; processes side by side are another way to share.
+        # A duty cycle has one process; concurrent processes are another way to share.
         batches = [item for item in listed if item.processes == 1]
         if batches:
             families.setdefault(batches[0].family.name, []).append(_Batches.of(batches))
@@ -80,13 +80,13 @@ def pairs(
 
 
 def slow_down(problem: Problem, first: Variant, second: Variant) -> float | None:
-    """Return the latency factor of variants that share a worker; None if they must not."""
+    """Return the latency factor of two variants on one worker; None if they must not share it."""
     factor = problem.rules.interference
     for rule in problem.colocation:
         members = (is_member(first, rule.members), is_member(second, rule.members))
         if rule.kind == "alone" and any(members):
             return None
-        # Two variants of a family that is a member are one member.
+        # Two variants of one member family do not violate its rule.
         if all(members) and not (first.family == second.family and first.family in rule.members):
             if rule.kind == "apart":
                 return None
@@ -98,7 +98,7 @@ def slow_down(problem: Problem, first: Variant, second: Variant) -> float | None
 def _cycles(
     problem: Problem, worker_type: WorkerType, first: _Batches, second: _Batches, factor: float
 ) -> tuple[list[int], list[int], _Floats]:
-    """Return indices and rates, shape (pairs, 2), of pairs of batches that none dominates."""
+    """Return indices and rates, shape (pairs, 2), of the undominated pairs of batches."""
     cycle = factor * np.add.outer(first.latency_ms, second.latency_ms)
     share = 2.0 * problem.rules.latency_share_of_slo
     family, other = first.feasible[0].family, second.feasible[0].family
@@ -118,16 +118,16 @@ def _cycles(
 
 
 def undominated(merits: _Floats) -> list[int]:
-    """Return indices of rows, shape (n, merits), that no other row dominates; ties keep one.
+    """Return the indices of undominated rows of an array, shape (n, merits); keep one of ties.
 
     >>> undominated(np.array([[1.0, 2.0], [2.0, 1.0], [1.0, 1.0], [2.0, 1.0]]))
     [1, 0]
     """
     order = np.lexsort(-merits.T[::-1])
-    kept = np.empty_like(merits)
+    front = np.empty_like(merits)
     indices: list[int] = []
-    for index in order.tolist():  # a row that dominates another comes before it
-        if not (kept[: len(indices)] >= merits[index]).all(axis=1).any():
-            kept[len(indices)] = merits[index]
+    for index in order.tolist():  # lexicographic order: a dominating row precedes a dominated one
+        if not (front[: len(indices)] >= merits[index]).all(axis=1).any():
+            front[len(indices)] = merits[index]
             indices.append(index)
     return indices

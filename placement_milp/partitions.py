@@ -1,13 +1,13 @@
-"""GPUs that are cut into instances: kinds of instances, and their layouts.
+"""Partitioned GPUs (such as NVIDIA MIG): kinds of instances, and their layouts.
 
-A GPU has memory slices 0 … M - 1 and C compute slices. An instance of kind i takes m_i memory
-slices in a row from an allowed start, and c_i compute slices from anywhere. A **layout** is a set
-of (instance, start) with
+A GPU has memory slices 0 … M - 1 and C compute slices. An instance of kind i takes m_i consecutive
+memory slices from an allowed start, and any c_i compute slices. A **layout** is a set of
+(instance, start) with
 
     no memory slice taken twice,    Σ c_i <= C.
 
-A layout is **maximal** if nothing can be added. Only these are columns of the program, since an
-instance may stay idle.
+A layout is **maximal** if no instance can be added. Only these are columns of the program, since
+an instance may stay idle.
 
 Shipped tables are in ``gpu-partitions.json``. They have the starts of NVIDIA's drivers
 (``nvidia-smi mig -lgipp``); instances with media engines (``+me``) are left out.
@@ -27,10 +27,10 @@ from ramsis.errors import InputFileError
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import Positive, Reader, Record, Whole
 
-Layout = tuple[tuple[str, int], ...]  # instances with their starts, in the order of the starts
+Layout = tuple[tuple[str, int], ...]  # instances with their starts, sorted by start
 
-_MOST_SLICES = 16  # twice those of today's GPUs
-_MOST_LAYOUTS = 5_000  # each is a column of the program
+_MOST_SLICES = 16  # twice the slices of today's GPUs
+_MOST_LAYOUTS = 5_000  # as each is a column of the program
 _Slices = Annotated[int, Whole(1, _MOST_SLICES)]
 _STARTS = {"type": "array", "minItems": 1, "uniqueItems": True,
            "items": {"type": "integer", "minimum": 0, "maximum": _MOST_SLICES - 1}}
@@ -47,7 +47,7 @@ def _starts(item: Fields, key: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Instance(Record):
-    """A kind of instance."""
+    """Kind of instance of a partitioned GPU."""
 
     name: Annotated[str, "As the driver has it, such as 2g.20gb."]
     compute_slices: Annotated[_Slices, "Compute slices that it takes of a GPU."]
@@ -59,7 +59,7 @@ class Instance(Record):
 
 @dataclass(frozen=True, slots=True)
 class PartitionTable(Record):
-    """Kinds of instances that a GPU can be cut into, and their positions."""
+    """Table of a GPU's kinds of instances, with their allowed positions."""
 
     name: Annotated[str, "Of the GPU."]
     compute_slices: Annotated[_Slices, "Compute slices of the GPU."]
@@ -68,7 +68,7 @@ class PartitionTable(Record):
 
     @classmethod
     def from_field(cls, item: Fields, key: str) -> PartitionTable:
-        """Read a table, or the name of a shipped one."""
+        """Read a table, or the name of a shipped table, from a field."""
         if not isinstance(item.value(key), str):
             return cls.from_fields(item.child(key))
         return shipped_partitions()[item.text(key, tuple(shipped_partitions()))]
@@ -81,7 +81,7 @@ class PartitionTable(Record):
         return {"oneOf": [name, cls.schema()]}
 
     def instance(self, name: str) -> Instance:
-        """Return the kind of a name."""
+        """Return the kind of instance with a name."""
         return next(kind for kind in self.instances if kind.name == name)
 
     def check(self, item: Fields) -> None:
@@ -108,7 +108,7 @@ class PartitionTable(Record):
 
 @cache
 def shipped_partitions() -> dict[str, PartitionTable]:
-    """Return the tables of GPUs that come with the package, by name."""
+    """Return the shipped tables of GPUs by name."""
     name = "gpu-partitions.json"
     text = resources.files(__package__).joinpath(name).read_text("utf-8")
     return {item["name"]: PartitionTable.from_fields(Fields(item, name))
@@ -150,7 +150,7 @@ def layouts(table: PartitionTable, kinds: frozenset[str]) -> tuple[Layout, ...]:
 def _extended(
     table: PartitionTable, kinds: list[Instance], layout: Layout, position: int
 ) -> Iterator[Layout]:
-    """Yield maximal layouts that begin with ``layout`` and continue at a memory slice."""
+    """Yield the maximal layouts that extend ``layout`` from memory slice ``position`` on."""
     if position == table.memory_slices:
         if not _additions(table, kinds, layout):
             yield layout
@@ -180,10 +180,10 @@ def multisets(
     candidates: Collection[Layout], useful: Collection[str],
     current: Collection[tuple[str, int]] = (),
 ) -> tuple[Layout, ...]:
-    """Return the layouts that no other layout replaces.
+    """Return the undominated layouts.
 
-    A layout replaces another if it has as many of each useful instance (that a pattern runs on),
-    and every instance of ``current`` (that the GPU has now) that the other has.
+    A layout dominates another if it has at least as many of each useful instance (on which a
+    pattern can run), and all instances of ``current`` (which the GPU has) that the other has.
     """
     merits: dict[tuple[frozenset[tuple[str, int]], frozenset[tuple[str, int]]], Layout] = {}
     for layout in candidates:
@@ -192,7 +192,7 @@ def multisets(
                           layout)
     listed = [(Counter(dict(counts)), kept, layout)
               for (counts, kept), layout in merits.items()]
-    # Equal merits are one entry, so that a layout that is better in none is worse in some.
+    # Equal merits are one entry, so a layout that is nowhere better is worse somewhere.
     return tuple(layout for i, (counts, kept, layout) in enumerate(listed)
                  if not any(j != i and counts <= other and kept <= more
                             for j, (other, more, _) in enumerate(listed)))

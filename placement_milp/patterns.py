@@ -1,25 +1,25 @@
-"""Patterns: uses of a worker, or of a station of workers. They are the columns of the program.
+"""Patterns, the columns of the program: uses of a worker, or of a station of workers.
 
-A **pattern** is the variants on workers of one type and the rates at which they can answer. There
-are three kinds.
+A **pattern** states the variants on workers of one type, and the rates at which they can answer.
+There are three kinds.
 
-*One variant* v at batch b on type t, when l(t, v, b) <= a·SLO with a = ``latency_share_of_slo``
-and the memory at that batch fits: rate P·b / l with P processes side by side, or the measured
-rate. The best such batch is the pattern.
+*One variant* v at batch b on type t, if l(t, v, b) <= a·SLO with a = ``latency_share_of_slo`` and
+the memory at that batch fits: rate P·b / l with P concurrent processes, or the measured rate. The
+batch with the highest rate is the pattern.
 
 *Two variants* that share the worker in a duty cycle (:mod:`placement_milp.pairs`).
 
-Where queueing counts (``in_time_quantile``) such a pattern is *a station* of k equal workers with
-one queue, and its rate is the load that they answer in time (:mod:`placement_milp.queueing`); for
-each k the best batch and number of processes. Two variants share a worker where one gets the whole
+With queueing (``in_time_quantile``) such a pattern is a *station* of k equal workers with one
+queue, and its rate is the load that they answer in time (:mod:`placement_milp.queueing`); for each
+k the best batch and number of processes. Two variants share a worker if one of them gets the whole
 load of its family.
 
 *A station* of k workers under a policy: a row of a value table. It takes the row's load, of which
 the row's expected violation rate is late.
 
 A pattern is dominated if another one of the same workers is no worse in accuracy and rate.
-Dominated patterns are left out, as exchanging them never makes a placement worse. They stay where
-moves have a price, since then the variants that a worker holds already matter.
+Dominated patterns are left out, as replacing them never makes a placement worse. They are kept if
+moves have a price, since then the currently held variants matter.
 """
 
 from __future__ import annotations
@@ -37,26 +37,25 @@ from placement_milp.problem import Family, Problem, ValueRow, Variant, WorkerTyp
 from placement_milp.queueing import Lane, most_beside, rate_beside, station_rate
 from ramsis.errors import InfeasibleError, describe
 
-_STATIONS = (1, 2, 3, 4, 6, 8, 12, 16)  # workers of a station; more are several stations
-_LITTLE = 0.5  # share of a worker's rate up to which a family shares it
-_TRIED = 3  # batches of such a family that are tried, the shortest
+_STATIONS = (1, 2, 3, 4, 6, 8, 12, 16)  # numbers of workers of a station; more form several
+_LITTLE = 0.5  # largest demand of a family that shares a worker, as a share of the worker's rate
+_TRIED = 3  # number of batches tried for such a family, the fastest ones
 
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """Way in which requests of a family are answered: by a variant, or under a policy."""
+    """Way of answering requests of a family: by a variant, or under a policy."""
 
-    # family, label: name of the family; name of the variant, or a description of the value
-    # table's row
+    # name of the family; name of the variant, or a description of the value table's row
     family: str
     label: str
     accuracy: float  # of the requests answered in time
-    in_time: float = 1.0  # share of the requests sent there that are answered in time
+    in_time: float = 1.0  # share of its requests that are answered in time
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Use of a pattern: the requests per second of a quality that it can take.
+    """Rate that a pattern offers to requests of a quality.
 
     ``batch`` and ``latency_ms``, its time on the worker, are ``None`` under a policy, which
     chooses batches itself.
@@ -73,21 +72,20 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Use of ``workers`` workers of a type together."""
+    """Pattern: use of a worker, or of a station of several workers, of one type."""
 
-    worker_type: str  # its name
+    worker_type: str  # name of the worker type
     # one for each variant that a worker holds, or one for the whole station
     offers: tuple[Offer, ...]
     workers: int  # number of workers of a station, else 1
-    memory_mb: float  # memory used on each
-    # duty cycle: the batch's latency, or the time in which two variants run once each; ``None``
-    # under a policy
+    memory_mb: float  # used memory of each worker
+    # duty cycle: latency of the batch, or of one batch of both variants; ``None`` under a policy
     cycle_ms: float | None
-    # factor on the latencies of two variants, within ``cycle_ms`` and ``latency_ms``
+    # latency factor of two variants, which ``cycle_ms`` and ``latency_ms`` include
     slow_down: float = 1.0
 
     def restricted_to(self, offers: Sequence[Offer]) -> Pattern:
-        """Return the pattern with some of its offers: a single variant waits for no other."""
+        """Return the pattern with some of its offers; a single variant needs no duty cycle."""
         if len(offers) == len(self.offers):
             return self
         (offer,) = offers
@@ -101,17 +99,17 @@ class Pattern:
 
     @property
     def holds(self) -> tuple[str, ...]:
-        """Names of the variants on each worker."""
+        """Names of the variants that each worker holds."""
         return tuple(name for offer in self.offers for name in offer.variants)
 
     @property
     def families(self) -> frozenset[str]:
-        """Families that it answers."""
+        """Names of the families that the pattern answers."""
         return frozenset(offer.quality.family for offer in self.offers)
 
 
 def rates_of(used: Iterable[tuple[Pattern, int]]) -> dict[Quality, float]:
-    """Return the requests per second of each quality that counted patterns can take together."""
+    """Return the total rate of each quality, in requests per second, for counted patterns."""
     rates: dict[Quality, float] = {}
     for pattern, count in used:
         for offer in pattern.offers:
@@ -120,7 +118,7 @@ def rates_of(used: Iterable[tuple[Pattern, int]]) -> dict[Quality, float]:
 
 
 def enumerate_patterns(problem: Problem) -> tuple[Pattern, ...]:
-    """Return every pattern of a problem that is not dominated."""
+    """Return the undominated patterns of a problem."""
     prune = not problem.moves_count
     patterns: list[Pattern] = []
     for worker_type in problem.instance_types:
@@ -145,7 +143,7 @@ def enumerate_patterns(problem: Problem) -> tuple[Pattern, ...]:
 
 
 def _feasible(problem: Problem, worker_type: WorkerType) -> dict[str, list[FeasibleBatch]]:
-    """Return feasible batches by variant, of the families without a value table."""
+    """Return feasible batches by variant, for the families without a value table."""
     tabled = {table.family for table in problem.values}
     by_variant = {variant.name: feasible_batches(problem, variant, worker_type)
                   for variant in problem.variants if variant.family not in tabled}
@@ -162,7 +160,7 @@ def _offer(
 
 
 def single(worker_type: WorkerType, item: FeasibleBatch) -> Pattern:
-    """Return the pattern of a variant at a batch, alone."""
+    """Return the pattern of a single variant at a batch."""
     return Pattern(worker_type.name, (_offer(item, item.rate_qps),), 1, item.memory_mb,
                    item.latency_ms)
 
@@ -170,7 +168,7 @@ def single(worker_type: WorkerType, item: FeasibleBatch) -> Pattern:
 def each_alone(
     problem: Problem, merit: Callable[[FeasibleBatch], float]
 ) -> tuple[Pattern, ...]:
-    """Return each variant alone on each type, at the feasible batch of the largest merit."""
+    """Return a pattern for each variant and worker type, at the feasible batch of best merit."""
     return tuple(single(item, max(batches, key=merit))
                  for item in problem.instance_types if item.count for variant in problem.variants
                  if (batches := feasible_batches(problem, variant, item)))
@@ -180,7 +178,7 @@ def in_turns(
     worker_type: WorkerType, batches: Sequence[FeasibleBatch], cycle_ms: float, slow_down: float,
     rates_qps: Sequence[float] = (), in_time: float = 1.0,
 ) -> Pattern:
-    """Return the pattern of variants that take turns; by default each once in a cycle."""
+    """Return the pattern of variants in a duty cycle; by default with one batch each."""
     rates_qps = rates_qps or [1000.0 * item.batch / cycle_ms for item in batches]
     offers = tuple(_offer(item, rate_qps, slow_down, in_time)
                    for item, rate_qps in zip(batches, rates_qps, strict=True))
@@ -191,7 +189,7 @@ def in_turns(
 def _queues(
     problem: Problem, worker_type: WorkerType, feasible: dict[str, list[FeasibleBatch]]
 ) -> Iterator[Pattern]:
-    """Yield stations of one variant, for each number of workers."""
+    """Yield the stations of one variant, for each number of workers."""
     quantile, headroom = problem.rules.in_time_quantile, problem.rules.headroom
     assert quantile is not None
     lanes = {name: _lanes(batches) for name, batches in feasible.items()}
@@ -199,8 +197,8 @@ def _queues(
         demand_qps = batches[0].family.demand_qps
         for workers in (k for k in _STATIONS if k <= worker_type.count):
             rate_qps, batch = 0.0, batches[0]
-            # The fastest first: full batches bound the rate of a station, so that most slower ones
-            # need not be simulated.
+            # The fastest first: full batches bound the rate of a station, so most slower ones need
+            # no simulation.
             ordered = sorted(batches, key=lambda b: -b.processes * b.batch / b.latency_ms)
             for item in ordered:
                 lane = lanes[name][item.processes, item.batch]
@@ -214,13 +212,13 @@ def _queues(
                 offer = _offer(batch, rate_qps, in_time=quantile)
                 yield Pattern(worker_type.name, (offer,), workers, batch.memory_mb,
                               batch.latency_ms)
-            # More workers than answer the whole demand are of no use.
+            # Stop once a station answers the whole demand.
             if rate_qps >= demand_qps:
                 break
 
 
 def _lanes(batches: list[FeasibleBatch]) -> dict[tuple[int, int], Lane]:
-    """Return lanes by processes and largest batch; smaller batches run, too."""
+    """Return lanes by (processes, largest batch); a lane runs smaller batches, too."""
     listed: dict[int, dict[int, float]] = defaultdict(dict)
     for item in batches:
         listed[item.processes][item.batch] = item.latency_ms
@@ -231,7 +229,7 @@ def _lanes(batches: list[FeasibleBatch]) -> dict[tuple[int, int], Lane]:
 def _beside(
     problem: Problem, worker_type: WorkerType, feasible: dict[str, list[FeasibleBatch]]
 ) -> Iterator[Pattern]:
-    """Yield workers on which a variant with little load takes turns with another one."""
+    """Yield patterns in which a variant with little load shares a worker with another one."""
     quantile, headroom = problem.rules.in_time_quantile, problem.rules.headroom
     assert quantile is not None
     lanes = {name: _lanes(batches) for name, batches in feasible.items()}
@@ -247,8 +245,8 @@ def _beside(
         mine_in_turns, others = ([item for item in feasible[name] if item.processes == 1]
                                  for name in (small, partner))
         tried = sorted(mine_in_turns, key=lambda item: item.latency_ms)[:_TRIED]
-        # The spare time of the worker bounds the rate. The most promising pairs come first, so
-        # that the search can stop at a pair whose bound is no better.
+        # Branch and bound: the worker's spare time bounds the rate. Pairs are sorted by this
+        # bound, so the search stops at the first pair whose bound is no better than the best rate.
         for candidate, other in sorted(itertools.product(tried, others),
                                        key=lambda both: -most_beside(
                 lanes[small][1, both[0].batch], first.demand_qps, lanes[partner][1, both[1].batch],
@@ -271,7 +269,7 @@ def _beside(
 
 
 def _stations(problem: Problem, worker_type: WorkerType) -> Iterator[Pattern]:
-    """Yield a pattern for each row of the value tables that fits the workers and their memory."""
+    """Yield a pattern for each row of value tables that fits the workers and their memory."""
     variants = {variant.name: variant for variant in problem.variants}
     for family in problem.families:
         for row in problem.table(family) or ():
@@ -286,7 +284,7 @@ def _stations(problem: Problem, worker_type: WorkerType) -> Iterator[Pattern]:
 
 
 def _largest_memory(variant: Variant, worker_type: WorkerType) -> float:
-    """Return the memory that a policy may need of a variant, whatever batch it takes."""
+    """Return the largest memory of a variant over all batches that a policy may run."""
     return max([variant.memory_mb, *(entry.memory_mb for entry in latencies(variant, worker_type)
                                      if entry.memory_mb is not None)])
 
@@ -299,21 +297,21 @@ def _policy_offer(family: Family, row: ValueRow, memory_mb: float) -> Offer:
 
 
 def _undominated(problem: Problem, patterns: list[Pattern]) -> list[Pattern]:
-    """Return the patterns that no other pattern of their family dominates."""
+    """Return the patterns that no other pattern of the same workers dominates."""
     demand = {family.name: family.demand_qps for family in problem.families}
     by_family: dict[str, list[Pattern]] = defaultdict(list)
     for pattern in patterns:
         by_family[pattern.offers[0].quality.family].append(pattern)
-    kept = []
+    undominated_patterns = []
     for family, group in by_family.items():
         merits = [(-p.workers, min(p.offers[0].rate_qps, demand[family]),
                    p.offers[0].quality.accuracy, p.offers[0].quality.in_time) for p in group]
-        kept += [group[i] for i in undominated(np.array(merits))]
-    return kept
+        undominated_patterns += [group[i] for i in undominated(np.array(merits))]
+    return undominated_patterns
 
 
 def _check_families(problem: Problem, patterns: list[Pattern]) -> None:
-    """Refuse a problem with a family that no pattern answers, with the reason."""
+    """Refuse a problem with a family that no pattern answers, and state the reason."""
     served = {family for pattern in patterns for family in pattern.families}
     for family in problem.families:
         if family.name not in served:

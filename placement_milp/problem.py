@@ -1,8 +1,8 @@
-"""The placement problem: demand by family, workers by type, and variants that run on them.
+"""Placement problem: demand by family, workers by type, and variants that run on them.
 
-The records are those of the problem file (``ramsis.placement-problem/1``), one dataclass for each
-kind of object, which is read by the annotations of its fields. References between records are
-checked in :mod:`placement_milp.consistency`.
+Each kind of object in the problem file (``ramsis.placement-problem/1``) is a dataclass, which is
+read by the annotations of its fields. References between records are checked in
+:mod:`placement_milp.consistency`.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ _ORDER = {"type": "array", "items": {"enum": list(METRICS)}, "minItems": 1, "uni
 def _schema_by_kind(
     record: type[Record], kinds: Mapping[str, tuple[Sequence[str], Sequence[str]]]
 ) -> dict[str, Any]:
-    """Return the JSON schema of a record whose field ``kind`` decides which others there are.
+    """Return the JSON schema of a record whose other fields depend on its field ``kind``.
 
-    ``kinds`` has the others of each kind, and those of them that must be there.
+    ``kinds`` maps each kind to its other fields, and to the required ones.
     """
     schema = schema_of(record)
     return {"oneOf": [{
@@ -125,7 +125,7 @@ class WorkerType(Record):
     def from_fields(cls, item: Fields) -> WorkerType:
         """Read an entry of ``worker_types``.
 
-        The memory of a GPU that is cut may be left out: it is the largest instance's.
+        The memory of a partitioned GPU may be left out: it is that of the largest instance.
         """
         if "partitions" in item and "memory_mb" not in item:
             partitions = PartitionTable.from_field(item, "partitions")
@@ -135,7 +135,7 @@ class WorkerType(Record):
 
     @classmethod
     def schema(cls) -> dict[str, Any]:
-        """Return the JSON schema, with the fields that others require."""
+        """Return the JSON schema, with dependencies between fields."""
         schema = schema_of(cls)
         schema["required"].remove("memory_mb")
         return {**schema, "anyOf": [{"required": ["memory_mb"]}, {"required": ["partitions"]}],
@@ -143,7 +143,7 @@ class WorkerType(Record):
                                       "instance_ms": ["partitions"]}}
 
     def check(self, item: Fields) -> None:
-        """Refuse fields without meaning, and names that are not as many as the workers."""
+        """Refuse fields that lack their companion, and a wrong number of worker names."""
         if "relative_speed" in item and self.latency_like is None:
             raise item.refusal("relative_speed", "relative to nothing", value=self.relative_speed,
                                allowed="together with latency_like, the type it is relative to")
@@ -159,21 +159,21 @@ class WorkerType(Record):
         return self.workers or tuple(f"{self.name}-{i + 1}" for i in range(self.count))
 
     def instance_types(self) -> tuple[WorkerType, ...]:
-        """Return a type ``NAME/INSTANCE`` for each kind of instance; itself if it is whole.
+        """Return a type ``NAME/INSTANCE`` for each kind of instance, or the unpartitioned type.
 
-        Their workers are all possible instances, which cannot all exist at once.
+        Its workers are all possible instances, which cannot exist all at once.
         """
         if self.partitions is None:
             return (self,)
         types = []
         for kind in self.partitions.instances:
-            like = None if self.latency_like is None else f"{self.latency_like}/{kind.name}"
+            reference = None if self.latency_like is None else f"{self.latency_like}/{kind.name}"
             workers = tuple(instance_worker(gpu, kind.name, start)
                             for gpu in self.worker_names() for start in kind.starts)
             types.append(replace(
                 self, name=f"{self.name}/{kind.name}", count=len(workers), workers=workers,
-                memory_mb=kind.memory_mb, cost_per_hour=0.0, latency_like=like, partitions=None,
-                instance_ms=0.0))
+                memory_mb=kind.memory_mb, cost_per_hour=0.0, latency_like=reference,
+                partitions=None, instance_ms=0.0))
         return tuple(types)
 
 
@@ -200,7 +200,7 @@ class Latency(Record):
 
     @property
     def throughput_qps(self) -> float:
-        """Queries per second of all processes, at full batches."""
+        """Requests per second of all processes, at full batches."""
         if self.rate_qps is not None:
             return self.rate_qps
         return 1000.0 * self.processes * self.batch / self.latency_ms
@@ -228,7 +228,7 @@ class Variant(Record):
         return {**schema, "required": [*schema["required"], "latency"]}
 
     def check(self, item: Fields) -> None:
-        """Refuse a variant that does not state its latencies, which may be empty."""
+        """Refuse a variant without the field ``latency``, which may be an empty list."""
         item.value("latency")
 
 
@@ -341,7 +341,7 @@ class Colocation(Record):
         return schema
 
     def check(self, item: Fields) -> None:
-        """Refuse a rule about two members that names one."""
+        """Refuse a rule with too few members."""
         if self.kind in _OF_SEVERAL and len(self.members) < 2:
             raise item.refusal("members", "too few members", value=list(self.members),
                                allowed="two or more")
@@ -411,11 +411,10 @@ class ProfileFile(Record):
 
 @dataclass(frozen=True, slots=True)
 class Problem(Record):
-    """Which models could run where, and who asks for them.
+    """Placement problem: families with their demand, worker types, variants and rules.
 
-    A reader checks, too, that names are used once and exist, that there is one entry for each
-    type and batch of a variant, a row for the SLO of a family with a value table, and a cost
-    where cost is to be minimised.
+    Readers also check that names are unique and exist, that a variant has one entry for each type
+    and batch, a value table a row for its family's SLO, and that a minimised cost is stated.
     """
 
     FORMAT: ClassVar[str] = PROBLEM_FORMAT
@@ -453,11 +452,11 @@ class Problem(Record):
 
     @property
     def held(self) -> dict[str, frozenset[str]]:
-        """Variants that each worker holds now."""
+        """Currently held variants by worker."""
         return {item.worker: frozenset(item.variants) for item in self.current}
 
     def family(self, name: str) -> Family:
-        """Return the family of a name."""
+        """Return the family with a name."""
         return next(item for item in self.families if item.name == name)
 
     def table(self, family: Family) -> tuple[ValueRow, ...] | None:
@@ -476,5 +475,5 @@ class Problem(Record):
         """Return the minimum share of a family's demand that is answered in time."""
         if family.min_served is not None:
             return family.min_served
-        whole = self.rules.in_time_quantile or 1.0
-        return whole if self.objective.kind in ("cheapest", "fewest-workers") else 0.0
+        in_time = self.rules.in_time_quantile or 1.0
+        return in_time if self.objective.kind in ("cheapest", "fewest-workers") else 0.0

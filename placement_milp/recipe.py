@@ -1,4 +1,4 @@
-"""Placement from end to end: patterns, program, solution, named workers, check."""
+"""Placement of a problem: patterns, program, solution, named workers, independent check."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ramsis.errors import NotConvergedError
 
 
 def place(problem: Problem, limits: Limits | None = None) -> Placement:
-    """Decide which workers hold which variants, at which batches, for which share of the requests.
+    """Compute the optimal placement of a problem: variants, batches and loads of all workers.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def place(problem: Problem, limits: Limits | None = None) -> Placement:
     Returns
     -------
     Placement
-        With objective, dual bound and gap; checked by code that shares nothing with the program.
+        With objective, dual bound and gap; checked by independent code.
     """
     limits = limits or Limits()
     check_consistency(problem, f"problem {problem.name}")
@@ -42,10 +42,10 @@ def place(problem: Problem, limits: Limits | None = None) -> Placement:
 
 
 def _front(problem: Problem, limits: Limits) -> Placement:
-    """Return the most accurate placement, with the front down to the cheapest.
+    """Return the most accurate placement, with the Pareto front down to the cheapest.
 
-    Points are at equal steps of the budget (an epsilon constraint), the cheapest of the most
-    accurate ones at each.
+    Points are at equal steps of the budget (epsilon constraint): the cheapest of the most accurate
+    placements at each.
     """
     start = time.perf_counter()
     placements: list[Placement] = []
@@ -53,16 +53,16 @@ def _front(problem: Problem, limits: Limits) -> Placement:
 
     def add(budget: float | None, *order: str) -> bool:
         """Solve for a point; return whether to continue."""
-        left = limits.left(start)
-        # A front that is cut short is valid as long as it has one point.
-        if "interrupted" in ended or (placements and left is not None and left <= 0):
+        seconds = limits.left(start)
+        # An incomplete front is valid if it has at least one point.
+        if "interrupted" in ended or (placements and seconds is not None and seconds <= 0):
             ended.add("time-limit")
             return False
         objective = replace(problem.objective, kind="lexicographic", order=order)
         rules = replace(problem.rules, max_cost_per_hour=budget)
         try:
             placements.append(place(replace(problem, objective=objective, rules=rules),
-                                    replace(limits, seconds=left)))
+                                    replace(limits, seconds=seconds)))
         except (NotConvergedError, KeyboardInterrupt) as error:
             if not placements:
                 raise
@@ -73,14 +73,14 @@ def _front(problem: Problem, limits: Limits) -> Placement:
         return True
 
     limit = problem.rules.max_cost_per_hour
-    whole = add(limit, "effective-accuracy", "cost") and add(limit, "cost", "effective-accuracy")
+    more = add(limit, "effective-accuracy", "cost") and add(limit, "cost", "effective-accuracy")
     steps = problem.objective.points - 1
-    if whole:
+    if more:
         high, low = placements[0].cost_per_hour, placements[1].cost_per_hour
         for i in range(1, steps):
-            # The cheapest point is known, so that steps begin above it.
+            # The cheapest point is already on the front, so steps begin above it.
             budget = low + (high - low) * i / steps
-            whole = whole and add(budget * (1 + 1e-9), "effective-accuracy", "cost")
+            more = more and add(budget * (1 + 1e-9), "effective-accuracy", "cost")
     worst = next(status for status in ("interrupted", "time-limit", "optimal") if status in ended)
     points = {_point(placement) for placement in placements
               if any(stage.metric == "effective-accuracy" for stage in placement.stages)}
@@ -128,9 +128,9 @@ def assemble(
     problem: Problem, used: Sequence[tuple[Pattern, int]], shares: Mapping[Quality, float],
     layouts: Mapping[str, Cut] | None = None,
 ) -> tuple[Group, ...]:
-    """Return named groups for counted patterns, with requests spread evenly over rates.
+    """Return named groups for counted patterns, with loads in proportion to rates.
 
-    ``shares`` are parts of the demand of the quality's family, ``layouts`` those of GPUs by name.
+    ``shares`` are parts of the demand of each quality's family; ``layouts`` are by name of GPU.
     """
     demand = {family.name: family.demand_qps for family in problem.families}
     load = {q: shares.get(q, 0.0) * demand[q.family] / rate
@@ -138,7 +138,7 @@ def assemble(
     groups = []
     for item in problem.instance_types:
         patterns = [(p, count) for p, count in used if p.worker_type == item.name]
-        # Of a GPU that is cut only the instances of its layout exist.
+        # A partitioned GPU has only the instances of its layout.
         instances = None if item in problem.worker_types else [
             instance_worker(gpu, name, start) for gpu, cut in (layouts or {}).items()
             for name, start in cut.layout if f"{cut.worker_type}/{name}" == item.name]
@@ -176,7 +176,7 @@ def _family(
               for group, use in uses]
     served_qps = math.fsum(qps for qps, _ in served)
     right_qps = math.fsum(qps * use.accuracy for qps, use in served)
-    # Where queueing counts, the longest time is a matter of chance.
+    # With queueing, the longest response time is random.
     waits = [] if queueing else [
              group.cycle_ms + use.latency_ms for group, use in uses
              if group.cycle_ms is not None and use.latency_ms is not None and use.load_qps > 0]

@@ -71,7 +71,7 @@ class Group(WrittenRecord):
 
 @dataclass(frozen=True, slots=True)
 class CutGpu(WrittenRecord):
-    """A GPU in use that is cut into instances."""
+    """Partitioned GPU in use, with its instances."""
 
     gpu: Annotated[str, "Its name."]
     worker_type: Annotated[str, "Its type."]
@@ -103,7 +103,7 @@ class FamilyResult(WrittenRecord):
 
 @dataclass(frozen=True, slots=True)
 class Move(WrittenRecord):
-    """A worker whose variants have to change."""
+    """Worker whose variants have to change."""
 
     worker: str
     load: Annotated[tuple[str, ...], EMPTY]
@@ -123,7 +123,7 @@ class Stage(WrittenRecord):
 
 @dataclass(frozen=True, slots=True)
 class Point(WrittenRecord):
-    """A point on the front of accuracy and cost; no placement is better in both."""
+    """Point on the Pareto front of accuracy and cost."""
 
     cost_per_hour: NonNegative
     effective_accuracy: float
@@ -133,28 +133,27 @@ class Point(WrittenRecord):
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A placement with its proof: groups of workers, objective and dual bound."""
+    """Placement: groups of workers with their uses, objective and dual bound."""
 
-    name: str  # of the problem
+    name: str  # name of the problem
     status: str  # one of :data:`STATUSES`
-    # objective, dual_bound, gap: of the first stage. ``dual_bound`` and ``gap`` are ``None`` for
-    # heuristics.
+    # of the first stage; ``dual_bound`` and ``gap`` are ``None`` for heuristics
     objective: float
     dual_bound: float | None
     gap: float | None
-    seconds: float  # time that solving took
-    stages: tuple[Stage, ...]  # all that was optimised, in this order
-    # groups, families: workers with their uses; results by family
+    seconds: float  # solution time
+    stages: tuple[Stage, ...]  # optimised metrics, in order
+    # workers with their uses; results by family
     groups: tuple[Group, ...]
     families: tuple[FamilyResult, ...]
-    # workers that have to change; all those in use where nothing is held now
+    # workers whose variants change; all used workers if none holds variants now
     moves: tuple[Move, ...] = ()
-    gpus: tuple[CutGpu, ...] = ()  # GPUs in use that are cut into instances
-    # worker type → shadow price: what one more worker of it would add to the objective, by the
-    # linear relaxation
+    gpus: tuple[CutGpu, ...] = ()  # partitioned GPUs in use
+    # worker type → shadow price: increase of the objective by one more worker, in the linear
+    # relaxation
     prices: Mapping[str, float] = field(default_factory=dict)
-    front: tuple[Point, ...] = ()  # of a ``pareto`` objective
-    notes: tuple[str, ...] = ()  # remarks
+    front: tuple[Point, ...] = ()  # Pareto front of a ``pareto`` objective
+    notes: tuple[str, ...] = ()  # remarks for the user
     # the problem, so that a placement can be simulated from its file alone
     problem: Problem = field(kw_only=True)
 
@@ -170,7 +169,7 @@ class Placement:
 
     @property
     def workers_in_use(self) -> int:
-        """Number of whole workers, and GPUs that are cut into instances."""
+        """Number of workers in use; partitioned GPUs count as one each."""
         cut = {gpu.worker_type for gpu in self.gpus}
         return len(self.gpus) + sum(len(group.workers) for group in self.groups
                                     if group.worker_type.rpartition("/")[0] not in cut)
@@ -182,7 +181,7 @@ class Placement:
         return sum(f.effective_accuracy * f.demand_qps for f in self.families) / demand
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each use of each group, with the numbers of one worker or station."""
+        """Return a row for each use of each group, with the figures of one worker or station."""
         return [
             {
                 "worker_type": group.worker_type, "workers": len(group.workers),

@@ -1,7 +1,7 @@
-"""Published placement schemes on the same problems, for comparison.
+"""Placement presets: published placement schemes for the same problems, for comparison.
 
-Each is a function of a problem and limits that returns a checked placement; :data:`PRESETS` finds
-them by name. Installed packages add theirs by entry points of the group :data:`GROUP`.
+Each is a function of a problem and limits that returns a checked placement; :data:`PRESETS` maps
+names to them. Other packages register presets by entry points of the group :data:`GROUP`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _Preset = Callable[[Problem, Limits], Placement]
 
 
 def _refusing(name: str, preset: _Preset, *unkept: str, whole: bool = True) -> _Preset:
-    """Wrap a preset so that it refuses rules it ignores, and partitioned GPUs if ``whole``."""
+    """Wrap a preset to refuse the rules ``unkept`` that it ignores, and partitioned GPUs."""
 
     def refusal(what: str, where: str, value: object, allowed: str) -> InvalidValueError:
         return InvalidValueError(f"preset {name} does not know {what}", where=where, value=value,
@@ -51,7 +51,7 @@ def _refusing(name: str, preset: _Preset, *unkept: str, whole: bool = True) -> _
 
 
 _QUEUEING, _SIZE = "in_time_quantile", ("max_workers", "max_cost_per_hour")
-# Presets that are an objective or rules of the program itself.
+# Presets that only change the objective or rules of the program.
 _PROGRAMS: dict[str, _Preset] = {
     "proteus": _refusing("proteus", proteus, _QUEUEING, whole=False),
     "infadapter": infadapter, "jellyfish": jellyfish,
@@ -61,7 +61,7 @@ GROUP = "placement_milp.presets"
 
 
 def _offered(entry: EntryPoint) -> _Preset:
-    """Return the preset of an entry point, which is imported when it runs."""
+    """Return the preset of an entry point, which is imported only when it runs."""
 
     def preset(problem: Problem, limits: Limits) -> Placement:
         placed: Placement = entry.load()(problem, limits)

@@ -1,4 +1,4 @@
-"""AlpaServe's selective replication: copies of models where memory allows, for bursts.
+"""AlpaServe: replication of models, as memory allows, for the largest tolerance to bursts.
 
     max theta   with  Σ_p mu_pf n_p >= theta d_f  for every family f,   Σ_p of type t n_p <= N_t
 
@@ -26,7 +26,7 @@ from placement_milp.presets.heuristic import checked_placement
 from placement_milp.problem import PlacementObjective, Problem
 from placement_milp.result import Placement, Stage
 
-_UNLIMITED = 1e9  # a demand that no worker's rate is cut at
+_UNLIMITED = 1e9  # demand above all rates, so that rates are not capped
 
 
 def alpaserve(problem: Problem, limits: Limits | None = None) -> Placement:
@@ -65,7 +65,7 @@ def alpaserve(problem: Problem, limits: Limits | None = None) -> Placement:
 
 
 def _patterns(problem: Problem) -> tuple[Pattern, ...]:
-    """Return patterns of the most accurate variants, at rates beyond the demand."""
+    """Return patterns of the most accurate variants, with rates not capped at the demand."""
     best = {}
     for variant in sorted(problem.variants, key=lambda v: v.accuracy):
         if any(feasible_batches(problem, variant, item)

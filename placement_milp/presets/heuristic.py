@@ -1,4 +1,4 @@
-"""Checked placements from patterns, or from instances on GPUs, for presets."""
+"""Helpers for presets: checked placements from patterns, or from models on GPUs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ramsis.errors import InvalidValueError
 
 
 class ModelOnGpu(NamedTuple):
-    """A model at a batch on a GPU."""
+    """Model at a batch size on a GPU."""
 
     family: Family
     variant: Variant
@@ -26,12 +26,12 @@ class ModelOnGpu(NamedTuple):
 
     @property
     def rate_qps(self) -> float:
-        """Queries per second that it can take, alone on its GPU."""
+        """Requests per second that it can answer, alone on its GPU."""
         return 1000.0 * self.entry.batch / self.entry.latency_ms
 
     @property
     def memory_mb(self) -> float:
-        """Memory that it takes."""
+        """Memory in MB that the model uses on its GPU."""
         return self.entry.memory_mb or self.variant.memory_mb
 
 
@@ -46,7 +46,7 @@ def check_one_variant_each(problem: Problem) -> None:
 def gpu_groups(
     problem: Problem, instances: Sequence[ModelOnGpu], gpus: Iterable[str]
 ) -> tuple[Group, ...]:
-    """Return a group for each GPU; the requests of a family are spread evenly over its rates."""
+    """Return a group for each GPU; a family's load is spread in proportion to its rates."""
     total = dict.fromkeys((family.name for family in problem.families), 0.0)
     for item in instances:
         total[item.family.name] += item.rate_qps
@@ -54,14 +54,14 @@ def gpu_groups(
             if total[f.name]}
     groups = []
     for gpu in gpus:
-        here = [item for item in instances if item.gpu == gpu]
+        on_gpu = [item for item in instances if item.gpu == gpu]
         uses = tuple(
             Use(item.family.name, (item.variant.name,), item.entry.batch, item.entry.latency_ms,
                 item.variant.accuracy, 1.0, item.rate_qps, busy[item.family.name] * item.rate_qps,
                 item.mps_share)
-            for item in here)
-        kind = here[0].worker_type
-        groups.append(Group(kind.name, (gpu,), 1, uses, sum(item.memory_mb for item in here),
+            for item in on_gpu)
+        kind = on_gpu[0].worker_type
+        groups.append(Group(kind.name, (gpu,), 1, uses, sum(item.memory_mb for item in on_gpu),
                             kind.memory_mb, None, kind.cost_per_hour))
     return tuple(groups)
 
@@ -71,7 +71,7 @@ def gpu_placement(
 ) -> Placement:
     """Return the placement of groups; ``more`` are arguments of :func:`placement_of`.
 
-    It is checked without objective, minima and rules, which planners of GPUs ignore.
+    It is checked without objective, minima and rules, which these presets ignore.
     """
     placement = placement_of(problem, groups, seconds, **more)
     bare = tuple(Family(f.name, f.demand_qps, f.slo_ms) for f in problem.families)
@@ -83,14 +83,14 @@ def gpu_placement(
 def _served_shares(
     problem: Problem, used: Sequence[tuple[Pattern, int]]
 ) -> dict[Quality, float]:
-    """Return shares of the demand that each quality can take, the most accurate first."""
+    """Return the share of the demand for each quality, filled from the most accurate on."""
     room = rates_of(used)
-    left = {family.name: family.demand_qps for family in problem.families}
+    remaining_qps = {family.name: family.demand_qps for family in problem.families}
     shares = {}
     for quality in sorted(room, key=lambda q: (-q.accuracy, q.label)):
-        taken = min(left[quality.family], room[quality])
+        taken = min(remaining_qps[quality.family], room[quality])
         shares[quality] = taken / problem.family(quality.family).demand_qps
-        left[quality.family] -= taken
+        remaining_qps[quality.family] -= taken
     return shares
 
 

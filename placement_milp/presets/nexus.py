@@ -1,15 +1,14 @@
 """Nexus: squishy bin packing of sessions onto workers of one type.
 
-A session is a family with one variant. First, as many workers as run its largest batch B with
-2 l(B) <= SLO without a pause. The residual rate r fills a worker partly: the largest b with
+A session is a family with one variant. First, it gets whole workers that always run its largest
+batch B with 2 l(B) <= SLO. The residual rate r fills part of a worker: the largest b with
 l(b) + b / r <= SLO, in a duty cycle of b / r. These residual loads are packed, the highest
-occupancy first. Two that share a worker take the shorter of their cycles, in which each needs the
-smallest batch that keeps up with its rate; the worker must have the time for all batches of a
-cycle, and the memory. A residual load goes to the worker whose occupancy becomes the highest, or
-to a new one.
+occupancy first. Two on one worker take the shorter of their cycles, in which each needs the
+smallest batch that sustains its rate; all batches of a cycle must fit the cycle, and the memory.
+A residual load goes to the worker whose occupancy becomes the highest, or to a new one.
 
-Batches in between those that a problem lists run as the next larger one that it does. Where there
-are too few workers, the last ones packed are left out.
+A batch size between listed ones runs as the next larger one. If there are too few workers, the
+last packed ones are left out.
 
 Source: Shen et al., *Nexus: A GPU Cluster Engine for Accelerating DNN-Based Video Analysis*,
 SOSP 2019, section 6.1.
@@ -35,7 +34,7 @@ from ramsis.errors import InvalidValueError
 
 @dataclass(frozen=True)
 class _Session:
-    """Batches of a family's variant, the smallest first, and the residual rate, > 0."""
+    """Session: batches of a family's variant, the smallest first, and its rate, > 0."""
 
     batches: tuple[FeasibleBatch, ...]
     per_ms: float
@@ -43,7 +42,7 @@ class _Session:
 
 @dataclass(frozen=True)
 class _Node:
-    """Sessions on a worker in a duty cycle, with the batch of each."""
+    """Worker in a duty cycle: its sessions, with the batch of each."""
 
     sessions: tuple[_Session, ...]
     batches: tuple[FeasibleBatch, ...]
@@ -69,16 +68,16 @@ def nexus(problem: Problem, limits: Limits | None = None) -> Placement:
     for family in problem.families:
         session = _session(problem, family, item)
         if session is not None:
-            whole, left = _saturate(problem, session, item)
-            used += [whole] if whole[1] else []
-            residual += [left] if left.per_ms > 1e-12 else []
+            full, partial = _saturate(problem, session, item)
+            used += [full] if full[1] else []
+            residual += [partial] if partial.per_ms > 1e-12 else []
     nodes = [node for session in residual if (node := _node(problem, (session,))) is not None]
-    # The fullest first, as the spare time of a worker fits small loads only.
+    # Pack the highest occupancy first, as spare time of a worker fits only small loads.
     packed = _pack(problem, item, sorted(nodes, key=lambda node: -node.occupancy))
     used += [(in_turns(item, node.batches, node.cycle_ms, node.slow_down), 1) for node in packed]
-    kept, over = _fitting(used, item.count)
+    fitting, over = _fitting(used, item.count)
     notes = (f"{over} of the workers that it asks for are not there",) if over else ()
-    return checked_placement(problem, kept, time.perf_counter() - start, notes=notes)
+    return checked_placement(problem, fitting, time.perf_counter() - start, notes=notes)
 
 
 def _session(problem: Problem, family: Family, item: WorkerType) -> _Session | None:
@@ -94,23 +93,23 @@ def _session(problem: Problem, family: Family, item: WorkerType) -> _Session | N
 def _saturate(
     problem: Problem, session: _Session, item: WorkerType
 ) -> tuple[tuple[Pattern, int], _Session]:
-    """Return the workers that run the largest batch all the time, and the residual rate."""
+    """Return whole workers with the largest batch, and the session with its residual rate."""
     best = max(feasible_batches(problem, session.batches[0].variant, item), key=lambda b: b.batch)
     rate = best.batch / best.latency_ms
-    whole = int(session.per_ms / rate + 1e-9)
-    left = max(0.0, session.per_ms - whole * rate)
-    return (single(item, best), whole), _Session(session.batches, left)
+    workers = int(session.per_ms / rate + 1e-9)
+    residual = max(0.0, session.per_ms - workers * rate)
+    return (single(item, best), workers), _Session(session.batches, residual)
 
 
 def _node(problem: Problem, sessions: tuple[_Session, ...]) -> _Node | None:
-    """Return a node for a residual load: the largest batch within its duty cycle."""
+    """Return the node of a residual load with the largest batch that meets the SLO."""
     (session,) = sessions
     limit = _limit_ms(problem, session)
     for batch in reversed(session.batches):
         cycle = batch.batch / session.per_ms
         if cycle >= batch.latency_ms and cycle + batch.latency_ms <= limit:
             return _Node(sessions, (batch,), cycle, 1.0)
-    smallest = session.batches[0]  # the rate is too low to fill even this one in time
+    smallest = session.batches[0]  # at this low rate, not even this batch fills in time
     cycle = limit - smallest.latency_ms
     keeps_up = smallest.batch / cycle >= session.per_ms * (1 - 1e-9)
     in_time = cycle >= smallest.latency_ms and keeps_up
@@ -135,7 +134,7 @@ def _pack(problem: Problem, item: WorkerType, nodes: Sequence[_Node]) -> list[_N
 
 
 def _merge(problem: Problem, item: WorkerType, first: _Node, second: _Node) -> _Node | None:
-    """Return both nodes on one worker in the shorter cycle; None where that is impossible."""
+    """Merge two nodes on one worker, in the shorter cycle; None if they do not fit."""
     sessions = first.sessions + second.sessions
     cycle = min(first.cycle_ms, second.cycle_ms)
     factors = [slow_down(problem, a.batches[0].variant, b.batches[0].variant)
@@ -158,10 +157,10 @@ def _merge(problem: Problem, item: WorkerType, first: _Node, second: _Node) -> _
 def _fitting(
     used: list[tuple[Pattern, int]], count: int
 ) -> tuple[list[tuple[Pattern, int]], int]:
-    """Return the first ``count`` workers, and how many more are needed."""
-    kept = []
-    left = count
+    """Return patterns for the first ``count`` workers, and the number of missing workers."""
+    fitting = []
+    free = count
     for pattern, needed in used:
-        kept.append((pattern, min(needed, left)))
-        left -= kept[-1][1]
-    return kept, sum(needed for _, needed in used) - (count - left)
+        fitting.append((pattern, min(needed, free)))
+        free -= fitting[-1][1]
+    return fitting, sum(needed for _, needed in used) - (count - free)

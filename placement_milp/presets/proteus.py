@@ -1,10 +1,10 @@
-"""Proteus: accuracy scaling with a fixed batch rule, where all demand must be served.
+"""Proteus: accuracy scaling with a fixed batch rule, with all demand served.
 
     max Σ_q a_q d_f z_q / Σ_f d_f    with Σ_q of f z_q = 1 for every family
 
 where a worker runs its variant at the largest batch whose latency is within the share of the SLO
-(half of it, in the paper), not at the one of the highest rate. When no placement serves all, the
-demand is divided by beta, again and again, until one does.
+(half of it, in the paper), not at the batch with the highest rate. While no placement serves all
+demand, the demand is divided by beta.
 
 Source: Ahmad, Guan, Friedman, Williams, Sitaraman, Woo, *Proteus: A High-Throughput
 Inference-Serving System with Accuracy Scaling*, ASPLOS 2024.
@@ -22,20 +22,20 @@ from placement_milp.recipe import families, placed
 from placement_milp.result import Placement
 from ramsis.errors import InfeasibleError
 
-_MAX_DIVISIONS = 2**10  # of the demand; with more left over it is infeasible at any load
+_MAX_DIVISIONS = 2**10  # of the demand; if still infeasible, so is any load
 
 
 def proteus(
     problem: Problem, limits: Limits | None = None, *, beta: float = 1.05
 ) -> Placement:
-    """Place by Proteus's program.
+    """Place variants by the program of Proteus.
 
     Parameters
     ----------
     problem : Problem
         Objective and minimum shares are replaced.
     beta : float
-        Number by which the demand is divided while it cannot be served, > 1.
+        Divisor of the demand while it cannot be served, > 1.
 
     Returns
     -------

@@ -1,19 +1,19 @@
-"""Rates of stations in time: the largest Poisson load at which a quantile meets the SLO.
+"""Capacity of stations: the largest Poisson load at which a latency quantile meets the SLO.
 
-**Problem.** Equal workers with P processes each are a station with one queue and c lanes. An idle
-lane takes the waiting requests, up to its batch b, and needs (1 + headroom)·l(size). With the
-quantile p of the response times R at the load λ, the station's rate is
+**Problem.** Equal workers with P processes each form a station with one queue and c lanes. An idle
+lane takes the waiting requests, up to its batch b, and needs (1 + headroom)·l(size). With R_p(λ)
+the p-quantile of response times at the load λ, the station's rate is
 
     μ = max { λ : R_p(λ) <= SLO }.
 
 Two models that take turns on one worker have a queue each. The load of the first is fixed; μ is
-that of the second.
+the rate of the second.
 
-**Method.** R_p is measured on arrivals that the planner draws itself: the same unit-rate arrivals
-for every λ, divided by λ. Bisection on λ between 0 and the capacity at full batches, until the
-interval is 0.2 % of it. Of two sets of arrivals the worse counts.
+**Method.** R_p is simulated with common random numbers: the same unit-rate arrivals for every λ,
+divided by λ. Bisection between 0 and the capacity at full batches ends when the interval is 0.2 %
+of it. The worse of two sets of arrivals counts.
 
-Latencies of sizes between the listed ones are on a line; a smaller one takes as long as the
+Latencies are interpolated linearly between listed sizes; smaller sizes take as long as the
 smallest.
 """
 
@@ -31,8 +31,8 @@ from placement_milp.queueing._kernels import responses_ms
 __all__ = ["Lane", "most_beside", "rate_beside", "responses_ms", "station_rate"]
 
 _Floats = NDArray[np.float64]
-# Requests of a run, seeds of its arrivals, and step of the bisection as a share of the rate at
-# full batches: more requests and finer steps give steadier rates and take longer.
+# Requests of a run, seeds of its arrivals, and precision of the bisection as a share of the rate
+# at full batches: more requests and higher precision give steadier rates and take longer.
 _REQUESTS = 40_000
 _SEEDS = (11, 12)
 _STEP = 0.002
@@ -40,10 +40,10 @@ _STEP = 0.002
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A lane that runs a model."""
+    """Lane of a station: a process that runs a model in batches."""
 
     batch: int  # largest batch, >= 1
-    # sizes, latency_ms: listed batches in ascending order, with their latencies
+    # listed batch sizes in ascending order, with their latencies
     sizes: tuple[int, ...]
     latency_ms: tuple[float, ...]
 
@@ -54,7 +54,7 @@ class Lane:
         return cls(batch, sizes, tuple(listed[size] for size in sizes))
 
     def table(self, factor: float) -> _Floats:
-        """Return latency by size, from 0, times a factor."""
+        """Return the latencies by size, from 0, multiplied by a factor."""
         return factor * np.interp(np.arange(self.batch + 1), self.sizes, self.latency_ms)
 
     @property
@@ -67,12 +67,12 @@ class Lane:
 def station_rate(
     lane: Lane, lanes: int, slo_ms: float, quantile: float, headroom: float
 ) -> float:
-    """Return the requests per second that a station of one model answers in time; 0 for none.
+    """Return the capacity of a station of one model within its SLO, in requests per second, or 0.
 
     Parameters
     ----------
     slo_ms, quantile, headroom : float
-        R_quantile <= SLO, at latencies longer by the share ``headroom``.
+        Condition R_quantile <= SLO, at latencies longer by the share ``headroom``.
     """
     table = lane.table(1.0 + headroom)[None, :]
     batches = np.array([lane.batch], dtype=np.int64)
@@ -90,9 +90,9 @@ def rate_beside(
     first: Lane, first_qps: float, first_slo_ms: float, second: Lane, slo_ms: float,
     quantile: float, headroom: float, least: float = 0.0,
 ) -> float:
-    """Return the rate of a second model that takes turns with a first, both in time; 0 for none.
+    """Return the capacity of a second model that takes turns with a first, both in time, or 0.
 
-    The search begins at ``least``; a lower rate counts as none.
+    The search begins at ``least``; lower rates count as 0.
 
     Parameters
     ----------
@@ -113,17 +113,15 @@ def rate_beside(
         for seed in _SEEDS:
             times = _unit_arrivals(seed) / rate_per_ms
             other = _unit_arrivals(seed + 100) / (first_qps / 1000.0)
-            # Both end at once: a model that has the worker to itself at the end would look too
-            # good.
+            # End both processes together: a model alone at the end would look too good.
             end_ms = min(times[-1], other[-1])
-            others = other[other <= end_ms]
-            arrivals = times[times <= end_ms]
-            if len(arrivals) == 0 or len(others) == 0:
+            other, times = other[other <= end_ms], times[times <= end_ms]
+            if len(times) == 0 or len(other) == 0:
                 return False
-            begin = np.array([0, len(others), len(others) + len(arrivals)], dtype=np.int64)
-            responses = responses_ms(np.concatenate([others, arrivals]), begin, 1, batches, table)
-            if not (_meets(responses[: len(others)], first_slo_ms, quantile)
-                    and _meets(responses[len(others):], slo_ms, quantile)):
+            begin = np.array([0, len(other), len(other) + len(times)], dtype=np.int64)
+            responses = responses_ms(np.concatenate([other, times]), begin, 1, batches, table)
+            if not (_meets(responses[: len(other)], first_slo_ms, quantile)
+                    and _meets(responses[len(other):], slo_ms, quantile)):
                 return False
         return True
 
@@ -133,13 +131,13 @@ def rate_beside(
 
 
 def most_beside(first: Lane, first_qps: float, second: Lane, headroom: float) -> float:
-    """Return the requests per second at full batches in the spare time of a first model."""
+    """Return the rate of a second model with full batches in the first model's spare time."""
     spare = max(0.0, 1.0 - first_qps / 1000.0 * (1.0 + headroom) / first.rate_per_ms)
     return 1000.0 * spare * second.rate_per_ms / (1.0 + headroom)
 
 
 def _largest(in_time: Callable[[float], bool], most: float, low: float = 0.0) -> float:
-    """Find the largest rate that is in time, by bisection above a rate ``low`` that is."""
+    """Find the largest rate that is in time, by bisection from ``low``, which is in time."""
     high = most
     while high - low > _STEP * most:
         middle = 0.5 * (low + high)
@@ -148,7 +146,7 @@ def _largest(in_time: Callable[[float], bool], most: float, low: float = 0.0) ->
 
 
 def _meets(response: _Floats, slo_ms: float, quantile: float) -> bool:
-    """Return whether a quantile is within the SLO, without the first requests."""
+    """Return whether a quantile of response times meets the SLO, without the warm-up."""
     return float(np.quantile(response[len(response) // 20:], quantile)) <= slo_ms
 
 

@@ -1,6 +1,6 @@
-"""Compiled run of a station with fixed batches: lanes that take turns between queues.
+"""Compiled simulation of a station: lanes that serve several queues in turn, in batches.
 
-``tests/placement/test_queueing.py`` holds it against the plain engine.
+``tests/placement/test_queueing.py`` compares it with the simulation engine.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ def responses_ms(
 ) -> _Floats:
     """Simulate a station; return the response time of each request, shape (requests,).
 
-    The requests of queue q are those from begin[q] to begin[q + 1], in the order of their arrival.
-    An idle lane takes the waiting requests of the queue whose turn it is on that lane, up to
-    batches[q], in latency[q, size] ms; an empty queue is skipped.
+    The requests of queue q have the indices begin[q] to begin[q + 1] - 1, sorted by arrival. An
+    idle lane takes the waiting requests of its next queue in turn, up to batches[q], for
+    latency[q, size] ms; empty queues are skipped.
     """
     queues = len(batches)
     head = begin[:-1].copy()
     free = np.zeros(lanes)
     turn = np.zeros(lanes, np.int64)
     response = np.empty(len(arrivals))
-    left = len(arrivals)
-    while left > 0:
+    pending = len(arrivals)
+    while pending > 0:
         first = np.inf
         for q in range(queues):
             if head[q] < begin[q + 1]:
@@ -41,7 +41,7 @@ def responses_ms(
                 lane = other
         start = max(free[lane], first)
         q = turn[lane]
-        # This ends, as the start is not before the first request of all queues.
+        # The loop ends, as at least one queue has a request by the start.
         while head[q] == begin[q + 1] or arrivals[head[q]] > start:
             q = (q + 1) % queues
         end = head[q]
@@ -52,7 +52,7 @@ def responses_ms(
         for request in range(head[q], end):
             response[request] = done - arrivals[request]
         head[q] = end
-        left -= size
+        pending -= size
         free[lane] = done
         turn[lane] = (q + 1) % queues
     return response
