@@ -71,7 +71,7 @@ class Limits:
                                     allowed=", ".join(SOLVERS))
 
     def left(self, start: float) -> float | None:
-        """Return the seconds left of a search that began at ``start`` (``time.perf_counter()``)."""
+        """Return the seconds left of a search that began at ``start`` by ``perf_counter``."""
         return None if self.seconds is None else self.seconds - time.perf_counter() + start
 
     def remaining(self, start: float) -> Limits:

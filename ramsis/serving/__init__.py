@@ -1,8 +1,7 @@
 """Serving by policies: a server for HTTP, and adapters for Ray Serve, MLServer and Triton.
 
-What stands beside the server is in rooms of its own: ``load`` is a client, ``replanning`` changes
-a server while it serves, ``overhead`` measures what it takes, ``export`` writes what other servers
-run.
+Besides the server: ``load`` is a load generator, ``replanning`` exchanges policies while serving,
+``overhead`` measures the dispatch overhead, ``export`` writes files for other servers.
 
 May import: arrivals, audit, cluster, policy, profiles, runtime, sim.
 """

@@ -1,4 +1,4 @@
-"""The HTTP front end: the Open Inference Protocol and ``/metrics``, as a Starlette application."""
+"""HTTP front end: the Open Inference Protocol and ``/metrics``, as a Starlette application."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ from ramsis.serving.protocol import (
 from ramsis.serving.server import Server
 
 _RETRY_AFTER_S = b"1"  # the header takes whole seconds
-# Bytes of a body that takes long to parse; these are parsed one after the other, with pauses, so
-# that small requests keep at least half of the event loop.
+# Size in bytes from which a body is large; large bodies are parsed one after the other, with
+# pauses, so that small requests keep at least half of the event loop.
 _LARGE = 1 << 14
-_QUERY_S = 1e-5  # what a query takes of the event loop from its arrival to its end, about
+_QUERY_S = 1e-5  # approximate time of the event loop per query
 _EXTENSIONS = ["binary_tensor_data"]
 _JSON = b"application/json"
 _JSON_LENGTH = b"inference-header-content-length"
-# Headers that are read; all others are left out at once.
+# Headers that are read; all others are dropped while parsing.
 _READ = frozenset({_JSON_LENGTH, b"x-deadline-ms", b"content-length", b"content-encoding"})
 _NOT_READY = "the server is not ready"
 
 
 class _RefusedError(RamsisError):
-    """A request that is refused, with its HTTP status."""
+    """Refusal of a request, with its HTTP status."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -60,9 +60,9 @@ def application(
     server: Server, *, max_body_bytes: int = 1 << 24, max_json_bytes: int = 1 << 22,
     max_waiting_bytes: int = 1 << 26, body_timeout_s: float = 30.0,
 ) -> Starlette:
-    """Return the ASGI application of a server that is started.
+    """Return the ASGI application of a started server.
 
-    Its ``state.at_once`` answers inference requests without it, for
+    Its ``state.at_once`` answers small inference requests without the ASGI overhead, for
     :class:`~ramsis.serving.connections.Connections`.
 
     Parameters
@@ -72,14 +72,14 @@ def application(
     max_json_bytes
         Largest JSON document in a body; tensors may follow it as bytes.
     max_waiting_bytes
-        Bytes of large requests that may wait to be parsed; more are refused.
+        Largest total size of large requests that wait to be parsed; further ones are refused.
     body_timeout_s
-        Time until the whole body has to be here.
+        Time limit for receiving the whole body.
     """
     infer = _Infer(server, max_body_bytes, max_waiting_bytes, body_timeout_s, RequestLimits(
         server.settings.slots, max_json_bytes, 1000.0 * server.settings.max_wait_s,
         server.variants.max_size))
-    # A name that has to be coded may be coded in several ways: the application knows them all.
+    # A name with special characters has several URL encodings, which only the application handles.
     if quote(server.name, safe="") == server.name:
         infer.paths = frozenset(f"/v2/models/{server.name}{version}/infer".encode()
                                 for version in ("", "/versions/1"))
@@ -127,7 +127,7 @@ def application(
         return Response(text, media_type=content_type)
 
     def refusal(request: Request, error: Exception) -> Response:
-        """Return an HTTP error in the protocol's form."""
+        """Return an HTTP error as the protocol's JSON."""
         assert isinstance(error, HTTPException)
         reasons = {404: "nothing is at this path", 405: "not a method of this path"}
         response = json({"error": reasons.get(error.status_code, error.detail)}, error.status_code)
@@ -167,7 +167,7 @@ class _Infer:
         self._one_by_one, self._waiting_bytes, self._pauses_until_s = asyncio.Lock(), 0, 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, unless its client leaves."""
+        """Answer a request; cancel it if its client disconnects."""
         connection = scope.get("state", {}).get("connection")
         if connection is not None:
             connection.answering = asyncio.current_task()
@@ -231,9 +231,9 @@ class _Infer:
     async def _answered(
         self, scope: Scope, receive: Receive,
     ) -> tuple[bytes, int | None, float]:
-        """Return the body of the answer, the length of its JSON, and when it was known.
+        """Return the body of the answer, the length of its JSON, and the time of the answer.
 
-        The length is None where no bytes follow the JSON.
+        The length is None if no bytes follow the JSON.
         """
         server = self._server
         parameters = scope["path_params"]
@@ -262,7 +262,7 @@ class _Infer:
                              self._limits)
 
     async def _parsed_in_turn(self, headers: dict[bytes, str], body: bytes) -> InferRequest:
-        """Parse a large request in its turn; large ones take at most half of the time together."""
+        """Parse a large request after earlier large ones; together they take half of the time."""
         if self._waiting_bytes + len(body) > self._max_waiting_bytes:
             raise OverloadedError("too many large requests at once")
         self._waiting_bytes += len(body)

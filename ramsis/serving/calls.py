@@ -1,4 +1,4 @@
-"""Calls on their way through the server, and the queries that each consists of."""
+"""Calls to the server in progress, and the queries of which each consists."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ Rows = Mapping[str, NDArray[Any]]
 
 
 class OverloadedError(RamsisError):
-    """Error of a query that cannot be answered in time, or for which there is no room."""
+    """Error for a query that cannot be answered in time, or exceeds the server's capacity."""
 
 
 class FailedError(RamsisError):
-    """Error of a query whose model or worker failed."""
+    """Error for a query whose model or worker failed."""
 
 
 class Served(NamedTuple):
-    """How a query was served; times on the front end's clock."""
+    """Record of how a query was served; times on the front end's clock."""
 
     variant: str
     batch: int
@@ -33,11 +33,11 @@ class Served(NamedTuple):
     worker: int
     start_ms: float
     finish_ms: float
-    stage: str = ""  # ``first`` or ``second`` answer; empty where there are no second opinions
+    stage: str = ""  # ``first`` or ``second`` answer; empty without second opinions
 
 
 class Query:
-    """A query of a call."""
+    """Query of a call: one row of its inputs."""
 
     __slots__ = ("again", "call", "first", "length", "row", "size", "slot", "tries")
 
@@ -46,15 +46,15 @@ class Query:
         self.row = row  # in the call's tensors
         self.slot = slot  # of the shared memory, which holds its inputs
         self.tries = 0  # how often it was started
-        # Row of outputs that is kept until a second opinion is there, and how it was served
+        # first answer, kept until the second opinion is ready: outputs, row, and how it was served
         self.first: tuple[Rows, int, Served] | None = None
         self.again = False  # whether its last start was for a second opinion
-        self.size = 0  # where requests have one
-        self.length = 0  # of its inputs along the dimension that is the size
+        self.size = 0  # size of the request; 0 without sizes
+        self.length = 0  # length of its inputs along the dimension of the size
 
 
 class Call:
-    """A request of n queries with one deadline.
+    """Call to the server: a request of n queries with one deadline.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class Call:
     arrival_ms, deadline_ms
         On the front end's clock.
     tell
-        Called once, with the answer or with the reason that there is none.
+        Called once, with the answer or with an error.
     """
 
     __slots__ = ("_finish_ms", "_left", "_rows", "_served", "_tell", "arrival_ms", "deadline_ms",
@@ -73,7 +73,7 @@ class Call:
         self, slots: Sequence[int], arrival_ms: float, deadline_ms: float, tell: Tell
     ) -> None:
         self.arrival_ms, self.deadline_ms = arrival_ms, deadline_ms
-        # Emptied at the end: queries refer to their call, and the cycle would keep its memory.
+        # Cleared at the end, to break the reference cycle with the queries.
         self.queries = [Query(self, row, slot) for row, slot in enumerate(slots)]
         self._tell: Tell | None = tell
         self._left, self._finish_ms = len(slots), -math.inf
@@ -92,11 +92,11 @@ class Call:
             self._end(self._whole())
 
     def fail(self, error: RamsisError) -> None:
-        """End the call with an error, whatever becomes of its other queries."""
+        """End the call with an error, regardless of its other queries."""
         self._end(error)
 
     def forget(self) -> None:
-        """Forget the client, which has left."""
+        """Report nothing any more, as the client has disconnected."""
         self._tell, self.queries = None, []
 
     def _end(self, result: Answer | RamsisError) -> None:
@@ -115,7 +115,7 @@ class Call:
                 "batch": first.batch, "run_as": first.run_as, "worker": first.worker,
                 "waiting_ms": round(first.start_ms - self.arrival_ms, 3),
                 "service_ms": round(first.finish_ms - first.start_ms, 3), **stage}, finish_ms)
-        # Parameters of the protocol hold no lists, so values of several queries are one text.
+        # The protocol has no lists as parameters, so values of several queries are joined.
         parameters: dict[str, Any] = {"in_time": finish_ms <= self.deadline_ms}
         for name, values in (
             ("variant", [query.variant for query in served]),

@@ -14,13 +14,13 @@ from ramsis.serving.tensors import TensorSpec
 
 
 class ConfidenceReader:
-    """Reader of confidences, as a variants file names them.
+    """Reader of the confidences of answers, by the source in a variants file.
 
     Parameters
     ----------
     source
-        An output that has a number for each sample; or ``max`` or ``margin`` of the only output
-        of shape (samples, classes).
+        An output with a number for each sample; or ``max`` or ``margin`` of the only output of
+        shape (samples, classes).
     outputs
         The model's outputs.
     where
@@ -29,7 +29,7 @@ class ConfidenceReader:
     Raises
     ------
     InputFileError
-        The outputs do not tell this confidence.
+        The outputs do not contain this confidence.
     """
 
     def __init__(self, source: str, outputs: Sequence[TensorSpec], where: str) -> None:

@@ -1,20 +1,20 @@
-"""Limits on connections: what a client may send, and how long it may take.
+"""HTTP connections of the server: limits on sizes and times, and a fast path for inference.
 
-uvicorn limits neither the head of a request nor the time until the request is whole. Here a
-connection *owes* from its beginning, or from the first byte of a request, until that request is
-whole. A connection that owes for too long, or whose head gets too long, is closed. Where there
-are too many connections, or too many bytes of requests that are not whole, the one that has owed
-longest makes room, and else the one that has been idle longest. A connection whose request is
-whole is left alone, unless its client does not read the answer. When a client leaves, what works
-on its answer is cancelled.
+uvicorn limits neither the head of a request nor the time until the request is complete. Here a
+connection *owes* a request from its opening, or from the first byte of a request, until the
+request is complete. It is closed if it owes for too long, or if the head is too long. If there are
+too many connections, or too many bytes of incomplete requests, the connection that has owed
+longest is closed, or else the one that has been idle longest. A connection with a complete request
+is kept, unless its client does not read the answer. When a client disconnects, its requests are
+cancelled.
 
-Requests that are sent behind each other are answered in turn. Where many wait for their answers,
-the rest is neither parsed nor read until some are given. What is no request is refused in JSON, as
-the protocol has errors, and in its turn. A wish to upgrade is ignored (RFC 9110, section 7.8).
+Pipelined requests are answered in order. While many of them wait for their answers, further ones
+are neither parsed nor read. An invalid request is refused in order with a JSON error, as the
+protocol defines it. An Upgrade header is ignored (RFC 9110, section 7.8).
 
-An application costs a request a task, two messages each way and their checks. So small requests
-for inference that come whole, and not behind others that are not answered, are answered at once,
-without one; their number is what a server is judged by. All others go by the application.
+An ASGI application costs each request a task, two messages each way and their checks. So small
+inference requests that arrive whole, with no unanswered ones before them, are answered at once
+without the application; they determine a server's throughput. All others use the application.
 """
 
 from __future__ import annotations
@@ -37,35 +37,35 @@ from ramsis.errors import check_number_of, check_positive
 from ramsis.serving.protocol import whole_number
 
 Headers = Sequence[tuple[bytes, bytes]]
-Reply = Callable[[int, Headers, bytes], None]  # takes status, headers and body of an answer
+Reply = Callable[[int, Headers, bytes], None]  # arguments: status, headers and body of an answer
 
-_EACH_S = 0.25  # between looks for connections that take too long
-# Idle connections are closed after this; it is longer than clients keep theirs, or one could send
-# a request just as the server closes it, and get no answer.
+_EACH_S = 0.25  # interval of checks for slow connections
+# Time after which idle connections are closed. It is longer than clients keep theirs, as a request
+# sent just when the server closes would get no answer.
 _IDLE_S = 75.0
-# Number of heads of requests that are kept once they are parsed, and the largest of them in bytes.
+# Number of cached parsed heads of requests, and largest size of such a head in bytes.
 _KNOWN_HEADS, _LARGEST_KNOWN = 256, 1 << 11
 _END = b"\r\n\r\n"
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,15})[ \t]*\r\n", re.IGNORECASE)
-# In more bytes at once the end of a body is derived from its length: a search takes longer.
+# For larger chunks the end of a body is derived from its length, as a search takes longer.
 _SCANNED = 1 << 12
-# A refused connection is read for this long, and up to this many bytes: a client whose bytes are
-# not taken gets a reset in place of the reason.
+# A refused connection is read for this long, and up to this many bytes: a client with unread bytes
+# would get a reset instead of the error.
 _LINGER_S = 2.0
 _DISCARDED = 1 << 20
 _REFUSAL = (b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
             b"connection: close\r\n\r\n%s")
-_PIPELINED = 8  # requests of a connection that wait for answers before more of them are parsed
+_PIPELINED = 8  # unanswered requests of a connection at which parsing stops
 _LINE = 4  # bytes of a header besides its name and value: colon, space and line end
 _CODED = (b"content-encoding", b"transfer-encoding")
-_FRAMING = 8  # bytes of chunked encoding for one of the body, at most
+_FRAMING = 8  # largest overhead of chunked encoding, in bytes per byte of the body
 
 
 @dataclass(frozen=True)
 class ConnectionLimits:
-    """Limits on what connections may take."""
+    """Limits on connections: number, sizes and times."""
 
-    connections: int = 2048  # how many at once
+    connections: int = 2048  # largest number of open connections
     head_bytes: int = 1 << 15  # largest head of a request: its first line and its headers
     head_s: float = 10.0  # time for the head of a request, and of a connection until its first
     request_s: float = 30.0  # time for a whole request, and for a client to read an answer
@@ -78,25 +78,25 @@ class ConnectionLimits:
 
 
 class AtOnce(Protocol):
-    """Interface of what answers whole requests without an application."""
+    """Interface of the fast path, which answers complete requests without an application."""
 
-    paths: Collection[bytes]  # of the POST requests that it answers, as they come
-    largest: int  # body that it takes, in bytes
-    headers: Collection[bytes]  # names of those that it reads, in lower case
+    paths: Collection[bytes]  # encoded paths of the POST requests that it answers
+    largest: int  # largest body, in bytes
+    headers: Collection[bytes]  # names of the headers that it reads, in lower case
 
     def begin(
         self, headers: Mapping[bytes, str], body: bytes, whole_s: float, reply: Reply
     ) -> Callable[[], object]:
-        """Begin to answer a request, and return what ends that when the client has left.
+        """Begin to answer a request, and return a function to call if the client disconnects.
 
         Parameters
         ----------
         headers
-            The request's, as far as :attr:`headers` names them.
+            Headers of the request that are in :attr:`headers`.
         body
-            Not compressed.
+            Uncompressed body.
         whole_s
-            When the request was whole, on the clock of :func:`time.monotonic`.
+            Time at which the request was complete, by :func:`time.monotonic`.
         reply
             Called once with the answer, perhaps before this returns.
         """
@@ -104,37 +104,37 @@ class AtOnce(Protocol):
 
 
 class _Head(NamedTuple):
-    """Parsed head of a request that is answered at once."""
+    """Parsed head of a request for the fast path."""
 
     headers: Mapping[bytes, str]
     length: int
 
 
 class Connections:
-    """All connections of a server; ``at_once``, if any, answers small requests that are whole."""
+    """Group of all connections of a server; ``at_once`` is the optional fast path."""
 
     def __init__(self, limits: ConnectionLimits, at_once: AtOnce | None = None) -> None:
         self.limits, self.at_once = limits, at_once
         self._open, self._pending_bytes = 0, 0
-        self._owing: dict[Connection, float] = {}  # since when, the longest first
-        self._idle: dict[Connection, float] = {}  # since when, the longest first
-        self._unread: dict[Connection, float] = {}  # since when an answer is not taken
+        self._owing: dict[Connection, float] = {}  # start times of owing, oldest first
+        self._idle: dict[Connection, float] = {}  # start times of idling, oldest first
+        self._unread: dict[Connection, float] = {}  # times since when answers are not read
         self._heads: dict[bytes, _Head] = {}
         self._stated: tuple[Headers, bytes] = [], b""
 
     def protocol(self) -> type[asyncio.Protocol]:
-        """Return the class of which uvicorn makes each connection."""
+        """Return the protocol class for uvicorn, bound to this group."""
         return type("LimitedConnection", (Connection,), {"group": self})
 
     def opened(self, connection: Connection) -> None:
-        """Count a new connection; another may have to go."""
+        """Register a new connection; close another one if there are too many."""
         self._open += 1
         self._owing[connection] = connection.loop.time()
         if self._open > self.limits.connections:
             self._make_room()
 
     def closed(self, connection: Connection) -> None:
-        """Forget a connection that has ended."""
+        """Remove a closed connection."""
         self._open -= 1
         for connections in (self._owing, self._idle, self._unread):
             connections.pop(connection, None)
@@ -151,26 +151,26 @@ class Connections:
             self._idle.pop(connection, None)
 
     def received(self, count: int) -> None:
-        """Count more bytes of requests that are not whole, or fewer by a negative number."""
+        """Add to the bytes of incomplete requests; ``count`` may be negative."""
         self._pending_bytes += count
         while self._pending_bytes > self.limits.pending_bytes and self._make_room():
             pass
 
     def unread(self, connection: Connection, is_unread: bool = True) -> None:
-        """Note whether an answer waits for its client to read."""
+        """Record whether a connection has an answer that its client does not read."""
         if is_unread:
             self._unread.setdefault(connection, connection.loop.time())
         else:
             self._unread.pop(connection, None)
 
     def known_head(self, data: bytes) -> tuple[_Head, bytes] | None:
-        """Split bytes into head and body if they are one whole request with a known head."""
+        """Split bytes into head and body if they are one complete request with a cached head."""
         end = data.find(_END) + len(_END)
         head = self._heads.get(data[:end])
         return (head, data[end:]) if head is not None and len(data) == end + head.length else None
 
     def know_head(self, data: bytes, headers: Mapping[bytes, str], length: int) -> None:
-        """Keep the parsed head of a request, whose bytes end with a body of this length."""
+        """Cache the parsed head of a request; ``data`` ends with a body of ``length`` bytes."""
         end = len(data) - length
         if data.find(_END) + len(_END) == end <= _LARGEST_KNOWN:
             if len(self._heads) >= _KNOWN_HEADS:
@@ -178,13 +178,13 @@ class Connections:
             self._heads[data[:end]] = _Head(headers, length)
 
     def stated(self, headers: Headers) -> bytes:
-        """Encode the headers that all answers have; they change once a second."""
+        """Encode the headers of an answer; the common ones are cached for a second."""
         if self._stated[0] is not headers:
             self._stated = headers, b"".join(b"%s: %s\r\n" % header for header in headers)
         return self._stated[1]
 
     async def watch(self) -> None:
-        """Close connections that take too long, until cancelled."""
+        """Close slow connections, until cancelled."""
         limits, loop = self.limits, asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_EACH_S)
@@ -207,7 +207,7 @@ class Connections:
                     connection.abort()
 
     def _make_room(self) -> bool:
-        """Close a connection; return False if all have whole requests."""
+        """Close the longest owing or idle connection; return False if there is none."""
         connections: Any = self._owing if len(self._owing) > 1 or not self._idle else self._idle
         for connection in connections:
             del connections[connection]
@@ -217,7 +217,7 @@ class Connections:
 
 
 class _Flow(FlowControl):
-    """Flow control of a connection that reads nothing while requests of it are held back."""
+    """Flow control of a connection, which pauses reading while requests are held back."""
 
     holds = False
 
@@ -291,7 +291,7 @@ class Connection(HttpToolsProtocol):
     _counted = 0  # bytes of the body that came before those that are parsed now
 
     def connection_made(self, transport: Any) -> None:
-        """Tell the group of the connection."""
+        """Register the connection with the group."""
         self._cycles = deque[Any]()  # of requests that wait for their answers
         try:
             super().connection_made(transport)
@@ -301,7 +301,7 @@ class Connection(HttpToolsProtocol):
         self.group.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel what works on its answers, and release its bytes."""
+        """Cancel the connection's requests, and release its bytes."""
         super().connection_lost(exc)
         for cycle in self._cycles:  # not the last alone
             cycle.disconnected = True
@@ -313,7 +313,7 @@ class Connection(HttpToolsProtocol):
             self.answering.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Parse what has come, or hold it back while too many requests wait for answers."""
+        """Parse received bytes, or hold them back while too many requests wait for answers."""
         if self._refused:
             self._discarded += len(data)
             if self._discarded > _DISCARDED:
@@ -341,7 +341,7 @@ class Connection(HttpToolsProtocol):
         return bool(self._behind)
 
     def _is_one(self, data: bytes) -> bool:
-        """Return whether many bytes are known to belong to a single request."""
+        """Return whether a large chunk is known to belong to a single request."""
         if len(data) < _SCANNED or self._behind or len(self._cycles) > 1:
             return False
         if not self.in_head:
@@ -351,7 +351,7 @@ class Connection(HttpToolsProtocol):
         return length is not None and len(data) <= end + int(length[1])
 
     def _go_on(self) -> None:
-        """Parse what was held back, a request at a time, while few wait for their answers."""
+        """Parse held-back requests one by one, while few wait for their answers."""
         while (self._parsed < len(self._behind) and len(self._cycles) < _PIPELINED
                and not self._refused and not self.transport.is_closing()):
             end = self._behind.find(_END, self._parsed) + len(_END)
@@ -368,7 +368,7 @@ class Connection(HttpToolsProtocol):
         self._settle()
 
     def _parse(self, data: bytes) -> None:
-        """Parse bytes, and count those that are not of a body."""
+        """Parse bytes, and count those outside of bodies."""
         self._counted = self._body
         self._beside = self._seen = self._beside + len(data)
         self._feed(data)
@@ -389,8 +389,8 @@ class Connection(HttpToolsProtocol):
     def _feed(self, data: bytes) -> None:
         """Give bytes to the parser.
 
-        It ends after the head of a request that wishes to upgrade. Another one goes on, with the
-        same head but for the wish.
+        The parser stops after a head with an Upgrade header. A new one continues, with the same
+        head without this header.
         """
         try:
             self.parser.feed_data(data)
@@ -416,7 +416,7 @@ class Connection(HttpToolsProtocol):
         self._whole = self._has_cycle = False
 
     def on_headers_complete(self) -> None:
-        """Check the head of a request; headers after a body are left out."""
+        """Check the head of a request; trailers after a body are ignored."""
         if self._seen > self.group.limits.head_bytes and self._head() > (
                 self.group.limits.head_bytes):
             self._refuse_head()
@@ -440,7 +440,7 @@ class Connection(HttpToolsProtocol):
                 self._to_application()
 
     def on_body(self, body: bytes) -> None:
-        """Keep a part of the body, or hand it to the application."""
+        """Buffer a part of the body, or pass it to the application."""
         self._body += len(body)
         if self._held is not None:
             self._held.append(body)
@@ -448,7 +448,7 @@ class Connection(HttpToolsProtocol):
             HttpToolsProtocol.on_body(self, body)
 
     def on_message_complete(self) -> None:
-        """Answer a request that is whole, or tell the application."""
+        """Answer a complete request at once, or signal its end to the application."""
         if self._upgrades:  # its body is still to be parsed
             return
         self._whole = self.in_head = True
@@ -462,13 +462,13 @@ class Connection(HttpToolsProtocol):
             HttpToolsProtocol.on_message_complete(self)
 
     def on_response_complete(self) -> None:
-        """Note that the application has given an answer."""
+        """Record that the application has sent an answer."""
         HttpToolsProtocol.on_response_complete(self)
         self._unset_keepalive_if_required()  # the group watches who is idle
         self.answered()
 
     def answered(self) -> None:
-        """Note that an answer is given; the rest of its request is not awaited for long."""
+        """Record that an answer was sent; the rest of its request is read only briefly."""
         # The connection of a refused request lingers, so what has come of the body is let go now.
         self._cycles.popleft().body = bytearray()
         if self.transport.is_closing():
@@ -483,12 +483,12 @@ class Connection(HttpToolsProtocol):
         self._settle()
 
     def pause_writing(self) -> None:
-        """Note that the client does not read."""
+        """Record that the client does not read its answers."""
         super().pause_writing()
         self.group.unread(self)
 
     def resume_writing(self) -> None:
-        """Note that the client has read."""
+        """Record that the client reads its answers again."""
         super().resume_writing()
         self.group.unread(self, self.transport.is_closing())
 
@@ -498,7 +498,7 @@ class Connection(HttpToolsProtocol):
         self.group.unread(self)
 
     def refuse(self, status: bytes, reason: str) -> None:
-        """Answer with an error in its turn, read a little more so that it arrives, and close."""
+        """Answer with an error in order, read on briefly so that it arrives, and close."""
         cycle = self.cycle
         self._refused, self._held = True, None
         self._release()
@@ -537,7 +537,7 @@ class Connection(HttpToolsProtocol):
         self.group.received(-held_back)
 
     def _is_for_at_once(self, length: int) -> bool:
-        """Return whether a request may be answered at once, if the rest of it is here."""
+        """Return whether a request qualifies for the fast path once it is complete."""
         at_once = self.group.at_once
         return not (at_once is None or self.url not in at_once.paths
                     or self.parser.get_method() != b"POST" or self.expect_100_continue
@@ -545,7 +545,7 @@ class Connection(HttpToolsProtocol):
                     or not (self.cycle is None or self.cycle.response_complete))
 
     def _to_application(self) -> None:
-        """Hand a request, of whose body a part may be here, to the application."""
+        """Pass a request, with the received part of its body, to the application."""
         held, self._held = self._held or (), None
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         HttpToolsProtocol.on_message_begin(self)  # makes the scope
@@ -575,7 +575,7 @@ class Connection(HttpToolsProtocol):
         self._begin(headers, body, keep_alive=keep_alive)
 
     def _begin(self, headers: Mapping[bytes, str], body: bytes, *, keep_alive: bool) -> None:
-        """Answer a request at once."""
+        """Answer a request by the fast path."""
         exchange: Any = _Exchange(self, keep_alive)
         self.cycle = exchange
         self._cycles.append(exchange)
@@ -597,7 +597,7 @@ class Connection(HttpToolsProtocol):
             self.group.received(count)
 
     def _settle(self) -> None:
-        """Tell the group whether the connection owes, is idle, or waits for an answer."""
+        """Update in the group whether the connection owes, is idle, or waits for an answer."""
         if self._refused or self.transport.is_closing():
             return
         cycle = self.cycle

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def event_loop() -> Iterator[asyncio.Runner]:
-    """Return a runner with the fastest event loop that is installed; it is closed at the end.
+    """Context with a runner of the fastest installed event loop, which is closed at the end.
 
-    An interrupt that comes while the loop is created is deferred until the loop exists. Else the
+    An interrupt during the creation of the loop is deferred until the loop exists; otherwise the
     loop would stay open, which uvloop reports on stderr.
     """
     with contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Running the server over HTTP: the socket, uvicorn, signals, and the end."""
+"""HTTP server process: socket, uvicorn, signals, and graceful shutdown."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from ramsis.serving.logs import records_in
 from ramsis.serving.server import Server
 
 _BACKLOG = 2048  # connections that wait to be accepted; the kernel caps it (net.core.somaxconn)
-_LAST_ANSWERS_S = 0.1  # for the last answers to leave before connections are closed
+_LAST_ANSWERS_S = 0.1  # time for sending the last answers before connections are closed
 # Open files besides connections: standard streams, libraries, logs; and sockets, memory and pidfd
-# of each worker. Both are generous, as a file too few loses a connection.
+# of each worker. Both are generous, as a missing file would refuse a connection.
 _FILES, _FILES_OF_A_WORKER = 64, 8
 
 
@@ -30,10 +30,10 @@ _FILES, _FILES_OF_A_WORKER = 64, 8
 class HttpSettings:
     """Settings of the HTTP front end."""
 
-    # host, port: where it listens; port 0 is any that is free
+    # address to listen on; port 0 is any free port
     host: str = "127.0.0.1"
     port: int = 8000
-    # max_body_bytes, max_json_bytes: largest body of a request, and the part of it that is JSON
+    # largest body of a request, and largest JSON document in it
     max_body_bytes: int = 1 << 24
     max_json_bytes: int = 1 << 22
     # limits on connections
@@ -60,7 +60,7 @@ def bound_socket(settings: HttpSettings) -> socket.socket:
 
 
 def _with_files(limits: ConnectionLimits, workers: int) -> ConnectionLimits:
-    """Lower the connections to the open files that this process may have, after raising those."""
+    """Raise the limit on open files, and reduce the connections to what it allows."""
     try:
         import resource
     except ImportError:  # there are no such limits here
@@ -76,7 +76,7 @@ def _with_files(limits: ConnectionLimits, workers: int) -> ConnectionLimits:
 
 
 class _Uvicorn(uvicorn.Server):
-    """A server whose signals others handle."""
+    """Uvicorn server without signal handlers."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -89,7 +89,7 @@ async def serve(
     beside: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
     give_end: Callable[[Callable[[], None]], object] = lambda end: None,
 ) -> None:
-    """Serve until SIGINT, SIGTERM or SIGHUP; then answer what is under way, and end.
+    """Serve until SIGINT, SIGTERM or SIGHUP; then drain, and end.
 
     A second signal ends it at once. A SIGHUP that the process ignores, as under ``nohup``, stays
     ignored.
@@ -97,15 +97,15 @@ async def serve(
     Parameters
     ----------
     server
-        Not yet started.
+        Server that has not been started.
     listening
-        As of :func:`bound_socket`.
+        Socket from :func:`bound_socket`.
     started
-        Called with the URL once requests are answered.
+        Called with the URL once the server is ready.
     beside
-        Coroutine functions that run until the server ends.
+        Coroutine functions that run concurrently until the server ends.
     give_end
-        Called with a function that ends the server, as a signal does.
+        Called with a function that ends the server like a signal.
     """
     try:
         await server.start()
@@ -123,7 +123,7 @@ async def serve(
 
         async def drain() -> None:
             await server.drain()
-            # What has been answered last is still on its way to the clients.
+            # The last answers are still being sent to the clients.
             await asyncio.sleep(_LAST_ANSWERS_S)
             http.force_exit = True
             for connection in list(http.server_state.connections):

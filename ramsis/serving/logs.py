@@ -1,8 +1,8 @@
-"""Structured logs on stderr, one JSON object a line, that hold nobody up.
+"""Non-blocking structured logs on stderr, one JSON object a line.
 
-A thread of its own writes the lines, so a reader that stops reading holds up that thread alone.
-Lines that it cannot write for long, and those of an event that happens very often, as a client can
-cause it, are left out and counted. The log says how many, once it can.
+A background thread writes the lines, so that a reader that stops reading blocks only this thread.
+Lines that wait for too long, and those of very frequent events, which a client might cause, are
+dropped and counted. The log reports the counts as soon as possible.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from contextlib import contextmanager, suppress
 
 Log = Callable[..., None]  # ``log(event, **fields)``
 
-_MOST_LINES = 1000  # that wait to be written; more would only hold memory
-_BURST, _PER_S = 100, 1.0  # lines of an event at once, and each second after
-_MOST_TEXT = 4000  # characters of a field, beyond which its middle is left out
-_REPORT_EACH_S = 10.0  # between lines about lines that were left out
-_LAST_LINES_S = 1.0  # for lines that are not yet written when the process ends
+_MOST_LINES = 1000  # largest number of waiting lines, to limit memory
+_BURST, _PER_S = 100, 1.0  # allowed lines per event: at once, and per second
+_MOST_TEXT = 4000  # longest field in characters; the middle of longer ones is left out
+_REPORT_EACH_S = 10.0  # interval of reports on dropped lines
+_LAST_LINES_S = 1.0  # time for writing the last lines at the end of the process
 
 
 class LogWriter:
-    """Lines that wait to be written to stderr, and the thread that writes them."""
+    """Queue of log lines for stderr, with the thread that writes them."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -57,7 +57,7 @@ class LogWriter:
             self._changed.notify_all()
 
     def flush(self) -> None:
-        """Wait until all is written, for a second at most."""
+        """Wait until all lines are written, for at most a second."""
         with self._changed:
             self._reported_s = -math.inf
             self._changed.notify_all()
@@ -72,7 +72,7 @@ class LogWriter:
         return lines >= 1.0
 
     def _is_report_due(self) -> bool:
-        """Return whether it is time to report the lines that were left out."""
+        """Return whether it is time to report the dropped lines."""
         return bool(self._left_out) and time.monotonic() >= self._reported_s + _REPORT_EACH_S
 
     def _run(self) -> None:
@@ -85,7 +85,7 @@ class LogWriter:
                     self._left_out.update(lines)
 
     def _next(self) -> tuple[str, Counter[str]]:
-        """Wait for the next line, and return it with the lines that it stands for."""
+        """Wait for the next line, and return it with counts of dropped lines that it reports."""
         with self._changed:
             self._writes = False
             self._changed.notify_all()
@@ -102,7 +102,7 @@ class LogWriter:
 
 
 class _Records(logging.Handler):
-    """Handler that brings libraries' log records to the structured log."""
+    """Logging handler that forwards libraries' records to the structured log."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(logging.WARNING)
@@ -114,7 +114,7 @@ class _Records(logging.Handler):
 
 @contextmanager
 def records_in(log: Log) -> Iterator[None]:
-    """Bring what libraries log to the structured log, which never waits for its reader."""
+    """Context in which libraries' log records go to the non-blocking structured log."""
     root, handler = logging.getLogger(), _Records(log)
     root.addHandler(handler)
     try:
@@ -136,7 +136,7 @@ def _shortened(text: str) -> str:
 
 
 def _write(line: str) -> None:
-    """Write to the file descriptor of stderr, whose buffer another thread could want at exit."""
+    """Write to stderr's file descriptor, without its buffer, which can deadlock at exit."""
     try:
         stderr = sys.stderr.fileno()
     except (AttributeError, OSError, ValueError):  # no file, as in a notebook
@@ -156,5 +156,5 @@ atexit.register(_WRITER.flush)
 
 
 def log_line(event: str, **fields: object) -> None:
-    """Write an event with its fields to stderr, without waiting; serving goes on if it fails."""
+    """Log an event with its fields to stderr, without blocking; failures are ignored."""
     _WRITER.write(event, fields)

@@ -1,4 +1,4 @@
-"""Metrics of the server for Prometheus."""
+"""Prometheus metrics of the server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-# Bounds of the histograms' bins, finer where policies decide and deadlines usually lie.
+# Bounds of histogram bins, finer in the usual range of deadlines.
 _BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _MS = (0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 _RATIO = (0.25, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5, 2.0, 3.0, 5.0)
@@ -22,7 +22,7 @@ _SLACK = (0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 
 class _Observed:
-    """Histogram of values by upper bounds, with their sum; the last count is for larger values."""
+    """Histogram with upper bounds and the sum of values; the last bin is unbounded."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -35,7 +35,7 @@ class _Observed:
 
 
 class Counts(Collector):
-    """Counter by labels, for a single thread; see :class:`Histograms`."""
+    """Counter by labels, not thread-safe; see :class:`Histograms`."""
 
     def __init__(
         self, name: str, text: str, labels: Sequence[str], registry: CollectorRegistry
@@ -53,10 +53,10 @@ class Counts(Collector):
 
 
 class Histograms(Collector):
-    """Histograms of a name by variant, or a single one, for a single thread.
+    """Histograms by variant, or a single one, not thread-safe.
 
-    The library's lock and count in Python objects at each batch. These count in lists, and become
-    the library's when they are collected.
+    The library's histograms take a lock at each observation. These count in lists, and are
+    converted to the library's on collection.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Histograms(Collector):
         registry.register(self)
 
     def labels(self, *values: str) -> _Observed:
-        """Return the histogram of these values of the labels."""
+        """Return the histogram for values of the labels."""
         return self._of.setdefault(values, _Observed(self._bounds))
 
     def collect(self) -> Iterator[HistogramMetricFamily]:

@@ -1,9 +1,9 @@
-"""MLServer: a custom runtime that serves by policies.
+"""Custom runtime for MLServer that serves by policies.
 
-MLServer's own batching collects requests for a fixed time and knows no deadlines. This runtime is
-the server of ``ramsis serve`` with MLServer's REST and gRPC in the place of its own front end:
-requests are held and batched by table and deadline, and run on worker processes of its own. So it
-has to be in MLServer's main process: ``parallel_workers`` is 0.
+MLServer's own batching collects requests for a fixed time, without deadlines. This runtime is the
+server of ``ramsis serve`` with MLServer's REST and gRPC as the front end: requests are queued and
+batched by table and deadline, and run on its worker processes. So it has to be in MLServer's main
+process: ``parallel_workers`` is 0.
 
 A ``model-settings.json`` names it; paths are relative to that file::
 
@@ -99,7 +99,7 @@ class PolicyRuntime(MLModel):
                      for spec in pool.outputs if spec.name in request.outputs])
 
     async def unload(self) -> bool:
-        """Answer what waits, and end the workers."""
+        """Drain waiting requests, and end the workers."""
         if self._server is not None and self._server.ready:
             await self._server.stop()
         return True

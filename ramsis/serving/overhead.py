@@ -1,15 +1,15 @@
-"""What serving takes besides the model, measured by the server itself: the overhead.
+"""Estimation of the overhead: latency of serving besides waiting and the model.
 
-A policy counts on service times, and on nothing else between arrival and answer. A live request
-also waits in the socket until the front end reads it (*arrival*), its batch takes longer through a
-worker process than was profiled (*batch*), and its answer waits for those before it (*answer*).
-The overhead is the 95th percentile of the sum of the three, which are taken to be independent.
-*Batch* counts from the 95th percentile that the policy knows, times the slowness by which the
-dispatcher divides: so neither is taken from the slack twice.
+A policy accounts only for waiting and service times. A live request also waits in the socket until
+the front end reads it (*arrival*), its batch takes longer in a worker process than profiled
+(*batch*), and its answer waits for earlier ones (*answer*). The overhead is the 95th percentile of
+the sum of the three, which are assumed to be independent. *Batch* is the excess over the 95th
+percentile in the policy times the slowness by which the dispatcher divides, so that nothing is
+subtracted from the slack twice.
 
-The front end does not see how long bytes wait for it. It knows how long the message of a worker
-does, together with the time until that worker begins, and takes an arrival to wait as long. Before
-any request has come, answers to nobody are encoded in their place (:func:`answers_ms`).
+The front end cannot measure how long arriving bytes wait. It measures the delay of messages to and
+from a worker, and assumes the same for arrivals. Before the first request, answers are encoded
+without a recipient to measure *answer* (:func:`answers_ms`).
 """
 
 from __future__ import annotations
@@ -26,23 +26,21 @@ from ramsis.arrays import FloatArray
 from ramsis.serving.protocol import Answer, InferRequest, answer_body
 from ramsis.serving.tensors import TensorSpec
 
-# Quantile of the sum of the three parts, and of the policies' service times from which *batch*
-# counts.
+# Quantile of the sum of the three parts, and of the service times that *batch* exceeds.
 QUANTILE = 0.95
-# Batches and answers that an estimate looks back on: more are steadier, fewer follow a change
-# sooner.
+# Numbers of recent batches and answers of an estimate: more are steadier, fewer adapt faster.
 _BATCHES, _ANSWERS = 512, 2048
-# Draws of the sum of the parts. Their places in each part, as shares of its length, are drawn
-# once, as estimates hold up the event loop.
+# Monte Carlo draws of the sum of the parts. Their random numbers are drawn once, to keep estimates
+# short, as these block the event loop.
 _DRAWN = 4096
 _DRAWS = np.random.default_rng(0).random((3, _DRAWN))
-# Batches from which the slowness is told, and the fewest of them that say anything.
+# Number of recent batches for the slowness, and the least number for an estimate.
 _RECENT, _LEAST_BATCHES = 64, 16
-_ENCODED = 20  # answers that are encoded to time one; their median ignores a cold first one
+_ENCODED = 20  # answers encoded to measure one; the median ignores the cold first one
 
 
 class OverheadParts(NamedTuple):
-    """The overhead in ms, and the 95th percentile of each part by itself."""
+    """Overhead in ms, and the 95th percentile of each of its parts."""
 
     overhead_ms: float
     arrival_ms: float
@@ -51,7 +49,7 @@ class OverheadParts(NamedTuple):
 
 
 class _Batch(NamedTuple):
-    """A batch that ended, in ms: by the front end's clock, and what of it the model took."""
+    """Times of an ended batch, in ms: by the front end's clock, and of the model alone."""
 
     variant: str
     run_as: int
@@ -60,13 +58,13 @@ class _Batch(NamedTuple):
 
 
 class OverheadWatch:
-    """Estimate of the overhead from the last 512 batches and the last 2048 answers.
+    """Estimator of the overhead from the last 512 batches and the last 2048 answers.
 
     Parameters
     ----------
     stated_ms
-        95th percentile of service times, by variant and batch size, as the policies that serve
-        know it; None where they do not.
+        95th percentile of service times in the current policies, by variant and batch size; None
+        if unknown.
     most_ms
         Upper limit on the overhead.
     """
@@ -80,25 +78,25 @@ class OverheadWatch:
         self.last = OverheadParts(0.0, 0.0, 0.0, 0.0)
 
     def batch(self, variant: str, run_as: int, service_ms: float, model_ms: float) -> None:
-        """Note a batch that has ended: by the front end's clock, and by the worker's."""
+        """Record an ended batch, with times by the front end's and by the worker's clock."""
         self._batches.append(_Batch(variant, run_as, service_ms, model_ms))
 
     def clear(self) -> None:
-        """Forget all batches and answers."""
+        """Discard all batches and answers."""
         self._batches.clear()
         self._answers.clear()
 
     def answered(self, after_ms: float) -> None:
-        """Note an answer that was sent, so long after the end of its last batch."""
+        """Record the time from the end of a request's last batch to sending its answer."""
         self._answers.append(after_ms)
 
     def estimate(self, slowness: float = 1.0) -> OverheadParts:
-        """Estimate the overhead; batches are compared with the policies that serve now.
+        """Estimate the overhead, relative to the service times of the current policies.
 
         Parameters
         ----------
         slowness
-            Batches are known to take so many times as long as the policies say.
+            Known service time as a multiple of the one in the policies.
         """
         stated_ms = {key: self._stated_ms(*key)
                      for key in {(batch.variant, batch.run_as) for batch in self._batches}}
@@ -119,18 +117,17 @@ class OverheadWatch:
         return self.last
 
     def slowness(self, mean_ms: Callable[[str, int], float | None]) -> float:
-        """Return how many times as long as profiled the last 64 batches took.
+        """Return the service time of the last 64 batches as a multiple of the profiled one.
 
         Parameters
         ----------
         mean_ms
-            Mean service times as profiled, by variant and batch size; None where the policies do
-            not know them.
+            Profiled mean service times, by variant and batch size; None if unknown.
 
         Returns
         -------
         float
-            1 while fewer than 16 are known.
+            1 while fewer than 16 batches are known.
         """
         took_ms, profiled_ms, compared = 0.0, 0.0, 0
         for variant, run_as, service_ms, _ in list(self._batches)[-_RECENT:]:
@@ -142,9 +139,9 @@ class OverheadWatch:
 
 
 def answers_ms(name: str, outputs: Sequence[TensorSpec], batch: int) -> list[float]:
-    """Measure the time until each answer of a batch is written, in the order of the requests.
+    """Measure the time until each answer of a batch is encoded, in the order of the requests.
 
-    Answers are encoded without a connection, so the times are a little below those of serving.
+    No connection is involved, so the times are slightly below those of serving.
     """
     arrays: Mapping[str, NDArray[Any]] = {spec.name: np.zeros((1, *spec.shape), spec.dtype)
                                           for spec in outputs}

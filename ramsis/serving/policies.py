@@ -1,4 +1,4 @@
-"""Policies that a server serves by: reading, checks against its variants, lookups."""
+"""Policies of a server: reading, checks against its variants, and lookups."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def read_policies(path: str | os.PathLike[str]) -> PolicySet[Policy]:
 
 
 def selectors_of(policies: PolicySet[Policy]) -> PolicySet[Selector]:
-    """Return the set with a lookup in each station."""
+    """Convert a set of policies to a set of selectors."""
     return policies.map(selector_of)
 
 
 def selector_of(policy: Policy) -> Selector:
-    """Return the lookup of a policy, with its second opinions."""
+    """Return the selector of a policy, with its second opinions."""
     table, cascade = policy.decision_table(), policy.cascade
     return Selector(table, None if cascade is None else CascadeRule(cascade.table(), table))
 
 
 def has_cascades(policies: PolicySet[Policy]) -> bool:
-    """Return whether some policy has second opinions."""
+    """Return whether any policy has second opinions."""
     return any(map(_has_cascade, policies.levels))
 
 
@@ -47,7 +47,7 @@ def _has_cascade(level: Level[Policy]) -> bool:
 
 
 class _Model(NamedTuple):
-    """Model of a policy for requests with a size, whose times follow from count and size."""
+    """Model of a policy for requests with a size."""
 
     name: str
     accuracy: float
@@ -56,7 +56,7 @@ class _Model(NamedTuple):
 
 
 class _Sized(NamedTuple):
-    """Policy for requests with a size, as servers look at policies."""
+    """Adapter of a policy for requests with a size to the policies of a server."""
 
     models: tuple[_Model, ...]
     max_batch: int
@@ -69,12 +69,12 @@ def sized_policies(
     tables: SizedTables, load_qps: float, accuracy: Sequence[float],
     expectations: Mapping[str, Any],
 ) -> PolicySet[Any]:
-    """Return a policy for requests with a size as the only one of a set.
+    """Return a policy set with a single policy, for requests with a size.
 
     Parameters
     ----------
     accuracy : sequence of float
-        Of each model.
+        Accuracy of each model.
     expectations : mapping
         ``violation_rate`` and ``effective_accuracy``.
     """
@@ -89,7 +89,7 @@ def sized_policies(
 
 
 def largest_batch(policies: PolicySet[Policy]) -> int:
-    """Return the largest batch that a policy asks for."""
+    """Return the largest batch in any of the policies."""
     return max(size for level in policies.levels for station in level.stations
                for size in _largest_batches(station.policy))
 
@@ -123,13 +123,13 @@ def check_served(
 
 
 class Expected:
-    """Assumptions of the policies of a level: service times and violation rates.
+    """Expected service times and violation rates of a level, by its policies.
 
     Parameters
     ----------
     second_opinions
-        Whether they are given where the policies have them; else the tables alone serve, and
-        their promise counts.
+        Whether second opinions of the policies are used; otherwise the promise of the tables alone
+        counts.
     """
 
     def __init__(self, level: Level[Policy], second_opinions: bool = True) -> None:
@@ -144,21 +144,21 @@ class Expected:
             self.effective_accuracy = tables.effective_accuracy
         models = [model for station in level.stations for model in station.policy.models]
         self._latency_ms = {model.name: model.latency_ms for model in models}
-        # Else service times are some other statistic than the mean.
+        # Other statements of service times are no means.
         self.knows_means = all(station.policy.service in _MEANS for station in level.stations)
         self._policy = {model.name: (station.policy, model) for station in level.stations
                         for model in station.policy.models}
         self._stated: dict[tuple[str, int], float | None] = {}
 
     def service_ms(self, variant: str, batch: int) -> float | None:
-        """Return the profiled time of a batch, None where the policies do not know it."""
+        """Return the profiled mean time of a batch; None if the policies do not contain it."""
         latency_ms = self._latency_ms.get(variant, ())
         return latency_ms[batch - 1] / self._slowness if batch <= len(latency_ms) else None
 
     def stated_ms(self, variant: str, batch: int, quantile: float) -> float | None:
-        """Return a quantile of a batch's time, with the overhead that the policy was made with.
+        """Return a quantile of a batch's time, with the overhead of the policy.
 
-        Where the policy knows a single statistic, that is the quantile.
+        If the policy has a single statistic, it is taken as the quantile.
         """
         key = variant, batch
         if key not in self._stated:

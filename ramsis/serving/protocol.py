@@ -1,13 +1,13 @@
-"""Requests and answers of the Open Inference Protocol over HTTP.
+"""Requests and answers of the Open Inference Protocol over HTTP: parsing and encoding.
 
-A request is a JSON document, after which the data of tensors may stand as bytes (the *binary
-tensor data extension*): the header ``Inference-Header-Content-Length`` says where the document
-ends. Data are in the order of the inputs, little-endian, row by row. The first dimension of every
-input is the number of queries. An answer has the same form.
+A request is a JSON document, optionally followed by data of tensors as bytes (the *binary tensor
+data extension*): the header ``Inference-Header-Content-Length`` is the length of the document.
+Data are in the order of the inputs, little-endian, row by row. The first dimension of every input
+is the number of queries. An answer has the same form.
 
-The deadline is, in this order: the parameter ``deadline_ms``; ``timeout``, in microseconds, as
-Triton's clients send it; the header ``X-Deadline-Ms``; the SLO. ``late_ms`` says for how long
-after it an answer is still of use.
+The deadline is the first of these: the parameter ``deadline_ms``; ``timeout``, in microseconds, as
+Triton's clients send it; the header ``X-Deadline-Ms``; the SLO. ``late_ms`` is the time after the
+deadline for which an answer is still useful.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 from ramsis.errors import NON_NEGATIVE, POSITIVE, InvalidValueError, Rule
 from ramsis.serving.tensors import MOST_QUERIES, TensorSpec
 
-_MOST_PARTS = 30_000  # lists and objects: each takes more memory and time than a number does
-_LONGEST_ID = 1024  # characters; the id goes back with the answer
-_LONG = 1 << 16  # bytes of a document from which its values are counted before it is parsed
-_SHORT, _HEADS = 1 << 11, 256  # bytes and number of documents that are kept once they are checked
+_MOST_PARTS = 30_000  # lists and objects, which take more memory and time than numbers
+_LONGEST_ID = 1024  # characters of the id, which the answer repeats
+_LONG = 1 << 16  # size in bytes from which a document's values are counted before parsing
+_SHORT, _HEADS = 1 << 11, 256  # largest size in bytes, and number, of cached documents
 # Kinds of NumPy arrays that JSON numbers make, and that data types take; whole numbers, else.
 _KINDS = {"BOOL": "b", **dict.fromkeys(("FP16", "FP32", "FP64"), "fiu")}
 
@@ -36,30 +36,30 @@ _KINDS = {"BOOL": "b", **dict.fromkeys(("FP16", "FP32", "FP64"), "fiu")}
 class RequestLimits(NamedTuple):
     """Limits on a request."""
 
-    queries: int = MOST_QUERIES  # in a request, at most
-    json_bytes: int = 1 << 22  # of its JSON document
+    queries: int = MOST_QUERIES  # largest number of queries
+    json_bytes: int = 1 << 22  # largest JSON document
     wait_ms: float = 600_000.0  # longest deadline, and longest time after it for a late answer
-    size: int = 1  # largest size of a request
+    size: int = 1  # largest size
 
 
 class InferRequest(NamedTuple):
-    """A request, checked."""
+    """Checked inference request."""
 
-    id: str  # to be sent back; empty where there is none
+    id: str  # id that the answer repeats; empty without one
     inputs: list[NDArray[Any]]  # arrays of shape (n, …) in the order of the model's inputs
     queries: int  # n, >= 1
-    deadline_ms: float | None  # after the arrival; None for the SLO
-    late_ms: float  # for how long after the deadline an answer is of use, >= 0
-    outputs: dict[str, bool]  # name of each output to send, and whether as bytes
+    deadline_ms: float | None  # relative to the arrival; None for the SLO
+    late_ms: float  # time after the deadline for which an answer is useful, >= 0
+    outputs: dict[str, bool]  # requested outputs by name, and whether to send them as bytes
     parameters: Mapping[str, Any] = {}
 
 
 class Answer(NamedTuple):
-    """Answer to a request."""
+    """Answer to an inference request."""
 
     outputs: Mapping[str, NDArray[Any]]  # arrays of shape (n, …) by name
-    parameters: Mapping[str, Any]  # how the queries were served
-    finish_ms: float = math.nan  # when the last of its batches ended, on the front end's clock
+    parameters: Mapping[str, Any]  # records of how the queries were served
+    finish_ms: float = math.nan  # end of its last batch, on the front end's clock
 
 
 _LIMITS = RequestLimits()
@@ -69,18 +69,18 @@ def parse_request(
     body: bytes, header_length: str | None, deadline: str | None, inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec], limits: RequestLimits = _LIMITS,
 ) -> InferRequest:
-    """Read and check a request.
+    """Parse and check a request.
 
     Parameters
     ----------
     body
         Body of the HTTP request.
     header_length
-        The header ``Inference-Header-Content-Length``, if there is one.
+        Header ``Inference-Header-Content-Length``, if any.
     deadline
-        The header ``X-Deadline-Ms``, if there is one.
+        Header ``X-Deadline-Ms``, if any.
     inputs, outputs
-        The model's tensors.
+        Tensors of the model.
     """
     length = _header_length(header_length, len(body))
     read = _read_again if length <= _SHORT and length < len(body) else _read
@@ -93,7 +93,7 @@ def parse_request(
 
 
 class _Bytes(NamedTuple):
-    """Place of a tensor's data among the bytes that follow the document."""
+    """Position of a tensor's data in the bytes after the document."""
 
     start: int
     numbers: int
@@ -116,12 +116,11 @@ def _read(
     text: bytes, byte_count: int, deadline: str | None, inputs: tuple[TensorSpec, ...],
     outputs: tuple[TensorSpec, ...], limits: RequestLimits,
 ) -> _Head:
-    """Check a document that is followed by a number of bytes."""
+    """Parse and check a JSON document that ``byte_count`` bytes follow."""
     if len(text) > limits.json_bytes:
         raise _wrong("body", "a JSON document that is too long", len(text),
                      allowed=f"up to {limits.json_bytes} bytes; tensors may follow it as bytes")
-    # Counted before it is read, as a document of many small parts takes far more room than its
-    # bytes.
+    # Count before parsing: a document with many small parts takes far more memory than its size.
     if text.count(b"[") + text.count(b"{") > _MOST_PARTS:
         raise _wrong("body", "too many lists and objects", allowed=f"up to {_MOST_PARTS}")
     if len(text) > _LONG:
@@ -145,7 +144,7 @@ def _read(
                  _outputs(document.get("outputs"), parameters, outputs), parameters)
 
 
-# Clients that send data as bytes send the same document again and again.
+# Cached, as clients that send data as bytes repeat the same document.
 _read_again = lru_cache(maxsize=_HEADS)(_read)
 
 
@@ -161,7 +160,7 @@ def _check_object(value: object, where: str) -> None:
 
 
 def whole_number(text: str) -> int | None:
-    """Read a number that may be a length; None where a header has something else.
+    """Parse a non-negative integer from a header; None for anything else.
 
     >>> whole_number("0012"), whole_number("-1"), whole_number("9" * 5000)
     (12, None, None)
@@ -183,7 +182,7 @@ def _header_length(text: str | None, size: int) -> int:
 def _inputs(
     tensors: object, specs: Sequence[TensorSpec], byte_count: int, most: int
 ) -> list[NDArray[Any] | _Bytes]:
-    """Return the data of the model's inputs, in its order."""
+    """Return the data of the inputs, in the model's order."""
     names = [spec.name for spec in specs]
     if not isinstance(tensors, list) or not tensors:
         raise _wrong("inputs", "not a list of tensors", tensors, allowed=f"the inputs {names}")
@@ -215,12 +214,12 @@ def _inputs(
 def _part(
     tensor: Mapping[str, Any], spec: TensorSpec, where: str, start: int, byte_count: int, most: int
 ) -> NDArray[Any] | _Bytes:
-    """Return the data of a tensor, or their place among the bytes after the document."""
+    """Return the data of a tensor, or their position in the bytes after the document."""
     if tensor.get("datatype") != spec.datatype:
         raise _wrong(f"{where}.datatype", "not the input's type", tensor.get("datatype"),
                      allowed=spec.datatype)
     shape = tensor.get("shape")
-    # By type, as true and false are whole numbers to Python.
+    # Compare types, as Python's booleans are integers.
     if not isinstance(shape, list) or any(type(n) is not int for n in shape) \
             or not shape or not 1 <= shape[0] < 2**31 or not spec.fits(shape[1:]):
         raise _wrong(f"{where}.shape", "not the input's shape", shape,
@@ -247,7 +246,7 @@ def _part(
 
 
 def _flat(values: Any, count: int, spec: TensorSpec, where: str) -> list[Any]:
-    """Return the numbers of a list, flat or nested; NumPy would make room for any texts in it."""
+    """Flatten a list of numbers; checked first, as NumPy would allocate memory for texts in it."""
     flat: list[Any] = values
     good = type(flat) is list
     while good and flat and type(flat[0]) is list:
@@ -282,7 +281,7 @@ def _from_json(values: list[Any], spec: TensorSpec, where: str) -> NDArray[Any]:
 def stated_times(
     parameters: Mapping[str, Any], header: str | None, most_ms: float
 ) -> tuple[float | None, float]:
-    """Return the deadline and the time after it that a request's parameters state."""
+    """Return a request's deadline, and the time after it for which an answer is useful."""
     late_ms = 0.0
     if "late_ms" in parameters:
         late_ms = _time(parameters["late_ms"], "parameters.late_ms", NON_NEGATIVE, most_ms)
@@ -317,7 +316,7 @@ def _time(value: object, where: str, rule: Rule, most: float) -> float:
 def _outputs(
     outputs: object, parameters: Mapping[str, Any], specs: Sequence[TensorSpec]
 ) -> dict[str, bool]:
-    """Return the outputs that are wanted, and whether as bytes."""
+    """Return the requested outputs, and whether to send them as bytes."""
     default = parameters.get("binary_data_output", False)
     if not isinstance(default, bool):
         raise _wrong("parameters.binary_data_output", "not a truth value", default)
@@ -348,7 +347,7 @@ def _outputs(
 def answer_body(
     name: str, request: InferRequest, answer: Answer, specs: Sequence[TensorSpec]
 ) -> tuple[bytes, int | None]:
-    """Return the body of an answer, and the length of its JSON if bytes follow."""
+    """Encode the body of an answer; return it, and the length of its JSON if bytes follow."""
     outputs, data = [], []
     for spec in specs:
         if spec.name not in request.outputs:

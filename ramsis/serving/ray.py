@@ -1,10 +1,9 @@
-"""Ray Serve: an application that serves by policies.
+"""Application for Ray Serve that serves by policies.
 
 Two deployments: *Worker* has all variants loaded and runs one batch at a time, one replica for
-each worker; *Dispatcher* takes requests of the Open Inference Protocol over HTTP, and forms the
-batches by table and deadline. It is the server of ``ramsis serve`` with workers of Ray's in the
-place of its own processes, so both answer alike. Ray routes a batch to a replica that is free; as
-workers are alike, which one it is does not matter.
+each worker; *Dispatcher* receives requests of the Open Inference Protocol over HTTP, and forms the
+batches by table and deadline. It is the server of ``ramsis serve`` with Ray's workers instead of
+its own processes. Ray routes a batch to any free replica, as all workers are equal.
 
 ``ramsis export ray-serve`` writes the file for ``serve run``, which calls :func:`application`.
 """
@@ -39,22 +38,22 @@ from ramsis.serving.workers.messages import Ended, RunBatch
 from ramsis.serving.workers.pool import PoolSettings, WorkerEvents, variants_as_json
 from ramsis.serving.workers.worker import Runner
 
-_PAUSE_S = 1.0  # after a failed batch, and between looks at the replicas that run
+_PAUSE_S = 1.0  # pause after a failed batch, and interval of checks for running replicas
 _WORKERS = "Worker"
-_WARM_UPS = (1, 2)  # batch sizes: the first call of a variant is slow, and so may be a new shape
-_SILENCE_S = 5.0  # after which a replica that runs nothing reports no load
+_WARM_UPS = (1, 2)  # batch sizes of warm-up calls: first calls and new shapes may be slow
+_SILENCE_S = 5.0  # time without batches after which a replica reports no load
 
 Arrays = dict[str, NDArray[Any]]
 
 
 class Worker:
-    """Replica with every variant, which runs the batches that the dispatcher sends."""
+    """Ray replica with all variants loaded, which runs the dispatcher's batches."""
 
     def __init__(self, variants: str, code: Sequence[str] = ()) -> None:
         trust(*code)
         read = read_variants(variants)
         read.refuse_sizes("Ray Serve")
-        sys.path.insert(0, str(read.folder))  # where functions are looked for
+        sys.path.insert(0, str(read.folder))  # folder of user-defined functions
         self._load_qps, self._loaded_s = 0.0, time.monotonic()
         self._runner = Runner(variants_as_json(read), read.inputs)
         blank = {spec.name: np.zeros((max(_WARM_UPS), *spec.shape), spec.dtype)
@@ -64,13 +63,13 @@ class Worker:
                 self._run(variant, size, {name: rows[:size] for name, rows in blank.items()})
 
     async def tensors(self) -> tuple[list[Any], list[Any]]:
-        """Return the inputs and outputs of all variants, as plain values."""
+        """Return the inputs and outputs of all variants, as JSON-serialisable values."""
         return specs_to_json(self._runner.inputs), specs_to_json(self._runner.outputs)
 
     def run(
         self, variant: int, run_as: int, inputs: Arrays, load_qps: float
     ) -> tuple[Arrays, float]:
-        """Run a batch, and return its outputs and how many ms it took."""
+        """Run a batch, and return its outputs and its time in ms."""
         self._load_qps, self._loaded_s = load_qps, time.monotonic()
         begun = time.perf_counter()
         return self._run(variant, run_as, inputs), 1000.0 * (time.perf_counter() - begun)
@@ -89,7 +88,7 @@ class Worker:
 
 
 class RayPool:
-    """Ray's replicas in place of a server's own worker processes.
+    """Pool of Ray's replicas, in place of a server's own worker processes.
 
     Parameters
     ----------
@@ -118,7 +117,7 @@ class RayPool:
         self.slots = Slots(self.inputs, self.settings.slots)
 
     def run(self, worker: int, batch: RunBatch) -> None:
-        """Send a batch to a replica that is free."""
+        """Send a batch to a free replica."""
         task = asyncio.get_running_loop().create_task(self._run(worker, batch))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -143,9 +142,9 @@ class RayPool:
         self.events.ended(worker, Ended(batch.number, service_ms), outputs)
 
     def scaled(self, replicas: int) -> None:
-        """Count on no more workers than replicas that run.
+        """Adapt the number of workers to the running replicas.
 
-        A worker too many that is busy is taken away the next time.
+        A surplus worker that is busy is removed later.
         """
         for worker in range(self.settings.workers):
             if worker >= replicas and worker not in self._away | self._busy:
@@ -156,23 +155,23 @@ class RayPool:
                 self.events.ready(worker)
 
     def process(self, worker: int) -> None:
-        """Return nothing: Ray's processes may be on other machines."""
+        """Return None, as Ray's processes may be on other machines."""
 
     async def stop(self) -> None:
-        """Cancel the batches that run."""
+        """Cancel the running batches."""
         for task in self._tasks:
             task.cancel()
 
 
 class Ingress:
-    """Front end: a replica that decides for all workers.
+    """Front-end replica, which dispatches for all workers.
 
     Parameters
     ----------
     workers
         Handle of the workers' deployment.
     policies, variants
-        Paths; a scaling policy may stand in place of policies.
+        Paths; ``policies`` may be a scaling policy.
     dispatch
         Fields of :class:`~ramsis.runtime.dispatcher.DispatchSettings`.
     """
@@ -199,7 +198,7 @@ class Ingress:
         return RayPool(settings, events, self._workers, self._load_qps)
 
     def _load_qps(self) -> float:
-        """Return the load that the autoscaler sees: arrivals of an interval, or as anticipated."""
+        """Return the load for the autoscaler: arrivals of an interval, or the anticipated load."""
         front = self._server.front
         if self._fleet is None or len(self._arrived) < 2:
             return front.dispatcher.load_qps(front.now_ms())
@@ -228,7 +227,7 @@ class Ingress:
                 self._watch = asyncio.get_running_loop().create_task(self._follow())
 
     async def _follow(self) -> None:
-        """Count each second how many replicas of the workers run."""
+        """Count the workers' running replicas every second."""
         pool = self._server.pool
         assert isinstance(pool, RayPool)
         while True:
@@ -248,14 +247,13 @@ def _running_workers() -> int:
 
 
 def application(arguments: Mapping[str, Any]) -> Any:
-    """Return the application that a configuration file of Ray Serve describes.
+    """Return the application for a configuration file of Ray Serve.
 
     Parameters
     ----------
     arguments : mapping
-        ``policies`` and ``variants``, paths on every node, of which the first may be that of a
-        scaling policy; ``code``, the functions that the
-        variants may name, and ``dispatch``, settings of the dispatcher, if any.
+        ``policies`` (or a scaling policy) and ``variants``, paths on every node; optional
+        ``code``, functions that the variants may use, and ``dispatch``, dispatcher settings.
     """
     from ray import serve
 

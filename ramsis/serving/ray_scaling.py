@@ -1,10 +1,9 @@
-"""Autoscaling policies of Ray Serve, by a scaling policy or capacity answers.
+"""Autoscaling policies for Ray Serve, by a scaling policy or by capacity answers.
 
-A scaling policy (``ramsis scale``) knows which load comes next and how long a replica takes to
-start. Capacity answers (``ramsis capacity``) say how many workers are enough up to which load. As
-a replica takes a while to start, they are asked for the load by then: the present one, or what a
-straight line through the last loads reaches. The dispatcher tells workers the load, and they
-report it as a custom metric. This module does not import Ray.
+A scaling policy (``ramsis scale``) accounts for future loads and the start-up time of a replica.
+Capacity answers (``ramsis capacity``) are sufficient numbers of workers by load, looked up for the
+load after the start-up time: the present one, or a larger linear extrapolation of recent ones. The dispatcher sends the load to workers, which report it as a custom metric. This module
+does not import Ray.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ import numpy as np
 from ramsis.runtime.scaling_table import ScalingControl, ScalingTable
 
 LOAD_METRIC = "load_qps"  # name under which workers report the anticipated load
-_FEWEST_POINTS = 3  # loads that make a trend; a line through two is mostly noise
+_FEWEST_POINTS = 3  # least number of loads for a trend; a line through two is mostly noise
 
 
 def workers_for(load_qps: float, levels: Sequence[tuple[float, int]]) -> int:
-    """Return the workers of the lowest level that meets a load, or of the highest level.
+    """Return the workers of the lowest level at or above a load, or of the highest level.
 
     >>> workers_for(150.0, [(100.0, 1), (200.0, 3)]), workers_for(900.0, [(100.0, 1), (200.0, 3)])
     (3, 3)
@@ -30,14 +29,14 @@ def workers_for(load_qps: float, levels: Sequence[tuple[float, int]]) -> int:
 
 
 class CapacityPolicy:
-    """Autoscaling policy of Ray Serve that rests on capacity answers.
+    """Autoscaling policy for Ray Serve by capacity answers.
 
     Parameters
     ----------
     levels : sequence of pairs
-        Load in queries per second, rising, and the fewest workers for it.
+        Load in queries per second, increasing, and the fewest workers for it.
     startup_s : float
-        How long a replica takes until it serves.
+        Start-up time of a replica.
     """
 
     def __init__(self, levels: Sequence[tuple[float, int]], startup_s: float = 30.0) -> None:
@@ -58,7 +57,7 @@ class CapacityPolicy:
         return min(max(wanted, low), high), {"seen": seen}
 
     def _by_then(self, seen: Sequence[tuple[float, float]], now_s: float) -> float:
-        """Return the load when a replica that starts now would serve."""
+        """Return the expected load after the start-up time of a replica."""
         if len(seen) < _FEWEST_POINTS:
             return seen[-1][1]
         at, loads = np.array(seen).T
@@ -67,10 +66,10 @@ class CapacityPolicy:
 
 
 class ScalingPolicy:
-    """Autoscaling policy of Ray Serve that looks up a scaling table.
+    """Autoscaling policy for Ray Serve that looks up a scaling table.
 
-    It decides once every interval of the table; meanwhile the last decision holds. Ray's own
-    delays should be 0, as the table knows when to wait.
+    It decides once every interval of the table; in between the last decision holds. Ray's own
+    delays should be 0, as the table includes stabilisation.
 
     Parameters
     ----------
@@ -97,6 +96,6 @@ class ScalingPolicy:
 
 
 def reported_load(metrics: Mapping[str, Mapping[Any, float]] | None) -> float | None:
-    """Return the largest load that a replica reports; None where none does."""
+    """Return the largest load that a replica reports; None if none does."""
     values = list((metrics or {}).get(LOAD_METRIC, {}).values())
     return max(values) if values else None

@@ -14,19 +14,19 @@ from ramsis.serving.logs import Log
 from ramsis.serving.metrics import ServerMetrics
 from ramsis.serving.policies import Expected
 
-_MOST_HELD = 1 << 24  # characters of lines that wait for a file; more are lost, serving goes on
-_LAST_LINES_S = 1.0  # for lines that are being written when the server ends, and for the last ones
+_MOST_HELD = 1 << 24  # largest number of waiting characters for a file; further lines are lost
+_LAST_LINES_S = 1.0  # time for writing the last lines when the server ends
 
 
 class RequestRecorder:
-    """Counter of requests, which writes the request log if there is to be one.
+    """Recorder of requests in the metrics, and in the request log if there is one.
 
     Parameters
     ----------
     request_log
-        Its file, if any. While it cannot be written, lines are lost and serving goes on.
+        File of the request log, if any. While it cannot be written, lines are lost.
     log
-        Takes the structured log.
+        Function for the structured log.
     sized
         Whether requests have a size.
     """
@@ -45,7 +45,7 @@ class RequestRecorder:
     def query(
         self, ticket: Ticket[Query], outcome: str, now_ms: float, served: Served | None
     ) -> None:
-        """Record a query that has ended; ``served`` is how it ran, if it did."""
+        """Record an ended query; ``served`` is None if it did not run."""
         variant = served.variant if served else ""
         self.metrics.queries.of[outcome, variant] += 1
         if self._writer is None:
@@ -62,7 +62,7 @@ class RequestRecorder:
         self._writer.write(line)
 
     def batch(self, start: Start[Query], served: Served, expected: Expected) -> None:
-        """Record a batch that has ended."""
+        """Record an ended batch."""
         metrics, service_ms = self.metrics, served.finish_ms - served.start_ms
         of_variant = self._observed.get(served.variant)
         if of_variant is None:
@@ -79,9 +79,9 @@ class RequestRecorder:
             ratio.observe(service_ms / expected_ms)
 
     def flush(self) -> None:
-        """Begin to write lines to the log's file, unless earlier lines are still being written.
+        """Start writing lines to the log's file, unless earlier lines are still being written.
 
-        A thread does it: the file may be a pipe whose reader has stopped.
+        A thread writes them, as the file may be a pipe whose reader has stopped.
         """
         if self._writer is None:
             return
@@ -99,7 +99,7 @@ class RequestRecorder:
             self._failed("its reader has stopped")
 
     def close(self) -> None:
-        """End the log; do not wait long for its file."""
+        """Close the log, with a short wait for its file."""
         if self._writer is None:
             return
         self._flushes(_LAST_LINES_S)
@@ -108,7 +108,7 @@ class RequestRecorder:
             self._writer.close()
 
     def _flushes(self, wait_s: float = 0.0) -> bool:
-        """Wait, and return whether lines are still on their way to the file."""
+        """Wait for the writing thread, and return whether it is still running."""
         if self._thread is not None:
             self._thread.join(wait_s)
         return self._thread is not None and self._thread.is_alive()

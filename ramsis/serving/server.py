@@ -1,9 +1,9 @@
-"""The server: calls come in, the dispatcher decides, workers run, answers go out.
+"""Server core: connects calls, dispatcher, workers and answers, independent of HTTP.
 
-It has no HTTP of its own; :mod:`ramsis.serving.app` is the front end of one. All methods are to be
-called in the event loop's thread. Every call is answered: by what the model says, with an error
-when its batch fails, or with an :class:`~ramsis.serving.calls.OverloadedError` when the policy
-gives one of its queries up or there is no room.
+:mod:`ramsis.serving.app` is its HTTP front end. Call all methods in the event loop's thread. Every
+call is answered: by the model, with an error if its batch fails, or with an
+:class:`~ramsis.serving.calls.OverloadedError` if the policy drops one of its queries or the server
+is full.
 """
 
 from __future__ import annotations
@@ -58,23 +58,23 @@ from ramsis.serving.workers.messages import Ended, RunBatch
 from ramsis.serving.workers.pool import Pool, PoolSettings, WorkerEvents, WorkerPool
 
 _NOT_READY = "the server is starting or stopping"
-# Workers have memory for batches of this size at least, so that later policies may ask for larger
-# batches than the first ones.
+# Least batch size for which workers have memory, so that later policies may have larger batches
+# than the first ones.
 _LEAST_MAX_BATCH = 64
-# New objects until garbage is collected. Waiting queries hold many objects that are no garbage,
-# and a collection holds up every request.
+# Number of new objects between garbage collections. Waiting queries have many live objects, and a
+# collection delays all requests.
 _COLLECTED_AFTER = 20_000
-_MOST_SLOTS = 1 << 20  # a slot takes memory whether it is used or not
-_BETWEEN_ALARMS_MS = 60_000.0  # of a kind: a drift lasts, and would be reported every second
-# Time and rounds of the batches from which the overhead is estimated before the first request:
-# each lengthens the start.
+_MOST_SLOTS = 1 << 20  # limit of slots, which take memory even if unused
+_BETWEEN_ALARMS_MS = 60_000.0  # least time between alarms of a kind, as a drift lasts
+# Time and rounds of the batches that estimate the overhead before the first request; they lengthen
+# the start.
 _CALIBRATION_S, _CALIBRATION_ROUNDS = 0.5, 20
-_LOOKS_S = 0.25  # between estimates of the overhead, each of which holds up the event loop
-_MOST_OVERHEAD = 0.5  # share of the shortest SLO; with more the table has no batch in time
-_LEAST_CHANGE_MS = 0.1  # a smaller change of the overhead is none: timers ring to a millisecond
+_LOOKS_S = 0.25  # interval of overhead estimates, each of which blocks the event loop
+_MOST_OVERHEAD = 0.5  # limit as a share of the shortest SLO; above it no batch would be in time
+_LEAST_CHANGE_MS = 0.1  # smaller changes of the overhead are ignored, as timers have 1 ms
 _CHANGE_MS, _CHANGE = 0.5, 0.25  # changes of the overhead, in ms and relative, that are logged
-# Relative changes of the slowness: a smaller one than the first is taken for chance, a larger one
-# than the second is logged.
+# Relative changes of the slowness: below the first they are ignored as noise, above the second
+# logged.
 _LIKE_BEFORE, _CHANGED_SPEED = 0.05, 0.15
 
 
@@ -82,21 +82,21 @@ _LIKE_BEFORE, _CHANGED_SPEED = 0.05, 0.15
 class ServerSettings:
     """Settings of a server."""
 
-    # of the dispatcher; give its timer the resolution of the event loop's, 1 ms
+    # settings of the dispatcher; its timer must have the event loop's resolution, 1 ms
     dispatch: DispatchSettings = field(default_factory=lambda: DispatchSettings(timer_ms=1.0))
-    # queries that wait or run at once; for more there is room only where others that wait are
-    # due later
+    # largest number of waiting and running queries; further ones replace waiting queries with
+    # later deadlines, if any
     slots: int = 2048
     # longest deadline, and longest time after it for a late answer, that a request may state
     max_wait_s: float = 600.0
-    timeout_s: float = 10.0  # A batch that takes longer is given up, and its worker started anew
+    timeout_s: float = 10.0  # time limit of a batch, after which its worker is restarted
     retry: bool = False  # whether a batch whose worker is lost runs once more
-    pin: bool = True  # whether workers get cores of their own
+    pin: bool = True  # whether each worker is pinned to its own core
     memory_mb: float | None = None  # limit on a worker's address space
-    drain_s: float = 10.0  # how long stopping waits for what is under way
-    request_log: str | os.PathLike[str] | None = None  # file for what becomes of each query
-    # whether the overhead is measured, when the server starts and while it runs; the
-    # dispatcher's is then where it begins
+    drain_s: float = 10.0  # time limit of draining at the end
+    request_log: str | os.PathLike[str] | None = None  # file of the request log
+    # whether the overhead is measured, at the start and while serving; the dispatcher's setting is
+    # then the initial value
     measure_overhead: bool = False
 
     def __post_init__(self) -> None:
@@ -108,7 +108,7 @@ class ServerSettings:
 
 
 def check_sizes(variants: VariantsFile, tables: SizedTables) -> None:
-    """Refuse variants whose requests have no size, or larger ones than the policy knows."""
+    """Refuse variants without request sizes, or with larger sizes than in the policy."""
     if variants.size is None:
         raise InputFileError("a policy for requests with a size, and no source of it",
                              where=f"{variants.path}: size",
@@ -120,7 +120,7 @@ def check_sizes(variants: VariantsFile, tables: SizedTables) -> None:
 
 
 class _Running(NamedTuple):
-    """A batch on a worker."""
+    """Batch that runs on a worker."""
 
     number: int
     start: Start[Query]
@@ -128,22 +128,22 @@ class _Running(NamedTuple):
 
 
 class Server:
-    """A server of one model, whose variants are chosen by policies.
+    """Server of one model, whose variants are chosen by policies.
 
     Parameters
     ----------
     policies
-        The policies that serve first.
+        Initial policies.
     log
-        Takes the structured log.
+        Function for the structured log.
     make_pool
-        Makes the workers, by default processes of this machine.
+        Creates the pool of workers, by default processes of this machine.
     fleet
-        The policies for each number of workers that are up, where that number changes.
+        Policies for each number of active workers, if that number changes.
     at_first
-        How many of the workers are started, by default all.
+        Number of workers started initially, by default all.
     tables
-        Those of the policy, where it is for requests with a size.
+        Tables of a policy for requests with a size.
 
     Raises
     ------
@@ -162,15 +162,15 @@ class Server:
             check_sizes(variants, tables)
         self._tables = tables
         self._make_pool, self._fleet, self._at_first = make_pool, fleet, at_first
-        self._lost = dict[int, str]()  # workers that were lost, or do not start, and why
+        self._lost = dict[int, str]()  # reasons by worker that was lost or does not start
         self._leaving: dict[int, Callable[[int], object]] = {}
-        # Numbers of workers for the readiness endpoint, where these change.
+        # Numbers of workers for the readiness endpoint, if they change.
         self.about_workers: Callable[[], Mapping[str, int]] | None = None
         self.variants, self.settings, self.log = variants, settings or ServerSettings(), log
         self.name = variants.name
-        # Whether unsure first answers get second opinions, where the policies have them
+        # Whether second opinions of the policies are used.
         self._opinions = variants.confidence is not None and tables is None
-        self._sizes: SizeReader | None = None  # of requests, where they have a size
+        self._sizes: SizeReader | None = None  # reader of request sizes, if any
         self._index = {variant.name: i for i, variant in enumerate(variants.variants)}
         check_served(policies, self._index, None, str(variants.path))
         self._warm_up = largest_batch(policies) if fleet is None else fleet.largest_batch
@@ -180,21 +180,21 @@ class Server:
         self.process = self.settings.dispatch.process
         self.metrics = ServerMetrics()
         self.ready = False
-        self._hear: Callable[[], object] = int  # does nothing where another framework runs batches
+        self._hear: Callable[[], object] = int  # no operation if another framework runs batches
         self._running: dict[int, _Running] = {}
         self._batches = 0
         self._expected: tuple[tuple[float, float, str], Expected] | None = None
         self._recorder = RequestRecorder(self.metrics, self.settings.request_log, log,
                                          sized=variants.size is not None)
         self._background: list[asyncio.Task[None]] = []
-        self.arrived = 0  # queries so far
+        self.arrived = 0  # number of queries so far
         self._ends_ms = math.inf
         self._service_drift = ServiceDrift(self._mean_ms)
         self._quiet_until_ms: dict[str, float] = {}
         self.on_drift: list[Callable[[DriftAlarm], object]] = []
         # Called with the variant, the size and the time in ms of each batch.
         self.on_batch: list[Callable[[str, int, float], object]] = []
-        # Mean time of a batch by variant and size, where it is known better than by the policies.
+        # Mean time of a batch by variant and size, if better known than from the policies.
         self.profiled_ms: Callable[[str, int], float | None] = lambda variant, run_as: None
         self.overhead = OverheadWatch(
             lambda variant, run_as: self.expected.stated_ms(variant, run_as, QUANTILE),
@@ -251,7 +251,7 @@ class Server:
                              loop.create_task(self._watch_arrivals())]
         if settings.measure_overhead:
             self._background.append(loop.create_task(self._watch_overhead()))
-        # Collections hold up requests. The objects so far stay, and need not be looked at again.
+        # Garbage collections delay requests: exclude the permanent objects so far.
         gc.collect()
         gc.freeze()
         gc.set_threshold(_COLLECTED_AFTER, *gc.get_threshold()[1:])
@@ -264,7 +264,7 @@ class Server:
 
     @property
     def not_ready(self) -> str | None:
-        """Reason why no request can be served now; None where a worker can run the model."""
+        """Reason why no request can be served now; None if a worker can run the model."""
         if not self.ready:
             return _NOT_READY
         if self.front.dispatcher.workers_up:
@@ -275,16 +275,16 @@ class Server:
 
     @property
     def slo_ms(self) -> float:
-        """Deadline of a call that states none: the longest of the classes."""
+        """Default deadline of a call: the longest SLO of the classes."""
         return max(self.policies.slo_classes)
 
     async def infer(self, request: InferRequest, arrival_ms: float) -> Answer:
-        """Answer a call; when this is cancelled, its waiting queries are dropped.
+        """Answer a call; if this is cancelled, its waiting queries are dropped.
 
         Raises
         ------
         OverloadedError
-            It cannot be answered in time, or there is no room for it.
+            It cannot be answered in time, or the server is full.
         FailedError
             A model or worker failed.
         """
@@ -308,24 +308,24 @@ class Server:
     def submit(self, request: InferRequest, arrival_ms: float, tell: Tell) -> Call:
         """Submit a call; ``tell`` receives the answer.
 
-        Where there is no room, queries past their deadline that wait for a late answer are given
-        up, and then those that are due last, if they are due later than the call.
+        If the server is full, queries past their deadline that wait for a late answer are dropped,
+        and then those with the latest deadlines, if later than the call's.
 
         Parameters
         ----------
         arrival_ms
-            On the front end's clock.
+            Time on the front end's clock.
         tell
-            Called once, perhaps at once: with the answer; with an :class:`OverloadedError` where
-            it cannot be given in time; or with a :class:`FailedError` where a model or worker
-            failed. It must not raise.
+            Called once, possibly before this returns: with the answer; with an
+            :class:`OverloadedError` if it cannot be given in time; or with a :class:`FailedError`
+            if a model or worker failed. It must not raise.
 
         Raises
         ------
         OverloadedError
-            The server is not ready, or there is no room for the call. ``tell`` is not called then.
+            The server is not ready, or is full. ``tell`` is not called then.
         InvalidValueError
-            A query has a size that is not served; likewise.
+            A query has a size that is not served. ``tell`` is not called then.
         """
         self._hear()
         slots = self._slots
@@ -355,10 +355,10 @@ class Server:
         self.front.leave(queries)
 
     def swap(self, policies: PolicySet[Policy], where: str) -> None:
-        """Serve by other policies from now on."""
+        """Exchange the policies; ``where`` names them in messages."""
         check_served(policies, self._index, self.max_batch, where)
-        # The old slowness counts from the old profile: with policies for slower service it would
-        # drop all that waits. What the new one is follows from the last batches at once.
+        # The slowness is relative to the old profile: with policies for slower service it would
+        # drop all waiting queries. The new one is estimated from the last batches at once.
         self.front.swap(selectors_of(policies), slowness=1.0)
         self.policies, self._expected = policies, None
         self._say_without_opinions()
@@ -370,12 +370,12 @@ class Server:
                  loads_qps=sorted({level.load_qps for level in policies.levels}))
 
     def retire(self, worker: int, end: Callable[[int], object]) -> None:
-        """Give a worker no more batches; its waiting queries go to other workers.
+        """Stop using a worker; queries in its queue are rerouted.
 
         Parameters
         ----------
         end
-            Called with the worker's number once it runs no batch, which may be now.
+            Called with the worker's number once it runs no batch, possibly at once.
         """
         self.front.down(worker)
         self._play()
@@ -385,7 +385,7 @@ class Server:
             end(worker)
 
     async def drain(self) -> None:
-        """Take no more calls; return when all are answered, with errors if it takes too long."""
+        """Accept no more calls; return when all are answered, with errors after a time limit."""
         self.ready = False
         self._ends_ms = min(self._ends_ms, self.front.now_ms() + 1000.0 * self.settings.drain_s)
         while ((self._running or self.front.dispatcher.queued)
@@ -402,11 +402,11 @@ class Server:
         self._running.clear()
 
     def wait_no_longer(self) -> None:
-        """Let :meth:`drain` end now, with errors for what is not answered."""
+        """Let :meth:`drain` end now, with errors for unanswered calls."""
         self._ends_ms = -math.inf
 
     async def stop(self) -> None:
-        """Drain, within a time that counts from the first :meth:`drain`, and end the workers."""
+        """Drain, with the time limit from the first :meth:`drain` on, and end the workers."""
         await self.drain()
         for task in self._background:
             task.cancel()
@@ -416,7 +416,7 @@ class Server:
 
     @property
     def expected(self) -> Expected:
-        """Assumptions of the policies of the present level."""
+        """Expected service times and violation rates of the current level."""
         present = self.front.dispatcher.level
         key = present.load_qps, present.slowness, present.arrivals
         if self._expected is None or self._expected[0] != key:
@@ -469,7 +469,7 @@ class Server:
         return float(getattr(self.overhead.last, part))
 
     async def _calibrate(self) -> None:
-        """Run batches of every variant, the smallest and the largest, for half a second."""
+        """Run the smallest and largest batches of every variant, for half a second."""
         largest, loop = largest_batch(self.policies), asyncio.get_running_loop()
         ends_s = loop.time() + _CALIBRATION_S
         for turn, variant, size in product(range(_CALIBRATION_ROUNDS),
@@ -484,7 +484,7 @@ class Server:
             if model_ms is None:
                 break
             if turn == 1 and variant is self.variants.variants[0] and size == 1:
-                self.overhead.clear()  # the first round found caches cold
+                self.overhead.clear()  # discard the first round, with cold caches
             self.overhead.batch(variant.name, size, self.front.now_ms() - begun_ms, model_ms)
         self._probe = None
         for after_ms in answers_ms(self.name, self.pool.outputs, largest):
@@ -492,7 +492,7 @@ class Server:
         self._take_overhead()
 
     async def _watch_overhead(self) -> None:
-        """Estimate overhead and slowness four times a second, if anything ran."""
+        """Estimate overhead and slowness four times a second, if batches ran."""
         before = self._batches
         while True:
             await asyncio.sleep(_LOOKS_S)
@@ -502,7 +502,7 @@ class Server:
                 self._take_overhead()
 
     def _take_overhead(self) -> None:
-        """Take the present overhead from every slack, and log it where it has changed."""
+        """Apply the current overhead to every slack, and log it after a change."""
         parts = self.overhead.estimate(self.front.dispatcher.slowness)
         taken_ms = self.front.dispatcher.overhead_ms
         if self.ready and abs(parts.overhead_ms - taken_ms) < _LEAST_CHANGE_MS:
@@ -514,13 +514,13 @@ class Server:
             self.log("overhead", **{name: round(ms, 3) for name, ms in parts._asdict().items()})
 
     def _take_slowness(self) -> None:
-        """Serve by the policies for the present speed.
+        """Serve by the policies for the current slowness.
 
-        A change within 5 % is taken for chance. Workers of several types have several times for a
-        variant, of which only one is known here: they are left as they are.
+        Changes within 5 % are ignored as noise. With several worker types this is skipped, as only
+        one of a variant's service times is known here.
         """
         dispatcher, slowness = self.front.dispatcher, self.overhead.slowness(self._mean_ms)
-        # By the times of the largest size, batches of shorter requests would look fast.
+        # Relative to the largest size, batches of shorter requests would look fast.
         if (len(self.policies.worker_types) > 1 or self._sizes is not None
                 or abs(slowness / dispatcher.slowness - 1.0) < _LIKE_BEFORE):
             return
@@ -531,7 +531,7 @@ class Server:
                      level_slowness=level.slowness)
 
     def _alarm(self, alarm: DriftAlarm | None) -> None:
-        """Report a drift, if there is one, and no other of its kind for a minute."""
+        """Report a drift, if any, at most once a minute for each kind."""
         if alarm is not None and self.front.now_ms() >= self._quiet_until_ms.get(alarm.what, 0.0):
             self._quiet_until_ms[alarm.what] = self.front.now_ms() + _BETWEEN_ALARMS_MS
             self.metrics.drifts.labels(alarm.what).inc()
@@ -540,7 +540,7 @@ class Server:
                 report(alarm)
 
     def _mean_ms(self, variant: str, run_as: int) -> float | None:
-        """Return the mean time of a batch, None where the policies do not know it."""
+        """Return the mean time of a batch; None if unknown."""
         profiled_ms = self.profiled_ms(variant, run_as)
         if profiled_ms is None and self.expected.knows_means:
             return self.expected.service_ms(variant, run_as)
@@ -559,7 +559,7 @@ class Server:
             max(ticket.request.length for ticket in start.tickets)))
 
     def _ended(self, worker: int, ended: Ended, arrays: dict[str, NDArray[Any]]) -> None:
-        """Answer the queries of a batch that has ended."""
+        """Answer the queries of an ended batch."""
         if self._probe is not None and not self._probe.done():
             self._probe.set_result(None if ended.error else ended.service_ms)
         running = self._running.get(worker)
@@ -568,7 +568,7 @@ class Server:
         del self._running[worker]
         now_ms, start = self.front.now_ms(), running.start
         count = len(start.tickets)
-        # Copied before the worker gets another batch, whose outputs come to the same memory.
+        # Copy before the worker gets another batch, whose outputs use the same memory.
         outputs = {name: array[:count].copy() for name, array in arrays.items()}
         served = Served(start.model, count, start.run_as, worker, running.started_ms, now_ms,
                         self._stage(start))
@@ -602,7 +602,7 @@ class Server:
         self._measure(start, served)
 
     def _gone(self, worker: int, reason: str) -> None:
-        """Note that a worker is lost; its batch waits once more, or has failed."""
+        """Handle the loss of a worker; its batch is queued again, or fails."""
         if self._probe is not None and not self._probe.done():
             self._probe.set_result(None)
         running = self._running.pop(worker, None)
@@ -625,7 +625,7 @@ class Server:
         self._play()
 
     def _not_started(self, worker: int, reason: str, again_s: float) -> None:
-        """Note that a worker could not be started and is tried again after a pause."""
+        """Log that a worker could not be started, and will be tried again after a pause."""
         self.metrics.start_failures.inc()
         self._lost[worker] = reason
         self.log("worker not started", worker=worker, reason=reason, again_in_s=again_s)
@@ -638,7 +638,7 @@ class Server:
         self._play()
 
     def _play(self) -> None:
-        """Serve by the policies for as many workers as are up."""
+        """Serve by the policies for the current number of active workers."""
         if self._fleet is None:
             return
         active = self.front.dispatcher.workers_up
@@ -657,7 +657,7 @@ class Server:
         self._recorder.query(ticket, "dropped", self.front.now_ms(), None)
 
     def _stage(self, start: Start[Query]) -> str:
-        """Return which answers a batch gives; empty where there are no second opinions."""
+        """Return the stage of a batch's answers; empty without second opinions."""
         if not self._opinions:
             return ""
         return "second" if start.second else "first"
@@ -665,7 +665,7 @@ class Server:
     def _unsure(
         self, start: Start[Query], served: Served, outputs: dict[str, NDArray[Any]]
     ) -> list[Ticket[Query]]:
-        """Keep the unsure first answers of a batch, and return their tickets."""
+        """Store the unsure first answers of a batch, and return their tickets."""
         unsure = self.front.unsure(start, self._confidences(outputs))
         numbers = {ticket.number for ticket in unsure}
         for row, ticket in enumerate(start.tickets if unsure else ()):
@@ -674,7 +674,7 @@ class Server:
         return unsure
 
     def _keep(self, ticket: Ticket[Query]) -> None:
-        """Send a first answer that stands."""
+        """Send a first answer as the final one."""
         query = ticket.request
         if query.first is None:
             return
@@ -688,7 +688,7 @@ class Server:
         self._recorder.query(ticket, outcome, now_ms, served)
 
     def _say_without_opinions(self) -> None:
-        """Log that policies have second opinions which cannot be given."""
+        """Log that second opinions of the policies cannot be used."""
         if not self._opinions and has_cascades(self.policies):
             self.log("no second opinions", reason=f"{self.variants.path}: confidence: not stated; "
                      "allowed: max, margin, or an output of the variants")
@@ -707,7 +707,7 @@ class Server:
             self._recorder.query(ticket, "failed", served.finish_ms, served)
 
     def _end_without(self, call: Call, error: RamsisError) -> None:
-        """End a call with an error; its other queries wait for nobody."""
+        """End a call with an error, and drop its other queries."""
         queries = call.queries
         call.fail(error)
         if len(queries) > 1:  # not now: this may be in the middle of an event
@@ -715,7 +715,7 @@ class Server:
 
     @property
     def _slots(self) -> Slots:
-        """Slots of the pool, which has been started."""
+        """Slots of the started pool."""
         assert self.pool.slots is not None
         return self.pool.slots
 

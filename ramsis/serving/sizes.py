@@ -1,4 +1,4 @@
-"""Sizes of requests, as a variants file names their source."""
+"""Reader of request sizes from inputs or parameters of a request."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ _PARAMETER = "parameters."
 
 
 class SizeReader:
-    """Reader of sizes.
+    """Reader of the sizes of a request's queries.
 
     Parameters
     ----------
     source
-        ``input:axis``, the length of an input along an axis, 0 being the batch's; ``input``, a
-        mask, which is 1 up to the size and then 0, or one number for each query; or
+        ``input:axis``, the length of an input along an axis (0 is the batch's); ``input``, a mask,
+        which is 1 up to the size and then 0, or one number for each query; or
         ``parameters.name``, a parameter of the request.
     inputs
-        The model's inputs.
+        Inputs of the model.
     max_size
-        Largest size that is served.
+        Largest served size.
     where
-        The file, for messages.
+        Name of the variants file, for messages.
 
     Raises
     ------
     InputFileError
-        The inputs do not tell this size.
+        The source does not fit the inputs.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class SizeReader:
             _PARAMETER) else None
         self._place = f"{where}: size"
         self._input, self._axis = 0, 0
-        # Dimension of each input that is the size; 0 where none is.
+        # Dimension of each input that is the size; 0 if none is.
         self._axes = [spec.shape.index(ANY) + 1 if ANY in spec.shape else 0 for spec in inputs]
         shapes = ", ".join(f"{spec.name} {['n', *spec.shape]}" for spec in inputs)
         if self._parameter is None:
@@ -61,7 +61,7 @@ class SizeReader:
                 raise InputFileError("not a dimension of the input without a fixed size",
                                      where=self._place, value=source, allowed=shapes)
             self._axis = int(axis or 0)
-        # A mask tells where the padding of a request begins, which no batch needs.
+        # A mask shows where the padding of a request begins; batches do not need this padding.
         self.is_mask = (self._parameter is None and not self._axis
                         and ANY in inputs[self._input].shape)
 
@@ -73,7 +73,7 @@ class SizeReader:
         Raises
         ------
         InvalidValueError
-            It is no whole number from 1 to the largest size, or inputs have different lengths.
+            It is not a whole number from 1 to the largest size, or inputs differ in length.
         """
         lengths = {array.shape[axis] for array, axis in zip(arrays, self._axes, strict=True)
                    if axis}
@@ -108,6 +108,6 @@ class SizeReader:
 
 
 def lengths_of(arrays: Sequence[NDArray[Any]], specs: Sequence[TensorSpec]) -> int:
-    """Return the length of the inputs along the dimension that is the size; 0 where none is."""
+    """Return the length of the inputs along the dimension of the size; 0 if there is none."""
     return next((array.shape[spec.shape.index(ANY) + 1]
                  for array, spec in zip(arrays, specs, strict=True) if ANY in spec.shape), 0)

@@ -1,4 +1,4 @@
-"""Tensors of the Open Inference Protocol: names of data types, shapes of what models take."""
+"""Tensors of the Open Inference Protocol: data types and shapes of inputs and outputs."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _NAMES = {kind: name for name, kind in DATATYPES.items()}
 
 
 class TensorSpec(NamedTuple):
-    """An input or output of a model."""
+    """Specification of an input or output of a model."""
 
     name: str
     datatype: str  # one of :data:`DATATYPES`
-    # without the batch's dimension, which is the first; :data:`ANY` where it is the size
+    # without the first dimension, which is the batch's; :data:`ANY` for the dimension of the size
     shape: tuple[int, ...]
 
     @property
@@ -38,16 +38,16 @@ class TensorSpec(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the tensor takes for one query; its shape is fixed."""
+        """Bytes of the tensor for one query; the shape must be fixed."""
         return self.dtype.itemsize * prod(self.shape)
 
     def at(self, size: int) -> TensorSpec:
-        """Return the tensor of requests of a size."""
+        """Return the specification for requests of a size."""
         return self if ANY not in self.shape else self._replace(
             shape=tuple(size if n == ANY else n for n in self.shape))
 
     def fits(self, shape: Sequence[int]) -> bool:
-        """Return whether a shape without the batch's dimension is one of the tensor's."""
+        """Return whether a shape, without the batch's dimension, fits the specification."""
         return tuple(shape) == self.shape or (
             len(shape) == len(self.shape) and ANY in self.shape and all(
                 n == m or (m == ANY and n >= 1)

@@ -1,10 +1,10 @@
-"""Triton Inference Server: a model of its Python backend that serves by policies.
+"""Model for the Python backend of Triton Inference Server that serves by policies.
 
-It is the server of ``ramsis serve`` with Triton's HTTP and gRPC in the place of its own front end.
-Requests are held and batched by table and deadline, and run on worker processes as there.
-``execute`` hands requests over and returns at once; answers are sent when they are there. So one
-instance holds all requests, Triton's own batching decides nothing, and the model need not be
-*decoupled*: HTTP, gRPC and gRPC streams all reach it. Triton allows this from 24.06 (2.47).
+It is the server of ``ramsis serve`` with Triton's HTTP and gRPC as the front end. Requests are
+queued and batched by table and deadline, and run on its worker processes. ``execute`` queues
+requests and returns at once; answers are sent when ready. So one instance has all requests,
+Triton's own batching is not used, and the model need not be *decoupled*: HTTP, gRPC and gRPC
+streams all work. Triton supports this from 24.06 (2.47).
 
 ``ramsis export triton`` writes the model repository, whose ``model.py`` imports this module.
 """
@@ -44,16 +44,17 @@ _OLD = "this Triton takes no answer after execute() has returned; allowed: 24.06
 _OTHER_NUMPY = (f"this Triton does not read arrays of NumPy {np.__version__}; "
                 "allowed: numpy<2 in the Python of Triton")
 _SETTINGS = ("policies", "variants", "code", "overhead_ms", "load_qps")
-# Time that the dispatcher waits for Python's lock while requests are read; Python's is 5 ms.
+# Interpreter's switch interval: time that the dispatcher waits for the lock while requests are
+# read; Python's default is 5 ms.
 _SWITCH_S = 0.0005
-_SENDERS = 4  # threads that send answers: each waits until Triton has taken an answer
-# Script of a shell whose arguments are the processes of Triton and of the model.
+_SENDERS = 4  # number of threads that send answers, as sending blocks until Triton has the answer
+# Shell script with the processes of Triton and of the model as arguments.
 _WATCH = "while kill -0 $1 && kill -0 $2; do sleep 1; done; kill -9 $2"
-_CLIENTS_S = 0.1  # between looks for clients that are gone, and the age of requests to look at
+_CLIENTS_S = 0.1  # interval of checks for disconnected clients, and least age of checked requests
 
 
 class _Taken(NamedTuple):
-    """A request that Triton has handed over."""
+    """Request received from Triton."""
 
     request: InferRequest
     sender: Any
@@ -61,16 +62,16 @@ class _Taken(NamedTuple):
 
 
 class _Sends:
-    """Threads that send answers, since sending waits until Triton has the answer.
+    """Threads that send answers, as sending blocks until Triton has the answer.
 
-    An answer goes when the event loop's turn is over, and idle workers have their batches.
+    Answers are sent after the event loop's turn, when idle workers have their batches.
     """
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._ready: list[Callable[[], object]] = []
-        # Answers that are held while Triton looks at their sender.
+        # Answers that are held back while Triton checks their client.
         self._held: list[Callable[[], object]] = []
         self._asked: Any = None
         self._threads = [threading.Thread(target=self._run, daemon=True, name="ramsis-answers")
@@ -79,7 +80,7 @@ class _Sends:
             thread.start()
 
     def add(self, sender: Any, send: Callable[[], object]) -> None:
-        """Send an answer."""
+        """Queue an answer for sending."""
         if sender is self._asked:
             self._held.append(send)
             return
@@ -88,9 +89,9 @@ class _Sends:
         self._ready.append(send)
 
     async def is_cancelled(self, sender: Any) -> bool:
-        """Ask Triton whether a client is gone, and hold the answer to it meanwhile.
+        """Return whether a client has disconnected; hold back its answer during the check.
 
-        From 24.08 on Triton deletes what it looks at when it has the answer, and would crash.
+        From 24.08 on Triton deletes the request with its answer, and would crash in the check.
         """
         self._asked, gone = sender, False
         with contextlib.suppress(triton.TritonModelException):  # Triton does not know
@@ -102,7 +103,7 @@ class _Sends:
         return gone
 
     def stop(self) -> None:
-        """Send what is left, and end the threads."""
+        """Send the remaining answers, and end the threads."""
         self._hand_over()
         for _ in self._threads:
             self._queue.put(None)
@@ -124,7 +125,7 @@ class TritonPythonModel:
     """Model of Triton's Python backend."""
 
     def initialize(self, args: Mapping[str, str]) -> None:
-        """Load the variants; raise a reason in a line where that fails."""
+        """Load the variants; raise a one-line error if this fails."""
         if not hasattr(backend, "async_event_future_done_callback"):
             raise triton.TritonModelException(_OLD)
         if not _reads_arrays():
@@ -136,7 +137,7 @@ class TritonPythonModel:
             raise triton.TritonModelException(str(error)) from None
 
     def _start(self, args: Mapping[str, str]) -> None:
-        """Run the server in an event loop of its own thread."""
+        """Run the server in an event loop in another thread."""
         sys.setswitchinterval(_SWITCH_S)
         _end_with_triton()
         begun = threading.Event()
@@ -156,7 +157,7 @@ class TritonPythonModel:
     async def _serve(self, args: Mapping[str, str], begun: threading.Event) -> None:
         """Serve until :meth:`finalize`."""
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        self._asked: dict[Any, Call] = {}  # by what sends their answers
+        self._asked: dict[Any, Call] = {}  # unanswered calls by Triton's response sender
         try:
             await self._server.start()
             _check(args, self._server)
@@ -174,7 +175,7 @@ class TritonPythonModel:
         self._sends.stop()
 
     def execute(self, requests: Sequence[Any]) -> None:
-        """Take requests; their answers come later."""
+        """Queue requests; their answers are sent later."""
         arrival_ms, taken = self._server.front.now_ms(), []
         for request in requests:
             try:
@@ -188,7 +189,7 @@ class TritonPythonModel:
         self._loop.call_soon_threadsafe(self._take, taken)
 
     def finalize(self) -> None:
-        """Answer what waits, and end the workers."""
+        """Drain waiting requests, and end the workers."""
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join()
@@ -218,12 +219,12 @@ class TritonPythonModel:
                     self._asked[request.sender] = call
 
     def _answered(self, taken: _Taken, result: Answer | RamsisError) -> None:
-        """Answer a request."""
+        """Pass the result of a request to a sending thread."""
         self._asked.pop(taken.sender, None)
         self._sends.add(taken.sender, partial(self._answer, taken.sender, result))
 
     def _answer(self, sender: Any, result: Answer | RamsisError) -> None:
-        """Send the answer or the error; the time that it takes is overhead."""
+        """Send the answer or the error; its time counts as overhead."""
         if isinstance(result, OverloadedError):
             _send(sender, _refusal(result, triton.TritonError.UNAVAILABLE))
         elif isinstance(result, RamsisError):
@@ -239,7 +240,7 @@ class TritonPythonModel:
             server.overhead.answered(server.front.now_ms() - result.finish_ms)
 
     async def _watch_clients(self) -> None:
-        """Abandon the requests whose clients are gone."""
+        """Abandon the requests of disconnected clients."""
         while not self._stopping.is_set():
             await asyncio.sleep(_CLIENTS_S)
             before_ms = self._server.front.now_ms() - 1000.0 * _CLIENTS_S
@@ -253,9 +254,9 @@ class TritonPythonModel:
 
 
 def _end_with_triton() -> None:
-    """Have a shell end this process, and so its workers, when Triton is gone.
+    """Start a shell that ends this process, and so its workers, when Triton has ended.
 
-    A thread could not: sending an answer may keep Python's lock while it waits for Triton.
+    A thread could not, as sending an answer may hold Python's lock while it waits for Triton.
     """
     subprocess.Popen(["/bin/sh", "-c", _WATCH, "sh", str(os.getppid()), str(os.getpid())],
                      stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -263,7 +264,7 @@ def _end_with_triton() -> None:
 
 
 def _reads_arrays() -> bool:
-    """Return whether the backend reads arrays of NumPy 2; an old one reads wrong numbers."""
+    """Return whether the backend supports NumPy 2; an old one reads wrong numbers."""
     if np.__version__.startswith("1."):
         return True
     sent = np.array([1.0, 2.0], np.float32)
@@ -275,7 +276,7 @@ def _where(args: Mapping[str, str]) -> str:
 
 
 def _server(args: Mapping[str, str]) -> Server:
-    """Return the server that ``config.pbtxt`` describes."""
+    """Create the server by the settings in ``config.pbtxt``."""
     config, where = json.loads(args["model_config"]), _where(args)
     instances = sum(int(group.get("count", 1)) for group in config["instance_group"])
     if instances != 1:
@@ -299,7 +300,7 @@ def _server(args: Mapping[str, str]) -> Server:
 
 
 def _number(parameters: Mapping[str, str], name: str, where: str) -> float | None:
-    """Read a setting that is a number; None where it is not stated."""
+    """Read a numeric setting; None if it is not stated."""
     try:
         return float(parameters[name]) if name in parameters else None
     except ValueError:
@@ -308,7 +309,7 @@ def _number(parameters: Mapping[str, str], name: str, where: str) -> float | Non
 
 
 def _check(args: Mapping[str, str], server: Server) -> None:
-    """Refuse variants that have other tensors than ``config.pbtxt`` states."""
+    """Refuse variants whose tensors differ from ``config.pbtxt``."""
     config = json.loads(args["model_config"])
     stated = {tensor["name"]: (tensor["data_type"], [int(size) for size in tensor["dims"]])
               for tensor in config["input"]}
@@ -327,7 +328,7 @@ def _check(args: Mapping[str, str], server: Server) -> None:
 
 
 def _response(answer: Answer, specs: Sequence[TensorSpec], texts: Sequence[str]) -> Any:
-    """Return an answer as Triton takes it, with its parameters of these names as outputs."""
+    """Convert an answer to Triton's response, with the parameters in ``texts`` as outputs."""
     outputs = [triton.Tensor(spec.name, _column(answer.outputs[spec.name], spec))
                for spec in specs]
     for name in texts:
@@ -337,7 +338,7 @@ def _response(answer: Answer, specs: Sequence[TensorSpec], texts: Sequence[str])
 
 
 def _column(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
-    """Return an array with a dimension besides the batch's, which Triton needs."""
+    """Add the dimension besides the batch's that Triton requires, if it is missing."""
     return np.ascontiguousarray(array, spec.dtype).reshape(len(array), *(spec.shape or (1,)))
 
 

@@ -51,13 +51,13 @@ _KEYS = ("name", "outputs", "confidence", "size", "max_size", "variants", "input
 
 @dataclass(frozen=True)
 class ServedVariant:
-    """A model that can be run, under the name that policies give it."""
+    """Model of a variants file, by its name in policies."""
 
     name: str  # as in the policies
     backend: str  # one of :data:`~ramsis.profiles.measure.backends.BACKENDS`
-    model: str  # as the back end names it
+    model: str  # name or path of the model for the back end
     options: Options  # options of the back end
-    accuracy: float | None = None  # a fraction; None where it is not stated
+    accuracy: float | None = None  # a fraction; None if not stated
 
 
 @dataclass(frozen=True)
@@ -65,30 +65,30 @@ class VariantsFile:
     """Contents of a variants file."""
 
     path: Path  # the file
-    name: str  # of the model in URLs
+    name: str  # name of the model in URLs
     variants: tuple[ServedVariant, ...]  # one or more
-    inputs: tuple[TensorSpec, ...] = ()  # where the file states them, else empty
+    inputs: tuple[TensorSpec, ...] = ()  # empty if not stated
     confidence: str | None = None  # max or margin of the scores, or an output; None for none
-    size: str | None = None  # source of the size of a request; None where they have none
+    size: str | None = None  # source of request sizes; None without sizes
     max_size: int = 1  # largest size
 
     @property
     def run_here(self) -> bool:
-        """Whether some variant takes a core of this machine."""
+        """Whether any variant runs on this machine."""
         return any(variant.backend != "upstream" for variant in self.variants)
 
     @property
     def described_by(self) -> tuple[str, ...]:
-        """Names of the texts that describe an answer: its variant and, with confidences, stage."""
+        """Parameters that describe an answer: its variant and, with confidences, its stage."""
         return ("variant",) if self.confidence is None else ("variant", "stage")
 
     def refuse_sizes(self, server: str) -> None:
-        """Refuse requests with a size, which another server does not pad.
+        """Refuse request sizes, for servers that do not pad inputs.
 
         Raises
         ------
         InputFileError
-            The file says where the size of a request is.
+            The file states a source of request sizes.
         """
         if self.size is not None:
             raise InputFileError(f"{server} serves requests of one size only",
@@ -98,7 +98,7 @@ class VariantsFile:
 
     @property
     def folder(self) -> Path:
-        """Folder that functions are imported from."""
+        """Folder from which functions are imported."""
         return self.path.resolve().parent
 
 
@@ -132,7 +132,7 @@ def read_variants(path: str | os.PathLike[str]) -> VariantsFile:
 
 
 def upstream_variants(url: str, names: Iterable[str]) -> VariantsFile:
-    """Return variants that a server runs under the names that policies give them."""
+    """Return variants that run on an upstream server, with their names in policies."""
     if not re.fullmatch(r"https?://[^/?#\s]+/?", url):
         raise InvalidValueError("not the URL of a server", where="--upstream", value=url,
                                 allowed="http://HOST:PORT")

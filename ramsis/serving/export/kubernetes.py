@@ -1,4 +1,4 @@
-"""Kubernetes manifests for `ramsis serve`: pods, services, scaling and alerts.
+"""Generator of Kubernetes manifests for `ramsis serve`: pods, services, scaling and alerts.
 
 A pod runs one server for all workers of the policies, from a volume that holds the policies and
 the variants file. With a scaling policy a pod is one worker: each serves by the table of one
@@ -16,12 +16,12 @@ from ramsis.errors import InvalidValueError
 from ramsis.runtime.scaling_table import SCALING_NAME, ScalingTable
 from ramsis.serving.export.ray_configuration import yaml_text
 
-_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")  # RFC 1035, as names of Services are
-_PODS = "-pods"  # what the headless Service's name ends in
+_LABEL = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")  # RFC 1035 label, as Services require
+_PODS = "-pods"  # suffix of the headless Service's name
 _LONGEST = 63 - len(_PODS)
 _FOLDER, _PORT = "/models", 8000
 _LONGEST_DRAIN_S = 86400.0
-_GRACE_S = 5  # beyond the time in which the server answers what is under way
+_GRACE_S = 5  # grace period in addition to the time in which the server drains
 
 
 def manifests(
@@ -33,7 +33,7 @@ def manifests(
     Parameters
     ----------
     policies, variants
-        Their last names are those on the volume; with scaling ``policies`` is the folder of
+        Files whose base names are those on the volume; with scaling, ``policies`` is the folder of
         `ramsis scale`.
     claim : str
         PersistentVolumeClaim of the volume that holds both.
@@ -73,7 +73,7 @@ def manifests(
         _deployment(name, labels, image, claim, arguments, workers, drain_s,
                     1 if scaling is None else scaling.least),
         _service(name, labels, {}),
-        # Ready pods only, so that pods that start are not counted as serving.
+        # Only ready pods, so that starting ones do not count as serving.
         _service(f"{name}{_PODS}", labels, {"clusterIP": "None"}),
         _alerts(name)]
     return parts if scaling is None else [*parts, _scaled_object(name, scaling)]
@@ -139,7 +139,7 @@ def _alerts(name: str) -> dict[str, Any]:
     return {
         "apiVersion": "monitoring.coreos.com/v1", "kind": "PrometheusRule",
         "metadata": {"name": name}, "spec": {"groups": [{"name": name, "rules": [
-            # Twice the promise, and a percent, so that chance alone does not fire.
+            # Twice the promise plus a percent, so that random variation does not raise the alert.
             alert("RamsisViolations",
                   f"{violations} > 0.01 + 2 * max(ramsis_promised_violation_rate{of})", "5m",
                   "more requests are late, dropped or failed than promised: ramsis audit"),
@@ -154,7 +154,7 @@ def _alerts(name: str) -> dict[str, Any]:
 
 
 def _scaled_object(name: str, scaling: ScalingTable) -> dict[str, Any]:
-    # The table has its own stabilisation; a tolerance would hide a change of one pod in ten.
+    # The table has its own stabilisation; a tolerance would suppress a change of one pod in ten.
     at_once = {"tolerance": "0", "stabilizationWindowSeconds": 0}
     return {
         "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": {"name": name},

@@ -1,4 +1,4 @@
-"""The configuration file of a Ray Serve application that serves by policies; without Ray."""
+"""Generator of the configuration file of a Ray Serve application; does not require Ray."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def configuration(
     where : Path
         Path of the policies, or of the scaling policy.
     levels : sequence of pairs
-        Loads, rising, and the workers that are enough; none for a fixed number.
+        Increasing loads, and the sufficient number of workers; empty for a fixed number.
     startup_s : float
-        How long a replica takes until it serves.
+        Start-up time of a replica.
     overhead_ms : float
-        Time that the dispatcher takes from every slack.
+        Time that the dispatcher subtracts from every slack.
     scaling : ScalingTable, optional
         Table of the scaling policy.
     """
@@ -58,7 +58,7 @@ def configuration(
             "deployments": [
                 {"name": "Worker", **replicas, "max_ongoing_requests": 1,
                  "ray_actor_options": {"num_cpus": 1.0}},
-                # Ray would not start it where the workers have all cores of the machine.
+                # Ray would not start it if the workers reserve all cores of the machine.
                 {"name": "Dispatcher", "num_replicas": 1, "max_ongoing_requests": 10_000,
                  "ray_actor_options": {"num_cpus": 0.0}}],
         }],
@@ -69,9 +69,9 @@ def _scaled(
     replicas: tuple[int, int, int], delays_s: tuple[float, float], policy: str,
     arguments: dict[str, Any],
 ) -> dict[str, Any]:
-    """Return autoscaling by a policy of :mod:`ramsis.serving.ray_scaling`.
+    """Return the autoscaling settings for a policy of :mod:`ramsis.serving.ray_scaling`.
 
-    ``replicas`` are at least, at first, at most; ``delays_s`` come before more and fewer of them.
+    ``replicas`` are minimum, initial and maximum number; ``delays_s`` are for up- and downscaling.
     """
     least, first, most = replicas
     return {"num_replicas": "auto", "autoscaling_config": {
@@ -84,7 +84,7 @@ def _scaled(
 
 
 def yaml_text(document: Mapping[str, Any]) -> str:
-    """Return a document of plain values as YAML.
+    """Format a document of JSON-like values as YAML.
 
     >>> print(yaml_text({"a": 1, "b": [{"c": "x", "d": [1, 2]}]}), end="")
     a: 1
@@ -112,7 +112,7 @@ def _lines(value: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _key(name: str) -> str:
-    """Return a key, in quotes where it could be read as anything but a text.
+    """Return a YAML key, in quotes unless it is read as a text.
 
     >>> _key("nvidia.com/mig-1g.10gb"), _key("1e3"), _key("No")
     ('nvidia.com/mig-1g.10gb', '"1e3"', '"No"')

@@ -1,8 +1,8 @@
-"""A custom batching library for Triton Inference Server, so that models stay on its back ends.
+"""Generator of a custom batching library for Triton Inference Server, for models in its backends.
 
-Triton's scheduler owns the queue and its order: a library sees one request after the other, and
-says whether it joins the batch. So it follows :class:`ramsis.runtime.sized.ArrivalBatch`, the
-rule for batches in the order of arrival, with the times of a policy for requests with a size.
+Triton's scheduler owns the queue and its order: a library gets one request after the other, and
+decides whether it joins the batch. So it implements :class:`ramsis.runtime.sized.ArrivalBatch`,
+the rule for batches in order of arrival, with the times of a policy for requests with a size.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ _COMPILE = ("cc", "-std=c99", "-O2", "-shared", "-fPIC", "-ffp-contract=off")
 
 
 def batching_source(tables: SizedTables, size: str, limit_ms: float | None = None) -> str:
-    """Return the source of the library in C.
+    """Generate the library's source in C.
 
     Parameters
     ----------
     tables : SizedTables
-        Of a policy of one model.
+        Tables of a policy with one model.
     size : str
         ``INPUT:AXIS``, the length of an input along an axis, 0 being the batch's, or
         ``parameters.NAME``.
     limit_ms : float, optional
-        Longest time of a batch, by default :data:`LIMIT` of the SLO.
+        Longest service time of a batch, by default the share :data:`LIMIT` of the SLO.
 
     Raises
     ------
     InvalidValueError
-        Several models, another source of the size, or a limit that is no time.
+        Several models, an invalid source of the size, or an invalid limit.
     """
     if len(tables.models) > 1:
         raise InvalidValueError("Triton batches for one model at a time", where="--batching",
@@ -74,7 +74,7 @@ def write_batching(
     Returns
     -------
     Path or None
-        The library; none where no C compiler is there.
+        The library; None without a C compiler.
     """
     source = batching_source(tables, size, limit_ms)
     make_folder(folder)
@@ -92,7 +92,7 @@ def write_batching(
 
 
 def compile_command(folder: Path) -> str:
-    """Return the command that compiles what :func:`write_batching` wrote."""
+    """Return the command that compiles the source of :func:`write_batching`."""
     return " ".join([*_COMPILE, "-o", str(folder / _LIBRARY), str(folder / _SOURCE), "-lm"])
 
 

@@ -1,4 +1,4 @@
-"""A model repository for Triton Inference Server; without Triton."""
+"""Generator of a model repository for Triton Inference Server; does not require Triton."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def configuration(
     variants: VariantsFile, policies: Path, inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec], overhead_ms: float | None = None,
 ) -> str:
-    """Return the ``config.pbtxt`` of the model.
+    """Generate the ``config.pbtxt`` of the model.
 
     Parameters
     ----------
     inputs, outputs : sequence of TensorSpec
-        Tensors of all variants. Triton gets outputs besides that describe an answer.
+        Tensors of all variants. Further outputs describe an answer.
     overhead_ms : float, optional
-        Time that the dispatcher takes from every slack; by default the model measures it.
+        Time that the dispatcher subtracts from every slack; measured by default.
     """
     where = str(variants.path)
     if not _NAME.fullmatch(variants.name):
@@ -89,14 +89,14 @@ dynamic_batching {{ max_queue_delay_microseconds: 0 }}
 
 
 def _tensor(spec: TensorSpec) -> str:
-    """Describe a tensor; Triton has none without a dimension besides the batch's."""
+    """Return the entry of a tensor; Triton requires a dimension besides the batch's."""
     dims = ", ".join(map(str, spec.shape or (1,)))
     return (f"{{ name: {json.dumps(spec.name, ensure_ascii=False)} "
             f"data_type: TYPE_{spec.datatype} dims: [ {dims} ] }}")
 
 
 def write_repository(folder: Path, name: str, config: str) -> None:
-    """Write a model into a model repository, over one that this module wrote before."""
+    """Write a model into a model repository; replace only models written by this module."""
     target = folder / name
     if target.exists() and not _is_ours(target):
         raise InvalidValueError("a model that this command has not written", where="--out",
@@ -122,7 +122,7 @@ def write_repository(folder: Path, name: str, config: str) -> None:
 
 
 def _is_ours(target: Path) -> bool:
-    """Return whether a folder holds what this module writes; Python may have added its cache."""
+    """Return whether a folder has only files of this module, and perhaps Python's cache."""
     names = {str(path.relative_to(target)) for path in target.rglob("*")
              if "__pycache__" not in path.parts}
     try:

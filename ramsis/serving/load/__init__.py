@@ -1,5 +1,4 @@
-"""A load generator for any server of the Open Inference Protocol.
+"""Load generator for any server of the Open Inference Protocol.
 
-It speaks HTTP as any other client does, so it imports nothing of the server but the data types of
-the protocol.
+It is a plain HTTP client, and imports only the protocol's data types from the server.
 """

@@ -1,7 +1,7 @@
-"""Client of the Open Inference Protocol: bodies of requests, and reading of answers.
+"""Client of the Open Inference Protocol: encoding of requests, and parsing of answers.
 
-Tensors go as numbers in the JSON, or as bytes after it, which is the *binary tensor data
-extension*. Answers have either form, and may be compressed.
+Tensors are sent as numbers in the JSON, or as bytes after it (the *binary tensor data
+extension*). Answers have either form, and may be compressed.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ HEAD_LENGTH = "Inference-Header-Content-Length"  # header: where the JSON of a b
 
 Array = NDArray[Any]
 
-_LARGEST_JSON = 1 << 24  # bytes of JSON in an answer; parsed, it takes many times as much memory
+_LARGEST_JSON = 1 << 24  # bytes of JSON in an answer; parsed JSON takes far more memory
 _LARGEST_SAMPLE, _SAMPLES_BYTES = 1 << 26, 1 << 28  # bytes of one sample, and of all random ones
-STAGES = ("first", "second")  # of answers, where unsure ones get a second opinion
-_LONGEST_NAME = 200  # characters of a variant's name, which the request log holds for each request
-_EITHER = 32  # added to the size of zlib's window: gzip and zlib are told apart by their heads
+STAGES = ("first", "second")  # stages of answers with second opinions
+_LONGEST_NAME = 200  # characters of a variant's name, which the log stores for each request
+_EITHER = 32  # added to zlib's window size, to detect gzip or zlib by the header
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples to send, and the right answers where known."""
+    """Samples to send, with the correct answers if known."""
 
     inputs: Mapping[str, Array]  # by the names of the model's inputs, shape (n, ...)
-    # by the names of outputs; at most one, shape (n, ...)
+    # correct answers by the name of the output; at most one, shape (n, ...)
     right: Mapping[str, Array] = field(default_factory=dict)
-    size: Array | None = None  # of each sample, shape (n,); inputs are longer, and cut to it
+    size: Array | None = None  # size of each sample, to which inputs are cut, shape (n,)
 
     def __len__(self) -> int:
         return len(next(iter(self.inputs.values())))
 
     def size_of(self, place: int) -> int | None:
-        """Return the size of a sample; None where samples have none."""
+        """Return the size of a sample; None if samples have no size."""
         return None if self.size is None else int(self.size[place])
 
 
 @dataclass(frozen=True)
 class RemoteModel:
-    """Model on a server, as the server describes it."""
+    """Model on a server, by its metadata."""
 
-    url: str  # of its inference requests
-    # inputs, outputs: dimensions that may be of any size are ANY
+    url: str  # URL of inference requests
+    # dimensions of any size are ANY
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    # binary, binary_answers: whether tensors go as bytes to the server, and back
+    # whether tensors are sent as bytes to the server, and returned as bytes
     binary: bool
     binary_answers: bool
 
@@ -88,7 +88,7 @@ class RemoteModel:
         return cls(f"{url}/infer", inputs, outputs, binary, tensors == "binary")
 
     def random_samples(self, count: int, rng: np.random.Generator) -> Samples:
-        """Draw normal numbers, 0 or 1 for whole numbers; large samples are fewer."""
+        """Draw random samples: normal numbers, 0 or 1 for integers; fewer if they are large."""
         specs = [spec.at(1) for spec in self.inputs]
         each = sum(spec.nbytes for spec in specs)
         count = min(count, max(_SAMPLES_BYTES // each, 1))
@@ -102,10 +102,10 @@ class RemoteModel:
         return Samples({spec.name: drawn(spec) for spec in specs})
 
     def samples(self, arrays: Mapping[str, Array], where: str) -> Samples:
-        """Check a file's arrays: inputs of samples, perhaps sizes and the right answers.
+        """Check a file's arrays: inputs of samples, and optional sizes and correct answers.
 
-        The array ``size`` is the size of each sample: to it inputs are cut along the dimensions
-        that may be of any size.
+        The array ``size`` has the size of each sample, to which inputs are cut along the
+        dimensions of any size.
         """
         specs = {spec.name: spec for spec in self.inputs}
         size = None
@@ -143,7 +143,7 @@ class RemoteModel:
         return Samples(typed, right, size)
 
     def body(self, samples: Samples, place: int, deadline_ms: float | None) -> Body:
-        """Return a request for a sample."""
+        """Encode the request for a sample."""
         tensors, data = [], []
         for spec in self.inputs:
             array = samples.inputs[spec.name][place : place + 1]
@@ -175,22 +175,22 @@ class RemoteModel:
 
 
 class Body(NamedTuple):
-    """Bytes and headers of a request."""
+    """Body and headers of a request."""
 
     data: bytes
     headers: Mapping[str, str]
 
 
 class Heard(NamedTuple):
-    """Contents of an answer."""
+    """Parsed contents of an answer."""
 
-    model: str  # the variant that answered, or the model's name where the server names none
-    # batch, run_as, worker: None where the answer does not state them
+    model: str  # variant that answered, or the model's name if the server states no variant
+    # None if the answer does not state them
     batch: int | None
     run_as: int | None
     worker: int | None
-    correct: bool | None  # None where the right answer is not known
-    stage: str | None  # ``first`` or ``second`` answer; None where the server states none
+    correct: bool | None  # None if the correct answer is unknown
+    stage: str | None  # ``first`` or ``second`` answer; None if the server states none
 
 
 def unpacked(body: bytes, encoding: str) -> bytes:
@@ -207,9 +207,9 @@ def unpacked(body: bytes, encoding: str) -> bytes:
 
 
 def heard(body: bytes, samples: Samples, place: int, head: str | None = None) -> Heard:
-    """Read an answer.
+    """Parse an answer.
 
-    ``head`` is the header that states the length of its JSON; None where all of it is JSON.
+    ``head`` is the header with the length of its JSON; None if the whole body is JSON.
     """
     try:
         end = len(body) if head is None else int(head)
@@ -233,7 +233,7 @@ def heard(body: bytes, samples: Samples, place: int, head: str | None = None) ->
             correct = _same(np.asarray(outputs[name]), right[place])
         batch, run_as, worker = (_whole(parameters.get(name))
                                  for name in ("batch", "run_as", "worker"))
-        # Triton's answers have no parameters: outputs name variant and stage.
+        # Triton's answers have no parameters; variant and stage are outputs.
         variant, stage = (parameters.get(text) or next(iter(outputs.get(text, ())), None)
                           for text in ("variant", "stage"))
         name = printable(str(variant or document.get("model_name") or "model"))
@@ -251,7 +251,7 @@ def _whole(value: object) -> int | None:
 
 
 def _same(data: Array, right: Array) -> bool:
-    """Return whether an output is right: the same values, or the class of the largest score."""
+    """Return whether an output is correct: equal values, or equal class of the largest score."""
     right_values = np.asarray(right).ravel()
     if data.size > 1 and right_values.size == 1 and np.issubdtype(right_values.dtype, np.integer):
         return int(np.argmax(data)) == int(right_values[0])

@@ -1,9 +1,9 @@
-"""Connections of a load generator: HTTP/1.1, kept open, each with one request at a time.
+"""Persistent HTTP/1.1 connections of the load generator, each with one request at a time.
 
-A client of general use spends longer on a request than many a server does, on the same processor
-where it shares one, and its own time counts as the server's. This one hands bytes to the socket
-and those that come to httptools; there is no task, no cookie, no redirect. A server may be
-anything: what an answer may take is limited, and bytes that nobody asked for end their connection.
+A general-purpose client spends more time per request than many servers, possibly on the same
+processor, and this time counts as the server's. This one writes bytes to the socket and parses
+answers with httptools, without tasks, cookies or redirects. Servers are not trusted: sizes of
+answers are limited, and unsolicited bytes close their connection.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ import httptools
 
 from ramsis.files import MAX_FILE_BYTES
 
-_LOOKS_S = 0.1  # between looks for requests that have waited too long
-_HEADS = 256  # heads of requests that are kept
-# Bytes of an answer besides its body, and of chunked encoding for each byte of the body.
+_LOOKS_S = 0.1  # interval of checks for timeouts
+_HEADS = 256  # number of cached heads of requests
+# Largest size of an answer's head, and overhead of chunked encoding per byte of the body.
 _MOST_BESIDE, _FRAMING = 1 << 16, 8
-# Bytes of the body of an answer, and of all answers together that are not whole.
+# Largest size of an answer's body, and of all incomplete answers together, in bytes.
 _LARGEST, _MOST_HELD = MAX_FILE_BYTES, 4 * MAX_FILE_BYTES
 
 
 class Response(NamedTuple):
-    """An answer, or why there is none."""
+    """Answer of the server, or the reason for its absence."""
 
-    status: int  # 0 where there is none
-    headers: Mapping[str, str]  # by their names in lower case
+    status: int  # 0 without an answer
+    headers: Mapping[str, str]  # by name in lower case
     body: bytes
-    failure: str  # why there is no answer; empty if there is
-    at_s: float  # when its last byte had come, on the clock of :func:`time.perf_counter`
+    failure: str  # reason for having no answer; empty with an answer
+    at_s: float  # time of its last byte, by :func:`time.perf_counter`
 
 
 OnResponse = Callable[[Response], object]  # called once, with the answer or the failure
 
 
 class ConnectionPool:
-    """Connections to a server; as many as there are requests without an answer.
+    """Pool of connections to a server, as many as there are unanswered requests.
 
     Parameters
     ----------
     url
         Any ``http`` or ``https`` URL of the server.
     timeout_s
-        Time after which a request without an answer has failed.
+        Time after which an unanswered request fails.
     """
 
     def __init__(self, url: str, timeout_s: float) -> None:
@@ -71,7 +71,7 @@ class ConnectionPool:
         self, method: str, path: str, on_response: OnResponse,
         headers: Mapping[str, str] | None = None, body: bytes = b"",
     ) -> None:
-        """Send a request now, or as soon as a connection is there."""
+        """Send a request now, or as soon as a connection is open."""
         head = _head(f"{method} {path}", self.authority, len(body), *(headers or {}).items())
         request = _Request(head + body, on_response, self)
         if not self._looking:
@@ -92,7 +92,7 @@ class ConnectionPool:
         return await answer
 
     def close(self) -> None:
-        """Close all connections; requests without an answer have failed."""
+        """Close all connections; unanswered requests fail."""
         for task in self._opening:
             task.cancel()
         for connection in self._open:
@@ -101,23 +101,23 @@ class ConnectionPool:
             request.end(_failed("the run was ended"))
 
     def ended(self, request: _Request) -> None:
-        """Forget a request that has its answer."""
+        """Remove an answered request."""
         del self._asked[request]
 
     def opened(self, connection: _Connection) -> None:
-        """Note a new connection."""
+        """Register a new connection."""
         self._open.add(connection)
         peer = connection.transport.get_extra_info("peername")
         if peer is not None:  # it is still there
             self.address = peer[:2]
 
     def closed(self, connection: _Connection) -> None:
-        """Forget a connection that has ended."""
+        """Remove a closed connection."""
         self._open.discard(connection)
         self.forget(connection)
 
     def forget(self, connection: _Connection) -> None:
-        """Give a connection no more requests."""
+        """Use a connection for no more requests."""
         if connection in self.idle:
             self.idle.remove(connection)
 
@@ -136,7 +136,7 @@ class ConnectionPool:
             connection.begin(request)
 
     def _look(self) -> None:
-        """Fail requests that have waited too long; look again while any waits."""
+        """Fail requests after the timeout; repeat while any request waits."""
         too_old_s = time.perf_counter() - self.timeout_s
         for request in list(self._asked):
             if request.sent_s > too_old_s:
@@ -151,7 +151,7 @@ class ConnectionPool:
 
 
 class _Request:
-    """A request under way."""
+    """Request that has not been answered yet."""
 
     __slots__ = ("connection", "content", "group", "on_response", "over", "sent_s")
 
@@ -169,7 +169,7 @@ class _Request:
 
 
 class _Connection(asyncio.Protocol):
-    """A connection; httptools calls its methods ``on_…``."""
+    """Connection to the server; httptools calls its methods ``on_…``."""
 
     transport: asyncio.Transport
 
@@ -185,7 +185,7 @@ class _Connection(asyncio.Protocol):
         self.is_reusable = True
 
     def begin(self, request: _Request) -> None:
-        """Send a request; there is no other."""
+        """Send a request on the idle connection."""
         self.request, self.whole = request, None
         request.connection = self
         self.transport.write(request.content)
@@ -257,7 +257,7 @@ class _Connection(asyncio.Protocol):
                                   time.perf_counter())
 
     def _fail(self, why: str) -> None:
-        """End the connection, and the request that waits for it."""
+        """Close the connection, and fail its request."""
         self.group.forget(self)
         self.transport.abort()
         self._end(_failed(why))
@@ -272,7 +272,7 @@ class _Connection(asyncio.Protocol):
 
 @lru_cache(maxsize=_HEADS)
 def _head(what: str, authority: str, size: int, *headers: tuple[str, str]) -> bytes:
-    """Return the head of a request; most requests have the same."""
+    """Encode the head of a request; cached, as most requests have the same head."""
     lines = [("Host", authority), *([("Content-Length", str(size))] if size else ()), *headers]
     return "\r\n".join((f"{what} HTTP/1.1", *(f"{name}: {value}" for name, value in lines), "", "")
                        ).encode()

@@ -1,12 +1,11 @@
-"""An open-loop load generator: requests are sent at given times, whatever has been answered.
+"""Open-loop load generator: requests are sent at scheduled times, independent of answers.
 
-Latencies count from when a request was *to be sent*. A generator that waits for answers, or is
-held up itself, sends later than it should, and would leave out the time that its requests would
-have waited ("coordinated omission"); counted so, nothing is left out. How late requests really
-were sent is reported beside.
+Latencies count from the *scheduled* time of a request. A generator that waits for answers, or is
+delayed itself, sends too late, and would omit the time that its requests would have waited
+("coordinated omission"); this way it is included. The delay of sending is reported separately.
 
-A thread of its own sleeps until each time and wakes the event loop, as the timers of event loops
-are coarse (a millisecond). There is no limit on connections.
+A thread sleeps until each scheduled time and wakes the event loop, as the timers of event loops
+are coarse (a millisecond). The number of connections is unlimited.
 """
 
 from __future__ import annotations
@@ -40,27 +39,27 @@ from ramsis.sim import Workload
 from ramsis.sim.experiment import streams
 from ramsis.sim.fleet import drawn_slos
 
-_LEAD_S = 0.2  # from the preparations to the first request
-_BYTES_EACH = 400.0  # memory of a request that is planned
+_LEAD_S = 0.2  # time between the preparations and the first request
+_BYTES_EACH = 400.0  # memory per scheduled request
 _DROPPED = (429, 503)  # status codes by which servers refuse load
-_SHOWN = 200  # characters of an error
-_NEVER = 10**6  # objects, after which garbage is collected
-_SWITCHES_S = 2e-4  # that a thread which has something to send waits at most
+_SHOWN = 200  # shown characters of an error
+_NEVER = 10**6  # new objects before a garbage collection, which is practically never
+_SWITCHES_S = 2e-4  # interpreter's switch interval: longest wait of the sending thread
 
 
 @dataclass(frozen=True, eq=False)
 class LoadResult:
-    """Outcomes of the requests of a run."""
+    """Outcomes of the requests of a load generator's run."""
 
-    requests: list[Request]  # in the order in which they were to be sent; times from the start
-    lag_ms: FloatArray  # shape (n,): how much later than they should requests were sent
-    first_failure: str  # what the first request that failed was told; empty if none did
-    stages: Mapping[str, int]  # answers by the stage that they state; empty if none does
+    requests: list[Request]  # by scheduled time; times are relative to the start
+    lag_ms: FloatArray  # delay of sending after the scheduled time, shape (n,)
+    first_failure: str  # error of the first failed request; empty without failures
+    stages: Mapping[str, int]  # number of answers by stage; empty if none states one
 
 
 @dataclass(frozen=True, eq=False)
 class Timetable:
-    """Times and deadlines of the requests to send, and a generator for their contents."""
+    """Times and deadlines of the requests to send, and the random generator for their contents."""
 
     # arrival_s, slo_ms: shape (n,)
     arrival_s: FloatArray
@@ -69,7 +68,7 @@ class Timetable:
 
 
 def planned(workload: Workload, classes: Sequence[SloClass], seed: int) -> Timetable:
-    """Return the arrivals and SLO classes that a simulation with this seed has."""
+    """Return the arrivals and SLO classes of a simulation with the same seed."""
     arrivals, _, slos, other = streams(seed)
     arrival_ms = workload.arrivals_ms(arrivals)
     check_amount(len(arrival_ms), bytes_each=_BYTES_EACH)
@@ -83,10 +82,10 @@ def planned(workload: Workload, classes: Sequence[SloClass], seed: int) -> Timet
 
 
 def summary(result: LoadResult, duration_ms: float) -> dict[str, Any]:
-    """Return the figures of a run, under the names that every command uses.
+    """Return the figures of a run, by the names that all commands use.
 
-    Accuracies are shares of right answers, None where these are not known. ``second_opinions`` is
-    the share of the requests whose answer is one, where answers state their stage.
+    Accuracies are shares of correct answers, None if these are unknown. ``second_opinions`` is the
+    share of requests answered by one, if answers state their stage.
     """
     requests = result.requests
     counts = Counter(request.outcome for request in requests)
@@ -119,18 +118,18 @@ def generate_load(
     url: str, arrival_s: FloatArray, samples: Callable[[RemoteModel], Samples],
     settings: LoadSettings, *, rng: np.random.Generator, on_done: Callable[[], object] = int,
 ) -> LoadResult:
-    """Send requests to a model at given times.
+    """Send requests to a model at scheduled times, and return the outcomes.
 
     Parameters
     ----------
     url : str
-        Returned by :func:`ramsis.serving.load.settings.model_url`.
+        URL from :func:`ramsis.serving.load.settings.model_url`.
     arrival_s : ndarray, shape (n,)
-        When to send, from the start, not falling; one or more.
+        Scheduled times from the start, non-decreasing; one or more.
     samples : callable
         Returns the samples to send to a model.
     rng : Generator
-        Draws the order of the samples: each comes once before any comes again.
+        Draws the order of the samples: each is sent once before any is repeated.
     on_done : callable
         Called at each answer.
     """
@@ -139,7 +138,7 @@ def generate_load(
 
 
 class _Run:
-    """One run against a server."""
+    """Run of the load generator against a server."""
 
     def __init__(
         self, url: str, arrival_s: FloatArray, settings: LoadSettings,
@@ -167,7 +166,7 @@ class _Run:
                           self.lag_ms, self.first_failure, self.stages)
 
     async def _model(self) -> RemoteModel:
-        """Return the model as its server describes it."""
+        """Request the model's metadata from its server."""
         base = self.url.partition("/v2/models/")[0]
         metadata = await self._json(self.url)
         about = await self._json(f"{base}/v2", required=False)
@@ -200,7 +199,7 @@ class _Run:
         await self.all_done.wait()
 
     def _pace(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have the event loop send requests at their times; runs in a thread until the last."""
+        """Wake the event loop at each scheduled time; runs in a thread until the last one."""
         for first, after in _instants(self.arrival_s):
             wait = self.begun + self.arrival_s[first] - time.perf_counter()
             if wait > 0:
@@ -264,25 +263,25 @@ class _Run:
 
 
 def _shown(answer: Response) -> str:
-    """Return the status and text of an error, or where it redirects to."""
+    """Return status and text of an error, or the target of a redirect."""
     if to := answer.headers.get("location"):
         return f"{answer.status}, to {to[:_SHOWN]}, which is not followed"
     return f"{answer.status} {answer.body[:_SHOWN].decode(errors='replace')}".rstrip()
 
 
 def _path(url: str) -> str:
-    """Return a URL's path, with all but letters, numbers and RFC 3986's signs coded."""
+    """Return a URL's path, percent-encoded by RFC 3986."""
     return quote(urlsplit(url).path, safe="/%!$&'()*+,;=:@~")
 
 
 def _places(samples: int, requests: int, rng: np.random.Generator) -> list[int]:
-    """Draw the sample of each request: all of them in random order, again and again."""
+    """Draw the sample of each request: random permutations of all samples, one after another."""
     rounds = -(-requests // samples)
     return [place for _ in range(rounds) for place in rng.permutation(samples).tolist()][:requests]
 
 
 def _instants(arrival_s: Sequence[float]) -> Iterator[tuple[int, int]]:
-    """Yield requests that are to be sent at one time: the first, and the one after the last."""
+    """Yield index ranges of requests with equal scheduled times: first, and last plus one."""
     first = 0
     for number in range(1, len(arrival_s) + 1):
         if number == len(arrival_s) or arrival_s[number] > arrival_s[first]:
@@ -292,7 +291,7 @@ def _instants(arrival_s: Sequence[float]) -> Iterator[tuple[int, int]]:
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Defer collections of garbage and shorten turns of threads: both hold up requests."""
+    """Context that defers garbage collection and shortens thread switches, as both delay sends."""
     gc.collect()
     collects, switches_s = gc.get_threshold(), sys.getswitchinterval()
     gc.set_threshold(_NEVER, *collects[1:])

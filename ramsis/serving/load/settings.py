@@ -1,4 +1,4 @@
-"""Settings of the load generator, for a command line that imports no library of it."""
+"""Settings of the load generator, importable without its libraries."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class LoadSettings:
     """Settings of a load generator."""
 
     slo_ms: NDArray[np.float64]  # deadline of each request after its arrival, shape (n,)
-    send_deadline: bool = True  # whether requests tell the server theirs
-    timeout_s: float = 30.0  # after which a request without an answer has failed, > 0
+    send_deadline: bool = True  # whether requests state their deadline
+    timeout_s: float = 30.0  # time after which an unanswered request fails, > 0
     tensors: str = "auto"  # one of :data:`TENSORS`
-    compression: str = "none"  # one of :data:`COMPRESSIONS`, for which the server is asked
+    compression: str = "none"  # accepted compression of answers, one of :data:`COMPRESSIONS`
 
     def __post_init__(self) -> None:
         check_positive(timeout_s=self.timeout_s)
@@ -40,7 +40,7 @@ class LoadSettings:
 
 
 def model_url(url: str, model: str | None) -> str:
-    """Return the URL of a model, from the URL of a server and a name, or with the name in it.
+    """Return the URL of a model, from a server's URL and a model name, or check a full URL.
 
     >>> model_url("http://localhost:8000", "digits")
     'http://localhost:8000/v2/models/digits'
@@ -63,7 +63,7 @@ def model_url(url: str, model: str | None) -> str:
 
 
 def libraries() -> None:
-    """Refuse to run without the libraries of the extra."""
+    """Raise an error if the libraries of the extra are not installed."""
     for name in ("httptools", "orjson"):
         try:
             importlib.import_module(name)

@@ -1,4 +1,4 @@
 """Changes of a server while it serves: calibrated profiles, new policies, a watched folder.
 
-The room stands above the server, which it starts, stops or gives new policies.
+These modules use the server: they start and stop it, and give it new policies.
 """

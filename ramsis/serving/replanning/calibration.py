@@ -1,13 +1,13 @@
-"""Calibration: service times as the server sees them, and the overhead of dispatch.
+"""Calibration: measures service times in the server's workers, and the overhead of dispatch.
 
-A batch's service time runs from the event loop's order to its notice of the end: with the message
-to the worker, the reading of shared memory, the model, and the message back. All workers
-run at once, as they do under load. In each round every variant runs every batch size once on each
-worker, in an order drawn anew, so that slow spells of the machine do not fall on one of them.
+The service time of a batch is measured in the event loop: it includes the message to the worker,
+the reading of shared memory, the model, and the message back. All workers run concurrently, as
+under load. In each round every variant runs every batch size once on each worker, in random order,
+so that slow spells of the machine do not affect only one of them.
 
-The *overhead* is the rest of a request's time, measured from a client on this machine: reading it,
-the decision, and the answer. It is stated in the profile, and is what ``generate --overhead-ms``
-takes.
+The *overhead* is the remaining latency of a request, measured by a client on this machine: reading
+it, the decision, and the answer. It is stored in the profile, and used by
+``generate --overhead-ms``.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ Samples = dict[tuple[int, int], list[float]]
 
 @dataclass(frozen=True)
 class CalibrationSettings:
-    """Settings of a measurement of service times."""
+    """Settings of the measurement of service times."""
 
-    # batch sizes, rising, 1 among them
+    # batch sizes, increasing, from 1
     batches: tuple[int, ...] = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-    samples: int = 200  # of each variant and batch size
-    seconds: float = 60.0  # time after which no new round is begun
-    workers: int = 1  # that run at once
-    seed: int = 0  # of the orders and the inputs
+    samples: int = 200  # number of samples per variant and batch size
+    seconds: float = 60.0  # time after which no new round begins
+    workers: int = 1  # number of concurrent workers
+    seed: int = 0  # seed of the orders and the inputs
 
 
 async def measure_service(
@@ -67,7 +67,7 @@ async def measure_service(
         settings.workers, max(settings.batches), settings.batches, max(settings.batches), pin=pin),
         WorkerEvents(lambda worker: None, end, gone))
     loop = asyncio.get_running_loop()
-    # Created before the start, as a worker may be lost while it starts.
+    # Create the futures before the start, as a worker may be lost while it starts.
     ended += [loop.create_future() for _ in range(settings.workers)]
     await pool.start()
     _fill(pool, rng)
@@ -97,7 +97,7 @@ async def measure_service(
 
 
 def _fill(pool: WorkerPool, rng: np.random.Generator) -> None:
-    """Draw inputs at random: normal numbers, and 0 or 1 for whole numbers."""
+    """Fill the slots with random inputs: normal numbers, and 0 or 1 for integers."""
     assert pool.slots is not None
     for array in pool.slots.arrays.values():
         drawn = (rng.standard_normal(array.shape) if array.dtype.kind == "f"
@@ -106,9 +106,9 @@ def _fill(pool: WorkerPool, rng: np.random.Generator) -> None:
 
 
 async def measure_overhead(server: Server, count: int) -> NDArray[np.float64]:
-    """Measure the overhead of requests in ms, as a client on this machine sees it.
+    """Measure the overhead of requests in ms, by a client on this machine.
 
-    The server is started, and ended.
+    The server is started, and stopped afterwards.
     """
     http = HttpSettings(port=0)
     overheads_ms: list[float] = []
@@ -117,7 +117,7 @@ async def measure_overhead(server: Server, count: int) -> NDArray[np.float64]:
 
     async def probe() -> None:
         host, _, port = url[0].rpartition("/")[2].partition(":")
-        # In a process of its own: a client in this one would keep the server from its work.
+        # A client in this process would compete with the server for the interpreter.
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", "-m", "ramsis.serving.load.probe", host, port, server.name,
             str(count), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL)
@@ -143,7 +143,7 @@ def profile_of(
     accuracy
         Accuracy of each variant.
     overhead_ms
-        Returned by :func:`measure_overhead`.
+        Result of :func:`measure_overhead`.
     """
     models = tuple(
         ModelProfile(variant.name, accuracy[variant.name], tuple(

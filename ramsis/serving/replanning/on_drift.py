@@ -1,10 +1,10 @@
-"""Replanning while serving, when the load or the service times have drifted.
+"""Replanning while serving, after a drift of the load or of the service times.
 
-Arrivals above the highest level ask for a policy at more than that load. Service times that have
-drifted are measured for a while: each variant's ratio to the profile, as the mean over its
-batches, or over all batches for a variant that has hardly run. The new set is made from the
-profile with every variant's times multiplied by its ratio, for the same loads.
-:class:`~ramsis.runtime.replan.Replanner` does the work in a process of low priority.
+For arrivals above the highest level, a policy for more than this load is made. After a drift of
+service times, the ratio of each variant's times to the profile is measured: the mean over its
+batches, or over all batches for a rarely used variant. The new set is made for the same loads from
+the profile with each variant's times multiplied by its ratio.
+:class:`~ramsis.runtime.replan.Replanner` does this in a process of low priority.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from ramsis.serving.policies import read_policies
 from ramsis.serving.server import Server
 
 _PROFILES = "--profiles"
-# Batches that are measured after a drift, and the fewest of a variant from which its own ratio is
-# taken: more are surer, fewer serve by the right policies sooner.
+# Number of batches measured after a drift, and least number of a variant's batches for its own
+# ratio: more are more accurate, fewer lead to the right policies sooner.
 _BATCHES, _OF_VARIANT = 200, 20
 # Load of the new level as a multiple of the observed load, which may still rise while the policy
-# is made; a larger one plans for load that does not come, at lower accuracy.
+# is made; a larger multiple would lower the accuracy.
 _HEADROOM = 1.25
 _TIMES = ("mean_ms", "std_ms", "min_ms", "p50_ms", "p90_ms", "p95_ms", "p99_ms", "max_ms")
 
 
 def options_of(policies: str) -> list[str]:
-    """Return the options of ``ramsis generate`` for a folder, without loads and folder."""
+    """Return the options of ``ramsis generate`` that made a folder, without ``--load``, ``--out``."""
     path = manifest_path(policies)
     commands = read_json(path).get("commands")
     option_lists = {tuple(_without_loads(words[2:]))
                     for words in map(_words, commands if isinstance(commands, list) else ())
-                    if words[1:2] == ["generate"]}  # again for each load that was added later
+                    if words[1:2] == ["generate"]}  # repeated for each load that was added later
     if len(option_lists) != 1:
         raise InputFileError("not the options of one ramsis generate", where=f"{path}: commands",
                              value=commands, allowed='--replan "--profiles FILE …"')
@@ -53,7 +53,7 @@ def options_of(policies: str) -> list[str]:
 
 
 def _words(command: Any) -> list[str]:
-    """Split a command; nothing where it is not a command."""
+    """Split a command into words; return an empty list if it is not a command."""
     try:
         return shlex.split(command) if isinstance(command, str) else []
     except ValueError:
@@ -82,7 +82,7 @@ def profile_option(options: Sequence[str]) -> int:
 
 
 def rescaled(profile: ProfileSet, ratio: Mapping[str, float]) -> ProfileSet:
-    """Return a profile with each model's times multiplied."""
+    """Return a profile with each model's times multiplied by a ratio."""
     def batch(measured: BatchProfile, ratio_of: float) -> BatchProfile:
         changed: dict[str, Any] = {name: getattr(measured, name) * ratio_of for name in _TIMES
                                    if getattr(measured, name) is not None}
@@ -98,12 +98,12 @@ def rescaled(profile: ProfileSet, ratio: Mapping[str, float]) -> ProfileSet:
 
 
 class Replanning:
-    """Replanning for a server that drifts.
+    """Automatic replanning for a server, after drifts of load or service times.
 
     Parameters
     ----------
     server
-        A server that is started.
+        Started server.
     folder
         Folder of its policies.
     options
@@ -128,11 +128,11 @@ class Replanning:
         server.on_batch.append(self._ran)
 
     def close(self) -> None:
-        """Stop replanning, and the process that generates policies."""
+        """Stop replanning and the process that makes policies."""
         self._replanner.close()
 
     def _profiled_ms(self, variant: str, run_as: int) -> float | None:
-        """Return the mean time of a batch by the profile that the policies rest on."""
+        """Return the mean time of a batch in the profile of the current policies."""
         mean_ms = self._mean_ms.get(variant)
         return None if mean_ms is None else mean_ms[run_as - 1] * self._ratio_served[variant]
 
@@ -146,7 +146,7 @@ class Replanning:
             self._replanner.plan_load(wanted_qps)
 
     def _ran(self, variant: str, run_as: int, service_ms: float) -> None:
-        """Note the time of a batch, if service times have drifted."""
+        """Record the time of a batch, if service times have drifted."""
         ratios = self._ratios
         if ratios is None or variant not in ratios:
             return
@@ -156,13 +156,13 @@ class Replanning:
             self._plan(ratios)
 
     def _plan(self, ratios: Mapping[str, Sequence[float]]) -> None:
-        """Request a new set for the profile with its times multiplied by the mean ratios."""
+        """Request a new policy set for the profile with times multiplied by the mean ratios."""
         every = [ratio for ratios_of in ratios.values() for ratio in ratios_of]
         common = sum(every) / len(every)
         mean_ratios = {name: sum(x) / len(x) if len(x) >= _OF_VARIANT else common
                        for name, x in ratios.items()}
         folder = Path()
-        while folder.exists():  # nothing is overwritten
+        while folder.exists():  # never overwrite a folder
             self._count += 1
             folder = Path(f"{Path(self._folder)}-replanned") / str(self._count)
         place = profile_option(self._options)
@@ -180,11 +180,11 @@ class Replanning:
         self._new_folder, self._new_ratio = str(folder), mean_ratios
 
     def _changed(self, policies: PolicySet[Selector]) -> None:
-        """Serve by a new set; called in the replanner's thread."""
+        """Schedule the exchange of policies; called in the replanner's thread."""
         self._loop.call_soon_threadsafe(self._serve)
 
     def _failed(self, error: RamsisError) -> None:
-        """Log why no set could be made; called in the replanner's thread."""
+        """Log a failure to make a set; called in the replanner's thread."""
         self._loop.call_soon_threadsafe(
             lambda: self._server.log("replanning failed", reason=str(error)))
 

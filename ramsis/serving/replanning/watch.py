@@ -1,8 +1,8 @@
-"""Watching the folder of policies while they serve, and serving by a new set.
+"""Watches the folder of policies while serving, and exchanges policies after a change.
 
-Whoever writes a set writes its manifest last, so a manifest that has changed stands for a whole
-new set. One that cannot be read, or is not for these variants and workers, is reported, and the
-set that serves stays.
+The manifest of a set is written last, so a changed manifest means a complete new set. If the set
+cannot be read, or does not fit the variants and workers, this is reported, and the current set
+kept.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ramsis.runtime.manifest import MANIFEST_NAME
 from ramsis.serving.policies import read_policies
 from ramsis.serving.server import Server
 
-_INTERVAL_S = 1.0  # from one look to the next
+_INTERVAL_S = 1.0  # interval of checks
 
 
 def _state(path: Path) -> tuple[int, ...] | None:
-    """Return values that change when a file is written; None where there is no file."""
+    """Return values that change when a file is written; None without a file."""
     try:
         status = os.stat(path)
     except OSError:
@@ -29,14 +29,14 @@ def _state(path: Path) -> tuple[int, ...] | None:
 
 
 async def watch_policies(server: Server, path: str) -> None:
-    """Serve by each new set that is written to a path, for ever.
+    """Serve by each new policy set that is written to a path, until cancelled.
 
     Parameters
     ----------
     server
-        A server that serves by the policies that are at the path now.
+        Server with the policies that are at the path now.
     path
-        A folder with a manifest, or a policy file.
+        Folder with a manifest, or policy file.
     """
     file = Path(path) / MANIFEST_NAME if Path(path).is_dir() else Path(path)
     before = _state(file)
@@ -45,7 +45,7 @@ async def watch_policies(server: Server, path: str) -> None:
         now = _state(file)
         if now == before:
             continue
-        # A set that is refused is looked at again only when it has changed.
+        # A refused set is read again only after another change.
         before = now
         try:
             policies = await asyncio.get_running_loop().run_in_executor(None, read_policies, path)

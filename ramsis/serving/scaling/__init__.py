@@ -1,5 +1,5 @@
-"""Scaling policies while they serve.
+"""Scaling policies in a server.
 
-``fleet`` has the policies for each number of workers, which the server knows. ``workers`` starts
-and stops workers, and stands above the server.
+``fleet`` holds the policies for each number of workers, for the server. ``workers`` starts and
+stops the server's workers.
 """

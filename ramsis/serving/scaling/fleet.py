@@ -1,6 +1,6 @@
-"""The policies of a scaling policy: a set for each number of active workers.
+"""Policies of a scaling policy: a set for each number of active workers.
 
-A set is for all workers that there may be, since a worker that does not run counts as down.
+Each set is for the largest number of workers, as stopped workers count as down.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from ramsis.serving.policies import check_served, largest_batch, read_policies, 
 
 
 class FleetPolicies:
-    """A scaling table, and the policies for each number of active workers.
+    """Scaling table with the policies for each number of active workers.
 
     Parameters
     ----------
     table
-        How many workers are wanted.
+        Table of the number of wanted workers.
     sets
-        Policies by number of active workers, 1 to the table's most.
+        Policies by number of active workers, from 1 to the table's largest number.
     """
 
     def __init__(self, table: ScalingTable, sets: dict[int, PolicySet[Policy]]) -> None:
         self.table, self._sets = table, sets
         self.largest_batch = max(map(largest_batch, sets.values()))
-        lookups: dict[int, Selector] = {}  # numbers of workers share policies
+        lookups: dict[int, Selector] = {}  # cache, as numbers of workers share policies
 
         def lookup(policy: Policy) -> Selector:
             if id(policy) not in lookups:
@@ -45,11 +45,11 @@ class FleetPolicies:
                            for workers, policies in sets.items()}
 
     def policies(self, active: int) -> PolicySet[Policy]:
-        """Return the policies for a number of active workers; those for 1 where none is active."""
+        """Return the policies for a number of active workers; for 0 those of 1."""
         return self._sets[max(active, 1)]
 
     def selectors(self, active: int) -> PolicySet[Selector]:
-        """Return the policies for a number of active workers as lookups."""
+        """Return the policies for a number of active workers as selectors."""
         return self._selectors[max(active, 1)]
 
     def check(self, variants: Collection[str], where: str) -> None:
@@ -59,7 +59,7 @@ class FleetPolicies:
 
 
 def scaling_file(path: str | os.PathLike[str]) -> Path | None:
-    """Return the scaling policy that a path names; None where it names policies."""
+    """Return the scaling policy file at a path; None if the path holds policies."""
     given_path = Path(path)
     if given_path.is_dir():
         file = given_path / SCALING_NAME
@@ -69,14 +69,14 @@ def scaling_file(path: str | os.PathLike[str]) -> Path | None:
 
 
 def read_fleet(path: str | os.PathLike[str], most: int | None = None) -> FleetPolicies:
-    """Read a scaling policy, with the policies that it names.
+    """Read a scaling policy with its policies.
 
     Parameters
     ----------
     path
         Path of the file; the policies' folders are beside it.
     most
-        Largest number of workers, whatever the table wants.
+        Upper limit on the number of workers; by default the table's.
     """
     document = read_json(path)
     table = ScalingTable.from_document(document, str(path))
@@ -113,7 +113,7 @@ def _checked(policies: PolicySet[Policy], size: int, where: str) -> PolicySet[Po
 
 
 def _resized(policies: PolicySet[Policy], times: float, most: int) -> PolicySet[Policy]:
-    """Return the same policies for more load, on whichever workers are up."""
+    """Return the policies with loads multiplied by ``times``, for ``most`` workers."""
     levels = [Level(level.load_qps * times, level.arrivals, tuple(
         station._replace(workers=most, load_qps=station.load_qps * times)
         for station in level.stations), level.expected, level.slowness)

@@ -1,8 +1,8 @@
-"""Number of workers of a server: it starts and stops its own, or states how many are wanted.
+"""Autoscaling of a server: starts and stops its own workers, or reports the wanted number.
 
-The scaling table is asked once every interval, for the queries that came in the interval. A
-worker counts as starting until it answers. One that stops gets no more queries; what waits for it
-goes to others, and its process ends after the batch that it runs.
+The scaling table is looked up once every interval, with the arrivals of the interval. A worker
+counts as starting until it answers. A stopping worker gets no more queries; queries in its queue
+are rerouted, and its process ends after the current batch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ramsis.serving.workers.pool import WorkerPool
 
 
 class _Follower:
-    """Follower of a scaling table; ``wanted`` workers are to be active or starting."""
+    """Base of autoscalers by a scaling table; ``wanted`` workers should be active or starting."""
 
     def __init__(self, server: Server, table: ScalingTable, wanted: int) -> None:
         self.server, self.table, self.wanted = server, table, wanted
@@ -44,11 +44,11 @@ class _Follower:
         raise NotImplementedError
 
     def about(self) -> Mapping[str, int]:
-        """Return the numbers of workers."""
+        """Return the numbers of workers for the readiness endpoint."""
         return {"active": self.active, "starting": self.starting, "wanted": self.wanted}
 
     async def follow(self) -> None:
-        """Decide once every interval, for ever."""
+        """Decide once every interval, until cancelled."""
         await self._look()
         loop, interval_s = asyncio.get_running_loop(), self.table.interval_s
         before_s, before, next_s = loop.time(), self.server.arrived, loop.time() + interval_s
@@ -61,10 +61,10 @@ class _Follower:
             self._decide(load_qps)
 
     async def _look(self) -> None:
-        """Observe what a decision needs."""
+        """Update the observations for a decision."""
 
     def _decide(self, load_qps: float) -> None:
-        """Ask the table, and log it where it wants other workers than there are."""
+        """Look up the table, and log a change of the wanted number."""
         known_qps = self.server.settings.dispatch.load_qps
         load_qps = load_qps if known_qps is None else known_qps
         active, starting = self.active, self.starting
@@ -75,12 +75,12 @@ class _Follower:
 
 
 class OwnWorkers(_Follower):
-    """Start and stop of a server's worker processes.
+    """Autoscaler that starts and stops a server's worker processes.
 
     Parameters
     ----------
     server
-        A server that starts with the least workers, and has room for the most.
+        Server that starts with the least number of workers, and can have the largest.
     """
 
     def __init__(self, server: Server, table: ScalingTable) -> None:
@@ -95,7 +95,7 @@ class OwnWorkers(_Follower):
 
     @property
     def starting(self) -> int:
-        """Number of workers that have not answered yet, with those that are started again."""
+        """Number of workers that have not answered yet, including restarted ones."""
         return len(self._kept) - self.active
 
     @property
@@ -108,7 +108,7 @@ class OwnWorkers(_Follower):
         self._reach()
 
     def _reach(self) -> None:
-        """Start and stop workers until as many are kept as are wanted."""
+        """Start and stop workers until the wanted number is kept."""
         if not self.server.ready:
             return  # it is stopping
         while len(self._kept) > self.wanted:
@@ -127,7 +127,7 @@ class OwnWorkers(_Follower):
             self._pool.begin(worker)
 
     def _ended(self, worker: int) -> None:
-        """End a worker that is to stop and runs no batch any more; another may take its place."""
+        """End a stopping worker that runs no batch; another one may reuse its number."""
         self._ending.discard(worker)
         self.server.log("worker stopped", worker=worker, process=self._pool.process(worker))
         self._pool.end(worker)
@@ -135,15 +135,15 @@ class OwnWorkers(_Follower):
 
 
 class Advice(_Follower):
-    """Statement of how many workers are wanted, for others to start and stop.
+    """Autoscaler that only reports the wanted number of workers, for an external one.
 
     Parameters
     ----------
     server
-        A server whose workers stay as they are.
+        Server with a fixed number of workers.
     peers
-        A host name whose addresses are all servers of this kind, each with as many workers and
-        an equal share of the queries; None where there is only this one.
+        Host name that resolves to all servers of the group, each with as many workers and an
+        equal share of the queries; None for a single server.
     """
 
     def __init__(self, server: Server, table: ScalingTable, peers: str | None = None) -> None:
@@ -153,7 +153,7 @@ class Advice(_Follower):
 
     @property
     def active(self) -> int:
-        """Number of workers that serve, of all servers."""
+        """Number of workers that serve, over all servers."""
         return self._servers * self.server.front.dispatcher.workers_up
 
     @property
@@ -166,7 +166,7 @@ class Advice(_Follower):
         self._decided = True
 
     async def _look(self) -> None:
-        """Count the servers; until the first decision as many are wanted as there are."""
+        """Count the servers; until the first decision, the wanted number is the current one."""
         if self._peers is not None:
             try:
                 addresses = await asyncio.get_running_loop().getaddrinfo(

@@ -1,5 +1,5 @@
-"""Worker processes: their life as the front end keeps it, and what runs in them.
+"""Worker processes of the server.
 
-``pool`` starts, watches and restarts them; ``process`` is one process, whose death the kernel
-reports; ``worker`` is what it runs; ``messages`` and ``memory`` are what both sides share.
+``pool`` starts, watches and restarts them; ``process`` is the front end's handle of one process;
+``worker`` is the program that it runs; ``messages`` and ``memory`` are shared by both sides.
 """

@@ -1,8 +1,8 @@
-"""Shared memory of the front end and its workers, without a name that could be left behind.
+"""Anonymous shared memory of the front end and its workers.
 
-A block is an anonymous file that both map; a worker gets it as an open file at its start. The
-inputs of a query lie in a *slot*: one row of an array for each input tensor. A worker reads the
-rows of its batch in place; its outputs lie in another block.
+A block is an anonymous file that both map, so it cannot be left behind; a worker gets it as an
+open file at its start. The inputs of a query are in a *slot*: one row of an array for each input
+tensor. A worker reads the rows of its batch in place; its outputs are in another block.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from numpy.typing import NDArray
 
 from ramsis.serving.tensors import TensorSpec
 
-_ALIGNED = 64  # bytes of a cache line, so that no two arrays share one
+_ALIGNED = 64  # alignment to cache lines, so that no two arrays share one
 
 
 class Block:
-    """A block of shared memory, as an open file.
+    """Block of shared memory, as an open file.
 
     Parameters
     ----------
     size
-        Bytes, >= 1.
+        Size in bytes, >= 1.
     file
-        The open file of a block that another process has created.
+        Open file of a block created by another process.
     """
 
     def __init__(self, size: int, file: int | None = None) -> None:
@@ -42,7 +42,7 @@ class Block:
             raise
 
     def close(self) -> None:
-        """Close the file; the memory goes with the last array in it."""
+        """Close the file; the memory is released with the last array in it."""
         os.close(self.file)
 
 
@@ -54,7 +54,7 @@ def _anonymous_file() -> int:
 
 
 def _places(specs: Sequence[TensorSpec], rows: int) -> tuple[list[int], int]:
-    """Return the start of each tensor's array, and the size of all."""
+    """Return the offset of each tensor's array, and the total size, in bytes."""
     starts, end = [], 0
     for spec in specs:
         starts.append(end)
@@ -63,7 +63,7 @@ def _places(specs: Sequence[TensorSpec], rows: int) -> tuple[list[int], int]:
 
 
 def size_of(specs: Sequence[TensorSpec], rows: int) -> int:
-    """Return the bytes that a number of rows of each tensor takes."""
+    """Return the size in bytes of arrays with ``rows`` rows of each tensor."""
     return _places(specs, rows)[1]
 
 
@@ -79,14 +79,14 @@ def arrays_in(
 
 
 class Slots:
-    """Slots for the inputs of requests; the slot freed last is reused first.
+    """Slots for the inputs of queries; the last freed slot is reused first.
 
     Parameters
     ----------
     specs
-        The input tensors.
+        Input tensors.
     count
-        Slots, >= 1.
+        Number of slots, >= 1.
     """
 
     def __init__(self, specs: Sequence[TensorSpec], count: int) -> None:
@@ -101,13 +101,13 @@ class Slots:
         return len(self._free)
 
     def put(self, inputs: Sequence[NDArray[np.generic]]) -> list[int]:
-        """Copy the inputs of queries to free slots, of which there must be enough; return these.
+        """Copy the inputs of n queries to free slots, and return these; enough must be free.
 
         Parameters
         ----------
         inputs
-            An array of shape (n, …) for each input tensor, n >= 1. Where it is shorter than the
-            slots in a dimension, zeros follow.
+            An array of shape (n, …) for each input tensor, n >= 1; shorter dimensions are padded
+            with zeros.
         """
         count = len(inputs[0])
         taken = self._free[-count:]

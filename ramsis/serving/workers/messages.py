@@ -1,7 +1,8 @@
 """Messages between the front end and a worker, over a pair of connected sockets.
 
-Each message is its length and its bytes. While a worker starts, messages are JSON; then they are
-fixed structures: a batch to run, by the slots of its queries, and its end. Nothing is pickled.
+Each message is its length followed by its bytes. While a worker starts, messages are JSON; then
+they are fixed binary structures: a batch to run, by the slots of its queries, and its end. Nothing
+is pickled.
 """
 
 from __future__ import annotations
@@ -15,21 +16,21 @@ from typing import Any, NamedTuple
 _LENGTH = struct.Struct("<I")
 _RUN = struct.Struct("<QHHHI")
 _ENDED = struct.Struct("<Q?d?")
-_MOST = 1 << 24  # bytes of a message, so that a damaged length reserves no memory
-_MOST_FILES = 2  # the blocks of inputs and outputs
+_MOST = 1 << 24  # largest message in bytes, as a damaged length must not exhaust memory
+_MOST_FILES = 2  # blocks of inputs and outputs
 
 
 class RunBatch(NamedTuple):
-    """Order to run a variant on the queries in these slots, as a batch of ``run_as``."""
+    """Message to run a variant on the queries in slots, as a batch of ``run_as``."""
 
     number: int
     variant: int
     run_as: int
     slots: Sequence[int]
-    longest: int = 0  # length of its inputs along the dimension that is the size; 0: all of it
+    longest: int = 0  # length of its inputs along the dimension of the size; 0: full length
 
     def packed(self) -> bytes:
-        """Encode it as a message."""
+        """Encode the message as bytes."""
         head = _RUN.pack(self.number, self.variant, self.run_as, len(self.slots),
                          self.longest)
         return head + struct.pack(f"<{len(self.slots)}I", *self.slots)
@@ -45,13 +46,13 @@ class RunBatch(NamedTuple):
 class Ended(NamedTuple):
     """Message that a batch has ended."""
 
-    number: int  # of the batch
-    service_ms: float  # what the model took in the worker
-    error: str = ""  # what went wrong; empty where the outputs are there
-    lost: bool = False  # whether the worker can run no other batch until it starts anew
+    number: int  # number of the batch
+    service_ms: float  # time of the model in the worker
+    error: str = ""  # error of the batch; empty if it succeeded
+    lost: bool = False  # whether the worker has to be restarted before another batch
 
     def packed(self) -> bytes:
-        """Encode it as a message."""
+        """Encode the message as bytes."""
         return (_ENDED.pack(self.number, not self.error, self.service_ms, self.lost)
                 + self.error.encode())
 
@@ -64,7 +65,7 @@ class Ended(NamedTuple):
 
 
 def framed(message: bytes) -> bytes:
-    """Return a message with its length before it."""
+    """Return a message with its length prefix."""
     return _LENGTH.pack(len(message)) + message
 
 
@@ -75,7 +76,7 @@ class Unframed:
         self._buffer = b""
 
     def add(self, data: bytes) -> Iterator[bytes]:
-        """Yield the messages that these bytes complete."""
+        """Yield the messages that the received bytes complete."""
         self._buffer += data
         while len(self._buffer) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._buffer)
@@ -94,7 +95,7 @@ def send_json(channel: socket.socket, document: dict[str, Any], files: Sequence[
 
 
 def receive_json(channel: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Wait for a document and the open files that come with it; EOFError at the end."""
+    """Receive a document and its open files; raise EOFError if the other side has closed."""
     head, files, _, _ = socket.recv_fds(channel, _LENGTH.size, _MOST_FILES)
     if not head:
         raise EOFError
@@ -104,7 +105,7 @@ def receive_json(channel: socket.socket) -> tuple[dict[str, Any], list[int]]:
 
 
 def receive(channel: socket.socket) -> bytes:
-    """Wait for a message; EOFError at the end."""
+    """Receive a message; raise EOFError if the other side has closed."""
     return _exactly(channel, _length(_exactly(channel, _LENGTH.size)))
 
 

@@ -1,4 +1,4 @@
-"""The pool of workers, and the life of each of them.
+"""Pool of worker processes, with the state machine of a worker.
 
 A worker is *off*, *starting*, *ready* or *pausing*::
 
@@ -6,10 +6,10 @@ A worker is *off*, *starting*, *ready* or *pausing*::
                     ▲    │                         │
               pause over └──fails──► pausing ◄─────┘ dies
 
-Whatever its state, :meth:`WorkerPool.end` turns it off. A worker dies when it crashes, or when it
-is killed because a batch takes longer than the limit; the batch that it ran has failed. It counts
-as dead once the kernel says so. The pause doubles while starts fail, up to a limit, and tries
-never end. Its memory and its number keep.
+In any state, :meth:`WorkerPool.end` turns it off. A worker dies when it crashes, or when it is
+killed after the time limit of a batch; its batch then fails. It counts as dead when the kernel
+reports its exit. The pause doubles while starts fail, up to a limit, and attempts continue without
+end. A restarted worker keeps its memory and number.
 """
 
 from __future__ import annotations
@@ -35,26 +35,26 @@ from ramsis.serving.workers.memory import Block, Slots, arrays_in, size_of
 from ramsis.serving.workers.messages import Ended, RunBatch
 from ramsis.serving.workers.process import START_ERRORS, Process, WorkerProcess
 
-# Pause before a worker is started again, doubled up to the longest while starts fail: most causes
-# are over at once, and a worker that cannot start must not keep a core busy.
+# Pause before a restart, doubled up to the longest while starts fail: most causes are transient,
+# but a worker that cannot start must not keep a core busy.
 _PAUSE_S, _LONGEST_PAUSE_S = 0.05, 5.0
-_HEARD_EACH_S = 0.001  # a look costs a system call for each worker that runs a batch
+_HEARD_EACH_S = 0.001  # least time between polls, each a system call per busy worker
 
 
 @dataclass(frozen=True)
 class PoolSettings:
     """Settings of a pool of workers."""
 
-    workers: int  # how many, at most
-    max_batch: int  # largest batch that they run
+    workers: int  # largest number of workers
+    max_batch: int  # largest batch
     warm_up: tuple[int, ...] = (1,)  # batch sizes that each variant runs before a worker is ready
-    slots: int = 2048  # queries that can be held at once
-    timeout_s: float = 10.0  # A batch that takes longer is given up, and its worker started anew
-    # whether each worker gets a core of its own where there are more cores than workers, and the
-    # front end the others
+    slots: int = 2048  # largest number of waiting and running queries
+    timeout_s: float = 10.0  # time limit of a batch, after which its worker is restarted
+    # whether each worker is pinned to its own core, and the front end to the others, if there are
+    # more cores than workers
     pin: bool = True
     memory_mb: float | None = None  # limit on the address space of a worker; None for none
-    # how many are started, >= 1; None for all. Others are started by :meth:`WorkerPool.begin`.
+    # number of initial workers, >= 1; None for all. :meth:`WorkerPool.begin` starts others.
     at_first: int | None = None
 
 
@@ -65,32 +65,32 @@ def _nothing(*_: object) -> None:
 class WorkerEvents(NamedTuple):
     """Callbacks of a pool; each is called with the number of a worker."""
 
-    ready: Callable[[int], object]  # it can take batches, for the first time or again
-    # its batch has ended, with the outputs of all rows of its memory
+    ready: Callable[[int], object]  # the worker can run batches, also after a restart
+    # its batch has ended; with the outputs of all rows of its memory
     ended: Callable[[int, Ended, dict[str, NDArray[Any]]], object]
-    # it was ready and is dead, with the cause; it is started again
+    # it was ready and has died, with the cause; it is restarted
     gone: Callable[[int, str], object]
-    # it could not be started, with the cause and the seconds until the next try
+    # it could not be started, with the cause and the seconds until the next attempt
     failed: Callable[[int, str, float], object] = _nothing
 
 
 class Pool(Protocol):
-    """Interface of a pool of workers: :class:`WorkerPool`, or that of another framework."""
+    """Interface of a pool of workers: :class:`WorkerPool`, or one of another framework."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     slots: Slots | None
 
     async def start(self) -> None:
-        """Return when the tensors are known and workers take batches."""
+        """Start; return when the tensors are known and workers are ready."""
         ...
 
     def run(self, worker: int, batch: RunBatch) -> None:
-        """Start a batch on a worker that is ready and idle; its end is an event."""
+        """Start a batch on a ready, idle worker; its end is an event."""
         ...
 
     def process(self, worker: int) -> int | None:
-        """Return the number of a worker's process, None where it is not one of this machine."""
+        """Return the process id of a worker; None if it is not on this machine."""
         ...
 
     async def stop(self) -> None:
@@ -99,12 +99,12 @@ class Pool(Protocol):
 
 
 class WorkerPool:
-    """Worker processes that load the variants; used in the thread of the event loop.
+    """Pool of worker processes on this machine; call its methods in the event loop's thread.
 
     Parameters
     ----------
     launch
-        Starts a process; its parameters and errors are those of :class:`WorkerProcess`.
+        Starts a process; parameters and errors are those of :class:`WorkerProcess`.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class WorkerPool:
     ) -> None:
         self.variants, self.settings, self.events = variants, settings, events
         self.launch = launch
-        # The tensors of the variants and the memory for inputs, once the pool has started.
+        # Tensors of the variants, and memory for inputs, after the start.
         self.inputs, self.outputs = tuple[TensorSpec, ...](), tuple[TensorSpec, ...]()
         self.slots: Slots | None = None
         self.heard_s = 0.0
@@ -125,7 +125,7 @@ class WorkerPool:
     async def start(self) -> None:
         """Start the first workers, and wait until they are ready.
 
-        This process leaves all workers their cores.
+        This process moves off the workers' cores.
         """
         if self.core(0) is not None:
             _use([self._cores[0], *self._cores[len(self._workers) + 1:]])
@@ -138,14 +138,13 @@ class WorkerPool:
             raise
 
     def run(self, worker: int, batch: RunBatch) -> None:
-        """Start a batch on a worker that is ready and idle."""
+        """Start a batch on a ready, idle worker."""
         self._workers[worker].run(batch)
 
     def hear(self) -> None:
-        """Read which batches have ended, if nothing was read for a millisecond.
+        """Poll workers for ended batches, at most once a millisecond.
 
-        The event loop reads a flood of requests before it turns to the workers, which would stand
-        idle meanwhile.
+        Otherwise workers would be idle while the event loop reads a flood of requests first.
         """
         if time.monotonic() - self.heard_s > _HEARD_EACH_S:
             self.heard_s = time.monotonic()
@@ -153,7 +152,7 @@ class WorkerPool:
                 worker.hear()
 
     def begin(self, worker: int) -> None:
-        """Start another worker; ``events.ready`` follows when it can take batches."""
+        """Start another worker; ``events.ready`` follows when it can run batches."""
         self._workers[worker].begin()
 
     def end(self, worker: int) -> None:
@@ -161,11 +160,11 @@ class WorkerPool:
         self._workers[worker].end()
 
     def takes_batches(self, worker: int) -> bool:
-        """Return whether a worker runs and has answered."""
+        """Return whether a worker is ready."""
         return self._workers[worker].state is State.READY
 
     def process(self, worker: int) -> int | None:
-        """Return the number of a worker's process; None where it has none."""
+        """Return the process id of a worker; None if it has no process."""
         process = self._workers[worker].process
         return None if process is None else process.pid
 
@@ -179,7 +178,7 @@ class WorkerPool:
             _use(self._cores)
 
     def ending(self, dead: asyncio.Future[None]) -> None:
-        """Note a process that was killed, for :meth:`stop` to wait for."""
+        """Register a killed process, for which :meth:`stop` waits."""
         self._ending.add(dead)
         dead.add_done_callback(self._ending.discard)
 
@@ -200,7 +199,7 @@ class WorkerPool:
             self._started.set_result(None)
 
     def lost(self, worker: _Worker, reason: str, was_ready: bool) -> None:
-        """Report that a worker is dead or was not started; while all start, end that."""
+        """Report that a worker died or did not start; during the pool's start, fail that."""
         if not self._started.done():
             self._started.set_exception(InputFileError(
                 reason, where=f"{self.variants.path}: worker {worker.number}"))
@@ -210,9 +209,9 @@ class WorkerPool:
             self.events.failed(worker.number, reason, worker.pause_s)
 
     def core(self, worker: int) -> int | None:
-        """Return the core of a worker, None where workers are not pinned.
+        """Return the core of a worker; None if workers are not pinned.
 
-        The first core, and those left over, are this process's.
+        This process uses the first core and the remaining ones.
         """
         return self._cores[worker + 1] if len(self._cores) > self.settings.workers else None
 
@@ -239,7 +238,7 @@ class State(Enum):
 
 
 class _Worker:
-    """A worker through all its processes; the state changes in its last five methods only."""
+    """Worker over all its processes; only its last five methods change the state."""
 
     def __init__(self, pool: WorkerPool, number: int) -> None:
         self.pool, self.number = pool, number
@@ -250,11 +249,11 @@ class _Worker:
         self._again: asyncio.TimerHandle | None = None
         self._outputs: Block | None = None
         self._arrays: dict[str, NDArray[Any]] = {}
-        self._ends_s = math.inf  # when the batch that runs has to have ended
+        self._ends_s = math.inf  # time limit of the running batch
         self._looks: asyncio.TimerHandle | None = None
 
     def attach(self, slots: Slots, outputs: Sequence[TensorSpec]) -> None:
-        """Give the process the shared memory."""
+        """Send the shared memory to the process."""
         assert self.process is not None
         most = self.pool.settings.max_batch
         if self._outputs is None:
@@ -272,12 +271,12 @@ class _Worker:
         self.process.send(batch.packed())
 
     def hear(self) -> None:
-        """Read the end of a batch, if one runs."""
+        """Poll for the end of the running batch, if any."""
         if self._ends_s < math.inf and self.process is not None:
             self.process.read()
 
     def _look(self) -> None:
-        """Kill the process if its batch takes too long; one timer serves many batches."""
+        """Kill the process after its batch's time limit; one timer serves many batches."""
         self._looks = None
         if self._loop.time() < self._ends_s:
             if self._ends_s < math.inf:
@@ -297,7 +296,7 @@ class _Worker:
             self._ends_s = math.inf
             self.pool.heard_s = time.monotonic()
             ended = Ended.unpacked(message)
-            if ended.lost:  # started anew, it waits until its models can be reached
+            if ended.lost:  # the restarted worker waits until its models can be reached
                 assert self.process is not None
                 self.process.kill(ended.error)
             else:
@@ -316,7 +315,7 @@ class _Worker:
                 self.process.kill(f"no memory can be shared with it ({_in_words(error)})")
 
     def begin(self) -> None:
-        """Start the worker, and again whenever it dies, until :meth:`end`."""
+        """Start the worker, and restart it whenever it dies, until :meth:`end`."""
         self.pause_s = _PAUSE_S
         self._start()
 
@@ -332,7 +331,7 @@ class _Worker:
         self.pool.ready(self)
 
     def _lost(self, reason: str) -> None:
-        """Start the worker again after a pause: its process is dead, or could not be started."""
+        """Restart the worker after a pause, as its process died or could not be started."""
         if self.state is State.OFF:
             return
         was_ready = self.state is State.READY
@@ -343,7 +342,7 @@ class _Worker:
         self.pause_s = min(2.0 * self.pause_s, _LONGEST_PAUSE_S)
 
     def end(self) -> None:
-        """End the worker's process and start no other."""
+        """End the worker's process, without a restart."""
         self.state = State.OFF
         self._runs_nothing()
         if self._again is not None:
@@ -355,25 +354,25 @@ class _Worker:
 
 
 def _cores() -> list[int]:
-    """Return the cores that this process may use; none where the system does not tell."""
+    """Return the cores that this process may use; empty if the system does not report them."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 
 
 def _use(cores: Sequence[int]) -> None:
-    """Restrict this thread to cores, where the system allows it."""
+    """Restrict this thread to cores, if the system supports it."""
     with contextlib.suppress(OSError):
         os.sched_setaffinity(0, cores)
 
 
 def variants_as_json(variants: VariantsFile) -> list[dict[str, Any]]:
-    """Convert the variants to plain values, as workers take them."""
+    """Convert the variants to JSON-serialisable values for workers."""
     return [{**asdict(variant), "options": {**asdict(variant.options),
                                             "dimensions": dict(variant.options.dimensions)}}
             for variant in variants.variants]
 
 
 def _in_words(error: BaseException) -> str:
-    """Return the reason of a system's error in words."""
+    """Return the text of a system error."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 

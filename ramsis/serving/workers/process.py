@@ -1,8 +1,8 @@
-"""A worker's process as the front end sees it: a socket to it, and notice of its death.
+"""Front end's handle of a worker process: a socket to it, and detection of its exit.
 
-The kernel reports the death: by a pidfd where the system has them (Linux 5.3 and later), else by
-``waitpid``, which is polled. The end of the socket says less: a process that the model has forked
-keeps it open, and a worker closes it before it has exited.
+The kernel reports the exit by a pidfd (Linux 5.3 and later), or else by polling ``waitpid``. The
+end of the socket is not sufficient: a process forked by the model keeps it open, and a worker
+closes it before it exits.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from typing import Any, Protocol
 
 from ramsis.serving.workers.messages import Unframed, framed, send_json
 
-# Raised by starting a process, or sharing memory with it, where the system lacks something.
+# Errors of starting a process, or of sharing memory with it, if the system lacks resources.
 START_ERRORS = (OSError, MemoryError, subprocess.SubprocessError)
 
 _CLOSED = "the worker process closed its connection"
-_POLL_S = 0.05  # between looks whether the process has ended, where there is no pidfd
-_CONFIG_S = 1.0  # for the configuration to be taken; it fits the socket's buffer, or nearly so
-_EXIT_S = 1.0  # from the end of the socket to the end of the process, which says its cause
-_READ = 65536  # bytes at once; a message is far shorter
+_POLL_S = 0.05  # interval of ``waitpid`` polls, without a pidfd
+_CONFIG_S = 1.0  # time limit for sending the configuration, which nearly fits the socket's buffer
+_EXIT_S = 1.0  # wait for the exit code after the end of the socket
+_READ = 65536  # largest read in bytes; messages are far shorter
 
 
 class Process(Protocol):
-    """Interface of a worker's process, as :class:`WorkerPool` uses it.
+    """Interface of a worker process, for :class:`WorkerPool`.
 
-    Its two callbacks are the parameters of :class:`WorkerProcess`.
+    See :class:`WorkerProcess` for its two callbacks.
     """
 
     pid: int
@@ -60,16 +60,16 @@ class Process(Protocol):
 
 
 class WorkerProcess:
-    """A process that runs :mod:`ramsis.serving.workers.worker`.
+    """Process that runs :mod:`ramsis.serving.workers.worker`.
 
     Parameters
     ----------
     config
-        The first message to it.
+        First message to the process.
     heard
-        Called with each message.
+        Called with each received message.
     ended
-        Called once with the cause, when the process is dead and no message will come.
+        Called once with the cause, when the process has exited and all messages are read.
     """
 
     def __init__(
@@ -152,13 +152,13 @@ class WorkerProcess:
         self._kill_group()
 
     def _kill_group(self) -> None:
-        """Kill the process and those that it has forked, before its number is free for others."""
+        """Kill the process and its forks, while its process id cannot be reused."""
         if not self.dead.done():
             with contextlib.suppress(OSError):
                 os.killpg(self.pid, signal.SIGKILL)
 
     def _watch(self) -> None:
-        """Have the kernel report the death."""
+        """Start watching for the exit of the process."""
         try:
             self._pidfd = os.pidfd_open(self.pid)
             self._loop.add_reader(self._pidfd, self._died)
@@ -197,7 +197,7 @@ class WorkerProcess:
 
 
 def _cause(code: int) -> str:
-    """Describe how a process ended."""
+    """Describe the exit code of a process."""
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -207,7 +207,7 @@ def _cause(code: int) -> str:
 
 
 def _is_file(stream: Any) -> bool:
-    """Return whether a stream is an open file of the system."""
+    """Return whether a stream has an open file descriptor."""
     try:
         return isinstance(stream.fileno(), int)
     except (AttributeError, OSError, ValueError):

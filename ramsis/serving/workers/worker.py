@@ -1,9 +1,9 @@
-"""A worker process: loads every variant, and runs the batches that it is sent.
+"""Program of a worker process: loads all variants, and runs batches.
 
 The front end starts it as ``python -m ramsis.serving.workers.worker FILE``, where FILE is its end
-of a pair of sockets. It reports the tensors of the variants, gets the shared memory, runs each
-variant a few times, reports that it is ready, and then answers batch by batch. It ends when the
-front end is gone.
+of a socket pair. It reports the tensors of the variants, gets the shared memory, runs each variant
+a few times as a warm-up, reports that it is ready, and then runs batch by batch. It exits when the
+front end has closed the socket.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ from ramsis.serving.workers.messages import (  # noqa: E402
     send_json,
 )
 
-_WARM_SIZE = 16  # size of the requests of the first batches: the largest may take long
+_WARM_SIZE = 16  # request size of warm-up batches, as the largest may take long
 
 Arrays = Mapping[str, NDArray[Any]]
 
 
 class Runner:
-    """The loaded variants of a worker.
+    """Runner of a worker's loaded variants.
 
     Parameters
     ----------
     variants
-        Name, back end, model and options of each, as plain values.
+        Name, back end, model and options of each, as JSON-serialisable values.
     inputs
-        The input tensors where the variants file states them, else empty.
+        Input tensors in the variants file; empty if not stated.
     max_size
         Largest size of a request.
     """
@@ -71,7 +71,7 @@ class Runner:
     ) -> None:
         self.max_size = max_size
         self.models: list[LoadedModel] = []
-        # The tensors, which all variants share.
+        # Tensors, which are equal for all variants.
         self.inputs, self.outputs = tuple(inputs), tuple[TensorSpec, ...]()
         for number, variant in enumerate(variants):
             where = f"variant {variant['name']}"
@@ -89,7 +89,7 @@ class Runner:
                 _same(outputs, self.outputs, f"{where}: outputs")
 
     def _outputs(self, model: LoadedModel, where: str) -> tuple[TensorSpec, ...]:
-        """Return the outputs of a batch of 1, which tell the shapes."""
+        """Determine the output tensors from a batch of 1."""
         answer = self._answer(model, where, self.max_size)
         if any(ANY in spec.shape for spec in self.inputs) and self.max_size > 1:
             shorter = self._answer(model, where, self.max_size - 1)
@@ -118,7 +118,7 @@ class Runner:
             raise InputFileError(f"it does not run ({reason})", where=where) from error
 
     def run(self, batch: RunBatch, inputs: Arrays, outputs: Arrays) -> None:
-        """Run a batch; its outputs are written to the first rows."""
+        """Run a batch, and write its outputs to the first rows of ``outputs``."""
         model, count = self.models[batch.variant], len(batch.slots)
         rows = [*batch.slots, *[batch.slots[-1]] * (batch.run_as - count)]
         if batch.longest:
@@ -158,10 +158,10 @@ def _same(specs: Sequence[TensorSpec], first: Sequence[TensorSpec], where: str) 
 
 
 def serve(channel: socket.socket) -> None:
-    """Load the variants and run batches until the front end is gone.
+    """Load the variants and run batches until the front end closes the socket.
 
-    It raises :class:`EOFError` or :class:`ConnectionError` then. Where a variant cannot be loaded
-    or run, it reports that and returns.
+    It raises :class:`EOFError` or :class:`ConnectionError` then. If a variant cannot be loaded or
+    run, it reports this and returns.
     """
     config, _ = receive_json(channel)
     _settle(config)
@@ -194,7 +194,7 @@ def serve(channel: socket.socket) -> None:
 
 
 def run_timed(runner: Runner, batch: RunBatch, inputs: Arrays, outputs: Arrays) -> Ended:
-    """Run a batch, and return its time or its error."""
+    """Run a batch, and return the message with its time or its error."""
     begun = time.perf_counter()
     try:
         runner.run(batch, inputs, outputs)
@@ -207,7 +207,7 @@ def run_timed(runner: Runner, batch: RunBatch, inputs: Arrays, outputs: Arrays) 
 
 
 def _settle(config: Mapping[str, Any]) -> None:
-    """Take the core and the memory that the front end states, and find functions in a folder."""
+    """Apply the front end's configuration: core, memory limit, and folder of functions."""
     if config["core"] is not None and hasattr(os, "sched_setaffinity"):
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, {config["core"]})
@@ -221,14 +221,14 @@ def _settle(config: Mapping[str, Any]) -> None:
 
 
 def main() -> None:
-    """Run as a worker process until the front end is gone."""
+    """Run as a worker process until the front end closes the socket."""
     channel = socket.socket(fileno=int(sys.argv[1]))
-    channel.set_inheritable(False)  # programs that a model starts have no part in it
+    channel.set_inheritable(False)  # not for child processes of a model
     try:
         with contextlib.suppress(EOFError, ConnectionError):
             serve(channel)
     finally:
-        channel.detach()  # it ends with the process, whose exit code is known by then
+        channel.detach()  # closed on exit, so that the exit code is available soon after
 
 
 if __name__ == "__main__":

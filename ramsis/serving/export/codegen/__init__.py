@@ -1,1 +1,1 @@
-"""Source code in other languages that answers as the runtime does: tables and lookup."""
+"""Generators of source code in C and Go with the tables and the lookup of policies."""

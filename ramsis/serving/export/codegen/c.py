@@ -1,4 +1,4 @@
-"""A set of policies as one C99 header: tables and lookup, without allocation or libraries."""
+"""Generator of a C99 header with tables and lookup of policies, without allocation."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _TYPES = {"text": "const char *const", "whole": "const int64_t", "real": "const 
 
 
 def c_header(policies: PolicySet[Selector], prefix: str = "ramsis") -> str:
-    """Return the text of the header.
+    """Generate the C header of a policy set.
 
     Parameters
     ----------
@@ -61,14 +61,14 @@ def c_header(policies: PolicySet[Selector], prefix: str = "ramsis") -> str:
 
 
 def sized_header(policies: Sequence[tuple[float, SizedTables]], prefix: str = "ramsis") -> str:
-    """Return the text of the header of policies for requests with a size.
+    """Generate the C header of policies for requests with a size.
 
     Parameters
     ----------
     policies : sequence of tuple
-        Load and tables of each, by rising load.
+        Load and tables of each policy, by increasing load.
     prefix : str, optional
-        As in :func:`c_header`.
+        Prefix of all names; see :func:`c_header`.
     """
     check_identifier(prefix, "prefix", _KEYWORDS)
     language = _language(prefix)
@@ -114,7 +114,7 @@ def sized_header(policies: Sequence[tuple[float, SizedTables]], prefix: str = "r
 
 
 def _written(text: str, prefix: str, lines: Iterable[str]) -> str:
-    """Return a template with the prefix in place of ours, and with tables."""
+    """Fill a template with a prefix and tables."""
     text = re.sub(r"\bramsis_", f"{prefix}_", text)
     text = re.sub(r"\bRAMSIS_", f"{prefix.upper()}_", text)
     return text.replace("@tables", "\n".join(lines) + "\n", 1)
@@ -142,7 +142,7 @@ def _language(prefix: str) -> Language:
     def declared(
         kind: str, name: str, values: Sequence[object], by_line: bool
     ) -> Iterator[str]:
-        """Declare a constant array; C wants one entry at least."""
+        """Declare a constant array; C requires at least one entry."""
         entries = values or [0]
         yield f"static {_TYPES.get(kind, f'const {prefix}_{kind}')} {name}[{len(entries)}] = {{"
         yield "\n".join(f"    {value}," for value in entries) if by_line else listed(entries)

@@ -1,9 +1,9 @@
-"""Flattening of a policy set to arrays of numbers and texts, constants in any language.
+"""Flattening of a policy set to arrays of numbers and texts, for constants in any language.
 
-The table of a policy is three rising axes and rows of (slack bin, answer). Everything that the
-runtime derives from a file is derived here: edges less their tolerance and the end of each wait.
-The other language has to compare numbers and to follow indices only, so that no rounding can
-differ. The one number that it computes is the level of second opinions: two products and a sum.
+The table of a policy has three increasing axes, and rows of (slack bin, answer). All values that
+the runtime derives from a file are computed here: edges with their tolerance, and the end of each
+wait. The generated code only compares numbers and follows indices, so that results cannot differ
+by rounding. Its only arithmetic is the level of second opinions: two products and a sum.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ SURE, UNSURE = 0, 1
 
 
 class FlatAnswer(NamedTuple):
-    """Answer of a lookup."""
+    """Answer of a lookup, such as a batch to run."""
 
     kind: str  # ``error``, ``run``, ``second``, ``drop`` or ``wait``
     model: int = 0  # index into the models of the set
-    # batch, run_as: requests to take, and the batch size to run them as; 0 unless ``run``
+    # number of requests to take, and padded batch size to run; 0 unless ``run``
     batch: int = 0
     run_as: int = 0
-    below_ms: float | None = None  # slack below which a wait ends; None: at none, or not a wait
+    below_ms: float | None = None  # slack below which a wait ends; None: never, or not a wait
 
 
 class FlatCascade(NamedTuple):
-    """Second opinions; arrays by batch are for 1, 2, … second opinions."""
+    """Second opinions of a policy; arrays by batch are for 1, 2, … second opinions."""
 
     levels_per_fresh: float
     levels_per_unsure: float
-    queued: int  # numbers of fresh requests that are told apart
-    edges_ms: tuple[float, ...]  # slacks that reach the bins 1, 2, … of the rows
-    row_of: list[int]  # where in ``rows`` that of each level and number of fresh requests begins
-    rows: list[int]  # as of a policy; a wait has the slack at which it ends
-    gather: list[int]  # by level, and so ``least``
+    queued: int  # largest number of fresh requests with an own row
+    edges_ms: tuple[float, ...]  # low edges of the slack bins 1, 2, … of the rows
+    row_of: list[int]  # offset in ``rows`` by level and number of fresh requests
+    rows: list[int]  # see :class:`FlatPolicy`; a wait has the slack at which it ends
+    gather: list[int]  # by level, like ``least``
     least: list[int]
-    # by batch: it is late where the head has less slack than this, and waits no longer where it
-    # has less than that; slack at which a wait ends; and the answer that runs it
+    # by batch: slack of the head below which it is late; below which it waits no longer; at which
+    # a wait ends; and the answer that runs it
     late_below_ms: list[float]
     call_below_ms: list[float]
     wait_ms: list[float]
     seconds: list[int]
-    models: int  # of the set, as far as they are told apart here; others are never unsure
-    # by level and model: :data:`SURE`, :data:`UNSURE`, or 2 more than an index into ``limits``,
-    # the confidences below which an answer is unsure
+    models: int  # number of models with entries below; other models are never unsure
+    # by level and model: :data:`SURE`, :data:`UNSURE`, or 2 plus an index into ``limits``, the
+    # confidences below which an answer is unsure
     limit_of: list[int]
     limits: list[float]
 
@@ -67,31 +67,28 @@ class FlatPolicy(NamedTuple):
     """Policy whose answers are indices into :attr:`FlatSet.answers`."""
 
     dispatch: str  # dispatch rule
-    # slo_ms, load_qps, workers: what the policy was made for
+    # SLO, load and workers that the policy was made for
     slo_ms: float
     load_qps: float
     workers: int
-    # idle, queued: levels after 0, rising from 1
+    # levels after 0, increasing from 1
     idle: tuple[int, ...]
     queued: tuple[int, ...]
-    edges_ms: tuple[float, ...]  # slacks that reach the slack bins 1, 2, …
-    # where in ``rows`` the row of each idle level and queue level begins, queue levels side by
-    # side
+    edges_ms: tuple[float, ...]  # low edges of the slack bins 1, 2, …
+    # offset in ``rows`` by idle level and queue level, with queue levels adjacent
     row_of: list[int]
-    # the rows behind one another, each so that a lookup reads what lies together: the number n
-    # of its answers, the n - 1 slack bins, rising, from which the second and later ones hold,
-    # and the n answers
+    # concatenated rows, each contiguous for lookups: the number n of its answers, the n - 1 slack
+    # bins, increasing, from which the second and later answers hold, and the n answers
     rows: list[int]
     longer: int  # answer to a queue longer than the last level; :data:`NONE`: as the last level
-    # late, spare_idle: answer to offer to a dropped request, :data:`NONE` for never, and with
-    # how many idle
+    # answer for late requests, :data:`NONE` for never, and number of idle workers it requires
     late: int
     spare_idle: int
     cascade: FlatCascade | None = None
 
 
 class FlatStation(NamedTuple):
-    """A station: its policy is an index into :attr:`FlatSet.policies`."""
+    """Station, whose policy is an index into :attr:`FlatSet.policies`."""
 
     name: str
     worker_types: tuple[str, ...]
@@ -102,10 +99,10 @@ class FlatStation(NamedTuple):
 
 
 class FlatLevel(NamedTuple):
-    """The stations for one load and one slowness (service times as a multiple of the profiled).
+    """Stations for one load and one slowness (service times as a multiple of the profiled).
 
-    ``classes`` holds for each SLO in ms the stations that serve it, by index, each with its share
-    of the class's requests, added up over the stations so far.
+    ``classes`` holds for each SLO in ms the indices of its stations, each with the cumulative
+    share of the class's requests.
     """
 
     load_qps: float
@@ -115,9 +112,9 @@ class FlatLevel(NamedTuple):
 
 
 class FlatSet(NamedTuple):
-    """All policies of a set.
+    """Flattened policy set.
 
-    ``processes`` are labels of arrival processes with their levels by slowness, then load.
+    ``processes`` are labels of arrival processes with their levels, by slowness, then load.
     """
 
     models: list[str]
@@ -127,7 +124,7 @@ class FlatSet(NamedTuple):
 
 
 def flatten(policies: PolicySet[Selector]) -> FlatSet:
-    """Flatten a set; models are in the order in which they first appear."""
+    """Flatten a policy set; models are numbered by first appearance."""
     answers = _Answers()
     flat: list[FlatPolicy] = []
     processes: dict[str, list[FlatLevel]] = {label: [] for label in policies.processes}
@@ -150,7 +147,7 @@ class _Answers:
             (FlatAnswer("error"), FlatAnswer("drop"), FlatAnswer("wait")))}
 
     def number(self, answer: Any, kind: str = "run") -> int:
-        """Return the index of a selector's answer; ``kind`` is that of a batch."""
+        """Return the index of a selector's answer; ``kind`` applies if it is a batch."""
         if answer is DROP:
             return DROPPED
         if isinstance(answer, Wait):
@@ -163,7 +160,7 @@ class _Answers:
 
 def _policy(selector: Selector, answers_of: _Answers) -> FlatPolicy:
     table = selector.table
-    for name in table.models:  # so that their order is that of the file
+    for name in table.models:  # numbers models in the order of the file
         answers_of.models.setdefault(name, len(answers_of.models))
     edges_ms = tuple(edge - SLACK_TOLERANCE_MS for edge in table.slack_ms[1:])
     by_level, longer = compiled(table)
@@ -189,7 +186,7 @@ def _policy(selector: Selector, answers_of: _Answers) -> FlatPolicy:
 
 
 def _cascade(cascade: CascadeTable, table: DecisionTable, answers_of: _Answers) -> FlatCascade:
-    """Flatten second opinions; models of the policy are numbered by now."""
+    """Flatten second opinions; the policy's models must be numbered before."""
     starts = sorted({start for row in cascade.rows for start in row[2::2]})
     place = {start: number for number, start in enumerate(starts, 1)}
 
@@ -224,12 +221,12 @@ def _cascade(cascade: CascadeTable, table: DecisionTable, answers_of: _Answers) 
 
 
 def _fits(batch_ms: float, slack_ms: float) -> bool:
-    """Return whether a batch ends within the slack, as the runtime compares them."""
+    """Return whether a batch ends within the slack, by the runtime's comparison."""
     return slack_ms + SLACK_TOLERANCE_MS >= batch_ms
 
 
 def _can_wait(batch_ms: float, last_call_ms: float, slack_ms: float) -> bool:
-    """Return whether a batch may wait for more requests, as the runtime compares them."""
+    """Return whether a batch may wait for more requests, by the runtime's comparison."""
     return slack_ms - batch_ms - last_call_ms > SLACK_TOLERANCE_MS
 
 
@@ -240,7 +237,7 @@ def _decision(table: DecisionTable, model: int, batch: int) -> Decision:
 def _limits(
     cascade: CascadeTable, table: DecisionTable, models: Iterable[str]
 ) -> tuple[list[float], list[int]]:
-    """Return the confidences below which answers are unsure, and where each pair has its own."""
+    """Return confidences below which answers are unsure, and their index by level and model."""
     limits, limit_of = list[float](), list[int]()
     number = {name: m for m, name in enumerate(table.models)}
     for unsure_bins in cascade.unsure_bins:
@@ -258,9 +255,9 @@ def _limits(
 
 
 def first_double(holds: Callable[[float], bool]) -> float:
-    """Return the smallest double from which on a condition holds, or the largest of all.
+    """Return the smallest double for which a monotone condition holds, or the largest double.
 
-    Doubles are bisected in their order, so that no rounding within the condition can matter.
+    Bisection over all doubles gives the exact threshold, whatever the condition's rounding.
 
     >>> first_double(lambda value: value + 1e-6 >= 1.0)
     0.999999
@@ -276,13 +273,13 @@ def first_double(holds: Callable[[float], bool]) -> float:
 
 
 def _place(value: float) -> int:
-    """Return the place of a double among all; both zeros have one place."""
+    """Return the rank of a double among all doubles; both zeros have the same rank."""
     (bits,) = struct.unpack("<q", struct.pack("<d", value))
     return int(bits) if bits >= 0 else -(int(bits) & (2**63 - 1))
 
 
 def _double(place: int) -> float:
-    """Return the double at a place."""
+    """Return the double with a rank; inverse of :func:`_place`."""
     (value,) = struct.unpack("<d", struct.pack("<q", abs(place)))
     return float(value) if place >= 0 else -float(value)
 
@@ -295,7 +292,7 @@ def _station(station: Station[Selector], policy: int) -> FlatStation:
 
 
 def _classes(level: Level[Selector]) -> list[tuple[float, list[tuple[int, float]]]]:
-    """Return by SLO the stations with the sums of their shares, as queries are routed."""
+    """Return, by SLO, the stations with cumulative shares, for the routing of requests."""
     slos: Iterable[float] = sorted({slo for station in level.stations for slo in station.share})
     classes = []
     for slo_ms in slos:

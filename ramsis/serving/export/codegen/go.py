@@ -1,4 +1,4 @@
-"""A set of policies as one Go file: tables and lookup, with the standard library only."""
+"""Generator of a Go file with tables and lookup of policies, with the standard library only."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TYPES = {"text": "string", "whole": "int", "real": "float64", "place": "uint32"
 
 
 def go_file(policies: PolicySet[Selector], package: str = "ramsis") -> str:
-    """Return the text of the file, for a package of this name."""
+    """Generate the Go file of a policy set, for a package with this name."""
     check_identifier(package, "package", _RESERVED)
     flat = flatten(policies)
     tables = "\n".join([f"const processCount = {len(flat.processes)}\n",

@@ -1,7 +1,7 @@
-"""The constants of a policy set as arrays of literals, for C and Go.
+"""Generator of constant arrays for a policy set, in C and Go.
 
-A language states its types and names, and how it declares an array. An array of C does not know
-its length, which therefore follows it wherever it is used.
+A :class:`Language` defines types, names and declarations of arrays. C arrays have no length, so it
+follows each use of an array.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ramsis.serving.export.codegen.flat import (
     FlatSet,
 )
 
-_WIDTH = 96  # characters of a line
+_WIDTH = 96  # maximum number of characters of a line
 _PLAIN = frozenset((ascii_letters + digits + " _-.,:;=+/()[]@#").encode())
 
 
@@ -40,11 +40,10 @@ def quoted(text: str) -> str:
 
 
 def real(value: float) -> str:
-    """Return a finite double as a literal that is read as the same double in any precision.
+    """Return a finite double as a literal that every compiler reads exactly.
 
-    The shortest decimal of a double may lie just below half way to the next double, and a
-    compiler that rounds twice, by way of a longer format, would miss it. With 20 digits none
-    does.
+    A compiler that rounds twice, by way of a longer format, may misread the shortest decimal of a
+    double. 20 digits are always read exactly.
 
     >>> real(100.0), real(0.1)
     ('100.0', '0.10000000000000000555')
@@ -54,7 +53,7 @@ def real(value: float) -> str:
 
 
 def listed(values: Iterable[object], indent: str = "    ") -> str:
-    """Return values with commas, in lines of bounded width where possible.
+    """Return values with commas, in lines of limited width if possible.
 
     >>> print(listed([1, "{2, 3}"], ""))
     1, {2, 3},
@@ -79,7 +78,7 @@ def index_bits(policies: FlatSet) -> int:
 
 
 def check_identifier(name: str, where: str, reserved: Collection[str]) -> None:
-    """Refuse a text that cannot begin the names of a program."""
+    """Refuse a text that is no valid prefix of identifiers."""
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,39}", name) or name in reserved:
         raise InvalidValueError(
             "not an identifier", where=where, value=name,
@@ -87,10 +86,10 @@ def check_identifier(name: str, where: str, reserved: Collection[str]) -> None:
 
 
 def template(name: str, **values: object) -> str:
-    """Return a file beside this module, with the words between two ``@`` replaced by values.
+    """Read a template beside this module, and replace the words between two ``@`` by values.
 
-    ``@tables@`` becomes ``@tables``, which the caller replaces last, so that no name of a model or
-    class in the tables is taken for a word of the file.
+    ``@tables@`` becomes ``@tables``, which the caller replaces last, so that names of models or
+    classes in the tables are not replaced.
     """
     values |= {"version": __version__, "as_short": AS_SHORT, "window_ms": WINDOW_MS,
                "shortest_span": SHORTEST_SPAN, "tolerance_ms": SLACK_TOLERANCE_MS,
@@ -108,7 +107,7 @@ class Language(NamedTuple):
     knows_length: bool
     answer: Callable[[FlatAnswer], str]
     dispatch: Callable[[str], str]
-    nothing: str  # a pointer to nothing
+    nothing: str  # null pointer
 
     def array(
         self, kind: str, word: str, values: Iterable[object], *, by_line: bool = False
@@ -117,11 +116,11 @@ class Language(NamedTuple):
         return self.declared(kind, self.name(word), list(values), by_line)
 
     def many(self, word: str, values: Sized) -> tuple[object, ...]:
-        """Return a table as parts of a literal, with its length where the language needs that."""
+        """Return a table as parts of a literal, with its length if the language needs it."""
         return (self.name(word),) if self.knows_length else (self.name(word), len(values))
 
     def lines(self, flat: FlatSet) -> Iterator[str]:
-        """Yield all tables, each after those that it names."""
+        """Yield the declarations of all tables, each after the tables that it references."""
         yield from self.array("text", "model_names", map(quoted, flat.models))
         yield from self.array("answer", "answers", map(self.answer, flat.answers), by_line=True)
         for p, policy in enumerate(flat.policies):
@@ -157,7 +156,7 @@ class Language(NamedTuple):
             self.nothing if policy.cascade is None else f"&{self.name(f'{prefix}_cascade')}[0]")
 
     def _cascade(self, cascade: FlatCascade, prefix: str) -> Iterator[str]:
-        """Yield second opinions, after the tables that they name."""
+        """Yield the declaration of second opinions, after the tables that it references."""
         named: list[object] = []
         for kind, word in (("real", "edges_ms"), ("place", "row_of"), ("index", "rows"),
                            ("whole", "gather"), ("whole", "least"), ("real", "late_below_ms"),
@@ -174,7 +173,7 @@ class Language(NamedTuple):
             cascade.models, *named)], by_line=True)
 
     def _parts(self, level: FlatLevel, prefix: str) -> Iterator[str]:
-        """Yield the stations and classes of a level, after the tables that they name."""
+        """Yield the declarations of a level's stations and classes, and of their tables."""
         for s, station in enumerate(level.stations):
             yield from self.array("text", f"{prefix}_s{s}_types",
                                   map(quoted, station.worker_types))
