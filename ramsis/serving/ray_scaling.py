@@ -2,8 +2,9 @@
 
 A scaling policy (``ramsis scale``) accounts for future loads and the start-up time of a replica.
 Capacity answers (``ramsis capacity``) are sufficient numbers of workers by load, looked up for the
-load after the start-up time: the present one, or a larger linear extrapolation of recent ones. The dispatcher sends the load to workers, which report it as a custom metric. This module
-does not import Ray.
+load after the start-up time: the present one, or a larger linear extrapolation of recent ones. The
+dispatcher sends the load to workers, which report it as a custom metric. This module does not
+import Ray.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ _TIMES = ("mean_ms", "std_ms", "min_ms", "p50_ms", "p90_ms", "p95_ms", "p99_ms",
 
 
 def options_of(policies: str) -> list[str]:
-    """Return the options of ``ramsis generate`` that made a folder, without ``--load``, ``--out``."""
+    """Return the ``ramsis generate`` options that made a folder, without ``--load``, ``--out``."""
     path = manifest_path(policies)
     commands = read_json(path).get("commands")
     option_lists = {tuple(_without_loads(words[2:]))
