@@ -73,6 +73,7 @@ def test_policies_are_written_validated_and_simulated(
     (tmp_path / "played.json").write_text(printed)
     for source, shown in ((out, rows), (tmp_path / "played.json", played)):
         assert run("report", source, "--out", tmp_path / "page.html").code == 0
+        assert "probability" not in (tmp_path / "page.html").read_text()
         assert size_classes(tmp_path / "page.html") == [
             ["–".join(map(str, entry["sizes"])) + " tokens", f"{entry['share']:.1%}",
              f"{entry['in_time_rate']:.2%}", f"{entry['accuracy']:.4f}"]

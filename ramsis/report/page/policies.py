@@ -107,7 +107,7 @@ def sized_section(
              ("models", ", ".join(model["name"] for model in document["models"]))]
     origin = [("made by", str(document["created_by"])), *(
         (key.replace("_", " "), str(value)) for key, value in document["inputs"].items()
-        if value is not None)]
+        if isinstance(value, str | int | float))]
     return Section(
         "Policies", source, terms,
         [PageTable("What is promised, by load", shown, rows), *promise_figures(rows),
