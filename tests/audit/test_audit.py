@@ -279,7 +279,7 @@ def test_a_best_policy_below_what_was_achieved_says_why(run: Run, tmp_path: Path
     log = tmp_path / "log.csv"
     log.write_text("\n".join(["arrival_s,finish_s,outcome,model", *lines]))
     ran = run("audit", log, "--profiles", tmp_path / "one.json", "--workers", 1, "--slo-ms", 25,
-              "--scheduler", "round-robin")
+              "--scheduler", "round-robin:grid=fixed:20,max_queue=8")
     assert ran.code == 0, ran.err
     assert ("the best policy is below what was achieved: it is simulated with the profile's 95th "
             "percentiles, and most batches take less") in " ".join(ran.out.split())

@@ -84,6 +84,8 @@ def test_a_shipped_trace_is_found_by_its_name() -> None:
 
 
 @pytest.mark.parametrize(("word", "text", "says"), [
+    (params.LOADS, "nan", ("load", "'nan'", "allowed: ")),
+    (params.LOADS, "50:200", ("load", "'50:200'", "from:to:step")),
     (params.LOADS, "many", ("load", "'many'", "from:to:step")),
     (params.LOADS, "400:100:50", ("load", "whole number of steps")),
     (params.ARRIVALS, "steady", ("arrivals", "'steady'", "poisson", "renewal:CV", "fixed-rate")),

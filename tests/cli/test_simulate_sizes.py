@@ -37,7 +37,7 @@ def base(folder: Path) -> list[Any]:
 
 @pytest.fixture
 def sized(base: list[Any], folder: Path) -> list[Any]:
-    return [*base, "--load", 90, "--duration-s", 5, "--sizes", folder / "sizes.csv"]
+    return [*base, "--load", 90, "--duration-s", 3, "--sizes", folder / "sizes.csv"]
 
 
 def test_names_that_only_sizes_have_are_those_of_the_registry() -> None:
@@ -55,7 +55,7 @@ def test_rows_are_those_of_the_library(run: Run, sized: list[Any], folder: Path)
         problem = SizedProblem.of(
             CELLS["cpu"].profile(), SizeDistribution.of_sizes(sizes), slo_ms=300,
             max_batch=max(64, scheduler.max_batch))
-        expected = simulate_sized(problem, scheduler, ConstantLoad(90, 5000), seeds=(0, 1)).row()
+        expected = simulate_sized(problem, scheduler, ConstantLoad(90, 3000), seeds=(0, 1)).row()
         assert row["label"] == text
         assert {name: row[name] for name in expected} == expected
         assert row["unit"] == "tokens"
