@@ -86,13 +86,6 @@ def test_rows_and_scenario_are_written(tmp_path: Path) -> None:
     assert json.loads(made.read_text(encoding="utf-8"))["format"] == "ramsis.scenario/1"
 
 
-def test_a_negative_overhead_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as refused:
-        warsaw.main(["--overhead-ms", "-1"])
-    assert refused.value.code == 2
-    assert "--overhead-ms" in capsys.readouterr().err
-
-
 def test_an_unknown_scheduler_is_refused_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert warsaw.main(["--no-bound", "--scheduler", "round-robbin"]) == 3
     assert capsys.readouterr().err.count("\n") == 1
@@ -128,7 +121,7 @@ def test_models_are_switched_unused_where_loads_are_seen_late() -> None:
 
 
 @pytest.mark.parametrize(("option", "value"), [
-    ("--decision-ms", "-1"), ("--poll-ms", "nan"), ("--machines", "0")])
+    ("--overhead-ms", "-1"), ("--decision-ms", "-1"), ("--poll-ms", "nan"), ("--machines", "0")])
 def test_numbers_out_of_range_are_refused(
     option: str, value: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
