@@ -190,7 +190,8 @@ class SizedTimes:
 
     def only(self, statistic: str) -> SizedTimes:
         """Return the times with one of their statistics alone."""
-        return replace(self, **{name: None for name in _GRIDS if name != f"{statistic}_ms"})
+        others: dict[str, Any] = {name: None for name in _GRIDS if name != f"{statistic}_ms"}
+        return replace(self, **others)
 
     def table(self, statistic: str, max_batch: int, max_size: int) -> SizedTable:
         """Return the time of batches of 1 … ``max_batch`` by longest or total size.
