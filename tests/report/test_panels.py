@@ -44,7 +44,7 @@ def some_rows(columns: int, lines: int) -> list[PanelRow]:
     return [PanelRow("accuracy", both), PanelRow("violations (%)", both, 0.5, log_like=True)]
 
 
-@pytest.mark.parametrize(("columns", "lines"), [(1, 6), (3, 3), (2, 1)])
+@pytest.mark.parametrize(("columns", "lines"), [(1, 6), (3, 3)])
 def test_the_legend_names_each_line_once_and_lies_inside(
     drawn: list[Any], tmp_path: Path, columns: int, lines: int
 ) -> None:
