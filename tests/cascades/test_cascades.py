@@ -39,15 +39,10 @@ from ramsis.synthesis.certified import gap_of_promise
 from ramsis.synthesis.simulated import prepared_policy
 from ramsis.verify import verify_policy
 from ramsis.verify.cascade import cascade_checks, play
-from tests.cascades.samples import profile_with_confidences
 from tests.cli.command import Run, refused
+from tests.policy.test_bad_policy_files import put
 
 SLO_MS, WORKERS, LOAD_QPS = 60.0, 4, 9_600.0
-
-
-@pytest.fixture(scope="module")
-def profile() -> ProfileSet:
-    return profile_with_confidences()
 
 
 def settings(**changes: Any) -> SynthesisSettings:
@@ -115,28 +110,27 @@ def test_no_request_is_lost_and_no_worker_runs_two_batches(policy: Policy) -> No
     assert np.bincount(room.first[room.first >= 0]).max() <= 32
 
 
-def test_confidence_that_says_nothing_gives_no_second_opinions(profile: ProfileSet) -> None:
+def test_confidence_that_says_nothing_gives_no_second_opinions(
+    profile: ProfileSet, policy: Policy
+) -> None:
     """Every bin as accurate as the other: the larger model is worth its time for none."""
     assert profile.confidences is not None
     flat = replace(profile.confidences, pairs=tuple(
         replace(pair, accuracy=profile.confidences.model(pair.first).accuracy)
         for pair in profile.confidences.pairs))
-    made = generate_policy(replace(profile, confidences=flat), LOAD_QPS, settings())
-    assert made.cascade is None
+    found = with_cascade(replace(policy, cascade=None), flat,
+                         ServiceTimes.of_all(profile, "p95", 32))
+    assert found.cascade is None
 
 
-def test_without_the_option_nothing_changes(profile: ProfileSet) -> None:
-    plain = settings(cascades=False)
-    with_them = generate_policy(profile, LOAD_QPS, plain).to_document()
-    without = generate_policy(replace(profile, confidences=None), LOAD_QPS, plain).to_document()
-    assert with_them == without
-    assert "cascades" not in plain.as_dict()
-
-
-def test_the_table_beside_them_is_that_of_a_policy_without(
+def test_without_the_option_the_policy_is_that_beside_second_opinions(
     profile: ProfileSet, policy: Policy
 ) -> None:
-    without = generate_policy(profile, LOAD_QPS, settings(cascades=False))
+    plain = settings(cascades=False)
+    with_them = generate_policy(profile, LOAD_QPS, plain)
+    without = generate_policy(replace(profile, confidences=None), LOAD_QPS, plain)
+    assert with_them.to_document() == without.to_document()
+    assert "cascades" not in plain.as_dict()
     np.testing.assert_array_equal(policy.codes, without.codes)
     assert policy.expectations == without.expectations
 
@@ -164,18 +158,7 @@ def test_a_promise_that_was_changed_is_found(policy: Policy) -> None:
     assert "effective accuracy with second opinions" in failed
 
 
-Change = Callable[[dict[str, Any]], None]
-
-
-def put(*path: str | int, value: object) -> Change:
-    def change(target: Any) -> None:
-        for step in path[:-1]:
-            target = target[step]
-        target[path[-1]] = value
-    return change
-
-
-BAD: dict[str, tuple[Change, str]] = {
+BAD: dict[str, tuple[Callable[[dict[str, Any]], None], str]] = {
     "no such second model": (put("second", value=99), "cascade.second: not a valid number"),
     "an action of no model": (put("actions", 0, value=[99, 1]), "cascade.actions[0]: no such "),
     "a batch of none": (put("actions", 0, value=[0, 0]), "cascade.actions[0]: no such action"),
@@ -254,12 +237,12 @@ def test_a_folder_states_what_second_opinions_deliver(policy: Policy, tmp_path: 
 
 
 def test_results_tell_both_bounds_apart(
-    policy: Policy, tmp_path: Path, run: Run
+    profile: ProfileSet, policy: Policy, tmp_path: Path, run: Run
 ) -> None:
     """Also a figure at one load, whose bound is that for one model per request."""
     write_set(tmp_path / "set", set_of([policy]), created_by="test")
     profile_file = tmp_path / "digits.json"
-    save(profile_with_confidences(), profile_file)
+    save(profile, profile_file)
     figure = tmp_path / "figure.svg"
     ran = run("simulate", "--profiles", profile_file, "--slo-ms", SLO_MS, "--workers", WORKERS,
               "--load", LOAD_QPS, "--policy", tmp_path / "set", "--duration-s", 1, "--json",
@@ -313,10 +296,10 @@ def test_a_drawn_promise_is_that_with_second_opinions(
 
 
 def test_an_audit_says_what_second_opinions_would_have_brought(
-    run: Run, tmp_path: Path
+    profile: ProfileSet, run: Run, tmp_path: Path
 ) -> None:
     profile_file, log = tmp_path / "digits.json", tmp_path / "log.csv"
-    save(profile_with_confidences(), profile_file)
+    save(profile, profile_file)
     served = ("--profiles", profile_file, "--workers", 2, "--service", "p95")
     ran = run("simulate", *served, "--slo-ms", SLO_MS, "--load", 4_800, "--duration-s", 1,
               "--scheduler", "greedy", "--request-log", log)
@@ -334,7 +317,7 @@ def test_an_audit_says_what_second_opinions_would_have_brought(
     write_report([str(tmp_path / "audit.json")], page)
     assert "bound (with cascades)" in page.read_text()
     assert f"second opinions for {best['second_opinions']:.1%} of the requests" in page.read_text()
-    save(replace(profile_with_confidences(), confidences=None), profile_file)
+    save(replace(profile, confidences=None), profile_file)
     refused(run("audit", log, *served, "--cascades"), 2, "--cascades", "no confidences")
     refused(run("audit", log, *served, "--dispatch", "round-robin", "--cascades"), 2,
             "--dispatch central-queue")

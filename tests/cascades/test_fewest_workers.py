@@ -25,15 +25,9 @@ from ramsis.report.verdicts import bounded_schedulers, bounds_on_workers
 from ramsis.sim import ConstantLoad, RateTrace
 from ramsis.synthesis.capacity import fewest_workers
 from tests.bounds.test_cascade_bound import PAIRS, TIMES, confidences
-from tests.cascades.samples import profile_with_confidences
 from tests.cli.command import Run, refused
 
 SLO_MS, LOAD_QPS, SCHEDULER = 60.0, 4_800.0, "central-queue:cascades=true"
-
-
-@pytest.fixture(scope="module")
-def profile() -> ProfileSet:
-    return profile_with_confidences()
 
 
 def fewest(pairs: Any = PAIRS, load_qps: float = 300.0, **targets: Any) -> float:

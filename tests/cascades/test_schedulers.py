@@ -14,14 +14,9 @@ from ramsis.profiles import ProfileSet, load
 from ramsis.sim import ConstantLoad, Fleet, SimulationSettings, scheduler, simulate
 from ramsis.sim.result import SimulationResult
 from ramsis.sim.schedulers import CascadeServe, FixedThreshold, SlackFit
-from tests.cascades.samples import MODELS, profile_with_confidences
+from tests.cascades.samples import MODELS
 
 SLO_MS, WORKERS = 60.0, 4
-
-
-@pytest.fixture(scope="module")
-def profile() -> ProfileSet:
-    return profile_with_confidences()
 
 
 def fleet_of(profile: ProfileSet) -> Fleet:
