@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -42,8 +41,8 @@ def simulated(policy: Policy, queries: float = 60_000) -> tuple[float, float]:
             float(np.mean([one.violation_rate for one in found.metrics])))
 
 
-@pytest.mark.parametrize("load_qps", LOADS)
-@pytest.mark.parametrize("workers", slow_after(1, [4, 1, 20]))
+@pytest.mark.parametrize(("workers", "load_qps"), slow_after(2, [
+    (4, 2000.0), (4, 9500.0), (1, 200.0), (1, 6000.0), (20, 6000.0), (20, 9500.0)]))
 def test_the_promise_is_close_to_simulation(load_qps: float, workers: int) -> None:
     policy = samples.policy(load_qps * workers / 20, workers=workers)
     effective, violations = simulated(policy)
@@ -51,7 +50,7 @@ def test_the_promise_is_close_to_simulation(load_qps: float, workers: int) -> No
     assert policy.expectations.violation_rate == pytest.approx(violations, abs=0.03)
 
 
-@pytest.mark.parametrize("load_qps", [20.0, 100.0, 300.0])
+@pytest.mark.parametrize("load_qps", [20.0, 300.0])
 def test_the_promise_of_a_single_worker_is_closer_still(load_qps: float) -> None:
     policy = samples.policy(load_qps, workers=1)
     effective, violations = simulated(policy)
@@ -103,7 +102,7 @@ def test_every_query_is_served_or_dropped(load_qps: float) -> None:
     assert found.gain == pytest.approx(value, abs=1e-6)
 
 
-@pytest.mark.parametrize("load_qps", LOADS)
+@pytest.mark.parametrize("load_qps", [2000.0, 9500.0])
 def test_it_is_no_worse_than_worker_policies(load_qps: float) -> None:
     policy = samples.policy(load_qps)
     other = generate_policy(tiny_profile(), load_qps, worker_settings(workers=20))
@@ -136,8 +135,7 @@ def test_late_heads_are_never_kept_waiting_and_batches_fit_the_queue() -> None:
     assert (started[:, :, 1:] <= policy.slack_ms[1:]).all()
 
 
-@pytest.mark.parametrize("load_qps", [20.0, 120.0, 400.0])
-@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize(("workers", "load_qps"), [(1, 20.0), (3, 120.0), (1, 400.0)])
 def test_an_idle_worker_never_waits_with_a_head_that_nothing_answers_in_time(
     load_qps: float, workers: int
 ) -> None:
@@ -195,26 +193,10 @@ def test_a_system_that_stays_singular_is_an_error(monkeypatch: pytest.MonkeyPatc
 @settings(max_examples=25, deadline=None)
 @given(profile=linear_profiles(), workers=st.integers(1, 4), demand=st.floats(0.1, 2.0),
        seed=st.integers(0, 1000), price=st.sampled_from([0.0, 1.0]))
-def test_no_run_passes_the_bound_of_its_own_trace(
-    profile: ProfileSet, workers: int, demand: float, seed: int, price: float
-) -> None:
-    _check_bound(profile, workers, demand, price, [seed])
-
-
-@pytest.mark.slow
-@settings(max_examples=25, deadline=None)
-@given(profile=linear_profiles(), workers=st.integers(1, 4), demand=st.floats(0.1, 2.0),
-       seed=st.integers(0, 1000), price=st.sampled_from([0.0, 1.0]))
 def test_no_run_of_a_thousand_passes_the_bound_of_its_own_trace(
     profile: ProfileSet, workers: int, demand: float, seed: int, price: float
 ) -> None:
-    _check_bound(profile, workers, demand, price, range(seed, seed + 40))
-
-
-def _check_bound(
-    profile: ProfileSet, workers: int, demand: float, price: float, seeds: Sequence[int]
-) -> None:
-    """One policy, one run for each seed; the first is held against a slow twin too."""
+    """A policy, and runs of forty seeds; the first is held against a slow twin too."""
     slo_ms, duration_ms = 60.0, 1000.0
     table = profile.latency_table("p95", 4)
     load_qps = demand * workers * 1000.0 / float(table.latency_ms[:, 0].min())
@@ -226,8 +208,8 @@ def _check_bound(
     plan = Policies((policy,)).prepare(fleet)
     workload = ConstantLoad(load_qps=load_qps, duration_ms=duration_ms)
     times = ServiceTimes.of(profile, "p95", 4)
-    for seed in seeds:
-        run = run_plan(fleet, plan, workload, seed=seed)
+    for at in range(seed, seed + 40):
+        run = run_plan(fleet, plan, workload, seed=at)
         count = len(run.arrival_ms)
         if not count:
             continue
@@ -237,7 +219,7 @@ def _check_bound(
         limit = fluid_bound(times, slo_ms=slo_ms, workers=workers, max_batch=4,
                             load_qps=1000.0 * count / (duration_ms + slo_ms))
         assert earned / count <= limit.effective_accuracy + 1e-9
-        if seed == seeds[0]:
+        if at == seed:
             twin = replay(policy.to_document(), run.arrival_ms.tolist())
             assert twin == (pytest.approx(earned), met.sum(), (run.batch_of == -2).sum())
 

@@ -27,7 +27,7 @@ def check_gain(mdp: SparseMDP, solution: Solution, gain: float) -> None:
     assert evaluate_policy(mdp, solution.policy).gain == pytest.approx(gain, abs=1e-8)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(mdp=small_mdps(unichain=False), discount=st.sampled_from([0.3, 0.9, 0.99]))
 def test_discounted_solvers_find_the_best_values(mdp: SparseMDP, discount: float) -> None:
     best = best_discounted(mdp, discount)
@@ -44,7 +44,7 @@ def test_discounted_solvers_find_the_best_values(mdp: SparseMDP, discount: float
         assert (best - solution.value <= solution.certificate.upper_bound + 1e-11).all()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(mdp=st.one_of(small_mdps(), small_mdps(costs=True), small_mdps(free_state=True)))
 def test_average_reward_solvers_find_the_best_gain(mdp: SparseMDP) -> None:
     best = best_gain(mdp)
@@ -53,7 +53,7 @@ def test_average_reward_solvers_find_the_best_gain(mdp: SparseMDP) -> None:
         check_gain(mdp, solve(mdp), best[0])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(mdp=st.one_of(small_mdps(), small_mdps(costs=True), small_mdps(free_state=True)))
 def test_relative_values_solve_the_optimality_equation(mdp: SparseMDP) -> None:
     exact, approximate = policy_iteration(mdp), value_iteration(mdp)
@@ -63,7 +63,7 @@ def test_relative_values_solve_the_optimality_equation(mdp: SparseMDP) -> None:
     assert np.ptp(difference) < 1e-6
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(mdp=st.one_of(small_mdps(unichain=False), small_mdps(unichain=False, costs=True)))
 def test_policy_iteration_finds_the_best_gain_from_every_state(mdp: SparseMDP) -> None:
     solution, best = policy_iteration(mdp), best_gain(mdp)
@@ -75,7 +75,7 @@ def test_policy_iteration_finds_the_best_gain_from_every_state(mdp: SparseMDP) -
     assert (solution.gain is None) == (np.ptp(best) > 1e-8)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(mdp=small_mdps(unichain=False, costs=True), seed=st.integers(0, 2**16))
 def test_bounds_hold_for_any_start_of_policy_iteration(mdp: SparseMDP, seed: int) -> None:
     rng = np.random.default_rng(seed)

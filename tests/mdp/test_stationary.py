@@ -29,7 +29,7 @@ def geometric(size: int, up: float) -> np.ndarray[Any, Any]:
     return weight / weight.sum()
 
 
-@pytest.mark.parametrize(("size", "method"), [(40, "elimination"), (900, "lu")])
+@pytest.mark.parametrize(("size", "method"), [(40, "elimination"), (400, "lu")])
 @pytest.mark.parametrize("up", [0.4, 0.6])
 def test_birth_death_chain(size: int, method: str, up: float) -> None:
     chain = birth_death(size, up)

@@ -10,8 +10,7 @@ import pytest
 from placement_milp import Limits, place, read_problem
 
 
-@pytest.mark.parametrize("workers", [20, 100])
-@pytest.mark.parametrize("solver", ["highs", "cbc"])
+@pytest.mark.parametrize(("workers", "solver"), [(20, "cbc"), (100, "highs")])
 def test_the_optima_come_out(reference_dir: Path, workers: int, solver: str) -> None:
     known = json.loads((reference_dir / "placement_optima.json").read_text())
     problem = read_problem(reference_dir / f"placement_{workers}_workers.json")

@@ -46,7 +46,7 @@ def promise(
     profile: ProfileSet, models: tuple[str, ...], workers: int, load_qps: float, slo_ms: float
 ) -> Expectations:
     settings = ramsis.SynthesisSettings(
-        slo_ms=slo_ms, workers=workers, grid="fixed:12", max_queue=8, headroom=0.0)
+        slo_ms=slo_ms, workers=workers, grid="fixed:8", max_queue=8, headroom=0.0)
     policy = ramsis.generate_policy(profile.subset(models), load_qps, settings)
     expected: Expectations = policy.expectations
     return expected
@@ -54,11 +54,11 @@ def promise(
 
 @pytest.fixture(scope="module")
 def tables(profile: ProfileSet) -> tuple[Values, ...]:
-    """What policies make of 1 to 3 workers at a third, two thirds and all of each demand."""
+    """What policies make of 1 to 3 workers at a third and at all of each demand."""
     found = []
     for family in FAMILIES:
         rows = []
-        for models, workers, thirds in itertools.product(MODEL_SETS, (1, 2, 3), (1, 2, 3)):
+        for models, workers, thirds in itertools.product(MODEL_SETS, (1, 2, 3), (1, 3)):
             load_qps = family.demand_qps * thirds / 3
             expected = promise(profile, models, workers, load_qps, family.slo_ms)
             rows.append(ValueRow(

@@ -117,11 +117,11 @@ def test_a_model_that_is_always_right_or_always_wrong_has_a_finite_curve(always:
 
 @pytest.mark.parametrize("copies", [1, 4])
 def test_the_error_of_a_gain_is_that_of_many_draws_of_samples(copies: int) -> None:
-    """Of 1,200 samples whose models have the accuracies of the truth, by 200 draws."""
+    """Of 1,200 samples whose models have the accuracies of the truth, by 100 draws."""
     truth = drawn_samples(400_000, seed=2)
     wrong = {name: float(1.0 - right.mean()) for name, (right, _) in truth.items()}
     size, gains, stated = 1200, [], []
-    for seed in range(200):
+    for seed in range(100):
         samples = drawn_samples(size, 100 + seed, size // copies)
         confidences = Confidences.of(samples, groups=np.repeat(np.arange(size // copies), copies),
                                      bins=8)

@@ -26,7 +26,7 @@ def _walk(intervals, carried, seed):
         following = x + carried * b - 0.02 * x + error
         b = following - x
         x = following
-        loads.append(400 * np.exp(x))
+        loads.append(200 * np.exp(x))
     return np.array(loads)
 
 
@@ -59,7 +59,7 @@ def test_the_chain_keeps_the_mean_of_what_follows():
 def test_drawn_loads_spread_as_the_fitted_ones():
     loads = _walk(1500, 0.5, seed=7)
     known = fit_loads(_arrivals(loads), duration_s=1500 * _INTERVAL_S, interval_s=_INTERVAL_S)
-    drawn = known.sample(20_000, np.random.default_rng(1))
+    drawn = known.sample(10_000, np.random.default_rng(1))
     assert np.log(drawn).mean() == pytest.approx(np.log(loads).mean(), abs=0.15)
     assert np.diff(np.log(drawn)).std() == pytest.approx(np.diff(np.log(loads)).std(), rel=0.2)
 

@@ -46,7 +46,7 @@ def variable_problem(load_qps: float = 150.0, **changes: Any) -> WorkerProblem:
 
 
 @pytest.mark.parametrize(("late", "times"), KINDS)
-@pytest.mark.parametrize(("load_qps", "gain"), [(60.0, 0.0), (150.0, 0.6), (500.0, 0.3)])
+@pytest.mark.parametrize(("load_qps", "gain"), [(60.0, 0.0), (500.0, 0.3)])
 def test_a_backup_of_any_values_is_the_explicit_bellman_operator(
     load_qps: float, gain: float, late: str, times: RandomTimes | None
 ) -> None:
@@ -69,8 +69,7 @@ def test_a_backup_of_any_values_is_the_explicit_bellman_operator(
 
 
 @pytest.mark.parametrize(("late", "times"), KINDS)
-@pytest.mark.parametrize("load_qps", [20.0, 400.0])
-@pytest.mark.parametrize("objective", ["per-query", "per-decision"])
+@pytest.mark.parametrize(("load_qps", "objective"), [(20.0, "per-query"), (400.0, "per-decision")])
 def test_the_optimum_is_that_of_the_explicit_rows(
     load_qps: float, late: str, times: RandomTimes | None, objective: str
 ) -> None:

@@ -123,7 +123,7 @@ _GPU_ROWS = st.lists(st.tuples(st.floats(4, 20), st.floats(0.15, 1.0)), min_size
 
 
 @given(st.data())
-@settings(max_examples=25, deadline=None,
+@settings(max_examples=15, deadline=None,
           phases=[Phase.explicit, Phase.reuse, Phase.generate])
 def test_no_schedule_of_a_tiny_instance_passes_the_bound(data: st.DataObject) -> None:
     rows = [[(n + 1, ms * (1 + 0.4 * n), used)
