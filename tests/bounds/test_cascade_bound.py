@@ -60,7 +60,7 @@ def pairs_of(draw: st.DrawFn, models: int = 3, bins: int = 3) -> list[reference.
     return pairs
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(pairs=pairs_of(), workers=st.integers(1, 20), demand=st.floats(0.02, 3.0),
        slo_ms=st.floats(3.0, 50.0), price=st.sampled_from([0.0, 0.4, 5.0]),
        together=st.booleans())
@@ -134,7 +134,7 @@ def test_the_second_batch_has_to_fit_beside_the_first() -> None:
 
 
 @pytest.mark.parametrize(("load_qps", "workers", "slo_ms"), [
-    (400.0, 2, 60.0), (500.0, 2, 100.0), (700.0, 3, 60.0), (1000.0, 2, 60.0)])
+    (500.0, 2, 100.0), (700.0, 3, 60.0)])
 def test_no_simulated_cascade_beats_it(load_qps: float, workers: int, slo_ms: float) -> None:
     terms: dict[str, Any] = {"slo_ms": slo_ms, "workers": workers, "load_qps": load_qps}
     limit = cascade_bound(TIMES, confidences(PAIRS), **terms).upper_bound
@@ -146,7 +146,7 @@ def test_no_simulated_cascade_beats_it(load_qps: float, workers: int, slo_ms: fl
     assert max(reached) > alone + 0.005  # what no scheduler reaches that asks one model
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(pairs=pairs_of(bins=2), workers=st.integers(1, 4), demand=st.floats(0.1, 2.0),
        slo_ms=st.floats(8.0, 40.0), price=st.sampled_from([0.0, 0.5]))
 def test_with_gathering_it_is_the_program_with_all_windows(
@@ -163,7 +163,7 @@ def test_with_gathering_it_is_the_program_with_all_windows(
     assert whole - 1e-6 <= tight <= whole + 2e-5
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(workers=st.integers(1, 20), demand=st.floats(0.1, 3.0), price=st.floats(0.0, 3.0),
        pairs=pairs_of())
 def test_with_gathering_and_without_gains_it_is_that_of_one_model(

@@ -49,7 +49,7 @@ def test_no_schedule_of_a_tiny_instance_is_above_and_the_best_is_near(
 ) -> None:
     rng = np.random.default_rng(5)
     lost = requests = 0
-    for _ in range(15):
+    for _ in range(10):
         rows, times, workers = tiny(rng, one_slo=one_slo, types=types)
         best = most_in_time(rows, times.tolist(), workers)
         found = bound(rows, times, np.bincount(workers, minlength=types).tolist()).in_time
@@ -153,14 +153,14 @@ def test_a_blocking_load_is_paid_and_waited_for() -> None:
 
 
 @pytest.mark.parametrize(("blocking", "machines", "requests"), [
-    (True, [[0]], 7), (False, [[0]], 7), (True, [[]], 7), (False, [[0], [1]], 5)])
+    (True, [[0]], 6), (False, [[]], 6), (False, [[0], [1]], 5)])
 def test_no_schedule_with_loads_is_above_and_the_best_is_near(
     *, blocking: bool, machines: list[list[int]], requests: int
 ) -> None:
     """Workers hold one of three models. Most of what memory costs is in the bound."""
     rng = np.random.default_rng(8)
     lost = without = 0
-    for shortest_load_ms in (3.0, 6.0) * 4:
+    for shortest_load_ms in (3.0, 6.0) * 2:
         release = np.sort(rng.uniform(0, 20, requests))
         times = np.cumsum(rng.uniform(0.3, 1.0, (1, 3, 2)), axis=2)
         load_ms = rng.uniform(shortest_load_ms, 2 * shortest_load_ms, 3)
@@ -190,7 +190,7 @@ def test_a_change_that_takes_too_long_is_not_made(room: float, most: int) -> Non
     assert most - 1 <= found.in_time <= most + 1
 
 
-@pytest.mark.parametrize("slo_ms", [20.0, 40.0, 80.0])
+@pytest.mark.parametrize("slo_ms", [20.0, 80.0])
 def test_batches_in_gaps_of_others_do_not_stretch_what_is_held(slo_ms: float) -> None:
     """As above with batches of two: nothing is gained by a change, however long requests wait."""
     rows = [(2.0 * i, 2.0 * i + slo_ms, i % 2) for i in range(300)]
@@ -218,8 +218,8 @@ def cluster(seed: int, **changes: Any) -> Scenario:
         "start": [{"worker": "a", "models": ["m0"]}], **changes})
 
 
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("name", ["random", "lru"])
+@pytest.mark.parametrize(("seed", "name"), [
+    (0, "random"), (1, "lru"), (3, "random"), (4, "lru"), (5, "random")])
 def test_no_simulated_schedule_is_above(name: str, seed: int) -> None:
     scenario = cluster(seed)
     found = scenario_bound(scenario, draw_requests(scenario, seed))

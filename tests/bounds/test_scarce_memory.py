@@ -62,16 +62,10 @@ def test_the_bound_is_near_the_optimum() -> None:
     assert np.mean(gaps((2, 4, 5, 6), limit_s=60.0)) <= 0.1
 
 
-@pytest.mark.slow
-def test_the_bound_is_near_the_optimum_of_sixteen() -> None:
-    """Where the optimum is not proved in time, the best schedule found stands for it."""
-    assert np.mean(gaps(range(10, 26), limit_s=15.0)) <= 0.1
-
-
 @pytest.mark.parametrize("one_model", [True, False])
 def test_the_program_needs_no_cuts(*, one_model: bool) -> None:
     """The rows that shorten the search for the optimum take nothing away."""
-    for seed in range(3):
+    for seed in range(2):
         one = tiny(np.random.default_rng(seed), one_model=one_model, requests=12)
         best, most = most_with_memory(one, limit_s=60.0)
         assert best == most == most_with_memory(one, cuts=False, limit_s=60.0)[0]
@@ -158,12 +152,6 @@ def above(seed: int) -> list[str]:
     return higher
 
 
-@pytest.mark.parametrize("seed", slow_after(2, range(5)))
+@pytest.mark.parametrize("seed", slow_after(2, [0, 1, *range(5, 200, 10)]))
 def test_no_scheduler_is_above(seed: int) -> None:
-    assert not above(seed)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(5, 200, 5))
-def test_no_scheduler_is_above_in_forty_scenarios(seed: int) -> None:
     assert not above(seed)
