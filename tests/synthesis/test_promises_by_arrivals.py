@@ -87,8 +87,9 @@ def test_policies_that_drop_in_bursts_deliver_what_they_promise(case: Case) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("price", [0.0, 1.0, 10.0])
-@pytest.mark.parametrize("case", CASES[2:], ids=lambda case: f"{case.word}@{case.load_qps:g}")
+@pytest.mark.parametrize(("case", "price"), [
+    (CASES[2], 0.0), (CASES[3], 0.0), (CASES[3], 10.0), (CASES[4], 1.0), (CASES[5], 1.0)],
+    ids=lambda one: f"{one.word}@{one.load_qps:g}" if isinstance(one, Case) else str(one))
 def test_it_earns_no_less_than_the_policy_for_poisson_arrivals(case: Case, price: float) -> None:
     """Effective accuracy less the price of violations; runs differ by .002."""
     own, other = case.replayed(case.policy(price=price)), case.replayed(
