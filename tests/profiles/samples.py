@@ -143,6 +143,13 @@ def write_trtexec_runs(folder: Path) -> None:
             trtexec_times([5.0 * batch + i / 100 for i in range(120)]))
 
 
+def written(folder: Path, text: str, name: str = "source.csv") -> Path:
+    """A file of this text in a folder."""
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
 def write_sources(folder: Path) -> None:
     """Files that the examples of ``ramsis profile --help`` pages name."""
     (folder / "mine.py").write_text(FUNCTIONS)

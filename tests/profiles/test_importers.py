@@ -14,7 +14,13 @@ from ramsis.profiles import ModelProfile, ProfileSet
 from ramsis.profiles.importers import FORMATS, detect, import_profile
 from ramsis.profiles.importers.accuracy import read_accuracy
 from ramsis.profiles.sketch import hat_weights
-from tests.profiles.samples import ACCURACY, QUANTILES_CSV, STATISTICS_CSV, write_sources
+from tests.profiles.samples import (
+    ACCURACY,
+    QUANTILES_CSV,
+    STATISTICS_CSV,
+    write_sources,
+    written,
+)
 
 
 @pytest.fixture
@@ -25,12 +31,6 @@ def sources(tmp_path: Path) -> Path:
 
 def named(found: ProfileSet) -> dict[str, ModelProfile]:
     return {model.name: model for model in found.models}
-
-
-def written(folder: Path, text: str, name: str = "source.csv") -> Path:
-    path = folder / name
-    path.write_text(text)
-    return path
 
 
 def test_formats_are_told_apart(sources: Path) -> None:

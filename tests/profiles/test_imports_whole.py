@@ -244,6 +244,7 @@ def test_a_damaged_run_in_a_folder_is_not_passed_over(
     ran = run(*arguments)
     assert ran.code == 0, ran.err
     assert "other files of the folder, left out: 1 (notes.txt)" in ran.err
+    assert [item.batch for item in load(tmp_path / "out.json").models[0].batches] == [1, 4]
     (tmp_path / "out.json").unlink()
     file = tmp_path / "runs" / "b4.json"
     file.write_bytes(file.read_bytes()[:300] if damage == "cut" else b"")

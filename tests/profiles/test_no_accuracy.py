@@ -13,15 +13,10 @@ from ramsis.errors import InputFileError
 from ramsis.profiles import load
 from ramsis.profiles.importers import import_profile
 from tests.cli.command import Run, refused
+from tests.profiles.samples import written
 
 ONE = "model,batch,p95_ms\nsmall,1,1000\n"
 TWO = ONE + "large,1,2000\n"
-
-
-def written(folder: Path, text: str, name: str = "table.csv") -> Path:
-    path = folder / name
-    path.write_text(text)
-    return path
 
 
 def test_the_only_model_needs_no_accuracy(run: Run, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ramsis.errors import InputFileError, InvalidValueError
-from ramsis.profiles import ModelProfile, ProfileSet, load
+from ramsis.profiles import ModelProfile, ProfileSet
 from ramsis.profiles.importers import Given, detect, import_profile
 from ramsis.testing import check_importer
 from tests.cli.command import Run, refused
@@ -154,14 +154,6 @@ def test_a_folder_of_several_formats_is_not_guessed() -> None:
         read(FILES)
 
 
-def test_a_batch_size_that_no_file_states_is_asked_for(tmp_path: Path) -> None:
-    for name in ("aiperf", "aiperf-records", "perf-analyzer", "trtexec", "onnxruntime-perf-test"):
-        path = written(tmp_path / name, *SAMPLES[name])
-        with pytest.raises(InputFileError, match=r"batch size is not in this file.*--batch N"):
-            read(path)
-        assert only(read(path, batch=1)).batches[0].batch == 1
-
-
 def test_a_batch_size_that_contradicts_the_file_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path, *SAMPLES["vllm-embedding"])
     with pytest.raises(InvalidValueError, match=r"--batch: differs.*, 4: got 2"):
@@ -204,16 +196,10 @@ def test_perf_analyzer_latencies_are_up_to_the_last_response(tmp_path: Path) -> 
     assert only(found).name == tmp_path.name
 
 
-def test_trtexec_runs_of_a_folder(run: Run, tmp_path: Path) -> None:
+def test_trtexec_runs_of_a_folder(tmp_path: Path) -> None:
     write_trtexec_runs(tmp_path / "runs")
     found = read(tmp_path / "runs", {"b1.json": 1, "b4.json": 4}, model="small")
     assert [(item.batch, item.min_ms) for item in only(found).batches] == [(1, 5.0), (4, 20.0)]
-    (tmp_path / "a.json").write_text('{"small": 0.7}')
-    out = tmp_path / "out.json"
-    ran = run("profile", "import", tmp_path / "runs", "--accuracy", tmp_path / "a.json", "--out",
-              out, "--batch", "b1.json=1", "--batch", "b4.json=4", "--model-name", "small")
-    assert ran.code == 0, ran.err
-    assert [item.batch for item in only(load(out)).batches] == [1, 4]
 
 
 def test_a_batch_size_twice_is_refused_and_nothing_is_written(run: Run, tmp_path: Path) -> None:

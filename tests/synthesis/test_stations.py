@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +32,14 @@ FLEET = SynthesisSettings(
 WORKER = SynthesisSettings(slo_ms=100.0, workers=1, max_queue=4, grid="fixed:8", headroom=0.0)
 ONE = [SloClass(100.0)]
 TWO = [SloClass(60.0, 0.3), SloClass(100.0, 0.7)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _short_runs() -> Iterator[None]:
+    """Compare ways by fewer requests."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("ramsis.synthesis.type_load.QUERIES", 200_000)
+        yield
 
 
 def fast_profile() -> ProfileSet:
@@ -89,7 +98,7 @@ def test_a_mixed_fleet_is_never_worse_than_its_best_type(
 
 def test_the_better_of_sharing_and_being_apart_is_made() -> None:
     tiny = tiny_profile()
-    found = level([(tiny, 20)], TWO, 5000.0)
+    found = level([(tiny, 8)], TWO, 2000.0)
     ways = rates(found, "shared"), rates(found, "apart")
     gains = [one.effective_accuracy - one.violation_rate for one in ways]
     assert worth(found) == pytest.approx(max(gains), abs=0.02)  # promised, and simulated
@@ -158,20 +167,23 @@ def test_exchanges_find_the_best_division_of_concave_parts(rates: list[float], w
         max(value((one,)) for one in all_of(len(rates), whole)), abs=1e-6)
 
 
-TYPES = (WorkerType("a", tiny_profile(), 16), WorkerType("b", fast_profile(), 16))
+PAIR = Cluster(
+    (WorkerType("a", tiny_profile(), 3), WorkerType("b", fast_profile(), 2)), tuple(ONE))
+TYPES = (WorkerType("a", tiny_profile(), 5), WorkerType("b", fast_profile(), 5))
+LOADS = (400.0, 1900.0)
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made") / "mix"
-    generate_set(Cluster(TYPES, tuple(TWO)), (1200.0, 6000.0), FLEET, folder)
+    generate_set(Cluster(TYPES, tuple(TWO)), LOADS, FLEET, folder)
     return folder
 
 
 @pytest.mark.slow
 def test_a_written_mix_does_what_it_promises(made: Path) -> None:
     mix = validate_set(made)
-    assert [one.load_qps for one in mix.levels] == [1200.0, 6000.0]
+    assert [one.load_qps for one in mix.levels] == list(LOADS)
     cluster = Cluster(TYPES, tuple(TWO))
     for one in mix.levels:
         result = simulate(cluster, Policies(mix), ConstantLoad(one.load_qps, 4e7 / one.load_qps),
@@ -253,9 +265,9 @@ def test_bad_types_are_named(types: list[tuple[str, int]], match: str) -> None:
 
 def test_queries_go_to_the_parts_by_their_shares(made: Path) -> None:
     mix = validate_set(made)
-    found = mix.at(1000.0).level
-    assert found.load_qps == 1200.0
-    assert mix.at(9999.0).level_qps == 6000.0
+    found = mix.at(350.0).level
+    assert found.load_qps == LOADS[0]
+    assert mix.at(9999.0).level_qps == LOADS[1]
     for slo_ms in (60.0, 100.0):
         draws = 2000
         counts: dict[str, int] = {}
@@ -272,18 +284,16 @@ def test_queries_go_to_the_parts_by_their_shares(made: Path) -> None:
 
 
 def test_a_set_of_several_stations_is_extended(tmp_path: Path) -> None:
-    types = (WorkerType("a", tiny_profile(), 4), WorkerType("b", fast_profile(), 3))
-    cluster = Cluster(types, tuple(ONE))
-    generate_set(cluster, (1500.0, 2500.0), WORKER, tmp_path / "one")
-    generate_set(cluster, (2500.0,), WORKER, tmp_path / "two")
-    generate_set(cluster, (1500.0,), WORKER, tmp_path / "two")
-    assert [level.load_qps for level in validate_set(tmp_path / "two").levels] == [1500.0, 2500.0]
+    generate_set(PAIR, (600.0, 1000.0), WORKER, tmp_path / "one")
+    generate_set(PAIR, (1000.0,), WORKER, tmp_path / "two")
+    generate_set(PAIR, (600.0,), WORKER, tmp_path / "two")
+    assert [level.load_qps for level in validate_set(tmp_path / "two").levels] == [600.0, 1000.0]
     one, two = ({str(path.relative_to(tmp_path / name)): path.read_bytes()
                  for path in (tmp_path / name).rglob("*.json")} for name in ("one", "two"))
     assert one == two
-    fewer = Cluster((types[0],), tuple(ONE))
+    fewer = Cluster((PAIR.worker_types[0],), tuple(ONE))
     with pytest.raises(OutputError, match="made from another profile or other settings"):
-        generate_set(fewer, (1500.0,), WORKER, tmp_path / "two")
+        generate_set(fewer, (600.0,), WORKER, tmp_path / "two")
 
 
 @pytest.mark.parametrize("arrivals", slow_after(1, ["negative-binomial:3",
@@ -291,9 +301,7 @@ def test_a_set_of_several_stations_is_extended(tmp_path: Path) -> None:
 def test_what_comes_to_a_station_is_what_is_left_of_the_process(
     tmp_path: Path, arrivals: str
 ) -> None:
-    types = (WorkerType("a", tiny_profile(), 4), WorkerType("b", fast_profile(), 3))
-    cluster = Cluster(types, tuple(ONE))
-    (made,) = generate_set(cluster, (2500.0,), replace(WORKER, arrivals=arrivals),
+    (made,) = generate_set(PAIR, (1000.0,), replace(WORKER, arrivals=arrivals),
                            tmp_path).levels
     assert len(made.stations) == 2
     (found,) = validate_set(tmp_path).levels
@@ -301,7 +309,7 @@ def test_what_comes_to_a_station_is_what_is_left_of_the_process(
     for station in found.stations:
         known = station.policy.arrivals
         if known["process"] == "negative-binomial":
-            assert known["dispersion"] == pytest.approx(1.0 + 2.0 * station.load_qps / 2500.0)
+            assert known["dispersion"] == pytest.approx(1.0 + 2.0 * station.load_qps / 1000.0)
         else:
             assert (known["ratio"], known["burst_ms"], known["share"]) == (3.0, 200.0, 0.2)
 
@@ -314,23 +322,20 @@ def test_what_comes_to_a_station_is_what_is_left_of_the_process(
 def test_a_quarter_of_a_process_has_its_kind(arrivals: str, left: dict[str, object]) -> None:
     tiny = tiny_profile()
     workers = LikeWorkers(("a",), tiny, ServiceTimes.of(tiny, "p95", WORKER.max_queue), 4)
-    quarter = TypeLoads([workers], ONE, replace(WORKER, arrivals=arrivals), 2500.0).arrivals_at(
+    quarter = TypeLoads([workers], ONE, replace(WORKER, arrivals=arrivals), 1000.0).arrivals_at(
         0.25)
-    assert describe_process(Arrivals.parse(quarter)(625.0)) == left
+    assert describe_process(Arrivals.parse(quarter)(250.0)) == left
 
 
 def test_a_process_of_ones_own_is_not_split() -> None:
-    types = (WorkerType("a", tiny_profile(), 4), WorkerType("b", fast_profile(), 3))
     own = replace(WORKER, arrivals="tests.arrivals.processes:Pairs")
     with pytest.raises(InvalidValueError, match="arrivals"):
-        ClusterProblem(Cluster(types, tuple(ONE)), own)
+        ClusterProblem(PAIR, own)
 
 
 def test_levels_by_the_accuracy_of_the_set() -> None:
-    types = (WorkerType("a", tiny_profile(), 4), WorkerType("b", fast_profile(), 3))
-    cluster = Cluster(types, tuple(ONE))
-    problem = ClusterProblem(cluster, WORKER)
-    loads = choose_loads(cluster, 1000.0, 1010.0, WORKER, 0.2)
+    problem = ClusterProblem(PAIR, WORKER)
+    loads = choose_loads(PAIR, 1000.0, 1010.0, WORKER, 0.2)
     assert loads == (1000.0, 1010.0)
     steps = [problem.level(load).expected["expected_accuracy"] for load in loads]
     assert abs(steps[0] - steps[1]) <= 0.2
