@@ -23,7 +23,7 @@ STATISTICS: tuple[str, ...] = get_args(Statistic)
 _LEVELS = {"p50_ms": 0.50, "p90_ms": 0.90, "p95_ms": 0.95, "p99_ms": 0.99}
 _ASCENDING = ("min_ms", *_LEVELS, "max_ms")
 _LATENCIES = ("mean_ms", *_ASCENDING, "quantiles_ms")
-_SQUARED = 1e150  # ms: the squares of samples are added up
+_SQUARED = 1e150  # ms; larger samples would overflow in sums of squares
 _Z = 1.96
 _SLACK = 1e-3
 """Relative slack in comparisons between statistics, which files may hold rounded."""
@@ -45,12 +45,12 @@ class BatchProfile:
     n : int, optional
         Number of samples, >= 1.
     quantiles_ms : tuple of float, optional
-        The distribution, as :mod:`ramsis.profiles.sketch` has it: two or more values, not
-        falling.
+        Quantile sketch of the distribution (:mod:`ramsis.profiles.sketch`): two or more values,
+        non-decreasing.
     quantile_levels : tuple of float, optional
-        Their levels, rising, in (0, 1]; by default the midpoints of equal parts.
+        Levels of the quantiles, increasing, in (0, 1]; by default midpoints of equal parts.
     relative_error : float, optional
-        How far the percentile that was measured for may be off, as a fraction of it; >= 0.
+        Relative error of the percentile at which the measurement aimed, >= 0.
 
     Raises
     ------
@@ -102,9 +102,9 @@ class BatchProfile:
     def from_samples(
         cls, batch: int, samples_ms: ArrayLike, quantiles: int = 128
     ) -> BatchProfile:
-        """Return every statistic of measured latencies, rounded to 1 ns, and a sketch of them.
+        """Create the profile of measured latencies: all statistics, rounded to 1 ns, and a sketch.
 
-        The sketch has their mean and reaches the largest (:mod:`ramsis.profiles.sketch`).
+        The sketch has the samples' mean and maximum (:mod:`ramsis.profiles.sketch`).
 
         Parameters
         ----------
@@ -113,7 +113,7 @@ class BatchProfile:
         samples_ms : array_like, shape (n,)
             Latencies in ms, finite and > 0; one or more.
         quantiles : int
-            Equal parts of the probability in the sketch, as far as its tail; >= 2.
+            Number of equal parts of the probability in the sketch, outside its tail; >= 2.
 
         Raises
         ------
@@ -145,7 +145,7 @@ class BatchProfile:
         return midpoint_levels(len(self.quantiles_ms or ()))
 
     def longer(self, by_ms: float) -> BatchProfile:
-        """Return the profile with each latency longer by ``by_ms`` >= 0."""
+        """Return the profile with ``by_ms`` >= 0 added to each latency."""
         return self._changed(_LATENCIES, lambda latency_ms: latency_ms + by_ms)
 
     def slower(self, factor: float) -> BatchProfile:
@@ -162,7 +162,7 @@ class BatchProfile:
         return replace(self, **changed)
 
     def _derive(self, quantiles_ms: tuple[float, ...]) -> None:
-        """Fill missing statistics from the sketch, in order with the stated ones."""
+        """Fill missing statistics from the sketch, clipped to be consistent with stated ones."""
         stated = [getattr(self, name) for name in _ASCENDING]
         for i, name in enumerate(_ASCENDING):
             if name in _LEVELS and stated[i] is None:
@@ -198,11 +198,11 @@ class BatchProfile:
         return tuple(name for name in STATISTICS if getattr(self, f"{name}_ms") is not None)
 
     def interval_ms(self, statistic: str) -> tuple[float, float]:
-        """Return the 95 % confidence interval of a statistic; its value where n is not known.
+        """Return the 95 % confidence interval of a statistic; its value if n is unknown.
 
-        Of a percentile these are the quantiles of the sketch between which the number of samples
-        below it, which is binomial, lies; without a sketch ``relative_error`` is taken where it
-        is stated. Of a mean they are 1.96 standard errors away.
+        For a percentile, these are quantiles of the sketch, by the binomial number of samples
+        below it; without a sketch, ``relative_error`` is used if stated. For a mean, they are 1.96
+        standard errors away.
         """
         value = self.statistic_ms(statistic)
         level = _LEVELS.get(f"{statistic}_ms")

@@ -1,8 +1,8 @@
-"""What is odd in a profile set, though allowed.
+"""Plausibility checks of a profile set: findings that are suspicious but allowed.
 
-A file keeps values as they were measured, and real measurements are noisy: a batch of 2 may
-have run slower than one of 8. Each check names one such oddity; none is an error, because
-the latency table (:mod:`ramsis.profiles.table`) copes with all of them.
+A file keeps values as measured, and real measurements are noisy: a batch of 2 may have run slower
+than one of 8. No finding is an error, because the latency table (:mod:`ramsis.profiles.table`)
+handles all of them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OUTLIER_FACTOR = 2.0
 """A p95 this many times what the other batch sizes suggest is an outlier."""
 LEAST_MS, MOST_MS = 0.02, 1000.0
 """A request alone that takes less or more than this may have been measured in another unit."""
-_FALLING = 0.1  # change by which times of sizes that fall are worth a warning
+_FALLING = 0.1  # relative decrease of times with the size that causes a warning
 LEAST_ACCURACY = 0.01
 """Lower accuracies may be fractions that were taken as percent."""
 SKETCH_TOLERANCE = 0.05
@@ -37,7 +37,7 @@ SKETCH_TOLERANCE = 0.05
 
 @dataclass(frozen=True)
 class Finding:
-    """One oddity: its kind, the model, the batch size (None for the whole model), a line."""
+    """Finding of a check: its kind, model, batch size (None for the whole model), and text."""
 
     kind: str
     model: str
@@ -50,7 +50,7 @@ class Finding:
 
 
 def check_profile(profile_set: ProfileSet) -> list[Finding]:
-    """Return the findings on a profile set, model by model; empty when nothing is odd.
+    """Run all checks on a profile set; return the findings, model by model.
 
     Kinds: ``unit``, ``few-samples``, ``noise``, ``not-monotone``, ``outlier``, ``sketch``,
     ``gap``, ``no-p95``, ``contradiction``, ``dominated``. Latencies are compared by p95, or by the
@@ -85,7 +85,7 @@ def _units(model: ModelProfile) -> Iterator[Finding]:
         yield Finding("unit", model.name, None,
                       f"accuracy is {100 * model.accuracy:.4g} %; is the unit right?")
 
-_MOST_ENTRIES = 10_000_000  # of a latency table, 80 MB
+_MOST_ENTRIES = 10_000_000  # largest latency table, 80 MB
 
 
 def _few_samples(model: ModelProfile) -> Iterator[Finding]:
@@ -96,7 +96,7 @@ def _few_samples(model: ModelProfile) -> Iterator[Finding]:
 
 
 def _not_monotone(model: ModelProfile, statistic: str) -> Iterator[Finding]:
-    """Find batch sizes whose latency exceeds that of a larger one."""
+    """Find batch sizes with a larger latency than a larger batch size."""
     values, steady = model.statistic_by_batch(statistic)
     for i, item in enumerate(model.batches[:-1]):
         if steady[i] != values[i]:
@@ -112,15 +112,15 @@ def _not_monotone(model: ModelProfile, statistic: str) -> Iterator[Finding]:
 
 
 def _outliers(model: ModelProfile, statistic: str) -> Iterator[Finding]:
-    """Find batch sizes whose latency is far above what the table would fill in without them.
+    """Find batch sizes whose latency is far above the interpolation without them.
 
-    Batch size 1 is compared with the least of the larger ones.
+    Batch size 1 is compared with the least latency of larger ones.
     """
     sizes = np.array([item.batch for item in model.batches])
     values = np.array([item.statistic_ms(statistic) for item in model.batches])
     if len(sizes) == 1:
         return
-    # Without a size the table has the line between its neighbours, or the least of larger ones.
+    # Without a size the table interpolates, or takes the least latency of larger ones.
     least_above = np.append(np.minimum.accumulate(values[:0:-1])[::-1], np.inf)
     between = least_above.copy()
     between[1:-1] = values[:-2] + (sizes[1:-1] - sizes[:-2]) * (
@@ -136,7 +136,7 @@ def _outliers(model: ModelProfile, statistic: str) -> Iterator[Finding]:
 
 
 def _sketches(model: ModelProfile) -> Iterator[Finding]:
-    """Find statistics that differ from those of the sketch."""
+    """Find stated statistics that differ from the sketch's."""
     for item in model.batches:
         if item.quantiles_ms is None:
             continue
@@ -162,7 +162,7 @@ def _gaps(model: ModelProfile) -> Iterator[Finding]:
 
 
 def _no_p95(model: ModelProfile) -> Iterator[Finding]:
-    """Find batch sizes without p95, the statistic that commands take by default."""
+    """Find batch sizes without p95, the default statistic of commands."""
     for item in model.batches:
         if "p95" not in item.statistics:
             yield Finding("no-p95", model.name, item.batch,
@@ -170,7 +170,7 @@ def _no_p95(model: ModelProfile) -> Iterator[Finding]:
 
 
 def _sizes(model: ModelProfile) -> Iterator[Finding]:
-    """Find times by size that fall with count or size, and counts far beyond the measured."""
+    """Find times that decrease with count or size, and counts far above the measured ones."""
     if model.sized is None:
         return
     statistic = model.sized.statistics[0]
@@ -187,7 +187,7 @@ def _sizes(model: ModelProfile) -> Iterator[Finding]:
 
 
 def _contradiction(model: ModelProfile, confidences: Confidences | None) -> Iterator[Finding]:
-    """Find an accuracy that is not that of the samples of the confidences."""
+    """Find an accuracy that contradicts the samples of the confidences."""
     if confidences is None or all(model.name != item.name for item in confidences.models):
         return
     stated = confidences.accuracy(model.name)

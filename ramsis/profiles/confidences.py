@@ -1,36 +1,36 @@
-"""How sure models are of their answers, and what a second opinion of another model adds.
+"""Confidences of models, and the accuracy that second opinions of other models add.
 
-A *cascade* asks a second model about the requests whose first answer is unsure. Samples with the
-correctness and the confidence of every model are split in two: one part *chooses*, the other
-*states*.
+A *cascade* runs a second model on the requests whose first answer is unsure. Samples with the
+correctness and the confidence of every model are split in two parts: thresholds and decisions are
+*chosen* on one, accuracies *stated* on the other, so that the choice does not bias them.
 
-Confidence thresholds are quantiles of the part that chooses: they divide the samples of a model
-into bins, lowest confidence first; a confidence that equals a threshold lies above it. Bins whose
-thresholds coincide are one.
+Confidence thresholds are quantiles of the choosing part: they divide the samples of a model into
+bins, lowest confidence first; a confidence equal to a threshold belongs to the upper bin. Bins
+with equal thresholds are merged.
 
-What decides is the expected increment of accuracy, second minus first, in each bin. It comes from
-smooth curves on the part that chooses: with u the rank of the first model's confidence, a fraction
-of 1, and n samples,
+Decisions use the expected increment of accuracy (second minus first model) in each bin. It is
+estimated by smooth curves on the choosing part: with u the rank of the first model's confidence, a
+fraction of 1, and n samples,
 
     logit P(correct) = a + b·u + c·log(u + 1/n),
 
-one curve for either model [1]. Means of bins, or isotonic regression, follow the noise of few
-samples, and whoever takes the largest of many noisy estimates is disappointed.
+with one curve for each model [1]. Means of bins, or isotonic regression, would fit the noise of
+few samples, and the maximum of many noisy estimates is biased upwards.
 
-What is stated are shares and accuracies of bins on the other part: no choice was made by them.
+The profile states shares and accuracies of bins on the other part.
 
-How sure that is: accuracies of models count as known, as everywhere, so only *where* the errors of
-a pair lie is uncertain. Let E(m, k) be the share of the samples that m answers wrong with the
-first model unsure in one of the k lowest bins, and E(m) that of all it answers wrong. With the
+Standard errors: the models' accuracies are taken as known, so only the *location* of errors in the
+bins is uncertain. Let E(m, k) be the share of samples that m answers wrong with the first model's
+confidence in the k lowest bins, and E(m) the share of all samples that m answers wrong. With the
 errors of both models scaled to their known shares e(m), second opinions on these bins gain
 
     G(k) = e(m₁)·E(m₁, k)/E(m₁) − e(m₂)·E(m₂, k)/E(m₂).
 
 Its standard error is that of the mean of its influence function [2]: sample i, with bin j and
 wrong(m) of 0 or 1, contributes the difference of wrong(m)·(1{j < k} − E(m, k)/E(m)) between both
-models. Samples of one item are added up before they are squared. So models that err together have
-a small error, copies of an item count as what they are, and on all bins nothing is uncertain. One
-sample more on which the models differ is added, since few samples may show none.
+models. Contributions of copies of one item are summed before squaring. So models that err together
+have a small standard error, copies do not reduce it, and for k = Q it is 0. One further sample on
+which the models differ is added, since few samples may show none.
 
 [1] J. Platt, "Probabilistic outputs for support vector machines", Advances in Large Margin
 Classifiers, 1999.
@@ -56,16 +56,16 @@ from ramsis.reprs import dataclass
 
 BINS = 20
 """Bins of confidence, where the samples are enough."""
-_IN_BIN = 25  # samples of either part; their accuracy has a standard error of 0.1 at most
+_IN_BIN = 25  # least samples of each part in a bin: standard error of the accuracy <= 0.1
 _LEAST_BINS, _LEAST_ITEMS = 4, 50
 _MOST_BINS = 1000
-_CELLS = 400  # ranks are gathered into so many, which makes a fit independent of the samples
-_RIDGE = 0.1  # keeps the curve of a model that is always right finite
-_WORTHWHILE = 5e-4  # accuracy that a pair must be expected to add, or it is left out
+_CELLS = 400  # number of cells of ranks, so that the cost of a fit is independent of the samples
+_RIDGE = 0.1  # keeps the curve of a model that is always correct finite
+_WORTHWHILE = 5e-4  # expected gain in accuracy below which a pair is left out
 _DIGITS = 6
-_SIGNIFICANT = 9  # digits of a threshold
+_SIGNIFICANT = 9  # significant digits of a threshold
 _ROUNDING = 1e-4
-_OTHER_DATA, _STANDARD_ERRORS = 0.02, 4.0  # by which two measured accuracies may differ
+_OTHER_DATA, _STANDARD_ERRORS = 0.02, 4.0  # allowed difference of two measured accuracies
 _LEAST_SURE = 0.2
 _CALIBRATED = (0.5, 2.0)
 
@@ -81,9 +81,9 @@ class ModelConfidence:
     ----------
     name : str
     thresholds : tuple of float, length Q - 1
-        Confidences between the bins, rising.
+        Confidences between the bins, increasing.
     share : tuple of float, length Q
-        Share of the requests in each bin, lowest confidence first; they add up to 1.
+        Share of the requests in each bin, lowest confidence first; sum 1.
     accuracy : tuple of float, length Q
         Accuracy of the model in each bin.
 
@@ -119,7 +119,7 @@ class ModelConfidence:
 
 @dataclass(frozen=True)
 class Pair:
-    """What a second model says of the requests in each bin of a first one.
+    """Pair of models: accuracy of the second model in each confidence bin of the first.
 
     Parameters
     ----------
@@ -128,10 +128,10 @@ class Pair:
     accuracy : tuple of float, length Q
         Accuracy of the second model in each bin of the first.
     expected_increment : tuple of float, length Q
-        Accuracy that a second opinion is expected to add in each bin: what decides.
+        Expected gain in accuracy by a second opinion in each bin; decisions use it.
     gain_error : tuple of float, length Q
-        Standard error of what second opinions on the lowest 1, 2, … bins add to the accuracy over
-        all requests, by all samples, where the accuracies of both models are known.
+        Standard error of the gain in accuracy over all requests by second opinions on the lowest
+        1, 2, … bins, from all samples, given the accuracies of both models.
 
     Raises
     ------
@@ -159,20 +159,20 @@ class Pair:
 
 @dataclass(frozen=True)
 class Confidences:
-    """Confidences of a profile's models, and the pairs in which one corrects another.
+    """Confidences of a profile's models, and pairs for second opinions.
 
     Parameters
     ----------
     chosen_samples, stated_samples : int
-        Samples that chose thresholds and curves, and those that state shares and accuracies.
+        Numbers of samples for thresholds and curves, and for shares and accuracies.
     models : tuple of ModelConfidence
         One or more, no name twice.
     pairs : tuple of Pair
         Pairs of these models, none twice.
     items : int, optional
-        Independent items behind the samples, where some samples are copies.
+        Number of independent items, if some samples are copies.
     source : str, optional
-        What the samples and the confidences are.
+        Description of the samples and the confidences.
 
     Raises
     ------
@@ -225,13 +225,13 @@ class Confidences:
         cls, samples: Samples, *, groups: ArrayLike | None = None, bins: int = BINS,
         seed: int = 0, source: str | None = None,
     ) -> Confidences:
-        """Return the confidences that samples show.
+        """Estimate the confidences from answered samples.
 
         Parameters
         ----------
         samples : mapping of str to (correct, confidence)
-            For each model whether it answers each sample correctly (0 or 1), and how sure it is
-            (finite; higher is surer). The same samples in the same order for every model.
+            For each model its correctness (0 or 1) and confidence (finite) on each sample; the
+            same samples in the same order for every model.
         groups : array_like, optional
             What each sample is a copy of. Samples of one group stay in one part. By default no
             two belong together.
@@ -303,29 +303,29 @@ class Confidences:
         return by_names[f"{first}, {second}"]
 
     def increment(self, first: str, second: str) -> FloatArray:
-        """Return the accuracy that a second opinion adds in each bin, as stated; shape (Q,)."""
+        """Return the stated gain in accuracy by a second opinion in each bin, shape (Q,)."""
         return np.subtract(self.pair(first, second).accuracy, self.model(first).accuracy)
 
     def select(self, names: Collection[str]) -> Confidences | None:
-        """Return the confidences of the named models; None where none of them has any."""
+        """Return the confidences of the named models; None if none of them has any."""
         models = tuple(model for model in self.models if model.name in names)
         pairs = tuple(pair for pair in self.pairs
                       if pair.first in names and pair.second in names)
         return replace(self, models=models, pairs=pairs) if models else None
 
     def calibrated(self, accuracy: Mapping[str, float]) -> Confidences:
-        """Return the confidences with the errors of each model as frequent as a profile has them.
+        """Return the confidences scaled to the accuracies of a profile.
 
-        The samples of a profile's accuracies and these are different ones. A cheap model that errs
-        more often here than there would seem to gain more by second opinions than it lacks. So
-        the error rate of a model in every bin is multiplied by the same factor, and the expected
-        increments of a pair by one that makes them add up to the difference of both accuracies
-        (from a half to 2, and none where the second model is not the better one).
+        The profile's accuracies come from other samples. A cheap model with more errors here than
+        there would seem to gain more by second opinions than possible. So the error rate of a
+        model in every bin is multiplied by the same factor, and the expected increments of a pair
+        by a factor that makes their sum the difference of both accuracies (between 0.5 and 2; 1 if
+        the second model is not the better one).
 
         Parameters
         ----------
         accuracy : mapping of str to float
-            By model; models that it lacks stay as they are.
+            Accuracies by model; other models are unchanged.
         """
         factors = {}
         for model in self.models:
@@ -340,7 +340,7 @@ class Confidences:
             lacks = (accuracy.get(pair.second, self.accuracy(pair.second))
                      - accuracy.get(pair.first, self.accuracy(pair.first)))
             factor = np.clip(lacks / total, *_CALIBRATED) if min(total, lacks) > 0.0 else 1.0
-            # Errors that are so many times as frequent: nearly, where the factors differ.
+            # Scale the standard error like the error rates; approximate if the factors differ.
             scale = max(factors[pair.first], factors[pair.second])
             pairs.append(replace(
                 pair, gain_error=_rounded(np.minimum(np.multiply(scale, pair.gain_error), 1.0)),
@@ -350,14 +350,14 @@ class Confidences:
         return replace(self, models=models, pairs=tuple(pairs))
 
     def accuracy(self, name: str) -> float:
-        """Return the accuracy of a model on the samples that state."""
+        """Return the accuracy of a model on the stating part of the samples."""
         model = self.model(name)
         return float(np.dot(model.share, model.accuracy))
 
     def tolerance(self, name: str, accuracy: float) -> float:
-        """Return how far the accuracy on the stated samples may be from that of a profile.
+        """Return the allowed difference of the accuracy on the samples from the profile's.
 
-        That is four standard errors, of independent items, and 0.02 for another draw of data.
+        It is four standard errors, by independent items, plus 0.02 for another data set.
         """
         stated = self.accuracy(name)
         items = self.stated_samples if self.items is None else self.items / 2
@@ -365,7 +365,7 @@ class Confidences:
         return _OTHER_DATA + _STANDARD_ERRORS * float(np.sqrt(variance / items))
 
     def check_accuracies(self, accuracies: Mapping[str, float]) -> None:
-        """Refuse accuracies of a profile that those on the samples contradict.
+        """Refuse accuracies of a profile that contradict the samples.
 
         Raises
         ------
@@ -382,13 +382,13 @@ class Confidences:
                     "samples of the same task, or a profile with their accuracy")
 
     def gain(self, first: str, second: str, share: float) -> float:
-        """Return the accuracy that second opinions on the least sure share add, as stated."""
+        """Return the stated gain in accuracy by second opinions on the least sure share."""
         shares = np.asarray(self.model(first).share)
         asked = np.clip(share - (np.cumsum(shares) - shares), 0.0, shares)
         return float(asked @ self.increment(first, second))
 
     def summary(self) -> tuple[str, ...]:
-        """Return samples, models and bins, and the pair that gains most, in a line or two."""
+        """Return a text with samples, models, bins, and the pair with the largest gain."""
         copies = "" if self.items is None else f" ({self.items} items and their copies)"
         bins = sorted({model.bins for model in self.models})
         lines = [f"confidences: {self.chosen_samples + self.stated_samples} samples{copies}, of "
@@ -404,7 +404,7 @@ class Confidences:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return the fingerprint of the confidences, which that of a profile set leaves out."""
+        """Return the fingerprint of the confidences; a profile set's fingerprint excludes them."""
         return fingerprint(self.to_document())
 
     def to_document(self) -> dict[str, Any]:
@@ -417,12 +417,12 @@ class Confidences:
 
 
 def choosing_part(groups: ArrayLike, seed: int = 0) -> NDArray[np.bool_]:
-    """Return which samples choose; the others state. Groups stay together.
+    """Return the mask of the choosing part of samples; groups are not split.
 
     Parameters
     ----------
     groups : array_like, shape (N,)
-        What each sample is a copy of; all different where no two belong together.
+        Group of each sample, with copies in the same group; all different without copies.
     seed : int
         Seed of the draw of half of the groups.
     """
@@ -437,7 +437,7 @@ def choosing_part(groups: ArrayLike, seed: int = 0) -> NDArray[np.bool_]:
 def _put_numbers(
     item: object, name: str, low: float, high: float, sizes: range, allowed: str
 ) -> None:
-    """Keep a field's numbers as a tuple; refuse others than some in [low, high]."""
+    """Convert a field to a tuple of numbers; refuse numbers outside [low, high]."""
     values = getattr(item, name)
     if isinstance(values, str) or not isinstance(values, Sequence) or len(values) not in sizes:
         raise ProfileError("not a list of numbers", name, values, allowed)
@@ -456,7 +456,7 @@ def _put_fractions(item: object, name: str, bins: int, low: float) -> None:
 def _checked(
     samples: Samples
 ) -> tuple[dict[str, NDArray[np.bool_]], dict[str, FloatArray]]:
-    """Return correctness and confidence by model; refuse what is neither."""
+    """Check samples; return correctness and confidence by model."""
     if not samples:
         raise ProfileError("no models", "samples", {}, "one or more models")
     correct: dict[str, NDArray[np.bool_]] = {}
@@ -499,7 +499,7 @@ def _estimated(
     first: str, correct: Mapping[str, NDArray[np.bool_]], confidence: FloatArray,
     chooses: NDArray[np.bool_], item: NDArray[np.int64], bins: int,
 ) -> tuple[ModelConfidence, list[Pair]]:
-    """Return the confidence of one model, and the pairs in which it is the first."""
+    """Estimate the confidence bins of a model, and the pairs in which it is the first."""
     thresholds = _thresholds(confidence[chooses], confidence[~chooses], bins)
     if not thresholds.size:
         raise ProfileError("equally sure of almost all samples, which tells none apart",
@@ -511,7 +511,7 @@ def _estimated(
     counts = np.bincount(stated, minlength=size)
     accuracy = {name: _rounded(np.bincount(stated, right[~chooses], size) / counts)
                 for name, right in correct.items()}
-    # Rounded sums, so that the shares still add up to 1.
+    # Round cumulative sums, so that the shares still sum to 1.
     sums = np.round(np.cumsum(counts) / counts.sum(), _DIGITS)
     share = _rounded(np.diff(sums, prepend=0.0))
     model = ModelConfidence(first, tuple(thresholds.tolist()), share, accuracy[first])
@@ -534,13 +534,13 @@ def _gain_errors(
     wrong_first: NDArray[np.bool_], wrong_second: NDArray[np.bool_], bin_of: NDArray[np.int64],
     item: NDArray[np.int64], bins: int,
 ) -> FloatArray:
-    """Return the standard error of the gain on the lowest 1, 2, … bins, shape (Q,).
+    """Return the standard error of the gain G on the lowest 1, 2, … bins, shape (Q,).
 
     Parameters
     ----------
     wrong_first, wrong_second, bin_of, item : ndarray, shape (N,)
-        Of each sample: whether the models err, the bin of the first one's confidence, and the
-        number of the item that it is a copy of.
+        For each sample: whether the models err, the bin of the first one's confidence, and the
+        number of its item.
     """
     size, items = len(item), int(item.max()) + 1
     influence, errors = np.zeros((2, items)), np.zeros(bins)
@@ -556,7 +556,7 @@ def _gain_errors(
 
 
 def _calibrated(accuracy: Sequence[float], factor: float) -> tuple[float, ...]:
-    """Return accuracies with errors so many times as frequent."""
+    """Return accuracies with error rates multiplied by a factor, clipped to [0, 1]."""
     return _rounded(np.clip(1.0 - factor * np.subtract(1.0, accuracy), 0.0, 1.0))
 
 
@@ -565,7 +565,7 @@ def _rounded(values: FloatArray) -> tuple[float, ...]:
 
 
 def _thresholds(chosen: FloatArray, stated: FloatArray, bins: int) -> FloatArray:
-    """Return quantiles of a part, without those that leave a bin of either part empty."""
+    """Return quantiles of ``chosen``, without those that leave a bin of either part too small."""
     quantiles = np.quantile(chosen, np.arange(1, bins) / bins)
     thresholds = np.unique([float(f"{value:.{_SIGNIFICANT}g}") for value in quantiles])
     for part in (chosen, stated):
@@ -578,15 +578,15 @@ def _thresholds(chosen: FloatArray, stated: FloatArray, bins: int) -> FloatArray
 
 @dataclass(frozen=True)
 class _Curve:
-    """Logistic curves of correctness over the rank of a confidence."""
+    """Logistic regression of correctness over the rank of a confidence."""
 
-    cell: NDArray[np.int64]  # of each sample, by its rank
-    trials: FloatArray  # samples in each cell, shape (C,)
+    cell: NDArray[np.int64]  # cell of each sample, by its rank
+    trials: FloatArray  # number of samples in each cell, shape (C,)
     features: FloatArray  # 1, rank and logarithm of the rank of each cell, shape (C, 3)
 
     @classmethod
     def of(cls, confidence: FloatArray) -> _Curve:
-        """Return the ranks of confidences, ties in the middle."""
+        """Create the cells from the ranks of confidences; ties have their mean rank."""
         size = len(confidence)
         ordered = np.sort(confidence)
         rank = (np.searchsorted(ordered, confidence, side="left")

@@ -1,8 +1,8 @@
 """Reading and writing profile files (``"format": "ramsis.profile/1"``), and shipped sets.
 
-The format is stated by ``profile-1.schema.json`` beside this module. The reader checks the
-structure itself rather than through that schema: it is faster by two orders of magnitude,
-and its messages are single lines. Tests hold the two together.
+``profile-1.schema.json`` beside this module defines the format. The reader checks the structure
+without this schema, which is faster by two orders of magnitude and gives one-line messages. Tests
+keep the two consistent.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _shipped_paths() -> dict[str, Path]:
 
 
 def load(path_or_name: str | os.PathLike[str]) -> ProfileSet:
-    """Return the profile set in a file, or the shipped one of that name.
+    """Load the profile set in a file, or a shipped one by name.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def is_profile(path: Path) -> bool:
             return False
     try:
         document = read_json(path)
-    except InputFileError:  # another program's file, such as one of JSON lines
+    except InputFileError:  # a file of another program, such as JSON lines
         return False
     return document.get("format") == FORMAT
 
@@ -96,7 +96,7 @@ def _unknown(text: str, shipped: tuple[str, ...]) -> str:
 
 
 def save(profile_set: ProfileSet, path: str | os.PathLike[str]) -> None:
-    """Write a profile file: byte-stable, and whole or not at all.
+    """Write a profile file atomically; equal sets give equal bytes.
 
     Raises
     ------
@@ -116,7 +116,7 @@ def save(profile_set: ProfileSet, path: str | os.PathLike[str]) -> None:
 
 
 def _parse(document: Mapping[str, Any], path: str) -> ProfileSet:
-    """Return the set in a document; ``path`` stands before the place in every message."""
+    """Parse the set in a document; ``path`` names the file in messages."""
     if document.get("format") != FORMAT:
         raise InputFileError("unknown format or version", where=f"{path}: format",
                              value=document.get("format"), allowed=repr(FORMAT))
@@ -137,7 +137,7 @@ def _parse(document: Mapping[str, Any], path: str) -> ProfileSet:
 
 
 def _confidences(item: object, path: str) -> Confidences:
-    """Return the confidences in an item."""
+    """Parse the confidences in an item."""
     parts: dict[str, list[ModelConfidence | Pair]] = {}
     with _at(path, "confidences"):
         values = _object(item, _CONFIDENCE_FIELDS, _REQUIRED_OF_CONFIDENCES)
@@ -153,7 +153,7 @@ def _confidences(item: object, path: str) -> Confidences:
 def _model(
     item: object, path: str, place: str, default: Mapping[str, float]
 ) -> ModelProfile:
-    """Return the model in an item; ``default`` holds fields that it may leave out."""
+    """Parse the model in an item; ``default`` holds values of missing fields."""
     with _at(path, place):
         values = {**default, **_object(item, _MODEL_FIELDS, tuple(
             name for name in ("name", "accuracy", "batches") if name not in default))}
@@ -171,7 +171,7 @@ def _model(
 
 
 def _at(path: str, place: str) -> AbstractContextManager[None]:
-    """Put the full place in the file before errors of a value."""
+    """Context that adds the full place in the file to errors of values."""
     return placed(lambda field: ": ".join(filter(None, (path, ".".join(
         filter(None, (place, field)))))))
 

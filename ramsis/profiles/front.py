@@ -1,13 +1,13 @@
-"""Models between the measured ones: interpolation along the Pareto front.
+"""Hypothetical models by interpolation along the Pareto front of measured ones.
 
-Mendoza et al., EuroSys '24, ask what a finer choice of models would bring by filling the front
-of accuracy against latency in steps of 0.5 % accuracy: nine image models become sixty (their
-Figures 8 and 9, Table 2). Between neighbours on the front, of accuracies a < a', models stand at
+Mendoza et al., EuroSys '24, study the effect of a finer choice of models by filling the front of
+accuracy against latency in steps of 0.5 % accuracy: nine image models become sixty (their Figures
+8 and 9, Table 2). Between neighbours on the front, with accuracies a < a', models are added at
 
     a + step, a + 2·step, … < a',
 
-each with l(b) = (1 - w)·l_a(b) + w·l_a'(b), w its share of the way from a to a', at every batch
-size b. Nobody has measured these models: they are for what-if questions only.
+each with l(b) = (1 - w)·l_a(b) + w·l_a'(b) at every batch size b, where w is its relative position
+between a and a'. These models are not measured: they are for what-if studies only.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def interpolate_front(
     statistic: Statistic = "p95",
     max_batch: int = 33,
 ) -> ProfileSet:
-    """Return the models of the front at batch 1 and interpolated ones between them.
+    """Return the Pareto front of a profile at batch 1, with interpolated models in between.
 
     Parameters
     ----------
@@ -46,16 +46,16 @@ def interpolate_front(
     step : float
         Distance in accuracy, a fraction in [1e-5, 1].
     statistic : str
-        Latency statistic; the only one that the result has.
+        Latency statistic; the only one of the result.
     max_batch : int
-        Largest batch size of the result, >= 1; what was not measured is filled by the rules of
+        Largest batch size of the result, >= 1; unmeasured sizes are filled by the rules of
         :mod:`ramsis.profiles.table`.
 
     Returns
     -------
     ProfileSet
-        Fastest first. Measured models keep their names (and memory and load time), those in
-        between are called ``LOWER+k``, k = 1, 2, … steps above the model LOWER.
+        Fastest first. Measured models keep their names (and memory and load time); interpolated
+        ones are called ``LOWER+k``, k = 1, 2, … steps above the model LOWER.
 
     Raises
     ------
@@ -89,14 +89,14 @@ def interpolate_front(
 def between_models(
     table: LatencyTable, accuracy: ArrayLike, names: tuple[str, ...] | None = None
 ) -> LatencyTable:
-    """Return models of given accuracies, with latencies interpolated between a table's models.
+    """Interpolate latencies at accuracies between the models of a table.
 
     Parameters
     ----------
     table : LatencyTable
         Models of different accuracies, such as a Pareto front.
     accuracy : array_like, shape (P,)
-        Fractions within the table's accuracies; the same as a model's gives that model.
+        Fractions within the range of the table's accuracies; a model's accuracy gives the model.
     names : tuple of str, length P, optional
         ``front-0``, ``front-1``, … by default.
 
@@ -123,7 +123,7 @@ def between_models(
 
 
 def _points(table: LatencyTable, step: float) -> Iterator[tuple[str, float]]:
-    """Yield names and accuracies along a front, by rising accuracy."""
+    """Yield names and accuracies of the models along a front, by increasing accuracy."""
     rows = sorted(zip(table.accuracy.tolist(), table.models, strict=True))
     for (low, name), (high, _) in pairwise(rows):
         yield name, low
@@ -140,6 +140,6 @@ def _models(
                                    table.latency_ms.tolist(), strict=True):
         batches = tuple(BatchProfile(b, **cast(dict[str, float], {field: value}))  # type: ignore[arg-type]
                         for b, value in enumerate(row, 1))
-        # Between two models there are no times by size, so none of the front has them.
+        # Times by size are not interpolated, so no model of the result has them.
         yield (replace(measured[name], batches=batches, sized=None) if name in measured
                else ModelProfile(name, accuracy, batches))

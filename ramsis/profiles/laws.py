@@ -1,13 +1,13 @@
-"""Which law the times of batches with members of different sizes follow.
+"""Fit of service times of batches with members of different sizes: padded or packed.
 
-Under either law a batch takes about
+By both laws a batch takes about
 
     t(b, x) = a0 + a1·b + a2·b·x + a3·b·x²,   a0, a1, a2, a3 >= 0,
 
-with b the count and x the longest size where the back end pads, and the mean size where it does
-not: attention grows with the square. Both are fitted by non-negative least squares of relative
-residuals, and the law with the smaller root of their mean square holds. Batches with members of
-one size fit both equally well: then nothing tells the laws apart.
+with b the number of members, and x the longest size if the back end pads (*padded*), or the mean
+size if it does not (*packed*); attention is quadratic in the size. Both are fitted by non-negative
+least squares of relative residuals; the law with the smaller root mean square is chosen. Batches
+with members of one size fit both equally well, and cannot distinguish the laws.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from numpy.typing import ArrayLike
 from ramsis.arrays import FloatArray
 from ramsis.profiles.sized import LAWS, Law
 
-_ALIKE = 0.9  # errors that differ by less than a tenth tell nothing
+_ALIKE = 0.9  # ratio of errors above which the laws are not distinguished
 
 
 @dataclass(frozen=True)
 class LawFit:
-    """Fit of the times of batches by the law that explains them better."""
+    """Fit of the times of batches by the better of the two laws."""
 
     law: Law
     errors: dict[Law, float]  # root mean square of the relative residuals, by law
     factors: FloatArray  # a0 … a3
-    ratio: FloatArray  # measured time over fitted time of each batch
+    ratio: FloatArray  # measured time divided by fitted time of each batch
 
     @property
     def tells(self) -> bool:
-        """Whether the times tell the laws apart."""
+        """Whether the times distinguish the laws."""
         low, high = sorted(self.errors.values())
         return low < _ALIKE * high
 
     def time_ms(self, count: ArrayLike, size: ArrayLike) -> FloatArray:
-        """Return the fitted time of batches whose members have one size."""
+        """Return the fitted time of batches with members of equal size."""
         result: FloatArray = _terms(np.asarray(count, float), np.asarray(size, float)) @ (
             self.factors)
         return result
 
     def summary(self) -> str:
-        """Return the law, and by which errors it was chosen, in a few words."""
+        """Return a text with the law, and the errors by which it was chosen."""
         errors = ", ".join(f"{law} {self.errors[law]:.1%}" for law in self.errors)
         return f"law {self.law} (relative errors: {errors})"
 
@@ -59,10 +59,10 @@ def fit_law(
     Parameters
     ----------
     count, longest, total, time_ms : array_like, shape (n,)
-        Of each batch.
+        Number of members, longest and total size, and time of each batch.
     law : {"padded", "packed"}, optional
-        The law to take; by default that of the smaller error, and padded where the errors are
-        alike, as it never states too short a time.
+        The law; by default the one with the smaller error, and padded if the errors are similar,
+        as it never underestimates times.
     """
     counts, times = np.asarray(count, float), np.asarray(time_ms, float)
     fits = {}
@@ -82,8 +82,8 @@ def _terms(count: FloatArray, size: FloatArray) -> FloatArray:
 
 
 def _not_negative(relative: FloatArray) -> FloatArray:
-    """Return factors >= 0 for which rows of terms over times come nearest to 1."""
-    from scipy.optimize import nnls  # here, so that reading profiles does without scipy
+    """Fit factors >= 0 of terms relative to times, whose weighted sums should be 1."""
+    from scipy.optimize import nnls  # reading profiles must not require scipy
 
     scale = np.abs(relative).max(axis=0)
     factors, _ = nnls(relative / scale, np.ones(len(relative)))

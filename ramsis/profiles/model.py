@@ -1,8 +1,7 @@
-"""The data model of a profile set.
+"""Data model of a profile set.
 
-Every object checks itself when it is made; what is wrong is a :class:`ProfileError`, which
-keeps the place inside the object, so that whoever builds a larger whole (a file reader, an
-importer) can put its own place in front.
+Every object checks its values on creation; a :class:`ProfileError` holds the place inside the
+object, to which callers (a file reader, an importer) prepend their own place.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ FORMAT = "ramsis.profile/1"
 
 @dataclass(frozen=True)
 class ModelProfile:
-    """One model: its accuracy, and its latency at each measured batch size.
+    """Profile of one model: its accuracy, and its latency at each measured batch size.
 
     Parameters
     ----------
@@ -52,8 +51,8 @@ class ModelProfile:
     memory_mb, load_ms : float, optional
         Memory of the loaded model, and the time to load it; > 0.
     sized : SizedTimes, optional
-        Times by count and size, where requests have a size. ``batches`` are then those of the
-        largest size.
+        Times by count and size, if requests have a size; ``batches`` are then for the largest
+        size.
 
     Raises
     ------
@@ -93,7 +92,7 @@ class ModelProfile:
     def statistic_by_batch(
         self, statistic: str
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return a statistic of each batch in ms, as measured and smoothed; shapes (P,).
+        """Return a statistic of each batch in ms, as measured and as smoothed, shapes (P,).
 
         Raises
         ------
@@ -117,13 +116,13 @@ def _accuracy(value: object) -> float:
 
 @lru_cache(maxsize=16)
 def _received(packed: bytes) -> ProfileSet:
-    """Return a set from its fields, the same object each time, so that work is done once."""
+    """Unpickle a set; return the same object each time, to reuse its cached results."""
     return ProfileSet(*pickle.loads(packed))
 
 
 @dataclass(frozen=True)
 class ProfileSet:
-    """Models measured in the same way on the same hardware.
+    """Profile set: models measured in the same way on the same hardware.
 
     Parameters
     ----------
@@ -134,7 +133,7 @@ class ProfileSet:
     hardware, measurement : Mapping
         Free-form notes (JSON values) on what was measured where, and how.
     confidences : Confidences, optional
-        How sure models of the set are, and what second opinions add: what cascades need.
+        Confidences of the models and gains by second opinions, for cascades.
 
     Raises
     ------
@@ -172,7 +171,7 @@ class ProfileSet:
     def subset(self, names: Iterable[str]) -> ProfileSet:
         """Return the set with only the named models, in the order of the names.
 
-        Confidences stay of these models and of the pairs among them.
+        Confidences are restricted to these models and their pairs.
 
         Raises
         ------
@@ -192,7 +191,7 @@ class ProfileSet:
         return replace(self, models=tuple(chosen), confidences=confidences)
 
     def slower(self, slowness: float) -> ProfileSet:
-        """Return the set with every latency so many times as long.
+        """Return the set with every latency multiplied by ``slowness``.
 
         Raises
         ------
@@ -213,7 +212,7 @@ class ProfileSet:
         Parameters
         ----------
         overhead_ms : float
-            Time to dispatch a batch and to hand its answers over, >= 0.
+            Time of dispatching a batch and of returning its answers, >= 0.
 
         Raises
         ------
@@ -232,7 +231,7 @@ class ProfileSet:
         self, samples: Samples, *, groups: ArrayLike | None = None, seed: int = 0,
         source: str | None = None,
     ) -> ProfileSet:
-        """Return the set with the confidences that samples show.
+        """Return the set with confidences estimated from answered samples.
 
         They are calibrated to the accuracies of the set (:meth:`Confidences.calibrated`).
 
@@ -260,9 +259,9 @@ class ProfileSet:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Return the fingerprint of the file of the set, confidences and sizes left out.
+        """Return the fingerprint of the set's file, without confidences and sizes.
 
-        Policies without cascades, and those without sizes, are the same with and without them.
+        Policies without cascades or sizes do not depend on these.
         """
         document = self.to_document()
         document.pop("confidences", None)
@@ -272,10 +271,7 @@ class ProfileSet:
 
     @cached_property
     def fingerprint_with_confidences(self) -> str:
-        """Return the fingerprint for what may depend on confidences, too.
-
-        That of the set where it has none.
-        """
+        """Return the fingerprint of the set including confidences, if it has any."""
         if self.confidences is None:
             return self.fingerprint
         return fingerprint(f"{self.fingerprint} {self.confidences.fingerprint}")
@@ -300,7 +296,7 @@ class ProfileSet:
     def latency_table(self, statistic: Statistic = "p95", max_batch: int = 32) -> LatencyTable:
         """Return the latency of every model at batch sizes 1 … ``max_batch``.
 
-        The rules for padding and filling are those of :mod:`ramsis.profiles.table`.
+        See :mod:`ramsis.profiles.table` for the rules of padding and interpolation.
 
         Parameters
         ----------
@@ -324,7 +320,7 @@ class ProfileSet:
                          lambda: self._latency_table(statistic, max_batch))
 
     def once(self, what: tuple[object, ...], work_out: Callable[[], _Result]) -> _Result:
-        """Return what follows from the set alone, computed when it is first asked for."""
+        """Return a cached result that depends only on the set; compute it on first use."""
         if what not in self._worked_out:
             self._worked_out[what] = work_out()
         result: _Result = self._worked_out[what]
@@ -335,7 +331,7 @@ class ProfileSet:
         return {}
 
     def __reduce__(self) -> tuple[Callable[[bytes], ProfileSet], tuple[bytes]]:
-        """Return how another process makes the set, or finds the one that it has."""
+        """Pickle the set, so that another process reuses an equal one that it has."""
         return _received, (self._packed,)
 
     @cached_property
@@ -354,7 +350,7 @@ class ProfileSet:
     def _row(
         self, model: ModelProfile, statistic: str, max_batch: int
     ) -> tuple[NDArray[np.float64], NDArray[np.int8], NDArray[np.int64]]:
-        """Return a model's row of the latency table, dips that are noise smoothed."""
+        """Return a model's row of the latency table, with noise smoothed."""
         sizes = np.array([item.batch for item in model.batches])
         values, steady = model.statistic_by_batch(statistic)
         latency_ms, origin, run_as = fill_row(sizes, steady, max_batch)

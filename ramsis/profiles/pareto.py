@@ -1,10 +1,10 @@
-"""Which models can be left out without loss.
+"""Pruning of dominated models from a profile.
 
 Two rules:
 
-- :func:`prune`, lossless: model m goes when another is at least as accurate and at least as
-  fast at *every* batch size, and better somewhere (or equal everywhere and earlier). Whatever
-  a policy does with m it can do with the other, never later and never less accurately.
+- :func:`prune`, lossless: model m is removed if another is at least as accurate and at least as
+  fast at *every* batch size, and better somewhere (or equal everywhere and earlier). A policy can
+  replace m by the other one without loss.
 - :func:`pareto_front`, the rule of Mendoza et al., EuroSys '24, §4: accuracy against the
   latency of a single batch size. A model that is slower at batch 1 but faster at batch 8 is
   lost with it.
@@ -20,16 +20,16 @@ from ramsis.profiles.table import LatencyTable
 
 
 def prune(table: LatencyTable) -> LatencyTable:
-    """Return the table without dominated models, by rising batch-1 latency (lossless rule).
+    """Return the table without dominated models, by increasing batch-1 latency (lossless rule).
 
-    Equal batch-1 latencies stand with the more accurate model first, so that row 0 is
+    Of equal batch-1 latencies the more accurate model is first, so that row 0 is
     :attr:`LatencyTable.fastest`.
     """
     return table.select([table.models[i] for i in _front(table, table.latency_ms)])
 
 
 def pareto_front(table: LatencyTable, batch: int = 1) -> tuple[str, ...]:
-    """Return the models on the front of accuracy and latency at a batch size, fastest first.
+    """Return the models on the Pareto front at a batch size, fastest first.
 
     Raises
     ------
@@ -37,8 +37,8 @@ def pareto_front(table: LatencyTable, batch: int = 1) -> tuple[str, ...]:
         When ``batch`` is not in 1 … ``table.max_batch``.
     """
     whole(1, table.max_batch).check("batch size out of range", batch=batch)
-    kept = _front(table, table.latency_ms[:, batch - 1 : batch])
-    return tuple(table.models[i] for i in kept)
+    front = _front(table, table.latency_ms[:, batch - 1 : batch])
+    return tuple(table.models[i] for i in front)
 
 
 def dominators(
@@ -50,11 +50,11 @@ def dominators(
     ----------
     accuracy : ndarray, shape (M,)
     latency_ms : ndarray, shape (M, B)
-        One column per batch size that counts.
+        One column per considered batch size.
     """
     count = len(accuracy)
     dominator = np.full(count, -1, dtype=np.int64)
-    # Sorted by the columns in turn, a dominator always comes before what it dominates.
+    # In lexicographic order of the columns, a dominating model precedes the dominated one.
     order = np.lexsort((np.arange(count), -accuracy, *latency_ms.T[::-1]))
     kept = np.empty(count, dtype=np.int64)
     size = 0

@@ -1,23 +1,23 @@
-"""Times of batches of requests that have a size, such as tokens, pixels or atoms.
+"""Service times of batches of requests with a size, such as tokens, pixels or atoms.
 
-A batch of b requests is measured with members of one size x. What a batch of different sizes takes
-follows from the *law* of the model's back end:
+A batch of b requests is measured with members of one size x. The *law* of the model's back end
+gives the time of a batch with different sizes:
 
-- ``padded``: every member costs as much as the longest, so x is the longest size;
+- ``padded``: every member is padded to the longest, so x is the longest size;
 - ``packed``: nothing is padded, so x is the mean size, the total divided by b.
 
 Let v(b, x) be the chosen statistic. Between measured points v is bilinear. Below the smallest
-measured size it is that of the smallest. Beyond the largest count it goes on at every size with
-the Theil-Sen slope of that size, as in :mod:`ramsis.profiles.table`. Beyond the largest size there
-is no value: how attention or memory go on is not known.
+measured size it is constant. Above the largest count it is extrapolated at every size by the
+Theil-Sen slope of that size, as in :mod:`ramsis.profiles.table`. Above the largest size it is
+undefined, as the growth of attention and memory is unknown.
 
-Measurements are noisy, and schedulers rely on times that fall neither with count nor with size.
-The least function above v that does not fall, and the greatest one below, have the mean
+Measurements are noisy, but schedulers rely on times that are non-decreasing in count and size. The
+mean of the least non-decreasing function above v and the greatest one below,
 
     l(b, x) = (max of v(b', x') over b' <= b, x' <= x
                + min of v(b', x') over b' >= b, x' >= x) / 2,
 
-which does not fall either, equals v where v does not, and has the least largest change to v [1].
+is non-decreasing, equals v if v is, and minimises the maximum change of v [1].
 
 [1] V. A. Ubhaya, "Isotone optimization", Journal of Approximation Theory 12, 1974.
 """
@@ -46,7 +46,7 @@ LAWS: tuple[str, ...] = get_args(Law)
 MAX_SIZE = 65536
 """Largest size of a request; tables have a column for each size up to it."""
 _MOST_CELLS = 1_000_000
-_MOST_TOTALS = 8192  # columns of a table by total size, 4 MB for batches of 64
+_MOST_TOTALS = 8192  # largest number of columns by total size: 4 MB for batches of 64
 
 Grid = tuple[tuple[float | None, ...], ...]
 """A time in ms for each count and size; None where a cell was not measured."""
@@ -54,22 +54,22 @@ Grid = tuple[tuple[float | None, ...], ...]
 
 @dataclass(frozen=True)
 class SizedTimes:
-    """Times of one model's batches by count and size; latencies in ms, at least 1e-4.
+    """Service times of one model's batches by count and size, in ms, at least 1e-4.
 
     Parameters
     ----------
     unit : str
-        What sizes count, such as ``"tokens"``.
+        Unit of sizes, such as ``"tokens"``.
     law : {"padded", "packed"}
-        Whether a batch takes as long as if all members had the longest size, or as long as its
-        total size needs.
+        Whether the time of a batch depends on the longest size of its members, or on their total
+        size.
     counts : tuple of int, length C
-        Measured batch sizes, rising, from 1.
+        Measured batch sizes, increasing, from 1.
     sizes : tuple of int, length S
-        Measured sizes of every member, rising; two or more.
+        Measured sizes of all members, increasing; two or more.
     mean_ms, p50_ms, p90_ms, p95_ms, p99_ms : tuple of tuples, shape (C, S), optional
-        A statistic of each batch; at least one of them. None where a cell was not measured, which
-        may not be in the row of single requests.
+        A statistic of each batch; at least one of them. None for unmeasured cells, which are not
+        allowed in the row of single requests.
 
     Raises
     ------
@@ -107,7 +107,7 @@ class SizedTimes:
             put(self, f"{name}_ms", self._grid(f"{name}_ms"))
 
     def _grid(self, name: str) -> Grid:
-        """Return the times of a statistic as tuples; refuse what is no time for each cell."""
+        """Check the times of a statistic, and return them as tuples."""
         rows = _sequence(getattr(self, name), name, len(self.counts), "a row for each count")
         grid = []
         for i, row in enumerate(rows):
@@ -124,7 +124,7 @@ class SizedTimes:
         cls, latency_ms: ArrayLike, counts: Sequence[int], sizes: Sequence[int], *,
         law: Law = "padded", unit: str = "tokens", statistic: str = "p95",
     ) -> SizedTimes:
-        """Create the times from one statistic as an array; NaN where a cell was not measured.
+        """Create the times from an array of one statistic, with NaN for unmeasured cells.
 
         Parameters
         ----------
@@ -132,7 +132,7 @@ class SizedTimes:
         counts, sizes, law, unit
             As for the class.
         statistic : str
-            Which statistic the times are.
+            Name of the statistic.
 
         Raises
         ------
@@ -148,16 +148,16 @@ class SizedTimes:
 
     @property
     def statistics(self) -> tuple[str, ...]:
-        """Return the statistics that the times have."""
+        """Return the names of the available statistics."""
         return tuple(name for name in STATISTICS if getattr(self, f"{name}_ms") is not None)
 
     @property
     def covered(self) -> str:
-        """Return the sizes that the times cover, in words."""
+        """Return the covered sizes as text."""
         return f"sizes from 1 to {self.sizes[-1]} ({self.unit})"
 
     def measured_ms(self, statistic: str) -> FloatArray:
-        """Return a statistic as measured, shape (C, S); NaN where a cell was not measured.
+        """Return a statistic as measured, shape (C, S), with NaN for unmeasured cells.
 
         Raises
         ------
@@ -175,7 +175,7 @@ class SizedTimes:
         Returns
         -------
         ndarray, shape (max_batch, S)
-            The times fall neither with count nor with size.
+            The times are non-decreasing in count and size.
 
         Raises
         ------
@@ -194,7 +194,7 @@ class SizedTimes:
         return replace(self, **others)
 
     def table(self, statistic: str, max_batch: int, max_size: int) -> SizedTable:
-        """Return the time of batches of 1 … ``max_batch`` by longest or total size.
+        """Return the table of times of batches of 1 … ``max_batch`` by longest or total size.
 
         Parameters
         ----------
@@ -210,7 +210,7 @@ class SizedTimes:
         """
         times = self.latency_ms(statistic, max_batch)
         if self.law == "padded":
-            # One column more, so that there always is a next one to be linear to.
+            # One more column, so that linear interpolation always has a next one.
             longest = np.arange(max_size + 2)
             return SizedTable(True, 1, np.array([
                 np.interp(longest, self.sizes, row) for row in times]))
@@ -221,7 +221,7 @@ class SizedTimes:
             np.interp(total / (b + 1), self.sizes, row) for b, row in enumerate(times)])))
 
     def slower(self, slowness: float) -> SizedTimes:
-        """Return the times, each so many times as long."""
+        """Return the times multiplied by ``slowness``."""
         return self._changed(lambda value: value * slowness)
 
     def longer(self, overhead_ms: float) -> SizedTimes:
@@ -248,8 +248,8 @@ class SizedTable(NamedTuple):
     """Times of batches by count and longest or total size."""
 
     padded: bool  # by longest size; else by total size
-    step: int  # sizes between two columns
-    time_ms: FloatArray  # of 1 … B requests at size 0, step, 2·step …; shape (B, X), not falling
+    step: int  # difference in size of two columns
+    time_ms: FloatArray  # 1 … B requests at size 0, step, 2·step …, non-decreasing, shape (B, X)
 
     def __repr__(self) -> str:
         return brief(self)
@@ -259,7 +259,7 @@ _GRIDS = tuple(f"{name}_ms" for name in ("mean", "p50", "p90", "p95", "p99"))
 
 
 def not_falling(values: FloatArray) -> FloatArray:
-    """Return the array nearest to one that falls along neither axis, by the largest change.
+    """Return the non-decreasing array (on both axes) with the least maximum change.
 
     >>> not_falling(np.array([[1.0, 3.0], [2.0, 2.0]])).tolist()
     [[1.0, 2.5], [2.0, 2.5]]
@@ -271,7 +271,7 @@ def not_falling(values: FloatArray) -> FloatArray:
 
 
 def size(value: object, name: str) -> int:
-    """Return a value as the size of a request, a whole number from 1 to :data:`MAX_SIZE`."""
+    """Check a request size, a whole number from 1 to :data:`MAX_SIZE`, and return it."""
     result = count(value, name)
     if result > MAX_SIZE:
         raise ProfileError("size is too large", name, value,
@@ -280,7 +280,7 @@ def size(value: object, name: str) -> int:
 
 
 def _filled(counts: Any, values_ms: FloatArray, max_batch: int) -> FloatArray:
-    """Return times of 1 … ``max_batch`` from those of some counts, by the rules of this module."""
+    """Interpolate times of some counts to 1 … ``max_batch``, by the rules of this module."""
     wanted = np.arange(1, max_batch + 1)
     result = np.interp(wanted, counts, values_ms)
     slope = (values_ms[0] if len(counts) == 1 else
@@ -307,7 +307,7 @@ def _sequence(value: object, name: str, length: int | None, allowed: str) -> Seq
 def _rising(
     value: object, name: str, check: Callable[[object, str], int], least: int
 ) -> tuple[int, ...]:
-    """Return whole numbers that rise, at least so many."""
+    """Check a list of at least ``least`` increasing whole numbers, and return it as a tuple."""
     allowed = f"{least} or more whole numbers that rise"
     numbers = tuple(check(item, f"{name}[{i}]")
                     for i, item in enumerate(_sequence(value, name, None, allowed)))

@@ -1,23 +1,23 @@
-"""A latency distribution kept as quantiles: a piecewise linear quantile function.
+"""Quantile sketches of latency distributions: piecewise linear quantile functions.
 
-A sketch is q values that do not fall, at levels that rise; between two levels the quantile
-function is linear, outside the first and the last it is constant. So each value counts in the
-mean with the weight of its *hat*: half of the way to either neighbour, and all beyond the ends.
+A sketch has q non-decreasing values at increasing levels; between two levels the quantile function
+is linear, outside the first and the last it is constant. So each value has the weight of its *hat
+function* in the mean: half of the way to each neighbour, and all beyond the ends.
 
-*Samples* are kept with their tail and their mean. The levels are the midpoints (i + 1/2)/size up
-to 0.9; from there on the probability above falls by 2^(-1/4) from one level to the next, until
-less than one sample lies above; the last level is 1. The value at a level is the average of the
-samples under its hat,
+A sketch of *samples* keeps their tail and mean. The levels are the midpoints (i + 1/2)/size up to
+0.9; from there on the probability above decreases by 2^(-1/4) per level, until less than one
+sample is above; the last level is 1. The value at a level is the average of the samples under its
+hat,
 
     v_i = ∫ Q(p)·h_i(p) dp / ∫ h_i(p) dp,      Q the quantile function of the samples,
 
-which does not fall with i; the hats add up to 1, so the sketch has the mean of the samples
-exactly, and the last value is the largest sample. The levels for fewer samples are some of those
-for more, so a sketch can be written at these without a change.
+which is non-decreasing in i. The hats sum to 1, so the sketch has exactly the samples' mean, and
+the last value is the largest sample. The levels for fewer samples are a subset of those for more,
+so a sketch can be written at these without a change.
 
-*Older sketches* stand at the midpoints of all q equal parts and have no levels of their own. They
-end where 1/(2q) is missing. :func:`with_tail` extends them by the stated mean, maximum and number
-of samples.
+*Older sketches* have the midpoints of q equal parts as levels, which are not stored. They lack the
+top 1/(2q) of the distribution, by which :func:`with_tail` extends them from the stated mean,
+maximum and number of samples.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from numpy.typing import ArrayLike
 
 from ramsis.arrays import FloatArray
 
-_TAIL = 0.1  # the probability above which levels are equally far apart
-_STEPS = 4  # levels while the probability above halves
-_DIGITS = 9  # of a level
-_PARTS, _OF_TAIL = 2000, 128  # points that stand for linear pieces, and for a tail
+_TAIL = 0.1  # probability of the tail, below which levels have equal distances
+_STEPS = 4  # levels per halving of the probability above
+_DIGITS = 9  # decimal digits of a level
+_PARTS, _OF_TAIL = 2000, 128  # numbers of points that replace the linear pieces, and a tail
 
 
 def midpoint_levels(size: int) -> FloatArray:
@@ -50,9 +50,9 @@ def sketch_levels(size: int, samples: int) -> FloatArray:
     Parameters
     ----------
     size : int
-        Equal parts of the probability, as far as 0.9; >= 2.
+        Number of equal parts of the probability, up to 0.9; >= 2.
     samples : int
-        >= 1.
+        Number of samples, >= 1.
     """
     bulk = midpoint_levels(size)
     halvings = max(np.log2(_TAIL * samples), 0.0)
@@ -61,7 +61,7 @@ def sketch_levels(size: int, samples: int) -> FloatArray:
 
 
 def hat_weights(levels: FloatArray) -> FloatArray:
-    """Return the weight of the value at each level in the mean; the weights add up to 1.
+    """Return the weight of the value at each level in the mean; the weights sum to 1.
 
     >>> hat_weights(np.array([0.25, 0.75, 1.0])).tolist()
     [0.5, 0.375, 0.125]
@@ -76,28 +76,28 @@ def averaged(values: FloatArray, mass: FloatArray, levels: FloatArray) -> FloatA
     Parameters
     ----------
     values, mass : ndarray, shape (n,)
-        Points that do not fall, and their probabilities, which add up to 1.
+        Non-decreasing points, and their probabilities, which sum to 1.
     levels : ndarray, shape (q,)
 
     Returns
     -------
     ndarray, shape (q,)
-        Not falling; with the weights of the hats its mean is that of the points.
+        Non-decreasing; its mean by the hats' weights is the mean of the points.
     """
-    # Integrals from the upper end, where the levels are dense and numbers are to stay small:
-    # first(s) of the quantile function over the topmost s of the probability, second of first.
+    # Integrate from the upper end, where levels are dense, to avoid cancellation: first(s) is the
+    # integral of the quantile function over the topmost s of the probability, second of first.
     from_top, part = values[::-1], mass[::-1]
     above = np.concatenate([[0.0], np.cumsum(part)])
     first = np.concatenate([[0.0], np.cumsum(from_top * part)])
     second = np.concatenate([[0.0], np.cumsum((first[1:] + first[:-1]) / 2.0 * part)])
     s = (1.0 - levels)[::-1]
     at = np.clip(np.searchsorted(above, s, side="right") - 1, 0, len(values) - 1)
-    rest = s - above[at]
-    j2 = second[at] + rest * (first[at] + from_top[at] * rest / 2.0)
+    remainder = s - above[at]
+    j2 = second[at] + remainder * (first[at] + from_top[at] * remainder / 2.0)
     slope = np.diff(j2) / np.diff(s)
     total = np.append(slope, first[-1]) - np.concatenate([[0.0], slope])
-    found = total[::-1] / hat_weights(levels)
-    return np.asarray(np.clip(np.maximum.accumulate(found), values[0], values[-1]))
+    averages = total[::-1] / hat_weights(levels)
+    return np.asarray(np.clip(np.maximum.accumulate(averages), values[0], values[-1]))
 
 
 def sketch_samples(samples: ArrayLike, size: int) -> tuple[FloatArray, FloatArray]:
@@ -108,7 +108,7 @@ def sketch_samples(samples: ArrayLike, size: int) -> tuple[FloatArray, FloatArra
     samples : array_like, shape (n,)
         Latencies, any unit; n >= 1.
     size : int
-        Equal parts of the probability, as far as 0.9; >= 2.
+        Number of equal parts of the probability, up to 0.9; >= 2.
     """
     ordered = np.sort(np.asarray(samples, dtype=float))
     levels = sketch_levels(size, len(ordered))
@@ -118,7 +118,7 @@ def sketch_samples(samples: ArrayLike, size: int) -> tuple[FloatArray, FloatArra
 def sketch_quantile(
     quantiles: Sequence[float], level: float, levels: Sequence[float] | None = None
 ) -> float:
-    """Return the quantile at ``level`` in [0, 1] of a sketch, by default at equal midpoints.
+    """Return the quantile at ``level`` in [0, 1] of a sketch, by default with midpoint levels.
 
     >>> sketch_quantile((1.0, 2.0, 3.0, 4.0), 0.5)
     2.5
@@ -131,11 +131,11 @@ def with_tail(
     levels: FloatArray, values: FloatArray, *, mean: float | None, largest: float | None,
     samples: int | None,
 ) -> tuple[FloatArray, FloatArray]:
-    """Return points of a distribution with known quantiles, of the stated mean and maximum.
+    """Extend a quantile function to a distribution with the stated mean and maximum.
 
-    The largest sample has its share of the probability. Between it and the last level the
-    quantile function rises by the power of the way that gives the mean; where none does, all
-    values are moved towards the maximum, or the minimum, until it is the mean.
+    The largest sample has its share of the probability. Between the last level and this sample the
+    quantile function follows the power law that gives the mean; if none does, all values are moved
+    towards the maximum, or the minimum, until the mean is right.
 
     Parameters
     ----------
@@ -147,9 +147,9 @@ def with_tail(
     points, mass : ndarray, shape (n,)
     """
     top = max(largest or 0.0, float(values[-1]))
-    if samples and largest:  # above this the sketch is made of the largest sample already
-        kept = max(int(np.searchsorted(levels, 1.0 - 1.0 / samples, side="right")), 1)
-        levels, values = levels[:kept], values[:kept]
+    if samples and largest:  # higher levels already contain the largest sample
+        count = max(int(np.searchsorted(levels, 1.0 - 1.0 / samples, side="right")), 1)
+        levels, values = levels[:count], values[:count]
     last = float(levels[-1])
     fine = np.unique(np.append(levels, np.linspace(levels[0], last, _PARTS)))
     points = np.append(values[0], np.interp((fine[1:] + fine[:-1]) / 2.0, levels, values))
@@ -160,8 +160,8 @@ def with_tail(
         rise = top - float(values[-1])
         wanted = 0.5
         if mean is not None and rise > 0.0:
-            left = (mean - float(points @ mass) - atom * top) / between
-            wanted = min(max((left - float(values[-1])) / rise, 0.0), 1.0)
+            missing = (mean - float(points @ mass) - atom * top) / between
+            wanted = min(max((missing - float(values[-1])) / rise, 0.0), 1.0)
         # The power's mean is 1/(1 + power); cells' averages are exact.
         upto = (np.arange(_OF_TAIL + 1) / _OF_TAIL) ** (1.0 / max(wanted, 1e-9))
         points = np.append(points, values[-1] + rise * wanted * _OF_TAIL * np.diff(upto))
@@ -171,14 +171,15 @@ def with_tail(
 
 
 def _moved(points: FloatArray, mass: FloatArray, mean: float | None) -> FloatArray:
-    """Return points with this mean, moved towards the largest or the smallest one."""
-    found, low, high = float(points @ mass), float(points[0]), float(points[-1])
-    if mean is None or not low < mean < high or high <= found or found <= low:
+    """Move points towards the largest or the smallest one until they have a mean."""
+    current, low, high = float(points @ mass), float(points[0]), float(points[-1])
+    if mean is None or not low < mean < high or high <= current or current <= low:
         return points
-    if found < mean:
-        return points + (mean - found) / (high - found) * (high - points)
+    if current < mean:
+        return points + (mean - current) / (high - current) * (high - points)
     moved = points.copy()
-    others = found - low - mass[-1] * (high - low)  # the largest sample stays if it can
-    part, size = (moved[:-1], others) if found - mean < others else (moved, found - low)
-    part -= (found - mean) / size * (part - low)
+    without_top = current - low - mass[-1] * (high - low)  # the largest sample stays if it can
+    part, size = ((moved[:-1], without_top) if current - mean < without_top
+                  else (moved, current - low))
+    part -= (current - mean) / size * (part - low)
     return moved

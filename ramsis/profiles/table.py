@@ -1,28 +1,28 @@
-"""The latency table l(m, b) that policies see, made from measured batch profiles.
+"""Latency table l(m, b) for policies, computed from measured batch profiles.
 
 Let v(m, b) be the chosen statistic of model m at batch size b.
 
 - At a measured b, v(m, b) is the measured value.
 - Between two measured sizes, v(m, b) is linear between these two neighbours.
-- Beyond the largest measured size B, v(m, b) = v(m, B) + (b - B)·s, where s >= 0 is the
-  Theil-Sen slope (median of the slopes of all pairs of measured points): one wild
-  measurement does not tilt the line. With a single measured size, latency is proportional
-  to b; of more than 1,000 sizes, 1,000 that are evenly spread count for s.
+- Above the largest measured size B, v(m, b) = v(m, B) + (b - B)·s, where s >= 0 is the
+  Theil-Sen slope (median of the slopes of all pairs of measured points), which is robust to
+  outliers. With a single measured size, latency is proportional to b; of more than 1,000 sizes,
+  1,000 evenly spread ones are used for s.
 
-A dip that lies within the errors of measurement is noise. Isotonic regression [2] pools the values
-of neighbouring sizes that fall; where the pooled value lies within the 95 % interval of each of
-them (:meth:`ramsis.profiles.batch.BatchProfile.interval_ms`), it takes their place in v.
+A dip within the measurement errors is noise. Isotonic regression [2] pools decreasing values of
+neighbouring sizes; if the pooled value is within the 95 % interval of each of them
+(:meth:`ramsis.profiles.batch.BatchProfile.interval_ms`), it replaces them in v.
 
-Other dips are facts. A batch of b requests may be padded up to a measured larger size, hence
+Other dips are real. A batch of b requests may be padded up to a measured larger size, hence
 
     l(m, b) = min over v(m, b') of measured b' >= b, and over v(m, b) itself when b was filled,
 
 and the size b' at which the minimum is reached is the size to *run*.
 
-A filled value is never offered to a smaller batch, so it lowers no measured one. The rows do
-not fall with b: on a rising stretch between two measured sizes both terms of the minimum
-rise; on a falling one v(m, b) stays above its right neighbour, so padding gives the constant
-value; beyond B the line starts at v(m, B) and rises.
+A filled value is never used for a smaller batch, so it lowers no measured one. The rows are
+non-decreasing in b: between two measured sizes with increasing v both terms of the minimum
+increase; with decreasing v, v(m, b) is above its right neighbour, so padding gives a constant
+value; above B the line starts at v(m, B) and does not decrease.
 
 [1] P. K. Sen, "Estimates of the regression coefficient based on Kendall's tau", JASA 63, 1968.
 [2] R. E. Barlow et al., "Statistical Inference under Order Restrictions", Wiley, 1972.
@@ -42,12 +42,12 @@ from numpy.typing import ArrayLike, NDArray
 from ramsis.errors import InvalidValueError, check_known
 from ramsis.reprs import dataclass
 
-_ROUNDING = 1e-9  # relative, of a mean
-_MOST_POINTS = 1000  # whose slopes are worked out, 4 MB of each
+_ROUNDING = 1e-9  # relative tolerance of a mean
+_MOST_POINTS = 1000  # largest number of points for the pairwise slopes, 4 MB of each
 
 
 class Origin(IntEnum):
-    """Where an entry of a latency table comes from."""
+    """Origin of an entry of a latency table."""
 
     MEASURED = 0
     """The measured statistic of this batch size."""
@@ -72,12 +72,12 @@ class LatencyTable:
     accuracy : ndarray, shape (M,)
         Fractions in [0, 1].
     latency_ms : ndarray, shape (M, B)
-        ``latency_ms[m, b-1]`` is the latency of a batch of b, in ms: finite, > 0, not
-        falling along a row.
+        ``latency_ms[m, b-1]`` is the latency of a batch of b, in ms: finite, > 0, non-decreasing
+        along a row.
     origin : ndarray of int8, shape (M, B)
         An :class:`Origin` for each entry.
     statistic : str
-        Which statistic the latencies are, such as ``"p95"``.
+        Statistic of the latencies, such as ``"p95"``.
     run_as : ndarray of int, shape (M, B), optional
         The batch size to run for a batch of b, at least b; by default b.
 
@@ -221,7 +221,7 @@ def _refuse_entry(
 def theil_sen_slope(x: NDArray[Any], y: NDArray[Any]) -> float:
     """Return the median slope over all pairs of points (at least two distinct x; Sen 1968).
 
-    More than 1,000 points are thinned to 1,000 evenly spread ones: pairs grow with the square.
+    More than 1,000 points are thinned to 1,000 evenly spread ones, as pairs grow quadratically.
 
     >>> theil_sen_slope(np.arange(5.0), np.array([1.0, 2.0, 3.0, 4.0, 900.0]))
     1.0
@@ -236,13 +236,13 @@ def theil_sen_slope(x: NDArray[Any], y: NDArray[Any]) -> float:
 def smoothed(
     values_ms: NDArray[np.float64], low_ms: NDArray[np.float64], high_ms: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return values by rising batch size without the dips that are noise.
+    """Return values by increasing batch size with dips within the noise smoothed.
 
     Parameters
     ----------
     values_ms : ndarray, shape (P,)
     low_ms, high_ms : ndarray, shape (P,)
-        Interval of each value; the value itself where its error is not known.
+        Confidence interval of each value; the value itself if its error is unknown.
     """
     result = values_ms.copy()
     if (np.diff(values_ms) >= 0).all():
@@ -261,10 +261,9 @@ def smoothed(
 def _pooled(
     values: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64]
 ) -> tuple[int, float]:
-    """Return length and mean of the longest stretch that pools within each interval.
+    """Return length and mean of the longest prefix whose mean is within all its intervals.
 
-    It starts with the first value. Its isotonic regression is constant where no part that it
-    starts with has a lower mean than all of it.
+    Isotonic regression pools a prefix if no shorter prefix has a lower mean.
     """
     window = 16
     while window < len(values) and low[:window].max() <= high[:window].min():
@@ -289,12 +288,12 @@ def fill_row(
     values_ms : ndarray, shape (P,)
         The statistic at these sizes, > 0.
     max_batch : int
-        Largest batch size B wanted; measured sizes above it still serve for padding.
+        Largest batch size B of the row; measured sizes above it are still used for padding.
 
     Returns
     -------
     latency_ms : ndarray, shape (B,)
-        l(m, 1 … B), not falling.
+        l(m, 1 … B), non-decreasing.
     origin : ndarray of int8, shape (B,)
         An :class:`Origin` for each entry.
     run_as : ndarray of int, shape (B,)
@@ -314,10 +313,10 @@ def fill_row(
     padded = np.append(least_above, np.inf)[np.searchsorted(batches, sizes)]
     lower = padded < filled
     origin[lower] = Origin.PADDED
-    # The maximum only mends the last bit that np.interp may lose on a falling stretch.
+    # The maximum only corrects a rounding error of np.interp between decreasing values.
     latency = np.maximum.accumulate(np.minimum(filled, padded))
     run_as = sizes.copy()
-    # The first measured size with the least value from each on: the next that equals that value.
+    # For each size the first larger measured size that has the minimum value.
     places = np.where(values_ms == least_above, np.arange(len(batches)), len(batches))
     least_at = np.minimum.accumulate(places[::-1])[::-1]
     run_as[lower] = batches[least_at[np.searchsorted(batches, sizes[lower])]]

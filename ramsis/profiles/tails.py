@@ -1,25 +1,24 @@
-"""What the batches of a profile share: the tail of their times, relative to the median of each.
+"""Pooled tails of service times: estimates of rare slow runs from all batches of a profile.
 
-A hundred samples of a batch say nothing of what happens to one run in a thousand. But what makes a
-run slow, a busy machine above all, does so to every batch. So the times are divided by the median
-of their batch, which slow runs hardly move, and these *deviations* of many batches are taken
-together: of the models that are alike (the *common* tail), and of each model by itself.
+A hundred samples of a batch contain no information on one run in a thousand. But the causes of
+slow runs, mainly a busy machine, affect every batch. So times are divided by the median of their
+batch, which is robust to slow runs, and these *deviations* are pooled over many batches: over
+similar models (the *common* tail), and for each model.
 
-Batches and models are **alike** unless samples say otherwise. Where a tail has the share s of its
+Batches and models are **alike** unless samples show otherwise. If a tail has the share s of its
 samples above a deviation d, a batch of n samples has a Poisson number of them above d, with the
-mean n·s. A batch, or a model, that has k of them is *unlike* where so many or more have a
-probability of less than 0.001, at any d. The tail is the common one of all batches; while there
-are unlike ones, the one that is least probable is left out and the tail worked out again; with its
-second batch a model is left out as a whole, unless it is the last. So
-nothing is pooled with a batch whose samples are evidently slower. One that is evidently faster
-stays: what it borrows is too much.
+mean n·s. A batch or model with k of them is *unlike* if k or more have a probability below 0.001,
+at any d. The common tail is that of all batches; while there are unlike ones, the least probable
+is left out and the tail computed again; with its second batch a model is left out as a whole,
+unless it is the last. So nothing is pooled with a batch with evidently slower samples. An
+evidently faster batch stays, as its pooled tail is conservative.
 
-How long the batches were whose samples a tail has is known, too: a batch of 5 ms that takes 80 ms
-says of one of 70 ms that it may take 145 ms, rather than a second.
+A tail also stores the median times of its batches: a batch of 5 ms that takes 80 ms suggests that
+one of 70 ms may take 145 ms, rather than a second.
 
-A tail **starts** above nine tenths of the samples, if nine tenths of these are alike there. Where
-batches differ so far down it starts higher, by halves, and at the latest where one sample of each
-batch lies above on average. Below the start a batch's own samples speak for it.
+A tail **starts** above nine tenths of the samples, if nine tenths of the samples are alike there.
+Otherwise its start is raised, halving the share above, at most until one sample of each batch is
+above on average. Below the start a batch's own samples are used.
 """
 
 from __future__ import annotations
@@ -35,49 +34,48 @@ import numpy as np
 from ramsis.arrays import BoolArray, FloatArray, IntArray
 
 _UNLIKE = 1e-3
-_MANY_UNLIKE = 2  # batches of a model, which is unlike then
-_WIDEST = 0.1  # of the samples: where a tail starts, if batches are alike there
-_MOST_ALIKE = 0.9  # of the samples, that is
-_STEPS = 4  # shares while the probability above halves
+_MANY_UNLIKE = 2  # number of unlike batches that makes a model unlike
+_WIDEST = 0.1  # largest share of the samples in a tail
+_MOST_ALIKE = 0.9  # least share of samples that must be alike for that start
+_STEPS = 4  # points of a tail per halving of the probability above
 _DIGITS = 9
 
 
 @dataclass(frozen=True, eq=False)
 class Deviations:
-    """Times of a batch over their median."""
+    """Distribution of a batch's times relative to their median."""
 
     median_ms: float
-    # values, weights: shape (q,): points that rise, and their probabilities, which add up to 1
+    # shape (q,): increasing points, and their probabilities, which sum to 1
     values: FloatArray
     weights: FloatArray
-    samples: int  # how many samples they stand for, >= 1
+    samples: int  # number of samples, >= 1
 
     @classmethod
     def of(cls, quantiles_ms: FloatArray, weights: FloatArray, samples: int) -> Deviations:
-        """Create the deviations from quantiles and the weights that they have in the mean."""
+        """Create the deviations from quantiles and their weights in the mean."""
         median_ms = float(np.interp(0.5, np.cumsum(weights) - weights / 2.0, quantiles_ms))
         return cls(median_ms, quantiles_ms / median_ms, weights, samples)
 
     def above(self, deviation: FloatArray) -> FloatArray:
-        """Return the probability of a larger deviation, for each of some deviations."""
+        """Return the probability of a larger deviation, for an array of deviations."""
         return self._beyond[self.values.searchsorted(deviation, side="right")]
 
     @cached_property
     def _beyond(self) -> FloatArray:
-        """Probability of what is beyond none, one, ... of the values."""
+        """Probability above none, one, ... of the values."""
         return np.maximum(1.0 - np.append(0.0, np.cumsum(self.weights)), 0.0)
 
 
 class _Sorted(NamedTuple):
-    """The values of several batches, the largest first."""
+    """Pooled deviations of several batches, sorted from the largest."""
 
-    # values, counts, median_ms: shape (n,): and how many samples each value stands for, of a
-    # batch with which median
+    # shape (n,): values, with the number of samples and the batch's median time of each
     values: FloatArray
     counts: FloatArray
     median_ms: FloatArray
-    batch: IntArray  # index of the batch that it is of, shape (n,)
-    samples: int  # of all batches
+    batch: IntArray  # index of the batch of each value, shape (n,)
+    samples: int  # total number of samples
 
     @classmethod
     def of(cls, batches: Sequence[Deviations]) -> _Sorted:
@@ -99,14 +97,14 @@ class _Sorted(NamedTuple):
 
 @dataclass(frozen=True)
 class Tail:
-    """The largest deviations of pooled samples."""
+    """Tail of pooled samples: distribution of their largest deviations."""
 
-    samples: int  # pooled, those below the tail among them
-    start: float  # the deviation from which the tail is
-    # deviation, share: its points, rising, and the probability of each
+    samples: int  # number of pooled samples, also below the tail
+    start: float  # deviation at which the tail starts
+    # points of the tail, increasing, and their probabilities
     deviation: tuple[float, ...]
     share: tuple[float, ...]
-    # mean of the medians of the batches whose samples a point has; empty where not known
+    # mean of the batches' median times for each point; empty if unknown
     median_ms: tuple[float, ...] = ()
 
     @classmethod
@@ -132,20 +130,20 @@ class Tail:
                    tuple(np.round(means(pooled.median_ms), _DIGITS).tolist()))
 
     def improbable(self, others: Sequence[Deviations | Tail]) -> FloatArray:
-        """Return the least probability over d of at least as many samples above d as another has.
+        """Return for each other distribution the least p-value over d of its count above d.
 
-        For each of the others.
+        The p-value is the Poisson probability, under this tail, of at least that count.
         """
-        from scipy.special import gammainc  # here, so that policies are read quickly
+        from scipy.special import gammainc  # slow to import, and not needed to read policies
 
         at = np.append(self.start, self.deviation[:-1])
         samples = np.array([[other.samples] for other in others])
         count = samples * np.array([other.above(at) for other in others])
         expected = self.samples_above * samples
-        found = np.ones_like(count)
+        p_values = np.ones_like(count)
         some = count > 0.5
-        found[some] = gammainc(count[some], expected[some])
-        return np.asarray(found.min(axis=1))
+        p_values[some] = gammainc(count[some], expected[some])
+        return np.asarray(p_values.min(axis=1))
 
     @cached_property
     def samples_above(self) -> FloatArray:
@@ -153,33 +151,33 @@ class Tail:
         return np.cumsum(np.array(self.share)[::-1])[::-1]
 
     def above(self, deviation: FloatArray) -> FloatArray:
-        """Return the probability of a larger deviation, for each of some in the tail."""
+        """Return the probability of a larger deviation, for an array of deviations in the tail."""
         upto = np.append(self.samples_above, 0.0)
         return upto[np.searchsorted(np.array(self.deviation), deviation, side="right")]
 
     def is_like(self, other: Deviations | Tail) -> bool:
-        """Return whether another's samples may come from this tail."""
+        """Return whether another distribution is consistent with this tail."""
         return bool(self.improbable([other])[0] >= _UNLIKE)
 
 
 @dataclass(frozen=True)
 class Tails:
-    """The common tail of a profile's batches, and that of each model's."""
+    """Common tail of a profile's batches, and tails by model."""
 
     common: Tail
-    # by name; without the batches that are unlike the common tail, unless the model is
+    # by name; without batches unlike the common tail, unless the whole model is unlike
     models: Mapping[str, Tail]
 
 
 def tails_of(batches: Mapping[str, Sequence[Deviations]]) -> Tails | None:
-    """Fit the tails of models to the deviations of their batches; None where there are none."""
-    known = {name: found for name, found in batches.items() if found}
-    every = [one for found in known.values() for one in found]
+    """Fit the tails of models to the deviations of their batches; None if there are none."""
+    by_model = {name: listed for name, listed in batches.items() if listed}
+    every = [batch for listed in by_model.values() for batch in listed]
     if not every:
         return None
     pooled = _Sorted.of(every)
-    of_model = np.repeat(np.arange(len(known)), [len(found) for found in known.values()])
-    models = {name: of_model == m for m, name in enumerate(known)}
+    of_model = np.repeat(np.arange(len(by_model)), [len(listed) for listed in by_model.values()])
+    models = {name: of_model == m for m, name in enumerate(by_model)}
     narrowest = min(len(every) / pooled.samples, 1.0)
     top = max(_WIDEST, narrowest)
     while top > narrowest:
@@ -194,35 +192,35 @@ def _with_top(
     batches: Sequence[Deviations], pooled: _Sorted, models: Mapping[str, BoolArray],
     top: float, alike: float,
 ) -> Tails | None:
-    """Fit tails of the share ``top``; None where fewer than ``alike`` samples have a common one.
+    """Fit tails of the share ``top``; None if the common one has fewer than ``alike`` samples.
 
-    ``pooled`` has the values of all batches, and ``models`` says which batches are a model's.
+    ``pooled`` has the values of all batches; ``models`` has the mask of each model's batches.
     """
-    left = np.ones(len(batches), dtype=bool)
-    tails = {name: Tail.of(pooled.only(batches, own), top) for name, own in models.items()}
+    included = np.ones(len(batches), dtype=bool)
+    tails = {name: Tail.of(pooled.only(batches, mask), top) for name, mask in models.items()}
     while True:
-        kept = pooled.only(batches, left)
-        if kept.samples < alike:
+        common_samples = pooled.only(batches, included)
+        if common_samples.samples < alike:
             return None
-        common = Tail.of(kept, top)
-        indices = np.flatnonzero(left).tolist()
-        names = [name for name, own in models.items() if left[own].any()]
+        common = Tail.of(common_samples, top)
+        indices = np.flatnonzero(included).tolist()
+        names = [name for name, mask in models.items() if included[mask].any()]
         if len(names) == 1:
             names = []
-        found = common.improbable(
+        p_values = common.improbable(
             [*(batches[i] for i in indices), *(tails[name] for name in names)])
-        least = int(found.argmin())
-        if found[least] >= _UNLIKE or len(indices) == 1:
+        least = int(p_values.argmin())
+        if p_values[least] >= _UNLIKE or len(indices) == 1:
             return Tails(common, tails)
         if least < len(indices):
-            left[indices[least]] = False
-            name = next(one for one, own in models.items() if own[indices[least]])
+            included[indices[least]] = False
+            name = next(model for model, mask in models.items() if mask[indices[least]])
         else:
             name = names[least - len(indices)]
-        many = (~left & models[name]).sum() >= _MANY_UNLIKE
-        if least >= len(indices) or (many and (left & ~models[name]).any()):
-            left[models[name]] = False
-        rest = left & models[name]
-        if not rest.any():  # a model that is left out has its own tail, of all its batches
-            rest = models[name]
-        tails[name] = Tail.of(pooled.only(batches, rest), top)
+        many = (~included & models[name]).sum() >= _MANY_UNLIKE
+        if least >= len(indices) or (many and (included & ~models[name]).any()):
+            included[models[name]] = False
+        batches_of_model = included & models[name]
+        if not batches_of_model.any():  # a model that is left out keeps a tail of all its batches
+            batches_of_model = models[name]
+        tails[name] = Tail.of(pooled.only(batches, batches_of_model), top)

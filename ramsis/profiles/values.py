@@ -1,4 +1,4 @@
-"""Checks of single values in a profile, and the error that remembers its place."""
+"""Checks of single values in a profile, and their error with its place."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ABSENT = object()
 
 
 class ProfileError(InvalidValueError):
-    """A value that a profile cannot hold; ``field`` says where inside the object."""
+    """Error for an invalid value in a profile; ``field`` is the place inside the object."""
 
     def __init__(
         self, what: str, field: str, value: object = _ABSENT, allowed: str | None = None
@@ -36,7 +36,7 @@ class ProfileError(InvalidValueError):
         super().__init__(self.at(field))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return how another process makes the error again."""
+        """Pickle the error with its place."""
         value = {} if self.value is _ABSENT else {"value": self.value}
         return partial(type(self), self.what, self.field, allowed=self.allowed, **value), ()
 
@@ -49,7 +49,7 @@ class ProfileError(InvalidValueError):
 
 @contextmanager
 def placed(at: Callable[[str], str]) -> Iterator[None]:
-    """Turn a :class:`ProfileError` into an error of a file; ``at`` says where a field is."""
+    """Context that converts a :class:`ProfileError` to an error at the place ``at(field)``."""
     try:
         yield
     except ProfileError as error:
@@ -57,7 +57,7 @@ def placed(at: Callable[[str], str]) -> Iterator[None]:
 
 
 def number(value: object, name: str) -> float:
-    """Return ``value`` as a finite float; refuse booleans, too."""
+    """Check a finite number, not a boolean, and return it as float."""
     result = FINITE.number(value)
     if result is None:
         real = isinstance(value, Real) and not isinstance(value, bool)
@@ -66,7 +66,7 @@ def number(value: object, name: str) -> float:
 
 
 def positive(value: object, name: str, what: str) -> float:
-    """Return ``value`` as a finite float > 0; ``what`` names the quantity in the message."""
+    """Check a finite number > 0, and return it; ``what`` names the quantity in the message."""
     result = number(value, name)
     if result <= 0:
         raise ProfileError(f"{what} is not positive", name, value, "a finite number > 0")

@@ -1,12 +1,12 @@
-"""Profile sets from other programs' measurements.
+"""Importers of profile sets from measurements of other programs.
 
-Formats are of two kinds; :data:`FORMATS` names both. A table is read into ``{model:
-MeasuredModel}``; where its columns are fixed, a format is a map of them
-(:class:`~ramsis.profiles.importers.columns.ColumnMap`). A tool that writes a file for each run has
-a module that reads one file (:data:`~ramsis.profiles.importers.detection.RUN_FORMATS`); what its
-files do not say, the user says. What is read is converted to ms and fractions there, and nothing
-is guessed: an unknown column or unit is an error that names it. :func:`import_profile` then adds
-the accuracies of a separate file, picks models and builds the checked profile set.
+There are two kinds of formats; :data:`FORMATS` lists both. A table is read into ``{model:
+MeasuredModel}``; formats with fixed columns are
+:class:`~ramsis.profiles.importers.columns.ColumnMap` s. A tool that writes one file per run has a
+module that reads one file (:data:`~ramsis.profiles.importers.detection.RUN_FORMATS`); the user
+states values that its files lack. Importers convert to ms and fractions, and never guess: an
+unknown column or unit is an error that names it. :func:`import_profile` then adds the accuracies
+of a separate file, selects models and builds the checked profile set.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FORMATS: tuple[str, ...] = tuple(_MODULES)
 
 
 def about_format(format: str) -> str:
-    """Return what one of :data:`FORMATS` is, in a few words."""
+    """Return a short description of a format, one of :data:`FORMATS`."""
     check_known("unknown format", format, FORMATS, "format")
     first_line = (_MODULES[format].__doc__ or "").partition("\n")[0]
     return first_line.partition(": ")[2].replace("`", "").rstrip(".")
@@ -59,12 +59,12 @@ def import_profile(
     given: Given | None = None,
     confidences: str | os.PathLike[str] | None = None,
 ) -> ProfileSet:
-    """Return the profile set in another program's file or folder.
+    """Import the profile set in another program's file or folder.
 
     Parameters
     ----------
     source : path, or sequence of paths
-        A file or a folder; or several files of one run each, as if they lay in a folder.
+        A file or a folder; or several files of one run each, as if in one folder.
     format : str
         One of :data:`FORMATS`, or ``"auto"``: what a file holds tells its format, a CSV file by
         its header; for a folder its files are looked at.
@@ -197,7 +197,7 @@ def _refuse_without_sizes(measured: Mapping[str, MeasuredModel], path: Path) -> 
 
 
 def _refuse_given(format: str, given: Given) -> None:
-    """Refuse options that a format of runs does not take."""
+    """Refuse options that do not apply to a format of runs."""
     _refuse_instances(format, given)
     if given.columns or given.law or (given.unit and format != "prometheus"):
         raise InvalidValueError("this format states columns and units",
@@ -256,7 +256,7 @@ def _pick(
 def _alone_counts_one(
     measured: dict[str, MeasuredModel], accuracies: Mapping[str, float] | None
 ) -> None:
-    """Enter accuracy 1 for the only model where nobody states one: nothing is chosen by it."""
+    """Set accuracy 1 for a single model without accuracy, as no choice depends on it."""
     if len(measured) != 1 or accuracies is not None:
         return
     (item,) = measured.values()

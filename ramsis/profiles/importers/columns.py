@@ -1,8 +1,8 @@
-"""Tables whose columns are known: what a format declares, and the reader of all formats.
+"""Declaration of table formats with known columns, and their common reader.
 
-An unknown column, a cell that does not fit and a statistic that appears twice are refused with
-their place. The formats are in :mod:`~ramsis.profiles.importers.formats`; tables with other
-columns are read by :mod:`~ramsis.profiles.importers.table`.
+Unknown columns, invalid cells and repeated statistics are refused with their place. The formats
+are in :mod:`~ramsis.profiles.importers.formats`; :mod:`~ramsis.profiles.importers.table` reads
+tables with other columns.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ramsis.profiles.importers.rows import CsvRow, Rows, read_rows
 
 
 class ColumnMap:
-    """Format of a table: its columns, what they hold, and which rows count."""
+    """Table format: its columns with their meaning, and the rows that count."""
 
     model = "model"  # column of the model's name
     batch = "batch"  # column of the batch size
@@ -113,7 +113,7 @@ class ColumnMap:
         return True
 
     def variant(self, row: CsvRow) -> str:
-        """Return the name by which several variants of a model are told apart."""
+        """Return the name that distinguishes variants of a model."""
         return row.text(self.model)
 
     def alias(self, row: CsvRow) -> str | None:
@@ -121,7 +121,7 @@ class ColumnMap:
         return None
 
     def notes(self, row: CsvRow, left_out: int) -> list[str]:
-        """Return what to know of a model of which this is the first row."""
+        """Return notes on a model, for its first row."""
         return []
 
     def enter(self, row: CsvRow, size: BatchSize) -> None:
@@ -143,7 +143,7 @@ class ColumnMap:
                 size.add(row, column, statistic, row.number(column, MS[self.unit]))
 
     def _fractions(self, accuracies: dict[str, float]) -> tuple[dict[str, float], list[str]]:
-        """Return accuracies as fractions; where all speak against their unit, by the other."""
+        """Return accuracies as fractions; use the other unit if all values contradict the unit."""
         unit, notes = self.accuracy_unit, []
         if accuracies and unit == "percent" and max(accuracies.values()) <= 1:
             unit, notes = "fraction", ["no accuracy is above 1: taken as fractions"]

@@ -1,6 +1,6 @@
-"""Finding out which program wrote a file, or the files of a folder.
+"""Detection of the format of a file, or of the files in a folder.
 
-What a file holds decides, never its name: formats that look alike have names that look alike.
+Only contents decide, never names, as similar formats have similar names.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _OF_FOLDERS = ("timm", "ramsis-artifact", "instances")
 
 
 class TableFormat(Protocol):
-    """A module for a table of models and batch sizes, or a folder of samples."""
+    """Interface of an importer module for a table, or a folder of samples."""
 
     def recognises(self, columns: Collection[str]) -> bool:
         """Return whether a header is of this format."""
@@ -58,7 +58,7 @@ class TableFormat(Protocol):
 
 
 class RunFormat(Protocol):
-    """A module for files of one run each."""
+    """Interface of an importer module for files of one run each."""
 
     def recognises(self, source: Source) -> bool:
         """Return whether a file is of this format."""
@@ -133,7 +133,7 @@ def run_files(path: Path, format: str) -> tuple[list[tuple[str, Path]], list[str
 
 
 def _refuse_another(path: Path, format: str) -> None:
-    """Refuse a file that is of another of the formats: some look alike."""
+    """Refuse a file in another format, as some formats are similar."""
     source = Source(path)
     other = _run_format_of(source)
     if other is not None and not RUN_FORMATS[format].recognises(source):

@@ -1,4 +1,4 @@
-"""Measurements of models as they are collected from the rows of a table."""
+"""Collection of models' measurements from the rows of a table."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Measurements:
         self.sizes: dict[str, dict[int, BatchSize]] = {}
 
     def of(self, row: CsvRow, model: str, batch: int) -> BatchSize:
-        """Return what is known of a model at a batch size, which a row is about."""
+        """Return the collected latencies of a model at a batch size, for a row."""
         sizes = self.sizes.get(model)
         if sizes is None:
             sizes = self.sizes[model] = {}

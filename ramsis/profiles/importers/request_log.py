@@ -1,4 +1,4 @@
-"""Importer of ``request-log``: what a server wrote down of its requests, as ``ramsis serve`` does.
+"""Importer of ``request-log``: the request log of a server, such as ``ramsis serve``.
 
 Columns: ``model``, ``batch``, ``start_s``, ``finish_s``; optional ``run_as``, ``worker``,
 ``outcome``, ``correct`` and those that say nothing of service times. Requests of one batch have

@@ -1,4 +1,4 @@
-"""What importers share: CSV rows that know their place, and exact unit conversion."""
+"""Shared helpers of importers: CSV rows with their place, and exact unit conversion."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class CsvRow:
             raise InputFileError(error.at(self.at(column))) from error
 
     def same(self, column: str, before: _Value | None, value: _Value) -> _Value:
-        """Return the value, which must be that of the rows before, where there is one."""
+        """Check that a value equals that of earlier rows, if any, and return it."""
         if before is not None and before != value:
             raise InputFileError(f"differs from the {column} of an earlier row of this model",
                                  where=self.at(column), value=self.text(column),
@@ -121,7 +121,7 @@ class Rows:
 
 
 def read_columns(path: Path, most_bytes: int) -> tuple[str, ...]:
-    """Return the columns of a comma-separated file, of which only the header is read."""
+    """Read only the header of a comma-separated file, and return its columns."""
     rows = _streamed(path, most_bytes)
     header = next(rows, None)
     rows.close()

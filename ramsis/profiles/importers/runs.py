@@ -1,9 +1,9 @@
-"""Measurements that come as one file for each run of a tool: files become models.
+"""Assembly of models from files of tools that write one file for each run.
 
-A module for such a tool reads one file into :class:`MeasuredRun` s. What a file does not say, the
-batch size or the model, the user says for all files or by a pattern of their names
-(:class:`Given`). Nothing is taken twice, and nothing is guessed: without a batch size a file is
-refused. Only the name of a model falls back to that of the file.
+A module for such a tool reads one file into :class:`MeasuredRun` s. If a file lacks the batch size
+or the model, the user states it for all files, or by a pattern of their names (:class:`Given`).
+Duplicates are refused, and nothing is guessed: without a batch size a file is refused. Only the
+name of a model defaults to the file's name.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _PLAIN_NAMES = {"profile_export", "profile_export_aiperf", "profile_export_genai
 
 
 class NotAProfileError(InputFileError):
-    """A file of a known tool that holds no service times; beside others it is left out."""
+    """Error for a tool's file without service times; it is skipped if there are others."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """What the user says about files that do not say it."""
+    """Values stated by the user that files lack."""
 
     # batch size by pattern of the file's path inside the source, as ``b4/*``; ``*``: all
     batch: Mapping[str, int] = field(default_factory=dict)
@@ -81,12 +81,12 @@ class Given:
 
     @property
     def of_a_table(self) -> bool:
-        """Whether something is said that only a table can need."""
+        """Whether a value is stated that applies only to tables."""
         return bool(self.columns or self.unit or self.accuracy_unit or self.law)
 
 
 class Node:
-    """A value of a JSON document and its place, for messages of one line."""
+    """Value of a JSON document with its place, for messages."""
 
     __slots__ = ("value", "where")
 
@@ -147,7 +147,7 @@ class Node:
 
 
 class Source:
-    """A file with its text, and its JSON value where it is JSON."""
+    """File with its text, and its JSON value if it is JSON."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -190,7 +190,7 @@ class Source:
 
 @dataclass(frozen=True)
 class MeasuredRun:
-    """What a file holds of one model at one batch size."""
+    """Measurements of one model at one batch size, from one file."""
 
     # arguments of :class:`BatchProfile` besides the batch size; empty where there are samples
     statistics: Mapping[str, Any] = field(default_factory=dict)
@@ -304,7 +304,7 @@ def _batch(run: MeasuredRun, name: str, path: Path, given: Given) -> int:
 
 
 def _inputs_in_flight(run: MeasuredRun) -> float | None:
-    """Return the mean number of inputs in flight (Little's law), or None where not known."""
+    """Return the mean number of inputs in flight (Little's law), or None if unknown."""
     latency_ms = run.statistics.get("mean_ms", run.statistics.get("p50_ms"))
     if run.items_per_s is None or latency_ms is None:
         return None
@@ -324,7 +324,7 @@ def _given(patterns: Mapping[str, Any], name: str) -> Any:
 
 
 def _fallback(path: Path) -> str:
-    """Return a file's name without its batch size, or its folder's where the name says nothing."""
+    """Return a file's name without its batch size, or its folder's name if nothing is left."""
     plain = _IN_NAME.sub("", path.stem).strip("-_. ")
     usual = path.name.partition(".")[0] in _PLAIN_NAMES
     return path.resolve().parent.name if usual or not plain else plain

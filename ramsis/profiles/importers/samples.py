@@ -1,7 +1,7 @@
-"""Samples that models have answered: a CSV of correctness and confidence.
+"""Reader of answered samples: a CSV file of correctness and confidence.
 
 It has a row for each sample and model: ``sample``, ``model``, ``correct`` (1 or 0), ``confidence``
-(higher is surer), and optionally ``group``, what the sample is a copy of. The order of rows does
+(higher is surer), and optionally ``group``, shared by copies of a sample. The order of rows does
 not matter.
 """
 
@@ -29,11 +29,11 @@ _CORRECT = {"1": True, "0": False, "1.0": True, "0.0": False, "true": True, "fal
 
 @dataclass(frozen=True)
 class AnsweredSamples:
-    """The same samples, in the same order, answered by several models."""
+    """Samples answered by several models, in the same order for each."""
 
     path: str
     samples: dict[str, tuple[NDArray[np.bool_], FloatArray]]  # correct, confidence by model
-    groups: NDArray[np.str_]  # what each sample is a copy of; itself where nothing is known
+    groups: NDArray[np.str_]  # group of each sample; by default each is its own
 
     @property
     def accuracies(self) -> dict[str, float]:
@@ -41,7 +41,7 @@ class AnsweredSamples:
         return {name: float(correct.mean()) for name, (correct, _) in self.samples.items()}
 
     def added_to(self, profile: ProfileSet) -> ProfileSet:
-        """Return the profile with the confidences that the samples show.
+        """Return the profile with confidences estimated from the samples.
 
         Raises
         ------

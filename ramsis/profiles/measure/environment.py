@@ -1,4 +1,4 @@
-"""What a measurement ran on: processor, cores, threads, library versions, other work."""
+"""Description of a measurement's environment: processor, cores, versions, other load."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def versions(libraries: Iterable[str]) -> dict[str, str]:
 
 
 def foreign_load(own: float) -> float | None:
-    """Return the processors busy beside ``own`` in the last minute; None where not known."""
+    """Return the number of processors busy with other work in the last minute, or None."""
     try:
         busy = os.getloadavg()[0]
     except (AttributeError, OSError):

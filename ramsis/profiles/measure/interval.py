@@ -1,15 +1,14 @@
-"""How far a percentile of measured latencies may be off.
+"""Confidence interval of a percentile of measured latencies.
 
 For independent samples x₁ … xₙ the number that lie at or below the true quantile of level p is
 binomial(n, p), whatever the distribution. The order statistics x₍ₗ₎ and x₍ᵤ₎ with
 
     P(B < l) ≤ α/2  and  P(B ≥ u) ≤ α/2,   B ~ binomial(n, p),
 
-l as large and u as small as can be, therefore enclose that quantile with probability 1 − α at
-least [1]_. Latencies of a real machine are not independent: a slow spell covers several samples
-in a row. Samples arrive in turns of equal size; where the shares of the turns below the
-percentile spread more than independent samples would, by a factor f in variance, the interval
-is made wider by √f.
+with l as large and u as small as possible, therefore enclose that quantile with probability of at
+least 1 − α [1]_. Latencies of a real machine are not independent: a slow spell covers several
+consecutive samples. Samples are taken in turns of equal size. If the variance of the turns' shares
+below the percentile is f > 1 times that of independent samples, the interval is widened by √f.
 
 The stated error is the distance of the estimate from the farther end, relative to the estimate.
 
@@ -61,7 +60,7 @@ def relative_error(samples: ArrayLike, level: float, turn: int = 1) -> float | N
     level : float
         Level of the quantile, in (0, 1).
     turn : int
-        Samples that were taken in one go.
+        Number of consecutive samples of a turn.
 
     Returns
     -------
@@ -70,17 +69,17 @@ def relative_error(samples: ArrayLike, level: float, turn: int = 1) -> float | N
         fraction of the estimate; None when the samples are too few.
     """
     values = np.asarray(samples, dtype=float)
-    found = ranks(len(values), level)
-    if found is None:
+    rank = ranks(len(values), level)
+    if rank is None:
         return None
-    lower, upper = np.partition(values, [found[0] - 1, found[1] - 1])[[found[0] - 1, found[1] - 1]]
+    lower, upper = np.partition(values, [rank[0] - 1, rank[1] - 1])[[rank[0] - 1, rank[1] - 1]]
     estimate = float(np.quantile(values, level))
     width = max(estimate - lower, upper - estimate) / estimate
     return float(width * math.sqrt(_inflation(values, estimate, level, turn)))
 
 
 def _inflation(values: NDArray[np.float64], estimate: float, level: float, turn: int) -> float:
-    """Return the variance of the turns' shares below the estimate, over that if independent."""
+    """Return the variance of turns' shares below the estimate, relative to independent samples."""
     turns = len(values) // turn
     if turns < _FEWEST_TURNS or turn < 2:
         return 1.0

@@ -1,4 +1,4 @@
-"""Measuring a profile set: every model loaded, sampled, and written down at once."""
+"""Measurement of a profile set: loads, samples and records all models."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class MeasureSettings:
 
 
 class Observer:
-    """Told of the progress; this one ignores it."""
+    """Observer of a measurement's progress; the base class ignores all events."""
 
     def batch_finished(self, model: str, batch: int) -> None:
         """Observe that a batch size of a model has its samples."""
@@ -103,7 +103,7 @@ class Observer:
         """Observe that a model begins anew, as its file has changed since the interruption."""
 
     def foreign_load(self, processors: float) -> None:
-        """Observe that others keep so many processors busy while latencies are measured."""
+        """Observe that other work keeps processors busy during the measurement."""
 
 
 def measure_profile(
@@ -225,7 +225,7 @@ class _Record:
     mixed: dict[str, MixedBatches] = field(default_factory=dict)  # by model
 
     def go_on_from(self, before: ProfileSet | None) -> None:
-        """Take over the models that an interrupted measurement has finished."""
+        """Resume with the models that an interrupted measurement has finished."""
         for model in before.models if before else ():
             if before and model.name in self.accuracies:
                 accuracy = self.accuracies[model.name].accuracy
@@ -235,7 +235,7 @@ class _Record:
                     self.notes[model.name] = before.measurement["notes"][model.name]
 
     def watch(self, own: float, observer: Observer) -> None:
-        """Note the work that others do on the machine, and tell of it where it is much."""
+        """Record other load on the machine, and report it if it is high."""
         found = foreign_load(own)
         if found is not None:
             self.foreign_load = max(self.foreign_load, round(found, 2))
@@ -246,9 +246,9 @@ class _Record:
         self, models: Mapping[str, str], backend: Backend, settings: MeasureSettings,
         observer: Observer, kept: KeptRuns,
     ) -> Iterator[str]:
-        """Load models and take their samples; the name of each as it is finished.
+        """Load models and take their samples; yield the name of each finished model.
 
-        What fails becomes a note.
+        Failures become notes.
         """
         loaded: dict[str, LoadedModel] = {}
         load_ms: dict[str, float] = {}
@@ -285,7 +285,7 @@ class _Record:
         self, loaded: Mapping[str, LoadedModel], load_ms: Mapping[str, float],
         settings: MeasureSettings, observer: Observer, kept: KeptRuns,
     ) -> Iterator[str]:
-        """Take the samples of every count and size; the name of each model as it is finished."""
+        """Take the samples of every count and size; yield the name of each finished model."""
         place: dict[str, tuple[str, int]] = {}
         for name, model in loaded.items():
             if model.prepare_sizes is None:
@@ -311,7 +311,7 @@ class _Record:
         self, models: Mapping[str, AtSize], settings: MeasureSettings,
         finished: Callable[[str, int], object], kept: KeptRuns,
     ) -> Iterator[tuple[str, Sampled]]:
-        """Take the samples of models at sizes; each is given out as it is finished."""
+        """Take the samples of models at sizes; yield each when it is finished."""
         if settings.order == ORDERS[0]:
             for key, sampled, trace in sample_interleaved(
                     models, settings.batches, settings.stop, settings.quantiles, finished,
@@ -327,7 +327,7 @@ class _Record:
         self, name: str, sampled: Mapping[int, Sampled], loaded: LoadedModel,
         load_ms: float | None, settings: MeasureSettings,
     ) -> None:
-        """Record the times of a model by size, and which law holds for mixed batches."""
+        """Record the times of a model by size, and measure the law of mixed batches."""
         sizes = [size for size, one in sorted(sampled.items()) if one.batches]
         mixed, why = None, None
         if len(sizes) > 1:

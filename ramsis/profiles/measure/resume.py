@@ -1,10 +1,9 @@
-"""What an interrupted measurement has done so far: a file beside the one to write.
+"""Checkpoints of a measurement, to resume it after an interruption.
 
-Where models are measured one after the other, ``OUT.partial`` is a valid profile file of those
-that are finished. Where they are interleaved, none is finished before the end, and the file
-``OUT.runs`` has all runs. A measurement goes on from either only where it would make the same
-file: same hardware, versions and settings. The file of runs also has a digest of what each model
-was read from; a model that is another one by now is measured anew.
+If models are measured one after the other, ``OUT.partial`` is a valid profile file of the finished
+ones. If they are interleaved, none is finished before the end, and the file ``OUT.runs`` has all
+runs. A measurement resumes only with the same hardware, versions and settings. The file of runs
+also has a digest of each model's file; a changed model is measured again.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def partial_path(out: str | os.PathLike[str]) -> Path:
 
 
 class KeptRuns:
-    """The runs of interleaved models, and the file that keeps them.
+    """Runs of interleaved models, with the file that stores them.
 
     Parameters
     ----------
@@ -66,7 +65,7 @@ class KeptRuns:
         self.runs, self._written_s = RunsInTime(), time.monotonic()
 
     def go_on(self, changed: Callable[[str], object] = lambda model: None) -> None:
-        """Take over the runs of an interrupted measurement, where there is one.
+        """Load the runs of an interrupted measurement, if there is one.
 
         Parameters
         ----------
@@ -104,7 +103,7 @@ class KeptRuns:
             self._path.unlink(missing_ok=True)
 
     def after_round(self) -> None:
-        """Write the file, where the last time is some seconds ago."""
+        """Write the file, if the last write was some seconds ago."""
         if self._path is not None and time.monotonic() - self._written_s > _KEPT_EACH_S:
             models = list(dict.fromkeys(name for name, _ in self.runs.keys))
             place = {name: number for number, name in enumerate(models)}

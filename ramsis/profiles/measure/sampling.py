@@ -52,7 +52,7 @@ class Runnable(Protocol):
 
 @dataclass(frozen=True)
 class StopRule:
-    """When the samples of a batch size, and the batch sizes of a model, are enough."""
+    """Stopping rule for the samples of a batch size, and for the batch sizes of a model."""
 
     percentile: str = "p95"  # A key of :data:`PERCENTILES`
     relative_error: float = 0.05  # the percentile counts as stable at this relative error, > 0
@@ -84,11 +84,11 @@ class StopRule:
         return math.ceil(self.min_samples / _TURNS)
 
     def supporting(self, max_violation: float) -> StopRule:
-        """Return the rule with samples enough for a budget of violations, by each batch alone.
+        """Return the rule with enough samples to support a budget of violations.
 
-        Were no request late in n samples, the upper end of the violation rate's interval (95 %)
-        is that of Jeffreys' for n runs without an event, times the requests that one more would
-        make late, as a share of those in such batches; taken to be four, those behind it included.
+        With no late request in n samples, the upper end of the violation rate's 95 % interval is
+        Jeffreys' limit for n runs without an event, times the requests that a slow batch makes
+        late per request of its own; assumed to be four, including those in the queue.
 
         Parameters
         ----------
@@ -172,7 +172,7 @@ def sample_batches(
 
 @dataclass
 class RunsInTime:
-    """Runs in the order of time."""
+    """Trace of runs in the order of time."""
 
     keys: list[tuple[str, int]] = field(default_factory=list)  # model and batch size
     latency_ms: list[float] = field(default_factory=list)
@@ -188,7 +188,7 @@ def sample_interleaved(
     runs: RunsInTime | None = None,
     *, after_round: Callable[[], object] = lambda: None,
 ) -> Iterator[tuple[str, Sampled, RunsInTime]]:
-    """Measure loaded models in a random order; each is given out as it is finished.
+    """Measure loaded models interleaved in random order; yield each when it is finished.
 
     Parameters
     ----------
@@ -221,33 +221,33 @@ def sample_interleaved(
     for (name, batch), latency_ms in zip(trace.keys, trace.latency_ms, strict=True):
         if batch in samples.get(name, ()):
             samples[name][batch].append(latency_ms)
-    for name, left in waiting.items():
-        for batch in [one for one in left if rule.finished(samples[name][one])]:
-            left.remove(batch)
+    for name, unfinished in waiting.items():
+        for batch in [size for size in unfinished if rule.finished(samples[name][size])]:
+            unfinished.remove(batch)
             finished(name, batch)
     while waiting:
-        for name in [name for name, left in waiting.items() if not left]:
+        for name in [name for name, unfinished in waiting.items() if not unfinished]:
             del waiting[name]
-            yield name, Sampled(tuple(_profile(batch, found, rule, quantiles)
-                                      for batch, found in samples[name].items()),
+            yield name, Sampled(tuple(_profile(batch, measured_ms, rule, quantiles)
+                                      for batch, measured_ms in samples[name].items()),
                                 notes[name]), trace
-        pairs = [(name, batch) for name, left in waiting.items() for batch in left]
+        pairs = [(name, batch) for name, unfinished in waiting.items() for batch in unfinished]
         for place in rng.permutation(len(pairs)).tolist():
             name, batch = pairs[place]
-            # A smaller batch has failed in this round, which ends the larger ones.
+            # A failure of a smaller batch in this round has ended the larger ones.
             if batch not in waiting[name]:
                 continue
-            own = samples[name][batch]
+            latencies_ms = samples[name][batch]
             try:
-                own.append(_once(models[name], batch))
+                latencies_ms.append(_once(models[name], batch))
             except Exception as error:
                 notes[name] = _failure(batch, error)
                 samples[name] = {b: kept for b, kept in samples[name].items() if b < batch}
                 waiting[name] = [b for b in waiting[name] if b < batch]
                 continue
             trace.keys.append((name, batch))
-            trace.latency_ms.append(own[-1])
-            if len(own) % rule.turn == 0 and rule.finished(own):
+            trace.latency_ms.append(latencies_ms[-1])
+            if len(latencies_ms) % rule.turn == 0 and rule.finished(latencies_ms):
                 waiting[name].remove(batch)
                 finished(name, batch)
         after_round()

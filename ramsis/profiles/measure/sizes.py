@@ -1,10 +1,10 @@
-"""Measuring by size: a model at each size as a model of its own, and the law of mixed batches.
+"""Measurement by size: each size like a separate model, and the law of mixed batches.
 
-Cells of count and size are sampled as batch sizes are, each size like another model: so rounds go
-through all cells in random order, a size whose batches take longer than the limit ends there, and
-an interrupted measurement goes on. Afterwards a mixed batch, with members of the smallest and the
-largest size, is timed in turn with two batches of one size: the largest, as long as it where the
-back end pads, and the mean, as long as it where it does not.
+Cells of count and size are sampled like batch sizes, with each size as a separate model: so rounds
+visit all cells in random order, the time limit applies to each size, and interrupted measurements
+can be resumed. Afterwards a mixed batch, with members of the smallest and the largest size, is
+timed in turn with two batches of one size: of the largest size, which takes as long if the back
+end pads, and of the mean size, which takes as long if it does not.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def key_of(name: str, size: int) -> str:
 
 @dataclass(frozen=True)
 class MixedBatches:
-    """Times of a mixed batch, beside those that each law gives it; in ms."""
+    """Measured time of a mixed batch, and its times by each law, in ms."""
 
     sizes: tuple[int, ...]  # of the members
     mixed_ms: float
@@ -63,7 +63,7 @@ class MixedBatches:
 
     @property
     def law(self) -> Law:
-        """The law that is nearer; padded, which states no time too short, where none is."""
+        """Law with the smaller error; padded, which never underestimates, if they are similar."""
         return "packed" if self.errors["packed"] < _ALIKE * self.errors["padded"] else "padded"
 
     def note(self) -> dict[str, object]:
@@ -72,14 +72,14 @@ class MixedBatches:
                 "padded_ms": round(self.padded_ms, 4), "packed_ms": round(self.packed_ms, 4)}
 
     def summary(self) -> str:
-        """Return the law, and by which errors it was chosen, in a few words."""
+        """Return a text with the law, and the errors by which it was chosen."""
         errors = ", ".join(f"{law} {error:.1%}" for law, error in self.errors.items())
         return (f"law {self.law}, by batches of {len(self.sizes)} with sizes {self.sizes[0]} and "
                 f"{self.sizes[-1]} (relative errors: {errors})")
 
 
 def mixed_batches(model: LoadedModel, sizes: Sequence[int], count: int) -> MixedBatches | None:
-    """Time batches with members of the smallest and the largest size; None where none can be.
+    """Time batches with members of the smallest and the largest size; None if impossible.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""Slow spells in measured latencies: how often, how much and for how long a machine was slow.
+"""Slow spells in measured latencies: frequency, factor and length of slow phases of a machine.
 
-Every run of a batch is divided by the median of its model and batch size. What is above
-:data:`SLOW` is a slow run; slow runs in a row, in the order of time, are a spell. Then
+Every run of a batch is divided by the median of its model and batch size. A ratio above
+:data:`SLOW` is a slow run; consecutive slow runs are a spell. Then
 
     share       time of the slow runs over time of all;
     factor      mean of the slow runs' ratios;
@@ -28,7 +28,7 @@ _FEWEST = 20  # runs
 def spells_of(
     keys: Sequence[tuple[str, int]], latency_ms: Sequence[float]
 ) -> dict[str, Any] | None:
-    """Compute what a profile's ``measurement`` records of slow spells; None for too few runs.
+    """Compute the statistics of slow spells for a profile's ``measurement``; None if too few runs.
 
     Parameters
     ----------

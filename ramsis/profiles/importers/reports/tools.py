@@ -1,8 +1,8 @@
-"""The tools whose reports are read, and where in a report each figure stands.
+"""Layouts of benchmark tools' reports: patterns of the figures in each report.
 
-Patterns are of Python's ``re``, with ``^`` and ``$`` at each line. ``#`` stands for a number; of a
-time for anything, perhaps with a unit, so that what is no time is refused and not passed over. Of
-JSON and CSV the patterns see a line ``key.of.keys: value`` for each value of a record.
+Patterns are regular expressions of Python, with ``^`` and ``$`` at each line. ``#`` stands for a
+number; for times it matches anything, so that invalid times are refused and not skipped. JSON and
+CSV are matched as lines ``key.of.keys: value``, one for each value of a record.
 
 Sources of the layouts: the tools' documentation and the code that writes their reports.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Tool:
-    """A tool and the layout of its report."""
+    """Benchmark tool with the layout of its report."""
 
     name: str
     # Found at the beginning of each report of the tool, and of no other.

@@ -1,7 +1,8 @@
-"""What the headings of a table name: which field of a profile, in which unit.
+"""Interpretation of table headings: field of a profile, unit and batch size.
 
-A heading is taken apart into words. A unit stands in brackets or at the end (``p95 (ms)``,
-``mean_us``, ``Latency [s]``), a batch size as ``b4`` or ``batch_4``; what is left is looked up.
+A heading is split into words. A unit is in brackets or at the end (``p95 (ms)``, ``mean_us``,
+``Latency [s]``), a batch size has the form ``b4`` or ``batch_4``; the remaining words are looked
+up.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ _PASSED = {"", "index", "idx", "unnamed", "row", "rank", "id"}
 
 @dataclass(frozen=True)
 class Heading:
-    """What a heading says."""
+    """Parsed heading of a column."""
 
     column: str  # as it stands in the file
     field: str = ""  # one of :data:`FIELDS`; empty where it is not known

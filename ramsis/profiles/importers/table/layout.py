@@ -1,4 +1,4 @@
-"""Which columns of a table hold what, by their headings and by what the user says."""
+"""Assignment of a table's columns to fields, by headings and by options of the user."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TIMES = (LATENCY, *STATISTICS)
 
 @dataclass(frozen=True)
 class Layout:
-    """Columns of a table by what they hold."""
+    """Columns of a table by field."""
 
     fields: dict[str, Heading]  # those that hold no latencies
     times: list[Heading]  # columns of latencies

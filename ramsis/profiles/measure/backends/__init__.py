@@ -1,4 +1,4 @@
-"""Back ends: what loads models and makes inputs for them.
+"""Back ends, which load models and create inputs for them.
 
 A back end is a module with a class that fulfils :class:`~.backend.Backend`, entered in
 :data:`BACKENDS` under its name. Its libraries are imported only when one is made.

@@ -1,4 +1,4 @@
-"""What a back end is, and what all of them need."""
+"""Interface of back ends, with their options and shared helpers."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _by_name(answer: Any) -> Mapping[str, NDArray[Any]]:
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model that is ready to run."""
+    """Loaded model with functions to create inputs and to run it."""
 
     prepare: Callable[[int], Any]  # batch size → input
     run: Callable[[Any], Any]  # input → answer; returns when the answer is there
@@ -93,7 +93,7 @@ class Published(NamedTuple):
 
 
 class Backend(Protocol):
-    """Loads models, which users name as the back end wants."""
+    """Interface of a back end, which loads models by name."""
 
     notes: Mapping[str, object]
     """What the profile's ``measurement`` says of this back end."""

@@ -1,7 +1,7 @@
-"""What the PyTorch back ends share: threads, device, and the timed call.
+"""Base of the PyTorch back ends: threads, device, and the timed call.
 
-The call is what a server has to do for a batch: it begins with tensors in the host's memory, and
-ends with logits there. On a GPU the copies both ways are part of it.
+The timed call begins with tensors in host memory, and ends with logits in host memory, as for a
+server. On a GPU it includes the copies in both directions.
 """
 
 from __future__ import annotations
