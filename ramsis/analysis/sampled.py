@@ -116,7 +116,7 @@ class Evidence(NamedTuple):
         return cls(*(getattr(interval, name) for name in cls._fields))
 
     def of_more(self, times: float) -> Evidence:
-        """Return the evidence that ``times`` as many samples would give at the same rate."""
+        """Return the evidence of ``times`` as many samples with the same violation rate."""
         return self._replace(samples=self.samples * times, unseen=self.unseen / times,
                              unseen_deviation=self.unseen_deviation / times)
 

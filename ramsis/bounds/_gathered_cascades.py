@@ -269,7 +269,7 @@ class _Program:
         return np.asarray(taken)
 
     def _low(self, pair: int, cuts: _Cuts) -> NDArray[np.bool_]:
-        """Return which bins of a pair's first model are low, by row, (C, Q)."""
+        """Return which confidence bins of a pair lie within each cut's share, (C, Q)."""
         return np.asarray(self.low_up_to[pair] <= cuts.share[:, None] + _ROUNDING)
 
     def _priced(

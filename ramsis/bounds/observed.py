@@ -83,7 +83,7 @@ class WaysToAnswer:
         ----------
         slo_ms : ndarray, shape (C,)
         shortest_ms : ndarray, shape (C,), optional
-            Where deadlines of a class differ the shortest; times are means below that.
+            Shortest deadline of each class, if they differ; times are means of those below it.
         """
         levels = (np.arange(_LEVELS) + 0.5) / _LEVELS
         each = factor * np.stack([times.quantile(level) for level in levels])

@@ -273,7 +273,7 @@ class CheapestWorkers:
         return solution
 
     def _more_than(self, failed: Sequence[Counts]) -> list[Any]:
-        """Return constraints: of some kind more workers than in each set that failed."""
+        """Return constraints to have, for each failed set, more workers of some kind than it."""
         from scipy.optimize import LinearConstraint
 
         types, kinds = len(self.costs), max(self.kinds) + 1

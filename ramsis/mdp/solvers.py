@@ -62,7 +62,7 @@ def solve_average(
     initial : (S,) action labels, optional
         First policy, for solvers that start from one.
     tolerance : float > 0
-        For solvers that stop at one.
+        How close the bounds on the gain have to come; linear programs do not use it.
 
     Raises
     ------

@@ -31,7 +31,7 @@ NOT_SENT = -1
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Use of a station that gets a share of a stream's requests."""
+    """A station that gets a share of a stream's requests, and which of its uses they are for."""
 
     station: int
     use: int

@@ -15,7 +15,7 @@ from ramsis.compiling import njit
 
 
 class Windows(NamedTuple):
-    """Requests in the order of arrival."""
+    """When each request can start and has to end, and its size; in the order of arrival."""
 
     release: FloatArray
     deadline: FloatArray

@@ -122,7 +122,7 @@ def _above(corner: Corner, few: Corner, many: Corner) -> float:
 def _hidden(
     corners: Sequence[Corner], done: set[tuple[float, float]]
 ) -> list[tuple[float, int]]:
-    """Return for each edge how much accuracy it may hide, and its index."""
+    """Return for each edge how far the frontier may lie above it, and the edge's index."""
     return [(0.0 if (few.price, many.price) in done else _triangle(few, many), k)
             for k, (few, many) in enumerate(pairwise(corners))]
 

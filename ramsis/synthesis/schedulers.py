@@ -81,7 +81,7 @@ class ComparedScheduler:
 
     @property
     def largest_batch(self) -> int:
-        """Largest batch that workers must run for it; 1 for policies without a stated limit."""
+        """Largest batch that the scheduler asks of workers; 1 for policies without a limit."""
         if self.spec is not None:
             return self.spec.max_batch
         if "max_queue" not in self.given:

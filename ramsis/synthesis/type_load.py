@@ -146,7 +146,7 @@ class TypeLoads:
                      for slo_class, load in zip(self.classes, loads, strict=True) if load > 0)
 
     def _ways(self, t: int, loads: Loads) -> Ways:
-        """Return both ways to serve some loads by one type."""
+        """Return the stations of one type, with workers shared by the classes and divided."""
         workers, by_slo = self.kinds[t].workers, self._by_slo(loads)
         together = (self._serving(t, workers, by_slo),) if (
             self.shares_queues or len(by_slo) == 1) else None

@@ -99,7 +99,7 @@ def _again_checks(
 
 
 def _limit(policy: Policy, late: Estimate) -> tuple[list[Check], dict[str, Estimate]]:
-    """Check whether queues are unstable, and return the limits of the figures."""
+    """Check that queues are unstable; return what figures tend to as the queue grows."""
     served = long_queue(policy.to_document())
     served_qps = np.inf if served is None else served.served_qps
     checks = [Check("unstable: a long queue is served more slowly (QPS)", policy.load_qps,

@@ -476,7 +476,7 @@ class Engine:
         heappush(self._timers, (at_ms, self._set, token))
 
     def pause(self) -> None:
-        """Let :meth:`play` pause after the timer that rings."""
+        """Make :meth:`play` pause once the timer that is ringing has been handled."""
         self._pausing = True
 
     def scale_up(self, worker_type: int) -> int | None:
@@ -626,7 +626,7 @@ class Engine:
             scheduler.on_processed(second)
 
     def _end(self, worker: int, batch: int, version: int) -> bool:
-        """End a batch; return False if its end has been set anew since."""
+        """End a batch; return False if it ends at another time by now."""
         free = True
         if self.progress is not None:
             if self.progress.is_stale(batch, version):
@@ -649,7 +649,7 @@ class Engine:
     # Within.
 
     def _take(self, requests: Sequence[int], worker: int, model: int, batch: int) -> None:
-        """Put requests that wait into a batch."""
+        """Put waiting requests into a batch; refuse those that this worker or model cannot run."""
         state, models, anything = self.requests.batch, self.requests.model, self._any_model
         self._waiting -= len(requests)
         for request in requests:

@@ -65,7 +65,7 @@ def confidences_of(fleet: Fleet, name: str) -> Confidences:
 
 
 def placed(fleet: Fleet, confidences: Confidences, cascade: Threshold) -> PlacedCascade:
-    """Return the tables of a cascade with a fixed threshold, of one level."""
+    """Return the tables that simulate a cascade with a fixed threshold, for all loads alike."""
     first, second = (fleet.models[m] for m in (cascade.first, cascade.second))
     share, increment = confidences.model(first).share, confidences.increment(first, second)
     models, bins = len(fleet.models), len(share)

@@ -190,7 +190,7 @@ def _compiled(
     rate_per_ms: float, nodes: NodeSet, cells: Cells, latencies_ms: FloatArray,
     room: tuple[FloatArray, FloatArray],
 ) -> list[tuple[int, int]]:
-    """Write weights and P(none) of each service to ``room``; return the nodes it reaches."""
+    """Write weights and P(no arrival) of services to ``room``; return each one's node range."""
     from ramsis.worker.structure._kernels import poisson_passages  # which takes long to load
 
     used = poisson_passages(float(rate_per_ms), latencies_ms, (cells.edge_ms, cells.points),

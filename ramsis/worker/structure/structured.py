@@ -174,7 +174,7 @@ class StructuredMDP:
 
     @cached_property
     def state_transitions(self) -> dict[float, tuple[FloatArray, FloatArray]]:
-        """For every latency P(next state | r), (S, K), and the charged excess, (K,)."""
+        """P(next state | r), (S, K), and the charged excess, (K,), by service time in ms."""
         onward, excess = csr_array(self.continuation.T), self.charged_excess
         last = len(excess) - self.passages.idle_starts
         by_service = {}
@@ -201,7 +201,7 @@ class StructuredMDP:
         return {}
 
     def passage(self, service: int) -> Passage:
-        """Return the first passage of a service."""
+        """Return the first passage of one of the problem's services."""
         if service not in self._passage_of:
             latencies_ms, weights = zip(*self.latencies_of(service), strict=True)
             self._passage_of[service] = self.passages.mixed(latencies_ms, weights)

@@ -77,7 +77,7 @@ def choose_copies(
     held : ndarray of bool, shape (W, M)
         Whether a worker holds a model now.
     least : float
-        A further copy takes at least this off each other, in workers.
+        By how much a further copy has to lower the work of each other one, in workers.
     """
     copies = np.zeros(len(load.rate), dtype=np.int64)
     count_copies(cluster, load, held, least, (1.0 - _SPARE) * float(cluster.room_mb.sum()),
@@ -173,12 +173,12 @@ def count_copies(
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def _priced(order: IntArray, spent: FloatArray, most: float) -> int:
-    """Return the first item in an order at which ``most`` is used up, -1 where it never is."""
+def _first_at_limit(order: IntArray, needed: FloatArray, limit: float) -> int:
+    """Return the item of an order with which the sum of ``needed`` reaches a limit, or -1."""
     total = 0.0
     for i in order:
-        total += spent[i]
-        if total >= most:
+        total += needed[i]
+        if total >= limit:
             return int(i)
     return -1
 
@@ -193,12 +193,12 @@ def most_served(
     total = 0.0
     earned = np.zeros(models)
     for k in range(windows):
-        last = _priced(order, counts[k] * cost_ms, time_ms)
+        last = _first_at_limit(order, counts[k] * cost_ms, time_ms)
         price = 0.0 if last < 0 else 1.0 / cost_ms[last]
         total += price * time_ms
         earned += np.maximum(1.0 - price * cost_ms, 0.0) * counts[k]
     by_mb = earned / memory_mb
-    last = _priced(np.argsort(-by_mb, kind="mergesort"), memory_mb, room_mb)
+    last = _first_at_limit(np.argsort(-by_mb, kind="mergesort"), memory_mb, room_mb)
     price = 0.0 if last < 0 else by_mb[last]
     return float(total + price * room_mb + np.maximum(earned - price * memory_mb, 0.0).sum())
 

@@ -288,9 +288,9 @@ class LoadsByPlan(Scheduler[Engine]):
                 self.load(worker, model)
 
     def cold_beside(self, worker: int, further: int) -> int:
-        """Return the most demanded unheld model during the load of a further copy, or -1.
+        """Return the most demanded model that no worker holds and this one can load, or -1.
 
-        There is none where the further copy would not be loaded, or have no room beside it.
+        Room is left for a copy of the model ``further``; -1 if that one would not be loaded.
         """
         workers, memory_mb = self.engine.workers, self.cluster.memory_mb
         if self.fixed or workers.places(worker) < 2 or self.spare(worker, further):
