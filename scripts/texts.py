@@ -4,8 +4,7 @@
 
 A row of docs/results/coverage.csv is a mechanism, an experiment, a figure or a table of a text:
 where it is in the code, the command that shows it, the printed figure and ours, and its grade.
-Change a grade there, with the command and the figure that justify it, and run this script. The
-page leaves out places and commands, which would hide the figures.
+Change a grade there, with the command and the figure that justify it, and run this script.
 """
 
 from __future__ import annotations
@@ -52,32 +51,21 @@ def read_rows(path: Path = ROWS) -> list[Row]:
 
 
 def render(rows: Sequence[Row]) -> str:
-    """Return the counts, and for each text what can be compared and what else there is."""
-    counts, sections = [], []
+    """Return the counts, and a table for each text, in Markdown."""
+    counts = []
     for key, title in {**TEXTS, "": "all"}.items():
-        of_text = [row for row in rows if key in ("", row.text)]
-        grades = Counter(row.grade for row in of_text)
+        grades = Counter(row.grade for row in rows if key in ("", row.text))
         counts.append([title, grades.total(), *(grades[grade] for grade in GRADES)])
-        if key:
-            sections += [f"## {title}", _table(of_text), _list(of_text)]
-    return "\n\n".join([markdown(["text", "rows", *GRADES], counts), *sections])
-
-
-def _plain(row: Row) -> bool:
-    """Whether a row has neither a figure nor a remark."""
-    return not (row.printed or row.ours or row.reason)
+    return "\n".join([markdown(["text", "rows", *GRADES], counts), *(
+        f"\n## {title}\n\n" + _table(row for row in rows if row.text == key)
+        for key, title in TEXTS.items())])
 
 
 def _table(rows: Iterable[Row]) -> str:
-    return markdown(("what", "printed", "here", "grade"), (
-        [row.what, row.printed, row.ours,
-         f"{row.grade}: {row.reason}" if row.reason else row.grade]
-        for row in rows if not _plain(row)))
-
-
-def _list(rows: Iterable[Row]) -> str:
-    names = "\n".join(f"- {row.what}" for row in rows if _plain(row))
-    return f"Also whole, with no printed figure to compare:\n\n{names}"
+    return markdown(("", "what", "where", "command", "printed", "here", "grade"), (
+        [row.row, row.what, ", ".join(f"`{place}`" for place in row.where.split()),
+         row.command and f"`{row.command}`", row.printed, row.ours,
+         f"{row.grade}: {row.reason}" if row.reason else row.grade] for row in rows))
 
 
 if __name__ == "__main__":
