@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from shutil import copy
 from typing import Any
 
 import numpy as np
@@ -83,6 +84,11 @@ def test_a_trace_has_the_sizes_of_its_requests(
     assert [entry["share"] for entry in row["by_class"]] == pytest.approx(
         np.bincount(problem.class_of(sizes)) / 900)
     assert row["busiest_tenth_effective_accuracy"] is not None
+    same, apart = (json.loads(run(
+        *base, "--trace", trace, "--sizes", file, "--scheduler", "delay:late=drop,batch=1",
+        "--json").out)["rows"] for file in (trace, copy(trace, tmp_path / "sizes.csv")))
+    assert same == [row]
+    assert apart[0]["in_time"] != row["in_time"]  # drawn from the file
     # Schedulers that do not know sizes serve the same file only without them.
     refused(run(*base, "--trace", trace, "--scheduler", "greedy"), 3, "not a scheduler", "greedy")
     refused(run(*base, "--trace", trace, "--scheduler", "tei", "--size-column", "n"), 3,

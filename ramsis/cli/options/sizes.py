@@ -90,10 +90,13 @@ def workload_of_sizes(
     """Return the workload of requests with a size; None where they have none.
 
     They have where the options say so, or what serves is for such requests alone (``only_sized``),
-    and where the trace has sizes and the models have times by size.
+    and where the trace has sizes and the models have times by size. Requests of a trace keep their
+    sizes, unless these are of another file.
     """
     if sizes is not None:
-        return workload
+        path = None if workload.trace is None else workload.trace.path
+        own = path is not None and path.exists() and sizes.exists() and path.samefile(sizes)
+        return workload.with_sizes(size_column) if own else workload
     if workload.trace is None:
         return workload if only_sized or size_column is not None else None
     if only_sized or size_column is not None:
