@@ -145,7 +145,7 @@ def _fill(
 def indexed(
     stream: Stream, times: BatchTimes, terms: Terms, room: Room, rule: RuleArrays
 ) -> None:
-    """Serve by a rule."""
+    """Serve the requests of a run by the index rule of :mod:`ramsis.sized.rule`."""
     at, padded = room.at, rule.padded
     models, classes, most = rule.order.shape[0], rule.work_us.size, rule.time_ms.shape[2]
     cells_of_all = rule.order.shape[2]
@@ -169,6 +169,7 @@ def indexed(
             now_ms = room.when_ms[NOW]
             counts[:] = 0
             longest[:] = 0
+            # Drop requests that no model can answer in time, and count the others by cell.
             work_us, kept = np.int64(0), at[HEAD]
             for place in range(at[HEAD], at[TAIL]):
                 request = room.waiting[place]
@@ -186,6 +187,7 @@ def indexed(
             at[TAIL] = kept
             if at[HEAD] == at[TAIL]:
                 break
+            # Those left behind age until this batch ends or another worker is free.
             free_ms = np.inf
             if terms.workers > 1:
                 free_ms = 0.0
@@ -205,6 +207,7 @@ def indexed(
             for i in range(n):
                 lost += counts[cells[0, i]] * rule.aging[level, cells[0, i]]
             aging = lost * _UNIT / terms.slo_ms
+            # A candidate is a model and the longest class among the members (padded) or any (packed).
             best, model, last, count, cut_ms, best_ms = -np.inf, -1, 0, 0, 0.0, 0.0
             for m in range(models):
                 gain = rule.gain[m, level]
@@ -214,6 +217,8 @@ def indexed(
                     grid_place = rule.place_of[longest[c]] if padded else 0
                     for attempt in range(2 if free_ms < np.inf else 1):
                         worth = price + aging if attempt == 0 else price
+                        # Members need slack for the batch's time, which depends on their number: fill once
+                        # with the time of one request, then with the time of the batch found.
                         cut, limit = rule.time_ms[m, grid_place, 0], most
                         for _ in range(2):
                             taken, gains, time_ms, least_ms = _fill(
@@ -229,6 +234,8 @@ def indexed(
                                     cut_ms, best_ms = cut, time_ms
                                 break
                             cut, limit = time_ms, taken
+            # Take the oldest requests of the chosen cells, whose middles had slack enough; those
+            # whose own slack has not stay behind.
             members = 0
             if model >= 0:
                 need = count
@@ -255,6 +262,7 @@ def indexed(
                         total += size
                 if not padded and members > 0:
                     members = _without_late(stream, terms, room, rule, model, members, total)
+            # Where no batch has a value the oldest request goes alone, on the fastest model.
             if members == 0:
                 request = room.waiting[at[HEAD]]
                 size = stream.size[request]

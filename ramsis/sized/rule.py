@@ -74,7 +74,7 @@ class RuleNumbers(NamedTuple):
 
 
 class _ClassFigures(NamedTuple):
-    """What the values of a size class rest on."""
+    """Figures of the size classes, from which the values of requests are computed."""
 
     edges: IntArray  # shape (C,)
     mean_size: FloatArray  # shape (C,)
