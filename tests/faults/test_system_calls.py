@@ -15,6 +15,7 @@ STARTS = (Fault("socketpair", "EMFILE", 1), Fault("pipe2", "EMFILE", 1),
           Fault("vfork", "EAGAIN", 1), Fault("pidfd_open", "EMFILE", 1),
           Fault("openat", "EMFILE", 1), Fault("sendmsg", "ENOBUFS", 1), Fault("poll", "ENOMEM", 1),
           Fault("accept4", "EMFILE", 2), Fault("getsockname", "ENOBUFS", 2),
+          Fault("close", "EIO", 1), Fault("close", "EIO", 2),
           Fault("openat", "EMFILE", 50, in_workers=True))
 
 

@@ -10,6 +10,7 @@ import json
 import os
 import resource
 import signal
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -151,6 +152,23 @@ def test_a_start_that_fails_is_tried_again_and_the_server_is_not_ready_meanwhile
     assert server.metric("ramsis_worker_start_failures_total") >= failures + 3
 
 
+async def killed_once(folder: Path) -> list[tuple[object, ...]]:
+    """Kill the one worker of a pool; losses until another is ready."""
+    variants = read_variants(make(folder) / "variants.toml")
+    events: list[tuple[object, ...]] = []
+    again = asyncio.Event()
+    pool = WorkerPool(variants, PoolSettings(1, 1, pin=False), WorkerEvents(
+        ready=lambda worker: again.set(), ended=lambda *_: None,
+        gone=lambda *event: events.append(event)))
+    await pool.start()
+    process = pool.process(0)
+    assert process is not None
+    os.kill(process, signal.SIGKILL)
+    await asyncio.wait_for(again.wait(), 20)
+    await pool.stop()
+    return events
+
+
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.EMFILE])
 def test_without_pidfds_a_death_is_found_by_waiting_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
@@ -159,20 +177,29 @@ def test_without_pidfds_a_death_is_found_by_waiting_for_it(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "pidfd_open", none, raising=False)
-    variants = read_variants(make(tmp_path) / "variants.toml")
-    events: list[tuple[object, ...]] = []
+    assert asyncio.run(killed_once(tmp_path)) == [
+        (0, "the worker process ended (signal SIGKILL)")]
 
-    async def run() -> None:
-        again = asyncio.Event()
-        pool = WorkerPool(variants, PoolSettings(1, 1, pin=False), WorkerEvents(
-            ready=lambda worker: again.set(), ended=lambda *_: None,
-            gone=lambda *event: events.append(event)))
-        await pool.start()
-        process = pool.process(0)
-        assert process is not None
-        os.kill(process, signal.SIGKILL)
-        await asyncio.wait_for(again.wait(), 20)
-        await pool.stop()
 
-    asyncio.run(run())
-    assert events == [(0, "the worker process ended (signal SIGKILL)")]
+class ClosedWithAnError(socket.socket):
+    """A socket that is closed with an error, as the kernel may report one."""
+
+    def close(self) -> None:
+        super().close()
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def test_a_channel_that_is_closed_with_an_error_keeps_no_worker_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = socket.socketpair
+
+    def pair() -> tuple[socket.socket, socket.socket]:
+        ours, theirs = real()
+        return ClosedWithAnError(fileno=ours.detach()), theirs
+
+    async def run() -> list[tuple[object, ...]]:
+        monkeypatch.setattr(socket, "socketpair", pair)
+        return await killed_once(tmp_path)
+
+    assert asyncio.run(run()) == [(0, "the worker process ended (signal SIGKILL)")]

@@ -7,6 +7,7 @@ tensor. A worker reads the rows of its batch in place; its outputs are in anothe
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import tempfile
@@ -43,7 +44,8 @@ class Block:
 
     def close(self) -> None:
         """Close the file; the memory is released with the last array in it."""
-        os.close(self.file)
+        with contextlib.suppress(OSError):  # what is closed with an error is closed
+            os.close(self.file)
 
 
 def _anonymous_file() -> int:

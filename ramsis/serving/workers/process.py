@@ -184,16 +184,18 @@ class WorkerProcess:
     def _close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._channel is not None:
-            self._loop.remove_reader(self._channel.fileno())
-            self._channel.close()
-            self._channel = None
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            self._loop.remove_reader(channel.fileno())
+            with contextlib.suppress(OSError):  # what is closed with an error is closed
+                channel.close()
 
     def _close_pidfd(self) -> None:
-        if self._pidfd is not None:
-            self._loop.remove_reader(self._pidfd)
-            os.close(self._pidfd)
-            self._pidfd = None
+        pidfd, self._pidfd = self._pidfd, None
+        if pidfd is not None:
+            self._loop.remove_reader(pidfd)
+            with contextlib.suppress(OSError):
+                os.close(pidfd)
 
 
 def _cause(code: int) -> str:
