@@ -207,7 +207,7 @@ def indexed(
             for i in range(n):
                 lost += counts[cells[0, i]] * rule.aging[level, cells[0, i]]
             aging = lost * _UNIT / terms.slo_ms
-            # A candidate is a model and the longest class among the members (padded) or any (packed).
+            # A candidate is a model and, where it pads, the class of the longest member.
             best, model, last, count, cut_ms, best_ms = -np.inf, -1, 0, 0, 0.0, 0.0
             for m in range(models):
                 gain = rule.gain[m, level]
@@ -217,8 +217,8 @@ def indexed(
                     grid_place = rule.place_of[longest[c]] if padded else 0
                     for attempt in range(2 if free_ms < np.inf else 1):
                         worth = price + aging if attempt == 0 else price
-                        # Members need slack for the batch's time, which depends on their number: fill once
-                        # with the time of one request, then with the time of the batch found.
+                        # Members need slack for the batch's time, which depends on their number:
+                        # fill with the time of one request, then with that of the batch.
                         cut, limit = rule.time_ms[m, grid_place, 0], most
                         for _ in range(2):
                             taken, gains, time_ms, least_ms = _fill(
