@@ -33,7 +33,7 @@ from ramsis.sim import (
 from ramsis.sim.fleet import MAX_BATCH
 from ramsis.sweep.job import Job, whole_file
 from ramsis.sweep.spec import Cell
-from ramsis.synthesis import SynthesisSettings, generate_policy, generate_set
+from ramsis.synthesis import SynthesisSettings, generate_set
 from ramsis.synthesis.certified import bound_on_arrivals, counts_of, gap_in_simulation
 from ramsis.synthesis.schedulers import (
     ComparedScheduler,
@@ -41,9 +41,10 @@ from ramsis.synthesis.schedulers import (
     scheduler_document,
     settings_document,
 )
+from ramsis.synthesis.sets import made_level
 from ramsis.synthesis.stations import set_header
 
-CELL_FORMAT = "ramsis.sweep-cell/3"  # a new number where the same inputs give new results
+CELL_FORMAT = "ramsis.sweep-cell/4"  # a new number where the same inputs give new results
 
 _CODE = f"{CELL_FORMAT} {__version__}"
 _PROMISES = ("accuracy", "violation_rate", "effective_accuracy", "upper_bound")
@@ -109,9 +110,9 @@ class PolicyJob(Job):
             return level_of(read(self.path))
         except InputFileError:
             pass
-        policy = generate_policy(cluster.worker_types[0].profile, self.load_qps, self.settings)
-        write(policy, self.path)
-        return level_of(policy)
+        level = made_level(cluster, self.load_qps, self.settings)
+        write(level.stations[0].policy, self.path)
+        return level
 
     def _level(self) -> Level[Policy]:
         """Return the set's policies for the load, read from its folder, or made and written."""

@@ -12,7 +12,12 @@ import numpy as np
 from ramsis.analysis.sampled import CONFIDENCE
 from ramsis.arrivals import Arrivals, Sampler, patterns
 from ramsis.arrivals.registry import OWN
-from ramsis.cluster.service_times import DEFAULT_SERVICE, FIXED, default_service
+from ramsis.cluster.service_times import (
+    DEFAULT_SERVICE,
+    FIXED,
+    ServiceTimes,
+    default_service,
+)
 from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.errors import ABOVE_ZERO, BELOW_ONE, INNER, POSITIVE, InvalidValueError, Rule, whole
 from ramsis.files import fingerprint
@@ -32,6 +37,12 @@ _HIGHEST_PRICE = 1e6
 """Largest violation price. The solvers' sums hold the price beside accuracies, and rounding takes
 some thousand times 2e-16 of the price from these: at 1e8 the bounds on the gain stay 5e-5 apart
 in double precision, and do not meet the solvers' rule; at 1e6 less than 1e-6 is lost."""
+_SHORT = 12
+"""Longest batch up to which parts of queues are considered by default.
+
+Of a single model whose batches save 35 % of the time, a policy for 85 % of the capacity earns .007
+more so, and takes 1.2 s in place of .3 s. Of 26 models with drawn times it takes 7 s in place of
+.6 s, and much longer beyond."""
 _PAPER = "paper"
 _PER_DECISION = Objective.PER_DECISION.value
 
@@ -168,15 +179,42 @@ class SynthesisSettings:
         rule, batching or solver are not the default of the dispatch rule, or the arrivals cannot
         be drawn.
         """
-        usual = {**defaults_of(self.dispatch, None), "objective": Objective.PER_QUERY.value}
-        names = ("objective", "grid", "late", "batching", "solver")
-        if not isinstance(Arrivals.parse(self.arrivals)(1.0), Sampler):
-            return self
-        if self.workers > 1 or not self.rule.own_queues or any(
-                getattr(self, name) != usual[name] for name in names):
+        if self.workers > 1 or not self._is_usual("grid"):
             return self
         return replace(self, dispatch="central-queue", grid=None,
                        batching=Batching.VARIABLE.value)
+
+    def with_short_batches(self, profile: ProfileSet) -> SynthesisSettings:
+        """Return these settings, with parts of queues as batches where no long batch is in time.
+
+        A worker that has to take its whole queue loses the first requests of a queue that is
+        longer than every batch that is in time. Where the longest of these has at most
+        :data:`_SHORT` requests, batches may be any part of the queue, and the table distinguishes
+        queues up to that length, which keeps its synthesis short. Settings stay as they are where
+        the objective, late rule, batching, solver or longest queue are not the default of the
+        dispatch rule, or the arrivals cannot be drawn. The slowness makes no difference, so that
+        tables for several are of one kind.
+        """
+        if not self._is_usual("max_queue"):
+            return self
+        times = ServiceTimes.of(replace(self, slowness=1.0).profile_for(profile),
+                                self.chosen_service(profile), self.max_queue)
+        longest = times.without_late(self.slo_ms).max_batch
+        if longest > _SHORT:
+            return self
+        return replace(self, batching=Batching.VARIABLE.value, max_queue=longest)
+
+    def _is_usual(self, *names: str) -> bool:
+        """Return whether each worker has a queue and what is named has its default.
+
+        The objective, late rule, batching and solver are looked at, too, and whether the arrivals
+        can be drawn.
+        """
+        usual = {**defaults_of(self.dispatch, None), "objective": Objective.PER_QUERY.value}
+        return (self.rule.own_queues
+                and isinstance(Arrivals.parse(self.arrivals)(1.0), Sampler)
+                and all(getattr(self, name) == usual[name]
+                        for name in (*names, "objective", "late", "batching", "solver")))
 
     def profile_for(self, profile: ProfileSet) -> ProfileSet:
         """Return a profile with slowness and overhead in its times."""

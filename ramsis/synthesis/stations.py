@@ -51,7 +51,9 @@ class ClusterProblem:
 
     Workers and SLOs are the cluster's, the other settings are ``settings``. A single worker's
     queue is a central one
-    (:meth:`~ramsis.synthesis.settings.SynthesisSettings.with_one_queue`).
+    (:meth:`~ramsis.synthesis.settings.SynthesisSettings.with_one_queue`), and parts of queues
+    are batches where no long batch is in time
+    (:meth:`~ramsis.synthesis.settings.SynthesisSettings.with_short_batches`).
     """
 
     def __init__(self, cluster: Cluster, settings: SynthesisSettings) -> None:
@@ -66,7 +68,7 @@ class ClusterProblem:
         # With equal workers and one SLO nothing is divided.
         self.one_station = cluster.simple or len(self.kinds) == len(self.classes) == 1
         if self.one_station:
-            self.settings = self.settings.with_one_queue()
+            self.settings = self.settings.with_one_queue().with_short_batches(profiles[0])
         elif settings.cascades:
             raise InvalidValueError("second opinions on workers of several types, or for several "
                                     "SLO classes", where="cascades", value=True,

@@ -74,7 +74,7 @@ def interval_checks(
         close("error of effective accuracy", interval.effective_error,
               0.0 if simulated is None else simulated.effective_half_width, _SAME_RUNS),
         close("error of mean service times", interval.accuracy_error, derived.accuracy_error,
-              tolerance),
+              _OF_SAMPLES * derived.accuracy_error + _SAME_RUNS),
         *(close(f"{what}, {end} end", getattr(interval, name)[i], getattr(other, name)[i],
                 tolerance)
           for name, what in (("violation_rate", "violation rate"),

@@ -27,6 +27,7 @@ from ramsis.sim import (
 from ramsis.sweep import Sweep, SweepSpec, pool, run_sweep
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.schedulers import ComparedScheduler
+from ramsis.synthesis.sets import made_level
 from tests.cli.command import Run
 from tests.runs import simulate_profile
 from tests.slow import slow_after
@@ -169,11 +170,11 @@ def test_policies_are_made_once_for_all_cells_that_use_them(
 ) -> None:
     made: list[float] = []
 
-    def counted(profile: Any, load_qps: float, settings: Any) -> Any:
+    def counted(cluster: Any, load_qps: float, settings: Any) -> Any:
         made.append(load_qps)
-        return generate_policy(profile, load_qps, settings)
+        return made_level(cluster, load_qps, settings)
 
-    monkeypatch.setattr("ramsis.sweep.jobs.generate_policy", counted)
+    monkeypatch.setattr("ramsis.sweep.jobs.made_level", counted)
     wanted = spec(tiny_file, cv=[1, 2], scheduler=WORKER)
     sweep = Sweep(wanted, tmp_path)
     assert sweep.todo == 6  # two policies, four cells
@@ -230,7 +231,7 @@ def test_an_unforeseen_error_is_a_failed_cell_too(
     def broken(*_: Any) -> None:
         raise ZeroDivisionError("by\nzero")
 
-    monkeypatch.setattr("ramsis.sweep.jobs.generate_policy", broken)
+    monkeypatch.setattr("ramsis.sweep.jobs.made_level", broken)
     result = run_sweep(spec(tiny_file), tmp_path)
     assert (result.computed, len(result.failures)) == (2, 2)
     assert {(f.error, f.exit_code) for f in result.failures} == {("ZeroDivisionError: by zero", 1)}

@@ -147,7 +147,11 @@ def generate(
         plot_promises([station.policy for level in generated.levels
                        for station in level.stations], plot)
     print_levels(cluster, generated.levels, out, as_json=as_json)
-    used = generated.levels[0].stations[0].policy.dispatch
-    if cluster.workers == 1 and used != chosen.dispatch:
+    used = generated.levels[0].stations[0].policy
+    if cluster.workers == 1 and used.dispatch != chosen.dispatch:
         click.echo("note: the queue of a single worker is a central queue: the policies are "
-                   f"those of --dispatch {used}", err=True)
+                   f"those of --dispatch {used.dispatch}", err=True)
+    elif used.batching != chosen.batching:
+        click.echo(f"note: no batch of more than {used.max_queue} requests is in time: the "
+                   f"policies are those of --batching {used.batching} --max-queue "
+                   f"{used.max_queue}", err=True)
