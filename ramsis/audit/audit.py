@@ -1,7 +1,8 @@
-"""Audit: how far a request log is from the best possible, and why.
+"""Audit: the gap of a request log to the best policy and to a bound, with the causes.
 
 1. *Achieved*: the outcomes of the requests. Answers in time have the accuracy that the profile
-   states for their models, so that figures can be compared; the share that was right is separate.
+   states for their models, so that figures can be compared; the measured share of correct answers
+   is separate.
 2. *Best policy*: :mod:`ramsis.audit.hindsight`. 3. *Bound on all schedulers*:
    :mod:`ramsis.bounds.observed`. Two differences add up: bound − achieved =
    (bound − best policy) + (best policy − achieved).
@@ -191,8 +192,8 @@ def audit_log(
         return (policy.effective_accuracy >= achieved.effective_accuracy - ROUNDING
                 and policy.violation_rate <= allowed)
 
-    asked = any(policy.given.get("cascades") for policy in settings.policies.values())
-    with_cascades = case.cascade_bound(profile) if asked else None
+    cascades = any(policy.given.get("cascades") for policy in settings.policies.values())
+    with_cascades = case.cascade_bound(profile) if cascades else None
     best = day.best(settings.workers, as_much)
     fewest = day.fewest(best, as_much, workers_bound)
     most = float(case.times.accuracy.max())
@@ -350,10 +351,10 @@ def _named(
     it. Where it names none, this is the most accurate model that could have answered as many
     requests in the time of all workers, so that the accuracy is an upper end.
     """
-    known = [model.name for model in profile.models]
+    names = [model.name for model in profile.models]
     for where, models in (("map", settings.names.values()), ("model", [settings.model])):
         for model in filter(None, models):
-            check_known("a model that the profile lacks", model, known, where)
+            check_known("a model that the profile lacks", model, names, where)
     named = [*dict.fromkeys(log.model[log.answered & (log.model != "")].tolist())]
     for alias in settings.names:
         check_known("a name that the log lacks", alias, named, "map")

@@ -22,7 +22,7 @@ class LoggedBatches:
     size: IntArray  # its requests
     start_s: FloatArray
     finish_s: FloatArray
-    # time of its worker; where a worker's batches overlap, by the time in which answers are sent,
+    # time of its worker; where a worker's batches overlap, as answers are sent after a run,
     # the earlier one has the common time
     busy_ms: FloatArray
 
@@ -60,16 +60,16 @@ def batches_of(log: RequestLog, model: IntArray, workers: int, where: str) -> Lo
     first = np.cumsum(copies) - copies
     # Requests are spread evenly, so that the sizes of assumed batches differ by one at most.
     of[timed] = first[group] + _place(group) * copies[group] // together[group]
-    each = np.repeat(np.arange(len(copies)), copies)
-    size = np.bincount(of[timed], minlength=len(each))
-    _check_workers(start_s[each], finish_s[each], workers, where)
-    busy = _busy_ms(worker[each], start_s[each], finish_s[each])
-    return LoggedBatches(of, kind[each].astype(np.int64), size, start_s[each], finish_s[each],
-                         busy)
+    group_of = np.repeat(np.arange(len(copies)), copies)
+    size = np.bincount(of[timed], minlength=len(group_of))
+    _check_workers(start_s[group_of], finish_s[group_of], workers, where)
+    busy = _busy_ms(worker[group_of], start_s[group_of], finish_s[group_of])
+    return LoggedBatches(of, kind[group_of].astype(np.int64), size, start_s[group_of],
+                         finish_s[group_of], busy)
 
 
 def _place(group: IntArray) -> IntArray:
-    """Return the number of each entry within its group, from 0."""
+    """Return the rank of each entry within its group, from 0."""
     order = np.argsort(group, kind="stable")
     counts = np.bincount(group)
     place = np.empty(len(group), dtype=np.int64)
@@ -78,7 +78,7 @@ def _place(group: IntArray) -> IntArray:
 
 
 def _busy_ms(worker: FloatArray, start_s: FloatArray, finish_s: FloatArray) -> FloatArray:
-    """Return the time of the worker of each batch, no time twice."""
+    """Return the worker time of each batch; overlapping time counts once."""
     busy = finish_s - start_s
     for number in np.unique(worker[worker >= 0]):
         own_batches = np.flatnonzero(worker == number)

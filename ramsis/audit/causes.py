@@ -1,4 +1,4 @@
-"""Causes of the violations of a log: each has one cause, so that the parts add up.
+"""Causes of the violations of a log: each violation has one, so that their shares add up.
 
 The first of these that holds:
 
@@ -11,7 +11,7 @@ The first of these that holds:
 - *batching*: when the batch started, the fastest model could still have answered this request
   alone in time: the batch or the model was too large.
 - *given up*: it was dropped while the fastest model could still have answered it in time.
-- *queueing*: it had waited for too long for any model.
+- *queueing*: it had waited too long for even the fastest model to answer in time.
 - *unexplained*: the log does not state when it left the queue.
 """
 

@@ -1,7 +1,7 @@
-r"""Drift: service times that leave the profile, and arrivals that leave the levels.
+r"""Drift: service times that shift from the profile, and loads above the highest level.
 
 The test is a CUSUM (Page, Biometrika 1954). Of each observation x take z = (x - μ)/σ, its distance
-from the expectation in standard deviations, cut off at ±4 so that no single one decides. Two sums
+from the expectation in standard deviations, clipped to ±4 so that no single one decides. Two sums
 
     S⁺ ← max(0, S⁺ + z - δ/2),      S⁻ ← max(0, S⁻ - z - δ/2)
 
@@ -12,9 +12,9 @@ by Siegmund (Sequential Analysis, 1985, sect. II.6),
     ARL = (exp(δb) - δb - 1) / (δ²/2),      b = h + 1.166,
 
 which :func:`threshold` solves for h; the two sides together halve it. A shift by δ is found after
-about h/(δ/2) observations. σ is taken no smaller than makes δ 1/2, so that it needs tens of
-observations, and not some outliers of a tail, to give an alarm; false alarms are then rarer than
-stated. Spells that last make observations depend on one another, and alarms more frequent.
+about h/(δ/2) observations. σ is increased where δ would exceed 1/2, so that an alarm takes tens of
+observations, not a few outliers; false alarms are then rarer than stated. Where service is slow
+for several batches in a row, observations are correlated, and false alarms more frequent.
 
 *Service times* are observed per batch as the ratio to the mean of that variant and size. The mean
 is learned from the first batches after the policies began to serve, unless the policies know means
@@ -39,8 +39,8 @@ _MOST = 4.0  # largest |z|
 _OVERSHOOT = 1.166  # of Siegmund's approximation
 _LEARNED = 30  # observations from which means and deviations are learned
 _LARGEST_SHIFT = 0.5  # largest δ; see the module
-# Mean batches and seconds to a false alarm by the formula; real ones come more often, as spells of
-# slow service make observations depend on one another.
+# Mean batches and seconds to a false alarm by the formula; in practice they are more frequent, as
+# slow periods make observations correlated.
 _FALSE_ALARM_EVERY = 1e9
 _FALSE_ALARM_EVERY_SECONDS = 1e8
 
@@ -51,7 +51,7 @@ class DriftAlarm:
 
     what: str  # ``service times`` or ``arrivals``
     ratio: float  # of recent observations to the expectation
-    observations: int  # since the sum last was 0
+    observations: int  # since the sum was last 0
 
 
 def threshold(shift: float, every: float) -> float:

@@ -1,12 +1,12 @@
 """Hindsight: the best policy on the arrivals of a log, and the fewest workers for it.
 
 *Best policy*: policies are generated for several loads, from the log's mean load up to its peak,
-and simulated on the arrivals, each all the time; if there are many, also with the load monitor
-between them, which policies with second opinions do without. The best is the most effective, to
-the four digits that are shown. Of equal ones it is the policy that a set would take for the mean
-load: that of the lowest level from this load on, or else that of the highest. Service times are
-the profile's, drawn where it has their distribution, times the service factor of the log. Where
-requests have several deadlines each draws one by their shares.
+and each is simulated on all arrivals; several levels are also simulated together, switched by the
+load monitor, except with policies with second opinions. The best has the highest effective
+accuracy, to the four digits that are shown. Of equal ones it is the policy that a set would select
+for the mean load: that of the lowest level at or above this load, or else that of the highest.
+Service times are the profile's, sampled where it has their distribution, times the service factor
+of the log. Where requests have several deadlines, each request draws one by their shares.
 
 *Fewest workers*: the fewest, by bisection up to the log's, with which the best policy has at least
 the achieved effective accuracy, and at most its violations.
@@ -63,15 +63,15 @@ class Day:
     profile: ProfileSet
     service: str
     factor: float  # on the profile's service times, > 0
-    arrival_ms: FloatArray  # rising or equal, shape (n,)
+    arrival_ms: FloatArray  # non-decreasing, shape (n,)
     classes: tuple[SloClass, ...]
-    schedulers: dict[str, ComparedScheduler]  # by the text that names it
+    schedulers: dict[str, ComparedScheduler]  # by their text on the command line
     seeds: Sequence[int] = (0, 1, 2)
 
     def best(self, workers: int, achieved: Callable[[Hindsight], bool]) -> Hindsight | None:
         """Return the best policy for a number of workers; None where none can be generated.
 
-        Of equal ones a policy that fulfils ``achieved`` comes first.
+        Of equal ones, a policy for which ``achieved`` is true is preferred.
         """
         return self._best(workers, self.levels_qps(), achieved)
 
@@ -80,7 +80,7 @@ class Day:
     ) -> Hindsight | None:
         """Return the policy on the fewest workers that suffice; None where the best one does not.
 
-        For fewer workers than in ``best``, policies are generated for its load alone.
+        For fewer workers than in ``best``, policies are generated for its level, or levels, only.
         """
         if best is None or not achieved(best):
             return None

@@ -4,17 +4,17 @@ A log has a line for each request, in any order, under the names of :data:`COLUM
 seconds from the log's start, ``deadline_ms`` counts from the arrival. Unknown values are empty.
 
 =============  ====================================================================================
-arrival_s      when the request came, or was to be sent
+arrival_s      when the request arrived, or was scheduled to be sent
 start_s        when its batch started; empty where it never ran
-finish_s       when the answer was there; of a dropped request when it was given up
+finish_s       when the answer was complete; of a dropped request when it was dropped
 deadline_ms    time allowed for the answer, after the arrival
 outcome        ``served`` in time, ``late``, ``dropped``, or ``failed``: the answer was an error
 model          model that answered
 batch          requests in its batch
 run_as         size at which the batch ran; more than ``batch`` where it was padded
 worker         worker that ran it, counted from 0
-correct        1 or 0: whether the answer was right
-size           size of the request; the column is there where requests have a size
+correct        1 or 0: whether the answer was correct
+size           size of the request; a column only where requests have sizes
 =============  ====================================================================================
 
 CSV and JSON lines of other programs are read by usual names (:mod:`ramsis.logs`, which has the
@@ -77,7 +77,7 @@ class Request(NamedTuple):
 class RequestLog:
     """Requests by rising arrival; arrays of shape (n,)."""
 
-    arrival_s: FloatArray  # rising or equal
+    arrival_s: FloatArray  # non-decreasing
     # start_s, finish_s, deadline_ms, correct: NaN where unknown; ``correct`` is 1 or 0
     start_s: FloatArray
     finish_s: FloatArray
@@ -122,7 +122,7 @@ class RequestLogWriter:
         A missing folder is created. An existing log is kept, under the first free name of
         ``NAME.1.csv``, ``NAME.2.csv`` and so on.
     sized
-        Whether requests have a size, which is a column then.
+        Whether requests have a size, which then has a column.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, sized: bool = False) -> None:
@@ -154,19 +154,19 @@ class RequestLogWriter:
         return self._held.tell()
 
     def take(self) -> bytes:
-        """Hand over all lines that are not in the file, for :meth:`put`."""
+        """Return and forget the lines that are not in the file, for :meth:`put`."""
         text = self._held.getvalue().encode()
         self._held.seek(0)
         self._held.truncate()
         return text
 
     def put(self, text: bytes) -> None:
-        """Write lines to the file; when another thread does it, lines may be added meanwhile."""
+        """Write lines to the file; another thread may call :meth:`write` meanwhile."""
         with self._failing():
             try:
-                left = memoryview(text)
-                while left:
-                    left = left[self._stream.write(left):]
+                unwritten = memoryview(text)
+                while unwritten:
+                    unwritten = unwritten[self._stream.write(unwritten):]
             except OSError:
                 with suppress(OSError):  # only a regular file has a size
                     self._stream.truncate(self._size)
@@ -223,7 +223,7 @@ def _texts(request: Request) -> list[str]:
 def write_request_log(
     path: str | os.PathLike[str], requests: Iterable[Request], *, sized: bool = False
 ) -> None:
-    """Write a whole log, with sizes where requests have them; a reader sees none or all of it."""
+    """Write a log atomically, with sizes where requests have them."""
     with written_whole(path) as stream:
         writer = csv.writer(stream, lineterminator="\n")
         writer.writerow(_columns(COLUMNS, sized))

@@ -12,7 +12,7 @@ from ramsis.sim.run import DROPPED, Run
 
 
 def requests_of_run(run: Run, size: IntArray | None = None) -> Iterator[Request]:
-    """Yield the requests of a run by rising arrival, without whether answers are right.
+    """Yield the requests of a run by rising arrival, with ``correct`` unknown.
 
     A request that is never answered counts as dropped, without a time.
 

@@ -1,4 +1,4 @@
-"""Audit of a request log with sizes: shares in time by size class, beside policy and bound.
+"""Audit of a request log with sizes: the share in time by size class, a policy's, and a bound.
 
 The policy is that of ``ramsis generate --sizes`` for the log's load and sizes, replayed on the
 same arrivals and sizes; the bound is that on every scheduler (:mod:`ramsis.sized.bound`).
@@ -83,7 +83,7 @@ def audit_sized(
     service : str
         Statistic of the profile with which batches are compared.
     schedulers : mapping of str to SizedScheduler or None
-        What is replayed on the same requests, by label; None for the policy of the log's load.
+        Schedulers simulated on the same requests, by label; None for the policy of the log's load.
     where : str
         Name of the log in messages.
     on_progress : callable

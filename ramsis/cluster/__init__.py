@@ -1,4 +1,4 @@
-"""What serves: service times, worker types, SLO classes, and the cluster that they make up.
+"""Service times, worker types, SLO classes, and the cluster that they form.
 
 Splits of arrivals are in :mod:`ramsis.cluster.routing`, which loads arrival processes.
 

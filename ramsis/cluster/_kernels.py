@@ -1,4 +1,4 @@
-"""The functions of :mod:`ramsis.cluster.quantiles` for compiled loops, equal to the last bit."""
+"""The functions of :mod:`ramsis.cluster.quantiles` for compiled loops, with identical results."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def quantile(
 ) -> float:
     """Return a quantile of the distribution at a place (m, b) of several, (M, B, Q).
 
-    ``near`` is :func:`ramsis.cluster.quantiles.near_levels`. The arrays come whole: a row cut out
-    would cost more than all the rest.
+    ``near`` is :func:`ramsis.cluster.quantiles.near_levels`. The whole arrays are passed, since
+    slicing a row would cost more than the search.
     """
     count = quantiles_ms.shape[2]
     model, column = place
@@ -27,12 +27,12 @@ def quantile(
     above = min(below + 1, count - 1)
     low, high = quantiles_ms[model, column, below], quantiles_ms[model, column, above]
     start, width = levels[below], levels[above] - levels[below]
-    found = low if width <= 0.0 else low + (level - start) / width * (high - low)
+    result = low if width <= 0.0 else low + (level - start) / width * (high - low)
     if level < levels[0]:
-        found = quantiles_ms[model, column, 0]
+        result = quantiles_ms[model, column, 0]
     elif level >= levels[count - 1]:
-        found = quantiles_ms[model, column, count - 1]
-    return float(found)  # one way out: else each use of the arrays counts their holders
+        result = quantiles_ms[model, column, count - 1]
+    return float(result)  # a single return: else each use of the arrays counts references
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

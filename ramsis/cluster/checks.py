@@ -1,4 +1,4 @@
-"""Checks that several packages make: SLOs against service times, names and kinds of types."""
+"""Checks of SLOs against service times, and numbers for equal worker types."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check_reachable(
 def numbered_alike(times: Sequence[ServiceTimes]) -> list[int]:
     """Number the worker types from 0, with the same number for types of equal service times.
 
-    Alike are those that run the same models equally fast.
+    These run the same models equally fast.
     """
     distinct: list[ServiceTimes] = []
     numbers = []

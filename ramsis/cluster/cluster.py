@@ -18,13 +18,13 @@ MAX_WORKERS = 10_000_000
 class Cluster:
     """Workers of several types, and SLO classes of the requests.
 
-    Which stations answer them is said by the levels of a policy set
+    Each level of a policy set states the stations that answer them
     (:class:`ramsis.runtime.policy_set.Station`).
 
     Attributes
     ----------
     worker_types : tuple of WorkerType
-        One or more, of different names, each with a count.
+        One or more, with distinct names, each with a count.
     classes : tuple of SloClass
         By rising SLO; their shares sum to 1.
 
@@ -51,7 +51,7 @@ class Cluster:
 
     @classmethod
     def of(cls, profile: ProfileSet, *, workers: int, slo_ms: float) -> Cluster:
-        """Create a cluster of like workers, with one SLO for all requests.
+        """Create a cluster of identical workers, with one SLO for all requests.
 
         Parameters
         ----------
@@ -65,13 +65,13 @@ class Cluster:
 
     @property
     def simple(self) -> bool:
-        """Whether there are one worker type, not named, and one SLO."""
+        """Whether there is a single worker type, without a name, and a single SLO."""
         names = [worker_type.name for worker_type in self.worker_types]
         return names == [ALL_WORKERS] and len(self.classes) == 1
 
     @property
     def default_service(self) -> str:
-        """The service times of all its workers where none are named."""
+        """The default service times of its worker types."""
         return default_service(*(worker_type.profile for worker_type in self.worker_types))
 
     @property
@@ -81,5 +81,5 @@ class Cluster:
 
     @property
     def slo_ms(self) -> float:
-        """The longest."""
+        """The longest SLO of the classes."""
         return self.classes[-1].slo_ms

@@ -1,7 +1,7 @@
-"""Clusters in words: numbers, profiles and SLOs by worker type and class.
+"""Parsing of clusters: counts and profiles by worker type, and SLOs by class.
 
-The command line and the specification of a sweep say the same by the same words: ``gpu=4,cpu=40``
-workers, ``gpu=a.json,cpu=b.json`` profiles, ``100:0.3,150:0.7`` SLOs in ms with shares.
+The command line and the specification of a sweep share this syntax: ``gpu=4,cpu=40`` workers,
+``gpu=a.json,cpu=b.json`` profiles, ``100:0.3,150:0.7`` SLOs in ms with shares.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def read_profiles(text: str, where: str) -> ByType[str]:
 
 
 def check_named(profiles: ByType[str], workers: ByType[int], where: tuple[str, str]) -> None:
-    """Refuse types with profiles but no number, or the reverse; ``where`` names both options."""
+    """Refuse types with profiles but no count, or the reverse; ``where`` names both options."""
     if not profiles.typed:
         return
     if not workers.typed:

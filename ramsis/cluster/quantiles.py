@@ -1,9 +1,9 @@
 """Distributions of times as quantiles: the quantile function, and its inverse.
 
-A distribution is kept as Q values at Q rising levels in (0, 1]. Between two levels the quantile
-function is linear, outside the first and the last it is constant; so its mean is that of the
-values, each with the weight :func:`ramsis.profiles.sketch.hat_weights` of its level. With Q = 1
-the time is fixed. Compiled loops have the same two functions in :mod:`ramsis.cluster._kernels`.
+A distribution is stored as Q quantiles at Q rising levels in (0, 1]. The quantile function is
+linear between two levels and constant outside the first and the last; so its mean is the sum of
+the quantiles weighted by :func:`ramsis.profiles.sketch.hat_weights` of the levels. With Q = 1
+the time is fixed. :mod:`ramsis.cluster._kernels` has the same two functions for compiled loops.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CELLS = 256
 def quantile(
     values: Sequence[Any] | FloatArray, levels: Sequence[float] | FloatArray, level: float
 ) -> Any:
-    """Return the quantile at a level; at a uniform random number it is a draw.
+    """Return the quantile at a level; at a uniform random level it is a sample.
 
     Parameters
     ----------
@@ -71,10 +71,10 @@ def cdf(values: FloatArray, levels: FloatArray, time_ms: float) -> FloatArray:
 
 
 def near_levels(levels: FloatArray) -> IntArray:
-    """Return the places from which compiled loops search for a level.
+    """Return the indices from which compiled loops search for a level, shape (256,).
 
-    For each 256th of [0, 1) the last level at or below where it begins, but for the last of all; 0
-    where there is none. Shape (256,).
+    For each of 256 equal parts of [0, 1), this is the index of the last level at or below its
+    start, at most that of the second last level; 0 where there is none.
     """
     begins = np.arange(_CELLS) / _CELLS
     return np.clip(np.searchsorted(levels, begins, side="right") - 1, 0, max(len(levels) - 2, 0))

@@ -1,15 +1,14 @@
-"""How arrivals are split among stations, and what arrives at one of them.
+"""Splitting of arrivals among stations, and the arrival process of each station.
 
 - *At random by shares*: each request goes to some stations with a fixed probability q, so counts
   are binomially thinned: their generating function G(z) becomes G(1 - q + q·z). A Poisson process
-  stays one, of the rate q·λ; a two-mode Markov-modulated one too, with both its rates times q; a
-  negative binomial one with the index of dispersion I gets 1 + q·(I - 1). Other processes are
-  refused.
-- *By turns* (``round-robin``) among k like stations: one of them gets every k-th request, exactly,
-  whatever the process is.
-- *To the shortest queue* of k like stations: one of them gets every k-th request on average. When
-  it does depends on the queues, so every k-th is an approximation.
-- *A central queue*: one station gets all.
+  stays Poisson, with rate q·λ; a two-mode Markov-modulated Poisson process has both rates
+  multiplied by q; a negative binomial process with index of dispersion I gets 1 + q·(I - 1). Other
+  processes are refused.
+- *Round robin* among k equal stations: each gets exactly every k-th request, for any process.
+- *Shortest queue* of k equal stations: each gets every k-th request on average. Which ones depends
+  on the queues, so taking every k-th request is an approximation.
+- *A central queue*: one station gets all requests.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from ramsis.runtime.routing import DISPATCHES
 
 @dataclass(frozen=True)
 class StationArrivals:
-    """What arrives at one station."""
+    """Arrivals of one station."""
 
     process: ProcessWithRate  # what arrives at all like stations together
     every: int = 1  # one station gets every so many-th of these

@@ -1,7 +1,7 @@
-"""Service times: what a batch of b on model m takes, fixed at a statistic or distributed.
+"""Service times of a batch of b on model m: fixed at a statistic, or random.
 
 One array holds both: Q quantiles for each (m, b) as in :mod:`ramsis.cluster.quantiles`, with Q = 1
-where the time is fixed. A time is drawn by inversion: the quantile function at a uniform number.
+where the time is fixed. Times are sampled by inversion of the distribution function.
 
 *From a profile.* All batches have the same levels, which are dense towards 1. A sketch of samples
 (:mod:`ramsis.profiles.sketch`) stands at these as it is: it has the mean of the samples exactly,
@@ -45,7 +45,7 @@ _SAME_MEAN = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class ServiceTimes:
-    """How long batches take, and how accurate their answers are."""
+    """Service times of models by batch size, with the models' accuracy."""
 
     models: tuple[str, ...]  # shape (M,)
     accuracy: FloatArray  # fractions, shape (M,)
@@ -62,7 +62,7 @@ class ServiceTimes:
     # shape (M, B): the batch size that is run for each batch, and takes these times; by default
     # the same
     run_as: IntArray = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))
-    # what the measured batches of the profile share, those that are not among ``models`` too
+    # tail shared by the measured batches of the profile, models that were left out included
     tails: Tails | None = None
 
     def __post_init__(self) -> None:
@@ -118,12 +118,12 @@ class ServiceTimes:
 
     @property
     def distributed(self) -> bool:
-        """Whether times are drawn."""
+        """Whether times are random."""
         return int(self.quantiles_ms.shape[2]) > 1
 
     @property
     def weights(self) -> FloatArray:
-        """What each quantile counts in the mean, shape (Q,)."""
+        """Weight of each quantile in the mean, shape (Q,)."""
         return hat_weights(self.levels)
 
     @property
@@ -133,7 +133,7 @@ class ServiceTimes:
 
     @property
     def lowest_ms(self) -> float:
-        """The shortest time that any batch can take."""
+        """Shortest time of any batch."""
         return float(self.quantiles_ms[:, :, 0].min())
 
     def cdf(self, time_ms: float) -> FloatArray:
@@ -162,7 +162,7 @@ class ServiceTimes:
         return usable.up_to(int(last[keep].max()))
 
     def up_to(self, max_batch: int) -> ServiceTimes:
-        """Return the times of batches up to ``max_batch``."""
+        """Return the times of batches 1 … ``max_batch``."""
         return replace(self, quantiles_ms=self.quantiles_ms[:, :max_batch],
                        samples=self.samples[:, :max_batch], run_as=self.run_as[:, :max_batch])
 
@@ -176,11 +176,11 @@ class ServiceTimes:
         No mean falls below the shortest time of its batch.
         """
         mean_ms, factor = self.mean_ms, np.ones(self.samples.shape)
-        known = (self.samples > 0) & np.isfinite(mean_ms)
-        times_ms, known_ms = self.quantiles_ms[known], mean_ms[known]
+        sampled = (self.samples > 0) & np.isfinite(mean_ms)
+        times_ms, known_ms = self.quantiles_ms[sampled], mean_ms[sampled]
         deviation_ms = np.sqrt((times_ms - known_ms[:, None])**2 @ self.weights)
-        low_ms = known_ms - deviation_ms / np.sqrt(self.samples[known])
-        factor[known] = np.maximum(low_ms, times_ms[:, 0]) / known_ms
+        low_ms = known_ms - deviation_ms / np.sqrt(self.samples[sampled])
+        factor[sampled] = np.maximum(low_ms, times_ms[:, 0]) / known_ms
         return replace(self, quantiles_ms=self.quantiles_ms * factor[:, :, None])
 
     def same_as(self, other: ServiceTimes) -> bool:
@@ -192,7 +192,7 @@ class ServiceTimes:
 
 
 def seen_table(profile: ProfileSet, service: str, max_batch: int) -> LatencyTable:
-    """Return the latency table of a statistic; of the p95 where times are drawn."""
+    """Return the latency table of a statistic; of the p95 where times are random."""
     if service != DISTRIBUTION and service not in STATISTICS:
         raise InvalidValueError("unknown service times", where="service", value=service,
                                 allowed=", ".join((*STATISTICS, DISTRIBUTION)))
@@ -209,8 +209,8 @@ def carries_quantiles(profile: ProfileSet) -> bool:
 def default_service(*profiles: ProfileSet) -> str:
     """Return the default service times of every command and function.
 
-    They are drawn where all profiles carry the quantiles of every batch, else fixed at p95, or at
-    the only statistic that all profiles have.
+    They are random where all profiles have quantiles of every batch, else fixed at p95, or at the
+    only statistic that all profiles have.
     """
     if all(map(carries_quantiles, profiles)):
         return DISTRIBUTION
@@ -257,7 +257,7 @@ def _measured_quantiles(profile: ProfileSet) -> tuple[FloatArray, list[FloatArra
 def _shared_levels(profile: ProfileSet) -> FloatArray:
     """Return quantile levels for every batch of a profile: its sketches' levels where possible.
 
-    A sketch of samples is at some of the levels of one of more samples.
+    The levels of a sketch of fewer samples are among those of a sketch of more samples.
     """
     items = [item for model in profile.models for item in model.batches]
     finest = max((item.levels for item in items if item.quantiles_ms is not None),

@@ -18,13 +18,13 @@ class WorkerType:
     ----------
     name : str
     profile : ProfileSet
-        What they run, and how fast at a speed of 1.
+        Models that they run, with latencies at speed 1.
     count : int or None
-        How many there are, >= 1; None where there are as many as are wanted.
+        Number of workers, >= 1; None for an unlimited number.
     cost : float
         Of one worker for a unit of time, > 0.
     speed : float
-        Batches take what the profile says, divided by this; > 0.
+        Latencies of the profile are divided by it; > 0.
 
     Raises
     ------
@@ -48,7 +48,7 @@ class WorkerType:
 
 
 def check_names(types: Sequence[WorkerType], where: str) -> None:
-    """Refuse no worker types, or a name twice."""
+    """Refuse an empty list of worker types, or a name twice."""
     names = [worker_type.name for worker_type in types]
     if not types or len(set(names)) < len(names):
         raise InvalidValueError("not worker types of different names", where=where, value=names,

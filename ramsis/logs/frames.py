@@ -1,4 +1,4 @@
-"""Logs as columns of texts, a row for each line: CSV, JSON, XML, and lines that fit a pattern."""
+"""Logs as columns of text with a row for each line: CSV, JSON, XML, or lines of a pattern."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ramsis.memory import check_memory
 if TYPE_CHECKING:
     import pandas as pd
 
-# A date, with which no column's name begins: the first line is no header, but a log's.
+# A date; a first line that begins with one is a log line, not a header.
 _NO_NAME = re.compile(r"\d{4}[-/]\d\d[-/]\d\d[ T]")
 _LONGEST_LINE = 8 * 1024  # characters of a line that is matched with a pattern
 _MEMORY_PER_CHARACTER = 10.0  # bytes; 7 to 12 were measured, by layout
 
 
 def frame_of(text: str, kind: LogKind | None, where: str) -> tuple[pd.DataFrame, int]:
-    """Return the rows of a log as texts, by line, and the number of lines that were left out."""
+    """Return the rows of a log as text, indexed by line, and the number of skipped lines."""
     check_memory("characters of a log", where, len(text), _MEMORY_PER_CHARACTER)
     begin = text.lstrip()[:1]
     if kind is not None and kind.line is not None and not kind.header:
@@ -47,7 +47,7 @@ def _matched(text: str, kind: LogKind, where: str) -> tuple[pd.DataFrame, int]:
     assert kind.line is not None
     rows: list[tuple[str | Any, ...]] = []
     numbers: list[int] = []
-    others = first_other = 0
+    skipped = first_skipped = 0
     for number, line in enumerate(io.StringIO(text), start=1):
         content = line.rstrip("\r\n")
         match = kind.line.fullmatch(content) if len(content) <= _LONGEST_LINE else None
@@ -55,14 +55,14 @@ def _matched(text: str, kind: LogKind, where: str) -> tuple[pd.DataFrame, int]:
             rows.append(match.groups(""))
             numbers.append(number)
         elif content.strip():
-            others += 1
-            first_other = first_other or number
-    if others > len(rows) and not kind.mixed:
-        line = text.split("\n", first_other)[first_other - 1]
-        raise InputFileError(f"not a line of {kind.title}", where=f"{where}: line {first_other}",
+            skipped += 1
+            first_skipped = first_skipped or number
+    if skipped > len(rows) and not kind.mixed:
+        line = text.split("\n", first_skipped)[first_skipped - 1]
+        raise InputFileError(f"not a line of {kind.title}", where=f"{where}: line {first_skipped}",
                              value=line, allowed="lines of one format, as the first")
     return pd.DataFrame(rows, index=np.array(numbers), columns=list(kind.line.groupindex),
-                        dtype=object), others
+                        dtype=object), skipped
 
 
 def _json(text: str, kind: LogKind | None, where: str) -> pd.DataFrame:
@@ -85,7 +85,7 @@ def _json(text: str, kind: LogKind | None, where: str) -> pd.DataFrame:
 
 
 def _flat(item: Mapping[str, Any], columns: set[str] | None) -> Iterable[tuple[str, Any]]:
-    """Return the values of an object by key, as far as they are columns."""
+    """Return the values of an object by key, limited to the columns."""
     pairs = (item.items() if not any(isinstance(value, dict) for value in item.values())
              else flattened(item))
     return [(name, value) for name, value in pairs if (columns is None or name in columns)
@@ -96,15 +96,15 @@ def _records(
     text: str, kind: LogKind | None, where: str
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield the objects that are requests, with their lines, or their numbers in a list."""
-    whole: Any = None
+    document: Any = None
     if text.lstrip().startswith("[") or (kind is not None and kind.under):
-        whole = parsed(text, where)
-        if kind is not None and isinstance(whole, dict):
-            whole = whole.get(kind.under)
-        if not isinstance(whole, list):
+        document = parsed(text, where)
+        if kind is not None and isinstance(document, dict):
+            document = document.get(kind.under)
+        if not isinstance(document, list):
             raise InputFileError("no list of requests", where=where,
                                  allowed="an array with an object for each request")
-        for number, item in enumerate(whole, start=1):
+        for number, item in enumerate(document, start=1):
             if not isinstance(item, dict):
                 raise InputFileError("not a JSON object", where=f"{where}: entry {number}",
                                      value=item, allowed="an object for each request")

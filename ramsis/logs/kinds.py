@@ -34,7 +34,7 @@ _DEEPEST = 8  # levels of nested JSON objects
 
 @dataclass(frozen=True)
 class LogKind:
-    """Layout of a log."""
+    """Layout of a program's log."""
 
     title: str  # the program and its format, for messages
     columns: Mapping[str, str]  # column of each field
@@ -50,18 +50,18 @@ class LogKind:
     # beginning of a column in rows that are no request
     without: Mapping[str, str] = field(default_factory=dict)
     under: str = ""  # key of the list of requests in a JSON object
-    mixed: bool = False  # whether there are lines of other kinds between those of requests
+    mixed: bool = False  # whether lines of other kinds occur between those of requests
     lacks: str = ""  # missing contents for an audit, and how to write them; empty where complete
 
     @property
     def has_arrivals(self) -> bool:
-        """Whether it states arrivals, and not only when a model began to run requests."""
+        """Whether it states arrivals, not only the start of model runs."""
         return "arrival" in self.columns or {"finish", "duration"} <= set(self.columns)
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Output of a program with figures over many requests, and none of each."""
+    """Output of a program that summarises many requests, without single ones."""
 
     # title, advice: kind of output, and what to use instead; ``{0}`` stands for the file
     title: str
@@ -73,7 +73,7 @@ class Summary:
 
 _ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
 _QUOTED = r'"(?:[^"\\]|\\.)*"'
-# The end is possessive: nothing in a user agent is a time taken.
+# The end is possessive, so that no number in a user agent is read as a duration.
 _COMBINED = (
     r'\S+ \S+ \S+ \[(?P<time_local>\d\d/\w{3}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})\] '
     rf'"(?P<request>(?:[^"\\]|\\.)*)" (?P<status>\d{{3}}|-) (?:\d++|-)(?: {_QUOTED} {_QUOTED})?+')
@@ -361,10 +361,10 @@ def _keys(begin: str) -> set[str]:
 def flattened(record: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
     """Return the values of a JSON object by key.
 
-    A nested value is under its last key, too, where no outer value is: ``latencies.request`` and,
-    without another, ``request``.
+    A nested value also has its last key alone, unless an outer value has that key:
+    ``latencies.request`` and ``request``.
     """
-    whole: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     short: dict[str, Any] = {}
     level: list[tuple[str, Mapping[str, Any]]] = [("", record)]
     for _ in range(_DEEPEST):
@@ -374,10 +374,10 @@ def flattened(record: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
                 if isinstance(value, dict):
                     inner.append((f"{before}{key}.", value))
                 elif not isinstance(value, list):
-                    whole[before + key] = value
+                    values[before + key] = value
                     short.setdefault(key, value)
         level = inner
-    return {**short, **whole}.items()
+    return {**short, **values}.items()
 
 
 _NAMES: dict[str, tuple[str, ...]] = {
@@ -412,7 +412,7 @@ def unit_of_name(name: str) -> str:
 
 
 def aliases(columns: list[str], assigned: Mapping[str, str]) -> dict[str, str]:
-    """Return the columns of fields by usual names.
+    """Return the columns of fields, recognised by common names.
 
     Parameters
     ----------

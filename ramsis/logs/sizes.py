@@ -1,4 +1,4 @@
-"""What columns and keys of sizes are called, by the unit that they name."""
+"""Names of columns and keys of request sizes, by their unit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def words_of(name: str) -> str:
-    """Return a name in small words.
+    """Return the words of a name in lower case.
 
     >>> words_of("ContextTokens"), words_of("seq_len")
     ('context tokens', 'seq len')
@@ -45,7 +45,7 @@ def unit_of_size(name: str) -> str:
 
 
 def size_names(names: Sequence[str]) -> list[str]:
-    """Return the names that columns of sizes have; one called ``size`` counts before others.
+    """Return the names that denote sizes; only ``size`` where it is among them.
 
     >>> size_names(["TIMESTAMP", "ContextTokens", "GeneratedTokens"])
     ['ContextTokens']

@@ -1,9 +1,10 @@
-"""A log as a table: times, outcomes and models of its requests, and a line on how it was read.
+"""A log as a table: times, outcomes and models of its requests, and notes on how it was read.
 
 The unit of a column's numbers is the first that is known of these: the user's (``--unit``), the
-layout's, the end of the column's name (``arrival_ms``), seconds for nginx's variables, and what
-the values tell where they are times since 1970. The user's unit does not apply to a column whose
-values are times since 1970 in another unit. Cells may state units (``726ms``, ``1m2.3s``).
+layout's, the suffix of the column's name (``arrival_ms``), seconds for nginx's variables, and, for
+times since 1970, the unit in which the values are dates of this century. The user's unit does not
+apply to a column whose values are times since 1970 in another unit. Cells may state units
+(``726ms``, ``1m2.3s``).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TextArray = NDArray[np.object_]
-# Spreads times in seconds within the ticks of a clock that several of them share.
+# Spreads equal times, in seconds, over the tick of a coarse clock.
 Spread = Callable[[FloatArray], FloatArray]
 
 SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0}
@@ -50,7 +51,7 @@ _DATES = ("ISO8601", "%d/%b/%Y:%H:%M:%S %z", "%d/%b/%Y:%H:%M:%S.%f", "%a %b %d %
           "%m/%d/%Y, %I:%M:%S.%f %p", "%m/%d/%Y, %I:%M:%S %p", "%Y/%m/%d %H:%M:%S.%f",
           "%Y/%m/%d %H:%M:%S")
 _DATE = re.compile(r"\d{4}[-/]\d\d[-/]\d\d|\d\d?/\w{1,3}/\d{4}|[A-Z][a-z]{2} [A-Z][a-z]{2} ")
-_SHORTEST_S = 1e-4  # median response time over a network; a whole request in less is no answer
+_SHORTEST_S = 1e-4  # smallest plausible median response time over a network
 _MODEL = re.compile(r"/(?:models|predictions)/([^/:?\s]+)")
 _DROPPED = ("408", "429", "460", "499", "503", "504")
 _ANSWERED = ("ok", "success", "succeeded", "completed", "finished")
@@ -61,7 +62,7 @@ _MEANINGS = {"start": "when the model began", "arrival": "its start", "finish": 
 
 @dataclass
 class LogTable:
-    """Rows of a log as texts, with the column of each field."""
+    """Rows of a log as text, with the column of each field."""
 
     where: str  # its path, for messages
     frame: pd.DataFrame  # texts, indexed by line
@@ -71,8 +72,8 @@ class LogTable:
     notes: list[str] = field(default_factory=list)  # how it was read, and what was left out
     dated: bool = False
     _stated: dict[str, str] = field(default_factory=dict)  # unit by column
-    _by_usual_names: bool = False  # whether columns have usual names, or are of a layout
-    _perhaps_start: bool = False  # whether the end might be a start, by its name
+    _by_usual_names: bool = False  # whether columns were recognised by common names or a layout
+    _perhaps_start: bool = False  # whether the name of the end's column could mean the start
     _needless: tuple[str, str] | None = None  # a column that has another unit than the user's
     _origin_s: int | None = None  # of all times; 0 where they count from the log's start
 
@@ -96,7 +97,7 @@ class LogTable:
         kind = kind_of(text)
         if isinstance(kind, Summary):
             raise refusal(kind, where)
-        frame, others = frame_of(text, kind, where)
+        frame, skipped = frame_of(text, kind, where)
         if frame.empty:
             raise InputFileError("no requests", where=where,
                                  allowed="a header and a line for each")
@@ -108,27 +109,27 @@ class LogTable:
             name: column for name, column in kind.columns.items()
             if name not in named and column in names and column not in named.values()}
         table = cls(where, frame, {**usual, **named}, unit, kind)
-        table._requests_only(others)
+        table._requests_only(skipped)
         table._by_usual_names = bool(table.columns)
         # A time with a neutral name beside a duration; without one it would be the arrival.
         table._perhaps_start = kind is None and "finish" in usual and "arrival" in aliases(
             [usual["finish"]], {})
         return table
 
-    def _requests_only(self, others: int) -> None:
-        """Keep the rows that are requests for inference; note what was left out."""
+    def _requests_only(self, skipped: int) -> None:
+        """Keep the rows that are inference requests; note the numbers of others."""
         kind, frame = self.kind, self.frame
-        if others:
-            self.notes.append(f"lines of other kinds, left out: {others}")
+        if skipped:
+            self.notes.append(f"lines of other kinds, left out: {skipped}")
         for column, values in ({} if kind is None else kind.rows).items():
             texts = frame.get(column)
-            kept = frame if texts is None else frame[texts.isin(values)]
-            if kept.empty:
+            requests = frame if texts is None else frame[texts.isin(values)]
+            if requests.empty:
                 values_there = [] if texts is None else sorted(set(texts.head(100_000)) - {""})
                 raise InputFileError("no rows of requests", where=f"{self.where}: {column}",
                                      value=", ".join(values_there[:12]),
                                      allowed=" or ".join(values))
-            frame = kept
+            frame = requests
         for column, begin in ({} if kind is None else kind.without).items():
             if column in frame:
                 frame = frame[~frame[column].str.startswith(begin)]
@@ -149,7 +150,7 @@ class LogTable:
                                  allowed="requests that were not refused")
 
     def said(self) -> tuple[str, ...]:
-        """Return a line on how the log was read, and notes; after reading its times."""
+        """Return notes on how the log was read; complete once its times were read."""
         return ((self._as_read(),) if self._by_usual_names else ()) + tuple(self.notes)
 
     def _as_read(self) -> str:
@@ -193,28 +194,28 @@ class LogTable:
         return None
 
     def stamps(self) -> tuple[FloatArray, FloatArray | None]:
-        """Return the times that tell arrivals, in seconds, and durations where they are ends."""
-        taken_off = None
+        """Return arrivals in seconds; or finish times with durations, to subtract."""
+        durations = None
         if self.column("arrival") is not None or "duration" not in self.columns:
             stamps = self.times("arrival", required=True)
         else:
-            stamps, taken_off = self.times("finish", required=True), self.durations()
-            self.refuse(np.isnan(taken_off), "duration", "not a duration", "a number >= 0")
+            stamps, durations = self.times("finish", required=True), self.durations()
+            self.refuse(np.isnan(durations), "duration", "not a duration", "a number >= 0")
         if self._needless and self.unit not in self._stated.values():
             title, since = self._needless
             raise InputFileError(
                 f"times of 1970 in {self.unit}, and of our days in {since}",
                 where=f"{self.where}: {title}", value=self.frame[title].iloc[0],
                 allowed=f"--unit {since}, or none")
-        return stamps, taken_off
+        return stamps, durations
 
     def all_times(self, within_ticks: Spread) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return arrival, start and finish in seconds, from end and duration where known.
+        """Return arrival, start and finish in seconds, computed from durations where needed.
 
         Parameters
         ----------
         within_ticks : callable
-            Spreads the times that requests of a coarse clock share.
+            Spreads equal times of a coarse clock.
         """
         start, finish = self.times("start"), self.times("finish")
         lasted = self.durations() if "duration" in self.columns else None
@@ -230,7 +231,7 @@ class LogTable:
         return stamps, start, finish
 
     def durations(self) -> FloatArray:
-        """Return the times of answers, in seconds; NaN where there are none."""
+        """Return response times in seconds; NaN where there are none."""
         lasted = self.times("duration")
         self.refuse(lasted < 0, "duration", "not a duration", "a number >= 0")
         finite = lasted[np.isfinite(lasted)]
@@ -260,7 +261,7 @@ class LogTable:
 
     @property
     def absolute(self) -> bool:
-        """Whether times count from 1970 or another day, and not from the log's start."""
+        """Whether times count from 1970 or another date, not from the log's start."""
         return self.dated or bool(self._origin_s)
 
     def _dates(self, texts: Any) -> FloatArray:
@@ -349,7 +350,7 @@ class LogTable:
         return results
 
     def outcomes(self) -> TextArray:
-        """Return the outcome of each request where the log states it; empty: its times do."""
+        """Return the stated outcome of each request; empty where its times decide."""
         return self.results() if self.column("outcome") is None else self.text("outcome")
 
     def models(self) -> TextArray:
@@ -360,7 +361,7 @@ class LogTable:
         return self.text("model")
 
     def workers(self) -> IntArray:
-        """Return the number of each worker; names that are no numbers are counted from 0."""
+        """Return the number of each worker; names that are not numbers are numbered from 0."""
         column = self.column("worker")
         if column is None:
             return np.full(len(self.frame), -1)
@@ -385,7 +386,7 @@ class LogTable:
         return np.asarray(column[1].map({text: text_of(text) for text in texts}).to_numpy(object))
 
     def counts(self, name: str, absent: int) -> IntArray:
-        """Return whole numbers from 0, of batches from 1."""
+        """Return whole numbers >= 0, or >= 1 for batches."""
         column = self.column(name)
         if column is None:
             return np.full(len(self.frame), absent)
@@ -396,7 +397,7 @@ class LogTable:
         return np.where(is_stated, values, absent).astype(np.int64)
 
     def sizes(self) -> IntArray:
-        """Return the sizes of requests; 0 where a cell is none, as columns of bytes may be."""
+        """Return the sizes of requests; 0 where a cell is not a size, as in columns of bytes."""
         column = self.column("size")
         if column is None:
             return np.zeros(len(self.frame), dtype=np.int64)
@@ -405,7 +406,7 @@ class LogTable:
                         0).astype(np.int64)
 
     def truths(self, name: str) -> FloatArray:
-        """Return 1 and 0 of a column; NaN where it states neither."""
+        """Return a column of 1 and 0; NaN for other values."""
         column = self.column(name)
         if column is None:
             return np.full(len(self.frame), np.nan)
@@ -418,7 +419,7 @@ class LogTable:
     def refuse(
         self, bad: BoolArray, name: str, what: str, allowed: str | None = None
     ) -> None:
-        """Refuse the first bad line."""
+        """Raise an error that names the first bad line, if there is one."""
         if not bad.any():
             return
         line = int(np.argmax(bad))
@@ -429,7 +430,7 @@ class LogTable:
 
 
 def own_column(name: str, columns: list[str]) -> str | None:
-    """The column of a field under our own names."""
+    """Return the column of a field by its name in our logs."""
     if name not in FIELDS:
         return None
     names = (COLUMNS[FIELDS.index(name)], name, f"{name}_ms")
@@ -437,7 +438,7 @@ def own_column(name: str, columns: list[str]) -> str | None:
 
 
 def outcome_of_status(status: Any) -> TextArray:
-    """What a status of HTTP or gRPC tells: empty for an answer; ``refused``: was no request."""
+    """Return the outcome for an HTTP or gRPC status: empty for an answer, ``refused`` for 4xx."""
     codes = status.str.strip().str.lower()
     number = codes.str.extract(r"^(\d{3})(?:\.0)?(?:\D|$)", expand=False).fillna("")
     dropped = number.isin(_DROPPED)
@@ -448,14 +449,14 @@ def outcome_of_status(status: Any) -> TextArray:
 
 
 def floats(texts: Any) -> FloatArray:
-    """Texts as numbers; NaN where one is none."""
+    """Convert texts to numbers; NaN where one is not a number."""
     import pandas as pd
 
     return np.asarray(pd.to_numeric(texts, errors="coerce").to_numpy(dtype=float))
 
 
 def refusal(summary: Summary, where: str) -> InputFileError:
-    """The error for a file that holds no requests."""
+    """Return the error for a file without requests."""
     return InputFileError(f"is {summary.title}", where=where, allowed=summary.advice.format(where))
 
 
@@ -467,13 +468,13 @@ def _seconds(text: str, unit: str) -> float:
 
 
 def _since_1970(numbers: Any) -> str:
-    """The unit in which all numbers are times of this century; empty where none is."""
+    """Return the unit in which all numbers are times of this century; empty for none."""
     finite = numbers[np.isfinite(numbers)]
     return next((unit for least, unit in EPOCHS if len(finite) and (finite >= least).all()
                  and (finite < 4 * least).all()), "")
 
 
 def _is_date(texts: Any) -> bool:
-    """Whether the first entry that there is looks like a date."""
+    """Return whether the first entry that is not empty looks like a date."""
     filled = texts[texts != ""]
     return bool(len(filled)) and _DATE.match(filled.iloc[0]) is not None

@@ -1,4 +1,4 @@
-"""Scenarios: worker types, models that come and go, and streams of requests, in one file.
+"""Scenarios: worker types, models that are loaded and unloaded, and streams of requests.
 
 >>> scenario = scenario_from_document({
 ...     "format": "ramsis.scenario/1", "name": "two models", "duration_s": 1,

@@ -1,7 +1,7 @@
-"""A scenario as arrays: workers, models and their copies numbered through.
+"""A scenario as arrays, with workers, models and their copies indexed from 0.
 
-Each copy of a model is a *model* of its own here; *kind* is the entry of the file that it is a
-copy of. What depends on the kind alone is stored by kind.
+Here each copy of a model is a separate *model*; its *kind* is the entry of the file. Properties
+that all copies share are stored by kind.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ScenarioArrays:
     worker_type: IntArray  # the type of each worker, shape (W,)
     active: BoolArray  # whether each worker is active at the start, shape (W,)
     type_memory_mb: FloatArray  # shape (T,): memory of a worker; infinite where it does not matter
-    # shape (T,): most models that a worker holds; infinite where any number
+    # shape (T,): most models that a worker holds; infinite without a limit
     type_max_models: FloatArray
     kind: IntArray  # the kind of each model, shape (M,)
     family: IntArray  # shape (M,): models with the same number answer each other's requests
@@ -55,7 +55,7 @@ class ScenarioArrays:
         cls, types: Sequence[ScenarioWorkerType], models: Sequence[ScenarioModel],
         streams: Sequence[Stream], start: Sequence[StartState],
     ) -> ScenarioArrays:
-        """Build the arrays from records that agree with each other."""
+        """Build the arrays from consistent records."""
         copies = np.array([model.copies for model in models])
         kind = np.repeat(np.arange(len(models)), copies)
         counts = [worker_type.count for worker_type in types]

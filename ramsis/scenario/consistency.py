@@ -1,4 +1,4 @@
-"""Whether the records of a scenario agree with each other."""
+"""Consistency checks of the records of a scenario."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_TIMES = 100_000_000  # of all batches, and of all loads
 
 
 def check_consistency(scenario: Scenario, where: str) -> None:
-    """Refuse references to what does not exist, and what cannot be."""
+    """Refuse references to missing records, and impossible values."""
     check = _Check(where)
     _check_sizes(check, scenario)
     check.once("worker_types", [name for worker_type in scenario.worker_types
@@ -31,7 +31,7 @@ def check_consistency(scenario: Scenario, where: str) -> None:
 
 
 def _check_sizes(check: _Check, scenario: Scenario) -> None:
-    """Refuse sizes that would fill the memory, before any other check."""
+    """Refuse sizes that would exhaust the memory, before any other check."""
     types, models = scenario.worker_types, scenario.models
     for place, what, count in (
             ("worker_types", "workers", sum(worker_type.count for worker_type in types)),

@@ -25,19 +25,19 @@ def read_scenario(path: str | os.PathLike[str]) -> Scenario:
     Parameters
     ----------
     path : path
-        ``ramsis.scenario/1``, as JSON or, where the name ends in ``.toml``, as TOML. Traces that
-        it names are looked for beside it.
+        ``ramsis.scenario/1``, as JSON or, where the name ends in ``.toml``, as TOML. Paths of
+        traces are relative to its folder.
     """
     return scenario_from_document(read_document(path), str(path))
 
 
 def scenario_from_document(document: Mapping[str, Any], where: str = "scenario") -> Scenario:
-    """Read the scenario in a parsed file; ``where`` stands before the place in every message."""
+    """Read a scenario from a parsed file; ``where`` is its name in error messages."""
     scenario = Scenario.from_fields(Fields(document, where))
     check_consistency(scenario, where)
     return scenario
 
 
 def write_scenario(scenario: Scenario, path: str | os.PathLike[str]) -> None:
-    """Write a scenario as JSON, whole or not at all."""
+    """Write a scenario as JSON, atomically."""
     write_atomic(path, canonical_json(scenario.to_document()))

@@ -1,7 +1,7 @@
 """The records of a scenario file, a dataclass for each kind of object.
 
-Each reads and describes itself by the annotations of its fields. References between records
-are checked in :mod:`ramsis.scenario.consistency`.
+The annotations of the fields define how a record is read, and its JSON schema. References between
+records are checked in :mod:`ramsis.scenario.consistency`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _models(item: Fields, key: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ScenarioWorkerType(Record):
-    """Like workers."""
+    """Identical workers."""
 
     name: Annotated[str, "Unique."]
     count: Annotated[Count, "How many there are."]
@@ -88,7 +88,7 @@ class ScenarioWorkerType(Record):
         int | None, "How many workers are active at the start; all if absent."] = None
 
     def check(self, item: Fields) -> None:
-        """Refuse more active workers than there are."""
+        """Refuse more active workers than the count."""
         if self.active is not None and self.active > self.count:
             raise item.refusal("active", "more workers than there are", value=self.active,
                                allowed=f"at most count, {self.count}")
@@ -117,12 +117,12 @@ class BatchTime(Record):
 
     @classmethod
     def schema(cls) -> dict[str, Any]:
-        """Return the JSON schema, by which a time is stated exactly once."""
+        """Return the JSON schema, which requires exactly one of time and quantiles."""
         return {**schema_of(cls),
                 "oneOf": [{"required": ["latency_ms"]}, {"required": ["quantiles_ms"]}]}
 
     def check(self, item: Fields) -> None:
-        """Refuse a time that is stated nowhere or twice, and quantiles that fall."""
+        """Refuse a missing or twofold time, and decreasing quantiles."""
         if (self.latency_ms is None) == (not self.quantiles_ms):
             raise item.refusal("latency_ms", "stated nowhere, or twice",
                                allowed="one of latency_ms, quantiles_ms")
@@ -131,7 +131,7 @@ class BatchTime(Record):
 
 @dataclass(frozen=True, slots=True)
 class LoadTime(Record):
-    """How long it takes to load a model onto a worker type, where that differs by type."""
+    """Time to load a model onto a worker type, where it differs by type."""
 
     worker_type: str
     load_ms: NonNegative
@@ -140,7 +140,7 @@ class LoadTime(Record):
 
 @dataclass(frozen=True, slots=True)
 class Inference(Record):
-    """Inference of a model: how requests form batches, and how many tokens they make."""
+    """Inference of a model: batching of its requests, and tokens of their answers."""
 
     batching: Annotated[
         str, BATCHINGS,
@@ -155,7 +155,7 @@ class Inference(Record):
     ] = ()
 
     def check(self, item: Fields) -> None:
-        """Refuse quantiles that fall."""
+        """Refuse decreasing quantiles."""
         _check_rising(self.output_tokens, item, "output_tokens")
 
 
@@ -230,7 +230,7 @@ class Stream(Record):
 
     @property
     def processed(self) -> bool:
-        """Whether requests need a machine besides inference."""
+        """Whether requests need a CPU machine besides inference."""
         return self.cores > 0
 
     @classmethod
@@ -241,7 +241,7 @@ class Stream(Record):
         return replace(stream, cores=1) if processing and "cores" not in item else stream
 
     def check(self, item: Fields) -> None:
-        """Refuse answers that are early and late at once."""
+        """Refuse an earliest time that is not before the deadline."""
         if self.earliest_ms >= self.slo_ms:
             raise item.refusal("earliest_ms", "not before the deadline", value=self.earliest_ms,
                                allowed=f"less than slo_ms, {self.slo_ms:g}")

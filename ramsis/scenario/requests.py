@@ -1,8 +1,8 @@
-"""Requests, and how those of a scenario's streams are drawn with a seed.
+"""Requests of a scenario, sampled stream by stream with a seed.
 
-Each stream has random numbers of its own, so what it sends does not depend on the others, nor on
-who serves. Requests of closed loops, and of streams that begin after another has ended, depend on
-the answers: the engine makes them.
+Each stream has its own random generator, so its requests depend neither on other streams nor on
+the scheduler. Requests of closed loops, and of streams that begin after another has ended, depend
+on the answers: the simulator creates them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NONE = np.empty(0, dtype=np.int64)
 class Requests:
     """Requests in the order of their arrival, arrays of shape (n,)."""
 
-    arrival_ms: FloatArray  # rising or equal
+    arrival_ms: FloatArray  # non-decreasing
     slo_ms: FloatArray  # deadline after arrival, of each request or of all, shape (n,) or (1,)
     # model, stream: as numbered in :class:`~ramsis.scenario.arrays.ScenarioArrays`; empty where
     # nothing depends on them
@@ -42,7 +42,7 @@ class Requests:
         return len(self.arrival_ms)
 
     def part(self, chosen: IntArray) -> Requests:
-        """Return some of the requests, without what they ask for."""
+        """Return some of the requests, without models and streams."""
         return Requests(
             self.arrival_ms[chosen],
             self.slo_ms[chosen] if len(self.slo_ms) == len(self) else self.slo_ms,
@@ -50,18 +50,18 @@ class Requests:
 
     @property
     def deadline_ms(self) -> FloatArray:
-        """When the answer to each request is due, shape (n,)."""
+        """Deadline of each request, shape (n,)."""
         return self.arrival_ms + self.slo_ms
 
 
 def stream_generator(stream: int, seed: int) -> np.random.Generator:
-    """Return the random numbers of a stream; a seed below 0 is refused."""
+    """Return the random generator of a stream; a seed below 0 is refused."""
     whole(0).check("not a seed", seed=seed)
     return np.random.default_rng(np.random.SeedSequence((seed, stream)))
 
 
 def draw_requests(scenario: Scenario, seed: int) -> Requests:
-    """Draw the requests of all streams that come by themselves.
+    """Sample the requests of all streams whose arrivals do not depend on answers.
 
     Parameters
     ----------
@@ -88,14 +88,14 @@ def draw_stream(
     stream: Stream, models: IntArray, shares: FloatArray, duration_ms: float,
     rng: np.random.Generator,
 ) -> tuple[FloatArray, IntArray]:
-    """Draw the requests of a stream: when each arrives, and the model that it asks for.
+    """Sample the arrival times of a stream's requests, and their models.
 
     Parameters
     ----------
     models, shares : ndarrays
-        The models that requests go to, and the probability of each.
+        Models of the stream, and the probability of each.
     duration_ms : float
-        How long requests arrive, from the beginning of the stream on.
+        Time in which requests arrive, from the start of the stream.
     """
     arrivals, choice = rng.spawn(2)
     drawn = stream.workload.draw(duration_ms, len(models), arrivals)

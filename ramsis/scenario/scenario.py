@@ -1,4 +1,4 @@
-"""A scenario: what there is, who asks for it, and for how long."""
+"""A scenario: worker types, models, streams of requests, and its duration."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ SCENARIO_FORMAT = "ramsis.scenario/1"
 
 @dataclass(frozen=True)
 class Scenario(Record):
-    """Worker types, models that come and go, and streams of requests.
+    """Worker types, models that are loaded and unloaded, and streams of requests.
 
-    :func:`ramsis.scenario.scenario_from_document` makes a scenario and checks that its records
-    agree: names are used once and exist, each model fits a worker type that runs it, the start
-    state fits, and there is a share for each copy of a model.
+    :func:`ramsis.scenario.scenario_from_document` creates a scenario and checks its consistency:
+    names are unique and exist, each model fits a worker type that runs it, the start state fits,
+    and there is a share for each copy of a model.
     """
 
     FORMAT: ClassVar[str] = SCENARIO_FORMAT
@@ -34,12 +34,12 @@ class Scenario(Record):
 
     @property
     def duration_ms(self) -> float:
-        """When requests stop to come."""
+        """Time after which no request arrives."""
         return 1000.0 * self.duration_s
 
     @cached_property
     def arrays(self) -> ScenarioArrays:
-        """Workers, models and copies numbered through."""
+        """The scenario as arrays."""
         return ScenarioArrays.of(self.worker_types, self.models, self.streams, self.start)
 
     def with_traces(self) -> Scenario:

@@ -1,11 +1,11 @@
-"""Workloads of streams: when requests come, and which copy of a model each is for.
+"""Workloads of streams: arrival times of requests, and the copy of a model that each is for.
 
-A workload is one object of the scenario file, told by the key that it has:
+A workload is one object of the scenario file; its kind is given by one of these keys:
 
 ``load_qps``
     a constant load of any process of the arrivals registry (``arrivals``);
 ``minutes``
-    how many requests come in each minute, ``within`` it uniformly or as a Poisson process;
+    requests in each minute, ``within`` it at uniform times or as a Poisson process;
 ``functions``
     a file of counts by minute of many functions (Azure Functions 2019), assigned to the copies;
 ``times_ms``
@@ -15,8 +15,8 @@ A workload is one object of the scenario file, told by the key that it has:
 ``users``
     a closed loop: users who each wait for an answer, think, and ask again.
 
-Each has ``start_ms``, when it begins, and, where it has no end of its own, ``duration_s``, by
-default until the scenario's end.
+Each has a start ``start_ms`` and, except for closed loops, a duration ``duration_s``, by default
+until the scenario's end.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _MOST_USERS = 10_000_000
 class Drawn:
     """Requests of a workload."""
 
-    times_ms: FloatArray  # rising or equal, from the stream's time 0, shape (n,)
+    times_ms: FloatArray  # non-decreasing, from the stream's time 0, shape (n,)
     # shape (n,): the copy of the model that each is for; without it the stream decides
     copy: IntArray | None = None
 
@@ -87,7 +87,7 @@ class WorkloadOf(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Spell(Record):
-    """What all workloads that go on for some time have."""
+    """Base of workloads with a start and a duration."""
 
     start_ms: Annotated[NonNegative, "When it begins, from the stream's time 0."] = field(
         default=0.0, kw_only=True)
@@ -108,7 +108,7 @@ class _Spell(Record):
         return ()
 
     def length_ms(self, duration_ms: float) -> float:
-        """Return for how long requests come, in ms."""
+        """Return the duration in which requests arrive, in ms."""
         rest_ms = max(duration_ms - self.start_ms, 0.0)
         return rest_ms if self.duration_s is None else min(rest_ms, 1000.0 * self.duration_s)
 
@@ -146,7 +146,7 @@ class LoadOf(_Spell):
 
 @dataclass(frozen=True, slots=True)
 class MinuteBins(_Spell):
-    """Numbers of requests in each minute; ``poisson`` takes them for means."""
+    """Numbers of requests in each minute, means of Poisson counts with ``poisson``."""
 
     key: ClassVar[str] = "minutes"
 
@@ -164,7 +164,7 @@ class MinuteBins(_Spell):
 
 @dataclass(frozen=True, slots=True)
 class _InFile(_Spell):
-    """What workloads in a file have: the scenario's folder, from which its name is read."""
+    """Base of workloads in a file, whose path is relative to the scenario's folder."""
 
     folder: str = field(default="", kw_only=True, compare=False)
 
@@ -176,8 +176,8 @@ class _InFile(_Spell):
 
 def _in_minutes(counts: FloatArray, within: str, rng: np.random.Generator) -> FloatArray:
     check_amount(float(counts.sum()))
-    whole = rng.poisson(counts) if within == "poisson" else np.rint(counts).astype(np.int64)
-    minute = np.repeat(np.arange(len(counts)), whole)
+    numbers = rng.poisson(counts) if within == "poisson" else np.rint(counts).astype(np.int64)
+    minute = np.repeat(np.arange(len(counts)), numbers)
     return np.sort(_MINUTE_MS * (minute + rng.random(len(minute))))
 
 
@@ -185,9 +185,9 @@ def _in_minutes(counts: FloatArray, within: str, rng: np.random.Generator) -> Fl
 class FunctionTrace(_InFile):
     """Counts by minute of many functions, each assigned to a copy of the model in turn.
 
-    ``first_minute`` counts from 0, ``last_minute`` is the first one that is left out; ``scale``
-    multiplies all counts. Of the functions, numbered from 0, those from ``first_function`` on in
-    steps of ``every`` are taken: so streams of several models share the functions of a file.
+    Minutes ``first_minute`` up to, not including, ``last_minute`` are used, counted from 0;
+    ``scale`` multiplies all counts. Only every ``every``-th function from ``first_function`` on is
+    used, so that streams of several models can divide the functions of a file.
     """
 
     key: ClassVar[str] = "functions"
@@ -245,14 +245,14 @@ class FunctionTrace(_InFile):
 
 @dataclass(frozen=True, slots=True)
 class TimesOf(_Spell):
-    """Given times in ms, rising or equal."""
+    """Given times in ms, non-decreasing."""
 
     key: ClassVar[str] = "times_ms"
 
     times_ms: Annotated[tuple[NonNegative, ...], "Times, rising or equal."]
 
     def check(self, item: Fields) -> None:
-        """Refuse times that go back."""
+        """Refuse decreasing times."""
         if sorted(self.times_ms) != list(self.times_ms):
             raise item.refusal("times_ms", "times go back", value=list(self.times_ms),
                                allowed="rising or equal numbers")
@@ -264,7 +264,7 @@ class TimesOf(_Spell):
 
 @dataclass(frozen=True, slots=True)
 class RecordedFile(_InFile):
-    """A trace in a file: recorded times, or a load in steps that arrivals are drawn from."""
+    """A trace in a file: recorded times, or a stepwise load from which arrivals are sampled."""
 
     key: ClassVar[str] = "file"
 
@@ -300,7 +300,7 @@ class RecordedFile(_InFile):
 class ClosedLoopOf(Record):
     """Users who each wait for an answer, think, and ask again.
 
-    ``requests`` is how many they ask together; without it they go on until the scenario's end.
+    ``requests`` is their total number of requests; without it they go on until the scenario's end.
     """
 
     key: ClassVar[str] = "users"
@@ -326,13 +326,13 @@ class ClosedLoopOf(Record):
         return ()
 
     def check(self, item: Fields) -> None:
-        """Refuse more users than can be followed."""
+        """Refuse more users than can be simulated."""
         if self.users > _MOST_USERS:
             raise item.refusal("users", "too many users", value=self.users,
                                allowed=f"at most {_MOST_USERS}")
 
     def draw(self, duration_ms: float, copies: int, rng: np.random.Generator) -> Drawn:
-        """Draw no request beforehand: a user's next one depends on when the last was answered."""
+        """Return no requests: a user's next one depends on the answer to the last one."""
         return Drawn(np.empty(0))
 
 
@@ -342,7 +342,7 @@ _KINDS: Mapping[str, Callable[[Fields], WorkloadOf]] = {
 
 
 def workload_from_fields(item: Fields) -> WorkloadOf:
-    """Read the workload in ``streams[i].workload``, by the key that it has."""
+    """Read the workload in ``streams[i].workload``, whose kind is given by its key."""
     keys = [key for key in _KINDS if key in item]
     if len(keys) != 1:
         raise item.refusal(keys[1] if keys else "load_qps", "no workload, or several",

@@ -1,6 +1,6 @@
 """Grids of simulations and policies: fingerprinted cells, several processes, tidy tables.
 
-All but the engine is loaded at its first use: other commands run in several processes, too.
+All modules except the engine are imported at first use, since other commands use the engine too.
 
 May import: arrivals, bounds, cluster, planning, policy, profiles, runtime, scenario, sim,
 synthesis.

@@ -1,8 +1,8 @@
-"""Independent questions: capacity searches, levels of a policy set.
+"""Independent computations that return a value: capacity searches, levels of a policy set.
 
-They run like the cells of a sweep, in processes or on Ray. An answer comes back to the process
-that asked. With a place it is kept there at once, under the fingerprint of its inputs, and not
-computed again.
+They run like the cells of a sweep, in processes or on Ray, and the value is returned to the
+calling process. With a place, values are also stored there under the fingerprints of their inputs,
+and reused.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Question(Job):
         return Path("answers") / f"{digest.partition(':')[2][:32]}.json"
 
     def done(self) -> bool:
-        """Return False: :func:`answers` looks for kept answers."""
+        """Return False: :func:`answers` looks for stored answers."""
         return False
 
     def run(self) -> dict[str, Any]:
@@ -50,23 +50,23 @@ class Question(Job):
 def answers(
     questions: Sequence[Question], engine: Engine, place: Place | None = None
 ) -> Iterator[tuple[int, JobOutcome]]:
-    """Yield index and outcome of each question as it is answered; kept answers come first.
+    """Yield index and outcome of each question as it is answered; stored answers come first.
 
     Parameters
     ----------
     place : path or URL, optional
-        Place where answers are kept.
+        Place where answers are stored.
     """
     with ExitStack() as leaving:
         store = None if place is None else leaving.enter_context(store_at(place))
-        kept_answers: dict[int, dict[str, Any]] = {}
+        stored: dict[int, dict[str, Any]] = {}
         if store is not None:
             paths = [store.folder / question.path for question in questions]
             store.fetch(path for path in paths if store.has(path))
-            kept_answers = {i: kept for i, path in enumerate(paths)
-                            if (kept := _kept(path, questions[i])) is not None}
-        yield from ((i, JobOutcome(value=kept)) for i, kept in kept_answers.items())
-        missing = [i for i in range(len(questions)) if i not in kept_answers]
+            stored = {i: answer for i, path in enumerate(paths)
+                      if (answer := _kept(path, questions[i])) is not None}
+        yield from ((i, JobOutcome(value=answer)) for i, answer in stored.items())
+        missing = [i for i in range(len(questions)) if i not in stored]
         if not missing:
             return
         run = leaving.enter_context(runner(engine, len(missing)))
@@ -81,7 +81,7 @@ def answers(
 
 
 def _kept(path: Path, question: Question) -> dict[str, Any] | None:
-    """Return the answer from a whole file of these inputs; None if there is none."""
+    """Return the stored answer; None without a complete file of these inputs."""
     document = whole_file(path, ANSWER_FORMAT, dict(question.inputs))
     answer = None if document is None else document.get("answer")
     return answer if isinstance(answer, dict) else None

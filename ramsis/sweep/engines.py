@@ -35,7 +35,7 @@ class Engine:
 
     @property
     def elsewhere(self) -> bool:
-        """Whether jobs run in other processes than this one."""
+        """Whether jobs run in other processes."""
         return self.workers > 1 or self.name != "processes"
 
     def __post_init__(self) -> None:

@@ -28,12 +28,12 @@ class Job(Protocol):
         return self.path.exists()
 
     def run(self) -> dict[str, Any] | None:
-        """Write the file, or return the value of a job without a file."""
+        """Write the file; or, for a job without one, return the value."""
         ...
 
 
 def whole_file(path: Path, format_: str, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the content of a whole file of a format with these inputs; None if there is none."""
+    """Return the content of a file of this format and inputs; None if missing or incomplete."""
     try:
         document = read_json(path)
     except InputFileError:

@@ -1,8 +1,8 @@
 """Jobs of a sweep, each of which writes a file of the output folder.
 
-A job's file is named by the fingerprint of its inputs, and is written whole or not at all, so an
-existing file need never be written again. Policies and the offline profile of ModelSwitching are
-separate jobs, since many cells share them.
+A job's file is named by the fingerprint of its inputs and written atomically, so an existing file
+is never written again. Policies and the offline profile of ModelSwitching are separate jobs, since
+many cells share them.
 """
 
 from __future__ import annotations
@@ -98,11 +98,11 @@ class PolicyJob(Job):
         return policies / name if simple else policies / Path(name).stem / MANIFEST_NAME
 
     def run(self) -> None:
-        """Generate the policies, unless they exist and are whole."""
+        """Generate the policies, unless complete files exist."""
         self.level()
 
     def level(self) -> Level[Policy]:
-        """Return the policies, generated unless they exist and are whole."""
+        """Return the policies, generated unless complete files exist."""
         cluster = self.cluster.cluster
         if not cluster.simple:
             return self._level()
@@ -115,7 +115,7 @@ class PolicyJob(Job):
         return level
 
     def _level(self) -> Level[Policy]:
-        """Return the set's policies for the load, read from its folder, or made and written."""
+        """Return the set's policies for the load, read from its folder or generated."""
         folder = self.path.parent
         try:
             (level,) = read_set(folder).levels
@@ -198,11 +198,11 @@ class CellJob(Job):
         return policies
 
     def result(self) -> dict[str, Any] | None:
-        """Return the cell's result; None if there is no whole file of these inputs."""
+        """Return the cell's result; None without a complete file of these inputs."""
         return whole_file(self.path, CELL_FORMAT, self.inputs)
 
     def done(self) -> bool:
-        """Return whether there is a whole file of these inputs."""
+        """Return whether a complete file of these inputs exists."""
         return self.result() is not None
 
     def run(self) -> None:
@@ -270,7 +270,7 @@ class CellJob(Job):
     def _promise(
         self, levels: tuple[Level[Policy], ...], result: SimulationResult | None
     ) -> dict[str, Any]:
-        """Return the promise of policies for a constant load, where they know that load."""
+        """Return the promise of policies made for the cell's constant load."""
         same_load = result is None or result.told_qps == self.cell.load_qps
         if self.trace is not None or not levels or not same_load:
             return dict.fromkeys(_PROMISES)

@@ -119,7 +119,7 @@ def _scheduler(value: Any) -> str:
 
 
 def _arrivals(value: Any) -> str:
-    """Read the text of a process that can be drawn from."""
+    """Read the name of an arrival process that can be sampled."""
     try:
         arrivals = Arrivals.parse(_text(value))
         arrivals.drawn(1000.0)

@@ -1,4 +1,4 @@
-"""Runners of jobs in this process, or in several processes that end with it."""
+"""Runners of jobs in this process, or in a pool of processes that end with it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SAFE_PATH = "PYTHONSAFEPATH"
 
 
 class JobOutcome(NamedTuple):
-    """Outcome of a job: no error, or a line and an exit code.
+    """Outcome of a job: success, or an error message with an exit code.
 
     With ``store`` the place of the results could not be written; ``value`` is the value of a job
     without a file.
@@ -44,7 +44,7 @@ def process_runner(processes: int) -> Iterator[Runner]:
     if processes == 1:
         yield _in_this_process
         return
-    import multiprocessing  # here, as a single process does without
+    import multiprocessing  # not needed for a single process
     from concurrent.futures import ProcessPoolExecutor
 
     before = set(multiprocessing.active_children())
@@ -98,7 +98,7 @@ def safe_path() -> Iterator[None]:
 
 
 def outcome_of(job: Job) -> JobOutcome:
-    """Run a job; an error is the job's outcome and nobody else's."""
+    """Run a job; return an error as its outcome instead of raising it."""
     try:
         return JobOutcome(value=job.run())
     except RamsisError as error:
@@ -113,7 +113,7 @@ def _line(text: str) -> str:
 
 @contextlib.contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Defer Ctrl-C; processes that begin meanwhile ignore it, as it is not for them."""
+    """Block SIGINT; processes that start meanwhile inherit that and never receive it."""
     if not hasattr(signal, "pthread_sigmask"):  # no such masks on this system
         yield
         return

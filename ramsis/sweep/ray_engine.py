@@ -1,13 +1,13 @@
 """Runner of jobs on Ray: a cluster, or processes that Ray starts on this machine.
 
-Jobs are sent in chunks. Sending a task takes some milliseconds, which is much for a cell of
-twenty; so a chunk is as many jobs as take about half a second, by the mean of finished jobs, and
-one at first. At most ``AHEAD`` chunks for each CPU are under way, so that memory stays flat, the
-last jobs are spread evenly, and a cluster that grows is noticed.
+Jobs are sent in chunks, since sending a task takes some milliseconds and a cell may take only
+twenty. A chunk has one job at first, then as many as take about half a second, by the mean of
+finished jobs. At most ``AHEAD`` chunks per CPU are in progress, so that memory is bounded, the
+last jobs are spread evenly, and new nodes are used.
 
-A process or a node that is lost takes down its chunk. Ray runs that again elsewhere, and jobs with
-files are skipped. The jobs of a chunk that is lost time and again run one by one, so that the job
-that ends its process is found: it fails, and the others continue.
+Ray runs the chunk of a lost process or node again elsewhere, and jobs whose files exist are
+skipped. The jobs of a chunk that is lost repeatedly run one by one, so that only the job that
+crashes its process fails.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _start(ray: Any, settings: dict[str, Any]) -> None:
 
 
 def _check_reachable(address: str) -> None:
-    """Refuse an address where nothing listens; Ray would wait for it."""
+    """Refuse an address where nothing listens, for which Ray would wait."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if not colon:
         if address in ("auto", "local"):
@@ -101,7 +101,7 @@ def _no_cluster(address: str, why: str) -> InvalidValueError:
 
 
 class _Cluster:
-    """Jobs under way on a cluster that this process is connected to."""
+    """Jobs in progress on the connected cluster."""
 
     def __init__(self, ray: Any) -> None:
         self._ray = ray
@@ -127,7 +127,7 @@ class _Cluster:
                 yield from zip(chunk, ended, strict=True)
 
     def _next(self, waiting: deque[int], cpus: int) -> list[int]:
-        """Return the jobs of the next chunk: fewer towards the end, so that all CPUs have some."""
+        """Return the jobs of the next chunk, which is smaller at the end to use all CPUs."""
         size = 1
         if self._job_s is not None:
             fair = len(waiting) // (AHEAD * cpus) + 1
@@ -135,7 +135,7 @@ class _Cluster:
         return [waiting.popleft() for _ in range(min(size, len(waiting)))]
 
     def _ended(self, ref: Any, chunk: Sequence[int]) -> list[JobOutcome] | None:
-        """Return the outcomes of a chunk; None where its jobs are to run one by one."""
+        """Return the outcomes of a chunk; None if its jobs must run one by one."""
         errors = self._ray.exceptions
         try:
             ended: _Ended = self._ray.get(ref)
@@ -155,7 +155,7 @@ class _Cluster:
 
 
 def _run_chunk(jobs: Sequence[Job], words: Sequence[str]) -> _Ended:
-    """Run jobs one after the other, without those that a lost process had finished."""
+    """Run jobs in sequence, except those that a lost process had finished."""
     trust(*words)
     begun = time.perf_counter()
     outcomes = [JobOutcome() if job.done() else outcome_of(job) for job in jobs]

@@ -116,7 +116,7 @@ class SweepResult:
 
 
 class Sweep:
-    """A sweep that is ready to run.
+    """A sweep with its existing results and the jobs to run.
 
     Parameters
     ----------
@@ -232,7 +232,7 @@ class Sweep:
         )
 
     def _kept(self, job: CellJob | ScenarioJob) -> dict[str, Any]:
-        """Return a result that was computed; refuse one that is gone."""
+        """Return a computed result; raise an error if its file was removed."""
         result = job.result()
         if result is None:
             raise OutputError(
@@ -283,7 +283,7 @@ class _Inputs:
         return self._scenarios[cell.scenario]
 
     def settled(self, cell: Cell) -> Cell:
-        """Return the cell with its service times, where these are the default of the profiles."""
+        """Return the cell with the default service times of its profiles filled in."""
         if cell.service:
             return cell
         return replace(cell, service=self.cluster(cell).cluster.default_service)

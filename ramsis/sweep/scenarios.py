@@ -68,7 +68,7 @@ def scheduler_inputs(text: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class BoundJob(Job):
-    """Upper bound on all schedulers of a scenario, a share for each seed."""
+    """Upper bound of all schedulers on a scenario, a share for each seed."""
 
     folder: Path
     cell: ScenarioCell
@@ -90,7 +90,7 @@ class BoundJob(Job):
         self.shares()
 
     def shares(self) -> list[float]:
-        """Return the shares, computed unless they exist and are whole; none if unknown."""
+        """Return the shares, computed unless a complete file exists; empty if unknown."""
         try:
             document = read_json(self.path)
             if document.get("inputs") == self.inputs:
@@ -136,11 +136,11 @@ class ScenarioJob(Job):
         return (BoundJob(self.folder, self.cell, self.scenario),)
 
     def result(self) -> dict[str, Any] | None:
-        """Return the cell's result; None if there is no whole file of these inputs."""
+        """Return the cell's result; None without a complete file of these inputs."""
         return whole_file(self.path, SCENARIO_FORMAT, self.inputs)
 
     def done(self) -> bool:
-        """Return whether there is a whole file of these inputs."""
+        """Return whether a complete file of these inputs exists."""
         return self.result() is not None
 
     def run(self) -> None:

@@ -1,7 +1,7 @@
-"""A sweep's specification: a TOML document that stands for a list of cells.
+"""A sweep's specification: a TOML document that defines a list of cells.
 
-The keys of the document hold for every ``[[grid]]``; each grid adds or replaces keys, and stands
-for all combinations of its axes. Without a ``[[grid]]`` the document is one grid. A grid with the
+The keys of the document apply to every ``[[grid]]``; each grid adds or replaces keys, and defines
+all combinations of its axes. Without a ``[[grid]]`` the document is one grid. A grid with the
 key ``scenario`` has scenario files and schedulers as its axes. The keys are described in
 ``docs/sweep.md``.
 """

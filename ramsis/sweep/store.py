@@ -1,8 +1,8 @@
 """The place of results: a folder, or a URL that fsspec opens (``s3://bucket/name``).
 
-Jobs read and write files below a folder. Where the place is a URL, each process has a temporary
-folder: files that a job needs are fetched into it, and its result is put at the URL afterwards,
-whole or not at all, so that a finished result is never lost with a process or a node.
+Jobs read and write files below a folder. If the place is a URL, each process has a temporary
+folder: files that a job needs are fetched into it, and its result is then uploaded atomically, so
+that no finished result is lost with a process or a node.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ramsis.urls import ABSENT, file_system, is_url, why
 
 Place = str | os.PathLike[str]  # a folder, or a URL
 _J = TypeVar("_J", bound=Job)
-_AT_ONCE = 500  # files of a request to the store, whose contents are in memory together
+_AT_ONCE = 500  # files per request to the store, whose contents are in memory together
 
 
 class Store(Protocol):
@@ -32,7 +32,7 @@ class Store(Protocol):
 
     @property
     def folder(self) -> Path:
-        """Folder in which this process has results, or fetched copies."""
+        """Folder of results, or of this process's fetched copies."""
         ...
 
     def has(self, path: Path) -> bool:
@@ -44,7 +44,7 @@ class Store(Protocol):
         ...
 
     def forget(self, paths: Iterable[Path]) -> None:
-        """Remove fetched files that are no good."""
+        """Remove fetched files that are invalid."""
         ...
 
     def keep(self, paths: Iterable[Path]) -> None:
@@ -52,7 +52,7 @@ class Store(Protocol):
         ...
 
     def job(self, job: _J) -> _J | Job:
-        """Return a job that reads from and writes to the store, in whatever process it runs."""
+        """Return a job that reads from and writes to the store in any process."""
         ...
 
     def name(self, path: Path) -> Path | str:
@@ -67,7 +67,7 @@ class FolderStore:
     folder: Path
 
     def has(self, path: Path) -> bool:
-        """Return whether the file exists, as far as can be seen."""
+        """Return whether the file exists; False if the folder cannot be read."""
         return os.path.exists(path)
 
     def fetch(self, paths: Iterable[Path]) -> None:
@@ -180,7 +180,7 @@ class UrlStore:
 
     @contextmanager
     def _failing(self, what: str) -> Iterator[None]:
-        """Turn whatever a file system raises into one line."""
+        """Convert any error of a file system to a one-line :class:`OutputError`."""
         try:
             yield
         except OutputError:

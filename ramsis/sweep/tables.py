@@ -1,7 +1,7 @@
 """The tables of a sweep: CSV files with an observation in each row.
 
-Rows are in the order of the specification, and numbers are written so that they read back exactly;
-the same cells give the same bytes.
+Rows are in the order of the specification, and numbers are written with all digits, so that the
+same cells give the same bytes.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def value_rows(done: Iterable[tuple[Cell, Mapping[str, Any]]]) -> list[dict[str,
 
     Cells of several worker types or SLO classes have no row. The worker type is the profile set's
     name in the specification. Of several policies for the same models, workers, load and SLO the
-    policy with the highest expected effective accuracy counts.
+    policy with the highest expected effective accuracy is used.
     """
     best: dict[tuple[Any, ...], dict[str, Any]] = {}
     for cell, document in done:
@@ -44,7 +44,7 @@ def value_rows(done: Iterable[tuple[Cell, Mapping[str, Any]]]) -> list[dict[str,
 
 
 def write_value_table(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
-    """Write a value table, whole or not at all.
+    """Write a value table atomically.
 
     Raises
     ------
