@@ -1,7 +1,7 @@
-"""The command line; click and rich live here only.
+"""The command line; only this package imports click and rich.
 
-A command is a module in the folder of what it is about. ``options`` has what commands take,
-``output`` what they print; both know no command.
+Each command is a module, in a folder by topic. ``options`` has shared options and parameter types,
+``output`` shared output; neither imports a command.
 
 May import: analysis, arrivals, audit, bounds, cluster, logs, placement_milp, planning, policy,
 profiles, report, runtime, scaling, scenario, serving, sim, sized, studies, sweep, synthesis,

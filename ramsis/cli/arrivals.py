@@ -21,7 +21,7 @@ from ramsis.cli.output.rows import Column, print_json, print_rows, say, say_comm
 from ramsis.errors import InputFileError, InvalidValueError
 
 _REJECTED = 0.01
-_NEARLY = 1.1  # an index of dispersion that policies and queues do not tell from Poisson's
+_NEARLY = 1.1  # index of dispersion up to which arrivals are treated as Poisson
 _CONSTANT = 0.1  # dispersion of counts over long windows
 _EVEN = 0.75  # dispersion of counts, and coefficient of variation of gaps; Poisson's are 1
 
@@ -122,7 +122,7 @@ def _answer(fitted: TraceFit, motion: MovingMean | None) -> tuple[str, str]:
 
 
 def _is_even(fitted: TraceFit) -> bool:
-    """Return whether arrivals are more regular than any process that is fitted."""
+    """Return whether arrivals are more regular than all fitted processes."""
     return fitted.gap_cv < _EVEN and float(np.median(fitted.dispersion)) < _EVEN
 
 

@@ -1,4 +1,4 @@
-"""``ramsis completion``: print the script with which a shell completes commands and options."""
+"""``ramsis completion``: print the completion script of a shell."""
 
 from __future__ import annotations
 

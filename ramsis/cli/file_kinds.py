@@ -1,8 +1,8 @@
 """Recognise the kind of an input file that a command refuses, and name the commands for it.
 
-A command that refuses a file asks here before it says so. Only the beginning of a file is looked
-at. Each kind has what it is, what to do with it, and the commands and options that take it, of
-which a refusal is about what the file holds and not about its kind.
+Used when a command refuses a file; only the beginning of the file is read. Each kind has a
+description, advice, and the commands and options that take it; a refusal by one of these concerns
+the content of the file, not its kind.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ _UNIT = re.compile(r"(?<![\s_(\[])[\s_(\[]*(ns|us|ms|s)[)\]]?$")
 
 
 def next_step(message: str, arguments: Sequence[str]) -> str:
-    """Describe a refused file and the command that takes it; empty where that is not clear."""
+    """Describe a refused file and the command that takes it; empty if its kind is unknown."""
     words = [word for word in arguments if not word.startswith("-")]
     commands = {words[0], " ".join(words[:2])} if words else set()
     before = ""
@@ -118,7 +118,7 @@ def next_step(message: str, arguments: Sequence[str]) -> str:
 
 
 def _kind_of(path: str) -> _Kind | None:
-    """Return the kind of a file or folder by its beginning; None where it is not clear."""
+    """Return the kind of a file or folder by its beginning; None if unknown."""
     try:
         if os.path.isdir(path):
             return next((kind for name, kind in _FOLDERS.items()

@@ -1,4 +1,4 @@
-"""``ramsis help TOPIC``: the help of a command, or what words and formats there are."""
+"""``ramsis help TOPIC``: help on a command, or lists of allowed words and formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``ramsis``: the command group, and what turns errors into one line and an exit code."""
+"""``ramsis``: the command group; errors become one line and an exit code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-# The matrices are small: threads of the linear algebra would cost more than they bring.
+# The matrices are small: threads of the linear algebra would slow it down.
 for _variable in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_variable, "1")
 
@@ -73,7 +73,7 @@ _COMMANDS = {name: command for group in _GROUPS.values() for name, command in gr
 
 
 class _LazyGroup(CommandGroup):
-    """Imports a command's module when it is asked for, so that starting up stays quick."""
+    """Group that imports a command's module at first use, so that startup is fast."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.meta["ramsis.arguments"] = tuple(args)
@@ -89,7 +89,7 @@ class _LazyGroup(CommandGroup):
         if module not in sys.modules:
             with without_collection():
                 importlib.import_module(module)
-            gc.freeze()  # what was imported stays, and is not looked through again
+            gc.freeze()  # imported objects stay: collections need not scan them
         command: click.Command = getattr(sys.modules[module], attribute)
         return command
 
@@ -129,7 +129,7 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit."""
-    for stream in (sys.stdout, sys.stderr):  # a terminal without a character shows a mark
+    for stream in (sys.stdout, sys.stderr):  # replace characters that the terminal lacks
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace" if stream is sys.stdout else "backslashreplace")
     sys.exit(_run(arguments))
@@ -165,7 +165,7 @@ def _run(arguments: Sequence[str] | None) -> int:
 
 
 def _with_kind(message: str, arguments: Sequence[str] | None) -> str:
-    """Append to a message the kind of the refused file, where it is of another kind."""
+    """Append the kind of the refused file to a message, if another command takes it."""
     from ramsis.cli.file_kinds import next_step
 
     return message + next_step(message, sys.argv[1:] if arguments is None else arguments)

@@ -37,7 +37,7 @@ _ERRORS = {error.exit_code: error for error in (
 def capacity_question(
     models: ProfileSet | Sequence[WorkerType], workload: Any, scheduler: str, **terms: Any
 ) -> Question:
-    """Return the question for the fewest workers with which a scheduler serves a workload."""
+    """Return the question of the fewest workers for a workload under a scheduler."""
     return Question(
         partial(_capacity_row, models, workload, scheduler, terms),
         {"asked": "capacity", "scheduler": scheduler, "workload": plain(workload),
@@ -53,19 +53,19 @@ def _capacity_row(
 ) -> dict[str, Any]:
     named = fleet_scheduler(scheduler)
     levels = len(named.loads_for(workload)) if named.makes_policies else 1
-    what = f"{named.name}: workers" if workload.varies else (
+    label = f"{named.name}: workers" if workload.varies else (
         f"{named.name}, {workload.load_qps:g}/s: workers")
-    known = ""
+    bounds = ""
 
     def on_trial(trial: Trial) -> None:
-        nonlocal known
-        known = f"{trial.workers} {'meet' if trial.met else 'miss'} the target, "
-        advance(0, text=known.removesuffix(", "), more=levels)
+        nonlocal bounds
+        bounds = f"{trial.workers} {'meet' if trial.met else 'miss'} the target, "
+        advance(0, text=bounds.removesuffix(", "), more=levels)
 
-    with progress(what, levels) as advance:
+    with progress(label, levels) as advance:
         return fewest_workers(
             models, workload, scheduler=scheduler, **terms, on_trial=on_trial,
-            on_level=lambda workers: advance(text=f"{known}trying {workers}")).row()
+            on_level=lambda workers: advance(text=f"{bounds}trying {workers}")).row()
 
 
 def plain(value: Any) -> Any:
@@ -108,7 +108,7 @@ def value_of(outcome: JobOutcome) -> dict[str, Any]:
 def level_maker(
     cluster: Cluster, engine: Engine
 ) -> Callable[[Sequence[Point]], Iterator[Level[Policy]]]:
-    """Return what makes the levels of a set, for :func:`ramsis.synthesis.generate_set`."""
+    """Return the function that :func:`ramsis.synthesis.generate_set` calls to make levels."""
     def make(points: Sequence[Point]) -> Iterator[Level[Policy]]:
         questions = [Question(partial(_level_document, cluster, load_qps, settings),
                               {"asked": "level", "load_qps": load_qps,

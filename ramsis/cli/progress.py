@@ -1,7 +1,7 @@
 """Progress on stderr: a bar on a terminal, or lines for the command that runs this one.
 
-`plan` runs other commands. On a terminal it asks them through the environment for lines of JSON
-(after :data:`MARK`), and shows one bar for each command.
+`plan` runs other commands. On a terminal it sets an environment variable that makes them print
+progress as JSON lines (after :data:`MARK`), and shows one bar for each command.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ASKED = "RAMSIS_PROGRESS"
 
 
 class Advance(Protocol):
-    """Reports steps that are done; ``text`` says what is known, ``more`` raises the total."""
+    """Function that reports steps done, interim results (``text``), and ``more`` total steps."""
 
     def __call__(self, steps: float = 1, *, text: str = "", more: float = 0) -> None:
         """Report steps."""
@@ -36,10 +36,10 @@ class Advance(Protocol):
 
 @contextmanager
 def progress(what: str, total: float | None, *, shown: bool = True) -> Iterator[Advance]:
-    """Show the progress of a task; yield what reports its steps.
+    """Show the progress of a task; yield a function that reports its steps.
 
-    ``total`` None is for a number of steps that is not known. Nothing is shown where stderr is no
-    terminal, nor by the processes of a pool, whose lines would cross.
+    ``total`` is None for an unknown number of steps. Nothing is shown if stderr is not a terminal,
+    nor by the processes of a pool, whose output would be mixed.
     """
     if shown and os.environ.get(_ASKED):
         with _line_writer(what, total) as writer:
@@ -95,7 +95,7 @@ def run_with_bar(
 
 @contextmanager
 def _bar_of_lines(title: str, *, shown: bool) -> Iterator[Any]:
-    """Yield what shows lines of progress, which several processes may write, in one bar."""
+    """Yield a function that shows progress lines, of one or several processes, in one bar."""
     if not shown:
         yield lambda line: None
         return
@@ -105,12 +105,12 @@ def _bar_of_lines(title: str, *, shown: bool) -> Iterator[Any]:
 
         def tell(line: Mapping[str, Any]) -> None:
             tasks[line["what"]] = line
-            running = [each for each in tasks.values() if each["total"]]
-            known = "; ".join(f"{each['what']}: {each['text']}" for each in tasks.values()
+            counted = [each for each in tasks.values() if each["total"]]
+            texts = "; ".join(f"{each['what']}: {each['text']}" for each in tasks.values()
                               if each["text"])
-            bar.update(task, description=f"{title}: {known or line['what']}",
-                       total=sum(each["total"] for each in running) or None,
-                       completed=sum(each["done"] for each in running))
+            bar.update(task, description=f"{title}: {texts or line['what']}",
+                       total=sum(each["total"] for each in counted) or None,
+                       completed=sum(each["done"] for each in counted))
 
         yield tell
         bar.update(task, total=1, completed=1)
@@ -118,7 +118,7 @@ def _bar_of_lines(title: str, *, shown: bool) -> Iterator[Any]:
 
 @contextmanager
 def _line_writer(what: str, total: float | None) -> Iterator[Advance]:
-    """Yield what writes a line of progress for each report."""
+    """Yield a function that writes a line for each report of progress."""
     state: dict[str, Any] = {"what": what, "done": 0.0, "total": total, "text": ""}
 
     def advance(steps: float = 1, *, text: str = "", more: float = 0) -> None:
@@ -138,7 +138,7 @@ def _line_writer(what: str, total: float | None) -> Iterator[Advance]:
 @contextmanager
 def _bars(*, transient: bool) -> Iterator[Progress]:
     from rich.console import Console
-    from rich.progress import (  # which commands without a terminal do without
+    from rich.progress import (  # imported only on a terminal
         BarColumn,
         MofNCompleteColumn,
         Progress,
@@ -158,7 +158,7 @@ def _bars(*, transient: bool) -> Iterator[Progress]:
 @contextmanager
 def _log_of_compiling(console: Console) -> Iterator[None]:
     """Print the log of :mod:`ramsis.compiling` on a console."""
-    import logging  # which commands without a terminal do without
+    import logging  # imported only on a terminal
 
     log, handler = logging.getLogger("ramsis.compiling"), logging.Handler()
     handler.emit = lambda record: console.print(record.getMessage())  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""``ramsis report``: one page to look at, keep and hand on."""
+"""``ramsis report``: one self-contained HTML page of results."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Words and options of the command line: what several commands take, as typed objects."""
+"""Options that several commands share, and parameter types that parse to typed objects."""

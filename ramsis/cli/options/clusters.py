@@ -1,4 +1,4 @@
-"""Clusters as the command line names them: worker types with their profiles, and SLO classes."""
+"""Clusters from command-line options: worker types with their profiles, and SLO classes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def profiles_of(
 ) -> dict[str, ProfileSet]:
     """Read the profiles that ``--profiles`` names, with the overhead added; return them by file.
 
-    Where no ``--service`` is given and they have but one statistic, a note names it.
+    If ``--service`` is not given and they have only one statistic, a note names it.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def cluster_terms(cluster: Cluster) -> dict[str, Any]:
 
 
 def cluster_terms_if_several(cluster: Cluster) -> dict[str, Any]:
-    """Return the terms of a cluster, without types and classes where it is simple."""
+    """Return the terms of a cluster, without types and classes for a single one of each."""
     terms = cluster_terms(cluster)
     if cluster.simple:
         return {name: terms[name] for name in ("workers", "slo_ms")}

@@ -1,8 +1,8 @@
 """Commands with brief, grouped help whose options can also be set in a TOML file.
 
-``--help`` of a command with many options shows those that most people need, each with the first
-line of its help text; ``--help-all`` shows all in full. What is left out is accepted all the same,
-and may stand in the TOML file that ``--settings`` names.
+``--help`` of a command with many options shows the most common ones, each with the first line of
+its help text; ``--help-all`` shows all in full. Hidden options are accepted nevertheless, also in
+the TOML file of ``--settings``.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _BRIEF_PARAGRAPHS, _BRIEF_EXAMPLES = 2, 2
 
 
 def nearest(word: str, words: Iterable[str]) -> str | None:
-    """Return the word that is closest to a misspelt one; None where none is close.
+    """Return the word that is most similar to a misspelt one; None if none is similar.
 
     >>> nearest("genrate", ["generate", "verify"])
     'generate'
@@ -79,7 +79,7 @@ def nearest(word: str, words: Iterable[str]) -> str | None:
 def given_options(context: click.Context) -> list[click.Parameter]:
     """Return the options given on the command line or by ``--settings``.
 
-    Those that say how to print, as ``--wide``, do not reach the command and are left out.
+    Output options such as ``--wide``, which are not passed to the command, are left out.
     """
     return [param for param in context.command.params if param.expose_value
             and context.get_parameter_source(param.name or "")
@@ -87,14 +87,14 @@ def given_options(context: click.Context) -> list[click.Parameter]:
 
 
 def refuse_options(names: Collection[str], why: str) -> None:
-    """Refuse these options of the present command, if one is given; ``why`` goes on with it."""
+    """Refuse these options of the current command if given; ``why`` completes the message."""
     for option in given_options(click.get_current_context()):
         if option.name in names:
             raise click.UsageError(f"{option.opts[0]} {why}")
 
 
 def allow_options(names: Collection[str], why: str) -> None:
-    """Refuse every option that was passed and is not listed, as :func:`refuse_options` does."""
+    """Refuse every given option that is not listed, as :func:`refuse_options` does."""
     allowed = {param.name or "" for param in click.get_current_context().command.params}
     refuse_options(allowed.difference(names), why)
 
@@ -257,7 +257,7 @@ def _show_all(ctx: click.Context, option: click.Parameter, value: bool) -> None:
 
 
 def _read_settings(ctx: click.Context, option: click.Parameter, path: str | None) -> None:
-    """Take options from a file as defaults, so that the command line wins."""
+    """Use options of a file as defaults, which the command line overrides."""
     if path is not None and not ctx.resilient_parsing:
         defaults = dict(_defaults(ctx.command, read_toml(path), path))
         ctx.default_map = {**(ctx.default_map or {}), **defaults}

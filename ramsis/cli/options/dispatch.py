@@ -1,4 +1,4 @@
-"""The options that name schedulers to compare, and both kinds of dispatch where none is named."""
+"""Options that name schedulers to compare; by default both kinds of dispatch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def also_with_cascades(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def dispatch_words(name: str) -> list[str]:
-    """Return the options of ``generate`` for policies by dispatch, with second opinions or not."""
+    """Return the options of ``generate`` for a dispatch, with or without second opinions."""
     dispatch, _, settings = name.partition(":")
     return ["--dispatch", dispatch, *(["--cascades"] if settings == _CASCADES else [])]
 
@@ -41,8 +41,8 @@ def dispatch_words(name: str) -> list[str]:
 def compared_options(type_: click.ParamType[Any], help_: str) -> Callable[[_Command], _Command]:
     """Add ``--dispatch`` and ``--scheduler`` to a command that compares schedulers.
 
-    The command gets ``schedulers``, a tuple of what ``type_`` makes of the names, and ``named``.
-    Where there are no names, this is False and ``schedulers`` are :data:`BOTH`.
+    The command gets ``schedulers``, a tuple of the values parsed by ``type_``, and ``named``,
+    which is False without names; ``schedulers`` are then :data:`BOTH`.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Optional libraries, asked for while the command line is read, before anything is computed."""
+"""Checks for optional libraries, made while the command line is parsed."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from ramsis.errors import InvalidValueError, install
 
 
 def require(libraries: str, extra: str, what: str, where: str) -> None:
-    """Refuse to begin without libraries.
+    """Raise an error if libraries are not installed.
 
     Parameters
     ----------
     libraries : str
         Names to import, separated by blanks.
     extra : str
-        Of the package, that installs them.
+        Extra of this package that installs them.
     what : str
-        Needs them, for the message.
+        What needs them, for the message.
     where : str
         The option or command.
     """
@@ -30,5 +30,5 @@ def require(libraries: str, extra: str, what: str, where: str) -> None:
 def _installed(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
-    except ValueError:  # a module that was put in its place
+    except ValueError:  # a stub module without a specification
         return True

@@ -1,7 +1,7 @@
-"""The words of the command line: each a parameter type that gives a typed object.
+"""Parameter types of the command line, each of which parses a word to a typed object.
 
-A bad word is refused in one line that says where, what was met and what is allowed. Numbers whose
-range is the library's business, as a fraction or a number of workers, are checked there.
+A bad word is refused in one line with its option, its value and the allowed values. Ranges that
+the library defines, as of a fraction or a number of workers, are checked there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ramsis.cluster.parsing import (
 from ramsis.errors import InvalidValueError, OutputError
 from ramsis.report.figure import check_figure
 
-# What takes long to load is imported by the words that need it, so that commands start quickly.
+# Slow modules are imported by the functions that need them, so that commands start quickly.
 if TYPE_CHECKING:
     from ramsis.arrivals import Arrivals
     from ramsis.sim import SlowSpells
@@ -50,7 +50,7 @@ __all__ = ["ARRIVALS", "BATCH_SIZES", "COSTS", "DIMENSION", "FIGURE", "GRID", "L
 
 @dataclass(frozen=True)
 class TraceName:
-    """A trace as it was named, and where it lies if there is one."""
+    """A trace by its name, with the path of its file if it exists."""
 
     name: str
     path: Path
@@ -58,7 +58,7 @@ class TraceName:
 
 @dataclass(frozen=True)
 class NamedScheduler:
-    """A scheduler: its text and the parsed scheduler."""
+    """A parsed scheduler with its text."""
 
     text: str
     spec: ComparedScheduler
@@ -72,18 +72,18 @@ class NamedScheduler:
 
 
 class Word(_ParamType):
-    """A word that a function turns into an object.
+    """Parameter type of a word that a function parses.
 
     Parameters
     ----------
     name : str
-        What it is, in help texts without a metavar of their own.
+        Name of the type, in help texts without their own metavar.
     parse : callable
-        Takes the text and the option's name; raises InvalidValueError for a bad text.
+        Function of the text and the option's name; raises InvalidValueError for a bad text.
     words : callable, optional
-        Names that a shell offers to complete a word with.
+        Returns names for shell completion.
     files : bool
-        Whether a word may also be a file, which a shell then offers.
+        Whether a word may also be a file, for shell completion.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Word(_ParamType):
 def _check_name(value: Any, kind: str, param: click.Parameter | None) -> None:
     """Refuse an empty name of a file or folder to write.
 
-    In paths it stands for the present folder, but it is a variable that was not set.
+    As a path it means the current folder, but it usually comes from an unset variable.
     """
     if not str(value).strip():
         raise InvalidValueError(f"no name of a {kind}", value=value, allowed="a path",
@@ -130,7 +130,7 @@ def complete_files(
 
 
 class OutFolder(click.Path):
-    """The name of a folder to write to."""
+    """Name of an output folder."""
 
     name = "folder"
 
@@ -146,7 +146,7 @@ class OutFolder(click.Path):
 
 
 class OutPlace(OutFolder):
-    """The name of a folder to write to, or a URL, which is taken as it is."""
+    """Name of an output folder, or a URL, which is not checked."""
 
     name = "place"
 
@@ -161,7 +161,7 @@ class OutPlace(OutFolder):
 
 
 class OutFile(click.Path):
-    """The name of a file to write; one that cannot be is refused before any work."""
+    """Name of an output file; one that cannot be written is refused before any work."""
 
     name = "file"
 
@@ -185,7 +185,7 @@ class OutFile(click.Path):
 
 
 class FigureFile(OutFile):
-    """The name of a figure's file; a kind that cannot be drawn is refused before any work."""
+    """Name of a figure's file; an unknown file format is refused before any work."""
 
     name = "figure"
 

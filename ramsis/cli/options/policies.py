@@ -1,4 +1,4 @@
-"""Options that describe the policies to generate, passed to a command as one argument."""
+"""Options of policies to generate, passed to a command as one argument."""
 
 from __future__ import annotations
 

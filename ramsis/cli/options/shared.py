@@ -40,14 +40,14 @@ def setting_option(
 ) -> Callable[[_Command], _Command]:
     """Return the option for a setting that a dataclass declares.
 
-    Its value is None where it is not given and its default depends on other settings.
+    Its value is None if it is not given and its default depends on other settings.
 
     Parameters
     ----------
     type_ : click.ParamType, optional
-        Of its words, where these are neither numbers nor a choice.
+        Parameter type, for values that are neither numbers nor a choice.
     option : str
-        The option, where it is called otherwise than the setting.
+        Name of the option, if it differs from the setting's.
     """
     declared = settings_of(cls)[name]
     words = declared.default_words
@@ -88,20 +88,20 @@ def cluster_options(command: _Command, *, required: bool = True) -> _Command:
 def load_option(
     *, required: bool = True, several: bool = True
 ) -> Callable[[_Command], _Command]:
-    """Return the option ``--load``, whose help is about one load or ``several``."""
+    """Return the option ``--load``, with help for one load or ``several``."""
     return click.option("--load", "loads", type=LOADS, required=required, metavar="QPS",
                         help="Loads in requests/s: 400, or 400,800, or from:to:step."
                         if several else "Load in requests/s, such as 400.")
 
 
 def plot_option(what: str) -> Callable[[_Command], _Command]:
-    """Return the option ``--plot``, with what it draws."""
+    """Return the option ``--plot``; ``what`` it draws is part of the help."""
     return click.option("--plot", type=FIGURE, metavar="FILE",
                         help=f"Draw {what}: .png, .pdf or .svg (needs the extra 'plot').")
 
 
 def variants_options(command: _Command, required: bool = True) -> _Command:
-    """Add ``--variants``, a TOML file, and ``--code``, the functions that it may name."""
+    """Add ``--variants``, a TOML file, and ``--code``, with functions that it may name."""
     command = click.option(
         "--code", multiple=True, metavar="MODULE:FUNCTION", expose_value=False,
         help="Function in the variants file that may be imported.\nRepeat for several.")(command)
@@ -131,7 +131,7 @@ def target_options(command: _Command, max_violation: float | None = 0.001) -> _C
 def workload_options(command: _Command, *, several: bool = True) -> _Command:
     """Add ``--load``, ``--trace`` with its format options, ``--arrivals`` and ``--duration-s``.
 
-    The command gets them as one ``workload``; ``several`` is as of :func:`load_option`.
+    The command gets them as one ``workload``; for ``several`` see :func:`load_option`.
     """
 
     @functools.wraps(command)
@@ -219,7 +219,7 @@ models_option = click.option(
 def engine_options(processes: int | None = None) -> Callable[[_Command], _Command]:
     """Add ``--engine``, ``--address`` and ``--processes``, passed to the command as ``engine``.
 
-    ``processes`` is their number by default; None for one for each core.
+    ``processes`` is the default of ``--processes``; None means one per core.
     """
     return functools.partial(_with_engine, default=processes)
 

@@ -20,7 +20,7 @@ from ramsis.sim import Recorded, Workload
 
 @dataclass(frozen=True)
 class SizedInputs:
-    """What serves requests with a size, and what comes."""
+    """Inputs for requests with a size: profile, SLO, workers, sizes and workload."""
 
     profile: ProfileSet
     sizes: SizeDistribution
@@ -34,9 +34,9 @@ class SizedInputs:
         slo_ms: tuple[SloClass, ...], workers: ByType[int] | None, sizes: Path | None,
         size_column: str | None, workload: WorkloadOptions,
     ) -> SizedInputs:
-        """Return what the options say; refuse what requests with a size cannot have.
+        """Return the inputs; refuse options that do not apply to requests with a size.
 
-        Without ``workers`` there is one.
+        Without ``workers`` there is one worker.
         """
         count = check_single(profile_names, slo_ms, workers)
         if sizes is None and workload.trace is None:
@@ -87,11 +87,11 @@ def workload_of_sizes(
     sizes: Path | None, size_column: str | None, workload: WorkloadOptions,
     profile_names: ByType[str], *, only_sized: bool = False,
 ) -> WorkloadOptions | None:
-    """Return the workload of requests with a size; None where they have none.
+    """Return the workload of requests with a size; None where they have no size.
 
-    They have where the options say so, or what serves is for such requests alone (``only_sized``),
-    and where the trace has sizes and the models have times by size. Requests of a trace keep their
-    sizes, unless these are of another file.
+    They have sizes if options state them, if the schedulers need them (``only_sized``), or if the
+    trace has sizes and the models have times by size. Requests of a trace keep their own sizes,
+    unless ``sizes`` is another file.
     """
     if sizes is not None:
         path = None if workload.trace is None else workload.trace.path
@@ -106,12 +106,12 @@ def workload_of_sizes(
         return None
     try:
         return workload.with_sizes(None)
-    except InputFileError:  # it has no sizes; what else may be wrong is told when it is read again
+    except InputFileError:  # no sizes; any other error occurs again when it is read again
         return None
 
 
 def default_statistic(profile: ProfileSet) -> str:
-    """Return the statistic that batches take by default: p95 where all models have it."""
+    """Return the default statistic of batch times: p95 if all models have it."""
     common = [name for name in ("p95", "mean", "p99", "p90", "p50")
               if all(model.sized is not None and name in model.sized.statistics
                      for model in profile.models)]

@@ -1,4 +1,4 @@
-"""Workloads as the command line names them."""
+"""Workloads from command-line options."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _DEFAULT_S = 30.0
 
 @dataclass(frozen=True)
 class WorkloadOptions:
-    """Loads or a trace, and how they become arrivals."""
+    """Loads or a trace, with options for their arrivals."""
 
     loads: tuple[float, ...] | None  # in requests per second
     trace: TraceName | None
@@ -59,7 +59,7 @@ class WorkloadOptions:
     scale: float  # multiplies the loads of the trace
     arrivals: Arrivals
     duration_s: float | None  # by default half a minute, or the trace
-    size: str | None = None  # as there
+    size: str | None = None  # column of sizes, as there
 
     @property
     def constant_s(self) -> float:
@@ -67,7 +67,7 @@ class WorkloadOptions:
         return _DEFAULT_S if self.duration_s is None else self.duration_s
 
     def check(self, every_ms: float | None = None) -> None:
-        """Refuse both loads and a trace, or neither, a scale that is none, and their windows."""
+        """Refuse both loads and a trace, neither, bad scales, and windows of constant loads."""
         if (self.loads is None) == (self.trace is None):
             raise click.UsageError("Give either --load or --trace.")
         check_positive(scale=self.scale)
@@ -93,7 +93,7 @@ class WorkloadOptions:
         return [workload]
 
     def for_scaling(self, stretch: float) -> Workload:
-        """Return the only workload, as scaling policies are fitted to and simulated on it.
+        """Return the single workload, for fitting and simulating scaling policies.
 
         ``stretch`` multiplies the times of loads. Of recorded timestamps ``scale`` multiplies the
         load of each second, so that it changes no times.
@@ -127,12 +127,12 @@ class WorkloadOptions:
         return traced if self.duration_s is None else traced.until(1000.0 * self.duration_s)
 
     def with_sizes(self, column: str | None) -> WorkloadOptions:
-        """Return the options with the sizes of the trace's requests, in a column if it is named.
+        """Return the options with the sizes of the trace's requests, from a column if named.
 
         Raises
         ------
         InputFileError
-            The trace has no such column, or none that is called as sizes are.
+            The trace has no such column, or no recognised column of sizes.
         """
         result = replace(self, size=column or "")
         _ = result.trace and result._traced
@@ -140,7 +140,7 @@ class WorkloadOptions:
 
     @cached_property
     def _traced(self) -> tuple[RateTrace | Recorded, ReadTrace]:
-        """The trace's arrivals, rates turned into a process, and how it was read."""
+        """The trace's workload, with the chosen arrival process for rates, and how it was read."""
         assert self.trace is not None
         read = read_trace_option(self.trace.path, self.trace_format, self.unit, self.time_column,
                                  self.load_columns, self.size)

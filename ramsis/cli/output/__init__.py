@@ -1,1 +1,1 @@
-"""What commands print: rows for people and programs, levels of policy sets, decision tables."""
+"""Output of commands: tables or JSON of rows, levels of policy sets, decision tables."""

@@ -16,7 +16,7 @@ _WIDEST = 100
 
 
 def show_central_table(policy: Policy, as_json: bool, width: int | None = None) -> None:
-    """Print the table, as JSON with a row for each stretch of slack with one action.
+    """Print the table, as JSON with a row for each interval of slack with one action.
 
     Where the columns do not fit the width, evenly spaced ones are shown.
     """

@@ -29,15 +29,15 @@ def overloaded(rows: Iterable[Mapping[str, Any]], *names: str) -> Iterator[str]:
     Parameters
     ----------
     *names : str
-        Keys of what names a row, of which some may be absent.
+        Keys of values that identify a row; some may be absent.
     """
     for row in rows:
         rate = overload_rate(row)
         if rate > OVERLOAD:
             load_qps = row.get("load_qps")
             load = "" if load_qps is None else f", {load_qps:.6g} QPS"
-            what = ", ".join(str(row[name]) for name in names if row.get(name))
-            yield f"{what}{load}: OVERLOAD, {rate:.1%} of the requests late or dropped"
+            description = ", ".join(str(row[name]) for name in names if row.get(name))
+            yield f"{description}{load}: OVERLOAD, {rate:.1%} of the requests late or dropped"
 
 
 def tell_overload(cases: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""Rows of results: a table for people, one JSON document for programs."""
+"""Rows of results, printed as a table or as a JSON document."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def policy_row(policy: Policy) -> dict[str, Any]:
 
 
 def _cascade_row(policy: Policy) -> dict[str, Any]:
-    """Return what second opinions deliver; empty without any."""
+    """Return the figures of second opinions; empty without any."""
     if policy.cascade is None:
         return {}
     promise = policy.cascade.promise
@@ -107,7 +107,7 @@ def headroom_row(policy: Policy) -> dict[str, Any]:
 
 
 def gap_words(policies: Iterable[Policy]) -> str:
-    """Describe what a certified gap contains besides the schedule: price and headroom."""
+    """Describe the parts of a certified gap besides the schedule: price and headroom."""
     terms = price_and_headroom(policies)
     return "certified gap: " + ", ".join(f"{name} {value}" for name, value in terms)
 
@@ -148,8 +148,8 @@ def say_command(words: Sequence[str]) -> None:
 def print_rows(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]) -> None:
     """Print a table on stdout with aligned numbers, at most :data:`WIDTH` characters wide.
 
-    Headings and texts that do not fit go on in the next line. With ``--wide`` the table has all
-    columns and is as wide as it needs to be.
+    Headings and texts that do not fit are wrapped. With ``--wide`` the table has all columns and
+    any width.
     """
     shown = [column for column in in_their_terms(columns, rows) if wide() or not column.wide]
     cells = [[column.text(row) for column in shown] for row in rows]
@@ -166,7 +166,7 @@ def _widths(
 ) -> list[int]:
     """Return column widths that sum to ``most`` unless a number or a word is longer.
 
-    Headings are broken into lines before texts are.
+    Headings are wrapped before texts are.
     """
     widths, longest, least = [], [], []
     for i, column in enumerate(columns):

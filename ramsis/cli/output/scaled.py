@@ -1,4 +1,4 @@
-"""Rows of fleets that scale, as tables show them."""
+"""Table rows of autoscaled fleets."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ def with_words(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def cheapest(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Return the cheapest row that meets the target, or the cheapest at the prices."""
+    """Return the row of least cost, or worker time without prices, that misses no target."""
     return min((row for row in rows if row["meets_target"] is not False),
                key=lambda row: row.get("cost_worker_s", row["worker_s"]), default=None)

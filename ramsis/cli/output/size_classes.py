@@ -1,4 +1,4 @@
-"""Table of what is in time by size class."""
+"""Table of the share of requests in time by size class."""
 
 from __future__ import annotations
 

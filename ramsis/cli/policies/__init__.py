@@ -1,1 +1,1 @@
-"""Commands about policy files: make, look at, analyse, verify and export them."""
+"""Commands about policy files: generate, show, analyse, verify and export them."""

@@ -1,4 +1,4 @@
-"""``ramsis export``: what other serving systems take."""
+"""``ramsis export``: configurations and code for other serving systems."""
 
 from __future__ import annotations
 
@@ -317,7 +317,7 @@ def _levels(
 ) -> list[tuple[float, int]]:
     """Return each load of the policies with the fewest workers that meet the targets.
 
-    They do not fall with the load. Where no number meets the targets, all workers.
+    Workers do not decrease with the load. Where no number meets the targets, all are used.
     """
     most = sum(policies.worker_types.values())
     if len(policies.worker_types) > 1 or len(policies.slo_classes) > 1:

@@ -147,9 +147,9 @@ def _shown(policy: Policy) -> NDArray[np.int64]:
 
 
 def _longer(policy: Policy) -> tuple[int, int] | None:
-    """Return model and batch beyond the longest queue of the table; batch 0 drops.
+    """Return model and batch for queues longer than the table; batch 0 drops.
 
-    None where it is treated as one of the last row.
+    None where the last row of the table applies.
     """
     code = policy.longer_queue
     if code == AS_LAST_CODE:
@@ -191,7 +191,7 @@ def _legend(policy: Policy) -> Table:
 
 @dataclass(frozen=True)
 class _Columns:
-    """The slack bins to print, ``distinct`` being the number of columns that differ at all."""
+    """The slack bins to print; ``distinct`` is the number of different columns."""
 
     shown: NDArray[np.int64]
     distinct: int
@@ -199,7 +199,7 @@ class _Columns:
 
 
 def _columns(table: NDArray[np.int64], room: int) -> _Columns:
-    """Return all columns if they fit; else the first of each run of equal ones, or a sample."""
+    """Return all columns if they fit; else the first of each run of equal ones, or some."""
     bins = table.shape[1]
     shown = np.arange(bins)
     if bins > room:

@@ -64,7 +64,7 @@ def verify(
             checks = derive(path, tolerance=tolerance, own_arrivals=arrivals)
             rows += [_row(path, check) for check in checks]
             advance()
-    if all(row["holds"] for row in rows):  # else the manifest no longer fits the files anyway
+    if all(row["holds"] for row in rows):  # otherwise the manifest does not fit the files
         rows += [_row(folder / MANIFEST_NAME, check)
                  for folder in folders if not is_sized(folder)
                  for check in verify_levels(folder, tolerance)]

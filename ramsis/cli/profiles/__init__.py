@@ -1,1 +1,1 @@
-"""``ramsis profile``: look at profile files, import, measure and draw them."""
+"""``ramsis profile``: show, check, import, measure and plot profile files."""

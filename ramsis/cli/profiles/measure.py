@@ -213,7 +213,7 @@ def _rows_by_size(profile: ProfileSet, percentile: str) -> list[dict[str, Any]]:
 
 
 def _laws(profile: ProfileSet) -> Iterator[str]:
-    """Yield which law holds for batches of different sizes, a line for each model with sizes."""
+    """Yield the law of batches of different sizes, a line for each model with sizes."""
     laws = profile.measurement.get("laws", {})
     for model in profile.models:
         if model.name in laws:

@@ -1,4 +1,4 @@
-"""``ramsis profile``: look into profile files, and import other programs' measurements."""
+"""``ramsis profile``: show and check profile files, and import measurements of other programs."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def import_command(
 
 
 def _warn(findings: list[Finding], path: Path) -> None:
-    """Say the first few warnings of each kind, and how many more there are."""
+    """Print the first few warnings of each kind, and the number of further ones."""
     counts: Counter[str] = Counter()
     for item in findings:
         counts[item.kind] += 1
@@ -296,7 +296,7 @@ def _batch_size(text: str) -> int:
 
 
 def _summary(profile_set: ProfileSet) -> tuple[str, ...]:
-    """Return what the confidences of a set are, in a line or two; none where it has none."""
+    """Describe the confidences of a set in a line or two; no lines without any."""
     return profile_set.confidences.summary() if profile_set.confidences else ()
 
 
@@ -348,7 +348,7 @@ def _sized_lines(name: str, sized: SizedTimes, statistic: str) -> Iterator[str]:
 
 
 def _cell(table: LatencyTable, row: int, batch: int) -> str:
-    """Format a latency with four digits and the mark of its origin."""
+    """Format a latency with four digits and a mark of its origin."""
     value = table.latency_ms[row, batch - 1]
     digits = f"{value:.0f}" if value >= 1000 else f"{value:#.4g}".rstrip(".")
     return digits + (_MARKS[Origin(int(table.origin[row, batch - 1]))] or " ")
@@ -361,8 +361,8 @@ def _some(max_batch: int) -> list[int]:
     ([1, 2, 4, 8, 16, 32], [1, 2, 3, 4, 5, 8])
     """
     sizes = {round(max_batch ** (i / (_SHOWN - 1))) for i in range(_SHOWN)}
-    others = (size for size in range(1, max_batch + 1) if size not in sizes)
-    return sorted(sizes.union(islice(others, _SHOWN - len(sizes))))
+    unused = (size for size in range(1, max_batch + 1) if size not in sizes)
+    return sorted(sizes.union(islice(unused, _SHOWN - len(sizes))))
 
 
 def _blocks(

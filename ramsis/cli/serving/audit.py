@@ -1,4 +1,4 @@
-"""``ramsis audit``: how far a request log is from the best possible, and why."""
+"""``ramsis audit``: compare a request log with the best policy and a bound, with causes."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def audit(
         schedulers = also_with_cascades(schedulers)
     settings = AuditSettings(workers, service, schedulers, max_violation, seeds, model,
                              dict(names))
-    if read is None:  # a long log is read after all that can be refused without it
+    if read is None:  # a long log is read after the checks that do not need it
         read = read_request_log(log, log_format)
     apart = cascades or not named
     each = [(scheduler,) for scheduler in schedulers] if apart else [schedulers]
@@ -184,7 +184,7 @@ def _audit_sizes(
     log: str, read: RequestLog, profile: ProfileSet, workers: int, service: str | None,
     schedulers: Sequence[str], as_json: bool,
 ) -> None:
-    """Audit requests with a size, and print what clients got by size class."""
+    """Audit requests with a size, and print the share in time by size class."""
     from ramsis.audit.sized import audit_sized
     from ramsis.sized.schedulers import POLICY, sized_scheduler
 
@@ -253,7 +253,7 @@ def _best_words(best: dict[str, Any] | None, dispatch: str) -> str:
 
 
 def _replayed_words(scheduler: str) -> str:
-    """Return what a row of a scheduler is called, that of the load's policy ``policy``."""
+    """Return the name of a scheduler's row; ``policy`` for the policy of the log's load."""
     return "policy for this load" if scheduler == "central-queue" else scheduler
 
 

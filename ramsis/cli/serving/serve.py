@@ -237,7 +237,7 @@ def _sized(policies: str, given: dict[str, Any]) -> SizedPolicy | None:
 
 
 def _models(given: dict[str, Any], policies: PolicySet[Policy]) -> VariantsFile:
-    """Return the models of the variants file, or of the upstream those that policies name."""
+    """Return the models of the variants file, or those of the policies on the upstream."""
     from ramsis.serving.policies import model_names
     from ramsis.serving.variants import read_variants, upstream_variants
 
@@ -249,7 +249,7 @@ def _models(given: dict[str, Any], policies: PolicySet[Policy]) -> VariantsFile:
 
 
 def _check_together(given: dict[str, Any], scaling: Path | None) -> None:
-    """Refuse options that do not go together."""
+    """Refuse options that exclude each other."""
     if scaling is not None:
         for option in ("--advise", "--replan", "--calibrate"):
             if given[option[2:]] is not None:

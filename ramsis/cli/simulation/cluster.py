@@ -1,4 +1,4 @@
-"""``ramsis simulate SCENARIO``: schedulers on a cluster on which models come and go."""
+"""``ramsis simulate SCENARIO``: schedulers on a cluster that loads and unloads models."""
 
 from __future__ import annotations
 

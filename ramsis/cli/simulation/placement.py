@@ -1,4 +1,4 @@
-"""``ramsis simulate --placement``: a placement by its file alone."""
+"""``ramsis simulate --placement``: simulate a placement file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # at run time where they are used: placements load what other
 
 _ALLOWED = ("placement", "fixed", "duration_s", "seed", "seeds", "as_json", "csv_file", "plot",
             "timeline")
-_NEARLY = 0.9  # of the time: workers that are busy for longer answer many late
+_NEARLY = 0.9  # share of the time; workers that are busy for more answer many requests late
 _COLUMNS = (
     Column("label", "family"),
     Column("dispatch", "served by"),
@@ -40,7 +40,7 @@ _WITH_INTERVAL = ("violation_rate", "effective_accuracy")
 
 
 def require_fleet(context: click.Context) -> None:
-    """Refuse a command without a placement that does not say what serves."""
+    """Refuse a command with neither a placement nor the options of a fleet."""
     for option in context.command.params:
         if option.name in ("profile_names", "slo_ms", "workers") and not context.params.get(
                 option.name):
@@ -57,7 +57,7 @@ def simulate_placement_file(
 ) -> None:
     """Simulate a placement; print the rows and write the requested files.
 
-    With ``fixed`` workers run the placement's batches, and no policies are made.
+    With ``fixed`` workers run the placement's batches, without policies.
     """
     import placement_milp
     from ramsis.synthesis.placement import placed_stations, simulate_placement

@@ -1,4 +1,4 @@
-"""``ramsis simulate --scaling``: scaling policies beside the rules that people run."""
+"""``ramsis simulate --scaling``: scaling policies beside common autoscaling rules."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def simulate_scaling(
     arrival_ms = workload.arrivals_ms(np.random.default_rng(seed))
 
     def comparison(one: SavedScaling) -> Comparison:
-        before, rest = (
+        initial, rest = (
             Part.of(arrival_ms, *times, one.known["rate_per_worker_qps"], one.fleet, forecasts)
             if times[1] else None for times in ((0.0, from_s), (from_s, duration_s)))
         assert rest is not None
-        return Comparison(one.played, one.target, one.fleet, before, rest, one.known, seed)
+        return Comparison(one.played, one.target, one.fleet, initial, rest, one.known, seed)
 
     on = {name: comparison(policy) for name, policy in saved.items()}
     by_first = next(iter(on.values()))  # whose decision tables the rules play

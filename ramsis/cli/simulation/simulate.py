@@ -1,4 +1,4 @@
-"""``ramsis simulate``: what schedulers do on a workload, side by side."""
+"""``ramsis simulate``: compare schedulers on a workload."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ from ramsis.synthesis.schedulers import ComparedScheduler, Ready
 from ramsis.tables import csv_text, with_values
 
 _ANY_VIOLATION = 1.0 - 1e-12
-_SAME_TIMES = 1.01  # factor between means up to which times are the same but for rounding
-_MOST_BINS = 300  # of the figures over time: more are not told apart
+_SAME_TIMES = 1.01  # factor between means up to which times differ by rounding only
+_MOST_BINS = 300  # of the figures over time; more would not be visible
 _ERROR = Column("effective_accuracy_half_width", "± (95 %)", ".4f")
 _GAP = Column("certified_gap", "certified gap", ".2%", wide=True)
 _RECOVERY = Column("recovery_ms", "recovery (ms)", ".0f")
@@ -411,7 +411,7 @@ def simulate_command(
 
 @dataclass(frozen=True)
 class _Report:
-    """Where the rows of a comparison go, and in which form."""
+    """Output of a comparison: form and files of its rows."""
 
     traced: bool  # whether the load is that of a trace
     as_json: bool
@@ -427,8 +427,8 @@ class _Report:
     ) -> None:
         """Print the rows and write the files.
 
-        ``first`` are runs of the first load and seed, ``sizes`` those of their requests if these
-        have a size.
+        ``first`` are runs of the first load and seed, ``sizes`` the sizes of their requests, if
+        any.
         """
         if self.as_json:
             print_json([{**{k: v for k, v in row.items() if k != "models"},
@@ -457,7 +457,7 @@ class _Report:
 
 
 def _of_scenario(policies: Sequence[str], texts: Sequence[str]) -> list[SchedulerSpec]:
-    """Return the schedulers of a scenario: policies of files, then those that are named."""
+    """Return the schedulers of a scenario: policies of files, then named schedulers."""
     from ramsis.planning import scheduler_named  # here, as it takes long to load
 
     if not (policies or texts):
@@ -467,13 +467,13 @@ def _of_scenario(policies: Sequence[str], texts: Sequence[str]) -> list[Schedule
 
 
 def _service_of(sets: Sequence[Policies], cluster: Cluster) -> str:
-    """Return the service times that all policies were made for, else the cluster's default."""
+    """Return the service times of all policies if these agree, else the cluster's default."""
     made_for = {policy.service for policies in sets for policy in policies.policies}
     return made_for.pop() if len(made_for) == 1 else cluster.default_service
 
 
 def _spells(given: SlowSpells | str | None, cluster: Cluster) -> SlowSpells | None:
-    """Return the slow spells to play; a text asks for those of the first type's profile."""
+    """Return the slow spells to simulate; for a text, those of the first type's profile."""
     if isinstance(given, str):
         return SlowSpells.recorded(cluster.worker_types[0].profile.measurement, "--slow-spells")
     return given
@@ -483,7 +483,7 @@ def _ready(
     schedulers: Sequence[NamedScheduler], cluster: Cluster, workloads: Sequence[Workload],
     service: str, stated_load: float,
 ) -> list[Ready]:
-    """Prepare the schedulers, with policies for the loads that arrive.
+    """Prepare the schedulers, with policies for the loads of the workloads.
 
     At a constant load there are policies for ``stated_load`` times the load, too.
     """
@@ -505,7 +505,7 @@ class _Played(NamedTuple):
     entry: _Entry
     result: SimulationResult
     recovered_ms: list[float | None]  # of each seed's run from its burst; empty without one
-    windows: Windows | None  # where the target is for each window
+    windows: Windows | None  # if the target applies to each window
 
 
 def _simulated(
@@ -535,7 +535,7 @@ def _simulated(
 
             result = simulate(cluster, entry.plan, workload, settings, on_run=note,
                               keep_runs=limits.every_ms is not None)
-            # Runs are large: they are compared with the target now, and not kept.
+            # Runs are large: they are compared with the target here, and not kept.
             played.append(_Played(entry, replace(result, runs=()), times,
                                   Windows.of(result.runs, limits)))
     return played, first
@@ -545,9 +545,9 @@ def _row(
     entry: _Entry, result: SimulationResult,
     bound: Callable[[float, tuple[int, ...]], float | None], settings: SimulationSettings,
 ) -> dict[str, Any]:
-    """Return a result's row, named as in every command, with what was promised for this load.
+    """Return a result's row with the promise for this load, under the common column names.
 
-    The promises are None unless a policy of exactly this load and slowness was used.
+    The promise is None unless a policy of exactly this load and slowness was used.
     """
     row = result.row()
     promise: dict[str, Any] = dict.fromkeys(f"expected_{name}" for name in _PROMISE)
@@ -565,7 +565,7 @@ def _row(
 
 
 def _mean(times: Sequence[float | None]) -> float | None:
-    """Return the mean over the seeds; None where one of them has no time."""
+    """Return the mean over the seeds; None if one of them has no time."""
     finite = [time for time in times if time is not None]
     return float(np.mean(finite)) if len(finite) == len(times) else None
 
@@ -573,9 +573,9 @@ def _mean(times: Sequence[float | None]) -> float | None:
 def _met(
     row: Mapping[str, Any], target: Mapping[str, float], limits: Targets, windows: Windows | None
 ) -> dict[str, Any]:
-    """Return the target and whether a row meets it; empty where nothing was asked.
+    """Return the target and whether a row meets it; empty without a target.
 
-    None where no request arrived, which shows neither.
+    The latter is None if no request arrived.
     """
     if not target:
         return {}
@@ -587,7 +587,7 @@ def _met(
 
 
 def _over_time(run: Run) -> dict[str, Any]:
-    """Load, accuracy and violations over time, for figures, and what the busiest tenth gets."""
+    """Return load, accuracy and violations over time, and those of the busiest tenth."""
     series = over_time(run, max(1000.0, run.duration_ms / _MOST_BINS))
     return {"busiest_tenth_effective_accuracy": busiest_tenth(series), "over_time": six_digits({
         "time_s": series.start_ms / 1000.0, "load_qps": series.load_qps,
@@ -595,7 +595,7 @@ def _over_time(run: Run) -> dict[str, Any]:
 
 
 def _warn_of_none(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Note on stderr the loads without any request, whose rates tell nothing."""
+    """Note on stderr the loads without any request, whose rates are undefined."""
     for load_qps in dict.fromkeys(row["load_qps"] for row in rows if not row["queries"]):
         click.echo(f"note: {load_qps:g} QPS: no request arrived, so these rows tell nothing; a "
                    "longer --duration-s is needed", err=True)
@@ -634,7 +634,7 @@ def _warn_of_service(entries: Sequence[_Entry], service: str) -> None:
 
 
 def _warn_of_times(entries: Sequence[_Entry], cluster: Cluster, service: str) -> None:
-    """Note on stderr the policy files that hold other service times than the profile."""
+    """Note on stderr the policy files with other service times than the profile."""
     for entry in entries:
         if entry.path is None or entry.policies is None:
             continue

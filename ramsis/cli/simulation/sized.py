@@ -50,7 +50,7 @@ class _Case(NamedTuple):
 
 @dataclass(frozen=True)
 class SizedTerms:
-    """What is simulated: the profile, the sizes, and the workloads."""
+    """Inputs of the simulation: policies, schedulers, profile, sizes and workloads."""
 
     profile: ProfileSet
     sizes: SizeDistribution
@@ -67,7 +67,7 @@ class SizedTerms:
         workers: ByType[int], sizes: Path | None, size_column: str | None,
         workload: WorkloadOptions,
     ) -> SizedTerms:
-        """Return what the options say; refuse what requests with a size cannot have."""
+        """Return the inputs; refuse options that do not apply to requests with a size."""
         schedulers = [(text, sized_scheduler(text)) for text in scheduler_texts]
         allow_options(_ALLOWED, "is not for requests with a size.")
         inputs = SizedInputs.of(profile_names, models, overhead_ms, slo_ms, workers, sizes,
@@ -79,7 +79,7 @@ class SizedTerms:
         return terms
 
     def check(self, path: str, policy: SizedPolicy) -> None:
-        """Refuse a policy that was made for something else."""
+        """Refuse a policy that was made for other inputs."""
         tables = policy.tables
         names = tuple(model.name for model in self.profile.models)
         for what, made_for, asked in (
@@ -100,19 +100,19 @@ class SizedTerms:
 
     @property
     def service(self) -> str:
-        """Statistic that batches take: that of the policies where they agree, else a default."""
+        """Statistic of batch times: that of the policies if these agree, else the default."""
         services = {policy.document["service"] for policies in self.policies.values()
                     for policy in policies}
         return services.pop() if len(services) == 1 else default_statistic(self.profile)
 
     @property
     def largest_batch(self) -> int:
-        """Largest count of a batch of any scheduler or policy."""
+        """Largest batch of any scheduler or policy, in requests."""
         return max(case.scheduler.max_batch for load_qps in (0.0, np.inf)
                    for case in self.compared(load_qps))
 
     def compared(self, load_qps: float | None) -> list[_Case]:
-        """Return all that is compared at a load."""
+        """Return all schedulers and policies compared at a load."""
         cases = []
         for path, policies in self.policies.items():
             policy = for_load(policies, load_qps)
@@ -121,7 +121,7 @@ class SizedTerms:
         return [*cases, *(_Case(label, scheduler) for label, scheduler in self.schedulers)]
 
     def problem(self, max_batch: int, service: str | None, slowness: float) -> SizedProblem:
-        """Return the problem with times of batches up to a count."""
+        """Return the problem with times of batches of up to ``max_batch`` requests."""
         return SizedProblem.of(
             self.profile.slower(slowness), self.sizes, slo_ms=self.slo_ms, workers=self.workers,
             statistic=service or self.service, edges=self.edges,
@@ -132,10 +132,10 @@ def sized_workload(
     sizes: Path | None, size_column: str | None, policies: Sequence[str],
     schedulers: Sequence[str], workload: WorkloadOptions, profile_names: ByType[str],
 ) -> WorkloadOptions | None:
-    """Return the workload of requests with a size; None where they have none.
+    """Return the workload of requests with a size; None where they have no size.
 
-    They have where the options or a scheduler say so, and where the trace has sizes and the models
-    have times by size.
+    They have sizes if options state them, if a scheduler needs them, or if the trace has sizes and
+    the models have times by size.
     """
     only_sized = any(text.partition(":")[0] in _ONLY_SIZED for text in schedulers) or any(
         map(is_sized, policies))
@@ -180,7 +180,7 @@ def simulate_sized(
 
 
 def _policies(path: str) -> list[SizedPolicy]:
-    """Return the policies of a folder or a file; refuse those that know no sizes."""
+    """Return the policies of a folder or a file; refuse those for requests without a size."""
     if not is_sized(path):
         Policies.load(path)  # tells what is wrong with a file that is no policy
         raise InputFileError("policies that know no sizes", where="--policy", value=path,
@@ -189,7 +189,7 @@ def _policies(path: str) -> list[SizedPolicy]:
 
 
 def _promise(policy: SizedPolicy | None, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a policy promises for a load, in all and by class; None where none does."""
+    """Return a policy's promise, in all and by class; None without a policy."""
     if policy is None:
         return dict.fromkeys(f"expected_{name}" for name in _PROMISED)
     expected = policy.expectations
@@ -206,8 +206,8 @@ def with_upper_bounds(
 ) -> list[dict[str, Any]]:
     """Return the rows with the bound for every scheduler on the same requests.
 
-    It is that without padding, the mean over the seeds, for batches as large as any scheduler
-    has; None for more requests than take a few seconds.
+    The bound assumes no padding and batches as large as any scheduler's, and is a mean over the
+    seeds; None for too many requests to compute it within a few seconds.
     """
     problem = terms.problem(terms.largest_batch, service, slowness)
     bounds = {workload.load_qps: _upper_bound(problem, workload, seeds)

@@ -1,4 +1,4 @@
-"""``ramsis sweep``: grids of simulations and policies, computed once and kept."""
+"""``ramsis sweep``: grids of simulations and policies, with stored results."""
 
 from __future__ import annotations
 
