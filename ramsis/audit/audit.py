@@ -250,14 +250,14 @@ class _Case:
         if len(slos) > _MOST_CLASSES:
             levels = (np.arange(_MOST_CLASSES) + 1.0) / _MOST_CLASSES
             slos = np.unique(np.quantile(deadline, levels, method="higher"))
-        of = np.searchsorted(slos, deadline)
-        shortest = np.array([deadline[of == c].min() for c in range(len(slos))])
-        return shortest, slos, of
+        class_of = np.searchsorted(slos, deadline)
+        shortest = np.array([deadline[class_of == c].min() for c in range(len(slos))])
+        return shortest, slos, class_of
 
     def slo_classes(self) -> tuple[SloClass, ...]:
         """Return the classes with their shares of the requests, by their shortest deadlines."""
-        shortest, _, of = self.classes()
-        share = np.bincount(of) / len(of)
+        shortest, _, class_of = self.classes()
+        share = np.bincount(class_of) / len(class_of)
         return tuple(SloClass(float(slo), float(part))
                      for slo, part in zip(shortest, share, strict=True))
 

@@ -141,7 +141,7 @@ class ServiceDrift:
     _sides: tuple[Cusum, Cusum] | None = None
     _spread: _Learned = field(default_factory=_Learned)
     _deviation: float = math.nan  # of the ratios, once it is learned
-    _lately: float = 1.0
+    _recent: float = 1.0
 
     def add(self, variant: str, run_as: int, service_ms: float) -> DriftAlarm | None:
         """Add the time of a batch; return an alarm, after which monitoring restarts, or None."""
@@ -162,11 +162,11 @@ class ServiceDrift:
             self._deviation = max(self._spread.deviation, (self.ratio - 1.0) / _LARGEST_SHIFT)
             shift = (self.ratio - 1.0) / self._deviation
             self._sides = Cusum(shift, 2.0 * self.every), Cusum(shift, 2.0 * self.every)
-        self._lately += 0.05 * (x - self._lately)
+        self._recent += 0.05 * (x - self._recent)
         z = (x - 1.0) / self._deviation
         for side, value in zip(self._sides, (z, -z), strict=True):
             if side.add(value):
-                alarm = DriftAlarm(SERVICE, self._lately, side.count)
+                alarm = DriftAlarm(SERVICE, self._recent, side.count)
                 self.clear()
                 return alarm
         return None
@@ -174,7 +174,7 @@ class ServiceDrift:
     def clear(self) -> None:
         """Restart, with means learned again."""
         self._learned.clear()
-        self._sides, self._spread, self._lately = None, _Learned(), 1.0
+        self._sides, self._spread, self._recent = None, _Learned(), 1.0
 
 
 class ArrivalDrift:
@@ -198,13 +198,13 @@ class ArrivalDrift:
         shift_qps = (ratio - 1.0) * highest_qps
         self._deviation = max(math.sqrt(highest_qps), shift_qps / _LARGEST_SHIFT)
         self._side = Cusum(shift_qps / self._deviation, every)
-        self._lately = highest_qps
+        self._recent = highest_qps
 
     def add(self, count: int) -> DriftAlarm | None:
         """Add the count of a second; return an alarm, after which the sum restarts, or None."""
-        self._lately += 0.2 * (count - self._lately)
+        self._recent += 0.2 * (count - self._recent)
         if not self._side.add((count - self.highest_qps) / self._deviation):
             return None
-        alarm = DriftAlarm(ARRIVALS, self._lately / self.highest_qps, self._side.count)
+        alarm = DriftAlarm(ARRIVALS, self._recent / self.highest_qps, self._side.count)
         self._side.clear()
         return alarm

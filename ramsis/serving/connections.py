@@ -207,7 +207,7 @@ class Connections:
                     connection.abort()
 
     def _make_room(self) -> bool:
-        """Close the longest owing or idle connection; return False if there is none."""
+        """Close the connection that has owed, or been idle, longest; return False for none."""
         connections: Any = self._owing if len(self._owing) > 1 or not self._idle else self._idle
         for connection in connections:
             del connections[connection]
@@ -222,7 +222,7 @@ class _Flow(FlowControl):
     holds = False
 
     def hold(self, holds: bool) -> None:
-        """Stop reading, or go on."""
+        """Stop or resume reading."""
         held, self.holds = self.holds, holds
         if holds:
             self.pause_reading()
@@ -230,7 +230,7 @@ class _Flow(FlowControl):
             self.resume_reading()
 
     def resume_reading(self) -> None:
-        """Go on reading, unless requests are held back."""
+        """Resume reading, unless requests are held back."""
         if self.read_paused and not self.holds:
             super().resume_reading()
 

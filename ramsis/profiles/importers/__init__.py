@@ -110,7 +110,7 @@ def _changed(
     profile: ProfileSet, format: str, models: Sequence[str] | None,
     accuracy: str | os.PathLike[str] | Mapping[str, float] | None, name: str | None, given: Given,
 ) -> ProfileSet:
-    """Return a profile file's set with other models, accuracies or another name."""
+    """Return the set of a profile file with some models, new accuracies or a new name."""
     if format != "auto" or given:
         raise InvalidValueError("a profile file states all that these options say",
                                 where="--format, --batch, --model-name, --metric, --column, "

@@ -22,7 +22,7 @@ class SigmaOSColocation(SigmaOS):
     """Colocation without queueing; see the module."""
 
     def place(self, request: int) -> Place | None:
-        """Return a machine with the model, or else any."""
+        """Return a machine that holds the model, or else any, with enough free cores."""
         return self.preferred(request) or self.anywhere(request)
 
     def preferred(self, request: int) -> Place | None:

@@ -78,7 +78,10 @@ class SigmaOSDynamic(SigmaOS):
     def at_copies(
         self, best: _Best, stream: int, model: int, free: int
     ) -> list[tuple[float, float]]:
-        """Offer free copies to ``best``; return times at busy ones, and increments per wait."""
+        """Offer free copies of a model to ``best``; return the response times at busy copies.
+
+        Each is a pair: the time after waiting for one request, and its increase per further one.
+        """
         workers, each_ms = self.engine.workers, self.inference_ms[model]
         loaded, free_cores = workers.loaded, workers.free_cores
         cores, processing_ms = self.streams[stream].cores, self.processing_ms[stream]

@@ -116,7 +116,7 @@ class ClockworkAdjusted(Scheduler[Engine]):
         return best
 
     def _strategy(self, worker: int, model: int) -> tuple[float, int, int] | None:
-        """Return latest start, model and size of its largest batch that can be in time."""
+        """Return latest start, model, and size of the largest batch that can be in time."""
         engine, queue = self.engine, self.queues[model]
         now_ms, deadline_ms = engine.now_ms, engine.requests.deadline_ms
         batches = self.batches[engine.workers.type[worker]][model]

@@ -100,8 +100,8 @@ def play(
     # The engine creates the router, whose batches are needed afterwards.
     routers: list[Router] = []
 
-    def start(of: Engine) -> Router:
-        routers.append(Router(of, cluster.router, placed, later))
+    def start(used: Engine) -> Router:
+        routers.append(Router(used, cluster.router, placed, later))
         return routers[0]
 
     run = engine.serve(start)
