@@ -47,7 +47,7 @@ COLOCATIONS = ("apart", "alone", "only-on", "slow-down")  # kinds of co-location
 
 _DEMAND = Rule("a finite number > 0, at most 1e12", lambda value: 0 < value <= 1e12,
                bounds=(("exclusiveMinimum", 0), ("maximum", 1e12)))
-"""Solvers take numbers from 1e20 on for infinite."""
+"""Solvers treat numbers from 1e20 on as infinite."""
 _PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "effective-accuracy": ("unserved_penalty", "cost_price"), "cheapest": (),
     "fewest-workers": (), "lexicographic": ("unserved_penalty", "order"),

@@ -32,7 +32,7 @@ from ramsis.arrivals.trace_formats.instants import Instants, epoch_unit, is_iso
 from ramsis.errors import InputFileError, RamsisError, check_known
 
 HEAD_LINES = 1000
-"""Lines that tell what a table holds."""
+"""Leading lines by which the columns of a table are recognised."""
 _UNITS_IN_NAMES = {"second": "s", "seconds": "s", "minute": "min", "minutes": "min", "hour": "h",
                    "hours": "h"}
 _PER_S = {

@@ -40,7 +40,7 @@ _SEPARATOR = re.compile(r"sep=[,;\t]", re.IGNORECASE)
 """What a table for Excel may begin with."""
 _PACKAGE = Path(ramsis.__file__).resolve().parent
 _SHIPPED = (_PACKAGE / "profiles" / "shipped" / "traces", _PACKAGE.parent / "profiles" / "traces")
-"""Where shipped traces lie: in a wheel, and in the repository of an editable installation."""
+"""Folders of shipped traces: in a wheel, and in the repository of an editable installation."""
 
 
 def shipped_traces() -> dict[str, Path]:

@@ -214,7 +214,7 @@ class Arrivals:
 
 
 AnyArrivals = Arrivals | str | Callable[[float], ProcessWithRate]
-"""What workloads take: arrivals, their text, or a callable that makes the process of a load."""
+"""Arrivals of a workload: arrivals, their text, or a function of the load to the process."""
 
 
 def arrivals_of(description: AnyArrivals) -> Arrivals:

@@ -11,7 +11,7 @@ from ramsis.errors import InvalidValueError, check_not_negative
 from ramsis.memory import check_memory
 
 MAX_ARRIVALS = 500_000_000
-"""Most arrivals that one run is asked for."""
+"""Most arrivals of a run."""
 _BYTES_EACH = 64.0  # memory per request of a compiled run, the smallest of all engines
 
 

@@ -104,7 +104,7 @@ TOPICS: Mapping[str, tuple[str, Callable[[], Iterable[tuple[str, str]]]]] = {
     "files": ("files that ramsis writes and reads", _files),
     "exit-codes": ("what a command leaves with", _exit_codes),
 }
-"""Name of each topic, what it is about, and its lines: a word and what it means."""
+"""Title and lines of each topic; a line is a word and its meaning."""
 
 
 @click.command("help")

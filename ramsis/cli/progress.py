@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 MARK = "@progress "
-"""What a line of progress begins with, before JSON."""
+"""Prefix of a line of progress, before its JSON."""
 _ASKED = "RAMSIS_PROGRESS"
-"""Environment variable of a command that is asked for such lines."""
+"""Environment variable that requests such lines from a command."""
 
 
 class Advance(Protocol):

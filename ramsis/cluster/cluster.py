@@ -11,7 +11,7 @@ from ramsis.reprs import dataclass
 from ramsis.runtime.policy_set import ALL_WORKERS
 
 MAX_WORKERS = 10_000_000
-"""Most workers of a type: what an array of a number for each still holds."""
+"""Most workers of a type, so that arrays by worker fit into memory."""
 
 
 @dataclass(frozen=True, eq=False)

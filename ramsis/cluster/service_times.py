@@ -34,7 +34,7 @@ from ramsis.reprs import dataclass
 DISTRIBUTION = "distribution"
 """Service times drawn from the measured distribution, where others are a statistic's name."""
 FIXED = "p95"
-"""The statistic that is taken where nothing else is said and times cannot be drawn."""
+"""Default statistic where a profile lacks the distribution."""
 DEFAULT_SERVICE = f"{DISTRIBUTION} where the profile has quantiles, else {FIXED}, or the only one"
 """In help texts: what :func:`default_service` returns."""
 

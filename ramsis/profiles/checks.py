@@ -25,7 +25,7 @@ __all__ = ["Finding", "check_profile"]
 FEW_SAMPLES = 100
 """Fewer samples than this leave less than five above the 95th percentile."""
 OUTLIER_FACTOR = 2.0
-"""A p95 this many times what the other batch sizes suggest is an outlier."""
+"""A p95 this many times the value expected from the other batch sizes is an outlier."""
 LEAST_MS, MOST_MS = 0.02, 1000.0
 """A request alone that takes less or more than this may have been measured in another unit."""
 _FALLING = 0.1  # relative decrease of times with the size that causes a warning

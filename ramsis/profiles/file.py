@@ -27,7 +27,7 @@ __all__ = ["FORMAT", "load", "save", "shipped_names"]
 
 _PACKAGE = Path(__file__).resolve().parent
 _SHIPPED = (_PACKAGE / "shipped", _PACKAGE.parents[1] / "profiles")
-"""Where shipped sets lie: in a wheel, and in the repository of an editable installation."""
+"""Folders of shipped sets: in a wheel, and in the repository of an editable installation."""
 
 _SET_FIELDS = ("format", *(item.name for item in fields(ProfileSet)))
 _CONFIDENCE_FIELDS = tuple(item.name for item in fields(Confidences))

@@ -16,10 +16,10 @@ MAX_MODELS = 10_000
 """Most models of a profile set."""
 
 LEAST_MS = 1e-4
-"""Shortest latency of a profile: a hundred times what slack is compared with, so that no policy
-rests on how times are rounded."""
+"""Shortest latency of a profile: a hundred times the tolerance of slack, so that no policy depends
+on the rounding of times."""
 MOST_MS = 1e12
-"""Longest SLO, overhead or delay: some 32 years; what is beyond overflows in sums of times."""
+"""Longest SLO, overhead or delay: some 32 years; longer ones overflow in sums of times."""
 DELAY_MS = Rule(f"a number of ms from 0 to {MOST_MS:g}", lambda delay_ms: 0 <= delay_ms <= MOST_MS)
 """What the overhead of a batch and the time on the network may be."""
 

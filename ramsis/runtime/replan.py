@@ -32,7 +32,7 @@ from ramsis.runtime.selector import Selector
 __all__ = ["GENERATE", "Replanner"]
 
 GENERATE = (sys.executable, "-P", "-m", "ramsis", "generate")
-"""The program that makes policies: ``ramsis generate`` of this interpreter."""
+"""Command that generates policies: ``ramsis generate`` of this interpreter."""
 
 
 class _Source(NamedTuple):

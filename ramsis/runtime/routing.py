@@ -106,7 +106,7 @@ DISPATCHES: Mapping[str, DispatchRule] = {
 """The dispatch rules by name."""
 *_FIRST, _LAST = DISPATCHES
 DISPATCH_NAMES = f"{', '.join(_FIRST)} or {_LAST}"
-"""All of them in words."""
+"""The dispatch rules as text."""
 
 
 def by_shares(shares: Sequence[float], uniform: float) -> int:

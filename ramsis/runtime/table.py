@@ -18,23 +18,23 @@ POLICY_FORMAT = "ramsis.policy/1"
 MAX_WORKERS = 1_000_000
 """Most workers of a type in files."""
 AXES = ("idle", "queued", "slack_ms")
-"""What a table tells apart: idle workers of the station, requests in its queue, and the slack of
+"""Dimensions of the state: idle workers of the station, requests in its queue, and the slack of
 the earliest deadline in ms."""
 SLACK_TOLERANCE_MS = 1e-6
-"""A slack that is short of a bin's low edge by so much or less still reaches it.
+"""Tolerance of slack: a slack below a bin's low edge by at most this is counted in the bin.
 
-Slack is a difference of sums of times. Rounded, that of a request that has just come may be below
-the SLO, and an answer that the whole SLO is needed for would never be given. Synthesis and
-simulation compare slack and times with this tolerance too."""
+Slack is a difference of sums of times. Through rounding, the slack of a request that has just
+arrived may be below the SLO, so an action that takes the whole SLO would never be chosen.
+Synthesis and simulation compare slack and times with the same tolerance."""
 WAIT_CODE, DROP_CODE = -1, -2
 """Entries of a table that are not an action's index: wait, and drop the earliest request."""
 AS_LAST_CODE = -3
-"""Where each worker has a queue of its own: a longer one is treated as one of the last level."""
+"""Entry for queues longer than the table, if each worker has a queue: use the last level."""
 BATCHINGS = ("maximal", "variable")
 """``maximal``: a batch is the whole queue; ``variable``: any part of it."""
 LATE_RULES = ("serve", "drop")
-"""What the policy was made for: requests that nothing can answer in time are all served by the
-fastest model, or may be dropped. Only with ``drop`` may a table drop."""
+"""Rules for requests that no action can answer in time: the fastest model serves all of them, or
+they may be dropped. A table may drop requests only with ``drop``."""
 
 
 class DecisionTable(NamedTuple):

@@ -49,8 +49,8 @@ from ramsis.sim.tables import CentralTables, Compiled, Tables, level_of, stack, 
 PolicyLevels = PolicySet[Policy] | Iterable[Policy]
 
 NEVER_ANSWERED, DROPPED, LOST = -1, -2, -3
-"""In the place of a request's model: it still waits at the end, was given up, or was in the batch
-or the queue of a worker that failed."""
+"""Codes in place of a request's model: it waited at the end, was dropped, or was in the batch or
+the queue of a worker that failed."""
 
 _MOST_PLACES = 300  # largest number of points of a series over time
 _ROUNDING = 1e-9  # tolerance of a number of intervals before it is rounded up

@@ -11,8 +11,8 @@ from ramsis.policy.records import Expectations
 from ramsis.scaling.fleet import ScaledRun
 
 MOST_WORKER_S = 1e6
-"""Price of a violation, and of a unit of accuracy, at most: beyond it the work of a worker is lost
-in the tolerances of the solvers."""
+"""Highest price of a violation, and of a unit of accuracy; above it the solvers' tolerances exceed
+the cost of workers."""
 
 
 class Delivered(NamedTuple):

@@ -18,7 +18,7 @@ DATATYPES: Mapping[str, np.dtype[Any]] = {
         ("INT64", "int64"), ("FP16", "float16"), ("FP32", "float32"), ("FP64", "float64"))}
 """The protocol's names; texts (``BYTES``) are not served."""
 ANY = -1
-"""In the place of the size of a request, in shapes."""
+"""Mark of the request's size in shapes."""
 MOST_QUERIES = 2048  # of a request, unless a server states another limit
 _NAMES = {kind: name for name, kind in DATATYPES.items()}
 

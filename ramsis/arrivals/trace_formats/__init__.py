@@ -121,7 +121,7 @@ DESCRIPTIONS = {
     "timestamps": "a time a line, or the column of --time-column in CSV; --unit for numbers",
     "per-second-rates": "a rate a line for each second in turn, or the column of --time-column",
 }
-"""What each format is, in a few words."""
+"""Short description of each format."""
 
 
 def detect_trace(path: str | os.PathLike[str]) -> str | None:

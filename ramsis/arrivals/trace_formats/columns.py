@@ -26,15 +26,15 @@ from ramsis.logs.sizes import size_names
 TIME_NAMES = {"timestamp", "time", "arrival", "arrival_time", "arrived", "arrived_at", "t", "ts",
               "datetime", "date", "created_at", "start_time", "time_iso8601", "time_local",
               "msec"}
-"""What columns and keys of times are called, without their unit."""
+"""Names of columns and keys of times, without their unit."""
 # Names of times that count only if there is no other time column.
 _BESIDE = {"arrived", "arrived_at", "start_time", "time_iso8601", "time_local", "msec"}
 COUNT_NAMES = {"count", "counts", "requests", "invocations", "hits"}
-"""What columns of numbers of requests are called."""
+"""Names of columns of numbers of requests."""
 RATE_NAMES = {"qps", "rps", "rate", "load", "req/s", "reqs/s", "requests/s", "queries/s",
               "requests/sec", "req/sec", "requests_per_second", "queries_per_second", "rate_qps",
               "load_qps", "arrival_rate"}
-"""What columns of loads are called."""
+"""Names of columns of loads."""
 
 
 _LEAST_GAPS = 3

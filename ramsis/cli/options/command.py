@@ -22,7 +22,7 @@ from ramsis.files import read_toml
 MORE_ARRIVALS = ("--trace-format", "--unit", "--time-column", "--load-column", "--scale")
 """Options of traces that few need."""
 MORE_COMPUTING = ("--engine", "--address", "--processes")
-"""Options of where to compute, of which the same holds."""
+"""Options of the computing engine that few need."""
 
 _GROUPS = {
     "What is served": "profiles models slo-ms workers min-workers max-workers startup-s cost "

@@ -13,7 +13,7 @@ from ramsis.policy import DISPATCHES
 from ramsis.runtime.routing import DISPATCH_NAMES
 
 BOTH = ("round-robin", "central-queue")
-"""What is compared where nothing is named: a queue each, and a common queue."""
+"""Default comparison: a queue for each worker, and a central queue."""
 
 _CASCADES = "cascades=true"
 _Command = Callable[..., Any]

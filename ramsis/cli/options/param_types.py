@@ -382,7 +382,7 @@ WORKERS = Word("workers", read_workers)
 PROFILES = Word("profiles", read_profiles, _profile_names, files=True)
 """``NAME``, or ``gpu=FILE,cpu=FILE``: :class:`ByType` of files or names."""
 complete_profiles = PROFILES.shell_complete
-"""What a shell offers for a profile set."""
+"""Shell completion of a profile set."""
 COSTS = Word("costs", _numbers)
 """``gpu=3,cpu=0.5``: :class:`ByType` of numbers > 0."""
 LIMITS = Word("limits", _limits)
@@ -396,7 +396,7 @@ GRID = Word("grid", _grid)
 TRACE = Word("trace", _trace, _trace_names, files=True)
 """A trace's file or name: :class:`TraceName`."""
 SCHEDULER_TEXT = Word("scheduler", lambda text, where: text, _scheduler_names)
-"""The text of a scheduler: what it stands for depends on what it serves."""
+"""The text of a scheduler, whose meaning depends on the command."""
 OUT_FOLDER = OutFolder()
 """A folder to write to: a path."""
 OUT_PLACE = OutPlace()

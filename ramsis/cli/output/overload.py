@@ -20,7 +20,7 @@ def _remember(context: click.Context, option: click.Parameter, value: bool) -> N
 strict_option = click.option(
     "--strict", is_flag=True, expose_value=False, callback=_remember,
     help="Exit with code 4 on overload, after writing everything.")
-"""``--strict``, which :func:`tell_overload` obeys; the command does not get it."""
+"""``--strict``, applied by :func:`tell_overload` and not passed to the command."""
 
 
 def overloaded(rows: Iterable[Mapping[str, Any]], *names: str) -> Iterator[str]:

@@ -29,7 +29,7 @@ __all__ = ["WIDTH", "Column", "budget_row", "budget_words", "command_line", "hea
 _GAP = 2  # characters between columns
 _LONGEST_WORD = 24  # characters of a text that stay together
 WIDTH = 100
-"""Characters of a line that is printed, where ``--wide`` was not given."""
+"""Characters of a printed line without ``--wide``."""
 
 json_option = click.option("--json", "as_json", is_flag=True,
                            help="Print the rows as one JSON document.")
@@ -42,7 +42,7 @@ def _remember(context: click.Context, option: click.Parameter, value: bool) -> N
 wide_option = click.option(
     "--wide", is_flag=True, expose_value=False, callback=_remember,
     help="Print all columns, on lines of any width.")
-"""``--wide``, which :func:`wide` tells of; the command does not get it."""
+"""``--wide``, returned by :func:`wide` and not passed to the command."""
 
 
 def table_options(command: Any) -> Any:

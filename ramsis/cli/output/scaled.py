@@ -15,7 +15,7 @@ SCALED_COLUMNS = (
     Column("changes", "changes", "d", wide=True), Column("starts", "starts", "d", wide=True),
     Column("meets_word", "meets target"), Column("parameter_words", "parameters"),
 )
-"""What a scheduler costs and delivers; those without a value are left out."""
+"""Cost and figures of a scheduler; columns without a value are left out."""
 
 
 def with_words(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

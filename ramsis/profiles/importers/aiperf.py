@@ -1,16 +1,16 @@
 """Importer of ``aiperf``: what NVIDIA's AIPerf (and GenAI-Perf before it) writes about a run.
 
-- ``profile_export_aiperf.json``: statistics of each metric with their unit; taken is
-  ``request_latency`` (``std`` has the divisor n). The configuration under ``input_config`` names
-  the model, how many requests were in flight, and sometimes the batch size.
-- ``profile_export.jsonl``: a record for each request. Its samples say more than the statistics;
-  model and batch size come from the JSON file beside it, if there is one.
+- ``profile_export_aiperf.json``: statistics of each metric with their unit, of which
+  ``request_latency`` is used (``std`` has the divisor n). The configuration under ``input_config``
+  names the model, the number of requests in flight, and sometimes the batch size.
+- ``profile_export.jsonl``: a record for each request. These samples are preferred to the
+  statistics; model and batch size come from the JSON file in the same folder, if there is one.
 
-Refused are runs with several requests in flight, because waiting is in their latencies: by the
-stated concurrency, by Little's law (throughput × latency), or by requests that overlap; so are
-fewer records than the JSON file beside them has requests, because they are cut off. Left out
-and counted are requests of the warm-up, failed and cancelled ones. The latency is that of a
-client, with the way to the server and back. There is no accuracy.
+Runs with several requests in flight are refused, because their latencies include waiting; they are
+recognised by the stated concurrency, by Little's law (throughput × latency), or by overlapping
+requests. Incomplete files, with fewer records than the JSON file has requests, are refused, too.
+Requests of the warm-up, failed and cancelled ones are left out and counted. Latencies are those of
+a client and include the network. There is no accuracy.
 
 Source: AIPerf's documentation, "profile_export_aiperf.json Schema" and "Working with Profile
 Export Files" (docs.nvidia.com/aiperf), and files that AIPerf 0.13 wrote.

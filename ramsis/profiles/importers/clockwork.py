@@ -5,9 +5,9 @@ the weights to the GPU) and ``b1 = …; b2 = …; … b16 = …;`` (the time of 
 They become ``load_ms`` and one time for each batch size. The size of ``model.clockwork_params``
 beside it, which holds the weights, becomes ``memory_mb``.
 
-A last setting that ends neither in ``;`` nor with its line is cut off, and refused. Which
-statistic the one time is, is not said there; it is taken as the mean, so commands need
-``--service mean``. There is no accuracy. The model is named after the folder.
+A last setting that ends neither in ``;`` nor with its line is cut off, and refused. The file does
+not name the statistic of a time; the mean is assumed, so commands need ``--service mean``. There
+is no accuracy. The model is named after the folder.
 
 Source: Clockwork, ``src/clockwork/model/batched.cpp`` (the file) and ``worker.cpp`` (ns).
 """

@@ -2,13 +2,12 @@
 
 For each experiment (a concurrency or a request rate) it holds the requests: ``timestamp`` when a
 request was sent and ``response_timestamps`` when its responses came, in **ns**. The latency is up
-to the last response. The experiment at concurrency 1 is taken. Others are left out and counted,
-because waiting is in their latencies; so are requests that were never answered. The file names
-neither model nor batch size. The way to the server and back is in the latency, and there is no
-accuracy.
+to the last response. The experiment at concurrency 1 is used. Others are left out and counted,
+because their latencies include waiting; so are requests that were never answered. The file names
+neither model nor batch size. Latencies include the network, and there is no accuracy.
 
-AIPerf gives a file of records a like name, which ends in ``.jsonl``; the two are told apart by
-what they hold.
+AIPerf's file of records has a similar name, which ends in ``.jsonl``; the two are distinguished by
+their content.
 
 Source: the schema and tests of perf_analyzer's exporter (triton-inference-server/perf_analyzer,
 ``profile_data_exporter``).

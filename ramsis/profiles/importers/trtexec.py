@@ -4,10 +4,10 @@ A JSON list with an entry for each inference; ``latencyMs`` is the time to copy 
 GPU, to compute, and to copy the output back. It must be the sum of the three parts beside it, so
 that a wrong unit is found. Model and batch size are not in the file.
 
-By default trtexec copies the next input while it computes; the parts are timed by themselves, so
-no waiting is in their sum. A percentile is that of back-to-back inferences. There is no accuracy.
-Old versions also write the inferences of the warm-up. Their files are told by ``endToEndMs``; how
-many are of the warm-up is not said (``--warmUp=0`` makes none), so that they stay, with a note.
+By default trtexec copies the next input while it computes; the parts are timed separately, so
+their sum includes no waiting. Percentiles are over back-to-back inferences. There is no accuracy.
+Old versions, recognised by ``endToEndMs``, also write the inferences of the warm-up. Their number
+is not stated (``--warmUp=0`` makes none), so they are kept, with a note.
 
 Source: NVIDIA/TensorRT, ``samples/common/sampleReporting.cpp`` (of TensorRT 7 to 10).
 """

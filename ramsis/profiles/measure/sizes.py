@@ -42,7 +42,7 @@ class AtSize:
 
 
 def key_of(name: str, size: int) -> str:
-    """Return what a model at a size is called among the runs."""
+    """Return the name of a model at a size among the runs."""
     return f"{name}@{size}"
 
 
@@ -67,7 +67,7 @@ class MixedBatches:
         return "packed" if self.errors["packed"] < _ALIKE * self.errors["padded"] else "padded"
 
     def note(self) -> dict[str, object]:
-        """Return what a profile's ``measurement`` records."""
+        """Return the entry for a profile's ``measurement``."""
         return {"law": self.law, "sizes": list(self.sizes), "mixed_ms": round(self.mixed_ms, 4),
                 "padded_ms": round(self.padded_ms, 4), "packed_ms": round(self.packed_ms, 4)}
 

@@ -1,9 +1,9 @@
 """Importer of ``tool-output``: what perf_analyzer, trtexec and other benchmark tools report.
 
-Where the figures stand is said by :data:`~ramsis.profiles.importers.reports.tools.TOOLS`, a layout
-for each tool; reading is the same for all. Times without a unit beside them have that of the tool.
-Runs with several requests in flight are left out, because waiting is in their latencies; where the
-report states a throughput, throughput × latency confirms the batch size (Little's law).
+:data:`~ramsis.profiles.importers.reports.tools.TOOLS` defines the layout of each tool's report;
+all are read alike. Times without a unit have the tool's default unit. Runs with several requests
+in flight are left out, because their latencies include waiting; where the report states a
+throughput, throughput × latency confirms the batch size (Little's law).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ramsis.profiles.importers.runs import (
 )
 
 _BEGINNING = 65_536
-"""Characters in which the mark of a tool stands."""
+"""Leading characters in which the mark of a tool is searched."""
 _MOST_RECORDS = 10_000
 _DEEPEST = 6
 _UNITS = "|".join(sorted(map(re.escape, MS), key=len, reverse=True))
@@ -39,7 +39,7 @@ _STATISTICS = ("mean", "std", "min", "max", "p50", "p90", "p95", "p99")
 _TIMES = (*_STATISTICS, "part", "load")
 _LONGEST = 1e15  # of any unit: what is beyond overflows in ms
 _OFTEN = 100
-"""Values of a figure that are looked at."""
+"""Most values of a figure that are read."""
 
 
 def recognises(source: Source) -> bool:

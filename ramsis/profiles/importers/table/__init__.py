@@ -2,8 +2,8 @@
 
 A row is a model at a batch size with its statistics, one statistic, or one sample; batch sizes or
 models may also stand side by side as columns. Names and units are taken from the headings
-(:mod:`~ramsis.profiles.importers.table.headings`), else from the cells, else from what the user
-says. What was recognised is the profile's first note; a unit that nothing states is an error.
+(:mod:`~ramsis.profiles.importers.table.headings`), else from the cells, else from the user's
+options. The profile's first note lists the recognised columns; an unknown unit is an error.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class _Reader:
         self.factors = [self._stated_factor(heading) for heading in layout.times]
 
     def _of_all_rows(self, patterns: Mapping[str, object]) -> str | None:
-        """Return what the user says of this file, by the patterns of file names."""
+        """Return the user's options for this file, by patterns of file names."""
         return next((str(value) for pattern, value in patterns.items()
                      if fnmatchcase(self.path.name, pattern)), None)
 

@@ -24,7 +24,7 @@ _LONG_POINT_GROUPS = re.compile(r"[+-]?[0-9]{1,3}((\.[0-9]{3}){2,}|(\.[0-9]{3})+
 
 
 def is_missing(text: str) -> bool:
-    """Return whether a cell says that there is no value."""
+    """Return whether a cell marks a missing value."""
     return text.strip().lower() in _MISSING
 
 

@@ -1,8 +1,8 @@
-"""The rows of a table in a file, whatever lies between its cells: CSV of any separator, JSON.
+"""The rows of a table in a file: CSV with any separator, Markdown, or JSON.
 
-Taken are commas, semicolons, tabs, bars (also as Markdown has them) and runs of spaces; comments
-and titles above the header; a column of row numbers without a heading; JSON lines, lists of
-objects, and objects of objects whose keys are models or batch sizes.
+Separators are commas, semicolons, tabs, bars (also in Markdown) or runs of spaces. Comments and
+titles above the header are skipped, and so is a column of row numbers without a heading. JSON may
+be JSON lines, a list of objects, or an object of objects whose keys are models or batch sizes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ramsis.profiles.importers.table.headings import read_heading
 _MARKS = "\t;|,"
 _NAMED = {"\t": "tab", " ": "spaces", ";": "';'", ",": "','", "|": "'|'", "{": "JSON"}
 _LEADING = 30
-"""Lines among which the header is looked for."""
+"""Leading lines in which the header is searched."""
 _RULE = re.compile(r"[\s|:+=-]*-[\s|:+=-]*|[^|,;\t]*-{5,}\s*")
 _COMMENT = re.compile(r"\s*(#|//|Times are in )")
 _STATED_UNIT = re.compile(r"\b(?:in|units?\s*[:=]?)\s+\(?(\w+)\)?", re.IGNORECASE)

@@ -18,7 +18,7 @@ from ramsis.profiles.importers.table.cells import MB
 
 FIELDS = ("model", "batch", "accuracy", "n", "latency", *STATISTICS, "statistic", "unit",
           "memory", "load", "concurrency", "size", "total")
-"""What a column may hold.
+"""Fields that a column may hold.
 
 ``latency`` is a time whose statistic no heading names, ``size`` that of each request of a batch or
 of the longest, and ``total`` that of the batch.

@@ -148,7 +148,7 @@ def _times(fields: Mapping[str, Heading]) -> tuple[list[Heading], list[str]]:
 
 
 def _headings(path: Path, grid: Grid, columns: Mapping[str, str]) -> list[Heading]:
-    """Return what each column holds; what the user says counts first."""
+    """Return the field of each column; the user's options take precedence."""
     for name, column in columns.items():
         check_known("unknown field", name, FIELDS, "--column")
         check_known("no such column", column, grid.columns, f"{path}: header", InputFileError)
