@@ -36,9 +36,11 @@ TWO = [SloClass(60.0, 0.3), SloClass(100.0, 0.7)]
 
 @pytest.fixture(scope="module", autouse=True)
 def _short_runs() -> Iterator[None]:
-    """Compare ways by fewer requests."""
+    """Replay policies and compare ways by fewer requests: a level makes dozens of policies."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("ramsis.synthesis.type_load.QUERIES", 200_000)
+        for name in ("QUERIES", "_OF_ONE"):
+            patched.setattr(f"ramsis.synthesis.replayed.{name}", 40_000)
         yield
 
 
