@@ -1,6 +1,6 @@
 """Figures and pages; matplotlib is needed here only (extra ``plot``).
 
-May import: arrivals, placement_milp, policy, profiles, runtime, sim, synthesis.
+May import: arrivals, placement_milp, policy, profiles, runtime, sim, sized, synthesis.
 """
 
 from __future__ import annotations

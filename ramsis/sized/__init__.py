@@ -1,6 +1,6 @@
 """Requests with a size: batches whose time depends on the sizes of their members.
 
-May import: arrivals, bounds, profiles, runtime, sim, synthesis.
+May import: arrivals, bounds, cluster, profiles, runtime, sim, synthesis.
 """
 
 from __future__ import annotations

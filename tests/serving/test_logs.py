@@ -163,11 +163,15 @@ def test_lines_wait_for_a_reader_up_to_a_number(monkeypatch: pytest.MonkeyPatch)
     assert last["events"] == {"many": 1500 - len(lines)}
 
 
-def test_what_libraries_log_is_a_line_with_its_traceback() -> None:
+def test_what_libraries_log_is_a_line_with_its_traceback(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
     import logging
 
     from ramsis.serving.logs import records_in
 
+    # Import-linter disables the loggers that there are, in the process of the tests.
+    monkeypatch.setattr(logging.getLogger("uvicorn.error"), "disabled", False)
     found: list[dict[str, Any]] = []
     with records_in(lambda event, **fields: found.append({"event": event, **fields})):
         try:
