@@ -54,7 +54,7 @@ def test_a_plan_is_made_by_its_commands_and_goes_on_where_it_was(
     run: Run, tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Commands run in this process; among the slow tests each has one of its own."""
-    recipe = importlib.import_module("ramsis.cli.planning.plan")
+    recipe = importlib.import_module("ramsis.cli.planning.plan_run")
     monkeypatch.setattr(recipe, "run_with_bar", in_this_process)
     monkeypatch.setattr(recipe, "_PROCESSES", "1")
     out = tmp_path / "plan"
@@ -94,7 +94,7 @@ def test_a_plan_for_slow_services_is_what_its_policies_promise(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of M/D/6 with requests dropped once late 1.6 % are, of which runs of 30 s show half."""
-    recipe = importlib.import_module("ramsis.cli.planning.plan")
+    recipe = importlib.import_module("ramsis.cli.planning.plan_run")
     monkeypatch.setattr(recipe, "run_with_bar", in_this_process)
     monkeypatch.setattr(recipe, "_PROCESSES", "1")
     profile, out = tmp_path / "slow.json", tmp_path / "plan"
@@ -213,10 +213,10 @@ def test_a_plan_for_recorded_times(run: Run, tiny_file: Path, tmp_path: Path) ->
 def test_a_plan_with_second_opinions_says_what_they_bring(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe = importlib.import_module("ramsis.cli.planning.plan")
+    recipe = importlib.import_module("ramsis.cli.planning.plan_run")
     monkeypatch.setattr(recipe, "run_with_bar", in_this_process)
     monkeypatch.setattr(recipe, "_PROCESSES", "1")
-    monkeypatch.delitem(recipe._QUEUES, "round-robin")
+    monkeypatch.delitem(recipe.QUEUES, "round-robin")
     out = tmp_path / "plan"
     made = run("plan", "--profiles", "digits-cpu", "--slo-ms", 60, "--load", 9600, "--service",
                "p95", "--min-effective-accuracy", 0.93, "--duration-s", 1, "--cascades", "--out",

@@ -22,7 +22,7 @@ from tests.cli.test_plan_cli import in_this_process
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The command, with short simulations, in this process."""
-    recipe = importlib.import_module("ramsis.cli.planning.plan")
+    recipe = importlib.import_module("ramsis.cli.planning.plan_run")
     monkeypatch.setattr(recipe, "run_with_bar", in_this_process)
     monkeypatch.setattr(recipe, "_PROCESSES", "1")
     monkeypatch.setattr(search, "REQUESTS", 2000)

@@ -70,7 +70,7 @@ def test_a_peak_needs_more_workers_than_the_mean(
 def test_a_plan_tells_of_its_peak_and_of_growth(
     run: Run, tiny_file: Path, peak: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe = importlib.import_module("ramsis.cli.planning.plan")
+    recipe = importlib.import_module("ramsis.cli.planning.plan_run")
     monkeypatch.setattr(recipe, "run_with_bar", in_this_process)
     monkeypatch.setattr(recipe, "_PROCESSES", "1")
     monkeypatch.setattr(recipe, "_LEVELS", 2)

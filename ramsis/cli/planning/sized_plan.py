@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ramsis.cli.planning.plan import PlanRun
+from ramsis.cli.planning.plan_run import PlanRun
 from ramsis.files import write_atomic
 from ramsis.sim import Recorded
 from ramsis.sized.capacity import SizedTrial
