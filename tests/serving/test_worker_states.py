@@ -422,7 +422,7 @@ def restored(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(("examples", "opinions"), [
-    (8, False), (8, True), pytest.param(400, False, marks=pytest.mark.slow),
+    (20, False), (20, True), pytest.param(400, False, marks=pytest.mark.slow),
     pytest.param(130, True, marks=pytest.mark.slow)])
 def test_each_request_is_answered_whatever_becomes_of_workers(
     restored: Path, examples: int, opinions: bool
