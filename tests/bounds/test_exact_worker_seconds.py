@@ -144,7 +144,7 @@ def test_no_schedule_costs_less_at_prices() -> None:
     assert np.mean(shares) >= 0.65
 
 
-@pytest.mark.parametrize("seed", [33, 36, 48])
+@pytest.mark.parametrize("seed", [pytest.param(33, marks=pytest.mark.slow), 36, 48])
 def test_the_first_start_is_paid(seed: int) -> None:
     """Workers that serve at the end of the time before the first arrival, not at its beginning."""
     tiny = Tiny.drawn(seed)

@@ -153,7 +153,8 @@ def test_a_blocking_load_is_paid_and_waited_for() -> None:
 
 
 @pytest.mark.parametrize(("blocking", "machines", "requests"), [
-    (True, [[0]], 6), (False, [[]], 6), (False, [[0], [1]], 5)])
+    pytest.param(True, [[0]], 6, marks=pytest.mark.slow), (False, [[]], 6),
+    (False, [[0], [1]], 5)])
 def test_no_schedule_with_loads_is_above_and_the_best_is_near(
     *, blocking: bool, machines: list[list[int]], requests: int
 ) -> None:

@@ -295,6 +295,7 @@ def test_a_drawn_promise_is_that_with_second_opinions(
         "upper bound (with cascades)": {1.0: policy.cascade.promise.upper_bound}}
 
 
+@pytest.mark.slow
 def test_an_audit_says_what_second_opinions_would_have_brought(
     profile: ProfileSet, run: Run, tmp_path: Path
 ) -> None:

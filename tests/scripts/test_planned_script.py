@@ -24,6 +24,7 @@ def test_every_second_scenario_is_scarce_and_all_have_enough_requests() -> None:
         assert len(requests) >= 10_000
 
 
+@pytest.mark.slow
 def test_a_run_that_was_cut_off_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -110,6 +110,7 @@ def test_decision_time_alone_reaches_the_printed_range() -> None:
     assert max(late[:10]) < 0.2 < 0.9 < min(late[minute] for minute in warsaw.SPIKES)
 
 
+@pytest.mark.slow
 def test_models_are_switched_unused_where_loads_are_seen_late() -> None:
     def unused(name: str, poll_ms: float) -> float:
         (row,) = warsaw.rows(0.0, 0, {name: name}, bound=False, poll_ms=poll_ms, machines=4)

@@ -203,6 +203,7 @@ def test_batches_that_arrivals_do_not_fill_are_not_counted() -> None:
     assert bound(31.0) == pytest.approx(150)
 
 
+@pytest.mark.slow
 def test_no_plan_passes_the_bound(v100: SharingProfile) -> None:
     models = models_of(v100, dict.fromkeys(_VISION, 1000.0), 250)
     gpus = gpus_of(4)
