@@ -137,7 +137,7 @@ def sigmaos(part: str, heads: Mapping[str, str], shown: Callable[[Row], bool] | 
 
 def off_the_formula(row: Row) -> bool:
     """Whether a simulated latency is not that of the thesis' formula."""
-    return abs(row["formula_s"] - row["simulated_s"]) >= 0.005
+    return bool(abs(row["formula_s"] - row["simulated_s"]) >= 0.005)
 
 
 def percent(rate: float | None, digits: int | None = None) -> str:
