@@ -123,3 +123,10 @@ def test_a_file_whose_problem_cannot_be_is_refused(
 ) -> None:
     with pytest.raises(InputFileError, match=r"inputs: no problem: .*no request can be answered"):
         failing(changed(document, ("slo_ms",), 1e-3), tmp_path)
+
+
+def test_more_runs_than_are_ever_made_are_refused(
+    document: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(InputFileError, match=r"runs.*64"):
+        failing(changed(document, ("expectations", "runs"), 10**8), tmp_path)
