@@ -142,8 +142,7 @@ def sentence_of(rows: pd.DataFrame) -> str:
     gain = rows["delivered"] - rows["one_model"]
     return (f"In {len(rows)} cells with {rows['family'].nunique()} other families of models, "
             f"{int((rows['second_opinions'] > 0).sum())} of them with second opinions, these gain "
-            f"{gain.mean():.4f} on the mean and {gain.min():.4f} at least, counted by requests "
-            "that neither chose nor stated anything.")
+            f"{gain.mean():.4f} on the mean and {gain.min():.4f} at least.")
 
 
 def main() -> None:

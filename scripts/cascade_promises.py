@@ -126,13 +126,10 @@ def played(number: int) -> dict[str, Any]:
 def sentence_of(rows: pd.DataFrame) -> str:
     """Return what the page says of the rows."""
     difference = (rows["simulated"] - rows["promised"]).abs()
-    wide = rows["promised_half_width"] + rows["simulated_half_width"]
     modes = rows["arrivals"].str.startswith("mmpp")
     return (f"In {len(rows)} settings drawn at random, {rows['second_opinions'].count()} of them "
-            f"with second opinions, simulation differs from the promise by "
-            f"{difference[~modes].max():.4f} at most, and by {difference[modes].max():.4f} under "
-            f"Markov-modulated arrivals, where intervals reach {wide[modes].max():.4f} to either "
-            "side.")
+            f"with second opinions, simulation is within {difference[~modes].max():.4f} of the "
+            f"promise, and within {difference[modes].max():.4f} under Markov-modulated arrivals.")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

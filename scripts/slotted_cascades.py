@@ -113,9 +113,8 @@ def sentence_of(rows: list[dict[str, str]]) -> str:
     lacks = asked - np.maximum(by("policy"), by("rule"))
     return (f"In {len(rows)} such settings the best second opinions add "
             f"{(asked - alone).mean():.3f} on the mean, and batches that mix them with fresh "
-            f"requests {(best - asked).mean():.3f} more. The better of rule and policy lacks "
-            f"{lacks.mean():.3f} of the best without mixed batches, and the bound lies "
-            f"{(by('bound') - best).mean():.3f} above the best of all.")
+            f"requests {(best - asked).mean():.3f} more. Policies lack {lacks.mean():.3f} of the "
+            f"former; the bound lies {(by('bound') - best).mean():.3f} above the latter.")
 
 
 def main() -> None:
