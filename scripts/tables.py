@@ -47,13 +47,6 @@ def share(value: float | None) -> str:
     return "–" if value is None else f"{value:.4f}"
 
 
-def cells(rows: Sequence[Row]) -> str:
-    """Twelve models on eight places, and four other cells."""
-    names = ("planned", "clockwork", "pinned", "bound")
-    return markdown(["scenario", *(f"`{name}`" for name in names[:2]), *names[2:]],
-                    [[row["scenario"], *(share(row.get(name)) for name in names)] for row in rows])
-
-
 def random_scenarios(rows: Sequence[Row]) -> str:
     """How far planned is below the best other, and its share of the bound."""
     found = []
@@ -336,7 +329,6 @@ _OBSERVED = (f"{_SHARING} {VISION} --rps 500 --slo-ms 200 --gpus 1,2,3,4,5,6 "
              "--client-overhead-ms 0.3077")
 _GOODPUT = ("models", "rps", "slo_ms", "gpus", "policy", "simulated_goodput_rps", "bound_rps")
 TABLES = {
-    "cells": Table("cluster.md", {"cells": "planned.py --cells --scheduler clockwork"}, cells),
     "random": Table("cluster.md", {"random": "planned.py --random 1000 --rows {rows}.jsonl "
                                              "--scheduler clockwork --scheduler lru "
                                              "--scheduler round-robin"}, random_scenarios),

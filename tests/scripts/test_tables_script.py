@@ -112,16 +112,16 @@ def test_rows_that_are_there_are_not_made_again(
 ) -> None:
     page = tmp_path / "docs" / "cluster.md"
     page.parent.mkdir()
-    page.write_text("before\n<!-- cells:begin -->\nold\n<!-- cells:end -->\nafter\n", "utf-8")
-    (tmp_path / "cells.json").write_text(json.dumps({"rows": [
-        {"scenario": "one", "planned": 0.5, "clockwork": 0.25, "pinned": 0.75, "bound": None}]}))
+    page.write_text("before\n<!-- random:begin -->\nold\n<!-- random:end -->\nafter\n", "utf-8")
+    rows = [{"scarce": True, "planned": 0.5, "clockwork": 0.25, "lru": 0.125,
+             "round-robin": 0.25, "bound": 1.0}]
+    (tmp_path / "random.json").write_text(json.dumps({"rows": rows}))
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a script was run"))
-    assert tables.main(["--only", "cells", "--rows", str(tmp_path), "--docs",
+    assert tables.main(["--only", "random", "--rows", str(tmp_path), "--docs",
                         str(page.parent)]) == 0
     assert page.read_text("utf-8").splitlines() == [
-        "before", "<!-- cells:begin -->",
-        "| scenario | `planned` | `clockwork` | pinned | bound |", "|---|---|---|---|---|",
-        "| one | 0.5000 | 0.2500 | 0.7500 | – |", "<!-- cells:end -->", "after"]
+        "before", "<!-- random:begin -->", *tables.random_scenarios(rows).splitlines(),
+        "<!-- random:end -->", "after"]
 
 
 @pytest.mark.parametrize("name", [name for name, table in tables.TABLES.items() if table.columns])
