@@ -20,23 +20,25 @@ _IMAGE = re.compile(r"!\[(?P<alt>[^]]*)\]\((?P<file>[^)]+\.(?:png|svg))\)")
 _SERVED = ["--profiles", "digits-cpu", "--slo-ms", "25"]
 _HEAD = """# Gallery
 
-Every figure of these pages, with the page that says how it is made. Written by
-`python scripts/gallery.py`.
+Every figure of these pages, with the page that says how it is made.
 """
 
 
 def gallery(docs: Path) -> str:
-    """Return the page: a heading for each page with figures, and its figures as links."""
+    """Return the page: a heading for each page with figures, and each figure once."""
     parts = [_HEAD]
+    shown: set[Path] = set()
     for page in sorted(docs.rglob("*.md")):
         text = page.read_text()
-        images = {match["file"]: match["alt"] for match in _IMAGE.finditer(text)}
+        images = {(page.parent / match["file"]).resolve(): match["alt"]
+                  for match in _IMAGE.finditer(text)}
+        images = {file: alt for file, alt in images.items() if file not in shown}
         if page.name == "gallery.md" or not images:
             continue
-        place = page.relative_to(docs)
+        shown.update(images)
         title = re.search(r"(?m)^# (.+)$", text)
-        parts.append(f"## [{title[1] if title else place.stem}]({place})\n")
-        parts += [f"![{alt}]({(place.parent / file).as_posix()})\n\n*{alt}*\n"
+        parts.append(f"## [{title[1] if title else page.stem}]({page.relative_to(docs)})\n")
+        parts += [f"![]({file.relative_to(docs).as_posix()})\n\n*{alt}*\n"
                   for file, alt in images.items()]
     return "\n".join(parts)
 
