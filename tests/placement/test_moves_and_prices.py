@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placement_milp import Problem, place, problem_from_document
-from placement_milp.expand import name_workers
 from placement_milp.problem import Holding, Variant, WorkerType
+from placement_milp.recipe import name_workers
 from tests.placement.samples import document, problem, variant
 
 
