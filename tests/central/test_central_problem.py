@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ramsis.central.levels import idle_levels, queue_levels
-from ramsis.central.problem import MANY_WORKERS, MAX_WORKERS, PARTS
+from ramsis.central.problem import MANY_WORKERS, MAX_WORKERS, PARTS, idle_levels, queue_levels
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import ModelProfile, ProfileSet
 from ramsis.profiles.batch import BatchProfile

@@ -19,7 +19,7 @@ from ramsis.worker.problem.partial_batch import (
     partial_batch_transitions,
 )
 from ramsis.worker.problem.round_robin_phase import phase_distribution
-from ramsis.worker.structure.likely_states import likely_states
+from ramsis.worker.structure.variable_batching import likely_states
 from tests.reference.four_intervals import fold
 from tests.reference.partial_batch import partial_row, sample
 from tests.worker.problems import small_problem, worker_problems

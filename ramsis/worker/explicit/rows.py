@@ -18,6 +18,8 @@ ends, and are dropped before anything else is decided. A service of l > SLO lead
 the SLO does, from a phase r' that all arrivals in its first l − SLO have passed:
 
     P(· | l, r) = Σ_a PF(a, l − SLO)·P(· | SLO, r'),  r' = r − a + ⌊(a + K − r)/K⌋·K.
+
+The worker's next request is the r-th central arrival of K workers in turn.
 """
 
 from __future__ import annotations
@@ -35,7 +37,6 @@ from ramsis.errors import InvalidValueError
 from ramsis.mdp.sparse import SparseMDP
 from ramsis.reprs import dataclass
 from ramsis.worker.explicit._kernels import four_intervals
-from ramsis.worker.explicit.arrivals import at_least, phase_moved
 from ramsis.worker.explicit.partial_batch import PartialRows
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.problem.actions import Action, LateRule
@@ -333,3 +334,35 @@ def _counts_after(problem: WorkerProblem) -> list[FloatArray]:
                    counts_support(arrivals, float(remaining_ms[j])))[0]
         for j in range(problem.bins)
     ]
+
+
+def at_least(upto: FloatArray, workers: int, top: int) -> FloatArray:
+    """Return P(n >= 1 … N requests at the worker | r) and E[(n − N)⁺]; shape (…, K, N+1).
+
+    Parameters
+    ----------
+    upto : ndarray, shape (…, A)
+        P(at most 0, 1, … central arrivals); A and more do not come.
+    workers, top : int
+        K and N.
+    """
+    size = upto.shape[-1]
+    most = max(top + 1, size // workers + 2)
+    wanted = np.arange(1, workers + 1)[:, None] + workers * np.arange(most)
+    tail = np.where(wanted <= size, 1.0 - upto[..., np.minimum(wanted, size) - 1], 0.0)
+    return np.concatenate([tail[..., :top], tail[..., top:].sum(axis=-1, keepdims=True)], axis=-1)
+
+
+def phase_moved(arrivals: FloatArray, workers: int) -> FloatArray:
+    """Return P(r' after some arrivals | r before), shape (…, K, K).
+
+    Parameters
+    ----------
+    arrivals : ndarray, shape (…, A)
+        Probability of 0, 1, … central arrivals.
+    workers : int
+        K.
+    """
+    arrived, r = np.arange(arrivals.shape[-1]), np.arange(1, workers + 1)[:, None]
+    after = r - arrived + (arrived + workers - r) // workers * workers
+    return np.stack([arrivals @ np.eye(workers)[worker - 1] for worker in after], axis=-2)

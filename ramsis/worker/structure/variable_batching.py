@@ -2,41 +2,51 @@
 
 A batch of the whole queue leads through the slack nodes
 (:mod:`ramsis.worker.structure.structured`), as with maximal batching; a batch of part of it, or a
-drop, straight to the next state, by a sparse row (:mod:`ramsis.worker.structure.partial_actions`).
+drop, straight to the next state, by a sparse row.
 So with V the value of a state and u that of a node,
 
     Q(s, whole batch) = reward − gain·cost + Σ_r w(s, r)·h_l(r)
     Q(s, part)        = reward − gain·(cost + excess) + Σ_s' P(s' | s, part)·V(s').
 
-The states are the likely ones (:mod:`ramsis.worker.structure.likely_states`). In the other states
-of the table batches of the whole queue compete with those of the fastest model only, with the
-values that follow from there.
+The states are the likely ones. In the other states of the table batches of the whole queue compete
+with those of the fastest model only, with the values that follow from there.
+
+n requests are queued T ms after the head came where (n−1)·K to n·K − 1 central arrivals came in T.
+A state is likely when that has a probability above 1e-15 for some slack in its bin. Of thousands
+of states some hundred are likely. An unlikely one is represented by the likely state of the
+nearest n in the same bin.
+
+A batch of b < n requests leads to the next state by :mod:`ramsis.worker.problem.partial_batch`. A
+drop leads to the state of the second request (:mod:`ramsis.worker.problem.waiting_slack`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
-from ramsis.arrays import FloatArray, IntArray
+from ramsis.arrays import BoolArray, FloatArray, IntArray
+from ramsis.arrivals.counts import counts_cdf, counts_support
 from ramsis.errors import InvalidValueError
 from ramsis.worker.problem import WorkerProblem
-from ramsis.worker.problem.actions import LateRule
-from ramsis.worker.structure.likely_states import (
-    likely_after_drops,
-    likely_states,
-    representatives,
+from ramsis.worker.problem.actions import Action, LateRule
+from ramsis.worker.problem.partial_batch import (
+    PartialBatches,
+    partial_batch_transitions,
+    service_points,
 )
-from ramsis.worker.structure.partial_actions import (
-    PartialActions,
-    maximise_over,
-    partial_actions,
-    slack_after_drop,
-)
+from ramsis.worker.problem.queue import WorkerQueue
+from ramsis.worker.problem.waiting_slack import second_slack_distribution
 from ramsis.worker.structure.structured import Backup, NodeKind, StructuredMDP, build_structured
+
+_NEGLIGIBLE = 1e-16
+
+_UNLIKELY = 1e-15
+_AFTER_DROPS = 1e-10
 
 MAX_LIKELY = 12_000
 """Most likely states: a policy's chain between them is one dense matrix."""
@@ -190,3 +200,191 @@ def _onto_likely(
     likely_only: csr_array[np.float64] = csr_array((old.data, (old.row, columns[old.col])),
                                                    shape=(old.shape[0], states))
     return likely_only
+
+
+def likely_states(queue: WorkerQueue) -> BoolArray:
+    """Return which states are likely; shape (N+1, D+1).
+
+    Each bin has at least one of n <= N; bin 0 has no upper end of T, and holds the full state.
+    """
+    waited = queue.slo_ms - queue.slack_ms
+    top = counts_support(queue.arrivals, queue.slo_ms)
+    cdf = counts_cdf(queue.arrivals, waited, top)
+    last = np.arange(1, queue.max_queue + 2) * queue.workers - 1
+    upto = np.where(last > top, 1.0, cdf[:, np.minimum(last, top)]).T
+    above = 1.0 - np.vstack([np.zeros((1, len(waited))), upto[:-1]])
+    shortest_wait = np.append(waited[1:], 0.0)
+    at_least = np.where(
+        last[:, None] > top, 1.0,
+        counts_cdf(queue.arrivals, shortest_wait, top)[:, np.minimum(last, top)].T,
+    )
+    likely = (above > _UNLIKELY) & (at_least > _UNLIKELY)
+    likely[:, 0] = at_least[:, 0] > _UNLIKELY
+    likely[0, -1] = True
+    likely[-2, ~likely[:-1].any(axis=0)] = True  # so old that more than N are queued
+    likely[-1] = False
+    likely[-1, 0] = True
+    return likely
+
+
+def likely_after_drops(after_drop: FloatArray) -> BoolArray:
+    """Return the states reached by drops from the full one, taken to hold N + 1 requests.
+
+    Parameters
+    ----------
+    after_drop : ndarray, shape (N+1, D+1, D+1)
+        Distribution of the bin after a drop.
+    """
+    reach = np.zeros(after_drop.shape[:2])
+    reach[-1, 0] = 1.0
+    for n in range(len(reach) - 1, 0, -1):
+        reach[n - 1] = reach[n] @ after_drop[n]
+    return reach > _AFTER_DROPS
+
+
+def representatives(likely: BoolArray) -> IntArray:
+    """Return the number of each state's representative likely state; shape (N+1, D+1).
+
+    Gaps between likely n of a bin are filled: ``likely`` is changed in place.
+    """
+    n = np.arange(len(likely) - 1)
+    listed = likely[:-1]
+    lowest = np.argmax(listed, axis=0)
+    highest = len(n) - 1 - np.argmax(listed[::-1], axis=0)
+    listed |= (n[:, None] >= lowest) & (n[:, None] <= highest)
+    index = np.cumsum(likely).reshape(likely.shape) - 1
+    columns = np.empty(likely.shape, dtype=np.int64)
+    columns[:-1] = np.take_along_axis(index[:-1], np.clip(n[:, None], lowest, highest), axis=0)
+    columns[-1] = index[-1, 0]
+    return columns
+
+
+@dataclass(frozen=True, eq=False)
+class PartialActions:
+    """P pairs of a state and an action on part of its queue, sorted by state."""
+
+    state: IntArray  # (n − 1)·(D+1) + j, not falling, shape (P,)
+    code: IntArray  # the action in a policy's table, shape (P,)
+    # reward, cost: shape (P,)
+    reward: FloatArray
+    cost: FloatArray
+    transition: csr_array[np.float64]  # shape (P, S)
+    excess: FloatArray  # expected requests beyond N + 1 afterwards, shape (P,)
+
+    def find(self, state: IntArray, code: IntArray) -> IntArray:
+        """Return the index of each pair (state, action's code), −1 where there is no such pair."""
+        if not len(self.code):
+            return np.full(len(state), -1)
+        base = 2 + int(max(self.code.max(), code.max()))  # codes are -1 and more
+        keys, wanted = self.state * base + self.code, state * base + code
+        order = np.argsort(keys)
+        index = order[np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)]
+        return np.where(keys[index] == wanted, index, -1)
+
+
+def maximise_over(
+    partial: PartialActions, q: FloatArray, best: FloatArray, arg: IntArray
+) -> None:
+    """Raise ``best`` of each state to the largest ``q`` of its actions, and its code ``arg``."""
+    if not len(q):
+        return
+    first = np.flatnonzero(np.diff(partial.state, prepend=-1))
+    state = partial.state[first]
+    most = np.maximum.reduceat(q, first)
+    order = np.lexsort((-q, partial.state))[first]
+    better = most > best[state]
+    best[state[better]] = most[better]
+    arg[state[better]] = partial.code[order[better]]
+
+
+def slack_after_drop(problem: WorkerProblem) -> FloatArray:
+    """Return the distribution of the bin after a drop, (N+1, D+1, D+1); the last for n = 1."""
+    after_drop = second_slack_distribution(problem, problem.max_queue + 1)
+    after_drop[0, :, -1] = 1.0
+    return after_drop
+
+
+def partial_actions(
+    whole: StructuredMDP,
+    columns: IntArray,
+    where: BoolArray,
+    after_drop: FloatArray | None,
+    wanted: Callable[[Action], bool],
+) -> PartialActions:
+    """Return actions on part of the queue, with transitions, in some states.
+
+    Parameters
+    ----------
+    columns : ndarray of int, shape (N+1, D+1)
+        Column of the transition matrix that stands for each state.
+    where : ndarray of bool, shape (N+1, D+1)
+        Mask of the states.
+    after_drop : ndarray or None
+        :func:`slack_after_drop`, where there are drops.
+    wanted : callable
+        Whether an action is to be included.
+    """
+    problem = whole.problem
+    chosen = [
+        (action, n, np.flatnonzero(where[n, action.bins]) + action.first_bin)
+        for n, actions in enumerate(problem.actions.by_queue)
+        for action in actions
+        if (action.drops or action.batch <= n) and wanted(action)
+    ]
+    size = [len(bins) for *_, bins in chosen]
+    length = np.repeat(np.array([n for _, n, _ in chosen], dtype=np.int64), size)
+    slack_bin = np.concatenate([np.empty(0, dtype=np.int64), *(bins for *_, bins in chosen)])
+    code, batch, service = (
+        np.repeat(np.array([getattr(c, name) for c, *_ in chosen], dtype=np.int64), size)
+        for name in ("code", "batch", "service")
+    )
+    rewards = [problem.reward(c)[bins - c.first_bin] for c, _, bins in chosen]
+    cost = np.repeat([problem.cost(c.batch) for c, *_ in chosen], size)
+    served = service >= 0
+    transition, excess = _batch_transitions(
+        whole, columns, *(x[served] for x in (length, slack_bin, batch, service)))
+    if after_drop is not None:
+        dropped = _drop_transitions(after_drop, columns, length[~served], slack_bin[~served],
+                                    transition.shape[1])
+        # Where each action has its row, batches being first and drops behind them.
+        index = np.argsort(np.argsort(~served, kind="stable"), kind="stable")
+        transition = csr_array(vstack([transition, dropped], format="csr"))[index]
+        excess = np.append(excess, np.zeros(dropped.shape[0]))[index]
+    state = length * (problem.bins + 1) + slack_bin
+    order = np.argsort(state, kind="stable")
+    reward = np.concatenate([np.empty(0), *rewards])
+    return PartialActions(state[order], code[order], reward[order], cost[order],
+                          transition[order], excess[order])
+
+
+def _batch_transitions(
+    whole: StructuredMDP, columns: IntArray, length: IntArray, slack_bin: IntArray,
+    batch: IntArray, service: IntArray,
+) -> tuple[csr_array[np.float64], FloatArray]:
+    """Return P(next state) and excess of each partial batch, averaged over its service time.
+
+    ``length`` is n − 1.
+    """
+    latency_ms, weight = service_points(whole.problem)
+    points = latency_ms.shape[1]
+    every = np.repeat(np.arange(len(length)), points)
+    batches = PartialBatches(length[every] + 1, slack_bin[every], batch[every],
+                             latency_ms[service].ravel())
+    transitions = partial_batch_transitions(whole.problem, whole.phase, columns, batches)
+    if points == 1:
+        return transitions.transition, transitions.excess
+    average: csr_array[np.float64] = csr_array(
+        (weight[service].ravel(), (every, np.arange(len(every)))),
+        shape=(len(length), len(every)),
+    )
+    return csr_array(average @ transitions.transition), np.asarray(average @ transitions.excess)
+
+
+def _drop_transitions(
+    after_drop: FloatArray, columns: IntArray, length: IntArray, slack_bin: IntArray, states: int
+) -> csr_array[np.float64]:
+    """Return P(next state) after drops of the head, with slack at the lower edges of the bins."""
+    slack = after_drop[length, slack_bin]
+    pair, bin_after = np.nonzero(slack > _NEGLIGIBLE)
+    column = columns[np.maximum(length[pair] - 1, 0), bin_after]
+    return csr_array((slack[pair, bin_after], (pair, column)), shape=(len(length), states))
