@@ -10,7 +10,7 @@ U and S being mean and standard deviation of what is *unseen*. A rate below 1e-9
 and its variance are then of the size of rounding, and N would be any number.
 
 What the batches of a group i, those of a size on a model, do to v when they take l ms is their
-effect J_i(l) (:mod:`ramsis.analysis.influence`); their times rest on n_i samples. A *far* sample
+effect J_i(l) (:mod:`ramsis.analysis.worker`); their times rest on n_i samples. A *far* sample
 is half as long again as the SLO at least, and against the median of its batch as long as the
 longest of any. Two accounts are given of what is unseen, and the one with the lower upper end is
 taken.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ramsis.errors import InvalidValueError
 from ramsis.synthesis import choose_loads, generate_policy
-from ramsis.synthesis.levels import adaptive_levels
+from ramsis.synthesis.sets import adaptive_levels
 from tests.synthesis.samples import settings, tiny_profile
 
 

@@ -16,7 +16,7 @@ FORKS = """
 import sys, time
 sys.path.insert(0, {folder!r})
 from kernels import first, last
-from ramsis.synthesis.compiling_ahead import compile_ahead
+from ramsis.synthesis.recipes.central import compile_ahead
 {before}
 def run():
     print("not shown", file=sys.stderr, flush=True)
@@ -60,7 +60,7 @@ def test_kept_kernels_need_no_copy(tmp_path: Path) -> None:
 
 FORK_IS_OF_USE = """
 import os, threading, time
-from ramsis.synthesis.compiling_ahead import _can_fork
+from ramsis.synthesis.recipes.central import _can_fork
 print(_can_fork())
 several, os.sched_getaffinity = os.sched_getaffinity, lambda _: {0}
 print(_can_fork())  # on one processor

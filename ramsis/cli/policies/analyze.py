@@ -1,14 +1,21 @@
-"""``ramsis analyze``: tabulate the expectations of policies."""
+"""``ramsis analyze``: tabulate the expectations of policies.
+
+The run states percentiles of the latency, so that the share of late requests is known up to the
+two levels between which the deadline falls. A promise of a rate v counts as broken when so many
+late requests as there were at least are improbable under it: P(Binomial(n, v) >= k) < 0.01. Late
+requests come in clusters, which this does not count; what is broken by a hair may be chance.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ramsis.analysis.server_run import Held, hold_against
 from ramsis.cli.options.command import Command
 from ramsis.cli.options.param_types import complete_files
 from ramsis.cli.options.shared import plot_option
@@ -21,10 +28,12 @@ from ramsis.cli.output.rows import (
     say,
     table_options,
 )
-from ramsis.errors import VerificationError
+from ramsis.errors import InvalidValueError, VerificationError
 from ramsis.policy import Policy, read, read_set
-from ramsis.profiles.importers.mlperf import read_server
+from ramsis.profiles.importers.mlperf import ServerRun, read_server
 from ramsis.synthesis.certified import gap_of_promise
+
+_LEVEL = 0.01  # probability under the promise below which it is taken as broken
 
 _COLUMNS = (
     Column("load_qps", "load (QPS)", "g"),
@@ -160,3 +169,37 @@ def _words(policy: Policy) -> dict[str, str]:
         "solved": f"{proof.solver}, {gap}",
         "state": "OVERLOAD" if expected.overloaded else "ok",
     }
+
+
+@dataclass(frozen=True)
+class Held:
+    """Comparison of a run with the promise of a policy."""
+
+    run: ServerRun
+    policy_qps: float  # load of the policy
+    promised: float  # its share of late and dropped requests
+    probability: float  # of as many late requests as in the run or more, under the promise
+    kept: bool
+
+
+def hold_against(policies: Sequence[Policy], run: ServerRun) -> Held:
+    """Compare a run with the policy of the lowest level that meets its load."""
+    from scipy.stats import binom
+
+    slos = sorted({policy.slo_ms for policy in policies})
+    same_slo = [policy for policy in policies
+                if math.isclose(policy.slo_ms, run.slo_ms, rel_tol=1e-6)]
+    if not same_slo:
+        raise InvalidValueError("no policy is for the run's target latency", where="--loadgen",
+                                value=f"{run.slo_ms:g} ms",
+                                allowed=", ".join(f"{slo:g} ms" for slo in slos))
+    enough = [policy for policy in same_slo if policy.load_qps >= run.load_qps]
+    if not enough:
+        highest = max(policy.load_qps for policy in same_slo)
+        raise InvalidValueError("no policy is for a load as high as the run's", where="--loadgen",
+                                value=f"{run.load_qps:g} QPS", allowed=f"at most {highest:g} QPS")
+    policy = min(enough, key=lambda policy: policy.load_qps)
+    promised = policy.expectations.violation_rate
+    late = math.ceil(run.late_low * run.queries - 1e-9)
+    probability = float(binom.sf(late - 1, run.queries, min(1.0, promised)))
+    return Held(run, policy.load_qps, promised, probability, probability >= _LEVEL)

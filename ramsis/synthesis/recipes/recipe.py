@@ -51,7 +51,7 @@ class Recipe(ABC, Generic[Problem]):
         """Return whether the decision problem models the arrival process itself.
 
         For another process tables are planned for Poisson arrivals
-        (:mod:`ramsis.synthesis.planned_load`).
+        (:mod:`ramsis.synthesis.generate`).
         """
 
     @abstractmethod
