@@ -130,8 +130,12 @@ def _serve(policies: str, given: dict[str, Any]) -> None:
         read_policies,
         sized_policies,
     )
-    from ramsis.serving.replanning.on_drift import Replanning, options_of, profile_option
-    from ramsis.serving.replanning.watch import watch_policies
+    from ramsis.serving.replanning.on_drift import (
+        Replanning,
+        options_of,
+        profile_option,
+        watch_policies,
+    )
     from ramsis.serving.scaling.fleet import read_fleet, scaling_file
     from ramsis.serving.scaling.workers import Advice, OwnWorkers
     from ramsis.serving.server import Server, ServerSettings, check_sizes
