@@ -31,7 +31,7 @@ ONE_KIND_HAS = {"slo_classes", "idle_levels", "queue_levels", "max_queue", "batc
 MAY_ASK = (
     r"ramsis/policy/.*", r"ramsis/runtime/(__init__|table|table_reader|manifest|fields)\.py",
     r"ramsis/cli/(main|options/\w+|policies/(generate|policy))\.py",
-    r"placement_milp/(io|consistency)\.py", r"ramsis/scenario/(records|reading|consistency)\.py",
+    r"placement_milp/(io|consistency)\.py", r"ramsis/scenario/(records|reading)\.py",
 )
 """Readers of files, and the front door of the command line."""
 KNOWN = Counter({

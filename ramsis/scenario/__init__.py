@@ -21,7 +21,6 @@ from __future__ import annotations
 from ramsis.lazy_names import names_from
 from ramsis.scenario.arrays import ScenarioArrays
 from ramsis.scenario.reading import (
-    SCENARIO_FORMAT,
     read_scenario,
     scenario_from_document,
     schema,
@@ -37,7 +36,7 @@ from ramsis.scenario.records import (
     Stream,
 )
 from ramsis.scenario.requests import Requests, draw_requests
-from ramsis.scenario.scenario import Scenario
+from ramsis.scenario.scenario import SCENARIO_FORMAT, Scenario
 from ramsis.scenario.workloads import (
     ClosedLoopOf,
     Drawn,

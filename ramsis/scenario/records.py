@@ -1,7 +1,7 @@
 """The records of a scenario file, a dataclass for each kind of object.
 
 The annotations of the fields define how a record is read, and its JSON schema. References between
-records are checked in :mod:`ramsis.scenario.consistency`.
+records are checked in :mod:`ramsis.scenario.reading`.
 """
 
 from __future__ import annotations

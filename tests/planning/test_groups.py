@@ -12,7 +12,7 @@ import pytest
 
 from ramsis.errors import InvalidValueError
 from ramsis.planning import compare, scheduler_named
-from ramsis.planning.groups import GROUPINGS, grouping_named, stage_means
+from ramsis.planning.comparison import GROUPINGS, grouping_named, stage_means
 from ramsis.scenario import Scenario, scenario_from_document
 from ramsis.sim import Engine, measure
 from ramsis.sim import Run as SimulatedRun
