@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from ramsis.mdp.export import to_quantecon
 from ramsis.mdp.solvers import solve_discounted
 from ramsis.mdp.sparse import SparseMDP
+from ramsis.mdp.toolbox import to_quantecon
 
 ACTIONS, SUCCESSORS, BAND = 10, 10, 50
 TOLERANCE = 1e-6

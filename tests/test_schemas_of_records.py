@@ -18,7 +18,7 @@ from ramsis.policy.cascade import CascadePromise
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import EMPTY, Fraction, Positive, Record, Whole, _readers
 from ramsis.runtime.scaling_table import Steering
-from ramsis.scaling import records as scaling
+from ramsis.scaling import policy_file as scaling
 from ramsis.scenario import records as scenario
 from ramsis.schemas import read_schema
 

@@ -13,10 +13,9 @@ __getattr__, __dir__ = names_from(globals(), {
     "ramsis.mdp._policy_iteration": "policy_iteration",
     "ramsis.mdp._value_iteration": "value_iteration",
     "ramsis.mdp.evaluation": "Evaluation evaluate_policy",
-    "ramsis.mdp.export": "to_pymdptoolbox to_quantecon",
     "ramsis.mdp.result": "Certificate Criterion Solution Status",
     "ramsis.mdp.solvers": "solve_average solve_discounted",
     "ramsis.mdp.sparse": "SparseMDP",
     "ramsis.mdp.stationary": "StationaryResult power_iteration stationary_distribution",
-    "ramsis.mdp.toolbox": "solve_with_pymdptoolbox",
+    "ramsis.mdp.toolbox": "solve_with_pymdptoolbox to_pymdptoolbox to_quantecon",
 })

@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from quantecon.markov import DiscreteDP
 
-from ramsis.mdp.export import to_quantecon
 from ramsis.mdp.sparse import SparseMDP
-from ramsis.mdp.toolbox import solve_with_pymdptoolbox
+from ramsis.mdp.toolbox import solve_with_pymdptoolbox, to_quantecon
 from ramsis.worker.explicit import ExplicitWorkerMDP, build_explicit
 from ramsis.worker.problem import WorkerProblem
 from tests.bench.timing import Timing, timed

@@ -10,8 +10,8 @@ from scipy import sparse
 
 from ramsis.errors import InvalidValueError, RamsisError
 from ramsis.mdp import policy_iteration
-from ramsis.mdp.export import to_pymdptoolbox, to_quantecon
 from ramsis.mdp.sparse import SparseMDP
+from ramsis.mdp.toolbox import to_pymdptoolbox, to_quantecon
 
 
 def arrays(**changes: Any) -> dict[str, Any]:

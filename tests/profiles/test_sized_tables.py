@@ -13,7 +13,7 @@ from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.profiles import ProfileSet, SizedTimes
 from ramsis.profiles.checks import check_profile
 from ramsis.profiles.importers import Given, import_profile
-from ramsis.profiles.laws import fit_law
+from ramsis.profiles.importers.table.sizes import fit_law
 
 ROWS = """\
 model,batch,seq_len,p95_ms

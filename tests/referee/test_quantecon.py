@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ramsis.mdp.export import to_quantecon
 from ramsis.mdp.solvers import (
     DISCOUNTED_SOLVERS,
     DiscountedSolverName,
@@ -15,6 +14,7 @@ from ramsis.mdp.solvers import (
     solve_discounted,
 )
 from ramsis.mdp.sparse import SparseMDP
+from ramsis.mdp.toolbox import to_quantecon
 from tests.mdp.instances import dense_random, small_mdps, two_sided
 
 markov = pytest.importorskip("quantecon.markov")

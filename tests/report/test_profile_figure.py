@@ -17,8 +17,7 @@ pytest.importorskip("matplotlib")
 
 from matplotlib.figure import Figure
 
-from ramsis.report.labels import label_points
-from ramsis.report.profile import plot_profile
+from ramsis.report.profile import label_points, plot_profile
 
 OPTIONS = [("--batch", 8), ("--step", 0.01), ("--statistic", "mean")]
 MAGIC = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<?xml"}

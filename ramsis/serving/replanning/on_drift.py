@@ -5,12 +5,17 @@ service times, the ratio of each variant's times to the profile is measured: the
 batches, or over all batches for a rarely used variant. The new set is made for the same loads from
 the profile with each variant's times multiplied by its ratio.
 :class:`~ramsis.runtime.replan.Replanner` does this in a process of low priority.
+
+The manifest of a set is written last, so a changed manifest means a complete new set. If the set
+cannot be read, or does not fit the variants and workers, this is reported, and the current set
+kept.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import os
 import shlex
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,12 +27,14 @@ from ramsis.audit.drift import SERVICE, DriftAlarm
 from ramsis.errors import InputFileError, InvalidValueError, RamsisError
 from ramsis.files import read_json
 from ramsis.profiles import BatchProfile, ProfileSet, load, save
-from ramsis.runtime.manifest import manifest_path
+from ramsis.runtime.manifest import MANIFEST_NAME, manifest_path
 from ramsis.runtime.policy_set import PolicySet
 from ramsis.runtime.replan import GENERATE, Replanner
 from ramsis.runtime.selector import Selector
 from ramsis.serving.policies import read_policies
 from ramsis.serving.server import Server
+
+_INTERVAL_S = 1.0  # interval of checks
 
 _PROFILES = "--profiles"
 # Number of batches measured after a drift, and least number of a variant's batches for its own
@@ -198,3 +205,39 @@ class Replanning:
             self._ratio_served = served
             self._server.metrics.bad_sets.inc()
             self._server.log("policies refused", source=folder, reason=str(error))
+
+
+def _state(path: Path) -> tuple[int, ...] | None:
+    """Return values that change when a file is written; None without a file."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+async def watch_policies(server: Server, path: str) -> None:
+    """Serve by each new policy set that is written to a path, until cancelled.
+
+    Parameters
+    ----------
+    server
+        Server with the policies that are at the path now.
+    path
+        Folder with a manifest, or policy file.
+    """
+    file = Path(path) / MANIFEST_NAME if Path(path).is_dir() else Path(path)
+    before = _state(file)
+    while True:
+        await asyncio.sleep(_INTERVAL_S)
+        now = _state(file)
+        if now == before:
+            continue
+        # A refused set is read again only after another change.
+        before = now
+        try:
+            policies = await asyncio.get_running_loop().run_in_executor(None, read_policies, path)
+            server.swap(policies, path)
+        except RamsisError as error:
+            server.metrics.bad_sets.inc()
+            server.log("policies refused", source=path, reason=str(error))
