@@ -1,4 +1,4 @@
-"""Scaling policies beside the rules that people run: the tables and figure of docs/autoscaling.md.
+"""Scaling policies beside the rules that people run: the table and figure of docs/autoscaling.md.
 
 python scripts/scaling.py --azure CSV --json FILE --figure FILE --page FILE [--quick]
 """
@@ -46,7 +46,7 @@ tuned, a fleet that knows the loads, and the bound), alone (worker and accuracy 
 and each alone), forecasts (right on the first half and wrong on the second), promises (against
 runs on loads that follow the fitted dynamics). All figures are of the half that was not fitted.
 What is in the file is kept: a trace and start-up time whose rows are there is not made again, so
-a run that was cut off goes on where it was. Without parts the figure and the tables are made of
+a run that was cut off goes on where it was. Without parts the figure and the table are made of
 what is there.
 """
 PROFILE, SLO_MS, ACCURACY, VIOLATION = "image-cpu", 350.0, 0.80, 0.001
@@ -374,26 +374,6 @@ def _line(points: Sequence[dict[str, Any]], way: str) -> list[tuple[float, float
                   if one["way"] == way)
 
 
-def table(points: Sequence[dict[str, Any]]) -> str:
-    """What each alone costs at the effective accuracies that both reach together."""
-    lines = ["| trace, start-up | effective accuracy | both | accuracy scaling | worker scaling |",
-             "|---|---|---|---|---|"]
-    for name, startup_s in ALONE:
-        own = [one for one in points if one["trace"] == name and one["startup_s"] == startup_s]
-        for accuracy, cost in _line(own, WAYS[0]):
-            cells = []
-            for way in WAYS[1:]:
-                line = _line(own, way)
-                if not line or not line[0][0] <= accuracy <= line[-1][0]:
-                    cells.append("–")
-                    continue
-                other = float(np.interp(accuracy, *np.array(line).T))
-                cells.append(f"{other:,.0f} ({other / cost - 1.0:+.0%})")
-            lines.append(f"| {name}, {startup_s:g} s | {accuracy:.4f} | {cost:,.0f} | "
-                         + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
 def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=_DESCRIPTION,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -401,8 +381,7 @@ def main(given: Sequence[str] | None = None) -> int:
                         help="Azure's LLM trace of code: CSV of timestamps")
     parser.add_argument("--json", type=Path, required=True, help="file of the rows")
     parser.add_argument("--figure", type=Path, help="file of the figure of the part alone")
-    parser.add_argument("--page", type=Path,
-                        help="page that gets the tables of the parts settings and alone")
+    parser.add_argument("--page", type=Path, help="page that gets the table of the part settings")
     parser.add_argument("--parts", default=",".join(PARTS), help="which, after commas; may be ''")
     parser.add_argument("--quick", action="store_true", help="one setting of each, fewer levels")
     chosen = parser.parse_args(given)
@@ -425,9 +404,8 @@ def main(given: Sequence[str] | None = None) -> int:
                 write_atomic(chosen.json, json.dumps(found, indent=1) + "\n")
         if chosen.figure is not None and "alone" in found:
             draw(found["alone"], chosen.figure)
-        for part, rows_of in (("alone", table), ("settings", reach)):
-            if chosen.page is not None and part in found:
-                write_part(chosen.page, part, rows_of(found[part]))
+        if chosen.page is not None and "settings" in found:
+            write_part(chosen.page, "settings", reach(found["settings"]))
     except RamsisError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
