@@ -131,6 +131,23 @@ def test_service_times_that_leave_no_batch_in_time_are_refused() -> None:
             slo_ms=1.05 * fastest, workers=4, service="p95", headroom=0.1))
 
 
+def test_late_requests_are_served_as_planned_where_another_model_could_be_in_time(
+    tmp_path: Path
+) -> None:
+    """With 30 to 32 ms of slack two requests fit on the second model, not if it takes longer."""
+    crossing = profiles.ProfileSet("crossing", tuple(
+        profiles.ModelProfile(name, accuracy, tuple(
+            profiles.BatchProfile(batch, p95_ms=ms, mean_ms=ms)
+            for batch, ms in enumerate(times_ms, 1)))
+        for name, accuracy, times_ms in (
+            ("alone", 0.6, (10.0, 33.0)), ("pairs", 0.7, (11.0, 30.0)))))
+    policy = generate_policy(crossing, 50.0, SynthesisSettings(
+        slo_ms=50.0, workers=2, service="p95", grid="fixed:50", late="serve", headroom=0.1))
+    write(policy, tmp_path / "policy.json")
+    checks = verify_policy(tmp_path / "policy.json")
+    assert all(check.holds for check in checks)
+
+
 def test_a_policy_that_cannot_be_replayed_is_planned_as_profiled() -> None:
     """So many requests come within the SLO that no run of them settles."""
     fleets = 7_000

@@ -17,7 +17,8 @@ from tests.worker.problems import TWO_MODELS, random_policy, small_problem
 
 def starts(problem: WorkerProblem, queued: int) -> list[tuple[int, int, int]]:
     """Model, first bin and last bin of the choices with ``queued`` requests."""
-    return [(c.model, c.first_bin, c.stop_bin - 1) for c in problem.actions.by_queue[queued - 1]]
+    return sorted((c.model, c.first_bin, c.stop_bin - 1)
+                  for c in problem.actions.by_queue[queued - 1])
 
 
 def test_a_model_is_admissible_from_the_slack_that_equals_its_latency() -> None:

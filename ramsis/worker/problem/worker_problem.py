@@ -321,8 +321,9 @@ class _Maker:
     def actions(self, queued: int) -> tuple[Action, ...]:
         """List the actions on a queue: batches that may be in time, and a late action or a drop.
 
-        The late action comes first and is for the bins where no batch of the whole queue may be in
-        time; the drop comes last and is for all bins.
+        The late action is for the bins where the model that is fastest alone cannot be in time
+        with the whole queue. Another model may be, and then does better, but a table that is
+        planned for longer service times has the late action there. The drop is for all bins.
         """
         full = queued > self.queue.max_queue
         chances = {m: self.queue.in_time_probability(m, queued) for m in self._models(queued)}
@@ -332,13 +333,11 @@ class _Maker:
         if self.late is LateRule.DROP:
             none = np.zeros(top)
             return (*whole, *partial, Action(DROP, -1, 1, -1, 0, top, none, none))
-        first_in_time = min((action.first_bin for action in whole), default=top)
-        if not first_in_time:
-            return (*whole, *partial)
-        fastest = self.queue.latency.fastest
-        late = self._batch(queued, (fastest, queued), (0, first_in_time),
-                           chances.get(fastest, np.zeros(top)))
-        return (late, *whole, *partial)
+        fastest, never = self.queue.latency.fastest, np.zeros(top)
+        chance = never if full else chances.get(fastest, never)
+        stop = int(np.count_nonzero(chance == 0.0))
+        late = self._batch(queued, (fastest, queued), (0, stop), never)
+        return (*whole, late, *partial) if stop else (*whole, *partial)
 
     def _models(self, batch: int) -> list[int]:
         """List the models that may be in time for some slack, the fastest first."""
