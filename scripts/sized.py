@@ -9,9 +9,9 @@ Sizes are those of short texts: round(X) + 2 with X lognormal (median 9, sigma 1
 3 … the largest size.
 
 python scripts/sized.py --play docs/results/sized.csv   # 60,000 requests a cell, five seeds
-python scripts/sized.py docs/results/sized.csv          # only the tables, of kept rows
+python scripts/sized.py docs/results/sized.csv          # only the table, of kept rows
 
-Both write the tables of docs/sizes.md.
+Both write the table of docs/sizes.md.
 """
 
 from __future__ import annotations
@@ -167,24 +167,8 @@ def table_of(rows: pd.DataFrame) -> str:
         for cell in CELLS.values() for load_qps in cell.loads_qps])
 
 
-def classes_of(rows: pd.DataFrame, cell: Cell, load_qps: float) -> str:
-    """Return the share in time by size class at one load as a table in Markdown."""
-    ranges = cell.problem().ranges
-    chosen = rows[(rows["cell"] == cell.name) & (rows["load_qps"] == load_qps)]
-    means = chosen.drop(columns=["cell"]).groupby("scheduler").mean()
-    return markdown(["scheduler", *(f"{low}–{high}" for low, high in ranges), "all", "padding"], [
-        [title, *(f"{means[f'class_{i + 1}'][text]:.3f}" for i in range(len(ranges))),
-         f"{means['in_time'][text]:.3f}", f"{100 * means['padding'][text]:.0f} %"]
-        for text, title in SCHEDULERS.items()])
-
-
-def tables_of(rows: pd.DataFrame) -> dict[str, str]:
-    """Return the tables of the page by their names."""
-    return {"sized": table_of(rows), "sized-cpu": classes_of(rows, CELLS["cpu"], 120.0)}
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Play the cells, if asked to, and write the tables of their rows."""
+    """Play the cells, if asked to, and write the table of their rows."""
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", type=Path)
@@ -199,8 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     writer.writeheader()
                 writer.writerow({name: round(value, 6) if isinstance(value, float) else value
                                  for name, value in row.items()})
-    for name, text in tables_of(pd.read_csv(chosen.rows)).items():
-        write_part(PAGE, name, text)
+    write_part(PAGE, "sized", table_of(pd.read_csv(chosen.rows)))
     return 0
 
 
