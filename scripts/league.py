@@ -339,11 +339,10 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 def table(found: Sequence[Mapping[str, Any]]) -> str:
     """Markdown, a row for each server, with the load in the first; the best of a load in bold."""
-    head = ("workers", "arrivals", "requests/s", "server", "model", "effective accuracy",
-            "promised", "violations", "p50 (ms)", "p99 (ms)", "processor time (ms/request)",
-            "taken by the host")
+    head = ("load", "server", "model", "effective accuracy", "promised", "violations", "p99 (ms)",
+            "processor time (ms/request)", "taken by the host")
     lines = [head, ["---"] * len(head)]
-    last: tuple[str, ...] = ()
+    last = ""
     for row in best(found):
         top = max(one["effective_accuracy"] for one in best(found)
                   if (one["workers"], one["arrivals"]) == (row["workers"], row["arrivals"]))
@@ -351,19 +350,15 @@ def table(found: Sequence[Mapping[str, Any]]) -> str:
         if row["effective_accuracy"] == top:
             accuracy = f"**{accuracy}**"
         promise, stolen = row["promised_effective_accuracy"], row["stolen_share"]
-        load = str(row["workers"]), row["arrivals"], f"{row['load_qps']:.0f}"
+        load = f"{row['workers']} × {row['arrivals']}, {row['load_qps']:.0f}/s"
+        slowest = row["response_p99_ms"]
         lines.append([
-            *(load if load != last else ("", "", "")), row["server"], row["model"], accuracy,
-            "–" if promise is None else f"{promise:.4f}",
-            f"{row['violation_rate']:.2%}", _ms(row["response_p50_ms"]),
-            _ms(row["response_p99_ms"]), f"{row['cpu_ms']:.2f}",
+            load if load != last else "", row["server"], row["model"], accuracy,
+            "–" if promise is None else f"{promise:.4f}", f"{row['violation_rate']:.2%}",
+            "–" if slowest is None else f"{slowest:.1f}", f"{row['cpu_ms']:.2f}",
             "–" if stolen is None else f"{stolen:.1%}"])
         last = load
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
-
-
-def _ms(value: float | None) -> str:
-    return "–" if value is None else f"{value:.1f}"
 
 
 def figure(found: Sequence[Mapping[str, Any]], file: Path) -> None:

@@ -37,9 +37,9 @@ def test_the_best_model_in_hindsight_is_that_of_all_repetitions() -> None:
 def test_the_best_of_a_load_is_bold() -> None:
     lines = table(ROWS).splitlines()
     assert [("**" in line) for line in lines] == [False, False, False, True]
-    assert lines[2].startswith("| 1 | Poisson, 50% | 317 | Triton, delay 0 ms |")
-    assert lines[3].startswith("|  |  |  | ramsis serve, central queue |")
-    assert "**0.9500** | 0.9510 | 1.30% | 11.7 | – | 0.37 | – |" in lines[3]
+    assert lines[2].startswith("| 1 × Poisson, 50%, 317/s | Triton, delay 0 ms |")
+    assert lines[3].startswith("|  | ramsis serve, central queue |")
+    assert "**0.9500** | 0.9510 | 1.30% | – | 0.37 | – |" in lines[3]
 
 
 def test_a_page_keeps_what_is_outside_its_marks() -> None:
