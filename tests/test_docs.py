@@ -217,6 +217,15 @@ def test_the_reference_has_a_page_for_every_public_package() -> None:
     assert sorted(listed) == sorted(MODULES)
 
 
+@pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
+def test_modules_that_a_page_for_maintainers_names_are_there(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    named = re.findall(r"`((?:\w+/)+(?:\w+\.py)?)`", text)
+    assert len(named) > 5
+    assert [name for name in named
+            if not ((ROOT / name).exists() or (ROOT / "ramsis" / name).exists())] == []
+
+
 def test_every_page_is_in_the_table_of_contents() -> None:
     index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
     listed = "\n".join(re.findall(r"```\{toctree\}\n(.*?)```", index, re.S))
