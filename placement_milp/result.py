@@ -7,8 +7,7 @@ from dataclasses import asdict, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 from placement_milp.problem import PROBLEM_FORMAT, Problem
-from ramsis.figures import figure_of
-from ramsis.reprs import dataclass
+from ramsis.reprs import dataclass, figure_of
 from ramsis.runtime.records import (
     DIALECT,
     EMPTY,

@@ -1,4 +1,4 @@
-"""Representations of one line: what an object is, however much it holds.
+"""How objects show themselves: a representation of one line, and figures in notebooks.
 
 Standard library only, as the runtime uses it.
 
@@ -16,10 +16,11 @@ Trace(name='day', slo_ms=25.0, times_ms=())
 from __future__ import annotations
 
 import enum
+import importlib
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["brief", "dataclass"]
+__all__ = ["brief", "dataclass", "figure_of"]
 
 _MOST = 200  # characters
 _SHORT = 60  # of a field
@@ -104,3 +105,9 @@ else:
             return dataclass(**options)(cls)
 
         return decorate if cls is None else decorate(cls)
+
+
+def figure_of(kind: str, shown: object, **terms: Any) -> Any:
+    """Draw the figure of an object by the function ``kind``, which takes the terms."""
+    # What draws stands above what holds the data, so it is imported when a figure is asked for.
+    return getattr(importlib.import_module("ramsis.report.objects"), kind)(shown, **terms)

@@ -45,7 +45,7 @@ from clockwork import (
 )
 
 from ramsis.files import write_atomic
-from ramsis.report.looks import COLOURS
+from ramsis.report.figure import COLOURS
 from ramsis.scenario import Scenario, scenario_from_document
 from ramsis.studies.clockwork_rl import REWARDS, needing_extra
 from ramsis.studies.clockwork_rl.agent import Agent, read_agent, shipped_agent, write_agent

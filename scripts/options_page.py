@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ramsis.settings import settings_of
 from ramsis.synthesis import SynthesisSettings
-from ramsis.synthesis.options import LIMITS, Limit
+from ramsis.synthesis.settings import LIMITS, Limit
 
 PAGE = Path(__file__).resolve().parents[1] / "docs/options.md"
 

@@ -41,8 +41,7 @@ from ramsis.errors import (
 from ramsis.files import canonical_json, write_atomic
 from ramsis.profiles.importers.instances import read_instance_profile
 from ramsis.profiles.importers.rows import read_rows
-from ramsis.synthesis.placement.policies import station_fleet
-from ramsis.synthesis.placement.stations import placed_stations
+from ramsis.synthesis.placement.stations import placed_stations, station_fleet
 
 _SCENARIOS = ("scenario", "model", "slo_ms", "rate_rps")
 _DESCRIPTION = """\

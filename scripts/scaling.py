@@ -31,8 +31,7 @@ from ramsis.runtime.scaling_table import stages_of
 from ramsis.scaling.comparison import Part
 from ramsis.scaling.decision import concave_gains
 from ramsis.scaling.fleet import ScaledFleet, ScaledRun
-from ramsis.scaling.forecast import Forecast
-from ramsis.scaling.levels import interval_loads
+from ramsis.scaling.levels import Forecast, interval_loads
 from ramsis.scaling.policy import Candidate, TableRule, choose_policy
 from ramsis.scaling.prices import meets
 from ramsis.scaling.promise import drawn_arrivals, promise

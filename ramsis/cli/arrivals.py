@@ -8,8 +8,14 @@ from typing import Any
 import click
 import numpy as np
 
-from ramsis.arrivals.fitting import ProcessFit, TraceFit, fit_trace
-from ramsis.arrivals.moving_mean import LEVEL_STEP, MovingMean, moving_mean
+from ramsis.arrivals.fitting import (
+    LEVEL_STEP,
+    MovingMean,
+    ProcessFit,
+    TraceFit,
+    fit_trace,
+    moving_mean,
+)
 from ramsis.arrivals.negative_binomial import NegativeBinomial
 from ramsis.arrivals.timestamps import UNITS
 from ramsis.arrivals.trace import Recorded

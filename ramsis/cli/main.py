@@ -66,7 +66,7 @@ _GROUPS = {
     },
     "Help": {
         "help": ("help:help_command", "Explain a command or an argument."),
-        "completion": ("completion:completion_command", "Complete commands in a shell."),
+        "completion": ("help:completion_command", "Complete commands in a shell."),
     },
 }
 _COMMANDS = {name: command for group in _GROUPS.values() for name, command in group.items()}

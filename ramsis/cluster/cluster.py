@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from ramsis.cluster.service_times import default_service
+from collections.abc import Sequence
+
+from ramsis.cluster.service_times import ServiceTimes, default_service
 from ramsis.cluster.slo_class import SloClass, merged_classes
-from ramsis.cluster.worker_type import WorkerType, check_names
-from ramsis.errors import check_number_of
+from ramsis.errors import InfeasibleError, InvalidValueError, check_number_of, check_positive
 from ramsis.profiles.model import ProfileSet
 from ramsis.reprs import dataclass
 from ramsis.runtime.policy_set import ALL_WORKERS
+
+_FASTEST = "the fastest model's batch of 1"
 
 MAX_WORKERS = 10_000_000
 """Most workers of a type, so that arrays by worker fit into memory."""
@@ -83,3 +86,82 @@ class Cluster:
     def slo_ms(self) -> float:
         """The longest SLO of the classes."""
         return self.classes[-1].slo_ms
+
+
+@dataclass(frozen=True, eq=False)
+class WorkerType:
+    """Workers of one type: profile, number, speed and cost.
+
+    Attributes
+    ----------
+    name : str
+    profile : ProfileSet
+        Models that they run, with latencies at speed 1.
+    count : int or None
+        Number of workers, >= 1; None for an unlimited number.
+    cost : float
+        Of one worker for a unit of time, > 0.
+    speed : float
+        Latencies of the profile are divided by it; > 0.
+
+    Raises
+    ------
+    InvalidValueError
+        A speed out of range. Counts and costs are checked where they are used.
+    """
+
+    name: str
+    profile: ProfileSet
+    count: int | None = None
+    cost: float = 1.0
+    speed: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive(speed=self.speed)
+
+    def service_times(self, service: str, max_batch: int) -> ServiceTimes:
+        """Return the service times of batches 1 … ``max_batch``; see :meth:`ServiceTimes.of`."""
+        times = ServiceTimes.of(self.profile, service, max_batch)
+        return times if self.speed == 1.0 else times.scaled(1.0 / self.speed)
+
+
+def check_names(types: Sequence[WorkerType], where: str) -> None:
+    """Refuse an empty list of worker types, or a name twice."""
+    names = [worker_type.name for worker_type in types]
+    if not types or len(set(names)) < len(names):
+        raise InvalidValueError("not worker types of different names", where=where, value=names,
+                                allowed="one or more")
+
+
+def below_every_latency(
+    slo_ms: float, lowest_ms: float, *, whose: str = "SLO", fastest: str = _FASTEST
+) -> InfeasibleError:
+    """Return the error for an SLO below ``lowest_ms``, the shortest time of any batch."""
+    return InfeasibleError(f"{whose} is below every latency", where="slo_ms", value=slo_ms,
+                           allowed=f"at least {lowest_ms:g} ms, {fastest}")
+
+
+def check_reachable(
+    times: Sequence[ServiceTimes], classes: Sequence[SloClass], *, fastest: str = _FASTEST
+) -> None:
+    """Refuse a class that no worker type can ever answer in time."""
+    lowest = min(time.lowest_ms for time in times)
+    for slo_class in classes:
+        if slo_class.slo_ms < lowest:
+            raise below_every_latency(slo_class.slo_ms, lowest, fastest=fastest,
+                                      whose="SLO" if len(classes) == 1 else "SLO of a class")
+
+
+def numbered_alike(times: Sequence[ServiceTimes]) -> list[int]:
+    """Number the worker types from 0, with the same number for types of equal service times.
+
+    These run the same models equally fast.
+    """
+    distinct: list[ServiceTimes] = []
+    numbers = []
+    for service_times in times:
+        same = (k for k, other in enumerate(distinct) if service_times.same_as(other))
+        numbers.append(next(same, len(distinct)))
+        if numbers[-1] == len(distinct):
+            distinct.append(service_times)
+    return numbers

@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from ramsis.cluster.cluster import Cluster
+from ramsis.cluster.cluster import Cluster, WorkerType
 from ramsis.cluster.slo_class import SloClass, merged_classes
-from ramsis.cluster.worker_type import WorkerType
 from ramsis.errors import InvalidValueError, check_known
 from ramsis.profiles import ProfileSet
 

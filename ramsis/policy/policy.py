@@ -13,7 +13,6 @@ from ramsis.arrays import FloatArray, IntArray
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import NON_NEGATIVE, POSITIVE
-from ramsis.figures import figure_of
 from ramsis.policy.cascade import Cascade
 from ramsis.policy.parts import arrivals_in, cascade_in, classes_in, levels_in, models_in, tails_in
 from ramsis.policy.records import (
@@ -30,7 +29,7 @@ from ramsis.policy.records import (
 from ramsis.policy.table import compressed, expanded
 from ramsis.profiles.sketch import midpoint_levels
 from ramsis.profiles.tails import Tails
-from ramsis.reprs import dataclass
+from ramsis.reprs import dataclass, figure_of
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import names, optional
 from ramsis.runtime.routing import DISPATCHES, DispatchRule

@@ -10,9 +10,8 @@ from ramsis.lazy_names import names_from
 from ramsis.profiles.batch import STATISTICS, BatchProfile, Statistic
 from ramsis.profiles.confidences import Confidences, ModelConfidence, Pair
 from ramsis.profiles.file import FORMAT, load, save, shipped_names
-from ramsis.profiles.front import between_models, interpolate_front
 from ramsis.profiles.model import ModelProfile, ProfileSet
-from ramsis.profiles.pareto import pareto_front, prune
+from ramsis.profiles.pareto import between_models, interpolate_front, pareto_front, prune
 from ramsis.profiles.sized import SizedTimes
 from ramsis.profiles.table import LatencyTable, Origin
 from ramsis.profiles.values import ProfileError

@@ -17,14 +17,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ramsis.errors import InvalidValueError, check_positive
-from ramsis.figures import figure_of
 from ramsis.files import fingerprint
 from ramsis.profiles.batch import STATISTICS, BatchProfile, Statistic
 from ramsis.profiles.confidences import Confidences, Samples
 from ramsis.profiles.sized import SizedTimes
 from ramsis.profiles.table import LatencyTable, Origin, fill_row, smoothed
 from ramsis.profiles.values import DELAY_MS, MAX_BATCH, ProfileError, number, positive, text
-from ramsis.reprs import dataclass
+from ramsis.reprs import dataclass, figure_of
 from ramsis.tables import Column, html_table
 
 if TYPE_CHECKING:

@@ -9,12 +9,10 @@ from ramsis.lazy_names import names_from
 
 __getattr__, __dir__ = names_from(globals(), {
     "ramsis.report.arrivals": "plot_fit",
-    "ramsis.report.audit": "plot_audit",
     "ramsis.report.cluster": "plot_cluster",
-    "ramsis.report.frontier": "plot_frontier",
     "ramsis.report.page": "write_report",
     "ramsis.report.placement": "plot_placement plot_simulated",
     "ramsis.report.profile": "plot_profile",
-    "ramsis.report.simulations": "plot_capacity plot_loads plot_over_time plot_promises "
-                                 "plot_scaling",
+    "ramsis.report.simulations": "plot_audit plot_capacity plot_frontier plot_loads "
+                                 "plot_over_time plot_promises plot_scaling",
 })

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.arrivals.fitting import TraceFit
-from ramsis.report.figure import plain_numbers, saved_figure
-from ramsis.report.looks import COLOURS
+from ramsis.report.figure import COLOURS, plain_numbers, saved_figure
 
 _DASHES = ("-", "--", ":")
 

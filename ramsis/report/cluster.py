@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ramsis.arrays import FloatArray
-from ramsis.report.figure import saved_figure
-from ramsis.report.looks import COLOURS, line_look, look_numbers
+from ramsis.report.figure import COLOURS, line_look, look_numbers, saved_figure
 from ramsis.sim import Run
 
 if TYPE_CHECKING:

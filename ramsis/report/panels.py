@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from ramsis.report.figure import saved_figure
-from ramsis.report.looks import line_look, look_numbers
+from ramsis.report.figure import line_look, look_numbers, saved_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

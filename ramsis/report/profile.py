@@ -28,8 +28,7 @@ from ramsis.profiles import (
     interpolate_front,
     pareto_front,
 )
-from ramsis.report.figure import plain_numbers, saved_figure
-from ramsis.report.looks import COLOURS
+from ramsis.report.figure import COLOURS, plain_numbers, saved_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

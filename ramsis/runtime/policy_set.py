@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ramsis.errors import InvalidValueError, check_positive
-from ramsis.figures import figure_of
-from ramsis.reprs import brief
+from ramsis.reprs import brief, figure_of
 from ramsis.runtime.routing import by_shares
 from ramsis.runtime.selector import Selector
 from ramsis.tables import Column, html_table

@@ -12,5 +12,5 @@ __getattr__, __dir__ = names_from(globals(), {
     "ramsis.scaling.rules": "RULES made rule_of tunable",
     "ramsis.scaling.fleet": "DecisionTables FleetTerms ScaledRun play",
     "ramsis.scaling.prices": "meets",
-    "ramsis.scaling.tuning": "tune",
+    "ramsis.scaling.comparison": "tune",
 })

@@ -8,23 +8,24 @@ at the end of the fitted part, as if it had gone on.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ramsis.arrays import FloatArray
 from ramsis.bounds import Targets
 from ramsis.runtime.scaling_table import ScalingTable
 from ramsis.scaling.fleet import DecisionTables, FleetTerms, ScaledFleet, ScaledRun, play
-from ramsis.scaling.forecast import Forecast
+from ramsis.scaling.levels import Forecast
 from ramsis.scaling.policy import TableRule
 from ramsis.scaling.prices import Delivered, Prices, meets
 from ramsis.scaling.rule import ScalingRule
-from ramsis.scaling.rules import made
-from ramsis.scaling.tuning import tune
+from ramsis.scaling.rules import made, tunable
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,3 +124,65 @@ class Comparison:
                 **real._asdict(), **asked, "changes": run.changes, "starts": run.starts,
                 "fitted": None if before is None else Delivered.of(before)._asdict(),
                 "over_time": run.over_time()}
+
+
+def tune(
+    name: str,
+    arrival_ms: ArrayLike,
+    tables: DecisionTables,
+    target: Targets | Prices,
+    fleet: FleetTerms,
+    *,
+    defaults: Mapping[str, float] | None = None,
+    grid: Iterable[Mapping[str, Any]] | None = None,
+) -> dict[str, Any]:
+    """Find a rule's cheapest parameters on a trace that meet a target, or at prices.
+
+    The rule's defaults are among the candidates, so the result is never worse. If none meets the
+    target, the candidate with the fewest violations wins, ties by effective accuracy. The size of
+    a static fleet is found by bisection: the smallest that meets the target, or ``most`` workers;
+    at prices, the smallest that one more worker makes no cheaper.
+
+    Parameters
+    ----------
+    name : str
+        One of :data:`ramsis.scaling.RULES`.
+    arrival_ms : array of float, shape (n,)
+        Arrivals of the fitted part of a trace.
+    fleet : FleetTerms
+        Settings of the simulated runs.
+    defaults : mapping of str to float, optional
+        Defaults of :func:`ramsis.scaling.made`; the SLO is the fleet's.
+    grid : iterable of mapping, optional
+        Candidates; by default the rule's defaults and :func:`ramsis.scaling.tunable`.
+
+    Returns
+    -------
+    dict
+        The parameters without ``defaults``.
+    """
+    def run(parameters: Mapping[str, Any]) -> ScaledRun:
+        rule = made(name, parameters, **{"slo_ms": fleet.slo_ms, **(defaults or {})})
+        return play(arrival_ms, tables, rule, fleet)
+
+    def rank(run: ScaledRun) -> tuple[float, ...]:
+        if isinstance(target, Prices):
+            return (target.total(Delivered.of(run), float(tables.accuracy.max())),)
+        if meets(run, target):
+            return 0.0, run.worker_s
+        return 1.0, run.violation_rate, -run.effective_accuracy, run.worker_s
+
+    if name == "static" and grid is None:
+        def fixed(workers: int) -> ScaledRun:
+            return play(arrival_ms, tables, made(name, {"workers": workers}),
+                        replace(fleet, start=workers))
+
+        def enough(workers: int) -> bool:
+            if isinstance(target, Prices):
+                return rank(fixed(workers)) <= rank(fixed(workers + 1))
+            return meets(fixed(workers), target)
+
+        return {"workers": bisect_left(range(fleet.most), True, fleet.least, key=enough)}
+    tried = [dict(parameters) for parameters in (
+        ({}, *tunable(name)) if grid is None else grid)]
+    return min(tried, key=lambda parameters: rank(run(parameters)))

@@ -39,7 +39,7 @@ from ramsis.reprs import dataclass
 from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.scaling import _kernels as kernels
-from ramsis.scaling.forecast import Forecast
+from ramsis.scaling.levels import Forecast
 from ramsis.scaling.rule import Observation, ScalingRule
 from ramsis.sim._kernels import RunTerms
 from ramsis.sim.fleet import Fleet

@@ -14,14 +14,26 @@ kept.
 
 from __future__ import annotations
 
+import csv
 import math
+import os
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from ramsis.arrays import FloatArray, IntArray
-from ramsis.errors import InvalidValueError, check_number_of, check_positive
+from ramsis.errors import (
+    NON_NEGATIVE,
+    InputFileError,
+    InvalidValueError,
+    check_number_of,
+    check_positive,
+)
+from ramsis.numerals import number_or_nan
+
+_COLUMNS = ("time_s", "forecast_qps", "error")
 
 # Weights of the newest change in the trend; the one with the smallest squared errors is taken.
 _SMOOTHINGS = (0.15, 0.3, 0.5, 0.75, 1.0)
@@ -229,3 +241,64 @@ def _spread(x: FloatArray, b: FloatArray, likely: FloatArray, levels: FloatArray
                 continue
             np.add.at(matrix, (row, i + di, j + dj), weight_i * weight_j * likely)
     return matrix.reshape(states, states)
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """Forecast of the load: each value holds from its time until the next."""
+
+    time_s: FloatArray  # increasing, shape (n,)
+    forecast_qps: FloatArray  # >= 0, shape (n,)
+    error: float  # relative error: share by which loads may differ from the forecast, >= 0
+
+    def told(self, time_s: float, horizon_s: float) -> tuple[float | None, float | None]:
+        """Return the forecast load at a time and its maximum up to the horizon.
+
+        None for both before the forecast's first time.
+        """
+        first, last = (int(np.searchsorted(self.time_s, at, side="right")) - 1
+                       for at in (time_s, time_s + horizon_s - 1e-9))
+        if first < 0:
+            return None, None
+        return (float(self.forecast_qps[first]),
+                float(self.forecast_qps[first:max(last, first) + 1].max()))
+
+    def later(self, by_s: float) -> Forecast:
+        """Return a copy shifted in time; a negative shift moves it earlier."""
+        return Forecast(self.time_s + by_s, self.forecast_qps, self.error)
+
+    def times(self, factor: float) -> Forecast:
+        """Return a copy with all loads multiplied by a factor."""
+        return Forecast(self.time_s, self.forecast_qps * factor, self.error)
+
+
+def read_forecast(path: str | os.PathLike[str]) -> Forecast:
+    """Read a forecast from a CSV file with columns ``time_s``, ``forecast_qps`` and ``error``.
+
+    The largest error counts.
+    """
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            lines = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise InputFileError(f"cannot be read: {error}", where=str(path)) from None
+    header = lines[0] if lines else {}
+    for name in _COLUMNS:
+        if name not in header:
+            raise InputFileError("lacks a column", where=str(path), value=name,
+                                 allowed=",".join(_COLUMNS) + " and lines below")
+    numbers = np.array([[_number(path, at, name, line[name]) for name in _COLUMNS]
+                        for at, line in enumerate(lines, 2)])
+    for at, (time_s, other) in enumerate(pairwise(numbers[:, 0].tolist()), 3):
+        if other <= time_s:
+            raise InputFileError("times do not rise", where=f"{path}, line {at}: time_s",
+                                 value=other, allowed=f"more than {time_s:g}")
+    return Forecast(numbers[:, 0], numbers[:, 1], float(numbers[:, 2].max()))
+
+
+def _number(path: str | os.PathLike[str], at: int, name: str, text: str | None) -> float:
+    value = number_or_nan(text or "")
+    if not NON_NEGATIVE.holds(value):
+        raise InputFileError("out of range", where=f"{path}, line {at}: {name}", value=text,
+                             allowed=NON_NEGATIVE.allowed)
+    return value

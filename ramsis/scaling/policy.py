@@ -35,8 +35,7 @@ from ramsis.errors import InfeasibleError, NotConvergedError
 from ramsis.runtime.scaling_table import Anticipation, ScalingControl, ScalingTable, stages_of
 from ramsis.scaling.decision import WorkerDecisions, concave_gains, solve_workers
 from ramsis.scaling.fleet import DecisionTables, FleetTerms, ScaledFleet, play
-from ramsis.scaling.forecast import Forecast
-from ramsis.scaling.levels import LoadDynamics, fit_loads, interval_loads
+from ramsis.scaling.levels import Forecast, LoadDynamics, fit_loads, interval_loads
 from ramsis.scaling.prices import Delivered, Prices, meets
 from ramsis.scaling.rule import Observation
 from ramsis.scaling.synthesis import FleetTables

@@ -22,8 +22,7 @@ from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import ProfileSet
 from ramsis.scaling.comparison import Comparison, Part
 from ramsis.scaling.fleet import DecisionTables, ScaledFleet
-from ramsis.scaling.forecast import Forecast
-from ramsis.scaling.levels import interval_loads
+from ramsis.scaling.levels import Forecast, interval_loads
 from ramsis.scaling.policy import Candidate, choose_policy
 from ramsis.scaling.prices import Prices
 from ramsis.scaling.promise import Promise, promise

@@ -33,8 +33,7 @@ from ramsis.serving.scaling.fleet import read_fleet, scaling_file
 from ramsis.serving.server import Server, ServerSettings
 from ramsis.serving.tensors import TensorSpec, specs_from_json, specs_to_json
 from ramsis.serving.variants import VariantsFile, read_variants
-from ramsis.serving.workers.memory import Slots
-from ramsis.serving.workers.messages import Ended, RunBatch
+from ramsis.serving.workers.messages import Ended, RunBatch, Slots
 from ramsis.serving.workers.pool import PoolSettings, WorkerEvents, variants_as_json
 from ramsis.serving.workers.worker import Runner
 

@@ -53,8 +53,7 @@ from ramsis.serving.recorder import RequestRecorder
 from ramsis.serving.scaling.fleet import FleetPolicies
 from ramsis.serving.sizes import SizeReader, lengths_of
 from ramsis.serving.variants import VariantsFile
-from ramsis.serving.workers.memory import Slots
-from ramsis.serving.workers.messages import Ended, RunBatch
+from ramsis.serving.workers.messages import Ended, RunBatch, Slots
 from ramsis.serving.workers.pool import Pool, PoolSettings, WorkerEvents, WorkerPool
 
 _NOT_READY = "the server is starting or stopping"

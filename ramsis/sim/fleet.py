@@ -15,7 +15,7 @@ import numpy as np
 
 from ramsis.arrays import FloatArray
 from ramsis.cluster import Cluster, ServiceTimes, SloClass, WorkerType
-from ramsis.cluster.checks import below_every_latency, numbered_alike
+from ramsis.cluster.cluster import below_every_latency, numbered_alike
 from ramsis.cluster.service_times import seen_table
 from ramsis.errors import check_positive
 from ramsis.profiles import Confidences, LatencyTable, ProfileSet

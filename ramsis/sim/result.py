@@ -10,8 +10,7 @@ import numpy as np
 from scipy.special import ndtri, stdtrit
 
 from ramsis.errors import INNER, check_known
-from ramsis.figures import figure_of
-from ramsis.reprs import dataclass
+from ramsis.reprs import dataclass, figure_of
 from ramsis.sim.metrics import Metrics
 from ramsis.sim.run import Run
 from ramsis.tables import Column, html_table

@@ -14,9 +14,9 @@ from ramsis.lazy_names import names_from
 from ramsis.sweep.engines import Engine
 
 if TYPE_CHECKING:
+    from ramsis.sweep.jobs import VALUE_TABLE_FORMAT, value_rows, write_value_table
     from ramsis.sweep.run import Failure, Sweep, SweepResult, run_sweep
     from ramsis.sweep.spec import Cell, ScenarioCell, SweepSpec
-    from ramsis.sweep.value_table import VALUE_TABLE_FORMAT, value_rows, write_value_table
 
 __all__ = [
     "VALUE_TABLE_FORMAT",
@@ -35,5 +35,5 @@ __all__ = [
 __getattr__, __dir__ = names_from(globals(), {
     "ramsis.sweep.run": "Failure Sweep SweepResult run_sweep",
     "ramsis.sweep.spec": "Cell ScenarioCell SweepSpec",
-    "ramsis.sweep.value_table": "VALUE_TABLE_FORMAT value_rows write_value_table",
+    "ramsis.sweep.jobs": "VALUE_TABLE_FORMAT value_rows write_value_table",
 })

@@ -17,16 +17,23 @@ from ramsis import __version__, profiles
 from ramsis.arrivals.rate_file import read_rates
 from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, OutputError
-from ramsis.figures import figure_of
 from ramsis.files import canonical_json, remove, write_atomic
 from ramsis.profiles import ProfileSet, Statistic, interpolate_front, pareto_front
-from ramsis.reprs import dataclass
+from ramsis.reprs import dataclass, figure_of
 from ramsis.sim import RateTrace
 from ramsis.sim.fleet import MAX_BATCH
 from ramsis.sim.result import FIGURES
 from ramsis.sweep.engines import Engine, runner
 from ramsis.sweep.job import Job
-from ramsis.sweep.jobs import CellJob, PolicyJob, ResponseJob, SweepCluster
+from ramsis.sweep.jobs import (
+    VALUE_TABLE_NAME,
+    CellJob,
+    PolicyJob,
+    ResponseJob,
+    SweepCluster,
+    value_rows,
+    write_value_table,
+)
 from ramsis.sweep.pool import JobOutcome, Runner
 from ramsis.sweep.scenarios import (
     COLUMNS,
@@ -39,7 +46,6 @@ from ramsis.sweep.scenarios import (
 )
 from ramsis.sweep.spec import Cell, ScenarioCell, SweepSpec
 from ramsis.sweep.store import store_at
-from ramsis.sweep.value_table import VALUE_TABLE_NAME, value_rows, write_value_table
 from ramsis.tables import Column, csv_text, html_table, with_values
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ __getattr__, __dir__ = names_from(globals(), {
     "ramsis.synthesis.capacity": "Capacity Trial Windows fewest_by_bound fewest_workers "
                                  "fluid_mixes try_workers",
     "ramsis.synthesis.frontier": "Corner Frontier trace_frontier",
-    "ramsis.synthesis.options": "LIMITS Limit check_limits",
+    "ramsis.synthesis.settings": "LIMITS Limit check_limits",
     "ramsis.synthesis.placement": "FamilyOutcome PlacedStation PlacementOutcome StationOutcome "
                                   "StationUse UseOutcome placed_stations simulate_placement "
                                   "station_policies",

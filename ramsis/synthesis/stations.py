@@ -13,7 +13,7 @@ divided by what policies planned as profiled promise.
    are one station, and nothing is divided.
 2. *Between types* each class's load is divided in 128ths: from the fluid bound's division, from
    everything on one type, and from loads by capacity, the best of exchanges
-   (:mod:`ramsis.synthesis.division`). So it is never worse than the best type alone.
+   (:mod:`ramsis.synthesis.type_load`). So it is never worse than the best type alone.
 3. *Within a type* classes share the workers or have workers of their own; see
    :mod:`ramsis.synthesis.type_load`.
 """
@@ -30,14 +30,13 @@ import numpy as np
 from ramsis.arrivals import Arrivals, describe_process
 from ramsis.bounds import FluidBound, fluid_bound
 from ramsis.cluster import Cluster, SloClass
-from ramsis.cluster.checks import check_reachable, numbered_alike
+from ramsis.cluster.cluster import check_reachable, numbered_alike
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.policy import Inputs, Level, Policy, Rates, Station, level_of, rates_of
 from ramsis.runtime.table import arrivals_label
-from ramsis.synthesis.division import Division, best_division, rounded
 from ramsis.synthesis.generate import prepared
 from ramsis.synthesis.settings import SynthesisSettings, inputs_of, with_settings
-from ramsis.synthesis.type_load import LikeWorkers, TypeLoads
+from ramsis.synthesis.type_load import Division, LikeWorkers, TypeLoads, best_division, rounded
 
 UNITS = 128
 """Parts that a class's load is divided into between worker types."""

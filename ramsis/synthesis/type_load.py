@@ -6,14 +6,22 @@ being found by exchanges from that of the fluid bounds. While loads are divided 
 promises more counts; in the end the one that does better in simulation is made, as promises of
 shared queues err more than others. Policies of workers with queues of their own know one deadline
 only, so for them classes are always apart.
+
+A division has a row of whole numbers for each whole (a fleet's workers; the units of a class's
+load), an entry for each part. From the best of some starts, units are moved within a row from one
+part to another, in steps that shrink, as long as that gains more than 1e-9; where the value is
+concave along exchanges the last step's division is the best one. A division whose cheap upper
+bound does not pass the best value found is not valued. So the result is never worse than any
+start.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import permutations
 
 from ramsis.arrivals import Arrivals
 from ramsis.arrivals.process import ShippedProcess
@@ -24,10 +32,13 @@ from ramsis.cluster.service_times import ServiceTimes
 from ramsis.cluster.slo_class import SloClass
 from ramsis.policy import Policy, Rates, Station, station_name
 from ramsis.profiles import ProfileSet
-from ramsis.synthesis.division import Division, best_division, rounded
 from ramsis.synthesis.generate import generate_policy
 from ramsis.synthesis.settings import SynthesisSettings
 from ramsis.synthesis.simulated import simulated
+
+Division = tuple[tuple[int, ...], ...]
+
+_LEAST_GAIN = 1e-9  # of value: less is rounding, and would let exchanges go on for ever
 
 QUERIES, RUNS = 800_000, 8
 """Requests and runs of the simulation that compares shared with separate workers."""
@@ -236,3 +247,78 @@ def _worth(stations: Sequence[Station[Policy]]) -> float:
         total += policy.load_qps * (expected.effective_accuracy
                                     - policy.violation_price * expected.violation_rate)
     return total
+
+
+def best_division(
+    value: Callable[[Division], float],
+    bound: Callable[[Division], float],
+    starts: Iterable[Division],
+    steps: Sequence[int],
+) -> Division:
+    """Search for the best division; the module docstring has the method.
+
+    Parameters
+    ----------
+    value, bound : callable
+        Value of a division, and a cheap upper bound on it; ``-inf`` where it is impossible.
+    starts : iterable of Division
+        One or more.
+    steps : sequence of int
+        Falling.
+
+    Examples
+    --------
+    >>> def worth(division):
+    ...     (left, right), = division
+    ...     return left**0.5 + 2 * right**0.5
+    >>> best_division(worth, worth, [((10, 0),)], [4, 2, 1])
+    ((2, 8),)
+    """
+    first, *others = sorted(set(starts), key=bound, reverse=True)
+    best, most = first, value(first)
+
+    def try_all(candidates: Iterable[Division]) -> bool:
+        nonlocal best, most
+        for candidate in candidates:
+            if bound(candidate) > most + _LEAST_GAIN:
+                worth = value(candidate)
+                if worth > most + _LEAST_GAIN:
+                    best, most = candidate, worth
+                    return True
+        return False
+
+    while try_all(others):
+        pass
+    for step in steps:
+        while try_all(list(_moved(best, step))):
+            pass
+    return best
+
+
+def _moved(division: Division, step: int) -> Iterator[Division]:
+    """Yield the divisions that move ``step`` units from one part to another."""
+    for r, row in enumerate(division):
+        for a, b in permutations(range(len(row)), 2):
+            if row[a] >= step:
+                new = list(row)
+                new[a] -= step
+                new[b] += step
+                yield (*division[:r], tuple(new), *division[r + 1 :])
+
+
+def rounded(weights: Sequence[float], whole: int, least: int = 0) -> tuple[int, ...]:
+    """Return whole numbers near the shares of weights; they sum to ``whole``, each >= ``least``.
+
+    >>> rounded([0.5, 0.3, 0.2], 7)
+    (4, 2, 1)
+    >>> rounded([1.0, 0.0], 5, least=1)
+    (4, 1)
+    """
+    total = sum(weights)
+    free = whole - least * len(weights)
+    shares = [(weight / total if total > 0 else 1 / len(weights)) * free for weight in weights]
+    result = [int(share) for share in shares]
+    order = sorted(range(len(shares)), key=lambda i: result[i] - shares[i])
+    for i in order[: free - sum(result)]:
+        result[i] += 1
+    return tuple(least + share for share in result)

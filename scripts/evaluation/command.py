@@ -226,7 +226,7 @@ def _scheduler(text: str) -> str:
 
 def _grids(text: str) -> tuple[str, ...]:
     """Slack grids, as they were written."""
-    from ramsis.worker.problem.grid import parse_grid
+    from ramsis.worker.problem.queue import parse_grid
 
     parts = tuple(text.split(","))
     try:

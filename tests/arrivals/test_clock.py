@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ramsis.arrays import FloatArray
-from ramsis.arrivals.trace_formats.clock import clock_of
+from ramsis.arrivals.trace_formats.instants import clock_of
 
 
 def poisson_ms(rate_qps: float, requests: int, seed: int = 0) -> FloatArray:

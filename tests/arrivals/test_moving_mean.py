@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from ramsis.arrivals.fitting import LEVEL_STEP, moving_mean
 from ramsis.arrivals.modulated import MarkovModulated
-from ramsis.arrivals.moving_mean import LEVEL_STEP, moving_mean
 from ramsis.arrivals.poisson import Poisson
 from ramsis.arrivals.process import ArrivalProcess
 from ramsis.arrivals.trace import RateTrace

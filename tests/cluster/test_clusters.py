@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ramsis.arrivals import ArrivalProcess, MarkovModulated, NegativeBinomial, Poisson
 from ramsis.cluster import Cluster, SloClass, WorkerType
-from ramsis.cluster.checks import numbered_alike
+from ramsis.cluster.cluster import numbered_alike
 from ramsis.cluster.routing import split
 from ramsis.errors import InvalidValueError
 from tests.synthesis.samples import tiny_profile

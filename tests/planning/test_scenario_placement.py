@@ -11,8 +11,7 @@ import pytest
 from placement_milp import place, read_problem, write_placement
 from ramsis.errors import InputFileError
 from ramsis.planning import compare, scheduler_named
-from ramsis.planning.placement import placement_problem
-from ramsis.planning.planned import held_of_placement
+from ramsis.planning.planned import held_of_placement, placement_problem
 from ramsis.scenario import Scenario
 from ramsis.sim import Engine, World
 from tests.cli.command import Run

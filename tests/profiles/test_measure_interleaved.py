@@ -11,9 +11,8 @@ import pytest
 
 from ramsis.errors import InvalidValueError
 from ramsis.profiles.measure import MeasureSettings
-from ramsis.profiles.measure.environment import foreign_load
+from ramsis.profiles.measure.environment import foreign_load, spells_of
 from ramsis.profiles.measure.sampling import StopRule, sample_interleaved
-from ramsis.profiles.measure.spells import spells_of
 from ramsis.sim import SlowSpells
 
 RULE = StopRule(min_samples=30, max_samples=30)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ramsis.profiles.measure.interval import CONFIDENCE, ranks, relative_error
+from ramsis.profiles.measure.sampling import CONFIDENCE, ranks, relative_error
 
 TAIL = (1 - CONFIDENCE) / 2
 LEVEL = 0.95

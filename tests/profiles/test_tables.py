@@ -11,8 +11,7 @@ import pytest
 
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.profiles.importers import Given, import_profile
-from ramsis.profiles.importers.table.cells import DecimalMark
-from ramsis.profiles.importers.table.headings import read_heading
+from ramsis.profiles.importers.table.headings import DecimalMark, read_heading
 from tests.cli.command import Run, refused
 
 MEASURED = {("small", 1): 6.25, ("small", 4): 1312.5, ("large", 1): 10.75, ("large", 4): 2033.0}

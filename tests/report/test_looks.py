@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ramsis.profiles import ProfileSet
-from ramsis.report.looks import COLOURS, line_look, look_numbers
+from ramsis.report.figure import COLOURS, line_look, look_numbers
 from ramsis.report.page.parts import Axis, Note, Series, curves, dots
 from ramsis.report.states import rare_from
 from ramsis.synthesis import SynthesisSettings, generate_policy

@@ -13,7 +13,7 @@ from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
 from ramsis.scaling import DecisionTables, FleetTerms, Observation, ScaledRun, play
 from ramsis.scaling.fleet import DROPPED, LOST, NEVER_ANSWERED
-from ramsis.scaling.forecast import Forecast
+from ramsis.scaling.levels import Forecast
 from ramsis.scaling.rules import Hpa
 from ramsis.sim import Fleet, Policies
 from ramsis.sim.compiled import replay

@@ -8,7 +8,7 @@ import pytest
 
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.runtime.scaling_table import Anticipation, ScalingControl, ScalingTable
-from ramsis.scaling.forecast import read_forecast
+from ramsis.scaling.levels import read_forecast
 from tests.cli.command import Run, refused
 
 _GOOD = "time_s,forecast_qps,error\n0,12.5,0.1\n15,31.7,0.25\n40,8,0.1\n"

@@ -14,13 +14,13 @@ from ramsis.arrivals.trace import RateTrace
 from ramsis.cli.main import _run
 from ramsis.errors import InvalidValueError
 from ramsis.report.page import write_report
+from ramsis.scaling.comparison import tune
 from ramsis.scaling.fleet import FleetTerms, ScaledFleet, play
 from ramsis.scaling.levels import fit_loads
 from ramsis.scaling.policy import _ByPrice
 from ramsis.scaling.policy_file import SavedScaling
 from ramsis.scaling.prices import Delivered, Prices
 from ramsis.scaling.rules import made
-from ramsis.scaling.tuning import tune
 from ramsis.schemas import check_schema
 from tests.cli.command import Run, refused
 from tests.scaling.test_levels import _arrivals, _walk

@@ -17,12 +17,12 @@ from ramsis.scaling import (
     DecisionTables,
     FleetTerms,
     Observation,
+    comparison,
     made,
     play,
     rule_of,
     tunable,
     tune,
-    tuning,
 )
 from ramsis.scaling.rules import Dynamo, Hpa, Keda, Knative, RayServe, Static, Wva
 from tests.sim.samples import tiny_policy
@@ -381,7 +381,7 @@ def test_tuning_ends_no_worse_than_the_defaults(
         met = run.violation_rate <= late
         return not met, run.worker_s if met else run.violation_rate
 
-    monkeypatch.setattr(tuning, "tunable", lambda name: tunable(name)[:2])
+    monkeypatch.setattr(comparison, "tunable", lambda name: tunable(name)[:2])
     assert rank(tune(name, times, tables, target, FleetTerms(**FLEET), defaults=known)) <= rank({})
 
 

@@ -51,8 +51,7 @@ from ramsis.serving.server import Server, ServerSettings  # noqa: E402
 from ramsis.serving.tensors import TensorSpec, specs_to_json  # noqa: E402
 from ramsis.serving.variants import read_variants  # noqa: E402
 from ramsis.serving.workers import pool as pool_module  # noqa: E402
-from ramsis.serving.workers.memory import Block, arrays_in, size_of  # noqa: E402
-from ramsis.serving.workers.messages import Ended, RunBatch  # noqa: E402
+from ramsis.serving.workers.messages import Block, Ended, RunBatch, arrays_in, size_of  # noqa: E402  # noqa: E402
 from ramsis.serving.workers.pool import State, WorkerPool  # noqa: E402
 
 T = TypeVar("T")

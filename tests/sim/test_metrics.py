@@ -31,7 +31,7 @@ from ramsis.sim import (
     over_time,
 )
 from ramsis.sim.metrics import measure
-from ramsis.sim.timeline import timeline, write_timeline
+from ramsis.sim.time_series import timeline, write_timeline
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from tests.reference.metrics import figures, queue_at_arrivals
 from tests.runs import run_plan, simulate_profile

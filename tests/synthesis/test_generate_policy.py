@@ -23,7 +23,7 @@ from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.generate import modelled_policy
 from ramsis.synthesis.simulated import simulated
 from ramsis.worker.problem import MAX_QUEUE
-from ramsis.worker.problem.grid import MAX_DIVISIONS
+from ramsis.worker.problem.queue import MAX_DIVISIONS
 from ramsis.worker.solve import SOLVERS
 from ramsis.worker.solve import worker_model as worker
 from tests.policy.samples import tables

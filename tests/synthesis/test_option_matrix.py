@@ -12,9 +12,8 @@ from ramsis.errors import InvalidValueError
 from ramsis.policy import DISPATCHES
 from ramsis.settings import settings_of
 from ramsis.synthesis import SynthesisSettings, generate_policy
-from ramsis.synthesis.options import LIMITS, Limit
 from ramsis.synthesis.recipes import RECIPES
-from ramsis.synthesis.settings import PAPER, as_in_the_paper, defaults_of
+from ramsis.synthesis.settings import LIMITS, PAPER, Limit, as_in_the_paper, defaults_of
 from ramsis.worker.problem import Objective
 from scripts.options_page import PAGE, condition, limits_table, settings_table, with_tables
 from tests.synthesis.samples import tiny_profile

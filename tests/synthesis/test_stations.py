@@ -20,9 +20,8 @@ from ramsis.policy import Level, Policy, Rates, validate_set
 from ramsis.profiles import ProfileSet
 from ramsis.sim import ConstantLoad, Policies, SimulationSettings, simulate
 from ramsis.synthesis import SynthesisSettings, choose_loads, generate_policy, generate_set
-from ramsis.synthesis.division import best_division, rounded
 from ramsis.synthesis.stations import ClusterProblem
-from ramsis.synthesis.type_load import LikeWorkers, TypeLoads
+from ramsis.synthesis.type_load import LikeWorkers, TypeLoads, best_division, rounded
 from tests.slow import slow_after
 from tests.synthesis.samples import linear_profile, tiny_profile
 

@@ -11,8 +11,8 @@ from ramsis.worker.problem.batch_arrivals import (
     arrivals_behind_own,
     batch_size_distribution,
     busy_period_start,
+    phase_distribution,
 )
-from ramsis.worker.problem.round_robin_phase import phase_distribution
 from tests.arrivals.processes import Pairs, Wrapped
 from tests.worker.problems import small_problem
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ramsis.errors import InvalidValueError
-from ramsis.worker.problem.grid import fixed_grid, model_grid, slack_grid
+from ramsis.worker.problem.queue import fixed_grid, model_grid, slack_grid
 from tests.worker.problems import TWO_MODELS
 
 

@@ -18,7 +18,7 @@ from ramsis.mdp.stationary import stationary_distribution
 from ramsis.worker.explicit import build_explicit
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.problem.actions import DROP, LateRule
-from ramsis.worker.problem.round_robin_phase import phase_distribution
+from ramsis.worker.problem.batch_arrivals import phase_distribution
 from ramsis.worker.problem.waiting_slack import second_slack_distribution, waiting_by_slack
 from ramsis.worker.solve import solve_worker
 from ramsis.worker.solve.policy_iteration import solve_on_nodes

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from ramsis.arrivals import Poisson
 from ramsis.worker.problem import WorkerProblem
+from ramsis.worker.problem.batch_arrivals import phase_distribution
 from ramsis.worker.problem.partial_batch import (
     PartialBatches,
     PartialBatchTransitions,
     bin_middles,
     partial_batch_transitions,
 )
-from ramsis.worker.problem.round_robin_phase import phase_distribution
 from ramsis.worker.structure.variable_batching import likely_states
 from tests.reference.four_intervals import fold
 from tests.reference.partial_batch import partial_row, sample

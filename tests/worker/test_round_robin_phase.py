@@ -8,7 +8,7 @@ from hypothesis import given, settings
 
 from ramsis.profiles import LatencyTable
 from ramsis.worker.problem import WorkerProblem
-from ramsis.worker.problem.round_robin_phase import phase_distribution
+from ramsis.worker.problem.batch_arrivals import phase_distribution
 from tests.reference.four_intervals import phases
 from tests.worker.problems import linear, small_problem, worker_problems
 

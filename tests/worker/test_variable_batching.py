@@ -17,13 +17,13 @@ from ramsis.profiles import LatencyTable
 from ramsis.worker.explicit import build_explicit
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.problem.actions import Batching, LateRule
+from ramsis.worker.problem.batch_arrivals import phase_distribution
 from ramsis.worker.problem.partial_batch import (
     SERVICE_POINTS,
     bin_middles,
     service_points,
     waiting_in_partial_batch,
 )
-from ramsis.worker.problem.round_robin_phase import phase_distribution
 from ramsis.worker.problem.service_distribution import RandomTimes
 from ramsis.worker.solve import SolverName, evaluate_table, solve_worker
 from ramsis.worker.solve.policy_iteration import solve_on_nodes

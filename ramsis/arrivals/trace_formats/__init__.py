@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from ramsis.arrays import FloatArray
-from ramsis.arrivals.trace_formats.clock import Clock
 from ramsis.arrivals.trace_formats.columns import (
     COUNT_NAMES,
     RATE_NAMES,
@@ -33,7 +32,7 @@ from ramsis.arrivals.trace_formats.columns import (
     size_column,
 )
 from ramsis.arrivals.trace_formats.files import blocks, first_line
-from ramsis.arrivals.trace_formats.instants import UNITS
+from ramsis.arrivals.trace_formats.instants import UNITS, Clock
 from ramsis.arrivals.trace_formats.json_lines import read_json_lines, time_keys
 from ramsis.arrivals.trace_formats.rates import minute_columns, read_minute_bins, read_second_rates
 from ramsis.arrivals.trace_formats.request_logs import (

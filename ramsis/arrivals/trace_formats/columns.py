@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.arrivals.sizes import MAX_SIZE
-from ramsis.arrivals.trace_formats.clock import Clock, clock_of
-from ramsis.arrivals.trace_formats.instants import Instants, floats, number
+from ramsis.arrivals.trace_formats.instants import Clock, Instants, clock_of, floats, number
 from ramsis.errors import InputFileError
 from ramsis.logs.sizes import size_names
 

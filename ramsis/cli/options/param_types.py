@@ -275,7 +275,7 @@ def _limits(text: str, where: str) -> ByType[int]:
 
 
 def _grid(text: str, where: str) -> str:
-    from ramsis.worker.problem.grid import parse_grid
+    from ramsis.worker.problem.queue import parse_grid
 
     parse_grid(text)
     return text
@@ -392,7 +392,7 @@ GROWTH = Word("growth", _positives)
 DURATION = Word("duration", _duration_ms)
 """``10s``: milliseconds."""
 GRID = Word("grid", _grid)
-"""``fixed:D`` or ``model``, as :func:`~ramsis.worker.problem.grid.slack_grid` takes it."""
+"""``fixed:D`` or ``model``, as :func:`~ramsis.worker.problem.queue.slack_grid` takes it."""
 TRACE = Word("trace", _trace, _trace_names, files=True)
 """A trace's file or name: :class:`TraceName`."""
 SCHEDULER_TEXT = Word("scheduler", lambda text, where: text, _scheduler_names)

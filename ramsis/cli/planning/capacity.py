@@ -12,7 +12,12 @@ from typing import Any
 
 import click
 
-from ramsis.cli.options.clusters import profiles_of
+from ramsis.cli.options.clusters import (
+    also_with_cascades,
+    compared_options,
+    dispatch_words,
+    profiles_of,
+)
 from ramsis.cli.options.command import (
     MORE_ARRIVALS,
     MORE_COMPUTING,
@@ -20,7 +25,6 @@ from ramsis.cli.options.command import (
     allow_options,
     refuse_options,
 )
-from ramsis.cli.options.dispatch import also_with_cascades, compared_options, dispatch_words
 from ramsis.cli.options.param_types import (
     COSTS,
     LIMITS,

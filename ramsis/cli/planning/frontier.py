@@ -110,7 +110,7 @@ def frontier_command(
         write_atomic(out, csv_text(rows))
         click.echo(f"rows in {out}", err=True)
     if plot is not None:
-        from ramsis.report.frontier import plot_frontier
+        from ramsis.report.simulations import plot_frontier
 
         plot_frontier(rows, plot)
         click.echo(f"figure in {plot}", err=True)

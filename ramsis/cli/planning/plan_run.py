@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import click
 
 from ramsis.bounds import Targets
-from ramsis.cli.options.dispatch import dispatch_words
+from ramsis.cli.options.clusters import dispatch_words
 from ramsis.cli.progress import run_with_bar
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.files import canonical_json, make_folder, read_json, write_atomic

@@ -161,7 +161,7 @@ def scale_command(
         raise InvalidValueError(
             "the trace is too short to fit its load on a half and try it on the other",
             where="--interval-s", value=interval_s, allowed=f"up to {duration_s / 8:g}")
-    from ramsis.scaling.forecast import read_forecast
+    from ramsis.scaling.levels import read_forecast
     from ramsis.scaling.policy_file import check_new
     from ramsis.scaling.study import Study
 

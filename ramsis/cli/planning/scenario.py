@@ -38,7 +38,7 @@ def placement_command(
     Examples:
       $ ramsis scenario placement scenario.json --window-s 1 --out problem.json
     """
-    from ramsis.planning.placement import placement_problem  # here: it takes long to load
+    from ramsis.planning.planned import placement_problem  # here: it takes long to load
     from ramsis.scenario import read_scenario
 
     problem = placement_problem(read_scenario(scenario_file), window_s=window_s, seed=seed)

@@ -18,8 +18,7 @@ from rich.text import Text
 from ramsis.cli.options.command import Command, CommandGroup
 from ramsis.cli.options.param_types import FIGURE, MODELS, OUT_FILE, complete_profiles
 from ramsis.cli.output.rows import json_option, print_json, say, table_options, wide
-from ramsis.cli.profiles.kernels import kernels_command
-from ramsis.cli.profiles.measure import measure_command
+from ramsis.cli.profiles.measure import kernels_command, measure_command
 from ramsis.errors import InvalidValueError, OutputError, printable
 from ramsis.profiles import STATISTICS, LatencyTable, Origin, ProfileSet, Statistic, load, save
 from ramsis.profiles.checks import Finding, check_profile

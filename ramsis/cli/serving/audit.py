@@ -13,8 +13,8 @@ import click
 from ramsis import profiles
 from ramsis.audit.audit import Audit, AuditSettings, audit_log
 from ramsis.audit.request_log import LogFormat, RequestLog, read_request_log
+from ramsis.cli.options.clusters import also_with_cascades, compared_options, dispatch_words
 from ramsis.cli.options.command import Command, allow_options
-from ramsis.cli.options.dispatch import also_with_cascades, compared_options, dispatch_words
 from ramsis.cli.options.param_types import LOG_COLUMN, MODEL_NAME
 from ramsis.cli.options.shared import MOST_SEEDS, plot_option
 from ramsis.cli.options.sizes import default_statistic
@@ -175,7 +175,7 @@ def audit(
         for command in commands:
             say_command(command)
     if plot is not None:
-        from ramsis.report.audit import plot_audit
+        from ramsis.report.simulations import plot_audit
 
         plot_audit(row, plot)
 

@@ -83,7 +83,7 @@ def simulate_placement_file(
 
         plot_simulated(rows, plot)
     if timeline is not None:
-        from ramsis.sim.timeline import write_timeline
+        from ramsis.sim.time_series import write_timeline
 
         write_timeline({placed.problem.name: outcome.first}, timeline)
     tell_overload(overloaded(rows, "family"))

@@ -54,11 +54,11 @@ from ramsis.cli.output.size_classes import LOAD, print_classes
 from ramsis.cli.simulation.cluster import (
     ScenarioOutput,
     by_option,
+    simulate_scaling,
     simulate_scenario,
     simulate_sharing,
 )
 from ramsis.cli.simulation.placement import require_fleet, simulate_placement_file
-from ramsis.cli.simulation.scaling import simulate_scaling
 from ramsis.cli.simulation.sized import (
     SizedTerms,
     simulate_sized,
@@ -90,7 +90,7 @@ from ramsis.sim import (
 )
 from ramsis.sim.burst import MOST_REQUESTS, Burst, recovery_ms
 from ramsis.sim.experiment import largest_batch
-from ramsis.sim.timeline import write_timeline
+from ramsis.sim.time_series import write_timeline
 from ramsis.synthesis.capacity.windows import Windows, busiest_tenth
 from ramsis.synthesis.certified import (
     bound_on_arrivals,

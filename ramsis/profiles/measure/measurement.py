@@ -26,11 +26,16 @@ from ramsis.profiles.measure.backends import (
     Published,
     open_backend,
 )
-from ramsis.profiles.measure.environment import MUCH, foreign_load, hardware, versions
-from ramsis.profiles.measure.interval import CONFIDENCE
+from ramsis.profiles.measure.environment import MUCH, foreign_load, hardware, spells_of, versions
 from ramsis.profiles.measure.labels import MAX, LabelledSamples
 from ramsis.profiles.measure.resume import KeptRuns, check_writable, partial_path, unfinished
-from ramsis.profiles.measure.sampling import Sampled, StopRule, sample_batches, sample_interleaved
+from ramsis.profiles.measure.sampling import (
+    CONFIDENCE,
+    Sampled,
+    StopRule,
+    sample_batches,
+    sample_interleaved,
+)
 from ramsis.profiles.measure.sizes import (
     AtSize,
     MixedBatches,
@@ -38,7 +43,6 @@ from ramsis.profiles.measure.sizes import (
     mixed_batches,
     sized_times,
 )
-from ramsis.profiles.measure.spells import spells_of
 from ramsis.profiles.model import ModelProfile, ProfileSet
 from ramsis.profiles.sized import MAX_SIZE, Law, SizedTimes
 from ramsis.profiles.values import placed

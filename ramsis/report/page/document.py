@@ -16,7 +16,7 @@ from importlib import resources
 from typing import Any, NamedTuple
 
 from ramsis import __version__
-from ramsis.report.looks import look_numbers
+from ramsis.report.figure import look_numbers
 from ramsis.report.page.parts import PLAN, Figure, Note, PageTable, Part, Section
 from ramsis.tables import Column, escape, html_table
 

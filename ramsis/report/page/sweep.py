@@ -10,7 +10,7 @@ from typing import Any
 
 from ramsis.errors import InputFileError
 from ramsis.files import read_json, read_text
-from ramsis.report.looks import look_numbers
+from ramsis.report.figure import look_numbers
 from ramsis.report.page.clusters import cluster_section
 from ramsis.report.page.parts import Figure, Note, PageTable, Part, Section
 from ramsis.report.page.results import FIGURES

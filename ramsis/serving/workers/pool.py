@@ -31,8 +31,7 @@ from ramsis.errors import InputFileError, RamsisError
 from ramsis.plugins import trusted
 from ramsis.serving.tensors import TensorSpec, specs_from_json, specs_to_json
 from ramsis.serving.variants import VariantsFile
-from ramsis.serving.workers.memory import Block, Slots, arrays_in, size_of
-from ramsis.serving.workers.messages import Ended, RunBatch
+from ramsis.serving.workers.messages import Block, Ended, RunBatch, Slots, arrays_in, size_of
 from ramsis.serving.workers.process import START_ERRORS, Process, WorkerProcess
 
 # Pause before a restart, doubled up to the longest while starts fail: most causes are transient,

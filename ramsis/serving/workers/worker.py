@@ -37,14 +37,16 @@ from ramsis.serving.tensors import (  # noqa: E402
     specs_from_json,
     specs_to_json,
 )
-from ramsis.serving.workers.memory import Block, arrays_in, size_of  # noqa: E402
-from ramsis.serving.workers.messages import (  # noqa: E402
+from ramsis.serving.workers.messages import (  # noqa: E402  # noqa: E402
+    Block,
     Ended,
     RunBatch,
+    arrays_in,
     framed,
     receive,
     receive_json,
     send_json,
+    size_of,
 )
 
 _WARM_SIZE = 16  # request size of warm-up batches, as the largest may take long

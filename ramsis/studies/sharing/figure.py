@@ -6,8 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ramsis.report.figure import saved_figure
-from ramsis.report.looks import line_look, look_numbers
+from ramsis.report.figure import line_look, look_numbers, saved_figure
 
 __all__ = ["plot_sharing"]
 

@@ -43,10 +43,9 @@ from ramsis.checks import check_arguments
 from ramsis.cluster import Cluster, ServiceTimes, SloClass, WorkerType, default_service
 from ramsis.cluster.slo_class import classes_of
 from ramsis.errors import InfeasibleError, InvalidValueError
-from ramsis.figures import figure_of
 from ramsis.policy import DISPATCHES
 from ramsis.profiles import Confidences, ProfileSet
-from ramsis.reprs import dataclass
+from ramsis.reprs import dataclass, figure_of
 from ramsis.runtime.policy_set import ALL_WORKERS
 from ramsis.sim import RateTrace, Recorded, Workload
 from ramsis.sim.fleet import MAX_BATCH

@@ -1,6 +1,5 @@
 """Stations of a placement, policies for them, and their simulation."""
 
-from ramsis.synthesis.placement.policies import station_policies
 from ramsis.synthesis.placement.simulated import (
     FamilyOutcome,
     PlacementOutcome,
@@ -9,7 +8,12 @@ from ramsis.synthesis.placement.simulated import (
     estimate,
     simulate_placement,
 )
-from ramsis.synthesis.placement.stations import PlacedStation, StationUse, placed_stations
+from ramsis.synthesis.placement.stations import (
+    PlacedStation,
+    StationUse,
+    placed_stations,
+    station_policies,
+)
 
 __all__ = ["FamilyOutcome", "PlacedStation", "PlacementOutcome", "StationOutcome",
            "StationUse", "UseOutcome", "estimate", "placed_stations",

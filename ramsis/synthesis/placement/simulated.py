@@ -32,8 +32,14 @@ from ramsis.sim.streams import (
     requests_of,
     run_streams,
 )
-from ramsis.synthesis.placement.policies import station_fleet, station_plan, station_policies
-from ramsis.synthesis.placement.stations import PlacedStation, StationUse, placed_stations
+from ramsis.synthesis.placement.stations import (
+    PlacedStation,
+    StationUse,
+    placed_stations,
+    station_fleet,
+    station_plan,
+    station_policies,
+)
 from ramsis.synthesis.simulated import SETTLES
 
 

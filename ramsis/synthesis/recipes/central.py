@@ -26,7 +26,7 @@ import numpy as np
 from ramsis import __version__
 from ramsis.arrivals import Arrivals
 from ramsis.bounds import fluid_bound
-from ramsis.cluster.checks import check_reachable
+from ramsis.cluster.cluster import check_reachable
 from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes
 from ramsis.compiling import is_kept, log_no_compilation
 from ramsis.errors import InputFileError, NotConvergedError

@@ -31,7 +31,7 @@ from ramsis.synthesis.service import bounded_by, service_times, sizes_stated, wi
 from ramsis.synthesis.settings import SynthesisSettings, inputs_of
 from ramsis.worker.problem import Objective, WorkerProblem
 from ramsis.worker.problem.actions import Batching, LateRule
-from ramsis.worker.problem.grid import DEFAULT_GRID
+from ramsis.worker.problem.queue import DEFAULT_GRID
 from ramsis.worker.problem.service_distribution import RandomTimes
 from ramsis.worker.solve import WorkerModel, WorkerSolution, evaluate_table
 

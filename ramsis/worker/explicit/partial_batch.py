@@ -28,7 +28,7 @@ class PartialRows:
     """Transition rows of a problem's actions on part of the queue.
 
     ``phase`` (N+1, D+1, K) is that of
-    :func:`ramsis.worker.problem.round_robin_phase.phase_distribution`.
+    :func:`ramsis.worker.problem.batch_arrivals.phase_distribution`.
     """
 
     def __init__(self, problem: WorkerProblem, phase: FloatArray) -> None:

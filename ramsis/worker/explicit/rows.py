@@ -40,8 +40,11 @@ from ramsis.worker.explicit._kernels import four_intervals
 from ramsis.worker.explicit.partial_batch import PartialRows
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.problem.actions import Action, LateRule
-from ramsis.worker.problem.batch_arrivals import BusyPeriodStart, busy_period_start
-from ramsis.worker.problem.round_robin_phase import phase_distribution
+from ramsis.worker.problem.batch_arrivals import (
+    BusyPeriodStart,
+    busy_period_start,
+    phase_distribution,
+)
 from ramsis.worker.problem.waiting_slack import second_slack_distribution
 
 MAX_CELLS = 5_000_000_000

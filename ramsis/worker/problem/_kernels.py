@@ -152,7 +152,7 @@ def partial_batch_rows(
 def poisson_phases(mean: FloatArray, phase: FloatArray) -> None:
     """Compute the phase distribution in each state, (N+1, D+1, K), from count weights.
 
-    See :mod:`ramsis.worker.problem.round_robin_phase`; ``mean`` are the arrivals expected since
+    See :mod:`ramsis.worker.problem.batch_arrivals`; ``mean`` are the arrivals expected since
     the head came, (D+1,).
     """
     lengths, bins, workers = phase.shape

@@ -13,12 +13,11 @@ import numpy as np
 
 from ramsis.arrays import FloatArray
 from ramsis.arrivals import ArrivalProcess, Poisson
-from ramsis.cluster.checks import below_every_latency
+from ramsis.cluster.cluster import below_every_latency
 from ramsis.errors import InvalidValueError
 from ramsis.profiles import LatencyTable
 from ramsis.worker.problem.actions import Batching, LateRule
-from ramsis.worker.problem.grid import slack_grid
-from ramsis.worker.problem.queue import WorkerQueue
+from ramsis.worker.problem.queue import WorkerQueue, slack_grid
 
 _Word = TypeVar("_Word", bound=StrEnum)
 

@@ -3,7 +3,7 @@
 In state (n, j) the worker serves the first b < n requests in l ms. The next head is the (b+1)-th
 request, the bK-th central arrival after the present head (EuroSys '24, §4.3.2). Let T = SLO − t be
 the time since the head came, t its slack, and k = (n−1)·K + p the central arrivals in that time.
-The phase p is K − r with r as in :mod:`ramsis.worker.problem.round_robin_phase`. Then
+The phase p is K − r with r as in :mod:`ramsis.worker.problem.batch_arrivals`. Then
 
 - given k, the arrivals in T are k independent uniform instants, so the bK-th of them came
   X = T·Beta(bK, k − bK + 1) after the head, and the slack after the service is t + X − l;
@@ -90,7 +90,7 @@ def partial_batch_transitions(
     Parameters
     ----------
     phase : ndarray, shape (N+1, D+1, K)
-        Of :func:`ramsis.worker.problem.round_robin_phase.phase_distribution`.
+        Of :func:`ramsis.worker.problem.batch_arrivals.phase_distribution`.
     columns : ndarray of int, shape (N+1, D+1)
         Column of the transition matrix that stands for (n', j'), n' = N + 1 the full state;
         several states may share one.

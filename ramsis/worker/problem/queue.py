@@ -10,10 +10,14 @@ What the worker may do, and what that earns, is the decision problem of
 :mod:`ramsis.worker.problem.worker_problem`. Everything that follows from the queue alone takes the
 class of this module: the round-robin phase, the slack of the requests that wait behind the head,
 the distributions of service times, and the transitions.
+
+The fixed-length grid is SLO·i/D; the model-based grid holds 0, the SLO, and every distinct
+profiled latency up to the SLO, so that no rounding crosses a latency.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import field
 from functools import cached_property
@@ -23,6 +27,7 @@ import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals import ArrivalProcess
+from ramsis.errors import InvalidValueError, check_positive
 from ramsis.profiles import LatencyTable
 from ramsis.profiles.sketch import hat_weights, midpoint_levels
 from ramsis.profiles.tails import Tails
@@ -33,6 +38,11 @@ from ramsis.worker.problem.service_distribution import (
     fixed_services,
     random_services,
 )
+
+DEFAULT_GRID = "fixed:100"
+MAX_DIVISIONS = 100_000
+"""Most steps of a fixed-length grid."""
+_ALLOWED = f"fixed:D with a whole number D from 1 to {MAX_DIVISIONS}, or model"
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,3 +172,50 @@ class WorkerQueue:
         share = (self.slack_ms - low) / np.where(high > low, high - low, 1.0)
         inner = levels[at - 1] + np.clip(share, 0.0, 1.0) * (levels[at] - levels[at - 1])
         return np.where(below == 0, 0.0, np.where(below == size, 1.0, inner))
+
+
+def fixed_grid(slo_ms: float, divisions: int) -> FloatArray:
+    """Return SLO·i/D for i = 0 … D, in ms.
+
+    >>> fixed_grid(150.0, 3).tolist()
+    [0.0, 50.0, 100.0, 150.0]
+    """
+    _check_divisions(divisions)
+    grid = slo_ms * np.arange(divisions + 1) / divisions
+    grid[-1] = slo_ms  # which rounding may miss
+    return grid
+
+
+def model_grid(slo_ms: float, latency: LatencyTable, max_batch: int) -> FloatArray:
+    """Return 0, the SLO, and every distinct latency l(m, b) <= SLO with b <= max_batch, in ms."""
+    values = latency.latency_ms[:, :max_batch]
+    within = values[values <= slo_ms]
+    return np.unique(np.concatenate([[0.0, slo_ms], within]))
+
+
+def slack_grid(text: str, slo_ms: float, latency: LatencyTable, max_batch: int) -> FloatArray:
+    """Return the grid for ``--grid TEXT``: ``fixed:100`` or ``model``."""
+    check_positive("SLO is not positive", slo_ms=slo_ms)
+    divisions = parse_grid(text)
+    if divisions is None:
+        return model_grid(slo_ms, latency, max_batch)
+    return fixed_grid(slo_ms, divisions)
+
+
+def parse_grid(text: str) -> int | None:
+    """Return the number of steps D in ``fixed:D``, 100 for ``fixed``; None for ``model``."""
+    if text == "model":
+        return None
+    kind, colon, count = text.partition(":")
+    if kind != "fixed" or (colon and not re.fullmatch("-?[0-9]{1,100}", count)):
+        raise InvalidValueError("unknown slack grid", where="grid", value=text, allowed=_ALLOWED)
+    divisions = int(count) if colon else 100
+    _check_divisions(divisions)
+    return divisions
+
+
+def _check_divisions(divisions: int) -> None:
+    if not 1 <= divisions <= MAX_DIVISIONS:
+        raise InvalidValueError("number of slack divisions out of range", where="grid",
+                                value=divisions,
+                                allowed=f"a whole number D from 1 to {MAX_DIVISIONS}")

@@ -56,11 +56,10 @@ from ramsis.profiles import LatencyTable
 from ramsis.reprs import dataclass
 from ramsis.worker.problem import checks
 from ramsis.worker.problem.actions import DROP, Action, ActionSet, Batching, LateRule, Outcome
+from ramsis.worker.problem.batch_arrivals import phase_distribution
 from ramsis.worker.problem.checks import MAX_QUEUE
-from ramsis.worker.problem.grid import DEFAULT_GRID
 from ramsis.worker.problem.partial_batch import waiting_in_partial_batch
-from ramsis.worker.problem.queue import WorkerQueue
-from ramsis.worker.problem.round_robin_phase import phase_distribution
+from ramsis.worker.problem.queue import DEFAULT_GRID, WorkerQueue
 from ramsis.worker.problem.service_distribution import RandomTimes
 from ramsis.worker.problem.waiting_slack import waiting_by_slack
 

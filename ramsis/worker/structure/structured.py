@@ -3,7 +3,7 @@
 What follows an action depends on the state and on the service through two numbers only: the phase
 r, and the time x that is left of the service when the first new request arrives. Let V be the
 value of a state, u that of a slack node (:mod:`ramsis.worker.structure.slack_nodes`), w the
-distribution of the phase (:mod:`ramsis.worker.problem.round_robin_phase`), and reach and idle the
+distribution of the phase (:mod:`ramsis.worker.problem.batch_arrivals`), and reach and idle the
 first passage of a service of l ms (:mod:`ramsis.worker.structure.first_passage`). Then
 
     u(i)         = Σ_s continuation(i, s)·V(s) − gain·excess(i)     s = (n', j(i))
@@ -35,9 +35,12 @@ from ramsis.errors import InvalidValueError, check_number_of
 from ramsis.reprs import brief, dataclass
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.problem.actions import DROP, LateRule
-from ramsis.worker.problem.batch_arrivals import BusyPeriodStart, busy_period_start
+from ramsis.worker.problem.batch_arrivals import (
+    BusyPeriodStart,
+    busy_period_start,
+    phase_distribution,
+)
 from ramsis.worker.problem.checks import MAX_NUMBERS
-from ramsis.worker.problem.round_robin_phase import phase_distribution
 from ramsis.worker.problem.waiting_slack import second_slack_distribution
 from ramsis.worker.structure.first_passage import Passage, Passages, first_passage, first_passages
 from ramsis.worker.structure.overdue import (

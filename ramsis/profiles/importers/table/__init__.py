@@ -22,9 +22,16 @@ from ramsis.numerals import MS
 from ramsis.profiles.importers.measured import LATENCY, MeasuredModel, Measurements
 from ramsis.profiles.importers.rows import CsvRow
 from ramsis.profiles.importers.runs import Given
-from ramsis.profiles.importers.table.cells import MB, DecimalMark, is_missing, split_unit
 from ramsis.profiles.importers.table.grid import Grid, looks_like_json, read_grid
-from ramsis.profiles.importers.table.headings import Heading, nearest, read_heading
+from ramsis.profiles.importers.table.headings import (
+    MB,
+    DecimalMark,
+    Heading,
+    is_missing,
+    nearest,
+    read_heading,
+    split_unit,
+)
 from ramsis.profiles.importers.table.layout import TIMES, Layout, layout_of, shown
 from ramsis.profiles.importers.table.sizes import Entry, SizedRows
 from ramsis.profiles.sized import Law

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from ramsis.errors import InputFileError, check_known
 from ramsis.profiles.importers.measured import LATENCY, STATISTICS
-from ramsis.profiles.importers.table.cells import is_missing
 from ramsis.profiles.importers.table.grid import Grid
-from ramsis.profiles.importers.table.headings import FIELDS, Heading, read_heading
+from ramsis.profiles.importers.table.headings import FIELDS, Heading, is_missing, read_heading
 
 TIMES = (LATENCY, *STATISTICS)
 """Fields of columns that hold latencies."""
