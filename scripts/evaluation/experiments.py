@@ -65,8 +65,6 @@ EXPERIMENTS: dict[str, Experiment] = {
                              fleets.draw_robustness, shown=fleets.robust_rows),
     "overload": Experiment("Traces that pass the capacity", overload.overload,
                            overload.draw_overload, shown=overload.overload_rows),
-    "few_workers": Experiment("Few workers", overload.few_workers, overload.draw_few_workers,
-                              shown=overload.few_rows),
     "headline": Experiment("Workers saved at equal accuracy, and accuracy gained", specs.headline,
                            figures.draw_savings,
                            tables.savings, tables.savings_summary),

@@ -1,11 +1,9 @@
-"""Where policies and simple schedulers differ most: in overload, and with few workers.
+"""Where policies and simple schedulers differ most: in overload.
 
-- *overload*: the traces ``day`` and ``spikes``, scaled so that their peaks are one and 1.2 times
-  what 60 workers can answer in time, at p95 and the smallest SLO. Central-queue policies drop what
-  cannot be in time; per-worker policies are made by both rules for late queries, with and without
-  a price on violations.
-- *few_workers*: 1 to 20 workers from 0.3 to 0.95 of their capacity, with random service times.
-  Here greedy on a central queue is hard to beat by queues of single workers.
+The traces ``day`` and ``spikes`` are scaled so that their peaks are one and 1.2 times what 60
+workers can answer in time, at p95 and the smallest SLO. Central-queue policies drop what cannot be
+in time; per-worker policies are made by both rules for late queries, with and without a price on
+violations.
 """
 
 from __future__ import annotations
@@ -15,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from evaluation.case import FLEET, Case
-from evaluation.figures import LOAD, effective, panels, scheduler, violations
+from evaluation.figures import panels, violations
 from evaluation.fleets import text
-from evaluation.specs import CENTRAL, GREEDY, LEVELS, POLICIES, WORKER, baselines, label, rank
+from evaluation.specs import CENTRAL, LEVELS, WORKER, baselines, label
 from ramsis.arrivals.rate_file import read_rates
 from ramsis.report.panels import PanelRow, plot_panels
 
-__all__ = ["draw_few_workers", "draw_overload", "few_rows", "few_workers", "overload",
-           "overload_rows"]
+__all__ = ["RULES", "draw_overload", "overload", "overload_rows"]
 
 Rows = Sequence[Mapping[str, Any]]
 PEAKS = (1.0, 1.2)
@@ -30,9 +27,6 @@ PEAKS = (1.0, 1.2)
 RULES = {
     f"{WORKER}:late={late},violation_price={price:g}": f"per worker, {late}, price {price:g}"
     for late in ("serve", "drop") for price in (0.0, 1.0)}
-FEW = (1, 2, 4, 8, 20)
-LOADS = (0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
-"""Shares of the capacity."""
 
 
 def _capacity(case: Case) -> float:
@@ -89,39 +83,3 @@ def draw_overload(rows: Rows, path: Path, case: Case) -> None:
         PanelRow("violations (%)", panels(placed, lambda _: "", _name, "at", violations), 0.9,
                  log_like=True),
     ], path, cases=names)
-
-
-def few_workers(case: Case) -> dict[str, Any]:
-    """Few workers, at shares of their capacity."""
-    workers = FEW[2:4] if case.quick else FEW
-    grid = [{"workers": k, "load_qps": [float(f"{share * _capacity(case) * k / FLEET:.3g}")
-                                        for share in (LOADS[1::3] if case.quick else LOADS)]}
-            for k in workers]
-    return {"profiles": case.name, "models": "pareto", "slo_ms": case.slo_ms, "grid": grid,
-            "service": "distribution", "seeds": 2 if case.quick else 5,
-            "duration_s": case.duration_s, "scheduler": [*POLICIES, GREEDY]}
-
-
-def few_rows(rows: Rows) -> Rows:
-    """A row for each number of workers and load, with the bound."""
-    result: dict[tuple[int, float], dict[str, Any]] = {}
-    for row in sorted(rows, key=lambda row: rank(row["scheduler"])):
-        key = row["workers"], row["load_qps"]
-        one = result.setdefault(key, {"workers": key[0], "load (QPS)": f"{key[1]:,g}",
-                                      "bound": f"{row['upper_bound']:.4f}"})
-        one[label(row["scheduler"])] = text(row)
-    return [result[key] for key in sorted(result)]
-
-
-def draw_few_workers(rows: Rows, path: Path, case: Case) -> None:
-    """A panel for each number of workers."""
-    def fleet(row: Mapping[str, Any]) -> str:
-        return f"{row['workers']} workers"
-
-    by_workers = sorted(rows, key=lambda row: (row["workers"], row["load_qps"]))
-    plot_panels([
-        PanelRow("effective accuracy", panels(by_workers, fleet, scheduler, "load_qps", effective,
-                                              True), 1.3),
-        PanelRow("violations (%)", panels(by_workers, fleet, scheduler, "load_qps", violations),
-                 0.8, log_like=True),
-    ], path, LOAD)

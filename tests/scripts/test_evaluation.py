@@ -293,23 +293,3 @@ def test_a_profile_that_is_not_there_is_one_line(
     with pytest.raises(SystemExit, match="error: none: no such profile"):
         runpy.run_path(str(SCRIPTS / "evaluate.py"), run_name="__main__")
     assert not list(tmp_path.iterdir())
-
-
-def test_gains_of_variable_batching_in_the_docs_are_those_of_the_kept_rows() -> None:
-    gains: dict[str, dict[float, float]] = {}
-    for task in ("image-cpu", "text-cpu"):
-        by_cell: dict[tuple[str, str], dict[str, float]] = {}
-        text = (SCRIPTS.parent / f"docs/evaluation/{task}-fig11.csv").read_text()
-        for row in csv.DictReader(text.splitlines()):
-            kind = "variable" if "batching=variable" in row["scheduler"] else "maximal"
-            by_cell.setdefault((row["slo_ms"], row["load_qps"]), {})[kind] = float(
-                row["effective_accuracy"])
-        gains[task] = {}
-        for (_, load), cell in by_cell.items():
-            gains[task][float(load)] = max(cell["variable"] - cell["maximal"],
-                                           gains[task].get(float(load), 0.0))
-    image, words = gains["image-cpu"], gains["text-cpu"]
-    line = (f"| {max(gain for load, gain in image.items() if load <= 5100):.4f} at most up to "
-            f"5,100 QPS; {max(image.values()):.4f} at most beyond, within 0.0024 of the bound | "
-            f"{max(words.values()):.4f} at most, {words[max(words)]:.0f} at the highest load |")
-    assert line in (SCRIPTS.parent / "docs/evaluation.md").read_text()
