@@ -9,7 +9,9 @@ import pytest
 from numpy.typing import NDArray
 
 from ramsis.central.chain import _by_levels, _kernels, _levels
+from ramsis.central.chain._lapack import _solve
 from ramsis.central.model import CentralArrays, central_model
+from ramsis.compiling import njit
 from tests.central.samples import problem
 from tests.slow import slow_after
 
@@ -68,3 +70,18 @@ def test_values_and_visits_by_levels_are_those_of_the_whole_system(
             assert found == pytest.approx(expected, abs=1e-8 * largest)
             residual = _kernels.residuals(system, found, home, turned)
             assert float(np.abs(residual).max()) < 1e-12 * (1.0 + largest)
+
+
+@njit()  # type: ignore[untyped-decorator,unused-ignore]
+def solved_in_a_loop(matrix: NDArray[np.float64], right: NDArray[np.float64]) -> None:
+    _solve(matrix, right)
+
+
+def test_a_singular_system_is_solved_by_nan() -> None:
+    matrix, right = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[5.0, 1.0], [6.0, 2.0]])
+    solution = right.copy()
+    solved_in_a_loop(matrix, solution)
+    assert matrix @ solution == pytest.approx(right)
+    matrix[1] = matrix[0]
+    solved_in_a_loop(matrix, solution)
+    assert np.isnan(solution).all()

@@ -21,20 +21,12 @@ def values(system: System, levels: Levels) -> FloatArray:
     idle, lengths = waits.shape
     size, home = idle * lengths, (idle - 1) * lengths
     result = np.zeros(system.constant.size)
-    waiting, ends = (result[x * size : (x + 1) * size].reshape((idle, lengths)) for x in range(2))
     solution = np.linalg.solve(last, right)
-    ends[1] = solution[:lengths]
-    solution = solution[lengths:]
-    gain = 0.0
-    for i in range(1, idle):
-        if i > 1:
-            solution = above[i].by @ np.append(ends[i - 1][needed[i - 1] >= 0], 1.0)
-        waiting[i][waits[i] >= 0] = solution
-        # At the top level the place of home, whose value is 0, holds the gain.
-        gain, result[home] = float(result[home]), 0.0
-        if i > 1:
-            own_values(system, np.arange(size + i * lengths, size + (i + 1) * lengths), 0.0,
-                       result)
+    result[size + lengths : size + 2 * lengths] = solution[:lengths]
+    result[lengths : 2 * lengths][waits[1] >= 0] = solution[lengths:]
+    for i in range(2, idle):
+        level_values(system, i, waits, needed, above[i].by, result)
+    gain, result[home] = float(result[home]), 0.0
     # By what leads to what: first bins with one worker idle, then decisions, waiting last.
     own_values(system, np.concatenate([
         np.arange(3 * size, result.size), np.arange(2 * size + lengths, 3 * size),
@@ -44,15 +36,44 @@ def values(system: System, levels: Levels) -> FloatArray:
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def level_values(
+    system: System, i: int, waits: IntArray, needed: IntArray, by: FloatArray, value: FloatArray
+) -> None:
+    """Write the values of level i > 1 at queues that wait, and of D_i, from D_{i−1}."""
+    idle, lengths = waits.shape
+    size, home = idle * lengths, (idle - 1) * lengths
+    below = np.ones(by.shape[1])
+    for n in range(lengths):
+        if needed[i - 1, n] >= 0:
+            below[needed[i - 1, n]] = value[size + (i - 1) * lengths + n]
+    for n in range(lengths):
+        if waits[i, n] >= 0:
+            total = 0.0
+            for c in range(below.size):
+                total += by[waits[i, n], c] * below[c]
+            value[i * lengths + n] = total
+    # At the top level the place of home, whose value is 0, holds the gain.
+    gain, value[home] = value[home], 0.0
+    for r in range(size + i * lengths, size + (i + 1) * lengths):
+        value[r] = _own(system, r, 0.0, value)
+    value[home] = gain
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def own_values(system: System, rows: IntArray, gain: float, value: FloatArray) -> None:
     """Compute the value of ``rows``, in their order, by substituting values already known."""
-    start, end, column, weight, constant, cost = system
     for k in range(rows.size):
-        r = rows[k]
-        total = constant[r] - cost[r] * gain
-        for x in range(start[r] + 1, end[r]):
-            total -= weight[x] * value[column[x]]
-        value[r] = total / weight[start[r]]
+        value[rows[k]] = _own(system, rows[k], gain, value)
+
+
+@njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
+def _own(system: System, r: int, gain: float, value: FloatArray) -> float:
+    """Return the value of row r from values already known."""
+    start, end, column, weight, constant, cost = system
+    total = constant[r] - cost[r] * gain
+    for x in range(start[r] + 1, end[r]):
+        total -= weight[x] * value[column[x]]
+    return float(total / weight[start[r]])
 
 
 def visits(system: System, levels: Levels) -> FloatArray:

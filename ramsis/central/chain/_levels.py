@@ -23,7 +23,8 @@ import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.central.chain._kernels import System
-from ramsis.compiling import njit
+from ramsis.central.chain._lapack import _add_product, _solve
+from ramsis.compiling import njit, put
 
 
 class Level(NamedTuple):
@@ -51,58 +52,66 @@ class Levels(NamedTuple):
 
 
 def eliminated(system: System, idle: int, lengths: int, bins: int) -> Levels:
-    """Eliminate the system level by level down to one idle worker.
-
-    Matrices are multiplied and solved here, as numba takes ten seconds to compile that.
-    """
+    """Eliminate the system level by level down to one idle worker; NaN where it is singular."""
     waits, needed, sizes = places(system, idle, lengths, bins)
     above: dict[int, Level] = {}
     ends, gain = np.zeros((0, 0)), np.zeros(0)  # of the level above: E, e, and f, h
-    with np.errstate(all="ignore"):  # what is not finite is seen in the solution
-        for i in range(idle - 1, 1, -1):
-            ends_by, matrix, right, taken = level_rows(
-                system, i, (idle, lengths), waits, needed, sizes, ends, gain)
-            w = sizes[i, 0]
-            by_wait, by_below = ends_by[:, :w].copy(), ends_by[:, w:].copy()
-            matrix -= taken @ by_wait
-            right += taken @ by_below
-            by: FloatArray = np.asarray(np.linalg.solve(matrix, right), dtype=float)
-            above[i] = Level(matrix, taken, by, gain)
-            columns = np.asfortranarray(by)
-            if gain.size > 0:
-                onward = gain[:-1] @ by_wait @ columns + gain[:-1] @ by_below
-                onward[-1] += gain[-1]
-                gain = onward
-            else:
-                # The first unknown of the top is the gain, as home's own value is 0.
-                gain = by[0].copy()
-            chosen = needed[i][waits[i - 1] >= 0]
-            ends = by_wait[chosen] @ columns + by_below[chosen]
+    for i in range(idle - 1, 1, -1):
+        matrix, taken, by, ends, onward = level(system, i, waits, needed, sizes, ends, gain)
+        above[i], gain = Level(matrix, taken, by, gain), onward
     last, right, cost = last_level(system, (idle, lengths, bins), waits, int(sizes[1, 0]), ends,
                                    gain)
     return Levels(waits, needed, above, last, right, cost, gain)
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def level_rows(
-    system: System, i: int, shape: tuple[int, int], waits: IntArray, needed: IntArray,
-    sizes: IntArray, ends: FloatArray, gain: FloatArray,
-) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Return D_i as a function of W_i, D_{i−1} and 1, (d, w + d⁻ + 1), and the rows of W_i.
+def level(
+    system: System, i: int, waits: IntArray, needed: IntArray, sizes: IntArray,
+    ends: FloatArray, gain: FloatArray,
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, FloatArray]:
+    """Return ``matrix``, ``taken`` and ``by`` of :class:`Level`, and E, e and f, h from level i.
 
-    These are their matrix, (w, w), right-hand side, (w, d⁻ + 1), and coefficients of D_i, (w, d).
+    ``ends``, ``gain``: E, e, (w, d + 1), and f, h, (d + 1), from the level above; none at the top.
     """
-    idle, lengths = shape
-    w, d = sizes[i, 0], sizes[i, 1]
-    ends_by = _deciding(system, i, shape, waits, needed, sizes)
-    matrix, right = np.zeros((w, w)), np.zeros((w, ends_by.shape[1] - w))
+    idle, lengths = waits.shape
+    w, d = sizes[i]
+    ends_by = _deciding(system, i, (idle, lengths), waits, needed, sizes)
+    matrix, by = np.zeros((w, w)), np.zeros((w, ends_by.shape[1] - w))
     taken = np.zeros((w, d))
     for n in range(lengths):
         k = waits[i, n]
         if k >= 0:
             _wait(system, i, n, (idle - 1, lengths), waits, needed, (ends, gain),
-                  (matrix[k], taken[k], right[k]))
-    return ends_by, matrix, right, taken
+                  (matrix[k], taken[k], by[k]))
+    _add_product(-1.0, taken, ends_by, 0, matrix)
+    _add_product(1.0, taken, ends_by, w, by)
+    _solve(matrix, by)
+    # The first unknown of the top is the gain, as home's own value is 0.
+    onward = by[0].copy() if i == idle - 1 else _gain_below(gain, ends_by, by)
+    rows, below = np.empty((sizes[i - 1, 0], w)), np.empty((sizes[i - 1, 0], by.shape[1]))
+    for n in range(lengths):
+        k = waits[i - 1, n]
+        if k >= 0:
+            put(ends_by[needed[i, n], :w], rows[k])
+            put(ends_by[needed[i, n], w:], below[k])
+    _add_product(1.0, rows, by, 0, below)
+    return matrix, taken, by, below, onward
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _gain_below(gain: FloatArray, ends_by: FloatArray, by: FloatArray) -> FloatArray:
+    """Return f and h of the level below, (d⁻ + 1), from those of D_i, (d + 1)."""
+    d, w = gain.size - 1, by.shape[0]
+    onward = np.zeros(ends_by.shape[1])
+    for k in range(d):
+        for c in range(onward.size):
+            onward[c] += gain[k] * ends_by[k, c]
+    below = onward[w:].copy()
+    for k in range(w):
+        for c in range(below.size):
+            below[c] += onward[k] * by[k, c]
+    below[-1] += gain[d]
+    return below
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
