@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import signal
@@ -81,6 +82,12 @@ def pytest_sessionstart() -> None:
     a generator that nobody seems to refer to. Before this moment it warns of examples.
     """
     given(st.none())(lambda _: None)()
+
+
+def pytest_collection_finish() -> None:
+    """Keep thousands of collected tests out of each later collection of cycles."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -366,7 +366,6 @@ class WorkerLife(RuleBasedStateMachine):
         try:
             self._end()
         finally:
-            gc.unfreeze()
             if self.pool.slots is not None:
                 self.pool.slots.block.close()
             for worker in self.pool._workers:
@@ -415,6 +414,7 @@ class WorkerLife(RuleBasedStateMachine):
 def restored(tmp_path: Path) -> Iterator[Path]:
     """A folder; what a server and the played clock change is as before in the end."""
     thresholds, front, time = gc.get_threshold(), server_module.AsyncFront, pool_module.time
+    gc.freeze()  # each start of a server collects cycles
     yield make(tmp_path, workers=WORKERS, dispatch="central-queue")
     server_module.AsyncFront, pool_module.time = front, time  # type: ignore[misc]
     gc.set_threshold(*thresholds)
