@@ -36,7 +36,15 @@ from numpy.typing import ArrayLike
 from ramsis.arrays import FloatArray
 from ramsis.profiles.batch import STATISTICS
 from ramsis.profiles.table import theil_sen_slope
-from ramsis.profiles.values import MOST_MS, ProfileError, batch_size, count, latency, text
+from ramsis.profiles.values import (
+    LEAST_MS,
+    MOST_MS,
+    ProfileError,
+    batch_size,
+    count,
+    latency,
+    text,
+)
 from ramsis.reprs import brief, dataclass
 
 Law = Literal["padded", "packed"]
@@ -112,8 +120,11 @@ class SizedTimes:
         grid = []
         for i, row in enumerate(rows):
             values = _sequence(row, f"{name}[{i}]", len(self.sizes), "a time for each size")
-            grid.append(tuple(None if value is None else _time(value, f"{name}[{i}][{j}]")
-                              for j, value in enumerate(values)))
+            # Grids have 1e5 cells: only what is not plainly right is looked at with its name.
+            grid.append(tuple(
+                value
+                if value is None or (type(value) is float and LEAST_MS <= value <= MOST_MS)
+                else _time(value, f"{name}[{i}][{j}]") for j, value in enumerate(values)))
         if None in grid[0]:
             raise ProfileError("no time of a single request", f"{name}[0][{grid[0].index(None)}]",
                                None, "a finite number > 0")
@@ -283,10 +294,11 @@ def _filled(counts: Any, values_ms: FloatArray, max_batch: int) -> FloatArray:
     """Interpolate times of some counts to 1 … ``max_batch``, by the rules of this module."""
     wanted = np.arange(1, max_batch + 1)
     result = np.interp(wanted, counts, values_ms)
-    slope = (values_ms[0] if len(counts) == 1 else
-             max(0.0, theil_sen_slope(counts, values_ms)))
     beyond = wanted > counts[-1]
-    result[beyond] = values_ms[-1] + (wanted[beyond] - counts[-1]) * slope
+    if beyond.any():
+        slope = (values_ms[0] if len(counts) == 1 else
+                 max(0.0, theil_sen_slope(counts, values_ms)))
+        result[beyond] = values_ms[-1] + (wanted[beyond] - counts[-1]) * slope
     return result
 
 
