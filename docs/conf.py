@@ -6,6 +6,7 @@ import importlib
 import inspect
 import re
 import sys
+import textwrap
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -157,15 +158,15 @@ def _add_aliases(_app: Any, env: BuildEnvironment) -> None:
                 objects.setdefault(f"{module}.{name}", objects[home]._replace(aliased=True))
 
 
-def _add_options(_app: Any, page: str, text: list[str]) -> None:
-    """Below each command of the page of the command line: a table of its options."""
+def _add_help(_app: Any, page: str, text: list[str]) -> None:
+    """Below each command of the page of the command line: what ``--help-all`` says of it."""
     if page == "cli":
         text[0] = re.sub(r"(?ms)^## `(ramsis(?: [a-z-]+)+).*?(?=^## |\Z)",
-                         lambda section: section[0] + _options(section[1]), text[0])
+                         lambda section: section[0] + _help(section[1]), text[0])
 
 
-def _options(path: str) -> str:
-    """The options of a command as ``--help-all`` has them, as a table in Markdown."""
+def _help(path: str) -> str:
+    """The description and examples of a command, and a table of its options, in Markdown."""
     command: click.Command = cli
     for word in path.split()[1:]:
         found = isinstance(command, click.Group) and command.get_command(
@@ -173,12 +174,16 @@ def _options(path: str) -> str:
         assert found, f"{path}: no such command"
         command = found
     context = click.Context(command, info_name=path)
+    words, _, examples = inspect.cleandoc(command.help or "").partition("\b\nExamples:\n")
+    words = re.sub(r"(`[^`]*`)|(--[a-z-]+)|([|*$<])", lambda part: (
+        part[1] or (f"`{part[2]}`" if part[2] else f"\\{part[3]}")), words)
+    shown = f"\n{words}\n```console\n{textwrap.dedent(examples)}\n```\n"
     rows = [option.get_help_record(context) for option in command.get_params(context)
             if isinstance(option, click.Option) and "--help" not in option.opts]
     table = "".join(f"| `{name}` | {words} |\n" for name, words in (
         (row[0].replace("|", r"\|"), re.sub(r"([|*$<])", r"\\\1", row[1].replace("\n", " ")))
         for row in rows if row))
-    return f"\n| option | |\n|---|---|\n{table}\n" if table else ""
+    return f"{shown}\n| option | |\n|---|---|\n{table}\n" if table else f"{shown}\n"
 
 
 def _math(writer: Any, node: Any) -> None:
@@ -202,4 +207,4 @@ def setup(app: Sphinx) -> None:
     app.connect("autodoc-before-process-signature", _strip_rules)
     app.connect("autodoc-skip-member", _skip)
     app.connect("env-updated", _add_aliases)
-    app.connect("source-read", _add_options)
+    app.connect("source-read", _add_help)
