@@ -1,6 +1,8 @@
-"""Compiled loops over levels and bins, and the expected requests in time of each action."""
+"""Compiled loops over levels and bins, and the expected worth of each batch."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,28 +27,55 @@ def place(levels: IntArray, longest: int) -> tuple[IntArray, FloatArray]:
     return low, share
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def count_in_time(
-    queue: IntArray, slack_ms: FloatArray, batch: IntArray, quantiles: FloatArray,
-    levels: FloatArray,
-) -> FloatArray:
-    """Return the expected requests in time of each action, (N, A, J).
+class BatchTerms(NamedTuple):
+    """What the worth of a batch depends on besides the slack of its requests."""
 
-    ``slack_ms`` (N, J, B) is the slack of each request of the queue, not falling from the head on.
+    # size, mean_ms, accuracy, quantiles_ms: of each action, shape (A,), the last one (A, Q)
+    size: IntArray
+    mean_ms: FloatArray
+    accuracy: FloatArray
+    quantiles_ms: FloatArray
+    levels: FloatArray  # of the quantiles, shape (Q,)
+    slo_ms: float
+    # price, delay_price: of a violation, and of a response time of the SLO or more
+    price: float
+    delay_price: float
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def worth_of_batches(
+    queue: IntArray, slack_ms: FloatArray, terms: BatchTerms
+) -> tuple[FloatArray, FloatArray]:
+    """Return the requests in time of each action and what it earns, (N, A, J) each.
+
+    Both are expected values; what is earned is accuracy less the prices of violations and of
+    response times. ``slack_ms`` (N, J, B) is the slack of each request of the queue, not falling
+    from the head on.
     """
-    result = np.zeros((queue.size, batch.size, slack_ms.shape[1]))
-    last = quantiles.shape[1] - 1
-    for n in range(1, queue.size):
-        for j in range(slack_ms.shape[1]):
-            for a in range(batch.size):
-                size = batch[a]
-                if size > queue[n]:
-                    continue
+    (batch, mean_ms, accuracy, quantiles, levels, slo_ms, price, delay_price) = terms
+    bins, last = slack_ms.shape[1], quantiles.shape[1] - 1
+    in_time = np.zeros((queue.size, batch.size, bins))
+    earned = np.empty(in_time.shape)
+    age_ms = np.empty((slack_ms.shape[2], bins))  # mean over the first requests of the queue
+    for n in range(queue.size):
+        for j in range(bins):
+            total_ms = 0.0
+            for k in range(age_ms.shape[0]):
+                total_ms += slo_ms - slack_ms[n, j, k]
+                age_ms[k, j] = total_ms / (k + 1.0)
+        for a in range(batch.size):
+            size = batch[a]
+            for j in range(bins if size <= queue[n] else 0):
                 if slack_ms[n, j, 0] + SLACK_TOLERANCE_MS >= quantiles[a, last]:
-                    result[n, a, j] = size
+                    in_time[n, a, j] = size
                 elif slack_ms[n, j, size - 1] + SLACK_TOLERANCE_MS >= quantiles[a, 0]:
-                    result[n, a, j] = _in_time(slack_ms[n, j], size, quantiles[a], levels)
-    return result
+                    in_time[n, a, j] = _in_time(slack_ms[n, j], size, quantiles[a], levels)
+            for j in range(bins):
+                delay = min(max((age_ms[size - 1, j] + mean_ms[a]) / slo_ms, 0.0), 1.0)
+                good = in_time[n, a, j]
+                earned[n, a, j] = (accuracy[a] * good - price * (size - good)
+                                   - size * (delay_price * delay))
+    return in_time, earned
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

@@ -59,9 +59,10 @@ def central_model(problem: CentralProblem, restart: float) -> CentralArrays:
     lowest, highest = _kernels.needed_bins(problem.slack_distribution, problem.after_drop)
     low, share = _kernels.place(problem.queue, int(problem.queue[-1]))
     batch, mean_ms = problem.action_batch, problem.mean_ms
-    in_time = _kernels.count_in_time(problem.queue, problem.slack_in_queue_ms, batch,
-                                     problem.quantiles_ms,
-                                     np.require(problem.times.levels, requirements=("C", "W")))
+    in_time, earned = _kernels.worth_of_batches(
+        problem.queue, problem.slack_in_queue_ms, uniform(_kernels.BatchTerms(
+            batch, mean_ms, problem.accuracy, problem.quantiles_ms, problem.times.levels,
+            problem.slo_ms, problem.price, problem.delay_price)))
     # While all workers are busy the chain may restart, which what follows loses as probability.
     stays = np.exp(-restart * mean_ms / problem.workers)
     carries = problem.carries_age
@@ -73,8 +74,7 @@ def central_model(problem: CentralProblem, restart: float) -> CentralArrays:
         arrivals=problem.arrivals_between * stays[:, None],
         slack_probability=problem.slack_distribution,
         in_time=in_time,
-        earned=(problem.accuracy[:, None] * in_time
-                - problem.price * (batch[:, None] - in_time) - problem.delay_cost),
+        earned=earned,
         lowest=lowest, highest=highest, edge_ms=problem.slack_ms,
         slack_ms=(problem.slack_ms + np.append(problem.slack_ms[1:], problem.slo_ms)) / 2,
         age_ms=problem.mean_age_ms, left_age=left_age, parts=PARTS,

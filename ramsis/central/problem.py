@@ -257,15 +257,6 @@ class CentralProblem:
         return self.slo_ms - age[:, :, None] * younger[:, None, :]
 
     @cached_property
-    def delay_cost(self) -> FloatArray:
-        """Return the cost of the response times of each started batch, shape (N, A, J)."""
-        behind = np.arange(1.0, self.slack_in_queue_ms.shape[2] + 1.0)
-        age_ms = np.cumsum(self.slo_ms - self.slack_in_queue_ms, axis=2) / behind  # means
-        response_ms = age_ms[:, :, self.action_batch - 1] + self.mean_ms
-        each = self.delay_price * np.clip(response_ms / self.slo_ms, 0.0, 1.0)
-        return np.ascontiguousarray((self.action_batch * each).swapaxes(1, 2))
-
-    @cached_property
     def after_drop(self) -> NDArray[np.int16]:
         """Bin of the head when the queue is dropped from a level to a lower one, (N, N, J)."""
         share = np.minimum(self.queue / np.maximum(self.queue, 1)[:, None], 1.0)
@@ -397,16 +388,17 @@ def worthwhile_batches(times: ServiceTimes, slo_ms: float) -> tuple[IntArray, In
     """
     model, column = np.nonzero(times.quantiles_ms[:, :, 0] <= slo_ms)
     order = np.lexsort((column, -times.accuracy[model], times.mean_ms[model, column]))
-    kept: list[tuple[int, int]] = []
-    for m, c in zip(model[order].tolist(), column[order].tolist(), strict=True):
-        own_ms = times.quantiles_ms[m, c]
-        beaten = any(other_c <= c and times.accuracy[other] >= times.accuracy[m]
-                     and (-(-(c + 1) // (other_c + 1)) * times.quantiles_ms[other, other_c]
-                          <= own_ms).all() for other, other_c in kept)
-        if not beaten:
-            kept.append((m, c))
-    chosen = np.array(kept, dtype=np.int64).reshape(-1, 2)
-    return chosen[:, 0].copy(), chosen[:, 1] + 1
+    candidates = np.stack([model[order], column[order]], axis=1)
+    chosen, count = np.empty_like(candidates), 0
+    for m, c in candidates.tolist():
+        other, size = chosen[:count].T
+        as_good = (size <= c) & (times.accuracy[other] >= times.accuracy[m])
+        other, size = other[as_good], size[as_good]
+        busy_ms = -(-(c + 1) // (size + 1))[:, None] * times.quantiles_ms[other, size]
+        if not (busy_ms <= times.quantiles_ms[m, c]).all(axis=1).any():
+            chosen[count] = m, c
+            count += 1
+    return chosen[:count, 0].copy(), chosen[:count, 1] + 1
 
 
 def latency_grid(latency_ms: FloatArray, slo_ms: float) -> FloatArray:
