@@ -39,14 +39,16 @@ def with_cascade(
     problems = problems_of(policy, fleet, confidences)
     if not problems:
         return policy
-    bound = cascade_bound(
-        times, confidences, slo_ms=policy.slo_ms, workers=policy.workers, load_qps=policy.load_qps,
-        gathering=policy.arrivals_label == "poisson" and not times.distributed).upper_bound
     cascade = None
     for price in ((policy.violation_price,) if policy.budget is None else
                   (max(policy.violation_price, _BUDGET_PRICES[0]), *_BUDGET_PRICES[1:])):
         problem, tables = best_rule(policy, problems, own_arrivals, price)
-        cascade = promised(policy, plan.compiled, problem, tables, bound, own_arrivals)
+        cascade = promised(policy, plan.compiled, problem, tables, own_arrivals)
         if cascade is not None:
-            break
-    return replace(policy, cascade=cascade)
+            bound = cascade_bound(
+                times, confidences, slo_ms=policy.slo_ms, workers=policy.workers,
+                load_qps=policy.load_qps,
+                gathering=policy.arrivals_label == "poisson" and not times.distributed)
+            return replace(policy, cascade=replace(cascade, promise=replace(
+                cascade.promise, upper_bound=bound.upper_bound)))
+    return policy

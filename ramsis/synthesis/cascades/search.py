@@ -44,6 +44,8 @@ _HEAVIER, _WEIGHT = 1.1, 0.25
 _SECONDS, _NEAR = 2, 0.001  # second models that are tried, and varied if as near to the best
 _THRESHOLDS, _PLAYED_AGAIN = 60, 4  # fixed ones that are tried, and tried with all requests
 _VARIATIONS, _AT_MOST = 100, 3  # and numbers that are varied at a time
+_LITTLE, _PATIENCE = 2e-5, 30  # variations in turn that gain less end the search
+_LUCK = 0.001  # that chance may add to a rule's value at the heavier load
 _LONGER, _SHORTER = 1.3, 0.95  # factors on a step that was better, or was not
 _WARM_UP, _SHORT_WARM_UP, _DRAINS = 20.0, 5.0, 2.0  # SLOs; short in the search
 _SURE = 2.0  # standard errors by the samples that a rule is charged
@@ -127,34 +129,43 @@ def best_rule(
     near = max(worth for worth, _, _ in tried) - _NEAR
     rules = [_varied(problem, start, many, price) for worth, problem, start in tried
              if worth >= near]
-    rules += [_best_threshold(problem, few, many, price) for problem in problems[:_SECONDS]]
+    most = max(worth for worth, _, _ in rules)
+    rules += [_best_threshold(problem, few, many, price, most) for problem in problems[:_SECONDS]]
     _, problem, tables = max(rules, key=itemgetter(0))
     return problem, tables
 
 
 def _worth(
-    problem: CascadeProblem, tables: CascadeTables, samples: list[Sample], price: float
+    problem: CascadeProblem, tables: CascadeTables, samples: list[Sample], price: float,
+    floor: float = -np.inf,
 ) -> float:
-    """Return a rule's value over all samples by expected increments, less two standard errors."""
+    """Return a rule's value over all samples by expected increments, less two standard errors.
+
+    It is −∞ where what is delivered at the stated load already shows that it is below ``floor``.
+    """
     placed = PlacedCascade(tables, problem.expected_increment)
     at_load, opinions = samples[0].worth(placed, price)
-    heavier, _ = samples[1].worth(placed, price)
     _, error = problem.by_all_samples(opinions)
+    if at_load + _WEIGHT * _LUCK - _SURE * error <= floor:
+        return -np.inf
+    heavier, _ = samples[1].worth(placed, price)
     return (1.0 - _WEIGHT) * at_load + _WEIGHT * heavier - _SURE * error
 
 
 def _best_threshold(
-    problem: CascadeProblem, few: list[Sample], many: list[Sample], price: float
+    problem: CascadeProblem, few: list[Sample], many: list[Sample], price: float, floor: float
 ) -> tuple[float, CascadeProblem, CascadeTables]:
     """Return the best rule with a fixed threshold, and its value.
 
-    Tried are the most accurate ones of those that take no more of the workers than there is.
+    Tried are the most accurate ones of those that take no more of the workers than there is, and
+    may exceed ``floor``.
     """
     available_ms = 1000.0 * problem.fleet.workers / problem.load_qps
-    rules = sorted((rule for rule in problem.fixed_thresholds() if rule.work_ms <= available_ms),
+    rules = sorted((rule for rule in problem.fixed_thresholds()
+                    if rule.work_ms <= available_ms and rule.accuracy + _LUCK > floor),
                    key=lambda rule: -rule.accuracy)
     tables = sorted(map(problem.fixed_tables, rules[:_THRESHOLDS]),
-                    key=lambda tables: -_worth(problem, tables, few, price))
+                    key=lambda tables: -_worth(problem, tables, few, price, floor - _NEAR))
     return max(((_worth(problem, rule, many, price), problem, rule)
                 for rule in tables[:_PLAYED_AGAIN]), key=itemgetter(0),
                default=(-np.inf, problem, problem.tables(Numbers())))
@@ -165,15 +176,18 @@ def _varied(
 ) -> tuple[float, CascadeProblem, CascadeTables]:
     """Improve a rule's numbers by random variations; return its value and tables."""
     rng = np.random.default_rng(_SEED)
-    best, steps = start.to_array(), STEPS.copy()
-    most = _worth(problem, problem.tables(start), samples, price)
+    best, steps, tables = start.to_array(), STEPS.copy(), problem.tables(start)
+    most, still = _worth(problem, tables, samples, price), 0
     for _ in range(_VARIATIONS):
         changed = rng.choice(len(best), rng.integers(1, _AT_MOST + 1), replace=False)
         candidate = best.copy()
         candidate[changed] += steps[changed] * rng.normal(size=len(changed))
-        worth = _worth(problem, problem.tables(Numbers.of_array(candidate)), samples, price)
-        better = worth > most
+        varied = problem.tables(Numbers.of_array(candidate))
+        worth = _worth(problem, varied, samples, price, most)
+        better, still = worth > most, 0 if worth > most + _LITTLE else still + 1
         steps[changed] *= _LONGER if better else _SHORTER
         if better:
-            most, best = worth, candidate
-    return most, problem, problem.tables(Numbers.of_array(best))
+            most, best, tables = worth, candidate, varied
+        if still == _PATIENCE:
+            break
+    return most, problem, tables
