@@ -20,7 +20,7 @@ from acceptance.pages import markdown, write_part
 
 from ramsis import load_profile
 from ramsis.arrays import FloatArray, IntArray
-from ramsis.arrivals.rate_file import read_rates
+from ramsis.arrivals.load_table import read_rates
 from ramsis.arrivals.timestamps import read_timestamps
 from ramsis.arrivals.trace import RateTrace
 from ramsis.bounds import Targets
@@ -28,7 +28,7 @@ from ramsis.errors import InfeasibleError, RamsisError
 from ramsis.files import write_atomic
 from ramsis.report.panels import Line, Panel, PanelRow, plot_panels
 from ramsis.runtime.scaling_table import stages_of
-from ramsis.scaling.comparison import Part
+from ramsis.scaling.comparison import Part, Study
 from ramsis.scaling.decision import concave_gains
 from ramsis.scaling.fleet import ScaledFleet, ScaledRun
 from ramsis.scaling.levels import Forecast, interval_loads
@@ -37,7 +37,6 @@ from ramsis.scaling.prices import meets
 from ramsis.scaling.promise import drawn_arrivals, promise
 from ramsis.scaling.rule import Observation
 from ramsis.scaling.rules import RULES, made
-from ramsis.scaling.study import Study
 
 _DESCRIPTION = """\
 Parts: settings (three traces at four start-up times: ours, the best rule by its defaults and

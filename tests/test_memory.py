@@ -13,7 +13,7 @@ import pytest
 
 from ramsis import memory
 from ramsis.arrivals import Arrivals
-from ramsis.arrivals.sampling import check_amount
+from ramsis.arrivals.process import check_amount
 from ramsis.errors import InvalidValueError
 from ramsis.sim import Engine
 from tests.cli.command import Run

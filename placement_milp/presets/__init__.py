@@ -13,10 +13,8 @@ from importlib.metadata import EntryPoint, entry_points
 from placement_milp.backend import Limits
 from placement_milp.presets.alpaserve import alpaserve
 from placement_milp.presets.infaas import infaas
-from placement_milp.presets.infadapter import infadapter
-from placement_milp.presets.jellyfish import jellyfish
 from placement_milp.presets.nexus import nexus
-from placement_milp.presets.proteus import proteus
+from placement_milp.presets.programs import infadapter, jellyfish, proteus
 from placement_milp.problem import Problem
 from placement_milp.result import Placement
 from ramsis.errors import InvalidValueError

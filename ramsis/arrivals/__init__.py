@@ -31,7 +31,7 @@ __all__ = [
 
 __getattr__, __dir__ = names_from(globals(), {
     "ramsis.arrivals.fitting": "ProcessFit TraceFit fit_trace",
-    "ramsis.arrivals.rate_file": "shipped_traces",
+    "ramsis.arrivals.load_table": "shipped_traces",
     "ramsis.arrivals.reading": "ReadTrace read_any_trace",
     "ramsis.arrivals.sizes": "SizeDistribution",
     "ramsis.arrivals.timestamps": "read_timestamps",

@@ -30,8 +30,7 @@ from scipy.special import gammaln
 
 from ramsis.arrays import FloatArray
 from ramsis.arrivals.poisson import Poisson
-from ramsis.arrivals.process import Parameter, ShippedProcess
-from ramsis.arrivals.sampling import check_amount, poisson_instants
+from ramsis.arrivals.process import Parameter, ShippedProcess, check_amount, poisson_instants
 from ramsis.errors import at_least
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)

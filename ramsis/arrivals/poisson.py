@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from ramsis.arrays import FloatArray
-from ramsis.arrivals.process import ShippedProcess
-from ramsis.arrivals.sampling import renewal_times
+from ramsis.arrivals.process import ShippedProcess, renewal_times
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ramsis.arrivals.load_table import length_words
-from ramsis.arrivals.rate_file import find_trace, is_rate_trace, read_rates, shipped_traces
+from ramsis.arrivals.load_table import (
+    find_trace,
+    is_rate_trace,
+    length_words,
+    read_rates,
+    shipped_traces,
+)
 from ramsis.arrivals.sizes import SizeDistribution
 from ramsis.arrivals.trace import RateTrace, Recorded
 from ramsis.arrivals.trace_formats import Trace, detect_trace, read_trace

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
-from ramsis.arrivals.sampling import check_sample
+from ramsis.arrivals.process import check_sample
 from ramsis.errors import InputFileError, InvalidValueError
 
 PROCESS = "trace"

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.arrivals.poisson import Poisson
-from ramsis.arrivals.process import Parameter, ShippedProcess
-from ramsis.arrivals.sampling import check_sample, renewal_times
+from ramsis.arrivals.process import Parameter, ShippedProcess, check_sample, renewal_times
 from ramsis.errors import Rule
 
 _MOST_CV = 1000.0  # above it, or below its inverse, gaps under- or overflow

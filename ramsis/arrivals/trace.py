@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ramsis.arrays import BoolArray, FloatArray, IntArray
-from ramsis.arrivals.process import Sampler
+from ramsis.arrivals.process import Sampler, check_amount
 from ramsis.arrivals.registry import AnyArrivals, Arrivals, arrivals_of
-from ramsis.arrivals.sampling import check_amount
 from ramsis.arrivals.sizes import whole_sizes
 from ramsis.errors import InvalidValueError, check_positive
 from ramsis.reprs import dataclass

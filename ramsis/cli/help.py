@@ -23,7 +23,7 @@ def _profiles() -> Iterable[tuple[str, str]]:
 
 
 def _traces() -> Iterable[tuple[str, str]]:
-    from ramsis.arrivals.rate_file import shipped_traces
+    from ramsis.arrivals.load_table import shipped_traces
     from ramsis.arrivals.trace_formats import DESCRIPTIONS
 
     yield "", ("What --trace takes: lines of seconds and QPS, timestamps, a shipped trace ("

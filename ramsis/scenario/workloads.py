@@ -29,9 +29,9 @@ from typing import Annotated, ClassVar, Protocol, Self
 import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
+from ramsis.arrivals.process import check_amount
 from ramsis.arrivals.reading import read_any_trace
 from ramsis.arrivals.registry import arrivals_of
-from ramsis.arrivals.sampling import check_amount
 from ramsis.arrivals.timestamps import UNITS
 from ramsis.arrivals.trace import RateTrace, Recorded
 from ramsis.arrivals.trace_formats import TRACE_FORMATS

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from ramsis.arrivals.sampling import check_amount
+from ramsis.arrivals.process import check_amount
 from ramsis.arrivals.trace import PEAK_WINDOW_MS, RateTrace, Recorded
 from ramsis.cluster import Cluster
 from ramsis.cluster.service_times import DEFAULT_SERVICE

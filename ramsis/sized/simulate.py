@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
-from ramsis.arrivals.sampling import check_amount
+from ramsis.arrivals.process import check_amount
 from ramsis.errors import InvalidValueError, check_positive
 from ramsis.reprs import dataclass
 from ramsis.sim.experiment import LARGEST_OVERLOAD

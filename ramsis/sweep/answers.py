@@ -16,8 +16,7 @@ from typing import Any
 from ramsis import __version__
 from ramsis.files import canonical_json, fingerprint, write_atomic
 from ramsis.sweep.engines import Engine, runner
-from ramsis.sweep.job import Job, whole_file
-from ramsis.sweep.pool import JobOutcome
+from ramsis.sweep.pool import Job, JobOutcome, whole_file
 from ramsis.sweep.store import Place, store_at
 
 ANSWER_FORMAT = "ramsis.answer/1"  # of an answer's file

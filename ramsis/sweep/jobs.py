@@ -37,7 +37,7 @@ from ramsis.sim import (
     simulate,
 )
 from ramsis.sim.fleet import MAX_BATCH
-from ramsis.sweep.job import Job, whole_file
+from ramsis.sweep.pool import Job, whole_file
 from ramsis.sweep.spec import Cell
 from ramsis.synthesis import SynthesisSettings, generate_set
 from ramsis.synthesis.certified import bound_on_arrivals, counts_of, gap_in_simulation

@@ -6,17 +6,51 @@ import contextlib
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from ramsis.errors import OutputError, RamsisError
+from ramsis.errors import InputFileError, OutputError, RamsisError
+from ramsis.files import read_json
 from ramsis.memory import share_memory
 from ramsis.plugins import trust, trusted
-from ramsis.sweep.job import Job
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ProcessPoolExecutor
     from multiprocessing.process import BaseProcess
+
+
+class Job(Protocol):
+    """A computation that writes a file, or returns a value."""
+
+    @property
+    def path(self) -> Path:
+        """File that it writes."""
+        ...
+
+    @property
+    def needs(self) -> Sequence[Job]:
+        """Jobs whose files it reads; none by default."""
+        return ()
+
+    def done(self) -> bool:
+        """Return whether its result exists; by default whether its file does."""
+        return self.path.exists()
+
+    def run(self) -> dict[str, Any] | None:
+        """Write the file; or, for a job without one, return the value."""
+        ...
+
+
+def whole_file(path: Path, format_: str, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the content of a file of this format and inputs; None if missing or incomplete."""
+    try:
+        document = read_json(path)
+    except InputFileError:
+        return None
+    good = document.get("format") == format_ and document.get("inputs") == inputs
+    return document if good else None
+
 
 _SAFE_PATH = "PYTHONSAFEPATH"
 

@@ -24,8 +24,7 @@ from typing import Any, NamedTuple
 
 from ramsis.errors import InvalidValueError, RamsisError, install
 from ramsis.plugins import trust, trusted
-from ramsis.sweep.job import Job
-from ramsis.sweep.pool import JobOutcome, Runner, outcome_of, safe_path
+from ramsis.sweep.pool import Job, JobOutcome, Runner, outcome_of, safe_path
 
 AHEAD = 2  # chunks under way for each CPU
 RETRIES = 2  # runs of a chunk after its process was lost

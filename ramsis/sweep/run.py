@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ramsis import __version__, profiles
-from ramsis.arrivals.rate_file import read_rates
+from ramsis.arrivals.load_table import read_rates
 from ramsis.checks import check_arguments
 from ramsis.errors import InputFileError, OutputError
 from ramsis.files import canonical_json, remove, write_atomic
@@ -24,7 +24,6 @@ from ramsis.sim import RateTrace
 from ramsis.sim.fleet import MAX_BATCH
 from ramsis.sim.result import FIGURES
 from ramsis.sweep.engines import Engine, runner
-from ramsis.sweep.job import Job
 from ramsis.sweep.jobs import (
     VALUE_TABLE_NAME,
     CellJob,
@@ -34,7 +33,7 @@ from ramsis.sweep.jobs import (
     value_rows,
     write_value_table,
 )
-from ramsis.sweep.pool import JobOutcome, Runner
+from ramsis.sweep.pool import Job, JobOutcome, Runner
 from ramsis.sweep.scenarios import (
     COLUMNS,
     SEED_COLUMNS,

@@ -22,8 +22,8 @@ from ramsis.planning import compare, scheduler_named
 from ramsis.planning.comparison import KEYS
 from ramsis.plugins import source_of
 from ramsis.scenario import Scenario, draw_requests, read_scenario
-from ramsis.sweep.job import Job, whole_file
 from ramsis.sweep.jobs import file_of
+from ramsis.sweep.pool import Job, whole_file
 from ramsis.sweep.spec import ScenarioCell
 
 SCENARIO_FORMAT = "ramsis.sweep-scenario/2"  # a new number where the same inputs give new results

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 from ramsis.errors import InvalidValueError, OutputError
 from ramsis.files import check_within
 from ramsis.runtime.manifest import MANIFEST_NAME
-from ramsis.sweep.job import Job
+from ramsis.sweep.pool import Job
 from ramsis.urls import ABSENT, file_system, is_url, why
 
 Place = str | os.PathLike[str]  # a folder, or a URL

@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from ramsis import profiles
-from ramsis.arrivals.rate_file import read_rates
+from ramsis.arrivals.load_table import read_rates
 from ramsis.errors import InvalidValueError
 from ramsis.profiles import LatencyTable, ProfileSet, pareto_front
 

@@ -16,7 +16,7 @@ from evaluation.case import FLEET, Case
 from evaluation.figures import panels, violations
 from evaluation.fleets import text
 from evaluation.specs import CENTRAL, LEVELS, WORKER, baselines, label
-from ramsis.arrivals.rate_file import read_rates
+from ramsis.arrivals.load_table import read_rates
 from ramsis.report.panels import PanelRow, plot_panels
 
 __all__ = ["RULES", "draw_overload", "overload", "overload_rows"]

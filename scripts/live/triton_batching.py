@@ -42,7 +42,7 @@ from sized import CELLS
 from live import peers
 from ramsis.cli.main import cli
 from ramsis.runtime.sized import ArrivalBatch, SizedRule
-from ramsis.serving.export.triton_batching import LIMIT
+from ramsis.serving.export.triton import LIMIT
 from ramsis.sized.policy import generate_sized, write_sized
 
 CELL, LOAD_QPS, SCALE = "gpu", 3600.0, 0.7

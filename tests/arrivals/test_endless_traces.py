@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ramsis.arrivals.rate_file import read_rates
+from ramsis.arrivals.load_table import read_rates
 from ramsis.arrivals.timestamps import read_timestamps
 from ramsis.arrivals.trace_formats import files, read_trace
 from ramsis.errors import InputFileError

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ramsis.arrivals.rate_file import is_rate_trace, read_rates, shipped_traces
+from ramsis.arrivals.load_table import is_rate_trace, read_rates, shipped_traces
 from ramsis.errors import InputFileError, InvalidValueError
 
 ROOT = Path(__file__).resolve().parents[2]

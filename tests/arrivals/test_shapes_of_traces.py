@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ramsis.arrivals.rate_file import is_rate_trace, read_rates
+from ramsis.arrivals.load_table import is_rate_trace, read_rates
 from ramsis.arrivals.timestamps import read_timestamps
 from ramsis.arrivals.trace_formats import detect_trace, read_trace
 from tests.cli.command import Run, refused

@@ -170,7 +170,7 @@ def test_a_figure_of_constant_loads(
 def test_the_monitored_trace_of_five_minutes(
     benchmark: Any, ledger: Ledger, images: ProfileSet, fleet: Fleet
 ) -> None:
-    from ramsis.arrivals.rate_file import read_rates
+    from ramsis.arrivals.load_table import read_rates
 
     policies = tuple(generate_policy(images, load, SETTINGS) for load in LOADS_QPS)
     plan, day = Policies(policies).prepare(fleet), read_rates("day")

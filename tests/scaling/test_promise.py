@@ -14,6 +14,7 @@ from ramsis import load_profile
 from ramsis.bounds import Targets
 from ramsis.errors import InfeasibleError
 from ramsis.profiles import ProfileSet, save
+from ramsis.scaling.comparison import Study
 from ramsis.scaling.fleet import FleetTerms, ScaledFleet, play
 from ramsis.scaling.policy import TableRule, choose_policy
 from ramsis.scaling.promise import (
@@ -23,7 +24,6 @@ from ramsis.scaling.promise import (
     drawn_arrivals,
     promise,
 )
-from ramsis.scaling.study import Study
 from ramsis.scaling.synthesis import FleetLoads, fleet_tables
 from ramsis.synthesis import SynthesisSettings
 from tests.cli.command import Run, refused

@@ -22,7 +22,7 @@ from evaluation import fleets, savings, specs, tables  # noqa: E402
 from evaluation.case import Case  # noqa: E402
 from evaluation.experiments import EXPERIMENTS  # noqa: E402
 
-from ramsis.arrivals.rate_file import read_rates  # noqa: E402
+from ramsis.arrivals.load_table import read_rates  # noqa: E402
 from ramsis.errors import InvalidValueError  # noqa: E402
 from ramsis.sim import Fleet  # noqa: E402
 from ramsis.sweep import SweepSpec  # noqa: E402

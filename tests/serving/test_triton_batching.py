@@ -12,7 +12,7 @@ import pytest
 
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.sized import ArrivalBatch, SizedRule, SizedTables
-from ramsis.serving.export.triton_batching import batching_source
+from ramsis.serving.export.triton import batching_source
 from tests.cli.command import Run, refused
 from tests.cli.test_export_code_cli import sized_document
 from tests.codegen.programs import WARNINGS, needs

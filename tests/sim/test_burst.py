@@ -9,7 +9,7 @@ from ramsis import profiles
 from ramsis.cluster import Cluster
 from ramsis.errors import InvalidValueError
 from ramsis.sim import ConstantLoad, Greedy, Policies, Run, SimulationSettings, simulate
-from ramsis.sim.burst import Burst, recovery_ms
+from ramsis.sim.workload import Burst, recovery_ms
 from ramsis.synthesis import SynthesisSettings, generate_policy
 
 LOAD = ConstantLoad(2000.0, 2000.0)

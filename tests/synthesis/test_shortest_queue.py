@@ -16,7 +16,7 @@ from ramsis.policy import Policy, write
 from ramsis.profiles import ProfileSet
 from ramsis.profiles.importers import import_profile
 from ramsis.sim import ConstantLoad, SlowSpells
-from ramsis.sim.burst import Burst, recovery_ms
+from ramsis.sim.workload import Burst, recovery_ms
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.simulated import Simulated, prepared_policy, simulated
 from ramsis.verify import verify_policy

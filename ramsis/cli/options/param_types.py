@@ -204,7 +204,7 @@ def _loads(text: str, where: str) -> tuple[float, ...]:
 
 
 def _trace(text: str, where: str) -> TraceName:
-    from ramsis.arrivals.rate_file import find_trace
+    from ramsis.arrivals.load_table import find_trace
 
     return TraceName(text, find_trace(text))
 
@@ -349,7 +349,7 @@ def _profile_names() -> Iterable[str]:
 
 
 def _trace_names() -> Iterable[str]:
-    from ramsis.arrivals.rate_file import shipped_traces
+    from ramsis.arrivals.load_table import shipped_traces
 
     return shipped_traces()
 

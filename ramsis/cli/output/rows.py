@@ -14,9 +14,11 @@ from rich.cells import cell_len
 
 from ramsis import __version__
 from ramsis.cli.progress import progress
+from ramsis.errors import InfeasibleError
 from ramsis.policy import Policy
 from ramsis.policy.policy import price_and_headroom
 from ramsis.policy.records import RESPONSES
+from ramsis.report.verdicts import OVERLOAD, overload_rate
 from ramsis.tables import Column, in_their_terms
 
 if TYPE_CHECKING:
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 __all__ = ["WIDTH", "Column", "budget_row", "budget_words", "command_line", "headroom_row",
            "json_option", "policy_row", "print_json", "print_rows", "progress", "say",
            "say_command", "table_options", "wide", "wide_option"]
+
+_SHOWN = 10
+
+LOAD = Column("load_qps", "load (QPS)", ".6g")
 
 _GAP = 2  # characters between columns
 _LONGEST_WORD = 24  # characters of a text that stay together
@@ -214,3 +220,54 @@ def command_line() -> str:
     context = click.get_current_context(silent=True)
     words = context.meta.get("ramsis.arguments", ()) if context is not None else ()
     return shlex.join(["ramsis", *words])
+
+
+def print_classes(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], unit: str) -> None:
+    """Print rows of which each has the share in time of every class in ``by_class``."""
+    ranges = [tuple(entry["sizes"]) for entry in rows[0]["by_class"]]
+    click.echo("\nin time by size:")
+    print_rows([*columns, *(Column(str(i), f"{low}–{high} {unit}", ".2%")
+                            for i, (low, high) in enumerate(ranges))], [
+        {**row, **{str(i): entry["in_time_rate"] for i, entry in enumerate(row["by_class"])}}
+        for row in rows])
+
+
+def _remember_strict(context: click.Context, option: click.Parameter, value: bool) -> None:
+    context.meta["ramsis.strict"] = value
+
+
+strict_option = click.option(
+    "--strict", is_flag=True, expose_value=False, callback=_remember_strict,
+    help="Exit with code 4 on overload, after writing everything.")
+"""``--strict``, applied by :func:`tell_overload` and not passed to the command."""
+
+
+def overloaded(rows: Iterable[Mapping[str, Any]], *names: str) -> Iterator[str]:
+    """Yield a description of each overloaded row.
+
+    Parameters
+    ----------
+    *names : str
+        Keys of values that identify a row; some may be absent.
+    """
+    for row in rows:
+        rate = overload_rate(row)
+        if rate > OVERLOAD:
+            load_qps = row.get("load_qps")
+            load = "" if load_qps is None else f", {load_qps:.6g} QPS"
+            description = ", ".join(str(row[name]) for name in names if row.get(name))
+            yield f"{description}{load}: OVERLOAD, {rate:.1%} of the requests late or dropped"
+
+
+def tell_overload(cases: Iterable[str]) -> None:
+    """Name on stderr the cases that are overloaded, as ``400 QPS: OVERLOAD``."""
+    overloads = list(cases)
+    for case in overloads[:_SHOWN]:
+        click.echo(f"note: {case}", err=True)
+    if len(overloads) > _SHOWN:
+        click.echo(f"note: OVERLOAD in {len(overloads) - _SHOWN} more rows", err=True)
+    context = click.get_current_context(silent=True)
+    if overloads and context is not None and context.meta.get("ramsis.strict"):
+        raise InfeasibleError(
+            f"overload in {len(overloads)} of the rows above (--strict): more workers are needed, "
+            "which `ramsis capacity` counts")

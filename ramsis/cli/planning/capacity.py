@@ -52,13 +52,13 @@ from ramsis.cli.options.sizes import SizedInputs, workload_of_sizes
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import (
     Column,
+    print_classes,
     print_json,
     print_rows,
     progress,
     say_command,
     table_options,
 )
-from ramsis.cli.output.size_classes import print_classes
 from ramsis.cli.parallel_jobs import capacity_question, rows_of
 from ramsis.cluster import SloClass, WorkerType, default_service, merged_classes
 from ramsis.cluster.service_times import DISTRIBUTION

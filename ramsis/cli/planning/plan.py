@@ -47,8 +47,7 @@ from ramsis.cli.options.shared import (
 )
 from ramsis.cli.options.sizes import SizedInputs, workload_of_sizes
 from ramsis.cli.options.workloads import WorkloadOptions
-from ramsis.cli.output.rows import Column, json_option, print_json, print_rows, say
-from ramsis.cli.output.size_classes import print_classes
+from ramsis.cli.output.rows import Column, json_option, print_classes, print_json, print_rows, say
 from ramsis.cli.planning.plan_run import CASCADES, QUEUES, RUNS, PlanRun, exact
 from ramsis.cluster import SloClass, default_service
 from ramsis.cluster.service_times import DISTRIBUTION, FIXED
@@ -174,8 +173,7 @@ def plan(
     bound: Callable[[Workload], float]
     sized = workload_of_sizes(sizes, size_column, workload, profile_names)
     if sized is not None:
-        from ramsis.cli.planning.sized_capacity import SizedCapacity
-        from ramsis.cli.planning.sized_plan import SizedPlanRun
+        from ramsis.cli.planning.sized_capacity import SizedCapacity, SizedPlanRun
         from ramsis.sized.capacity import fewest_by_bound_of_sizes
         from ramsis.sized.schedulers import POLICY
         from ramsis.sized.search import class_shares

@@ -34,8 +34,8 @@ from ramsis.tables import with_values
 
 if TYPE_CHECKING:
     from ramsis.bounds import WorkerSecondsBound
+    from ramsis.scaling.comparison import Study
     from ramsis.scaling.prices import Prices
-    from ramsis.scaling.study import Study
 
 _COLUMNS = (Column("scheduler", "scheduler"), Column("tuned_word", "tuned"), SCALED_COLUMNS[0],
             Column("cost", "cost", ".4g"), *SCALED_COLUMNS[1:])
@@ -161,9 +161,9 @@ def scale_command(
         raise InvalidValueError(
             "the trace is too short to fit its load on a half and try it on the other",
             where="--interval-s", value=interval_s, allowed=f"up to {duration_s / 8:g}")
+    from ramsis.scaling.comparison import Study
     from ramsis.scaling.levels import read_forecast
     from ramsis.scaling.policy_file import check_new
-    from ramsis.scaling.study import Study
 
     check_new(out)
     study = Study(

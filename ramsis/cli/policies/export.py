@@ -21,9 +21,12 @@ from ramsis.serving.export.codegen.c import c_header, sized_header
 from ramsis.serving.export.codegen.go import go_file
 from ramsis.serving.export.kubernetes import manifests, manifests_text
 from ramsis.serving.export.ray_configuration import configuration, yaml_text
-from ramsis.serving.export.triton_batching import compile_command, write_batching
-from ramsis.serving.export.triton_repository import configuration as triton_configuration
-from ramsis.serving.export.triton_repository import write_repository
+from ramsis.serving.export.triton import (
+    compile_command,
+    write_batching,
+    write_repository,
+)
+from ramsis.serving.export.triton import configuration as triton_configuration
 from ramsis.serving.policies import check_served, largest_batch, read_policies, selectors_of
 from ramsis.serving.scaling.fleet import read_fleet, scaling_file
 from ramsis.serving.variants import VariantsFile, read_variants

@@ -21,7 +21,6 @@ from ramsis.cli.options.shared import (
     plot_option,
     sizes_options,
 )
-from ramsis.cli.output.overload import strict_option, tell_overload
 from ramsis.cli.output.rows import (
     Column,
     budget_row,
@@ -32,7 +31,9 @@ from ramsis.cli.output.rows import (
     print_rows,
     progress,
     say,
+    strict_option,
     table_options,
+    tell_overload,
 )
 from ramsis.cluster import Cluster
 from ramsis.cluster.slo_class import SloClass

@@ -13,9 +13,17 @@ from ramsis.cli.options.clusters import profiles_of
 from ramsis.cli.options.command import allow_options
 from ramsis.cli.options.param_types import ByType
 from ramsis.cli.options.sizes import check_single, default_statistic, with_own_sizes
-from ramsis.cli.output.overload import tell_overload
-from ramsis.cli.output.rows import Column, command_line, print_json, print_rows, progress, say
-from ramsis.cli.output.size_classes import LOAD, print_classes
+from ramsis.cli.output.rows import (
+    LOAD,
+    Column,
+    command_line,
+    print_classes,
+    print_json,
+    print_rows,
+    progress,
+    say,
+    tell_overload,
+)
 from ramsis.cluster import SloClass
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.sized import SizedProblem

@@ -20,6 +20,7 @@ from ramsis.cli.options.shared import MOST_SEEDS, plot_option
 from ramsis.cli.options.sizes import default_statistic
 from ramsis.cli.output.rows import (
     Column,
+    print_classes,
     print_json,
     print_rows,
     progress,
@@ -27,7 +28,6 @@ from ramsis.cli.output.rows import (
     say_command,
     table_options,
 )
-from ramsis.cli.output.size_classes import print_classes
 from ramsis.cluster.service_times import DEFAULT_SERVICE
 from ramsis.policy import SERVICES
 from ramsis.profiles import ProfileSet

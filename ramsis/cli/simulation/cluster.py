@@ -11,8 +11,15 @@ import click
 import numpy as np
 
 from ramsis.cli.options.command import allow_options
-from ramsis.cli.output.overload import overloaded, tell_overload
-from ramsis.cli.output.rows import Column, print_json, print_rows, progress, say
+from ramsis.cli.output.rows import (
+    Column,
+    overloaded,
+    print_json,
+    print_rows,
+    progress,
+    say,
+    tell_overload,
+)
 from ramsis.cli.output.scaled import SCALED_COLUMNS, with_words
 from ramsis.errors import InvalidValueError
 from ramsis.files import write_atomic

@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ramsis.cli.options.command import allow_options
-from ramsis.cli.output.overload import overloaded, tell_overload
-from ramsis.cli.output.rows import Column, print_json, print_rows, progress, say
+from ramsis.cli.output.rows import (
+    Column,
+    overloaded,
+    print_json,
+    print_rows,
+    progress,
+    say,
+    tell_overload,
+)
 from ramsis.files import write_atomic
 from ramsis.tables import csv_text
 

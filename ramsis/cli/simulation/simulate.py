@@ -39,18 +39,21 @@ from ramsis.cli.options.shared import (
     workload_options,
 )
 from ramsis.cli.options.workloads import WorkloadOptions
-from ramsis.cli.output.overload import overloaded, strict_option, tell_overload
 from ramsis.cli.output.rows import (
+    LOAD,
     Column,
     gap_words,
+    overloaded,
+    print_classes,
     print_json,
     print_rows,
     progress,
     say,
+    strict_option,
     table_options,
+    tell_overload,
     wide,
 )
-from ramsis.cli.output.size_classes import LOAD, print_classes
 from ramsis.cli.simulation.cluster import (
     ScenarioOutput,
     by_option,
@@ -88,9 +91,9 @@ from ramsis.sim import (
     over_time,
     simulate,
 )
-from ramsis.sim.burst import MOST_REQUESTS, Burst, recovery_ms
 from ramsis.sim.experiment import largest_batch
 from ramsis.sim.time_series import write_timeline
+from ramsis.sim.workload import MOST_REQUESTS, Burst, recovery_ms
 from ramsis.synthesis.capacity.windows import Windows, busiest_tenth
 from ramsis.synthesis.certified import (
     bound_on_arrivals,

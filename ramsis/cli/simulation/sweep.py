@@ -9,8 +9,14 @@ import click
 from ramsis.cli.options.command import Command
 from ramsis.cli.options.param_types import OUT_PLACE
 from ramsis.cli.options.shared import engine_options
-from ramsis.cli.output.overload import overloaded, strict_option, tell_overload
-from ramsis.cli.output.rows import json_option, print_json, progress
+from ramsis.cli.output.rows import (
+    json_option,
+    overloaded,
+    print_json,
+    progress,
+    strict_option,
+    tell_overload,
+)
 from ramsis.sweep import Engine, Failure, Sweep, SweepSpec
 
 _SHOWN = 10

@@ -2,7 +2,7 @@
 
 There are two kinds of formats; :data:`FORMATS` lists both. A table is read into ``{model:
 MeasuredModel}``; formats with fixed columns are
-:class:`~ramsis.profiles.importers.columns.ColumnMap` s. A tool that writes one file per run has a
+:class:`~ramsis.profiles.importers.formats.ColumnMap` s. A tool that writes one file per run has a
 module that reads one file (:data:`~ramsis.profiles.importers.detection.RUN_FORMATS`); the user
 states values that its files lack. Importers convert to ms and fractions, and never guess: an
 unknown column or unit is an error that names it. :func:`import_profile` then adds the accuracies
@@ -20,7 +20,7 @@ from pathlib import Path
 from ramsis.errors import InputFileError, InvalidValueError, check_known
 from ramsis.profiles.file import is_profile, load
 from ramsis.profiles.importers import instances, table
-from ramsis.profiles.importers.accuracy import read_accuracy
+from ramsis.profiles.importers.accuracy import AnsweredSamples, read_accuracy, read_samples
 from ramsis.profiles.importers.detection import (
     RUN_FORMATS,
     TABLE_FORMATS,
@@ -30,7 +30,6 @@ from ramsis.profiles.importers.detection import (
 )
 from ramsis.profiles.importers.measured import MeasuredModel, check_number
 from ramsis.profiles.importers.runs import Given, gather
-from ramsis.profiles.importers.samples import AnsweredSamples, read_samples
 from ramsis.profiles.model import ModelProfile, ProfileSet
 from ramsis.profiles.values import placed
 

@@ -26,7 +26,7 @@ import numpy as np
 import orjson
 
 from ramsis.arrays import FloatArray
-from ramsis.arrivals.sampling import check_amount
+from ramsis.arrivals.process import check_amount
 from ramsis.audit.request_log import OUTCOMES, Request
 from ramsis.cluster import SloClass
 from ramsis.errors import InputFileError, InvalidValueError, printable

@@ -32,7 +32,7 @@ from typing import Any, NoReturn, Self
 
 import numpy as np
 
-from ramsis.arrivals.sampling import check_amount
+from ramsis.arrivals.process import check_amount
 from ramsis.cluster.quantiles import quantile
 from ramsis.garbage_collection import without_collection
 from ramsis.runtime import LoadMonitor

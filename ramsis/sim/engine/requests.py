@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ramsis.arrays import FloatArray
-from ramsis.arrivals.sampling import check_amount
+from ramsis.arrivals.process import check_amount
 from ramsis.cluster.quantiles import quantile
 from ramsis.scenario import Requests
 from ramsis.scenario.requests import draw_stream, stream_generator

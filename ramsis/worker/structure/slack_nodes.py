@@ -21,8 +21,8 @@ piece would be narrower than an eighth of what is allowed there. A cell narrower
 of that needs but one point.
 
 *Overdue* nodes: where overdue requests are dropped, x beyond the SLO is no matter of bin 0
-(:mod:`ramsis.worker.structure.overdue`). Its nodes stand apart, as bin −1; exact ones count the
-central arrivals between the first passage and the instant SLO before the end of the service.
+(:mod:`ramsis.worker.structure.first_passage`). Its nodes stand apart, as bin −1; exact ones count
+the central arrivals between the first passage and the instant SLO before the end of the service.
 """
 
 from __future__ import annotations

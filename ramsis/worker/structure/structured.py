@@ -15,7 +15,7 @@ starts of busy periods and lead to (n', SLO), with n' = 1 where requests come on
 (:mod:`ramsis.worker.problem.batch_arrivals`). The last row of every (N+1, …) array is the full
 state, at slack 0. Under the late rule ``drop`` the requests that are overdue at the end of a
 service are dropped on the way from its node to the next state
-(:mod:`ramsis.worker.structure.overdue`); they are charged like those beyond N + 1.
+(:mod:`ramsis.worker.structure.first_passage`); they are charged like those beyond N + 1.
 
 A queue of n requests has up to A actions; arrays are padded with actions of a reward of −inf. A
 drop is not among them: what it is worth follows from the values of states with a request fewer.
@@ -42,12 +42,15 @@ from ramsis.worker.problem.batch_arrivals import (
 )
 from ramsis.worker.problem.checks import MAX_NUMBERS
 from ramsis.worker.problem.waiting_slack import second_slack_distribution
-from ramsis.worker.structure.first_passage import Passage, Passages, first_passage, first_passages
-from ramsis.worker.structure.overdue import (
+from ramsis.worker.structure.first_passage import (
     AfterDrops,
     Continuation,
+    Passage,
+    Passages,
     QueueFound,
     after_drops,
+    first_passage,
+    first_passages,
     phase_after_drops,
 )
 from ramsis.worker.structure.slack_nodes import (

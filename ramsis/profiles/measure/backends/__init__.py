@@ -1,6 +1,6 @@
 """Back ends, which load models and create inputs for them.
 
-A back end is a module with a class that fulfils :class:`~.backend.Backend`, entered in
+A back end is a class that fulfils :class:`~.backend.Backend`, entered in
 :data:`BACKENDS` under its name. Its libraries are imported only when one is made.
 """
 
@@ -22,8 +22,8 @@ __all__ = ["BACKENDS", "Backend", "LoadedModel", "ModelLostError", "Options", "P
 
 BACKENDS = {
     "onnx": "onnx:Onnx",
-    "torchvision": "torchvision:Torchvision",
-    "transformers": "transformers:Transformers",
+    "torchvision": "torch:Torchvision",
+    "transformers": "torch:Transformers",
     "callable": "callable:Callables",
     "upstream": "upstream:Upstream",
 }
