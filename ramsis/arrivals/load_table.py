@@ -9,8 +9,8 @@ Three layouts are read, each as text, ``.gz`` or ``.zst``:
   after any other columns; invocations are added up over the rows.
 
 A table of monitoring has one row per interval. It is recognised by its header, such as
-``minute,requests`` or ``time,rps``, or by its rows: times evenly spaced by a second or more, beside
-numbers. Its header is then the name of a series, or a request. Cells may have a unit
+``minute,requests`` or ``time,rps``, or by its rows: times evenly spaced by a second or more,
+beside numbers. Its header is then the name of a series, or a request. Cells may have a unit
 (``18.9 req/s``) and commas between thousands. A unit or the header says whether they are rates or
 counts; fractions are rates. An ambiguous table is refused, with all readings.
 """

@@ -3,8 +3,8 @@
 They are a model repository, or a custom batching library for models in Triton's own back ends.
 With the library Triton's scheduler owns the queue and its order: the library gets one request
 after the other, and decides whether it joins the batch. So it implements
-:class:`ramsis.runtime.sized.ArrivalBatch`, the rule for batches in order of arrival, with the times
-of a policy for requests with a size.
+:class:`ramsis.runtime.sized.ArrivalBatch`, the rule for batches in order of arrival, with the
+times of a policy for requests with a size.
 """
 
 from __future__ import annotations
