@@ -29,7 +29,7 @@ _GROUPS = {
                       "rate-per-worker placement fixed scaling scenario grow variants code model",
     "Load": "load trace sizes size-column arrivals duration-s trace-format unit time-column "
             "load-column scale stretch growth seed seeds points queries data deadline timeout-s "
-            "tensors compression process replan from-s forecast burst",
+            "tensors process replan from-s forecast burst",
     "Target": "min-accuracy min-effective-accuracy max-violation every violation-price "
               "cost-per-worker cost-per-worker-s cost-per-violation cost-per-accuracy-point",
     "Schedulers and policies": "policy scheduler dispatch headroom grid objective late "

@@ -15,7 +15,7 @@ from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import Column, print_json, print_rows, progress, table_options
 from ramsis.cluster import SloClass, merged_classes
 from ramsis.errors import InputFileError
-from ramsis.serving.load.settings import COMPRESSIONS, TENSORS, LoadSettings, libraries, model_url
+from ramsis.serving.load.settings import TENSORS, LoadSettings, libraries, model_url
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,7 +40,7 @@ _OPINIONS = Column("second_opinions", "second opinions", ".1%")  # where answers
 
 
 _MORE = (
-    *MORE_ARRIVALS, "--deadline", "--tensors", "--compression", "--timeout-s")
+    *MORE_ARRIVALS, "--deadline", "--tensors", "--timeout-s")
 """Options that only --help-all shows."""
 
 
@@ -63,8 +63,6 @@ _MORE = (
 @click.option("--tensors", type=click.Choice(TENSORS), default=TENSORS[0], show_default=True,
               help="Encoding: bytes both ways, JSON, or requests as bytes if the server supports "
                    "them (default).")
-@click.option("--compression", type=click.Choice(COMPRESSIONS), default=COMPRESSIONS[0],
-              show_default=True, help="Ask for compressed answers.")
 @click.option("--timeout-s", type=float, default=30.0, show_default=True,
               help="Time after which a request without an answer has failed.")
 @click.option("--request-log", type=OUT_FILE, metavar="FILE",
@@ -79,7 +77,6 @@ def load_command(
     data: str | None,
     send_deadline: bool,
     tensors: str,
-    compression: str,
     timeout_s: float,
     request_log: Path | None,
     as_json: bool,
@@ -109,7 +106,7 @@ def load_command(
 
     arrays = None if data is None else read_arrays(data)
     sent = planned(arrivals, classes, seed)
-    settings = LoadSettings(sent.slo_ms, send_deadline, timeout_s, tensors, compression)
+    settings = LoadSettings(sent.slo_ms, send_deadline, timeout_s, tensors)
     samples = partial(_samples, arrays, data or "", sent.rng)
     with progress("answers", len(sent.arrival_s)) as advance:
         result = generate_load(target, sent.arrival_s, samples, settings, rng=sent.rng,

@@ -7,7 +7,6 @@ extension*). Answers have either form, and may be compressed.
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -17,7 +16,6 @@ import orjson
 from numpy.typing import NDArray
 
 from ramsis.errors import InputFileError, InvalidValueError, check_known, printable
-from ramsis.files import MAX_FILE_BYTES
 from ramsis.profiles.sized import MAX_SIZE
 from ramsis.serving.tensors import ANY, DATATYPES, TensorSpec
 
@@ -29,7 +27,6 @@ _LARGEST_JSON = 1 << 24  # bytes of JSON in an answer; parsed JSON takes far mor
 _LARGEST_SAMPLE, _SAMPLES_BYTES = 1 << 26, 1 << 28  # bytes of one sample, and of all random ones
 STAGES = ("first", "second")  # stages of answers with second opinions
 _LONGEST_NAME = 200  # characters of a variant's name, which the log stores for each request
-_EITHER = 32  # added to zlib's window size, to detect gzip or zlib by the header
 
 
 @dataclass(frozen=True)
@@ -191,19 +188,6 @@ class Heard(NamedTuple):
     worker: int | None
     correct: bool | None  # None if the correct answer is unknown
     stage: str | None  # ``first`` or ``second`` answer; None if the server states none
-
-
-def unpacked(body: bytes, encoding: str) -> bytes:
-    """Decompress an answer, by the name of its ``Content-Encoding``: gzip or deflate."""
-    decompressor = zlib.decompressobj(zlib.MAX_WBITS | _EITHER)
-    try:
-        data = decompressor.decompress(body, MAX_FILE_BYTES + 1)
-    except zlib.error as error:
-        raise InvalidValueError(f"answer does not unpack ({error})", value=encoding) from None
-    if not decompressor.eof or len(data) > MAX_FILE_BYTES:
-        raise InvalidValueError("answer is cut off, or too large", value=encoding,
-                                allowed=f"at most {MAX_FILE_BYTES} bytes")
-    return data
 
 
 def heard(body: bytes, samples: Samples, place: int, head: str | None = None) -> Heard:

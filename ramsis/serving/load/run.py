@@ -32,7 +32,7 @@ from ramsis.cluster import SloClass
 from ramsis.errors import InputFileError, InvalidValueError, printable
 from ramsis.reprs import dataclass
 from ramsis.serving.event_loop import event_loop
-from ramsis.serving.load.client import HEAD_LENGTH, RemoteModel, Samples, heard, unpacked
+from ramsis.serving.load.client import HEAD_LENGTH, RemoteModel, Samples, heard
 from ramsis.serving.load.connections import ConnectionPool, Response
 from ramsis.serving.load.settings import LoadSettings
 from ramsis.sim import Workload
@@ -214,9 +214,7 @@ class _Run:
             place, slo_ms = self.places[number], float(self.settings.slo_ms[number])
             body = self.model.body(self.samples, place,
                                    slo_ms if self.settings.send_deadline else None)
-            accepted = self.settings.compression
-            headers = {**body.headers,
-                       "Accept-Encoding": "identity" if accepted == "none" else accepted}
+            headers = {**body.headers, "Accept-Encoding": "identity"}
             self.lag_ms[number] = 1000.0 * (time.perf_counter() - self.begun
                                             - self.arrival_s[number])
             self.server.send("POST", self.path, partial(self._ended, number), headers, body.data)
@@ -238,18 +236,15 @@ class _Run:
 
     def _read(self, answer: Response, line: Request, number: int) -> Request:
         """Return a request's record with the contents of its answer."""
-        data = answer.body
         if answer.status != 200:
             if answer.status in _DROPPED:
                 return line._replace(outcome="dropped")
             self._failed(answer.failure or _shown(answer))
             return line
         if encoding := answer.headers.get("content-encoding"):
-            if encoding != self.settings.compression:
-                raise InvalidValueError("answer is compressed otherwise than was asked",
-                                        value=encoding, allowed=self.settings.compression)
-            data = unpacked(data, encoding)
-        contents = heard(data, self.samples, self.places[number],
+            raise InvalidValueError("answer is compressed, which was not asked for",
+                                    value=encoding, allowed="identity")
+        contents = heard(answer.body, self.samples, self.places[number],
                          answer.headers.get(HEAD_LENGTH.lower()))
         took_ms = 1000.0 * (answer.at_s - self.begun - line.arrival_s)
         in_time = took_ms <= self.settings.slo_ms[number]

@@ -13,13 +13,11 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["COMPRESSIONS", "TENSORS", "LoadSettings", "libraries", "model_url"]
+__all__ = ["TENSORS", "LoadSettings", "libraries", "model_url"]
 
 TENSORS = ("auto", "binary", "json")
 """How tensors go: as bytes both ways, as JSON both ways, or only requests as bytes, *auto*, if the
 server says that it takes them."""
-COMPRESSIONS = ("none", "gzip", "deflate")
-"""Of answers, as HTTP names them."""
 
 
 @dataclass(frozen=True)
@@ -30,13 +28,10 @@ class LoadSettings:
     send_deadline: bool = True  # whether requests state their deadline
     timeout_s: float = 30.0  # time after which an unanswered request fails, > 0
     tensors: str = "auto"  # one of :data:`TENSORS`
-    compression: str = "none"  # accepted compression of answers, one of :data:`COMPRESSIONS`
 
     def __post_init__(self) -> None:
         check_positive(timeout_s=self.timeout_s)
-        for name, value, allowed in (("tensors", self.tensors, TENSORS),
-                                     ("compression", self.compression, COMPRESSIONS)):
-            check_known("not a way of sending", value, allowed, name)
+        check_known("not a way of sending", self.tensors, TENSORS, "tensors")
 
 
 def model_url(url: str, model: str | None) -> str:
