@@ -7,6 +7,7 @@ import inspect
 import re
 import sys
 import textwrap
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
@@ -25,6 +26,7 @@ _ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(_ROOT))
 
 import ramsis  # noqa: E402 - from the checkout
+from ramsis.cli.help import TOPICS  # noqa: E402
 from ramsis.cli.main import cli  # noqa: E402
 
 project = "ramsis"
@@ -159,7 +161,9 @@ def _add_aliases(_app: Any, env: BuildEnvironment) -> None:
 
 
 def _add_help(_app: Any, page: str, text: list[str]) -> None:
-    """Below each command of the page of the command line: what ``--help-all`` says of it."""
+    """Put lists of ``ramsis help`` where pages name them, and each command's help below it."""
+    text[0] = re.sub(r"<!-- ramsis help ([a-z-]+) -->", lambda mark: _table(
+        list(TOPICS[mark[1]][1]())[1:]), text[0])
     if page == "cli":
         text[0] = re.sub(r"(?ms)^## `(ramsis(?: [a-z-]+)+).*?(?=^## |\Z)",
                          lambda section: section[0] + _help(section[1]), text[0])
@@ -175,15 +179,24 @@ def _help(path: str) -> str:
         command = found
     context = click.Context(command, info_name=path)
     words, _, examples = inspect.cleandoc(command.help or "").partition("\b\nExamples:\n")
-    words = re.sub(r"(`[^`]*`)|(--[a-z-]+)|([|*$<])", lambda part: (
-        part[1] or (f"`{part[2]}`" if part[2] else f"\\{part[3]}")), words)
-    shown = f"\n{words}\n```console\n{textwrap.dedent(examples)}\n```\n"
     rows = [option.get_help_record(context) for option in command.get_params(context)
             if isinstance(option, click.Option) and "--help" not in option.opts]
-    table = "".join(f"| `{name}` | {words} |\n" for name, words in (
-        (row[0].replace("|", r"\|"), re.sub(r"([|*$<])", r"\\\1", row[1].replace("\n", " ")))
-        for row in rows if row))
-    return f"{shown}\n| option | |\n|---|---|\n{table}\n" if table else f"{shown}\n"
+    return (f"\n{_marked(words)}\n```console\n{textwrap.dedent(examples)}\n```\n\n"
+            f"{_table(filter(None, rows))}\n")
+
+
+def _table(rows: Iterable[tuple[str, str]]) -> str:
+    """Words and their meanings as a table in Markdown."""
+    lines = [(f"`{name}`", " ".join(_marked(words).split())) for name, words in rows]
+    return "\n".join(["| | |", "|---|---|", *(
+        "| " + " | ".join(re.sub(r"(?<!\\)\|", r"\|", cell) for cell in line) + " |"
+        for line in lines)]) if lines else ""
+
+
+def _marked(words: str) -> str:
+    """Text of the terminal in Markdown: options as code, other marks as they are."""
+    return re.sub(r"(`[^`]*`)|(--[a-z-]+)|([|*$<])", lambda part: (
+        part[1] or (f"`{part[2]}`" if part[2] else f"\\{part[3]}")), words)
 
 
 def _math(writer: Any, node: Any) -> None:
