@@ -1,15 +1,21 @@
 """The exact value of one policy on the slack nodes of the structured form.
 
-With A the continuation, excess e, and the policy's F, reward r and cost c
-(:mod:`ramsis.worker.structure.policy_chain`), the equations of :mod:`ramsis.mdp.dense_chain` are
-solved for
+Let A be the continuation from nodes to states, and F the transitions of the policy from states to
+nodes, with the reward r and cost c of each state (:mod:`ramsis.worker.structure.policy_chain`).
+Let e be the *charged excess* of each node: the expected requests that no state counts, as they are
+beyond the longest queue or dropped as overdue on the way to the next state
+(:attr:`~ramsis.worker.structure.structured.StructuredMDP.charged_excess`). Each of them costs the
+price p of a violation. Values V of states, values u of nodes and the gain g satisfy
+
+    V = r − g·c + F·u,    u = A·V − (g + p)·e.
+
+Inserting one into the other gives two chains for :mod:`ramsis.mdp.dense_chain`,
 
     between nodes    kernel A·F, reward A·r − p·e, cost A·c + e,
     between states   kernel F·A, reward r − p·F·e, cost c + F·e,
 
-p the price of a violation, whichever has fewer rows: that between states where the nodes are
-exact. States that A reaches with a probability below 1e-15 are left out. Restarts are from the
-empty state.
+of which the one with fewer rows is solved: that between states where the nodes are exact. States
+that A reaches with a probability below 1e-15 are left out. A restart goes to the empty state.
 """
 
 from __future__ import annotations
@@ -150,6 +156,7 @@ def _evaluate(
     empty = np.zeros(len(excess))
     empty[-1] = 1.0
     if len(reward) > len(excess):
+        # Between nodes: u = (A·r − p·e) − g·(A·c + e) + A·F·u.
         rows = to_nodes(mdp, states)
         chain = DenseChain(
             mdp.onward(rows), np.asarray(continuation @ reward) - fined,
@@ -158,11 +165,14 @@ def _evaluate(
         solution = solve_chain(chain, restart, reference)
         value, frequency = solution.value, solution.frequency
     else:
+        # Between states: V = (r − p·F·e) − g·(c + F·e) + F·A·V. A restart replaces F by
+        # (1 − ε)·F + ε·(to the empty state), so it also changes F·e, here ``beyond``.
         kernel, beyond = state_kernel(mdp, states)
         beyond += restart * (excess[-1] - beyond)
         chain = DenseChain(kernel, reward - price * beyond, cost + beyond,
                            np.asarray(continuation.T @ empty))
         solution = solve_chain(chain, restart, reference)
+        # Back to nodes: u = A·V − g·e − p·e, and the frequencies v·F, restarts included.
         value = np.asarray(continuation @ solution.value) - solution.gain * excess - fined
         frequency = node_frequency(mdp, states, solution.frequency)
         frequency += restart * (solution.frequency.sum() * empty - frequency)

@@ -83,13 +83,18 @@ def _actions(mdp: StructuredMDP, kernels: Any) -> Any:
 
 
 def _states(mdp: StructuredMDP, kernels: Any) -> Any:
-    """Return the states that nodes or any drops from such states lead to."""
+    """Return the states that slack nodes lead to, and those that drops from there may lead to.
+
+    With each state goes the range of slack bins, ``first`` to ``stop`` (exclusive), in which the
+    next head may be after a drop there; it is empty where there are no drops.
+    """
     met = np.zeros(mdp.phase.shape[:2], dtype=bool)
     met[mdp.reached] = True
     first = stop = np.zeros(0, dtype=np.int64)
     if mdp.drops is not None:
         from ramsis.worker.structure._kernels import meet_after_drops  # which takes long to load
 
+        # The policy changes from round to round, so each state may drop: service −1 everywhere.
         onward = mdp.drops.next_slack
         meet_after_drops(met, np.full(met.shape, -1), onward, NEGLIGIBLE)
         some = onward[met] > NEGLIGIBLE
