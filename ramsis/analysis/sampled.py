@@ -179,14 +179,18 @@ def evidence_of_effects(
     groups = _groups(effects, weights, slo_ms)
     weight = max(max(group.far_weight for group in groups), _LEAST_WEIGHT)
     rate, variance = float(rate), float(variance)
+    # Without a late sample N is what one far sample would make it.
     none_late = rate <= HARDLY or variance <= 0.0
     samples = 1.0 / weight if none_late else rate / variance
-    seen = 0.0 if none_late else 1.0 / samples
-    unseen = max(weight, seen)
-    alone = Evidence(samples, unseen / 2.0, unseen / 2.0**0.5)
+    # N counts late samples of the weight 1/N each, so that is what one of those seen weighs.
+    seen_weight = 0.0 if none_late else 1.0 / samples
+    # By a group's own samples: half a sample more than seen, of the largest weight u of all.
+    largest = max(weight, seen_weight)
+    alone = Evidence(samples, largest / 2.0, largest / 2.0**0.5)
     if tails is None:
         return alone
-    pooled = Evidence(samples, *_beyond_own(groups, tails, seen))
+    # By the tail that batches share. Both are valid, so the lower upper end may be taken.
+    pooled = Evidence(samples, *_unseen_by_tails(groups, tails, seen_weight))
     return min(alone, pooled, key=lambda evidence: rate_interval(rate, evidence)[1])
 
 
@@ -335,12 +339,20 @@ class _Pooled(NamedTuple):
         return float(self.mean + 2.0 * self.variance**0.5)
 
 
-def _beyond_own(groups: Sequence[_Group], tails: Tails, seen: float) -> tuple[float, float]:
-    """Return U and S by the tails; ``seen`` is the weight of a sample that was late."""
-    weight, pooled, weights = seen, _Pooled(0.0, 0.0), list[float]()
+def _unseen_by_tails(
+    groups: Sequence[_Group], tails: Tails, seen_weight: float
+) -> tuple[float, float]:
+    """Return U and S of the module's text by the tails that batches share.
+
+    ``seen_weight`` is the violation rate that one of the late samples seen stands for.
+    """
+    # ``weights`` has the unseen sample of each tail, ``weight`` the heaviest of one group's own.
+    weight, pooled, weights = seen_weight, _Pooled(0.0, 0.0), list[float]()
     shows_all = tails.common.samples >= _FEWEST_POOLED
     own_tails = {name: tail for name, tail in tails.models.items()
                  if not tails.common.is_like(tail)}
+    # Groups by the tail that they rest on: their model's where it is unlike the common one, which
+    # has the name "". A model without a tail rests on its own samples.
     by_tail = dict[str, list[_Group]]()
     for group in groups:
         name = group.effect.model
@@ -352,14 +364,17 @@ def _beyond_own(groups: Sequence[_Group], tails: Tails, seen: float) -> tuple[fl
         tail, alike = own_tails.get(name, tails.common), list[_Group]()
         for group in of_tail:
             if tail.is_like(group.times):
+                # The tail says what is above its start; a sample below it may be unseen.
                 alike.append(group)
                 weight = max(weight, group.weight_at(tail.start))
             else:
                 weight = max(weight, group.unseen_weight if shows_all else group.far_weight)
         pooled += _shared(alike, tail, tails)
+        # One sample longer than any in the tail is slow in all of its groups at once.
         longer = sum(group.unseen(tail) if shows_all else group.far for group in of_tail)
         weights.append(longer / min(tail.samples, _MOST_POOLED))
     weights.append(weight)
+    # Half a sample of each weight w is unseen: mean w/2, variance w²/2.
     variance = pooled.variance + sum(weight**2 for weight in weights) / 2.0
     return (max(pooled.mean + sum(weights) / 2.0, _LEAST_WEIGHT),
             max(variance**0.5, _LEAST_WEIGHT))
