@@ -31,7 +31,7 @@ from ramsis.synthesis.cascades.search import Sample
 _RUNS, _REQUESTS, _SEED = 8, 400_000, 1 << 26
 _SURE = 2.0  # standard errors that the gain must exceed
 _FEW = 1e-3  # share of second opinions below which they are not worth a rule
-_RULE_OF_THREE = 3.0
+_RULE_OF_THREE = 3.0  # over n trials: 95 % upper end of a rate with no event in them
 
 
 @dataclass
@@ -49,14 +49,18 @@ def promised(
     policy: Policy, without: Compiled, problem: CascadeProblem, tables: CascadeTables,
     own_arrivals: str | None,
 ) -> Cascade | None:
-    """Return the cascade with its promise but for the bound; None where it does not pay.
+    """Measure second opinions; return the cascade with its promise, or None if they do not pay.
+
+    The promise lacks the upper bound, which the caller enters.
 
     Parameters
     ----------
     without : Compiled
-        The table of the policy.
+        The table of the policy without second opinions.
     tables : CascadeTables
         The rule of second opinions.
+    own_arrivals : str, optional
+        ``package.module:name`` of an arrival process of one's own.
     """
     fleet = problem.fleet
     cascade = problem.cascade(tables, NO_PROMISE)
@@ -64,7 +68,7 @@ def promised(
     runs, opinions = _Measured(), np.zeros(placed.increment.shape)
     for seed in range(_SEED, _SEED + _RUNS):
         sample = Sample(policy, fleet, policy.load_qps, _REQUESTS // _RUNS, seed, own_arrivals)
-        room, outcomes = served(placed, fleet, sample.requests)
+        batches, outcomes = served(placed, fleet, sample.requests)
         in_time = sample.in_time(outcomes.answered_ms, fleet.slo_ms)
         value = np.where(in_time, outcomes.accuracy[sample.counted], 0.0)
         compared = replay(fleet, without, sample.requests, sample.duration_ms,
@@ -75,12 +79,13 @@ def promised(
         response_ms = (outcomes.answered_ms - sample.requests.arrival_ms)[sample.counted]
         runs.response_ms.append(response_ms[np.isfinite(response_ms)])
         runs.requests += len(value)
-        opinions += sample.opinions(room, outcomes, opinions.shape) * len(value)
+        opinions += sample.opinions(batches, outcomes, opinions.shape) * len(value)
     effective, late, gain = map(Estimate.of, (runs.effective, runs.late, runs.gain))
     opinions /= runs.requests
-    expected, of_samples = problem.by_all_samples(opinions)
-    error = math.hypot(float(np.std(runs.gain, ddof=1)) / math.sqrt(_RUNS), of_samples)
-    if opinions.sum() < _FEW or gain.mean <= 0.0 or gain.mean + expected <= _SURE * error:
+    # Runs measure the gain by stated increments; the correction makes it that by all samples.
+    correction, sample_error = problem.by_all_samples(opinions)
+    error = math.hypot(float(np.std(runs.gain, ddof=1)) / math.sqrt(_RUNS), sample_error)
+    if opinions.sum() < _FEW or gain.mean <= 0.0 or gain.mean + correction <= _SURE * error:
         return None
     least = _RULE_OF_THREE / runs.requests  # half-width at least, even without any violation
     late_half_width = max(late.half_width or 0.0, least)
@@ -112,4 +117,4 @@ NO_PROMISE = CascadePromise(
     violation_half_width=0.0, second_opinions=0.0, response_mean_ms=1.0, response_p50_ms=1.0,
     response_p95_ms=1.0, response_p99_ms=1.0, gain=0.0, gain_error=0.0, upper_bound=1.0,
     queries=1, runs=2, seed=0)
-"""Promise of a cascade that is not measured yet."""
+"""Placeholder for the promise of a cascade that is not measured yet."""
