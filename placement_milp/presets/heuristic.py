@@ -46,7 +46,11 @@ def check_one_variant_each(problem: Problem) -> None:
 def gpu_groups(
     problem: Problem, instances: Sequence[ModelOnGpu], gpus: Iterable[str]
 ) -> tuple[Group, ...]:
-    """Return a group for each GPU; a family's load is spread in proportion to its rates."""
+    """Return a group for each GPU, with the models that run on it.
+
+    The demand of a family is divided among its models in proportion to their rates, and cut to
+    the sum of these rates.
+    """
     total = dict.fromkeys((family.name for family in problem.families), 0.0)
     for item in instances:
         total[item.family.name] += item.rate_qps
@@ -69,9 +73,10 @@ def gpu_groups(
 def gpu_placement(
     problem: Problem, groups: tuple[Group, ...], seconds: float, **more: Any
 ) -> Placement:
-    """Return the placement of groups; ``more`` are arguments of :func:`placement_of`.
+    """Return the placement of groups that a preset found in ``seconds``; check it independently.
 
-    It is checked without objective, minima and rules, which these presets ignore.
+    The check leaves out the problem's objective, minima and rules, which the presets for GPUs
+    ignore. ``more`` are further arguments of :func:`placement_of`.
     """
     placement = placement_of(problem, groups, seconds, **more)
     bare = tuple(Family(f.name, f.demand_qps, f.slo_ms) for f in problem.families)
@@ -83,7 +88,7 @@ def gpu_placement(
 def _served_shares(
     problem: Problem, used: Sequence[tuple[Pattern, int]]
 ) -> dict[Quality, float]:
-    """Return the share of the demand for each quality, filled from the most accurate on."""
+    """Return the share of its family's demand by quality, the most accurate filled first."""
     room = rates_of(used)
     remaining_qps = {family.name: family.demand_qps for family in problem.families}
     shares = {}
@@ -97,7 +102,17 @@ def _served_shares(
 def checked_placement(
     problem: Problem, used: Sequence[tuple[Pattern, int]], seconds: float, **more: Any
 ) -> Placement:
-    """Return the placement of counted patterns; ``more`` are arguments of :func:`placement_of`."""
+    """Return the placement with each pattern on its number of workers; check it independently.
+
+    Parameters
+    ----------
+    used : sequence of (Pattern, int)
+        Patterns, each with the number of times that it is used.
+    seconds : float
+        Time that the preset took; it is stated in the placement.
+    **more
+        Further arguments of :func:`placement_of`.
+    """
     used = [(pattern, count) for pattern, count in used if count]
     groups = assemble(problem, used, _served_shares(problem, used))
     placement = placement_of(problem, groups, seconds, **more)

@@ -87,7 +87,7 @@ def _longest_load(task: Task) -> float:
 
 
 def _of(task: Task, part: IntArray) -> Task:
-    """Return the task restricted to some of the requests."""
+    """Return the task with the requests of the indices ``part`` only."""
     return task._replace(release=task.release[part], deadline=task.deadline[part],
                          model=task.model[part])
 

@@ -273,13 +273,19 @@ class CheapestWorkers:
         return solution
 
     def _more_than(self, failed: Sequence[Counts]) -> list[Any]:
-        """Return constraints to have, for each failed set, more workers of some kind than it."""
+        """Return constraints that exclude failed sets of workers and all their subsets.
+
+        ``failed`` has the number of workers of each kind in each failed set. A new set must have
+        more workers of at least one kind than each of them.
+        """
         from scipy.optimize import LinearConstraint
 
         types, kinds = len(self.costs), max(self.kinds) + 1
         size, binaries = self._rows.shape[1], kinds * len(failed)
         limits = []
         for i, counts in enumerate(failed):
+            # Binary variable k of this set may be 1 only with more workers of kind k than the
+            # set; at least one of them has to be 1.
             rows = np.zeros((kinds + 1, size + binaries))
             rows[np.array(self.kinds), size - types - 1 + np.arange(types)] = 1.0
             columns = size + kinds * i + np.arange(kinds)

@@ -204,7 +204,8 @@ class TokenBudget(_SingleModel):
             if self.order == "size":
                 kernels.shortest_first(*run.arguments, model, self.max_batch, budget)
             else:
-                kernels.first_come(*run.arguments, model, self.max_batch, budget, True, 0.0)
+                drop, wait_ms = True, 0.0
+                kernels.first_come(*run.arguments, model, self.max_batch, budget, drop, wait_ms)
 
         budget = self.max_tokens
         if not budget:
