@@ -7,7 +7,7 @@ There are three kinds.
 the memory at that batch fits: rate P·b / l with P concurrent processes, or the measured rate. The
 batch with the highest rate is the pattern.
 
-*Two variants* that share the worker in a duty cycle (:mod:`placement_milp.pairs`).
+*Two variants* that share the worker in a duty cycle (:mod:`placement_milp.feasible`).
 
 With queueing (``in_time_quantile``) such a pattern is a *station* of k equal workers with one
 queue, and its rate is the load that they answer in time (:mod:`placement_milp.queueing`); for each
@@ -31,8 +31,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from placement_milp.feasible import FeasibleBatch, feasible_batches, latencies, may_run
-from placement_milp.pairs import pairs, slow_down, undominated
+from placement_milp.feasible import (
+    FeasibleBatch,
+    feasible_batches,
+    latencies,
+    may_run,
+    pairs,
+    slow_down,
+    undominated,
+)
 from placement_milp.problem import Family, Problem, ValueRow, Variant, WorkerType
 from placement_milp.queueing import Lane, most_beside, rate_beside, station_rate
 from ramsis.errors import InfeasibleError, describe

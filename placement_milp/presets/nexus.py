@@ -23,8 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from placement_milp.backend import Limits
-from placement_milp.feasible import FeasibleBatch, feasible_batches, listed_batches
-from placement_milp.pairs import slow_down
+from placement_milp.feasible import FeasibleBatch, feasible_batches, listed_batches, slow_down
 from placement_milp.patterns import Pattern, in_turns, single
 from placement_milp.presets.heuristic import checked_placement
 from placement_milp.problem import Family, Problem, WorkerType

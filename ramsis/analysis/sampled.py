@@ -77,8 +77,8 @@ from scipy.special import gammaincinv
 
 from ramsis.arrays import FloatArray
 from ramsis.bounds import fluid_bound
+from ramsis.cluster.cluster import SloClass
 from ramsis.cluster.service_times import ServiceTimes
-from ramsis.cluster.slo_class import SloClass
 from ramsis.policy import Expectations
 from ramsis.policy.records import Interval
 from ramsis.profiles.tails import Deviations, Tail, Tails

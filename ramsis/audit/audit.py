@@ -9,7 +9,7 @@
 4. *Workers*: the fewest with which the best policy achieves as much, and a lower bound for any
    scheduler.
 5. *Losses*: the most accurate model's accuracy − effective accuracy = loss by violations + loss by
-   less accurate models. *Causes* of violations: :mod:`ramsis.audit.causes`.
+   less accurate models. *Causes* of violations: :mod:`ramsis.audit.batches`.
 
 Times are the profile's, times a *service factor*: the times of the log's batches over the
 profile's means. It is above 1 where service has become slower.
@@ -25,8 +25,7 @@ from typing import Any
 import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
-from ramsis.audit.batches import LoggedBatches, batches_of
-from ramsis.audit.causes import CAUSES, causes_of
+from ramsis.audit.batches import CAUSES, LoggedBatches, batches_of, causes_of
 from ramsis.audit.hindsight import Day, Hindsight
 from ramsis.audit.request_log import RequestLog
 from ramsis.bounds import cascade_bound

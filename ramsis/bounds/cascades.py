@@ -54,9 +54,8 @@ import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.bounds._gathered_cascades import GatheredProblem, Pair, gathered_bound
-from ramsis.cluster.cluster import check_reachable
+from ramsis.cluster.cluster import check_reachable, classes_of
 from ramsis.cluster.service_times import ServiceTimes
-from ramsis.cluster.slo_class import classes_of
 from ramsis.errors import InvalidValueError, check_not_negative, check_positive
 from ramsis.profiles import Confidences
 from ramsis.reprs import dataclass

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy.special import pdtr
 
 from ramsis.arrays import FloatArray, IntArray
+from ramsis.cluster.cluster import SloClass
 from ramsis.cluster.service_times import ServiceTimes
-from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import NotConvergedError, describe
 
 _BROKEN = 1e-10  # of the requests: violations below are the solver's rounding

@@ -75,9 +75,8 @@ from ramsis.arrays import FloatArray
 from ramsis.bounds.columns import Columns, GatheringWindows, solved
 from ramsis.bounds.single_type import Mix, best_mix
 from ramsis.bounds.targets import outward
-from ramsis.cluster.cluster import check_reachable, numbered_alike
+from ramsis.cluster.cluster import SloClass, check_reachable, classes_of, numbered_alike
 from ramsis.cluster.service_times import ServiceTimes
-from ramsis.cluster.slo_class import SloClass, classes_of
 from ramsis.errors import (
     FRACTION,
     InfeasibleError,

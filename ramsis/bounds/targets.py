@@ -10,7 +10,7 @@ import numpy as np
 
 from ramsis.arrays import FloatArray
 from ramsis.bounds.columns import Columns, solved
-from ramsis.cluster.slo_class import SloClass
+from ramsis.cluster.cluster import SloClass
 from ramsis.errors import ABOVE_ZERO, BELOW_ONE, InfeasibleError, check_positive
 
 ROUNDING = 1e-9

@@ -50,9 +50,8 @@ from scipy import sparse
 from ramsis.arrays import FloatArray
 from ramsis.bounds.columns import Columns, solved
 from ramsis.bounds.targets import ROUNDING, Targets, check_targets, target_rows
-from ramsis.cluster.cluster import check_reachable, numbered_alike
+from ramsis.cluster.cluster import SloClass, check_reachable, classes_of, numbered_alike
 from ramsis.cluster.service_times import ServiceTimes
-from ramsis.cluster.slo_class import SloClass, classes_of
 from ramsis.errors import (
     InfeasibleError,
     InvalidValueError,

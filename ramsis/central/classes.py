@@ -40,7 +40,7 @@ from scipy.special import gammainc, gammaincinv
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.central.problem import CentralProblem
-from ramsis.cluster.slo_class import SloClass
+from ramsis.cluster.cluster import SloClass
 
 _NODES = 200  # values of τ that stand for its probability
 _PARTS = 4  # of a slack bin, for the mean slack in it

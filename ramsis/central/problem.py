@@ -57,9 +57,8 @@ from scipy.special import betainc, betaincinv, gammainc, gammaln, pdtrc, xlogy
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.central._kernels import needed_bins
-from ramsis.cluster.cluster import below_every_latency
+from ramsis.cluster.cluster import SloClass, below_every_latency
 from ramsis.cluster.service_times import ServiceTimes
-from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import (
     InvalidValueError,
     check_not_negative,

@@ -100,7 +100,7 @@ def fit(
         _print(fitted, rows)
         _print_motion(motion)
     if plot is not None:
-        from ramsis.report.arrivals import plot_fit
+        from ramsis.report.simulations import plot_fit
 
         plot_fit(fitted, plot)
         click.echo(f"figure in {plot}", err=True)

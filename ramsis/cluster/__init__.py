@@ -6,9 +6,8 @@ May import: arrivals, profiles, runtime.
 """
 
 from ramsis.checks import check_arguments
-from ramsis.cluster.cluster import Cluster, WorkerType
+from ramsis.cluster.cluster import Cluster, SloClass, WorkerType, merged_classes
 from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes, default_service
-from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.lazy_names import names_from
 
 __all__ = ["DISTRIBUTION", "Cluster", "ServiceTimes", "SloClass", "WorkerType",

@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from ramsis.cluster.cluster import Cluster, WorkerType
-from ramsis.cluster.slo_class import SloClass, merged_classes
+from ramsis.cluster.cluster import Cluster, SloClass, WorkerType, merged_classes
 from ramsis.errors import InvalidValueError, check_known
 from ramsis.profiles import ProfileSet
 

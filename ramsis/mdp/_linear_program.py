@@ -40,8 +40,7 @@ from ramsis.errors import InfeasibleError, NotConvergedError
 from ramsis.mdp.certificates import average_solution, discounted_certificate
 from ramsis.mdp.components import end_components, solve_components
 from ramsis.mdp.evaluation import evaluate_pairs
-from ramsis.mdp.result import Solution, Status
-from ramsis.mdp.settings import check_discount
+from ramsis.mdp.result import Solution, Status, check_discount
 from ramsis.mdp.sparse import SparseMDP
 
 __all__ = ["linear_program"]

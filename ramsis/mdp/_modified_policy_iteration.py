@@ -40,8 +40,13 @@ from ramsis.mdp._kernels import (
     stabilised_biconjugate_gradients,
 )
 from ramsis.mdp.certificates import discounted_certificate, judged
-from ramsis.mdp.result import Solution, Status
-from ramsis.mdp.settings import check_iterations, check_tolerance, required_discount
+from ramsis.mdp.result import (
+    Solution,
+    Status,
+    check_iterations,
+    check_tolerance,
+    required_discount,
+)
 from ramsis.mdp.sparse import SparseMDP, kernel_arrays
 
 __all__ = ["modified_policy_iteration"]

@@ -30,8 +30,7 @@ from ramsis.mdp.certificates import average_solution, discounted_certificate
 from ramsis.mdp.chain import closed_classes
 from ramsis.mdp.components import pairs_toward
 from ramsis.mdp.evaluation import Evaluation, evaluate_pairs
-from ramsis.mdp.result import Solution, Status
-from ramsis.mdp.settings import check_discount, check_iterations, check_tolerance
+from ramsis.mdp.result import Solution, Status, check_discount, check_iterations, check_tolerance
 from ramsis.mdp.sparse import SparseMDP
 
 __all__ = ["policy_iteration"]

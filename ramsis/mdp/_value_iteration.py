@@ -45,9 +45,8 @@ from ramsis.mdp._kernels import advantage_sweep
 from ramsis.mdp._policy_iteration import policy_iteration
 from ramsis.mdp.certificates import average_solution, discounted_certificate, judged
 from ramsis.mdp.evaluation import Evaluation
-from ramsis.mdp.result import Solution, Status
+from ramsis.mdp.result import Solution, Status, check_discount, check_iterations, check_tolerance
 from ramsis.mdp.semi_markov import eliminate_free_states
-from ramsis.mdp.settings import check_discount, check_iterations, check_tolerance
 from ramsis.mdp.sparse import SparseMDP, kernel_arrays
 
 __all__ = ["AdaptiveDamping", "value_iteration"]

@@ -29,7 +29,7 @@ from ramsis.mdp.chain import (
     passage,
     recurrent_system,
 )
-from ramsis.mdp.settings import check_discount
+from ramsis.mdp.result import check_discount
 from ramsis.mdp.sparse import SparseMDP
 from ramsis.reprs import dataclass
 

@@ -15,8 +15,7 @@ from typing import Any, Literal, NamedTuple
 from numpy.typing import ArrayLike
 
 from ramsis.errors import check_known
-from ramsis.mdp.result import Solution
-from ramsis.mdp.settings import required_discount
+from ramsis.mdp.result import Solution, required_discount
 from ramsis.mdp.sparse import SparseMDP
 
 __all__ = ["DISCOUNTED_SOLVERS", "SOLVERS", "DiscountedSolverName", "SolverName", "check_solver",

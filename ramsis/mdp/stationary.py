@@ -24,7 +24,7 @@ from scipy import sparse
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.errors import InvalidValueError
 from ramsis.mdp.chain import Factorisation, SingularSystemError, closed_classes, recurrent_system
-from ramsis.mdp.settings import check_iterations, check_tolerance
+from ramsis.mdp.result import check_iterations, check_tolerance
 from ramsis.mdp.sparse import SparseMDP
 from ramsis.reprs import dataclass
 

@@ -33,9 +33,8 @@ from ramsis.errors import InvalidValueError, check_known
 from ramsis.mdp.certificates import average_solution, discounted_certificate
 from ramsis.mdp.components import end_components, solve_components
 from ramsis.mdp.evaluation import evaluate_pairs
-from ramsis.mdp.result import Solution, Status
+from ramsis.mdp.result import Solution, Status, check_discount, check_iterations, check_tolerance
 from ramsis.mdp.semi_markov import eliminate_free_states, to_unit_costs
-from ramsis.mdp.settings import check_discount, check_iterations, check_tolerance
 from ramsis.mdp.sparse import SparseMDP
 
 __all__ = ["ALGORITHMS", "solve_with_pymdptoolbox"]

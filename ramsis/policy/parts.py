@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ramsis.arrays import FloatArray
-from ramsis.cluster.slo_class import SloClass, merged_classes
+from ramsis.cluster.cluster import SloClass, merged_classes
 from ramsis.errors import FRACTION, POSITIVE, InvalidValueError
 from ramsis.policy.cascade import Cascade
 from ramsis.policy.records import PolicyModel

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ramsis.arrays import FloatArray, IntArray
+from ramsis.cluster.cluster import SloClass
 from ramsis.cluster.service_times import ServiceTimes
-from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import NON_NEGATIVE, POSITIVE
 from ramsis.policy.cascade import Cascade
 from ramsis.policy.parts import arrivals_in, cascade_in, classes_in, levels_in, models_in, tails_in

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ramsis.bounds import Targets, smallest
-from ramsis.cluster.slo_class import classes_of
+from ramsis.cluster.cluster import classes_of
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import ProfileSet
 from ramsis.reprs import dataclass

@@ -19,13 +19,13 @@ import numpy as np
 from ramsis.analysis.sampled import CONFIDENCE
 from ramsis.arrivals import Arrivals, Sampler, patterns
 from ramsis.arrivals.registry import OWN
+from ramsis.cluster.cluster import SloClass, merged_classes
 from ramsis.cluster.service_times import (
     DEFAULT_SERVICE,
     FIXED,
     ServiceTimes,
     default_service,
 )
-from ramsis.cluster.slo_class import SloClass, merged_classes
 from ramsis.errors import ABOVE_ZERO, BELOW_ONE, INNER, POSITIVE, InvalidValueError, Rule, whole
 from ramsis.files import fingerprint
 from ramsis.policy import DISPATCHES, SERVICES, Inputs

@@ -27,9 +27,9 @@ from ramsis.arrivals import Arrivals
 from ramsis.arrivals.process import ShippedProcess
 from ramsis.arrivals.registry import format_process
 from ramsis.bounds import fluid_bound
+from ramsis.cluster.cluster import SloClass
 from ramsis.cluster.routing import split
 from ramsis.cluster.service_times import ServiceTimes
-from ramsis.cluster.slo_class import SloClass
 from ramsis.policy import Policy, Rates, Station, station_name
 from ramsis.profiles import ProfileSet
 from ramsis.synthesis.generate import generate_policy

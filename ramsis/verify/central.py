@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ramsis.arrays import FloatArray
-from ramsis.cluster.slo_class import SloClass
+from ramsis.cluster.cluster import SloClass
 from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
 from ramsis.synthesis.recipes import problem_of

@@ -10,7 +10,7 @@ import os
 
 from ramsis.analysis.sampled import CONFIDENCE
 from ramsis.files import fingerprint
-from ramsis.mdp.settings import check_tolerance
+from ramsis.mdp.result import check_tolerance
 from ramsis.policy import Policy, read
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.synthesis.certified import gap_of_promise

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from ramsis.bounds import FluidBound, fluid_bound, realised_bound
 from ramsis.bounds.columns import Columns
 from ramsis.bounds.fluid import _Merged, _optimum, _Terms
+from ramsis.cluster.cluster import SloClass
 from ramsis.cluster.service_times import ServiceTimes
-from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import ProfileSet
 from ramsis.sim import ConstantLoad, Fleet, scheduler

@@ -9,7 +9,7 @@ import pytest
 
 from ramsis.central.classes import ClassesProblem
 from ramsis.central.problem import CentralProblem
-from ramsis.cluster.slo_class import SloClass
+from ramsis.cluster.cluster import SloClass
 from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError
 from ramsis.policy import Policy
 from ramsis.synthesis import generate_policy, problem_of

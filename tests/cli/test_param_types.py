@@ -12,7 +12,7 @@ import pytest
 from ramsis.arrivals import Arrivals, Renewal
 from ramsis.cli.options import param_types as params
 from ramsis.cli.options.param_types import ByType, NamedScheduler, TraceName, Word
-from ramsis.cluster.slo_class import SloClass
+from ramsis.cluster.cluster import SloClass
 from ramsis.errors import InvalidValueError
 from ramsis.plugins import trusting
 from ramsis.sim import FleetScheduler, JellyfishPlus

@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from ramsis.cluster.slo_class import SloClass
+from ramsis.cluster.cluster import SloClass
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.policy import Policy
 from ramsis.sim import ClosedLoop, ConstantLoad, Fleet, Policies, Run

@@ -376,7 +376,7 @@ SLOWNESS = Word("slowness", _positives)
 ARRIVALS = Word("process", _arrivals, _process_names)
 """An arrival process: :class:`~ramsis.arrivals.Arrivals`. A module that it names is imported."""
 SLOS = Word("slos", read_slos)
-"""``100``, or ``100:0.3,150:0.7``: a tuple of :class:`~ramsis.cluster.slo_class.SloClass`."""
+"""``100``, or ``100:0.3,150:0.7``: a tuple of :class:`~ramsis.cluster.cluster.SloClass`."""
 WORKERS = Word("workers", read_workers)
 """``4``, or ``gpu=4,cpu=40``: :class:`ByType` of whole numbers."""
 PROFILES = Word("profiles", read_profiles, _profile_names, files=True)

@@ -36,7 +36,7 @@ from ramsis.cli.output.rows import (
     tell_overload,
 )
 from ramsis.cluster import Cluster
-from ramsis.cluster.slo_class import SloClass
+from ramsis.cluster.cluster import SloClass
 from ramsis.policy import MANIFEST_NAME, Level, Policy, made_by, policy_file_name
 from ramsis.runtime.manifest import read_manifest
 from ramsis.sweep import Engine

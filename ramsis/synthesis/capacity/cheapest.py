@@ -25,9 +25,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from ramsis.bounds import CheapestWorkers, Targets, smallest
-from ramsis.cluster.cluster import WorkerType, check_names
+from ramsis.cluster.cluster import SloClass, WorkerType, check_names
 from ramsis.cluster.service_times import default_service
-from ramsis.cluster.slo_class import SloClass
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.sim.fleet import MAX_BATCH
 from ramsis.synthesis.capacity.trials import Trial

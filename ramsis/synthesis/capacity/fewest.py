@@ -41,7 +41,7 @@ from ramsis.bounds import (
 from ramsis.bounds.search import SPAN
 from ramsis.checks import check_arguments
 from ramsis.cluster import Cluster, ServiceTimes, SloClass, WorkerType, default_service
-from ramsis.cluster.slo_class import classes_of
+from ramsis.cluster.cluster import classes_of
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.policy import DISPATCHES
 from ramsis.profiles import Confidences, ProfileSet

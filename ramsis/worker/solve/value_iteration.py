@@ -20,8 +20,7 @@ import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.mdp._value_iteration import AdaptiveDamping
-from ramsis.mdp.result import Status
-from ramsis.mdp.settings import check_iterations
+from ramsis.mdp.result import Status, check_iterations
 from ramsis.worker.solve.policy_iteration import NodeSolution, certify
 from ramsis.worker.structure import StructuredMDP
 from ramsis.worker.structure.evaluation import evaluate_on_nodes
