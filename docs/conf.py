@@ -161,9 +161,11 @@ def _add_aliases(_app: Any, env: BuildEnvironment) -> None:
 
 
 def _add_help(_app: Any, page: str, text: list[str]) -> None:
-    """Put lists of ``ramsis help`` where pages name them, and each command's help below it."""
+    """Put lists and fields where pages name them, and each command's help below it."""
     text[0] = re.sub(r"<!-- ramsis help ([a-z-]+) -->", lambda mark: _table(
         list(TOPICS[mark[1]][1]())[1:]), text[0])
+    text[0] = re.sub(r"<!-- fields of (\w+) -->", lambda mark: _table(_fields(
+        getattr(ramsis.policy, mark[1]))), text[0])
     if page == "cli":
         text[0] = re.sub(r"(?ms)^## `(ramsis(?: [a-z-]+)+).*?(?=^## |\Z)",
                          lambda section: section[0] + _help(section[1]), text[0])
@@ -183,6 +185,13 @@ def _help(path: str) -> str:
             if isinstance(option, click.Option) and "--help" not in option.opts]
     return (f"\n{_marked(words)}\n```console\n{textwrap.dedent(examples)}\n```\n\n"
             f"{_table(filter(None, rows))}\n")
+
+
+def _fields(record: type) -> list[tuple[str, str]]:
+    """Names and descriptions in the section ``Attributes`` of a class."""
+    section = inspect.cleandoc(record.__doc__ or "").partition("----------\n")[2]
+    return [(names.replace(", ", "`, `"), re.sub(r"(?::\w+:)?`+~?([^`]+)`+", r"`\1`", words))
+            for names, words in re.findall(r"(?m)^(\w.*)\n((?:    .*(?:\n|\Z))+)", section)]
 
 
 def _table(rows: Iterable[tuple[str, str]]) -> str:
