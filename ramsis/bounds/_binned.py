@@ -73,7 +73,7 @@ def binned_bound(task: Task) -> float:
         return np.inf
     number = -(-columns // _MOST_COLUMNS)
     around = float((task.deadline - task.release).max()) + _longest_load(task)
-    # Each part begins with what it likes best, so that short ones say little.
+    # Each part may begin with any models loaded, so short parts give weak bounds.
     number = min(number, int(float(np.ptp(task.release)) / (_LEAST_APART * around)) + 1)
     if columns > number * _MOST_IN_ONE:
         return np.inf
@@ -112,6 +112,7 @@ def _width(task: Task) -> tuple[float | None, int]:
     span = float(task.deadline.max() - min(task.release.min(), 0.0))
 
     def columns(width: float) -> int:
+        # The x of all requests, and at each edge u, h, z, c and g of each type and model.
         shares = weights @ (np.maximum(slack - times, 0.0) / width + 1.0)
         return int(shares + 5.0 * len(_pairs(task)) * span / width)
 
@@ -268,7 +269,8 @@ class _Program:
             share = self._column(len(who), 1.0)
             each = np.arange(len(who))
             self._rows(np.zeros(len(who)), (each, share, 1.0), (each, batch[which], -1.0))
-            # Where no more requests than ``size`` can be in a batch, x <= y of each is enough.
+            # Σ x <= size·y follows from x <= y where no more than ``size`` requests can be in a
+            # batch.
             full = np.bincount(which) > size
             place = np.cumsum(full) - 1
             inside = full[which]

@@ -1,18 +1,20 @@
 """The bound on worker-seconds as an integer program, for traces of few requests.
 
-Time is cut at all arrivals and deadlines. w_h workers serve at the h-th cut, K_h are the most
-between it and the next, d_h later, and u_h is the work that is done there:
+Time is cut at all arrivals and deadlines. w_h workers serve at the h-th cut. Cell h, of the length
+d_h, lies between it and the next cut; K_h is the largest number of workers in the cell, u_h the
+work done there, and f_ih the part of it that is done for request i:
 
     min  Σ_h c_h + Σ_h min(X, cut h)·(K_h − w_h)
     s.t. K_h >= w_h, w_{h+1};   u_h <= d_h·K_h;   c_h >= u_h,   c_h >= min(d_h, X)·(w_h + w_{h+1} − K_h),
          c_h >= (min(X, cut h+1) − min(X, cut h))·w_{h+1},   u_h = Σ_i f_ih,   Σ_h f_ih = Σ_c t_c·y_ic for cells of the window of i,   Σ_c y_ic <= 1,
          Σ p·y and Σ a·p·y as asked for,
 
-with w, K and, where service times are fixed, y whole numbers. A worker that serves at both ends of
-a cell is paid for throughout or for another start, which takes X. One that serves at neither costs
-a start, which is no less than what w_h + w_{h+1} − K_h leaves out then. One that serves at the
-end of a cell before X has been paid for since the trace began, at least. Requests that arrive at
-once are one i. The solver's lower bound is what counts, whether it has ended or not.
+where w, K and, if service times are fixed, y are whole numbers. A worker that serves at both ends
+of a cell is paid for throughout, or for another start, which takes X. A worker that serves within
+a cell, but at neither end, costs a start; that is no less than the amount by which
+w_h + w_{h+1} − K_h is then too small. A worker that serves at the end of a cell before X has been
+paid for at least since the trace began. Requests that arrive at the same time are one i. The bound
+is the solver's lower bound, even if it stops early.
 """  # noqa: E501 - equations
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ class FewRequests:
         cuts = np.unique(np.concatenate([[0.0, stop], come, come + 1.0]))
         length = np.diff(cuts)
         cells, arrivals = len(length), np.unique(come)
-        free = cuts[:-1] >= stop
+        free = cuts[:-1] >= stop  # cells after the end cost nothing
         ways = [(int(i), way) for i, ways_of in zip(np.searchsorted(arrivals, come),
                                                     self.ways, strict=True) for way in ways_of.T]
         # Equal requests that arrive at the same instant become one, with as many answers.
@@ -87,19 +89,22 @@ class FewRequests:
         begun = np.minimum(np.minimum(startup, cuts), stop)
         first = sparse.diags_array(np.where(free, 0.0, np.diff(begun)))
         busy = sparse.diags_array(np.where(free, 0.0, 1.0))
+        # Columns: w, K, c, f, y.
         rows: Any = sparse.block_array([
-            [begin, -each, None, None, None],
-            [end, -each, None, None, None],
-            [None, -long, None, of_cell, None],
-            [None, None, -each, busy @ of_cell, None],
-            [kept @ (begin + end), -kept, -each, None, None],
-            [first @ end, None, -each, None, None],
+            [begin, -each, None, None, None],  # w_h <= K_h
+            [end, -each, None, None, None],  # w_{h+1} <= K_h
+            [None, -long, None, of_cell, None],  # u_h <= d_h·K_h
+            [None, None, -each, busy @ of_cell, None],  # c_h >= u_h
+            [kept @ (begin + end), -kept, -each, None, None],  # workers at both ends of a cell
+            [first @ end, None, -each, None, None],  # workers in the first X
+            # the work of each request's answers, and their number
             [None, None, None, -of_request, served @ sparse.diags_array(columns[0] / unit)],
             [None, None, None, None, served],
-            [None, None, None, None, -sparse.csr_array(columns[1:])],
+            [None, None, None, None, -sparse.csr_array(columns[1:])],  # the targets
         ], format="csr")
         limit = np.concatenate([np.zeros(6 * cells + len(arrivals)), whole,
                                 -(1.0 - 1e-9) * np.array(asked)])
+        # Cost of a start at each cell; after the end only the part of X before it is paid for.
         start = np.where(free, np.maximum(startup - (cuts[1:] - stop), 0.0),
                          np.minimum(startup, cuts[:-1]))
         workers, levels = 2 * cells + 1, (cells + 1, cells)

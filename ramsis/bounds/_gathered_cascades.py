@@ -194,9 +194,10 @@ class _Program:
     def step(self) -> tuple[float, float, bool]:
         """Solve once; return the best bound, what no bound falls below, and whether to go on.
 
-        Columns or rows were added if it is to go on. The second is −∞ if the solution breaks rows
-        that were missing: it does not limit the program with all rows then.
+        The search goes on if columns or rows were added. The second result is −∞ if the solution
+        violates rows that were missing, as its value then says nothing about the whole program.
         """
+        # Rows: worker time, in units that keep the coefficients near 1; requests; the cuts.
         available_ms = self.problem.available_ms
         time_ms = np.array([column.time_ms for column in self.columns])
         unit = max(available_ms, float(time_ms.min()))
@@ -219,6 +220,8 @@ class _Program:
 
     def _price(self, prices: FloatArray, limits: FloatArray, unit: float) -> int:
         """Add columns worth more than these prices, and record the bound that the prices prove."""
+        # Each column has the coefficient 1 in the row of requests. Raising the price of this row
+        # by the largest excess of a column makes the prices feasible.
         priced = self._priced(float(prices[0]) / unit, prices[2:], float(prices[1]))
         bound = float(prices @ limits) + max(max(left for left, _ in priced) - prices[1], 0.0)
         if bound < self._best:
@@ -364,6 +367,7 @@ class _Program:
         widths = np.unique(window[(low > 0.0) & (window > -_ROUNDING_MS)].clip(0.0))
         if not len(widths):
             return []
+        # By width w and size s: the low ones in batches of s or more, less what others allow.
         sizes = self.batches
         inside = (window > -_ROUNDING_MS) & (window <= widths[:, None, None] + _ROUNDING_MS)
         by_size, other = ((inside * part).sum(axis=1) for part in (low, others))

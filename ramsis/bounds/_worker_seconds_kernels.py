@@ -210,7 +210,8 @@ def cheapest_path(
     first serves, and ``stay_cost`` from one bin to the next.
     """
     bins, count = losses.alone.shape
-    # States are levels whose backlog is at least that of a bin alone (0), or of a steady one (1).
+    # A state is a level, and a lower limit on the backlog at the end of the bin: what the bin
+    # leaves if it begins empty (0), or the steady backlog of the level (1).
     total, following = np.full((count, 2), np.inf), np.empty((count, 2))
     above, above_at = np.full(count + NEAR + 1, np.inf), np.zeros(count, dtype=np.int64)
     chosen = np.zeros((bins, count, 2), dtype=np.int64)
@@ -218,8 +219,9 @@ def cheapest_path(
         total[k, 1] = price * losses.after[0, k, NEAR] + start_cost[0] * paid[k]
     for j in range(1, bins):
         following[:] = np.inf
-        # Of levels further away than NEAR the cheapest counts: on the way up each begins to be
-        # paid for, and what it saves of the bin before is its own; on the way down nothing is.
+        # Of the levels of the bin before that are more than NEAR steps above or below, only the
+        # cheapest counts. From below, the additional workers begin to be paid for, and all that
+        # was lost late in the bin before counts as saved; from above, nothing is saved.
         above[count - 1], above_at[count - 1] = _cheaper(total, count - 1)
         for i in range(count - 2, -1, -1):
             above[i], above_at[i] = _cheaper(total, i)
@@ -245,7 +247,7 @@ def cheapest_path(
                         following[k, steady] = total[i, f] + cost + price * loss
                         chosen[j, k, steady] = 2 * i + f
         total, following = following, total
-    # Those that arrive last may be served after all that is paid for.
+    # Requests within an SLO of the end may be served after it, which costs nothing.
     total -= price * losses.late[bins - 1].copy().reshape((count, 1))
     at = int(np.argmin(total))
     path, f = np.zeros(bins, dtype=np.int64), at % 2
@@ -268,9 +270,10 @@ def _cheaper(total: FloatArray, level: int) -> tuple[float, int]:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _loss(losses: Losses, j: int, before: int, kept: int, level: int) -> tuple[float, int]:
-    """Return a bin's loss after one of level ``before``, and whether its last backlog is steady.
+    """Return the loss of bin j after one of level ``before``, and the state at its end (0 or 1).
 
-    Subtracted is what its level can save of the bin before, by serving what arrived there last.
+    ``kept`` is the state at the end of the bin before. A higher level than before saves part of
+    what was lost late in the bin before, which is subtracted.
     """
     step = before - level
     loss, steady = losses.alone[j, level], 0

@@ -101,8 +101,8 @@ class CascadeBound:
     second_share : float
         Share of the requests that the optimum asks a second model about.
     time_price : float
-        Dual price of worker time: accuracy per ms. What asking a second model for a ms of worker
-        time has to add at least, in a fluid.
+        Dual price of worker time, in accuracy per ms. In the fluid, a second opinion pays if it
+        adds at least this much for each ms that it takes.
     worker_price : float
         Marginal gain in the bound by one more worker.
     query_price : float
@@ -348,6 +348,7 @@ class _Ways:
         if chosen is None:
             return answer
         pairs, gain, pair, option = chosen
+        # By confidence bin q and level g of the remaining time: second opinions that pay.
         share = pairs.share[:, None] * self.left[way]
         q, g = np.nonzero((gain > 0.0) & (share > 0.0))
         s, o, share = pair[q, g], option[q, g], share[q, g]

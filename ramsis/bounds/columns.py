@@ -67,8 +67,8 @@ class Columns:
     def undominated(self) -> Columns:
         """Return the columns that no other column of their type and class dominates.
 
-        One dominates another where it takes no more time, is in time no less often and is no less
-        accurate. Of equal ones the first stays.
+        A column dominates another if it takes no more time, is in time no less often and is no
+        less accurate. Of equal columns the first stays.
         """
         worth = np.stack([-self.time_ms, self.in_time, self.accuracy])
         kept = []
@@ -88,6 +88,7 @@ def _columns(
     """Return the fields of :class:`Columns` for one type and one class."""
     mean_ms, in_time = times.mean_ms, times.cdf(slo_ms)
     model, batch = np.nonzero((in_time > 0)[:, :max_batch])
+    # A batch of ``size`` + 1 requests runs as one of ``run`` + 1, which may be larger.
     size, run = batch.copy(), batch.copy()
     for m, b in np.argwhere(mean_ms < np.maximum.accumulate(mean_ms, axis=1)).tolist():
         smaller = np.flatnonzero(mean_ms[m, :min(b, max_batch)] > mean_ms[m, b])
@@ -110,8 +111,8 @@ def solved(what: str, **program: Any) -> Any:
 class GatheringWindows:
     """Limits on shares of the requests, from the windows in which batches of one SLO can gather.
 
-    There is one for each width w that a batch may gather in and each size s: thousands of rows, of
-    which few bind. So only those that a solution violates are added. ``load``: requests per ms.
+    There is one limit for each width w of a window and each size s: thousands of rows, of which
+    few bind. So only rows that a solution violates are added. ``load`` is in requests per ms.
     """
 
     def __init__(self, columns: Columns, slo_ms: float, load: float) -> None:

@@ -13,7 +13,7 @@ of type t:
                                                                          limited to a share V,
 
 and, on request, the gathering windows below. The objective is effective accuracy − π·violation
-rate. It is a linear program, solved at sight where there are but two limits
+rate. It is a linear program, solved in closed form where there are only two limits
 (:mod:`ramsis.bounds.single_type`), else by HiGHS; the columns are those of
 :mod:`ramsis.bounds.columns`. The same program for given targets and unknown K_t is in
 :mod:`ramsis.bounds.workers`.
@@ -23,9 +23,9 @@ true one. The bound is therefore taken from the dual prices d >= 0 of the rows A
 of each class's row is raised by the largest amount by which a column's worth exceeds d·A, if any,
 and then d·r is no less than the worth of any point of the program.
 
-*A price above 10^4.* Numbers would lose the accuracies beside it. The optimum is convex in π and
-falls by at most 1 − S for each unit, S being the largest share that can be in time. So the bound
-for 10^4 less (1 − S)·(π − 10^4) is one for π.
+*A price above 10^4.* Rounding would lose the accuracies beside it. The optimum is convex in π, and
+falls by at least 1 − S for each unit, S being the largest share that can be in time. So the bound
+for 10^4, less (1 − S)·(π − 10^4), is a bound for π.
 
 *Service times fixed at l.* Then P is 1 for l(m, b) <= SLO, and the bound holds for every policy,
 those that know all arrivals in advance too, as long as each request is answered once by one model,
@@ -42,7 +42,7 @@ own deadline. So it holds for shared and for separate queues.
 
 It is a bound on the long-run average, and on a finite run of length T with n requests when λ is
 n/(T + SLO): batches in time run within T + SLO. For drawn times it then bounds the expectation.
-Queueing and the gathering of batches cost whatever is missing to it.
+A policy's distance to it is what queueing and the gathering of batches cost.
 
 *Gathering windows* tighten it for Poisson arrivals, fixed service times and one SLO. All b
 requests of a batch that is in time arrived within SLO − l(m, b). So for any s and w, no more
@@ -51,11 +51,12 @@ length w with s arrivals:
 
     Σ_{b >= s, SLO − l_t(m,b) <= w} y_{t,m,b} / λ <= 1 − (1 − P(at least s − 1 arrivals in w))^s.
 
-A request has s positions among s neighbours that fit into w, each with that probability; that none
-of them fits are rising events of independent gaps, so at least as likely together as the product
-of their probabilities (Harris 1960, "A lower bound for the critical probability in a certain
-percolation process"). A batch that is in time for some of its requests only counts as the smaller
-batch of these.
+A request can have s positions in a group of s consecutive requests. Each of these s groups fits
+into w with the probability in the bracket. That a group does not fit is a rising event in the gaps
+between arrivals, which are independent; so none fits with at least the product of the
+probabilities (Harris 1960, "A lower bound for the critical probability in a certain percolation
+process"). A batch that is in time for only some of its requests counts as the smaller batch of
+these.
 
 Dual prices say what the constraints are worth: one more worker, one more request per second. Types
 that are alike are merged, and so are classes of one SLO, before anything is computed.
@@ -120,8 +121,8 @@ class FluidBound:
         Largest load that can be answered in time, were all requests of the class with the
         longest SLO: Σ_t K_t·max b / E[L_t(m, b)].
     query_price : float
-        Gain in λ·bound by one more request per second. Where it could not be answered, 0 less
-        the price of violations. NaN with gathering windows, which depend on the load.
+        Gain in λ·bound by one more request per second; minus the price of violations if it could
+        not be answered. NaN with gathering windows, which depend on the load.
     worker_price : ndarray, shape (T,)
         Marginal gain in the bound by an additional worker of each type.
     class_accuracy, class_served : ndarray, shape (C,)
@@ -288,7 +289,8 @@ def _optimum(cluster: _Merged, columns: Columns, terms: _Terms) -> FluidBound:
         bound -= above * max(0.0, 1.0 - served.value / scale - _EXACT)
         worker_price += above * (served.prices[: len(of_type)] / scale / cluster.workers)
         if (served.amount - solution.amount) @ columns.in_time > _EXACT:
-            # It pays for accuracy with violations that cost more than that program took them for.
+            # At the lower price, violations for the sake of accuracy paid; at the true one they
+            # need not, so the mix is computed again.
             dear = min(terms.violation_price, _DEAREST)
             solution = program.largest(columns.reward + dear * columns.in_time)
     shares = solution.amount / scale

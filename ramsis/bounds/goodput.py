@@ -12,35 +12,36 @@ be their numbers and c_k the integral of the price while they run. No worker run
     Σ_k n_k  =  Σ_k (n_k − c_k) + Σ_k c_k  <=  Σ_m V_m(λ) + Σ_t W_t ∫ λ_t,
 
 with V_m the largest Σ (n − c) over sets of disjoint batches of model m, each run where it is
-cheapest within its window from its last release to its first deadline. Places in V_m may clash:
-workers are a matter of prices alone. So V_m is a problem of each model by itself.
+cheapest within its window, from its last release to its first deadline. In V_m any number of
+batches may run at the same time: only the prices stand for the number of workers. So V_m is a
+problem of each model by itself.
 
 *Runs.* Let the deadlines of a model be in the order of releases, as they are with one SLO. Take
-two batches of n and n' requests. If the first request and the last of the one are before those of
-the other, sort the requests of both, and give the first n to the one and the last n' to the other.
-Its last request is then no later than before, and the other's first no earlier: both windows have
-grown, and the batches no longer mix. If the requests of the one lie between those of the other,
-let the one that starts first have the first requests. That is possible unless the inner one starts
-before the other and ends after it. What is left then are runs of consecutive requests, which a
-dynamic programme finds,
+two batches P and Q of n and n' requests. If the first and the last request of P are before those
+of Q, sort the requests of both, and give the first n to P and the last n' to Q. The last request
+of P is then no later than before, and the first of Q no earlier: both windows have grown, and the
+batches no longer mix. If all requests of Q lie between the first and the last of P, the one that
+starts first can have the first requests, unless Q starts before P and ends after it. So an optimum
+consists of runs of consecutive requests, which a dynamic programme finds,
 
     V(j) = max(V(j − 1), max_n V(j − n) + n − c(n; r_j, d_{j−n+1})),
 
-and batches that lie in gaps of shorter ones, which run meanwhile: with 2 in 3 ms and 3 in 5 ms,
-the first and last of five requests may be answered while the others are. This is rare, but without
-it V_m would be too low. So prices are sought with runs, and the bound at these prices is
-computed with gaps: w(i, j), the best of requests i to j, and u(i, j), the best batch with first
-request i and last j and with w in its gaps, by falling i. It takes steps in the cube of how many
-requests are within an SLO.
+and of batches Q whose requests lie in gaps of a batch P that takes less time. If a batch of 2
+takes 3 ms and a batch of 3 takes 5 ms, the first and the last of five requests may be P, and the
+three between them Q. This is rare, but without it V_m would be too low. So prices are sought with
+runs, and the bound at these prices is computed with gaps, by falling i: w(i, j) is the best of
+requests i to j, and u(i, j) the best batch with first request i and last request j and with w in
+its gaps. The number of steps grows with the cube of the number of requests within an SLO.
 
 *Parts.* Where that is too much (``_MOST_WORK``), and where deadlines are not in the order of
-releases, each request of a batch of n is charged c / n. The parts of a batch that are consecutive
-among the answers pay x/n of the cost of a batch in a window that is no smaller. So
+releases, each request of a batch of n is charged c / n. A part of x requests of the batch that are
+consecutive among the answers pays x/n of its cost, and has a window that is no smaller. So
 
     V_m <= the best set of runs, of x requests each, of Σ (x − min_{n >= x} x/n·c(n; window)),
 
-summed over the fewest sets of requests of the model that have deadlines in order. Where they are
-more than ``_MOST_CHAINS``, each deadline is moved up to the latest one of the requests before.
+summed over the fewest chains into which the model's requests can be divided, each with deadlines
+in order. If there are more than ``_MOST_CHAINS``, each deadline is moved up to the latest one of
+the requests before, which leaves one chain.
 
 *Loading.* A model that no worker holds at the start is not run before it can be loaded. Where
 loading blocks the worker, one load is paid for at its cheapest place, if the model answers
@@ -52,13 +53,14 @@ has a price μ, and
 
     Σ_k n_k  <=  Σ_m V_m(λ, μ) + Σ_t W_t ∫ λ_t + W ∫ μ.
 
-Between the last deadline of the requests up to one that is answered and the release of the next,
-no request of the model runs. There it is held all the time, which costs s_m ∫ μ, or loaded anew,
-which costs as much for the time of the load, and the worker's time if loading blocks it. The
-dynamic programme goes through both requests and bins of time
-(:mod:`ramsis.bounds._holding_kernels`). Batches in gaps of others are in blocks there, whose
-requests may wait for too long; so V_m is the less of that and of what parts give. Prices of time
-are sought first, those of both from there on; of the two bounds the lower one is taken.
+Take two successive requests that are answered. Between the latest deadline of the requests up to
+the first and the release of the second no request of the model runs. In this time the model is
+either held, which costs s_m ∫ μ, or loaded anew, which costs the same for the time of the load
+only, and the worker's time if loading blocks it. The dynamic programme goes through both requests
+and bins of time (:mod:`ramsis.bounds._holding_kernels`). It takes nested batches as blocks, whose
+requests have more time than they should; so V_m is the smaller of the value with blocks and the
+value with parts. First the prices of time are sought alone, then both from there on; the lower of
+the two bounds is taken.
 
 *Prices* are constant in bins. The bound is convex in them, and W_t − (workers in use by the best
 runs) is a subgradient. From the best price that is constant, steps go against the mean of the last
@@ -291,6 +293,7 @@ class _Priced:
         self.origin = origin
         self.model = requests.model[kept].astype(np.int64)
         self.blocks = servers.blocked()
+        # Only a load that blocks costs worker time; a model that cannot be loaded costs infinity.
         otherwise = np.where(np.isfinite(load), 0.0, np.inf)
         self.fee_ms = np.where(self.blocks[:, None], load, otherwise)
         if len(self.release):
@@ -551,6 +554,7 @@ def _cheapest_prices(
         length = float((free * step).sum())
         if length <= 0.0:
             break
+        # Polyak's step to the bound lowest − gap, shortened where that is far away.
         at = np.maximum(at - min(value - lowest + gap, 2.0 * gap) / length * step, 0.0)
     return price, tried
 

@@ -10,22 +10,23 @@ worker's time:
     max  Σ accuracy(m)·y_{c,m,b}
     s.t. Σ t_c(m, b)/b·y_{c,m,b} <= K·(T + max SLO),    Σ_{m,b} y_{c,m,b} <= n_c.
 
-*Its times.* t_c(m, b) = ψ·f·E[L | f·L <= SLO_c] with L what the profile says, f the measured time
-of all batches over what the profile says of them, and ψ the same ratio for answers in time alone
-(near 1). A batch that can be late costs at least that much for each answer in time, so the program
-bounds every scheduler whose batches take L·f·ψ on average.
+*Its times.* t_c(m, b) = ψ·f·E[L | f·L <= SLO_c], with L the service time of the profile. The
+factor f is the measured time of all batches over the time that the profile states for them. The
+factor ψ, near 1, is chosen such that the t_c(m, b)/b of all answers in time add up to the worker
+time measured for them. A batch that can be late costs at least that much for each answer in time,
+so the program bounds every scheduler whose batches take L·f·ψ on average.
 
 *Why no log is above it.* Give each request of a batch of b the b-th part of what the batch took.
 All batches with an answer in time run between the first arrival and max SLO after the last one,
 so the parts of the answers in time add up to at most K·(T + max SLO); by the choice of ψ so do the
 t_c(m, b)/b of the same answers. So what was done is a point of the program.
 
-*Windows.* All this holds for the requests of any window of the log with a ψ of its own. Cut into
-1, 2, 4, ... windows, the log has as many bounds; the lowest is taken. A load that varies makes
-narrow windows better, the SLO at each of their ends wide ones.
+*Windows.* All this holds for the requests of any window of the log, with the ψ of the window. The
+log is cut into 1, 2, 4, ... windows, and the lowest of these bounds is taken: narrow windows
+follow a load that varies, but each of them adds an SLO of worker time.
 
-The same rows with other aims: the most answers in time, and the fewest workers for what was
-achieved. All are solved by HiGHS.
+The same rows also give the largest number of answers in time, and the fewest workers for what was
+achieved. All programs are solved by HiGHS.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """The bound on requests in time for a scenario of models that come and go.
 
-What the bound on goodput asks is read off the scenario so that no run of the engine can do better:
+The bound on goodput is taken of a simpler problem, in which no run of the engine can do worse:
 
-- a request can start inference after what comes before it at the soonest, and early enough that
-  the longest batch with it could still end no sooner than its earliest answer;
-- it has to end what comes after inference, at the machine itself, by its deadline;
+- a request can start inference once its preprocessing can be over; if it must not be answered
+  before some time, it starts at most its postprocessing and its longest batch earlier;
+- postprocessing on the machine ends by the deadline;
 - a batch takes its shortest time, on the fastest model of the request's family;
-- a request that a machine processes holds its cores from what comes before inference to what
-  comes after it;
-- all workers of a type are there from the start, each with all its lanes, and start to load what
-  nobody holds at once.
+- a request that a machine processes holds its cores from the start of preprocessing to the end of
+  postprocessing;
+- all workers of a type are up from the start, each with all its lanes, and at once begin to load
+  the models that no worker holds.
 """
 
 from __future__ import annotations

@@ -10,43 +10,47 @@ W >= k somewhere in [t, t + X]. The cost of W is the time that is paid for,
     Σ_k |{t in [0, end] : max of W in [t, t + X] >= k}|.
 
 A request that is answered in a batch of b by model m takes at least l(m, b)/b of worker time
-between its arrival and its deadline, and is then worth accuracy(m). Only batches count that
-enough requests come for within SLO − l(m, b). What is answered is to be worth as much as the
-target asks for: a number of answers, a sum of accuracies, or both. The relaxed problem takes the
-work of a request for a fluid, so it bounds every scheduler that answers each request
-once, by one model.
+between its arrival and its deadline, and is then worth accuracy(m). It can be in such a batch only
+if b requests, itself among them, arrive within SLO − l(m, b). The answers have to reach the
+target: a number of answers in time, a sum of accuracies, or both. The relaxed problem treats the
+work of a request as a fluid, so it bounds every scheduler that answers each request once, by one
+model.
 
 *Prices.* For weights of the two sums and a price s of what is lost to the target, the bound is
 
     min_W [cost(W) + s·lost(W)] − s·(what may be lost),
 
-for any s >= 0; the largest over s is taken. lost(W) is what W(t) workers fall short of the value
-of all requests answered as well as possible.
+for any s >= 0; the largest over s is taken. lost(W) is the value of all requests answered as well
+as possible, less the largest value that W(t) workers reach.
 
-*Layers.* The value of a request is concave in its work. Those who value a unit of work at more
-than ρ ask for d_i(ρ). By the greedy algorithm on polymatroids (requests have nested deadlines),
-lost(W) = ∫ Λ_ρ(W) dρ, where Λ_ρ is the least work that is lost when request i asks for d_i(ρ): a
-queue that takes in what can be served in time (reflected at 0 and at what W serves in an SLO).
-As d and Λ fall with ρ, some thresholds give a lower bound on the integral.
+*Layers.* The value of a request is concave in its work: let d_i(ρ) be the part of the work of
+request i that is worth more than ρ per ms. By the greedy algorithm on polymatroids (requests have
+nested deadlines), lost(W) = ∫ Λ_ρ(W) dρ, where Λ_ρ is the least work that is lost if each request
+i brings d_i(ρ). It is lost by a queue that accepts only what W serves in time: its backlog stays
+between 0 and what W serves in an SLO. As d and Λ fall with ρ, finitely many thresholds ρ give a
+lower bound on the integral.
 
 *Bins.* Time is cut into bins of Δ >= SLO. Let K_j be the most workers in bin j.
 
-- Cost. A worker number k that serves in bins i to j, and not in those beside, was paid for X
-  before, and in the bins between. With κ = min(Δ, X/2) that is at least X − κ and κ for each edge
-  of bins that it passes (a pause is longer than X and lies in two bins; each gets half of the next
-  start); at the beginning min(X − κ, start of the bin). What is done after `end` is free.
-- Loss. Let r_j be the backlog after bin j of a queue that begins bin j empty with K_j workers all
-  the time, and u_j the true one. Then the true loss up to there is no less than the sum of the
-  bins' bounds and (r_j − u_j)+: whoever has less backlog has lost more. A bin's bound is its loss
-  from an empty queue, or from r of the bin before with the same K, less what that r is above the
-  true bin's (a queue that begins with δ less loses at most δ less). Where K_{j+1} > K_j, requests
-  of the last SLO of bin j may find more workers: as much is saved as these could serve, at most
-  what was lost then.
+- Cost. Let worker number k serve at some time in each of the bins i to j, but in neither
+  neighbour. It is paid for X before it first serves, and for the bins strictly between i and j
+  unless it pauses. With κ = min(Δ, X/2) that is at least X − κ, plus κ for each edge between bins
+  that it passes: a pause saves only if it is longer than X, and then it touches two bins, each of
+  which is charged half of the next start. Near the beginning X − κ is limited by the start of bin
+  i. Time after `end` is free.
+- Loss. Let r_j be the backlog after bin j of a queue with K_j workers that starts with a given
+  backlog, and u_j the true backlog. The bounds of the bins are such that the true loss up to the
+  end of bin j is at least their sum plus (r_j − u_j)+: a smaller backlog than r_j is possible only
+  if more was lost. The bound of a bin is the loss of a queue that starts it empty; or the loss of
+  one that starts with the backlog which K_j workers throughout would have, less the amount by
+  which this exceeds r_{j−1} (a queue that starts with δ less loses at most δ less). If
+  K_{j+1} > K_j, requests that arrive in the last SLO of bin j may be served by the additional
+  workers: the bound falls by what these can serve in an SLO, at most by what was lost then.
 
 A dynamic programme over (bin, K) finds the cheapest K_1, K_2, ...
 
-*Without windows* the work that the target takes at least is a bound as well, and for few requests
-the relaxed problem is solved as an integer program (:mod:`ramsis.bounds._few_requests`). The
+*Without bins* the least work that the target takes is a bound as well, and for few requests the
+relaxed problem is solved as an integer program (:mod:`ramsis.bounds._few_requests`). The
 largest bound is stated.
 
 *Rounding.* Windows are wider by 2e-6 ms, and 1e-9 of the value may be lost in addition.
@@ -101,14 +105,15 @@ class WorkerSecondsBound:
     worker_s : float
         Worker-seconds that are paid for, start-ups included.
     peak : int
-        Workers at some time: with fewer at all times the target is missed.
+        Number of workers that must serve at some time: with fewer throughout, the target is
+        missed.
     mean : float
         ``worker_s`` over the time that is paid for.
     time_s : ndarray, shape (n + 1,)
         Edges of the times of ``workers``.
     workers : ndarray, shape (n,)
-        Workers that the cheapest plan of the relaxed problem pays for, start-ups included: where
-        the bound comes from. At a single time a scheduler may have fewer.
+        Workers, start-ups included, of the plan of the relaxed problem whose cost is the bound.
+        At a single time a scheduler may have fewer.
     """
 
     worker_s: float
@@ -186,9 +191,9 @@ def least_cost(
     arrival_ms: FloatArray, times: ServiceTimes, terms: WorkerSecondsTerms, *,
     violation_worker_s: float, accuracy_worker_s: float, best_accuracy: float | None = None,
 ) -> float:
-    """Return a lower bound on worker-seconds plus losses at prices, over all schedulers.
+    """Return a lower bound on worker-seconds plus losses at given prices, over all schedulers.
 
-    It is the first problem of this module at one price, without the search for the best one.
+    This is the minimum of cost(W) + s·lost(W) of the module's text, without a target.
 
     Parameters
     ----------
@@ -196,9 +201,10 @@ def least_cost(
         As of :func:`fewest_worker_seconds`; the terms without targets.
     violation_worker_s, accuracy_worker_s : float
         Price of a request that is late or dropped, and of a unit of accuracy lost, >= 0. An
-        answer misses what its model is less accurate than the best one, a violation all.
+        answer in time loses ``best_accuracy`` less the accuracy of its model, a violation all of
+        it.
     best_accuracy : float, optional
-        That of which nothing is missed; by default the largest of the models.
+        Accuracy at which an answer loses nothing; by default the largest of the models.
     """
     problem = _Problem.of(arrival_ms, times, terms)
     worth = 1000.0 * accuracy_worker_s, 1000.0 * violation_worker_s
@@ -347,8 +353,8 @@ def _points(quantiles: FloatArray, times: ServiceTimes, limit_ms: float) -> Floa
     if not times.distributed:
         return np.array([[quantiles[0]], [1.0]])
     often = np.array([float(cdf(quantiles, times.levels, left_ms)) for left_ms in left])
-    # With time left between two points: no more often than at the second, no less than at the
-    # first. Minima of chords are below the minimum, so the work is not overstated.
+    # A batch that starts between two of these times is in time no more often than with the time
+    # left of the later one, and takes no less work than with that of the earlier one.
     work = np.minimum(quantiles, left[:, None]) @ times.weights
     corners = _Hull.of(np.append(work[0], work[:-1]), often)
     return np.stack([corners.time_ms, corners.value])
@@ -592,9 +598,9 @@ class _Layered:
         return total * (1.0 - _EXACT)
 
     def least_work_at_price(self) -> float:
-        """Return the least sum of worker time and loss, in ms, wherever the time lies.
+        """Return the least sum of worker time and loss, in ms, if work could be done at any time.
 
-        The least workers are paid for in any case. Their time is taken by what is worth most.
+        The fleet's least workers are paid for in any case; they do the work that is worth most.
         """
         order = np.argsort(-self.slope)
         slope, added = self.slope[order], self.added_ms[order]
@@ -673,9 +679,12 @@ class _Layered:
         losses = kernels.bin_losses(
             problem.arrival, problem.work.kind, first, width, np.ascontiguousarray(self.demand),
             np.ascontiguousarray(self.weight), levels, problem.window_ms)
+        # A level stands for all numbers of workers above the level before it, and is charged the
+        # fewest of them; what the least workers cost is in the fixed cost.
         least = np.append(0.0, levels[:-1] + 1.0) if levels[0] == 0 else np.append(
             levels[0], levels[:-1] + 1.0)
         paid = np.maximum(least - fleet.least, 0.0)
+        # κ and X − κ of the module's text.
         stay = min(width, fleet.startup_ms / 2.0)
         start = np.minimum(fleet.startup_ms - stay, edges[:-1])
         return fleet.least * fleet.end_ms, edges, (
@@ -697,8 +706,8 @@ class _Layered:
         for _ in range(_ROUNDS):
             if low[1] <= high[1] or low[1] <= self.slack:
                 break
-            # Each plan limits the bound by a line. No price gives more than where the lines of the
-            # two plans cross, so that price is looked at next.
+            # As a function of the price, each plan is a line above the dual function. The lines of
+            # the two plans cross above its maximum, so that price is tried next.
             price = (high[0] - low[0]) / (low[1] - high[1])
             cost, loss, at = cheapest(price)
             value = cost + price * (loss - self.slack)

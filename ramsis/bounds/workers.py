@@ -19,18 +19,19 @@ does in the long run is a point of the program; with K_t whole numbers a higher 
 *Which workers are likely to be enough.* For given K_t the largest θ says how many times the load
 they could carry at the targets: workers with θ < 1 cannot meet them, and of two sets that cost the
 same the one with the larger θ is likelier to. :meth:`CheapestWorkers.best` maximises θ over the
-whole numbers K_t under a cost. It leaves out sets that have no more workers of any kind of types
-than one that is known to fail: a binary for each such set and kind says of which kind there are
-more.
+whole numbers K_t under a cost. It excludes sets that are known to fail, and those with no more
+workers of any kind than such a set; types that are alike are one kind. A binary variable for each
+failed set and kind states of which kind the new set has more.
 
 *A load that varies.* Cut the time into windows, the i-th with n_i requests, each with a y of its
-own; the targets hold over all requests. What is in time of the requests of some successive
-windows, D long in all, runs from when the first arrives until the longest SLO after the last, so
+own; the targets hold over all requests. Take a stretch of successive windows of the total length
+D. Batches that answer its requests in time run from the first of its arrivals until the longest
+SLO after the last, so
 
-    Σ_i n_i·Σ t_c·y_{i,c} <= K·(D + SLO)
+    Σ_i n_i·Σ t_c·y_{i,c} <= K·(D + SLO).
 
-for every such stretch: all of lengths that are halves of halves of the whole. Where service times
-are drawn a batch that runs at its end may go on for the largest of them, L_max, and is charged
+The stretches are the whole, its halves, their halves, and so on. Where service times are drawn, a
+batch that runs at the end of this time may go on for the largest of them, L_max, and is charged
 whole: D + SLO + L_max.
 
 Columns that another one beats in t, p and a cannot help and are left out. All programs are solved
@@ -157,7 +158,7 @@ class CheapestWorkers:
     Attributes
     ----------
     costs, most, load_qps
-        As given; infinite where there are any number of workers.
+        As given; ``most`` is infinite for types without a limit.
     kinds : tuple of int
         For each type a number from 0, the same for types that are alike.
 
@@ -209,7 +210,8 @@ class CheapestWorkers:
         cost : float
             Upper limit on the cost of the workers.
         failed : sequence of tuple of int
-            Workers of each *kind*; sets of workers with no more of any are left out.
+            Numbers of workers by *kind*. Sets with no more workers of any kind than one of these
+            are left out.
         """
         solution = self._solve(np.append(np.zeros(len(self.costs)), -1.0), whole=True,
                                scale=(1.0, np.inf), cost=cost, failed=failed)
@@ -246,6 +248,7 @@ class CheapestWorkers:
         """Minimise ``objective``·(K, θ), with θ in the range ``scale``; None if infeasible."""
         from scipy.optimize import Bounds, LinearConstraint, milp  # which take long to load
 
+        # Variables: shares y, workers K, the multiple θ of the load, binaries of failed sets.
         types, kinds = len(self.costs), max(self.kinds) + 1
         shares, binaries = self._rows.shape[1] - types - 1, kinds * len(failed)
         zeros = sparse.csr_array((self._rows.shape[0], binaries))
@@ -324,7 +327,7 @@ class _Program:
             Of the requests in each window; y are the shares of a window's requests, window by
             window.
         taken : ndarray, shape (S, n)
-            Requests of each window that are served in each stretch, for each unit of time in it.
+            Requests of each window per unit of the time of each stretch; 0 for windows outside it.
         """
         columns, windows = self.columns, len(share)
         busy = columns.of_types(self.types) * columns.time_ms
@@ -349,7 +352,7 @@ def _fewest(program: _Program, share: FloatArray, stretches: Sequence[Stretch]) 
     share : ndarray, shape (n,)
         Share of the requests in each window.
     stretches : sequence of (windows, ms)
-        Windows that share the workers' time, and how much of it; the whole first.
+        Successive windows, and the time in which their answers can be computed; all windows first.
     """
     whole_ms = stretches[0][1]
     taken = np.zeros((len(stretches), len(share)))
