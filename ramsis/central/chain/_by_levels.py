@@ -11,8 +11,9 @@ import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.central.chain._kernels import System
+from ramsis.central.chain._lapack import _solve
 from ramsis.central.chain._levels import Levels
-from ramsis.compiling import njit
+from ramsis.compiling import njit, put
 
 
 def values(system: System, levels: Levels) -> FloatArray:
@@ -80,62 +81,62 @@ def visits(system: System, levels: Levels) -> FloatArray:
     """Return how often each row is visited, per ms, (R,)."""
     waits, needed, above, last, _, cost, gain = levels
     idle, lengths = waits.shape
-    size, top = idle * lengths, idle - 1
+    size = idle * lengths
     result = np.zeros(system.constant.size)
-    waiting, ends = (result[x * size : (x + 1) * size].reshape((idle, lengths)) for x in range(2))
     unit = np.zeros(cost.size)
-    if top == 1:
+    if idle == 2:
         unit[lengths] = 1.0
     else:
         unit[:lengths] = gain[:lengths]
-    frequency: FloatArray = np.asarray(np.linalg.solve(last.T, unit), dtype=float)
-    left = 1.0 - _total(frequency * cost)  # of the unit of time
-    ends[1] = frequency[:lengths]
-    frequency = frequency[lengths:]
-    for i in range(1, idle):
-        if i > 1:
-            level, chosen = above[i], needed[i] >= 0
-            come = np.zeros(lengths)
-            if i < top:
-                come[chosen] = left * level.gain[:-1]
-            risen(system, i, waits, result, come)
-            right = passed_on(system, i, waits, come.copy())
-            if i == top:
-                right[0] = left
-            right = right[: len(level.matrix)]
-            frequency = np.asarray(np.linalg.solve(level.matrix.T, right), dtype=float)
-            left -= _total(frequency)
-            come[chosen] += np.ascontiguousarray(level.taken.T) @ frequency
-            passed_on(system, i, waits, come)
-            ends[i] = come
-        waiting[i][waits[i] >= 0] = frequency
+    frequency = np.linalg.solve(last.T, unit)
+    # Of the unit of time; NumPy's own sums differ between processors.
+    left = 1.0 - sum((frequency * cost).tolist())
+    result[size + lengths : size + 2 * lengths] = frequency[:lengths]
+    result[lengths : 2 * lengths][waits[1] >= 0] = frequency[lengths:]
+    for i in range(2, idle):
+        left = level_visits(system, i, waits, needed, *above[i], left, result)
     lead_on(system, lengths, size, result)
     return result
 
 
-def _total(values: FloatArray) -> float:
-    """Return a sum in the order of the terms: vectorised sums differ between processors."""
-    total = 0.0
-    for value in values.tolist():
-        total += value
-    return total
-
-
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def risen(
-    system: System, i: int, waits: IntArray, visits: FloatArray, come: FloatArray
-) -> None:
-    """Add to ``come``, visits of D_i, those that come from waiting at level i − 1."""
+def level_visits(
+    system: System, i: int, waits: IntArray, needed: IntArray, matrix: FloatArray,
+    taken: FloatArray, by: FloatArray, gain: FloatArray, left: float, visits: FloatArray,
+) -> float:
+    """Write the visits of W_i and D_i at level i > 1; return what is left of the unit of time.
+
+    ``matrix``, ``taken``, ``by``, ``gain`` are :class:`Level`, ``left`` what lower levels left.
+    """
     idle, lengths = waits.shape
+    come = np.zeros(lengths)
     for n in range(lengths):
+        if gain.size > 0 and needed[i, n] >= 0:
+            come[n] = left * gain[needed[i, n]]
         below = (i - 1) * lengths + n
         for x in range(system.start[below] + 1, system.end[below]):
             if system.column[x] == (idle + i) * lengths + n:
                 come[n] -= system.weight[x] * visits[below]
+    waiting = _passed_on(system, i, waits, come.copy())
+    if i == idle - 1:
+        waiting[0] = left
+    frequency = waiting[: matrix.shape[0]].copy().reshape((matrix.shape[0], 1))
+    _solve(matrix.T.copy(), frequency)
+    spent = 0.0
+    for n in range(lengths):
+        if waits[i, n] >= 0:
+            visits[i * lengths + n] = frequency[waits[i, n], 0]
+            spent += frequency[waits[i, n], 0]
+        if needed[i, n] >= 0:
+            for k in range(frequency.size):
+                come[n] += taken[k, needed[i, n]] * frequency[k, 0]
+    _passed_on(system, i, waits, come)
+    put(come, visits[(idle + i) * lengths :])
+    return float(left - spent)
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def passed_on(system: System, i: int, waits: IntArray, come: FloatArray) -> FloatArray:
+def _passed_on(system: System, i: int, waits: IntArray, come: FloatArray) -> FloatArray:
     """Pass visits ``come`` of D_i on within D_i; return what reaches W_i, (N,), by place."""
     start, end, column, weight, _, _ = system
     idle, lengths = waits.shape
