@@ -214,8 +214,8 @@ def default_service(*profiles: ProfileSet) -> str:
     """
     if all(map(carries_quantiles, profiles)):
         return DISTRIBUTION
-    shared = [name for name in STATISTICS if all(name in item.statistics for item in profiles)]
-    return shared[0] if len(shared) == 1 else FIXED
+    shared = set(STATISTICS).intersection(*(item.statistics for item in profiles))
+    return shared.pop() if len(shared) == 1 else FIXED
 
 
 def service_quantiles(

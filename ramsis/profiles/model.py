@@ -289,8 +289,9 @@ class ProfileSet:
     @property
     def statistics(self) -> tuple[str, ...]:
         """Return the latency statistics that every model has at every batch size."""
-        held = [set(item.statistics) for model in self.models for item in model.batches]
-        return tuple(name for name in STATISTICS if all(name in names for names in held))
+        batches = [batch for model in self.models for batch in model.batches]
+        return tuple(name for name in STATISTICS
+                     if all(getattr(batch, f"{name}_ms") is not None for batch in batches))
 
     def latency_table(self, statistic: Statistic = "p95", max_batch: int = 32) -> LatencyTable:
         """Return the latency of every model at batch sizes 1 … ``max_batch``.
