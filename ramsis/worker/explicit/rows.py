@@ -12,10 +12,10 @@ Fewer than r arrivals in l lead to the empty state; with batch arrivals, straigh
 takes all slack below T_1, negative slack too; n' > N is the full state. Nothing here uses the
 slack nodes of the structured form, so that the two can be compared.
 
-The full state is charged N + 1 requests; what it holds beyond them is charged to the decision that
-led there. So are, under the late rule ``drop``, the requests that are overdue when the service
-ends, and are dropped before anything else is decided. A service of l > SLO leads to where one of
-the SLO does, from a phase r' that all arrivals in its first l − SLO have passed:
+The full state is charged N + 1 requests; requests beyond these are charged to the decision that
+led there. Under the late rule ``drop``, requests that are overdue when the service ends are
+dropped before the next decision, and charged in the same way. A service of l > SLO then leads to
+the same states as one of l = SLO, from the phase r' after the arrivals in its first l − SLO:
 
     P(· | l, r) = Σ_a PF(a, l − SLO)·P(· | SLO, r'),  r' = r − a + ⌊(a + K − r)/K⌋·K.
 
@@ -315,6 +315,7 @@ class _ServiceTransitions:
         problem, arrivals, workers = self.problem, self.problem.arrivals, self.problem.workers
         by_bin = np.zeros((problem.bins + 1, workers, problem.max_queue + 1))
         excess = np.zeros(workers)
+        # The slack is in bin j if the next request arrives in the part (start, end] of the service.
         for j in range(problem.bins):
             end = latency_ms - (problem.slo_ms - float(problem.slack_ms[j + 1]))
             if end <= 0:
@@ -349,6 +350,7 @@ def at_least(upto: FloatArray, workers: int, top: int) -> FloatArray:
     workers, top : int
         K and N.
     """
+    # The n-th request of the worker is the central arrival r + (n − 1)·K.
     size = upto.shape[-1]
     most = max(top + 1, size // workers + 2)
     wanted = np.arange(1, workers + 1)[:, None] + workers * np.arange(most)

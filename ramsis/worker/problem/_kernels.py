@@ -187,15 +187,16 @@ def steps_of_the_rest(
 ) -> None:
     """Convert tail probabilities into distributions over the bins, in place; (n, D+1, D+1).
 
-    Row (n, j) holds 1 − P(bin < j') at j' >= j. A P(bin < j') below ``rounding`` counts as 0, and
-    none as less than the one before. For n = 1 all is 0.
+    Row (n, j) of ``fewer`` holds 1 − P(bin < j') at j' >= j. A P(bin < j') below ``rounding``
+    counts as 0, and one below that of the previous j' counts as equal to it. For n = 1, where
+    there is no second request, all entries become 0.
 
     Parameters
     ----------
     certain : (n, D+1)
-        Number of arrivals assumed in a state, evenly spread; NaN where the row has probabilities.
+        Number of arrivals assumed in a state, evenly spread; NaN where ``fewer`` is used.
     share : (D+1, D+1)
-        Share of these arrivals that come up to j'.
+        Share of these arrivals that come up to j', by j and j'.
     """
     lengths, bins, _ = fewer.shape
     for n in range(lengths):
@@ -229,8 +230,8 @@ def _window_probabilities(
 ) -> None:
     """Write P(m − K < N <= m) into ``within``, (M,), from P(N = m).
 
-    From the sums of the tail on whose side they are small: differences of sums near 1 would lose
-    all digits.
+    Windows below the median are differences of lower tails, those above it of upper tails, as
+    differences of sums near 1 would lose all digits.
     """
     below, above = sums
     size, total = within.size, 0.0
@@ -256,6 +257,8 @@ def expected_worth(
     possible: FloatArray, result: FloatArray,
 ) -> None:
     """Write Σ_b early(b)·P(window of n − b) / P(window of n), for bins j <= j', to ``result``.
+
+    The window of n is (n−1)·K … n·K − 1 arrivals (:mod:`ramsis.worker.problem.waiting_slack`).
 
     Parameters
     ----------

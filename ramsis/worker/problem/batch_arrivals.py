@@ -13,8 +13,8 @@ slack SLO.
 probability  o(c) ∝ P(c < X <= c + K): its place among the first K of the batch is uniform. The
 central arrivals since the head are then c plus those of the time since.
 
-The first is exact, given d. The second takes the place in the batch as it is for the worker's
-batches on average, whatever else the state tells of it. For orderly arrivals f(1) = 1.
+The start of a busy period is exact, given d. The phase uses the mean distribution of the place in
+the batch, and ignores what else the state tells about it. For orderly arrivals f(1) = 1.
 
 The head of n queued requests came T_A = SLO − T_j ago. Since then k central arrivals came, with
 (n−1)·K <= k <= n·K − 1, and given n and j their number has the distribution PF(k, T_A) scaled to
@@ -22,7 +22,7 @@ add up to 1. The phase is k mod K. The worker's next request is the r-th central
 r = K − (k mod K). Where every weight is 0, as for T_A = 0 and n > 1, the limit is taken: phase 0,
 r = K.
 
-With batch arrivals, those that came together with the head count as well: the weights are
+With batch arrivals, the requests that came together with the head count as well: the weights are
 Σ_c o(c)·PF(k − c, T_A), with o(c) as above.
 """
 
@@ -104,6 +104,7 @@ def busy_period_start(queue: WorkerQueue) -> BusyPeriodStart:
     beyond = np.append(_survival(batch_size), np.zeros(most * workers + 1))
     lowest = np.arange(workers)  # d − 1
     columns = []
+    # For n' = n + 1: Σ_a u(a)·P(d − a + n·K <= X < d − a + (n + 1)·K), a convolution over a.
     for n in range(most):
         start = lowest + n * workers
         end = np.minimum(start + workers, len(beyond) - 1)

@@ -155,6 +155,7 @@ def new_requests(queue: WorkerQueue, latency_ms: FloatArray) -> FloatArray:
     top = counts_support(queue.arrivals, float(latency_ms[-1]))
     cdf = counts_cdf(queue.arrivals, latency_ms, top)
     most = (top + workers - 1) // workers
+    # At most i new requests come from phase p with at most (i + 1)·K − 1 − p central arrivals.
     last = (np.arange(most + 1) + 1) * workers - 1 - np.arange(workers)[:, None]
     upto = np.where(last > top, 1.0, cdf[:, np.minimum(last, top)])
     return np.maximum(np.diff(upto, axis=2, prepend=0.0), 0.0)
@@ -166,6 +167,7 @@ def reached_bins(
 ) -> tuple[IntArray, IntArray]:
     """Return the first and last bin of the slack after each batch, negligible mass left out."""
     order, fewest = batch * queue.workers, (queued - 1) * queue.workers
+    # The next head came soonest after the head for the largest k, and latest for the smallest k.
     most = fewest + queue.workers - 1
     low = np.asarray(betaincinv(order, most - order + 1.0, _NEGLIGIBLE), dtype=np.float64)
     high = 1.0 - np.asarray(betaincinv(fewest - order + 1.0, order, _NEGLIGIBLE), dtype=np.float64)
@@ -205,6 +207,7 @@ def service_points(queue: WorkerQueue) -> tuple[FloatArray, FloatArray]:
     weights = services.weights
     for s, part in enumerate(np.split(np.arange(weights.nnz), weights.indptr[1:-1])):
         latency_ms = services.latency_ms[weights.indices[part]]
+        # The mean of a quarter is the difference of partial expectations at its two levels.
         order = np.argsort(latency_ms)
         upto = np.append(0.0, np.cumsum(weights.data[part][order]))
         total = np.append(0.0, np.cumsum((weights.data[part] * latency_ms)[order]))
@@ -220,8 +223,9 @@ def waiting_in_partial_batch(
     Returns
     -------
     list of csr_array, each of shape ((N+1)·(D+1), D+1)
-        Entry ``[b-1][(n-1)·(D+1) + j, j']``: of the first b <= ``largest`` of n > b requests,
-        but for the head, those at slack T_j'. One between two grid values counts half at each.
+        Entry ``[b-1][(n-1)·(D+1) + j, j']``: expected number of requests with slack T_j' among
+        the first b <= ``largest`` of n > b requests, the head excluded. A request between two
+        grid values counts half at each.
     """
     lengths, columns = queue.max_queue + 1, queue.bins + 1
     bins = np.broadcast_to(np.arange(columns), (lengths, columns)).copy()

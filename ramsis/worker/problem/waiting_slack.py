@@ -7,13 +7,13 @@ B >= iK of the N central arrivals in T_A = SLO − T_j fall into the first t. Th
 
     P(B >= iK | n, j) = Σ_{b >= iK} PF(b, t)·P(N(T_A − t) in window − b) / P(N(T_A) in window).
 
-For Poisson arrivals this is an order statistic, of a Beta distribution for each N. Summed over i
-it is E[⌊B/K⌋]; for i = 1 it is the rest to 1 of the same sum over b < K, which has few terms.
-With batch arrivals those of the head's own batch behind it count in B.
+For Poisson arrivals this is an order statistic, with a Beta distribution for each N. Its sum over
+all i is E[⌊B/K⌋]. For i = 1 it is computed as 1 less the same sum over b < K, which has few terms.
+With batch arrivals, requests of the head's own batch that come behind it count in B.
 
 Where the window has a probability of 0 in floating point, as in the full state far above capacity,
-its most likely number is taken for certain: the second request then has its Beta distribution, and
-the others are spread evenly.
+its most likely number N is assumed: the second request then has the Beta distribution for this N,
+and the others are spread evenly.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ def second_slack_distribution(queue: WorkerQueue, longest: int) -> FloatArray:
     from ramsis.worker.problem._kernels import steps_of_the_rest  # which takes long to load
 
     workers = queue.workers
+    # P(B < K), with B the arrivals up to slack T_j': the second request has a larger slack.
     fewer, likely = _expectation_by_slack(queue, longest, np.ones(workers), longest * workers)
     n, j = np.nonzero(likely.impossible & ~likely.crowded)  # such states are not met
     if len(n):
@@ -68,7 +69,7 @@ def second_slack_distribution(queue: WorkerQueue, longest: int) -> FloatArray:
 def waiting_by_slack(queue: WorkerQueue, longest: int) -> FloatArray:
     """Return the expected number of requests behind the head at each slack.
 
-    One between two grid values counts half at each.
+    A request between two grid values counts half at each.
 
     Parameters
     ----------
@@ -101,11 +102,11 @@ def waiting_by_slack(queue: WorkerQueue, longest: int) -> FloatArray:
 class _MostLikely(NamedTuple):
     """Most likely window, which is assumed where no window is possible."""
 
-    # impossible, crowded: shape (longest, D+1): where they are; and where so many arrivals are
-    # too many for T_A
+    # shape (longest, D+1): windows with a probability of 0 in floating point; and those of them
+    # that have more arrivals than expected in T_A
     impossible: BoolArray
     crowded: BoolArray
-    number: FloatArray  # that of the window next to the mean, shape (longest, D+1)
+    number: FloatArray  # arrivals of the window that are nearest to the mean, (longest, D+1)
     share: FloatArray  # t / T_A, shape (D+1, D+1)
 
 
@@ -119,7 +120,7 @@ def _expectation_by_slack(
     worth : ndarray, shape (B,)
         For 0, 1, … arrivals; 0 for more.
     counts : int
-        So many arrivals are taken for impossible.
+        Number of arrivals from which on B is taken to be impossible.
 
     Returns
     -------

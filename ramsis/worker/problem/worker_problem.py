@@ -9,7 +9,7 @@ full state, more than N queued, at slack 0 (:mod:`ramsis.worker.problem.queue`).
 *Rewards and costs.* With t of the n requests of an action in time on average, the head in time
 with probability P, and a price p of a violation,
 
-    per request     reward t·accuracy(m) − p·(n − t)   cost n
+    per request   reward t·accuracy(m) − p·(n − t)   cost n
     per decision  reward P·accuracy(m) − p·(1 − P)   cost 1.
 
 A drop has n = 1 and t = P = 0. The wait in the empty state has neither reward nor cost. The full
@@ -226,14 +226,14 @@ class WorkerProblem(WorkerQueue):
         return batch * (self.delay_price * np.clip(response_ms / self.slo_ms, 0.0, 1.0))
 
     def fastest_policy(self) -> IntArray:
-        """Return the policy that takes the whole queue by the fastest model that may be in time.
+        """Return the policy that serves the whole queue on the fastest model that may be in time.
 
-        Where none may be, it takes the late action; or where late requests are dropped, the
-        smallest partial batch that may be in time, by the fastest model, else it drops.
+        Where no model may be, it takes the late action. Under the late rule ``drop`` it runs the
+        smallest partial batch that may be in time, on the fastest model, and else drops.
         """
         policy = np.full((self.max_queue, self.bins + 1), DROP, dtype=np.int64)
         for row, actions in zip(policy, self.actions.by_queue, strict=False):
-            for action in reversed(actions):
+            for action in reversed(actions):  # so that the first of the list has the last word
                 row[action.bins] = action.code
         return policy
 
@@ -320,9 +320,10 @@ class _Maker:
     def actions(self, queued: int) -> tuple[Action, ...]:
         """List the actions on a queue: batches that may be in time, and a late action or a drop.
 
-        The late action is for the bins where the model that is fastest alone cannot be in time
-        with the whole queue. Another model may be, and then does better, but a table that is
-        planned for longer service times has the late action there. The drop is for all bins.
+        The late action of the rule ``serve`` runs the whole queue on the table's fastest model,
+        in the bins where that cannot be in time. Another model may be in time there and is then
+        better, but a table that is planned for longer service times may have the late action
+        there, too. The drop of the rule ``drop`` is for all bins.
         """
         full = queued > self.queue.max_queue
         chances = {m: self.queue.in_time_probability(m, queued) for m in self._models(queued)}

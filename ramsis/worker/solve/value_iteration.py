@@ -1,15 +1,16 @@
 """Value iteration on the structured form, with the span stopping rule.
 
-One sweep takes state values V to node values u and looks one decision ahead. With g an estimate of
-the gain and c the cost of an action, that of the requests that it leaves beyond the full state's
-included,
+One sweep takes state values V to node values u and looks one decision ahead. Let g be an estimate
+of the gain, and c the cost of an action, including that of requests beyond N + 1 to which it
+leads. Then
 
     B(s) = max_a (Q_g(s, a) − V(s)) / c(s, a)
 
 bounds the optimal gain g*: g + min B <= g* <= g + max B. The sweeps end when the span
 max B − min B is at most the tolerance; otherwise V ← V + τ·B, τ = (1 − damping)·min c, and g moves
-to the middle of its bounds. A drop takes no time, but leads to values of the last sweep: a chain
-of drops within one sweep would count g once for each of them, and g would swing ever wider.
+to the middle of its bounds. A drop takes no time, but it uses the values of the last sweep: if it
+used those of the same sweep, a chain of drops would count g once for each drop, and g would
+oscillate ever more widely.
 Damping is adaptive, as in :func:`ramsis.mdp.value_iteration`. The policy found is then evaluated
 exactly.
 """

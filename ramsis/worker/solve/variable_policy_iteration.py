@@ -83,17 +83,19 @@ def _evaluate(
     pairs = partial.find(mdp.likely, problem.with_full_state(policy).ravel()[mdp.likely])
     state = np.flatnonzero(pairs >= 0)
     chosen = pairs[state]
+    # Rows F·A of all states; those of states that serve part of their queue are then replaced.
     served = policy_states(whole, _whole_queues(outcome))
     kernel, beyond = state_kernel(whole, served)
     kernel[state] = partial.transition[chosen].toarray()
     beyond[state] = mdp.excess_cost * partial.excess[chosen]
-    beyond *= 1.0 - restart
+    beyond *= 1.0 - restart  # a restart has no excess: requests come one at a time
     reward, cost = (array[whole.reached] for array in problem.rewards_and_costs(outcome))
     start = np.asarray(whole.continuation[[-1]].toarray()[0])
     chain = DenseChain(kernel, reward - problem.violation_price * beyond, cost + beyond, start)
     solution = solve_chain(chain, restart, reference)
     frequency = np.zeros(outcome.service.shape)
     frequency[whole.reached] = solution.frequency
+    # Only states that serve their whole queue lead through the nodes.
     to_whole = solution.frequency.copy()
     to_whole[state] = 0.0
     on_nodes = node_frequency(whole, served, to_whole)

@@ -19,12 +19,13 @@ At the Gauss points this is of third order where the density is smooth. For Pois
 compiled loop does it for all services at once; nodes of small x, which a long service reaches with
 a probability below 1e-15 only, are left out there.
 
-Let a service go on for more than the SLO after the worker's first new request came: x ms of it are
-left then, x > SLO. At its end that request is overdue, and so is every other that came in the
-first x − SLO of these x ms. A head without slack is dropped, whatever the table, so all of them
-are, and the head is then the first that came within the SLO, if one did. A slack of 0 would say
-that the head had waited for just the SLO, and those behind it for less: after a long outlier of
-service times most of the queue would seem to be in time.
+*Overdue requests.* Let x > SLO ms of a service be left when the worker's first new request comes.
+At the end of the service that request is overdue, and so is every other request that came in the
+first x − SLO of these x ms. All of them are dropped, whatever the table says, as a head without
+slack can only be dropped. The new head is the first request that came within the last SLO, if
+there is one. If the overdue head were kept at slack 0 instead, the requests behind it would be
+taken to have waited for less than the SLO: after an exceptionally long service most of the queue
+would seem to be in time.
 
 Let c + A be the central arrivals from the first new request until SLO before the end, c of them
 known (exact nodes), A drawn over the rest of that time. The worker drops d = 1 + ⌊(c + A)/K⌋
@@ -253,6 +254,8 @@ def quadrature_passage(
     used = int(np.searchsorted(cells.edge_ms, latency_ms, side="left"))
     instant = np.maximum(latency_ms - cells.edge_ms[: used + 1], 0.0)
     tail, integral = passage_tails(arrivals, orders, instant)
+    # By cell: P(x in cell) and E[x; x in cell], with x = l − U_r. The upper node of a cell gets
+    # the share of the mass that keeps the mean.
     mass = tail[:-1] - tail[1:]
     moment = instant[:, None] * tail - integral
     mean = latency_ms * mass - (moment[:-1] - moment[1:])
@@ -396,17 +399,20 @@ def after_drops(
     queue : QueueFound
         Queue given each overdue node, before the drops.
     """
+    # After the drops a node leads to where a service of the SLO does from its new phase.
     transition, excess = continuation.transition, continuation.excess
     upto, last = len(at_slo.reach), transition.shape[0] - len(at_slo.idle)
     reach, idle = phase @ at_slo.reach.T, phase @ at_slo.idle.T
     behind = np.asarray(reach @ transition[:upto])
     rows = behind + idle @ transition[last:]
+    # The queue after the drops, P(n' − d = 1 … N); where the worker is idle it has no requests.
     by_length = np.zeros_like(queue.queued)
     lengths, first = np.unique(continuation.reached[0], return_index=True)  # these do not fall
     by_length[:, lengths] = np.add.reduceat(behind, first, axis=1)
     left = QueueFound(by_length, reach @ excess[:upto])
     onward = np.zeros(len(excess))
     onward[late] = left.excess + idle @ excess[last:]
+    # P(n' >= n) − P(n' − d >= n) for each n; see *Found* in the module's text.
     dropped = np.maximum(queue.at_least() - left.at_least(), 0.0)
     node, column = np.nonzero(rows)
     entries = np.zeros(len(excess), dtype=np.int64)

@@ -324,8 +324,9 @@ def _nodes(problem: WorkerProblem, kind: NodeKind, cells_per_slo: int) -> NodeSe
 def _continuation(
     problem: WorkerProblem, nodes: NodeSet, starts: BusyPeriodStart
 ) -> Continuation:
-    """Return the states after nodes and busy-period starts, with probabilities and excess."""
+    """Return transitions and excess from slack nodes and busy-period starts to the next states."""
     weights, excess = continuation_weights(problem, nodes)
+    # Overdue nodes have no transitions of their own: after_drops fills their rows in.
     late = np.flatnonzero(nodes.overdue)
     queue = QueueFound(weights[late], excess[late])
     weights[late], excess[late] = 0.0, 0.0
@@ -333,6 +334,8 @@ def _continuation(
     top, started = problem.max_queue, np.arange(len(starts.queued))
     row = np.minimum(starts.queued - 1, top)
     bins = np.where(column < top, nodes.bin[node], 0)
+    # States (n − 1, j) as flat indices. A busy period starts at slack SLO, and the full state, the
+    # last row, is at bin 0.
     flat = np.append(column * (problem.bins + 1) + bins,
                      row * (problem.bins + 1) + np.where(row < top, problem.bins, 0))
     states, index = np.unique(flat, return_inverse=True)

@@ -8,13 +8,13 @@ So with V the value of a state and u that of a node,
     Q(s, whole batch) = reward − gain·cost + Σ_r w(s, r)·h_l(r)
     Q(s, part)        = reward − gain·(cost + excess) + Σ_s' P(s' | s, part)·V(s').
 
-The states are the likely ones. In the other states of the table batches of the whole queue compete
-with those of the fastest model only, with the values that follow from there.
+Policy iteration runs on the *likely* states only. In the other states of the table an action is
+chosen afterwards, among batches of the whole queue and partial batches of the fastest model.
 
-n requests are queued T ms after the head came where (n−1)·K to n·K − 1 central arrivals came in T.
-A state is likely when that has a probability above 1e-15 for some slack in its bin. Of thousands
-of states some hundred are likely. An unlikely one is represented by the likely state of the
-nearest n in the same bin.
+When the head has waited for T ms, n requests are queued if (n−1)·K to n·K − 1 central arrivals
+came in T. A state (n, j) is likely if that has a probability above 1e-15 for some slack in bin j.
+Of thousands of states some hundred are likely. An unlikely state is represented by the likely
+state of the nearest n in the same bin.
 
 A batch of b < n requests leads to the next state by :mod:`ramsis.worker.problem.partial_batch`. A
 drop leads to the state of the second request (:mod:`ramsis.worker.problem.waiting_slack`).
@@ -205,13 +205,16 @@ def _onto_likely(
 def likely_states(queue: WorkerQueue) -> BoolArray:
     """Return which states are likely; shape (N+1, D+1).
 
-    Each bin has at least one of n <= N; bin 0 has no upper end of T, and holds the full state.
+    Each bin has at least one likely state with n <= N. Bin 0 has no upper limit on the head's
+    waiting time; the full state is at bin 0.
     """
     waited = queue.slo_ms - queue.slack_ms
     top = counts_support(queue.arrivals, queue.slo_ms)
     cdf = counts_cdf(queue.arrivals, waited, top)
     last = np.arange(1, queue.max_queue + 2) * queue.workers - 1
     upto = np.where(last > top, 1.0, cdf[:, np.minimum(last, top)]).T
+    # At least (n−1)·K arrivals in the longest waiting time of the bin, and at most n·K − 1 in the
+    # shortest.
     above = 1.0 - np.vstack([np.zeros((1, len(waited))), upto[:-1]])
     shortest_wait = np.append(waited[1:], 0.0)
     at_least = np.where(

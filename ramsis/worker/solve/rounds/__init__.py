@@ -10,12 +10,13 @@ as the stationary frequencies π give (π·c)·(w·u) = π·r. M is never writte
 first passages, phases and drops of the states that nodes lead to, and those that drops from these
 may. Few of its eigenvalues are far from 0, since a service mixes what was before, so that minimal
 residuals in a Krylov space (GMRES; Saad and Schultz 1986) need few steps from the values of the
-round before.
+previous round.
 
-*Stopping rule.* A round's residual is 1e-6 of r, and 1e-11 where no action changed by that;
-actions stay where none is better by 1e-9. The policy is then improved in all states, and handed on
-to rounds with exact values, which prove it or go on. Where the steps are too few, as in a chain
-that all but falls into parts, all rounds are exact.
+*Stopping rule.* The residual of a round is at most 1e-6 of r; if no action changes, it is lowered
+to 1e-11. An action changes only if another one is better by 1e-9. Once no action changes, the
+policy is improved in all states and handed on to rounds with exact values, which prove that it is
+optimal or improve it further. Where GMRES does not converge within its steps, as in a chain that
+almost falls into parts, all rounds are exact.
 """
 
 from __future__ import annotations
@@ -29,9 +30,10 @@ from ramsis.worker.structure.structured import NEGLIGIBLE, StructuredMDP
 
 __all__ = ["first_rounds"]
 
+# Relative residuals of rough and of exact values, and relative gain of an action that is rounding.
 _ROUGH, _TOLERANCE, _ROUNDING = 1e-6, 1e-11, 1e-9
-_STEPS = 60
-_MOST = 1_000  # rounds; of the few that it takes
+_STEPS = 60  # largest dimension of a Krylov space
+_MOST = 1_000  # rounds; a few are enough
 
 
 def first_rounds(
