@@ -42,7 +42,7 @@ def _validator(package: str, name: str) -> Any:
             return (isinstance(values, list)
                     and all(type(value) is list and len(value) >= least for value in values)
                     and holds(validator, rule.get("items", {}), list(chain.from_iterable(values))))
-        extremes = _extremes(values, str(rule.get("type"))) if rule.keys() <= _RANGE else ()
+        extremes = _extremes(values, rule.get("type")) if rule.keys() <= _RANGE else ()
         return bool(extremes) and all(
             validator.evolve(schema=rule).is_valid(value) for value in extremes)
 
@@ -59,9 +59,16 @@ _RANGE = {"type", "description", "minimum", "maximum", "exclusiveMinimum", "excl
 _KINDS: dict[str, set[type]] = {"integer": {int}, "number": {int, float}}
 
 
-def _extremes(values: Any, kind: str) -> tuple[float, ...]:
-    """Return the extremes of an array of comparable numbers of this kind; else an empty tuple."""
-    if (isinstance(values, list) and values and kind in _KINDS
+def _extremes(values: Any, kind: object) -> tuple[float, ...]:
+    """Return the extremes of an array of comparable numbers of this kind; else an empty tuple.
+
+    Nulls beside numbers are left out where the kind allows them.
+    """
+    if not isinstance(values, list):
+        return ()
+    if isinstance(kind, list) and len(kind) == 2 and kind[1] == "null":
+        kind, values = kind[0], [value for value in values if value is not None]
+    if (values and isinstance(kind, str) and kind in _KINDS
             and set(map(type, values)) <= _KINDS[kind]
             and all(value == value for value in values)):
         return min(values), max(values)

@@ -13,11 +13,12 @@ import pytest
 from ramsis import profiles
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.sized import SizedTables
-from ramsis.sized import policy, search
+from ramsis.sized import search
 from ramsis.sized.policy import read_sized
 from ramsis.sized.rule import RuleNumbers
 from scripts.sized import CELLS
 from tests.cli.command import Run, refused
+from tests.sized.short import short_search
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +44,7 @@ def size_classes(page: Path) -> list[list[str]]:
 @pytest.fixture
 def generate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The command, with short simulations."""
-    monkeypatch.setattr(search, "REQUESTS", 2000)
-    monkeypatch.setattr(search, "_GENERATIONS", 2)
-    monkeypatch.setattr(policy, "REQUESTS", 4000)
+    short_search(monkeypatch)
     return ["generate", "--profiles", folder / "gpu.json", "--slo-ms", 60, "--workers", 1,
             "--sizes", folder / "sizes.csv"]
 
@@ -97,7 +96,6 @@ def test_the_replanned_program_decides_where_no_rule_is_better(
 ) -> None:
     """Its file plays, is verified, and says so; its promise is that of the program."""
     out = tmp_path / "out"
-    monkeypatch.setattr(search, "_GENERATIONS", 1)
     monkeypatch.setattr(search, "RuleNumbers", lambda *_: RuleNumbers(price=9.0))
     result = run(*generate, "--load", 2400, "--out", out, "--json")
     assert "at 2400 QPS no rule was better than replanned-dp" in result.err

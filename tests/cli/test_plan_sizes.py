@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from ramsis import profiles
-from ramsis.sized import policy, search
 from ramsis.sized.policy import validate_sized
 from scripts.sized import CELLS
 from tests.cli.command import Run, refused
 from tests.cli.test_plan_cli import in_this_process
+from tests.sized.short import short_search
 
 
 @pytest.fixture
@@ -25,14 +25,12 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     recipe = importlib.import_module("ramsis.cli.planning.plan_run")
     monkeypatch.setattr(recipe, "run_with_bar", in_this_process)
     monkeypatch.setattr(recipe, "_PROCESSES", "1")
-    monkeypatch.setattr(search, "REQUESTS", 2000)
-    monkeypatch.setattr(search, "_GENERATIONS", 2)
-    monkeypatch.setattr(policy, "REQUESTS", 4000)
+    short_search(monkeypatch)
     profiles.save(CELLS["gpu"].profile(), tmp_path / "gpu.json")
     rng = np.random.default_rng(0)
-    sizes = CELLS["gpu"].sizes().sample(12_000, rng)
+    sizes = CELLS["gpu"].sizes().sample(4_000, rng)
     (tmp_path / "sizes.csv").write_text("\n".join(["size", *map(str, sizes)]) + "\n")
-    arrival_s = np.cumsum(rng.exponential(1 / 6000, 12_000)).tolist()
+    arrival_s = np.cumsum(rng.exponential(1 / 6000, 4_000)).tolist()
     (tmp_path / "trace.csv").write_text("arrival_s,size\n" + "".join(
         f"{at!r},{size}\n" for at, size in zip(arrival_s, sizes.tolist(), strict=True)))
     return ["plan", "--profiles", tmp_path / "gpu.json", "--slo-ms", 60, "--out",
@@ -72,7 +70,7 @@ def test_a_trace_with_sizes_needs_no_file_of_sizes(
     run: Run, asked: list[Any], tmp_path: Path
 ) -> None:
     made = run(*asked, "--trace", tmp_path / "trace.csv", "--max-violation", 0.02,
-               "--duration-s", 1.5)
+               "--duration-s", 0.5)
     assert made.code == 0, made.err
     assert "in time by size:" in made.out
     out = tmp_path / "plan"
@@ -83,7 +81,7 @@ def test_a_trace_with_sizes_needs_no_file_of_sizes(
     assert verdict["certain"] is True  # nothing varies with the seed
     # Policies are made for the sizes of the part of the trace that is played.
     rows = np.loadtxt(tmp_path / "trace.csv", delimiter=",", skiprows=1)
-    sizes = rows[rows[:, 0] - rows[0, 0] < 1.5, 1]
+    sizes = rows[rows[:, 0] - rows[0, 0] < 0.5, 1]
     assert row["queries"] == 10 * len(sizes)
     written = np.loadtxt(out / "sizes.csv", delimiter=",", skiprows=1)
     np.testing.assert_array_equal(written, np.column_stack(np.unique(sizes, return_counts=True)))
