@@ -1,31 +1,34 @@
 """Decision problem of a central queue by deadline, with several SLO classes.
 
-Class c has the share p_c of a Poisson stream of rate λ and the deadline SLO_c; the queue stands by
-deadline, and a batch of b takes the first b. All else is as in :mod:`ramsis.central.problem`, with
-slack counted up to the longest SLO. What changes is the distribution of the head's slack S given n
-queued requests, which with one class is that of SLO less an Erlang age.
+Class c has the share p_c of a Poisson stream of rate λ and the deadline SLO_c. The queue is
+ordered by deadline, and a batch of b takes the first b. All else is as in
+:mod:`ramsis.central.problem`, with slack counted up to the longest SLO. What changes is the
+distribution of the slack S of the head given n queued requests; with one class it is SLO less an
+Erlang age.
 
-*What waits.* Deadlines that can be seen at slack s form a Poisson process of intensity
-Σ_c λ_c·1[s <= SLO_c]: of n requests left over by batches that took all earlier deadlines,
+*Requests left over.* Requests with slack s are a Poisson process in s of intensity
+Σ_c λ_c·1[s <= SLO_c]. If earlier batches took all earlier deadlines, the n requests that they left
+over are those with the latest deadlines, so
 
     P(S >= s) = P(Gamma(n) <= Λ(s)),        Λ(s) = Σ_c λ_c·(SLO_c − s)⁺.
 
-But who has come since the last batch started has been passed over by none: of u such requests the
-oldest has age τ, Erlang distributed as a sum of u gaps, the others ages evenly spread over
-[0, τ], and each its class by the shares:
+*Requests since the last batch.* No batch has chosen among the u requests that came since the last
+batch started. The oldest of them has the age τ, Erlang distributed as a sum of u gaps, the ages of
+the others are uniform on [0, τ], and each has class c with probability p_c:
 
     P(S >= s | τ) = Σ_c p_c·1[SLO_c − τ >= s] · (Σ_c p_c·min((SLO_c − s)⁺/τ, 1))^(u−1).
 
-A request of a short SLO so stands before all that are left of a long one. The last batch is taken
-to have left what it could not take: of n requests the u = min(n, B) youngest, B the largest batch,
-came since, and the others, all older than τ, were left over: P(Gamma(n−u) <= Λ(s+τ)). With one
-class that is the Erlang distribution for any u. Just after an arrival the other n − 1 are so, and
-the new request has all of its SLO.
+So a new request with a short SLO can come before all requests that were left over. Of n requests
+the u = min(n, B) youngest, B the largest batch, are taken to have come since the last batch
+started. The others, all older than τ, were left over, which multiplies the probability by
+P(Gamma(n−u) <= Λ(s+τ)). With one class the product is the Erlang distribution for any u. Just
+after an arrival this holds for the other n − 1 requests, and the new one has all of its SLO.
 
-*The requests behind the head* stand where their expected number says: with H(x) requests expected
-at a slack of at least x, given the mean of τ, the k-th of n is at H(x) = (1 − k/n)·H(S).
+*Requests behind the head* are placed by expected numbers: if H(x) requests are expected at a slack
+of at least x, given the mean of τ, the k-th of n requests is at the slack x with
+H(x) = (1 − k/n)·H(S).
 
-The head's age is not carried along, however few the workers.
+The head's age is drawn anew at each event, however few the workers.
 """
 
 from __future__ import annotations
@@ -116,7 +119,7 @@ class ClassesProblem(CentralProblem):
         return int(self.action_batch.max())
 
     def _span_ms(self, queued: int) -> FloatArray:
-        """Return equally likely values of τ, the age of the oldest request since, shape (Q,)."""
+        """Return equally likely values of τ with ``queued`` requests, shape (Q,)."""
         level = (np.arange(_NODES) + 0.5) / _NODES
         return np.asarray(gammaincinv(min(queued, self._newest), level) * (1.0 / self.load))
 
@@ -142,6 +145,8 @@ class ClassesProblem(CentralProblem):
     @cached_property
     def _head(self) -> tuple[FloatArray, FloatArray]:
         """Mean slack of the head, and mean of τ, in each bin and queue, shapes (N, J)."""
+        # Each bin is cut into parts, with the slacks below 0 before the first; means follow from
+        # P(S in part | τ) for all τ.
         edges = np.append(self.slack_ms, self.slo_ms)
         below = np.linspace(-self.slo_ms, 0.0, _BELOW + 1)[:-1]  # bin 0 is also for these
         inner = edges[:-1, None] + np.diff(edges)[:, None] / _PARTS * np.arange(_PARTS)
@@ -166,6 +171,7 @@ class ClassesProblem(CentralProblem):
 
     def _behind(self, head_ms: FloatArray, behind: IntArray) -> FloatArray:
         """Return the slack of requests by position behind the head, shape (N, J, behind)."""
+        # H(x) at points from the head's slack to the longest SLO, as a share of H at the head.
         span = self._head[1][:, :, None]
         left = np.maximum(self.queue - self._newest, 0)[:, None, None].astype(float)
         step = np.linspace(0.0, 1.0, _POINTS)

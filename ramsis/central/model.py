@@ -23,7 +23,7 @@ class CentralArrays(NamedTuple):
     accuracy: FloatArray
     mean_ms: FloatArray
     held: FloatArray  # h: chance that a batch counts as a busy worker, mean / SLO <= 1, (A,)
-    # distribution of the arrivals until the next worker is free; what is missing to 1 restarts
+    # distribution of the arrivals until the next worker is free, (A, k); the rest to 1 restarts
     arrivals: FloatArray
     slack_probability: FloatArray  # distribution of the slack bin
     # in_time, earned: expected requests in time of a batch; their accuracy less prices, (N, A, J)
@@ -63,7 +63,8 @@ def central_model(problem: CentralProblem, restart: float) -> CentralArrays:
         problem.queue, problem.slack_in_queue_ms, uniform(_kernels.BatchTerms(
             batch, mean_ms, problem.accuracy, problem.quantiles_ms, problem.times.levels,
             problem.slo_ms, problem.price, problem.delay_price)))
-    # While all workers are busy the chain may restart, which what follows loses as probability.
+    # While all workers are busy the chain may restart: the probabilities of the arrivals then sum
+    # to less than 1.
     stays = np.exp(-restart * mean_ms / problem.workers)
     carries = problem.carries_age
     left_age = problem.left_age if carries else np.zeros((1, 1, len(PARTS)))

@@ -7,17 +7,17 @@ workers, n queued requests and slack s of the head it may start a batch of the f
 one answered late or dropped costs the *violation price* p. What is maximised is effective accuracy
 less p times the violation rate.
 
-**State.** (i, n). The slack of the head is seen when deciding but not carried along: the head has
-waited for as long as the n requests took to arrive, so its age is drawn anew at each event from
-the Erlang distribution of n gaps (n - 1 of them just after an arrival), which is exact where the
-decisions before did not depend on it. Within a decision it is kept: dropping d heads of n leaves
-the age times (n - d)/n. The k-th request of n is taken to have the age times 1 - k/n. With few
-workers (up to 8 workers) batches end so far apart that this is too rough: there the age is also
-kept while the only idle worker runs a batch. Behind a batch of b the next head's age is a share of
-the head's with the distribution of the b-th of n - 1 random instants, or, where nothing was left,
-that of the oldest new request. So the model of a single worker is exact but for the bins. Where
-this means more than 2,000 likely states, or 5e6 outcomes of all batches from them (at high loads),
-the age is drawn anew all the same.
+**State.** (i, n). A decision sees the slack of the head, but the state does not keep it. The head
+has waited for as long as the n requests took to arrive, so its age is drawn anew at each event
+from the Erlang distribution of n gaps (n - 1 of them just after an arrival); that is exact if
+earlier decisions did not depend on the age. Within one decision the age is kept: dropping d heads
+of n multiplies it by (n - d)/n. The k-th request of n is taken to have the head's age times
+1 - k/n. With up to 8 workers batches end so far apart that this is too rough: there the age is
+also kept while the last idle worker runs a batch. After a batch of b, the age of the next head is
+a random share of the old head's, with the distribution of the b-th of n - 1 random instants; if no
+request was left, it is that of the oldest new request. So the model of a single worker is exact
+but for the bins. If this would mean more than 2,000 likely states, or 5e6 outcomes of all batches
+from them (at high loads), the age is drawn anew there, too.
 
 **Service.** Two cases, and both keep the work that a batch of mean length L brings.
 
@@ -25,13 +25,14 @@ the age is drawn anew all the same.
   exponential time of mean SLO. Without queueing, the number of busy workers is then that of any
   service distribution of the same mean.
 - *The last idle worker starts* (i = 1): the next worker is free after L/K, the mean spacing of K
-  batches under way, and meanwhile the queue grows by what arrives. The spacing has squared
-  coefficient of variation c² = (K-1)/((K+1)·b): ends of batches are the starts of one service time
-  ago, K random points of which each waited for b arrivals. So the arrivals are negative binomial;
-  for K = 1 the spacing is the batch itself, and they are Poisson. From 200 workers on c² is
-  multiplied by K/200, up to 1. By random points alone many workers would hardly fluctuate, and
-  the best policy would react sharply to small changes; but what it starts ends a service time
-  later, so such a policy swings: many workers start together, and so end together, over and over.
+  batches under way, and meanwhile the queue grows by the arrivals. Batches end one service time
+  after their starts, and each start waited for b arrivals; with K such points placed at random the
+  spacing has the squared coefficient of variation c² = (K-1)/((K+1)·b). So the number of arrivals
+  is negative binomial; for K = 1 the spacing is the batch itself, and the number is Poisson. From
+  200 workers on c² is multiplied by K/200, up to 1. Without that, many workers would hardly
+  fluctuate in the model, and its best policy would react sharply to small changes. But the batches
+  of such a policy end a service time later, so it oscillates: many workers start together, end
+  together, and start together again.
 
 **Levels.** The queue is counted exactly up to twice the largest batch B, then in steps of
 n/B, up to what arrives within the SLO and six standard deviations more, where the head is
@@ -99,7 +100,7 @@ class CentralProblem:
     times: ServiceTimes  # of all models, batches 1 … B
     slo_ms: float
     workers: int
-    # of all requests, as it was asked for: ``load`` is made of it, never the other way
+    # requests per second, as the caller stated it; ``load`` is derived from it
     load_qps: float
     price: float  # cost of a request that is late or dropped, in units of accuracy, >= 0
     # action_model, action_batch: batches that may be started, fastest first, shape (A,)
@@ -112,8 +113,8 @@ class CentralProblem:
     queue: IntArray
     # whether batches are taken to end at random instants, one independent of the other
     random_ends: bool = False
-    # what a request costs that takes the SLO or longer, in units of accuracy; less in proportion.
-    # Below 0 it is what the request earns.
+    # cost of a response time of the SLO or longer, in units of accuracy; in proportion for shorter
+    # ones. A negative price rewards long response times.
     delay_price: float = 0.0
 
     _OF_THE_QUEUE: ClassVar[tuple[str, ...]] = (

@@ -12,21 +12,21 @@ with h = L/SLO, a_k the distribution of the arrivals until the next worker is fr
 any number of drops at −p each. One linear system gives g and all values; the transposed one gives
 how often each row is visited (:mod:`ramsis.central.chain`). Improvement takes the best action at
 every (i, n, slack bin), and keeps the old one unless another gains more than 1e-9
-(:mod:`ramsis.central.actions`). Few idle workers and short queues come first: a start that leaves
-workers idle leads to these, and they count with what was just decided (Gauss-Seidel; Puterman
-1994, §6.3.3), so that fewer rounds are needed. It stops when no action gains more than 1e-6, in
-states that the policy never comes to as well: real workers come to more states than the model.
-Until then values need only be exact to 1e-5 of what the last round gained. The policy to start
-from is that of a first solution with few idle levels.
+(:mod:`ramsis.central.actions`). States with few idle workers and short queues are improved first.
+A start that leaves workers idle leads to such states, and is valued by their new decisions
+(Gauss-Seidel; Puterman 1994, §6.3.3), so that fewer rounds are needed. The iteration stops when no
+action gains more than 1e-6. That includes states that the policy never reaches, as real workers
+reach more states than the model. Until then values need only be exact to 1e-5 of the gain of the
+last round. The initial policy is the solution of a model with few idle levels.
 
 The table is one step of improvement on that policy: while waiting it keeps the age of the head,
 bin by bin from the least slack up, and values what follows the first start by the policy's values.
 
-The chain of a policy met on the way may fall into parts that do not reach each other (drops make
-that possible), and its system be singular. So the chain returns to (K, 0) at a small rate,
-1e-9·λ/K, while waiting and while all workers are busy. Where a factorisation fails or its
-residual is not small all is done again at ten times the rate, up to 1e-4·λ/K; a policy whose
-values still cannot be computed is an error, never a result.
+The chain of an intermediate policy may fall into parts that do not reach each other (drops make
+that possible), so that its system is singular. So the chain returns to (K, 0) at a small rate,
+1e-9·λ/K, while waiting and while all workers are busy. If a factorisation fails or leaves a large
+residual, the whole solution is repeated at ten times the rate, up to 1e-4·λ/K. A policy whose
+values still cannot be computed raises an error.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class CentralSolution:
     steady_state: SteadyState
     rounds: int  # of policy iteration
     residual: float  # most that any one action could still gain
-    # least number of idle workers with which, the queue being empty, lending one for a batch of
-    # 1 on the fastest model costs less than :data:`FREE`, and with more idle too
+    # With an empty queue and at least this many idle workers, lending one of them for a batch of 1
+    # on the fastest model costs less than :data:`FREE`; None if that does not hold with all idle
     spare_idle: int | None
     # to, action: shape (I, N, J): the model's optimal policy: level to which the queue is
     # dropped first, and then the action
@@ -221,6 +221,7 @@ def _iterated(
 
 def _spare_idle(model: CentralArrays, wait: FloatArray) -> int | None:
     """Return ``CentralSolution.spare_idle`` from the values ``wait`` of an empty queue."""
+    # A batch of 1 on the fastest model counts as a busy worker with the smallest probability h.
     cost = float(model.held.min()) * np.diff(wait[1:]) / np.diff(model.idle[1:])
     free = int((cost[::-1] < FREE).cumprod().sum())  # levels from the top on
     return int(model.idle[len(model.idle) - free]) if free else None

@@ -296,7 +296,7 @@ def _improve_level(
     model: CentralArrays, i: int, after: FloatArray, free: FloatArray, wait: FloatArray,
     met: NDArray[np.bool_], to: NDArray[np.int16], action: NDArray[np.int16],
 ) -> tuple[int, float]:
-    """Improve the decisions of one idle level in place; return their number and largest gain.
+    """Improve the decisions of one idle level in place; return the number changed and most gain.
 
     Parameters
     ----------
@@ -345,6 +345,7 @@ def _improve_level(
                     q = best[d, jj] - price * (queue[n] - queue[d])
                     if q > top + _ROUNDING:
                         top, level, at = q, d, jj
+            # The value of the present decision; another one must beat it by more than _TIE.
             n_after, kept = to[n, j], action[n, j]
             if kept < 0:
                 stays = wait[n_after]
@@ -420,8 +421,8 @@ def _settle_level(
     for n in range(1, lengths - 1):
         most[n + 1] = max(most[n], max(start[n].max(), wait[n]) + price * queue[n])
     for j in range(bins):
-        # To wait with a head that nothing can answer in time only makes the others older. The
-        # model sees no loss in it, as it draws ages anew, and states like these are rare.
+        # If nothing can answer the head in time, waiting only makes the others older. The model
+        # sees no loss in it, as it draws ages anew, and such states are rare.
         may_wait = j > 0 and earned[1, :, j].max() > _ROUNDING - price
         # P(no event while the head's slack crosses the bin), kept from one rate to the next.
         lasts, of_total = 1.0, 0.0
@@ -436,6 +437,8 @@ def _settle_level(
             if drop > best + _ROUNDING:
                 best, answer[n, j] = drop, -2
             if may_wait:
+                # The next event is an arrival or an end of a batch. If there is none before the
+                # slack has crossed the bin, the decision is made again in the bin below.
                 rate = load if n + 1 == lengths else load / (queue[n + 1] - queue[n])
                 then = best - price if n + 1 == lengths else here[n + 1, j]
                 total = rate + ends

@@ -315,7 +315,7 @@ class _ServiceTransitions:
         problem, arrivals, workers = self.problem, self.problem.arrivals, self.problem.workers
         by_bin = np.zeros((problem.bins + 1, workers, problem.max_queue + 1))
         excess = np.zeros(workers)
-        # The slack is in bin j if the next request arrives in the part (start, end] of the service.
+        # The slack is in bin j if the next request arrives in (start, end] of the service.
         for j in range(problem.bins):
             end = latency_ms - (problem.slo_ms - float(problem.slack_ms[j + 1]))
             if end <= 0:
