@@ -14,10 +14,10 @@ Average reward, over the frequencies ``x >= 0`` of the pairs:
 The rows for the states add up to 0 = 0; the first is left out, since HiGHS drops coefficients
 below 1e-9, after which the redundant rows would contradict each other. The optimum is the gain.
 The dual variables of the first rows are relative values ``h``, that of
-the last the gain; ``d = r + P h - h`` over them bounds the optimal gain by ``max d / c``. States
-that ``x`` does not visit take the pair that is best for those ``h``, or the best that leads to
-those that it visits. As ``x`` finds the best class
-only, a problem with several end components is solved component by component
+the last the gain; with ``d = r + P h - h``, the optimal gain is at most ``max d / c``. A state
+that ``x`` does not visit takes the pair that is best for these ``h``; if it then never reaches a
+visited state, it takes the best pair that leads towards one. As ``x`` is the optimum of the best
+class only, a problem with several end components is solved component by component
 (:mod:`ramsis.mdp.components`).
 
 Both policies are then evaluated exactly, as HiGHS's own values carry its tolerances (1e-10, or
@@ -117,8 +117,8 @@ def _average(mdp: SparseMDP, settings: dict[str, object]) -> Solution:
 
     Its duals are relative values. States that the optimum never visits get greedy pairs.
     """
-    # In units of their median, as HiGHS drops coefficients below 1e-9 and frequencies are as small
-    # as costs are large.
+    # Costs are scaled by their median: HiGHS drops coefficients below 1e-9, and large costs would
+    # make frequencies that small.
     positive = mdp.costs[mdp.costs > 0.0]
     costs = mdp.costs / (np.median(positive) if len(positive) else 1.0)
     balance = (_owner(mdp) - mdp.transition).T.tocsr()[1:]
@@ -148,10 +148,10 @@ def _average(mdp: SparseMDP, settings: dict[str, object]) -> Solution:
 def _leading(
     mdp: SparseMDP, rows: IntArray, reached: BoolArray, worth: FloatArray
 ) -> IntArray:
-    """Return the policy ``rows``, changed where it never leads to the ``reached`` states.
+    """Return the policy ``rows``, changed in states from which it never leads to ``reached`` ones.
 
-    The relative values of states that are not visited are only bounded, so that staying away
-    from the best class may look as good as going there.
+    The program only bounds the relative values of states that the optimum does not visit. So by
+    these values, staying away from the best class may look as good as going there.
     """
     while not reached.all():
         ahead = mdp.transition @ reached > 0

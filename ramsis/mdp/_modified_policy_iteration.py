@@ -7,9 +7,9 @@ With discount ``b`` and a value function ``v``, a round
    the method stops when ``(max B - min B) / (2 (1 - b)) <= tolerance`` and returns ``v`` plus the
    middle of the bounds;
 2. *evaluates* that policy roughly: ``(I - b P_policy) d = B`` is solved until the span of its
-   residual is a thousandth of the span of ``B``, and ``v <- v + d``. The mean of what BiCGSTAB is
-   given is left out: it adds a constant to the values, which the bounds do not see, and belongs
-   to the smallest eigenvalue, ``1 - b``.
+   residual is a thousandth of the span of ``B``, and ``v <- v + d``. The mean is subtracted from
+   the right-hand side of BiCGSTAB: it belongs to the smallest eigenvalue, ``1 - b``, and only
+   adds a constant to the values, which does not change the bounds.
 
 The evaluation starts with sweeps ``v <- r + b P v`` over the policy's own pairs. On a chain that
 mixes fast a few of them are enough. Where the span shrinks slowly, as on banded problems at a

@@ -8,12 +8,13 @@ values ``h(s)`` (see :mod:`ramsis.mdp.evaluation`). Improve by
 1. ``argmax_l (P g)(s)`` wherever that exceeds ``g(s)``; only when it does so nowhere,
 2. ``argmax_l r - g(s) c + P h`` among the pairs that keep ``P g = g(s)``.
 
-A policy that no longer changes solves both optimality equations. A state leaves its action only
-for one that is better by more than the rounding of the terms it is the sum of, so ties keep the
-incumbent, and chances of 1e-40 are told apart as well as those near 1. Each round improves
-the policy and there are finitely many; should rounding bring an earlier policy back, or decide
-for some rounds, the loop stops there. It takes a handful of rounds in practice. At the end the
-bounds of :mod:`ramsis.mdp.certificates` judge the values, independently of how they were found.
+A policy that no longer changes solves both optimality equations. A state changes its action only
+if another one is better by more than the rounding of the terms in its sum. So ties keep the
+incumbent, and probabilities of 1e-40 are distinguished as well as those near 1. Each round
+improves the policy, and there are finitely many policies. The loop also stops if rounding brings
+an earlier policy back, or if improvements are within rounding for some rounds. In practice it
+takes a handful of rounds. At the end the bounds of :mod:`ramsis.mdp.certificates` judge the
+values, independently of how they were found.
 
 Sources: Puterman (1994), sections 6.4, 8.6, 9.2 and 11.4; Denardo and Fox (1968).
 """
@@ -117,10 +118,10 @@ def policy_iteration(
 
 
 def _first_policy(mdp: SparseMDP, discount: float | None) -> IntArray:
-    """Return (S,) a first policy: each state's pair with the best reward per unit of cost.
+    """Return a first policy, (S,): each state's pair with the best reward per unit of cost.
 
-    Discounted, costs do not count. Where that policy could go on for ever at no cost, a state
-    without a pair that costs something takes one a step nearer to a state which has such a pair.
+    Discounted problems ignore costs. Where that policy could go on for ever at no cost, each state
+    whose pairs all cost nothing takes a pair that leads towards a state with a pair that costs.
     """
     if discount is not None or mdp.cost is None:
         return mdp.best(mdp.reward)[1]
@@ -152,11 +153,12 @@ def _improve(
     quality = mdp.reward - paid + mdp.transition @ value
     size = np.abs(mdp.reward) + np.abs(paid) + mdp.transition @ np.abs(value)
     free = mdp.costs == 0.0
-    if free.any():  # a total until the state is left, however seldom it is
+    if free.any():  # per departure from the state, so that a rare departure counts in full
         free &= mdp.moving > 0.0
         quality[free] = mdp.reward[free] / mdp.moving[free] + mdp.moves[free] @ value
     if np.ptp(gain) > 0.0:
-        # Where a pair leads to when it leaves its state, so that seldom is not taken for little.
+        # The gain where a pair leads to when it leaves its state: P g itself would hardly differ
+        # from g where it rarely leaves.
         stays = mdp.moving == 0.0
         reached, reached_size = mdp.moves @ gain, mdp.moves @ np.abs(gain)
         reached[stays] = gain[mdp.state[stays]]

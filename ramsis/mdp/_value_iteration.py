@@ -22,13 +22,13 @@ damped; a fast-mixing one takes about twice the sweeps when damped. ``damping="a
 measures: sweeps run in blocks of five, the first undamped. After a block the factor by which
 the span of ``B`` shrank is compared with the other level's last factor (before the first trial,
 with one halving per sweep, about the best that damping can do) and the better level runs the
-next block. A fast-mixing chain is so never damped, a slowly mixing one loses a few blocks, a
-periodic one wastes one. The span never grows, whichever level is used.
+next block. So a fast-mixing chain is never damped, a slowly mixing one loses a few blocks, and a
+periodic one wastes one block. The span never grows, whichever level is used.
 
-**An end.** Where the gain depends on the starting state the bounds of average reward never meet,
-and on a long ring not for millions of sweeps. With adaptive damping, after 256, 512, … sweeps the
-span is compared with that at half of them; if at this pace more than ten times as many sweeps were
-still needed, policy iteration goes on from the greedy policy.
+**Slow progress.** Where the gain depends on the starting state, the bounds of average reward never
+meet; on a long ring they take millions of sweeps. With adaptive damping, after 256, 512, … sweeps
+the span is compared with that after half of them. If at this pace more than ten times as many
+sweeps were still needed, policy iteration goes on from the greedy policy.
 
 Sources: Puterman (1994), sections 6.6, 8.5 and 11.5; Schweitzer (1971); Porteus (1971).
 """

@@ -125,7 +125,7 @@ def best_ends(mdp: SparseMDP, components: EndComponents, worth: FloatArray) -> E
     owner, pair = owner[order], pair[order]
     _refuse_traps(mdp, node, owner, size)
     moving = pair >= 0
-    # Rounding grows with the steps until the end, so only differences of worth make them.
+    # Rounding grows with the steps until the end, so only differences of worth are averaged.
     finite = worth[np.isfinite(worth)]
     common = finite[np.argmin(np.abs(finite))] if finite.size else 0.0
     reward = np.zeros(owner.size)

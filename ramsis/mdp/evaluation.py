@@ -144,7 +144,9 @@ def _average(
                 system = Factorisation(passage(inside, left))
             except SingularSystemError:
                 system = absorption(inside, left)
-        else:  # rounding grows with the steps, so only differences of gains make them
+        else:
+            # Gains of classes are averaged by the probabilities of absorption. As rounding grows
+            # with the steps until absorption, only differences of gains are averaged.
             system = absorption(inside, left)
             common = gain[recurrent][np.argmin(np.abs(gain[recurrent]))]
             gain[transient] = common + system.expected(leaving @ (gain[recurrent] - common))

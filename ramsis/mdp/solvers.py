@@ -1,9 +1,9 @@
 """The solvers by name: for average reward, and for discounted reward.
 
-A solver takes a decision problem and some of an initial policy, a discount and a tolerance, and
-returns a :class:`~ramsis.mdp.Solution`. To add one, enter its function in ``ramsis.mdp`` and its
-settings below. Loading the compiled loops or HiGHS takes longer than many a solution does, so a
-module is loaded when its solver is called.
+A solver takes a decision problem and, where it uses them, an initial policy, a discount and a
+tolerance, and returns a :class:`~ramsis.mdp.Solution`. To add one, enter its function in
+``ramsis.mdp`` and its settings below. Loading the compiled loops or HiGHS often takes longer than
+the solution, so a module is loaded when its solver is called.
 """
 
 from __future__ import annotations
