@@ -92,9 +92,34 @@ def _fill(
     rule: RuleArrays, model: int, place: int, last: int, most: int, cut_ms: float, worth: float,
     cells: IntArray, n: int, counts: IntArray, gain: IntArray,
 ) -> tuple[int, int, float, float]:
-    """Fill a batch by the cells in their order.
+    """Fill a batch with requests by the order of their cells.
 
-    Returns its count, the sum of gains, its time and the least slack of a member.
+    Parameters
+    ----------
+    place : int
+        Place in ``grid`` of the longest size of the batch, where it pads.
+    last : int
+        Largest size class of a member.
+    most : int
+        Largest count.
+    cut_ms : float
+        Least slack of a member.
+    worth : float
+        What a ms of the batch has to gain.
+    cells, n : (C * N,), int
+        The first n are those with waiting requests, in the order in which they are taken.
+    counts, gain : (C * N,)
+        Requests in each cell, and the gain of one.
+
+    Returns
+    -------
+    count : int
+    gains : int
+        Sum over the members.
+    time_ms : float
+        Time of the batch.
+    least_ms : float
+        Least slack of a member.
     """
     bins = rule.order.shape[2] // rule.work_us.size
     count, total_gain, least_ms, total = 0, 0, np.inf, 0.0
@@ -109,6 +134,8 @@ def _fill(
         added = min(counts[cell], most - count)
         each = gain[cell]
         if rule.padded:
+            # ``slope[b]`` is the least mean time of members beyond b. Members are added while one
+            # gains at least ``worth`` times that.
             value = each * _UNIT
             slope = rule.slope_ms[model, place]
             if count > 0 and slope[count] * worth > value:
@@ -122,6 +149,7 @@ def _fill(
             count, total_gain = upto, total_gain + added * each
             least_ms = min(least_ms, slack_ms)
         else:
+            # The whole cell is added; the batch of the largest net value so far is kept.
             count, total_gain = count + added, total_gain + added * each
             total += added * rule.mean_size[cell // bins]
             least_ms = min(least_ms, slack_ms)
@@ -215,6 +243,8 @@ def indexed(
                     if padded and longest[c] == 0:
                         continue
                     grid_place = rule.place_of[longest[c]] if padded else 0
+                    # Waiting costs ``aging`` only until another worker is free, so a long batch is
+                    # also filled by the price of worker time alone.
                     for attempt in range(2 if free_ms < np.inf else 1):
                         worth = price + aging if attempt == 0 else price
                         # Members need slack for the batch's time, which depends on their number:

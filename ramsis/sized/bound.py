@@ -33,15 +33,16 @@ on one worker that do not overlap, each Q of them within [max r_i, min d_i],
 
     Σ v  <=  Σ_i λ_i + K · max_{s in S} Σ_{(m,Q) in s} Σ_{i in Q} (v_mi − λ_i).
 
-In the maximum a request may be in several batches. It is a longest path over time: what starts in
-cell k or later of a grid of start times earns V(k), found backwards
-(:func:`~ramsis.sized._bound_kernels.best_path`). A batch that starts within a cell may have every
-request that comes by the end of the cell, and that would be in time from its start on; it takes
-the worker for its time in whole cells, rounded down. So V(0) is at least the maximum, and the
-bound holds whatever the width. With λ_i = max_m (v_mi − c_mi·p_i), p_i the least price of time
-within the window of i in the first problem, it is at most the bound without padding but for the
-rounding. From there the prices take subgradient steps: 1 − K·(how often the best sequence has i).
-Any prices give a bound; no result depends on convergence.
+In the maximum a request may be in several batches. The maximum is a longest path over time: on a
+grid of start times, batches that start in cell k or later earn at most V(k), computed backwards
+(:func:`~ramsis.sized._bound_kernels.best_path`). A batch that starts within a cell may have any
+request that comes by the end of the cell and would be in time if the batch started at the
+beginning of the cell. It occupies the worker for its time in whole cells, rounded down. So V(0) is
+at least the maximum, and the bound holds for any width of cells. With λ_i = max_m (v_mi −
+c_mi·p_i), p_i the least price of time within the window of i in the first problem, the bound is at
+most that without padding, up to rounding. From there the prices take subgradient steps along 1 −
+K·(number of times that the best sequence has i). Any prices give a bound; no result depends on
+convergence.
 
 *Long paths* are cut into stretches of requests. A scheduler that served one stretch alone, with
 all workers free, could do no less for it; so the sum of the bounds of stretches is a bound.
@@ -55,9 +56,9 @@ the same. The 95 % interval has both errors.
 *Rounding.* Windows are wider by 1e-6 ms on both sides, what counts as in time elsewhere. A
 relative 1e-9 covers rounding errors of sums.
 
-*What it leaves*: the grid, the finite number of steps, and that a worker may answer a request
-again at its price. Without padding, members cost less than the longest. For packed back ends
-gathering is left out.
+*What makes it loose*: the grid, the finite number of steps, and that a worker may answer a request
+again at its price. In the bound without padding, shorter members cost less than the longest. For
+packed back ends gathering is left out.
 
 [1] J. Edmonds, "Submodular functions, matroids, and certain polyhedra", 1970.
 """
@@ -336,7 +337,7 @@ class _Stretch:
         if not (rounds and problem.times.padded and len(price)):
             return bound
         if bound >= total * (1.0 - _ROUNDING) and len(price) > _FEW:
-            return bound  # all prices are the highest
+            return bound  # nearly all is answered: all prices are the highest
         grid = self._grid(1)
         if grid is None:
             return bound
@@ -357,7 +358,8 @@ class _Stretch:
         """Step along subgradients; return the best bound and its prices.
 
         A request at its highest price is worth nothing to any batch. Such prices are lowered only
-        if ``most``: many of these requests would join many batches at once, a useless direction.
+        if ``most``: otherwise many of these requests would join many batches at once, and the
+        subgradient would say little.
         """
         highest = worth.max(axis=0)
         best, best_price = np.inf, price
@@ -377,6 +379,7 @@ class _Stretch:
                 if gap < _LAST_GAP * total:
                     break
                 direction = slope
+            # Polyak's step to the bound best − gap; prices stay within 0 … highest.
             stays = (price >= highest) & (direction < 0.0 if most else True)
             move = np.where((price <= 0.0) & (direction > 0.0) | stays, 0.0, direction)
             length = float(move @ move)

@@ -67,17 +67,17 @@ class SizedTrial(Trial):
 
     @property
     def clear(self) -> bool | None:
-        """Whether the 95 % intervals leave no doubt of it; None where they cannot tell."""
+        """Whether ``met`` is the same at both ends of the 95 % intervals; None if unknown."""
         rates = super().clear
         if self.shares is None or rates is None:
             return rates
-        if not super().met:  # which decides by itself, if it is clear
+        if not super().met:  # a clear miss of the rates decides alone, else that of a class may
             return rates or self._least_margin(-1.0) < -_ROUNDING
         low, high = (self._least_margin(end) >= -_ROUNDING for end in (1.0, -1.0))
         return (rates and low) if self.met else not high
 
     def _least_margin(self, end: float) -> float:
-        """Return the least share in time above what is asked of a class.
+        """Return the least margin, over the classes, of the share in time above the one asked for.
 
         ``end`` is 1 for the bad ends of the intervals, -1 for the good ones, 0 for the means.
         """

@@ -3,10 +3,10 @@
 A folder has one file for each load, and a manifest of another format than that of other policies,
 as their tables have nothing in common.
 
-*Gate.* The rule that was searched for and the replanned dynamic program serve the same requests,
-which chose nothing. The rule decides if it misses what is asked of the classes by no more than the
-dynamic program does, and earns no less, in the mean of the runs; else the file has the dynamic
-program (``plan``). The difference and its 95 % half-width are in the file.
+*Gate.* The rule that the search found and the replanned dynamic program serve the same requests,
+others than in the search. By default the rule decides. The dynamic program decides (``plan``) if
+it misses the shares asked of size classes by less, or by as much and has a higher mean value. The
+difference and its 95 % half-width are in the file.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def measured_again(policy: SizedPolicy, own_arrivals: str | None = None) -> dict
     Returns
     -------
     dict
-        The expectations of the file, but for the comparison with the replanned dynamic program.
+        The expectations of the file, without the comparison with the replanned dynamic program.
     """
     problem, expected = problem_of(policy), policy.expectations
     load = _load(policy.load_qps, expected["requests"],
@@ -259,7 +259,7 @@ def _simulated(
 
 
 def _measured(result: SizedResult, problem: SizedProblem) -> dict[str, Any]:
-    """Return the expectations that runs give."""
+    """Return the expectations that are measured in runs."""
     row = result.row()
     return {**{name: row[name] for name in _FIGURES},
             "overloaded": row["violation_rate"] > _OVERLOADED,
@@ -420,9 +420,9 @@ def validate_sized(path: str | os.PathLike[str]) -> list[SizedPolicy]:
 
 
 def for_load(policies: Sequence[SizedPolicy], load_qps: float | None) -> SizedPolicy:
-    """Return the policy of the lowest load that covers ``load_qps``, else of the highest.
+    """Return the policy with the lowest load of at least ``load_qps``, else that of the highest.
 
-    The highest also if the load is not known.
+    That of the highest load is also returned if the load is not known.
     """
     if load_qps is not None:
         for policy in policies:

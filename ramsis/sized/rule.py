@@ -11,17 +11,17 @@ as a multiple of its mean, a request that has slack s left is worth
 
     V(l, s) = max over models of max(0, a·w − μ · work(l)) · (1 − exp(−((s − T(1, l)) / τ)^h)),
 
-where it has a chance: s > T(1, l); w is a multiple of the mean weight. It is answered with a
-probability that rises with its slack, and then costs μ for each mean request's work. So the gain
-of an answer now is a·w − V(l, s).
+if s > T(1, l), else 0; w is a multiple of the mean weight. That models a request that is answered
+later with a probability that rises with its slack, at the price μ for the work of a mean request.
+So an answer now gains a·w − V(l, s).
 
-*Backlog.* With x the work that waits, as a multiple of K · deadline,
+*Backlog.* With x the work of all waiting requests, as a multiple of K · deadline,
 
     μ = exp(p0 + p1·x),  τ = deadline · exp(p2 + p3·x),  h = exp(p4),
     price of a worker's ms = exp(p5) · μ / (mean work),
 
 and values are taken after a reference time r = deadline · min(1/2, exp(p6)), as batches take some
-time: gains are a·w − V(l, s − r), and (V(l, s) − V(l, s − r)) / r ages away in each ms.
+time: gains are a·w − V(l, s − r), and waiting costs (V(l, s) − V(l, s − r)) / r in each ms.
 
 *Tables.* V is constant in cells of size class and slack; :mod:`ramsis.runtime.sized` decides by
 them. :mod:`ramsis.sized.search` finds the numbers.
@@ -178,9 +178,10 @@ class RuleSpace:
             sizes=sizes, times_ms=times_ms)
 
     def planned(self, tables: SizedTables, plan: SizedPlan) -> SizedTables:
-        """Return tables that have a plan decide, with the exact times of every size.
+        """Return tables by which a plan decides in place of the rule.
 
-        Sums of rounded times would tie, or not, where those of the profile do not, or do.
+        They have the profile's times at every size. Sums of rounded times could tie where those
+        of the profile differ, or differ where those tie.
         """
         padded, step, time_ms = self.problem.times
         at = np.arange(1, time_ms.shape[2] if not padded else int(self.classes.edges[-1]) + 1)

@@ -107,8 +107,8 @@ class Tei(_SingleModel):
 
     First come, first served: a batch takes requests from the front of the queue while its padded
     tokens (total tokens for models that do not pad) stay within ``max_tokens``, up to
-    ``max_batch`` requests. An idle worker waits for nobody, and late requests are served, too.
-    While ``max_concurrent`` requests wait or are served, others are rejected.
+    ``max_batch`` requests. An idle worker does not wait for further requests, and late requests
+    are served, too. While ``max_concurrent`` requests wait or are served, new ones are rejected.
 
     Source: version 1.7, ``core/src/queue.rs``, ``core/src/infer.rs``; defaults as there
     (``--max-batch-tokens``, ``--max-batch-requests``, ``--max-concurrent-requests``). Its ONNX
@@ -136,19 +136,20 @@ class Tei(_SingleModel):
         from ramsis.sized import _kernels as kernels
 
         serving = serving._replace(terms=serving.terms._replace(most_inside=self.max_concurrent))
+        drop, wait_ms = False, 0.0
         kernels.first_come(*serving.arguments, self.index(serving.problem, self.name),
-                           self.max_batch, self.max_tokens, False, 0.0)
+                           self.max_batch, self.max_tokens, drop, wait_ms)
         return {}
 
 
 @dataclass(frozen=True)
 class Infinity(_SingleModel):
-    """The queue of infinity, which sorts by length what waits in its front.
+    """The queue of infinity, which sorts the requests at its front by length.
 
-    As many full batches of ``max_batch`` as wait are taken from the front, at least one, full or
-    not, and at most ``batches``. Where they are several, their requests are sorted by size before
-    they are cut into batches, shortest first. All of them run, late requests, too, before others
-    are taken. An idle worker waits for nobody.
+    As many full batches of ``max_batch`` requests as wait are taken from the front, at most
+    ``batches``, or one batch that is not full. The requests of several batches are sorted by size
+    and cut into batches again, the shortest first. All of these batches run, with late requests,
+    too, before others are taken. An idle worker does not wait for further requests.
 
     Source: version 0.0.7x of 2025, ``inference/queue.py`` (``pop_optimal_batches``) and
     ``inference/batch_handler.py``; defaults as there (``batch_size``, ``max_n_batches``). Chosen
@@ -177,11 +178,12 @@ class Infinity(_SingleModel):
 class TokenBudget(_SingleModel):
     """First come, first served within a budget of tokens, without requests that are hopeless.
 
-    Before each batch those are dropped that not even a batch of their own answers in time. Then
-    the batch takes requests in the order of arrival, or with ``order=size`` the shortest first,
-    while its padded tokens (total tokens without padding) stay within ``max_tokens``. The first
-    request is served even if it is beyond the budget. With ``max_tokens=0``, the default, each run
-    has the best power of two from 8 on for its own requests, which is more than a server knows.
+    Before each batch, requests that not even a batch of their own answers in time are dropped.
+    Then the batch takes requests in the order of arrival, or with ``order=size`` the shortest
+    first, while its padded tokens (total tokens without padding) stay within ``max_tokens``. The
+    first request is served even if it is beyond the budget. With ``max_tokens=0``, the default,
+    each run has the budget that is best for its own requests, among the powers of two from 8 on;
+    a server could not know it beforehand.
     """
 
     name: ClassVar[str] = "token-budget"
@@ -224,8 +226,8 @@ class TokenBudget(_SingleModel):
 class TurboDP(_SingleModel):
     """TurboTransformers' batches, by a dynamic program over the sorted queue.
 
-    All that waits is sorted by size and cut into batches of the least time in all. All of them
-    run, shortest first, before others are planned.
+    All waiting requests are sorted by size and cut into the batches whose total time is least.
+    All of these run, the shortest requests first, before others are planned.
 
     Source: Fang et al., "TurboTransformers: An Efficient GPU Serving System For Transformer
     Models", PPoPP 2021, algorithm 3, with its hungry strategy: an idle worker plans at once.
@@ -258,10 +260,11 @@ class ReplannedDP(_SingleModel):
     """The dynamic program of TurboTransformers, planned again for each batch, with deadlines.
 
     Before each batch, requests that not even a batch of their own answers in time are dropped, and
-    the rest is cut as :class:`TurboDP` cuts it. Of the batches that answer at least a share
-    ``keep`` of their requests in time, one runs, without those that it would answer late: with
-    ``order=urgent`` that of the oldest request, with ``order=dense`` that of the most requests in
-    its time. Where no batch does, the one with the most answers in time in its time runs.
+    all others are cut into batches as :class:`TurboDP` cuts them. One of these batches runs,
+    without the requests that it would answer late. It is chosen among the batches that answer at
+    least a share ``keep`` of their requests in time: with ``order=urgent`` the batch with the
+    oldest request, with ``order=dense`` the one with the most requests per ms of its time. If no
+    batch reaches ``keep``, the one with the most answers in time per ms of its time runs.
 
     There is no source: it is the strongest of the simple rules, which a policy has to beat.
     """

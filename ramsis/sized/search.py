@@ -5,26 +5,26 @@
 
     maximise  0.75 · J(θ, 1) + 0.25 · J(θ, 1.15).
 
-The heavier load is in it because a light one leaves numbers undetermined that decide whether the
-queue recovers from overload. All θ are tried on the same requests (common random numbers), so
-differences are known far better than values.
+The heavier load is included because a light load does not determine the numbers that decide
+whether the queue recovers from overload. All θ are tried on the same requests (common random
+numbers), so differences are known far better than values.
 
-*Method.* Eighteen starts with other prices and reference times are tried, as the search stays near
-its start: where batches are long beside the deadline, that by default may be far off. From the
-best, covariance matrix adaptation [1] draws ten θ each generation from a normal distribution,
-whose mean, covariance and step follow the better half. It stops after a fixed number of
-generations, or when the step is below a fifteenth of its start. The last mean and the best θ
-tried are then compared on requests that chose nothing, and the best of them is kept.
+*Method.* The search stays near its start, and the default start may be far off where batches are
+long beside the deadline. So eighteen starts with other prices and reference times are tried first.
+From the best one, covariance matrix adaptation [1] draws ten θ each generation from a normal
+distribution, whose mean, covariance and step follow the better half. It stops after a fixed number
+of generations, or when the step is below a fifteenth of its start. The start, the last mean and
+the best two θ are then compared on further requests, and the best of them is kept.
 
-*Second start.* On the same requests the replanned dynamic program serves, too. Where the rule is
+*Second start.* The replanned dynamic program serves the same further requests. If the rule is
 below it by more than two standard errors of the difference, the search runs once more from a
 wider start. :mod:`ramsis.sized.policy` has the gate that decides which of the two serves.
 
-*Weights.* To answer in each size class at least a share of the requests in time, weights of
-classes follow w ← w · exp(η · (share − the class's share in time)), as multiples of the least,
-with η falling from 6, for a fixed number of rounds; of those that reach the share in every class,
-the ones are kept with the most requests in time, else those that miss it least. The numbers are
-then searched for again.
+*Weights.* To answer at least a given share of each size class in time, the weights of classes are
+changed by w ← w · exp(η · (given share − share in time)) for a fixed number of rounds, with η
+falling from 6, and divided by the least. Of the weights that reach the share in every class, those
+with the most requests in time are kept; if there are none, those that miss it least. The numbers
+are then searched for again.
 
 [1] N. Hansen, "The CMA Evolution Strategy: A Tutorial", arXiv:1604.00772, 2016.
 """
@@ -55,14 +55,14 @@ if TYPE_CHECKING:
 LOADS = ((0.75, 1.0), (0.25, 1.15))  # weight in the objective, and factor of the load
 REQUESTS = 16_000  # of each simulation of the search
 _GENERATIONS, _CHILDREN = 14, 10
-_FAR = 0.01  # what a start is better by, as a multiple, that replaces the one by default
+_FAR = 0.01  # share by which a start has to be better to replace the default one
 _STARTS = tuple(RuleNumbers(price=price, worker_price=worker_price - price, reference=reference)
                 for price, worker_price, reference in product(
                     (-2.2, -0.7, 0.8), (-2.7, -1.5, -0.7), (-1.6, -0.7)))
 _STEP, _WIDE_STEP, _LEAST_STEP = 0.35, 0.7, 1 / 15
-_CHECKS = 3  # streams that candidates and the gate are compared on
+_CHECKS = 3  # streams of further requests on which candidates are compared
 _BLOCKS = 20  # of each, for the standard error of a difference
-_ROUNDS, _PUSH, _LARGEST_WEIGHT = 16, 6.0, 50.0
+_ROUNDS, _PUSH, _LARGEST_WEIGHT = 16, 6.0, 50.0  # of the search for weights; _PUSH is the first η
 _MARGIN = 0.005  # about two standard errors of a class's share in the search
 _SEARCH_SEED, _CHECK_SEED = 1_000_003, 2_000_003  # far from the seeds of simulations
 
@@ -74,9 +74,9 @@ class FittedRule(NamedTuple):
     numbers: RuleNumbers
     space: RuleSpace
     tables: SizedTables
-    reward: float  # mean reward on the requests that chose nothing
-    model: int  # that the replanned dynamic program is best on
-    beaten: bool  # whether that is better by more than two standard errors
+    reward: float  # mean reward on the further requests
+    model: int  # model on which the replanned dynamic program is best
+    beaten: bool  # whether that program is better than the rule by more than two standard errors
 
 
 def fit_rule(
@@ -90,8 +90,8 @@ def fit_rule(
     ----------
     problem : SizedProblem
     workload : Workload
-        A constant load is drawn anew, as long as the search needs it; other arrivals are taken
-        as they are.
+        A constant load is drawn for as long as the search needs it; other arrivals keep their
+        length.
     seed : int
         The same seed gives the same rule.
     min_in_time_by_class : float or sequence of float, optional
@@ -140,9 +140,10 @@ def _weighted(search: _Search, fitted: FittedRule, share: FloatArray) -> FittedR
 
 
 def _balanced(search: _Search, fitted: FittedRule, share: FloatArray) -> SizedProblem:
-    """Return the problem with the weights by which the rule's least share misses least.
+    """Return the problem with the weights at which the rule misses the shares least.
 
-    Of weights that miss nothing it takes those with the most requests in time.
+    Among weights at which it misses none, those with the most requests in time are taken. The
+    share asked for in each class is ``share`` (k,).
     """
     problem, best, best_key = fitted.problem, fitted.problem, (-np.inf, 0.0)
     aim = np.minimum(share + _MARGIN, (1.0 + share) / 2.0)
@@ -176,7 +177,7 @@ class _Search:
 
     @cached_property
     def _checks(self) -> list[kernels.Stream]:
-        """Requests that choose nothing but among few candidates."""
+        """Further requests, on which a few candidates are compared."""
         return [self._stream(_CHECK_SEED + _CHECKS * self.seed + i, 1.0) for i in range(_CHECKS)]
 
     def _stream(self, seed: int, factor: float) -> kernels.Stream:
