@@ -1,13 +1,16 @@
-"""Memory that this process can still have, so that work that needs more is refused at once.
+"""Memory that this process can still have, and work without Python's collector of cycles.
 
 Linux grants memory that is not there and ends the process, or another one, when it is used: no
-``MemoryError`` tells of it. So what is about to hold one entry for each of many things asks first.
+``MemoryError`` tells of it. So what is about to hold one entry for each of many things asks first,
+and work that needs more is refused at once.
 """
 
 from __future__ import annotations
 
+import gc
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ramsis.errors import InvalidValueError
@@ -106,3 +109,15 @@ def _of_process() -> float:
             pages = int(Path("/proc/self/statm").read_text().split()[0])
             return float(limit - pages * resource.getpagesize())
     return float("inf")
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Leave the collector aside; afterwards it is as before."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ramsis import Cluster, load_profile
-from ramsis.report.panels import Line, Panel, PanelRow, plot_panels
+from ramsis.report.figure import Line, Panel, PanelRow, plot_panels
 from ramsis.sim import ConstantLoad
 from ramsis.synthesis.capacity import Targets, Trial, fewest_workers, try_workers
 

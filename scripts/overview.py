@@ -13,7 +13,7 @@ import subprocess
 import sys
 from typing import Any
 
-from ramsis.report.panels import Line, Panel, PanelRow, plot_panels
+from ramsis.report.figure import Line, Panel, PanelRow, plot_panels
 
 LOADS = "400,800,1200,1600,2400,3200,4800,6400,8000"
 SCHEMES = {"central-queue": "ramsis, common queue", "round-robin": "ramsis, a queue each",

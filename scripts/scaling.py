@@ -26,7 +26,7 @@ from ramsis.arrivals.trace import RateTrace
 from ramsis.bounds import Targets
 from ramsis.errors import InfeasibleError, RamsisError
 from ramsis.files import write_atomic
-from ramsis.report.panels import Line, Panel, PanelRow, plot_panels
+from ramsis.report.figure import Line, Panel, PanelRow, plot_panels
 from ramsis.runtime.scaling_table import stages_of
 from ramsis.scaling.comparison import Part, Study
 from ramsis.scaling.decision import concave_gains

@@ -6,10 +6,9 @@ May import: logs.
 from ramsis.arrivals.loads import parse_loads
 from ramsis.arrivals.modulated import MarkovModulated
 from ramsis.arrivals.negative_binomial import NegativeBinomial
-from ramsis.arrivals.poisson import Poisson
 from ramsis.arrivals.process import ArrivalProcess, Sampler, is_orderly
 from ramsis.arrivals.registry import SHIPPED, Arrivals, describe_process, patterns
-from ramsis.arrivals.renewal import FixedRate, Renewal
+from ramsis.arrivals.renewal import FixedRate, Poisson, Renewal
 from ramsis.checks import check_arguments
 from ramsis.lazy_names import names_from
 

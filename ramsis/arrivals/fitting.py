@@ -40,8 +40,8 @@ from scipy.optimize import minimize, minimize_scalar
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals.modulated import MarkovModulated
 from ramsis.arrivals.negative_binomial import NegativeBinomial
-from ramsis.arrivals.poisson import Poisson
 from ramsis.arrivals.registry import format_process
+from ramsis.arrivals.renewal import Poisson
 from ramsis.errors import InvalidValueError
 from ramsis.reprs import dataclass
 

@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, i0e, i1e
 
 from ramsis.arrays import FloatArray, IntArray
-from ramsis.arrivals.poisson import Poisson
 from ramsis.arrivals.process import Parameter, ShippedProcess, check_amount, check_sample
+from ramsis.arrivals.renewal import Poisson
 from ramsis.errors import INNER, POSITIVE, at_least
 
 _BLOCK_NUMBERS = 2_000_000

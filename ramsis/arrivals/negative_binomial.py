@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from ramsis.arrays import FloatArray
-from ramsis.arrivals.poisson import Poisson
 from ramsis.arrivals.process import Parameter, ShippedProcess, check_amount, poisson_instants
+from ramsis.arrivals.renewal import Poisson
 from ramsis.errors import at_least
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)

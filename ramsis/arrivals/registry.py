@@ -26,11 +26,10 @@ from typing import Any
 
 from ramsis.arrivals.modulated import MarkovModulated
 from ramsis.arrivals.negative_binomial import NegativeBinomial
-from ramsis.arrivals.poisson import Poisson
 from ramsis.arrivals.process import ArrivalProcess, ProcessWithRate, Sampler, ShippedProcess
 from ramsis.arrivals.recorded import PROCESS as TRACE
 from ramsis.arrivals.recorded import RecordedProcess
-from ramsis.arrivals.renewal import FixedRate, Renewal
+from ramsis.arrivals.renewal import FixedRate, Poisson, Renewal
 from ramsis.errors import InvalidValueError
 from ramsis.plugins import blamed, own, untrusted
 from ramsis.reprs import dataclass

@@ -40,7 +40,7 @@ import numpy as np
 
 from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.arrivals.trace_formats.instants import clock_of
-from ramsis.arrivals.trace_formats.request_logs import log_text
+from ramsis.arrivals.trace_formats.rates import log_text
 from ramsis.cluster.cluster import LONGEST_SLO_MS
 from ramsis.errors import InputFileError, InvalidValueError, OutputError, check_known
 from ramsis.files import written_whole

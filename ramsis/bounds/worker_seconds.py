@@ -72,8 +72,7 @@ from ramsis.arrays import FloatArray, IntArray
 from ramsis.bounds import _worker_seconds_kernels as kernels
 from ramsis.bounds._few_requests import FewRequests
 from ramsis.bounds.targets import Targets, outward
-from ramsis.cluster.quantiles import cdf
-from ramsis.cluster.service_times import ServiceTimes
+from ramsis.cluster.service_times import ServiceTimes, cdf
 from ramsis.errors import InfeasibleError, InvalidValueError, check_positive, whole
 from ramsis.reprs import dataclass
 from ramsis.runtime.table import SLACK_TOLERANCE_MS

@@ -22,7 +22,7 @@ from click.shell_completion import CompletionItem  # noqa: E402
 from ramsis import __version__  # noqa: E402
 from ramsis.cli.options.command import CommandGroup, nearest  # noqa: E402
 from ramsis.errors import RamsisError, printable  # noqa: E402
-from ramsis.garbage_collection import without_collection  # noqa: E402
+from ramsis.memory import without_collection  # noqa: E402
 from ramsis.plugins import trusting  # noqa: E402
 
 _USAGE, _INTERRUPTED = 2, 130

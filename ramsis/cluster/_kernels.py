@@ -1,4 +1,4 @@
-"""The functions of :mod:`ramsis.cluster.quantiles` for compiled loops, with identical results."""
+"""Quantile functions of :mod:`ramsis.cluster.service_times`, the same for compiled loops."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def quantile(
 ) -> float:
     """Return a quantile of the distribution at a place (m, b) of several, (M, B, Q).
 
-    ``near`` is :func:`ramsis.cluster.quantiles.near_levels`. The whole arrays are passed, since
-    slicing a row would cost more than the search.
+    ``near`` is :func:`ramsis.cluster.service_times.near_levels`. The whole arrays are passed,
+    since slicing a row would cost more than the search.
     """
     count = quantiles_ms.shape[2]
     model, column = place

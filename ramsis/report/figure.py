@@ -1,7 +1,8 @@
-"""Creating and saving figures, without a display.
+"""Figures of one or several panels, without a display, and the looks of their lines.
 
 A look is a number. Colours, dashes and markers repeat after 8, 7 and 7 numbers, so that the first
-56 looks differ; in grey print and for every eye dashes and markers tell lines apart.
+56 looks differ. A line has the same look in every panel; in grey print and for every eye dashes
+and markers tell lines apart.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import importlib.util
 import io
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +26,11 @@ from ramsis.files import written_whole
 if TYPE_CHECKING:
     from matplotlib.axis import Axis
     from matplotlib.figure import Figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_LINEAR = 0.1  # up to here a ``log_like`` axis is linear
 
 # At least 3:1 against white; page.css has the same, and lighter ones for dark screens.
 COLOURS = ("#0072b2", "#c44f00", "#007f5f", "#a8447f", "#8a6100", "#3b97d3", "#6a4fb3", "#5b6b2f")
@@ -165,3 +172,209 @@ def line_look(number: int) -> dict[str, Any]:
     """Return colour, dashes and marker of a look as Matplotlib takes them."""
     return {"color": COLOURS[number % len(COLOURS)], "linestyle": _DASHES[number % len(_DASHES)],
             "marker": _MARKERS[number % len(_MARKERS)]}
+
+
+@dataclass(frozen=True)
+class Line:
+    """Points of a line."""
+
+    label: str
+    # x, y: a ``y`` of ``None`` leaves a gap
+    x: Sequence[float]
+    y: Sequence[float | None]
+    half_width: Sequence[float] | None = None  # of intervals around ``y``
+    reference: bool = False  # a thin dotted grey line without markers, such as a bound
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Lines in a pair of axes."""
+
+    title: str
+    lines: Sequence[Line]
+    # label of the horizontal axis, where columns have different ones
+    x_label: str | None = None
+    log_x: bool = False  # whether that axis is logarithmic
+
+
+@dataclass(frozen=True)
+class PanelRow:
+    """Panels with a common vertical axis."""
+
+    quantity: str
+    panels: Sequence[Panel]
+    height: float = 1.0  # in proportion to the other rows
+    # whether the axis, of values >= 0, is linear up to 0.1 and logarithmic from there
+    log_like: bool = False
+    whole: bool = False  # whether the axis is of counts: only whole numbers are marked
+    # whether the axis begins at 0; panels whose values are all 0 state that in words
+    from_zero: bool = False
+    # an axis that begins at 0 goes up to here at least: values far below a budget look small
+    reach: float = 0.0
+
+
+_END_LETTER = 9.0  # height of a name at the end of a line, in points
+_MOST_MARKED = 60  # points of a line with markers, at most
+_BELOW = 0.06  # share of an axis from 0 that lies below 0, so that markers at 0 are whole
+LEAST_BUDGET_PERCENT = 0.1  # violations up to which their axis goes at least
+_LEGEND_MARK, _LEGEND_LETTER = 0.7, 0.06  # inches that an entry of the legend takes
+
+
+def plot_panels(
+    rows: Sequence[PanelRow], path: str | os.PathLike[str], x_label: str = "", *,
+    log_x: bool = False, cases: Sequence[str] = (),
+) -> None:
+    """Draw rows of panels side by side.
+
+    Parameters
+    ----------
+    rows : sequence of PanelRow
+        Rows with the same number of panels.
+    path : path
+        Ends in .png, .pdf or .svg.
+    x_label : str
+        Label of the horizontal axis of all panels.
+    log_x : bool
+        Whether the horizontal axes are logarithmic.
+    cases : sequence of str, optional
+        Names of x = 0, 1, … at the axis; points are not joined by lines.
+    """
+    columns = len(rows[0].panels)
+    looks = _looks(rows)
+    size = (max(6.0, 2.6 * columns + 0.9, columns * (0.4 * len(cases) + 0.6)),
+            0.9 + 2.3 * sum(row.height for row in rows) + (0.8 if cases else 0.0))
+    with saved_figure(path, figsize=size) as figure:
+        grid = figure.subplots(len(rows), columns, sharex="col", sharey="row", squeeze=False,
+                               height_ratios=[row.height for row in rows])
+        for row, axes_row in zip(rows, grid, strict=True):
+            axes_row[0].set_ylabel(row.quantity)
+            for axes, panel in zip(axes_row, row.panels, strict=True):
+                for line in panel.lines:
+                    joined = {} if line.reference or not cases else {"linestyle": "none"}
+                    _draw(axes, line, looks[line.label] | joined)
+                _finish(axes, log_x or panel.log_x)
+                if cases:
+                    axes.set_xticks(range(len(cases)), cases, rotation=40, ha="right",
+                                    rotation_mode="anchor")
+                elif axes.get_xscale() == "linear" and all(
+                        float(x).is_integer() for line in panel.lines for x in line.x):
+                    axes.locator_params(axis="x", integer=True)
+            if row.log_like:  # once all is drawn: the panels share the axis
+                _log_like(axes_row[0])
+            if (row.log_like or row.from_zero) and not _any_above_zero(row):
+                _flat(axes_row)
+            if row.from_zero:
+                _from_zero(axes_row[0], row.reach)
+            if row.whole:
+                axes_row[0].yaxis.get_major_locator().set_params(integer=True)
+        for axes, panel in zip(grid[0], rows[0].panels, strict=True):
+            axes.set_title(panel.title, loc="left", fontsize=9)
+        for axes, panel in zip(grid[-1], rows[-1].panels, strict=True):
+            axes.set_xlabel(panel.x_label or "")
+        if x_label:
+            figure.supxlabel(x_label, fontsize=10)
+        handles = {label: handle for axes in grid.flat
+                   for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+        figure.draw_without_rendering()  # so that places on paper are known
+        if columns == 1 and not cases and _named_at_ends(grid.flat, rows, looks):
+            return
+        wide = _LEGEND_MARK + _LEGEND_LETTER * max((len(label) for label in handles), default=0)
+        lines = -(-len(handles) // max(1, min(4, int(size[0] / wide))))
+        figure.legend(handles.values(), handles.keys(), loc="outside upper center",
+                      ncols=-(-len(handles) // lines), frameon=False, fontsize=8)
+
+
+def _named_at_ends(
+    axes_column: Iterable[Axes], rows: Sequence[PanelRow], looks: Mapping[str, dict[str, Any]]
+) -> bool:
+    """Write the names at the ends of the first panel that has all lines, where they fit.
+
+    Returns
+    -------
+    bool
+        Whether they fit; a legend is needed where not.
+    """
+    for axes, row in zip(axes_column, rows, strict=True):
+        ends = [(line.label, line.x[-1], line.y[-1]) for line in row.panels[0].lines
+                if len(line.x) and line.y[-1] is not None]
+        if not {label for label, *_ in ends} >= looks.keys():
+            continue
+        places = axes.transData.transform([(x, y) for _, x, y in ends])
+        apart = _END_LETTER * axes.figure.dpi / 72
+        heights = sorted(y for _, y in places)
+        right = max(x for x, _ in places)
+        if all(high - low >= apart for low, high in pairwise(heights)) and all(
+                right - x < apart for x, _ in places):
+            for label, x, y in ends:
+                axes.annotate(label, (x, y), (8, 0), textcoords="offset points", va="center",
+                              fontsize=8, color=looks[label]["color"], annotation_clip=False)
+            return True
+    return False
+
+
+def _looks(rows: Sequence[PanelRow]) -> dict[str, dict[str, Any]]:
+    """Return how the line of each label is drawn."""
+    lines = [line for row in rows for panel in row.panels for line in panel.lines]
+    numbers = look_numbers(line.label for line in lines if not line.reference)
+    looks: dict[str, dict[str, Any]] = {
+        label: line_look(number) | {
+            "linewidth": 1.2, "markersize": 4 + 0.7 * min(i, 6), "clip_on": False,
+            "markerfacecolor": None if i == 0 else "none"}  # so that equal points show
+        for i, (label, number) in enumerate(numbers.items())
+    }
+    plain = {"color": "0.35", "linestyle": (0, (1, 1)), "linewidth": 1.0}
+    return {**{line.label: plain for line in lines if line.reference}, **looks}
+
+
+def _draw(axes: Axes, line: Line, look: dict[str, Any]) -> None:
+    if not len(line.x):
+        return  # without points, error bars would be drawn at the figure's corner
+    if len(line.x) > _MOST_MARKED:
+        look = look | {"marker": ""}
+    y = [float("nan") if value is None else value for value in line.y]
+    if line.half_width is None:
+        axes.plot(line.x, y, label=line.label, **look)
+    else:
+        axes.errorbar(line.x, y, yerr=line.half_width, label=line.label, capsize=2,
+                      elinewidth=0.8, **look)
+
+
+def _any_above_zero(row: PanelRow) -> bool:
+    """Return whether a value is above 0, or there is no value."""
+    values = [value for panel in row.panels for line in panel.lines for value in line.y
+              if value is not None and value == value]
+    return not values or max(values) > 0.0
+
+
+def _from_zero(axes: Axes, reach: float) -> None:
+    """Begin an axis just below 0, so that markers at 0 stand on it whole."""
+    top = max(axes.get_ylim()[1], reach)
+    axes.set_ylim(-_BELOW * top, top)
+
+
+def _flat(axes_row: Sequence[Axes]) -> None:
+    """Write in each panel that all values are 0: an axis with a scale would show nothing."""
+    axes_row[0].set_ylim(top=1.0)
+    axes_row[0].set_yticks([0.0])
+    for axes in axes_row:
+        axes.text(0.5, 0.5, "all 0", transform=axes.transAxes, ha="center", va="center",
+                  fontsize=8, color="0.35")
+
+
+def _finish(axes: Axes, log_x: bool) -> None:
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    if log_x:
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g}k" if x >= 1000 else f"{x:g}")
+        axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.tick_params(which="both", labelsize=8)
+    axes.grid(alpha=0.3, linewidth=0.5)
+
+
+def _log_like(axes: Axes) -> None:
+    """Set a scale that has 0, and on which 0.1 stands apart from 10."""
+    axes.set_yscale("symlog", linthresh=_LINEAR, linscale=0.5)
+    axes.set_ylim(0.0, max(axes.get_ylim()[1], 10 * _LINEAR))
+    axes.yaxis.set_major_formatter("{x:g}")

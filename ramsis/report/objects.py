@@ -11,8 +11,15 @@ from placement_milp import Placement
 from ramsis.errors import InvalidValueError, check_known
 from ramsis.policy import Policy, PolicySet
 from ramsis.profiles import ProfileSet, Statistic
-from ramsis.report.figure import COLOURS, captured, saved_figure
-from ramsis.report.panels import Line, Panel, PanelRow, plot_panels
+from ramsis.report.figure import (
+    COLOURS,
+    Line,
+    Panel,
+    PanelRow,
+    captured,
+    plot_panels,
+    saved_figure,
+)
 from ramsis.report.placement import plot_placement
 from ramsis.report.profile import plot_profile
 from ramsis.report.simulations import plot_promises

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from placement_milp import Placement
-from ramsis.report.figure import COLOURS, saved_figure
-from ramsis.report.panels import Line, Panel, PanelRow, plot_panels
+from ramsis.report.figure import COLOURS, Line, Panel, PanelRow, plot_panels, saved_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,8 +13,17 @@ from numpy.typing import NDArray
 from ramsis.arrivals.fitting import TraceFit
 from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
-from ramsis.report.figure import COLOURS, line_look, plain_numbers, saved_figure
-from ramsis.report.panels import LEAST_BUDGET_PERCENT, Line, Panel, PanelRow, plot_panels
+from ramsis.report.figure import (
+    COLOURS,
+    LEAST_BUDGET_PERCENT,
+    Line,
+    Panel,
+    PanelRow,
+    line_look,
+    plain_numbers,
+    plot_panels,
+    saved_figure,
+)
 from ramsis.report.verdicts import (
     bounded_schedulers,
     bounds_on_workers,

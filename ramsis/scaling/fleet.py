@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ramsis.arrays import FloatArray, IntArray, six_digits
-from ramsis.cluster.quantiles import near_levels
+from ramsis.cluster.service_times import near_levels
 from ramsis.compiling import uniform
 from ramsis.errors import NON_NEGATIVE, InvalidValueError, check_positive, out_of_range
 from ramsis.policy import Policy, PolicySet

@@ -19,7 +19,6 @@ May import: arrivals, runtime.
 from __future__ import annotations
 
 from ramsis.lazy_names import names_from
-from ramsis.scenario.arrays import ScenarioArrays
 from ramsis.scenario.reading import (
     read_scenario,
     scenario_from_document,
@@ -35,8 +34,13 @@ from ramsis.scenario.records import (
     StartState,
     Stream,
 )
-from ramsis.scenario.requests import Requests, draw_requests
-from ramsis.scenario.scenario import SCENARIO_FORMAT, Scenario
+from ramsis.scenario.scenario import (
+    SCENARIO_FORMAT,
+    Requests,
+    Scenario,
+    ScenarioArrays,
+    draw_requests,
+)
 from ramsis.scenario.workloads import (
     ClosedLoopOf,
     Drawn,

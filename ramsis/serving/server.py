@@ -39,7 +39,6 @@ from ramsis.runtime.station_queues import Start, Ticket
 from ramsis.serving.calls import Call, FailedError, OverloadedError, Query, Served, Tell
 from ramsis.serving.confidences import ConfidenceReader
 from ramsis.serving.logs import Log, log_line
-from ramsis.serving.metrics import ServerMetrics
 from ramsis.serving.overhead import QUANTILE, OverheadParts, OverheadWatch, answers_ms
 from ramsis.serving.policies import (
     Expected,
@@ -49,7 +48,7 @@ from ramsis.serving.policies import (
     selectors_of,
 )
 from ramsis.serving.protocol import Answer, InferRequest
-from ramsis.serving.recorder import RequestRecorder
+from ramsis.serving.recorder import RequestRecorder, ServerMetrics
 from ramsis.serving.scaling.fleet import FleetPolicies
 from ramsis.serving.sizes import SizeReader, lengths_of
 from ramsis.serving.variants import VariantsFile

@@ -40,7 +40,7 @@ class RunTerms(NamedTuple):
     shortest_ms: float
     quantiles_ms: FloatArray  # shape (M, B, Q)
     quantile_levels: FloatArray  # shape (Q,)
-    near_level: NDArray[np.int64]  # as of :func:`~ramsis.cluster.quantiles.near_levels`
+    near_level: NDArray[np.int64]  # as of :func:`~ramsis.cluster.service_times.near_levels`
     uniform: FloatArray  # draws the service time of a batch by its first request, shape (n,)
     # service time as a multiple of what the tables assume; as in
     # :meth:`ramsis.runtime.selector.Selector.when_slow`

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ramsis.cluster.quantiles import near_levels
+from ramsis.cluster.service_times import near_levels
 from ramsis.compiling import uniform
 from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
 from ramsis.scenario import Requests

@@ -9,7 +9,7 @@ from typing import Any
 from evaluation.case import Case
 from evaluation.savings import OVERLOAD, savings, setting, without
 from evaluation.specs import POLICIES, label, rank
-from ramsis.report.panels import Line, Panel, PanelRow, plot_panels
+from ramsis.report.figure import Line, Panel, PanelRow, plot_panels
 
 __all__ = ["draw_batchings", "draw_by_load", "draw_by_workers", "draw_grids", "draw_many_models",
            "draw_promises", "draw_savings", "draw_violations_by_load",

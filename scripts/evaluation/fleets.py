@@ -24,7 +24,7 @@ import numpy as np
 from evaluation.case import FLEET, Case, round_slo
 from evaluation.figures import LOAD, effective, panels, scheduler, violations
 from evaluation.specs import CENTRAL, LEVELS, POLICIES, baselines, label, rank
-from ramsis.report.panels import Line, Panel, PanelRow, plot_panels
+from ramsis.report.figure import Line, Panel, PanelRow, plot_panels
 
 __all__ = ["draw_fleets", "draw_promises", "draw_robustness", "errors", "fleets", "promises",
            "robust_rows", "robustness", "shown", "text"]

@@ -17,7 +17,7 @@ from evaluation.figures import panels, violations
 from evaluation.fleets import text
 from evaluation.specs import CENTRAL, LEVELS, WORKER, baselines, label
 from ramsis.arrivals.load_table import read_rates
-from ramsis.report.panels import PanelRow, plot_panels
+from ramsis.report.figure import PanelRow, plot_panels
 
 __all__ = ["RULES", "draw_overload", "overload", "overload_rows"]
 

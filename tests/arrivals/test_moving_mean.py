@@ -10,8 +10,8 @@ import pytest
 
 from ramsis.arrivals.fitting import LEVEL_STEP, moving_mean
 from ramsis.arrivals.modulated import MarkovModulated
-from ramsis.arrivals.poisson import Poisson
 from ramsis.arrivals.process import ArrivalProcess
+from ramsis.arrivals.renewal import Poisson
 from ramsis.arrivals.trace import RateTrace
 from tests.cli.command import Run
 

@@ -13,7 +13,7 @@ import pytest
 
 from ramsis.sim import Estimate
 from ramsis.synthesis.capacity import MeasuredRates, Targets
-from ramsis.synthesis.capacity.windows import Windows
+from ramsis.synthesis.capacity.trials import Windows
 from tests.cli.command import Run, refused
 from tests.cli.test_plan_cli import in_this_process
 from tests.sim.samples import Logged, fleet

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ramsis.cluster import _kernels
-from ramsis.cluster.quantiles import near_levels, quantile
-from ramsis.cluster.service_times import ServiceTimes, carries_quantiles
+from ramsis.cluster.service_times import ServiceTimes, carries_quantiles, near_levels, quantile
 from ramsis.errors import InvalidValueError
 from tests.central.samples import drawn_profile
 from tests.synthesis.samples import tiny_profile

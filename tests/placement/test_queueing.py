@@ -15,8 +15,8 @@ from placement_milp.queueing import Lane, rate_beside, responses_ms, station_rat
 from ramsis.errors import InputFileError, VerificationError
 from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
 from ramsis.sim.fleet import Fleet
+from ramsis.sim.routed import QueryStream, StreamStation, Target, requests_of, run_streams
 from ramsis.sim.schedulers.duty_cycle import DutyCycle
-from ramsis.sim.streams import QueryStream, StreamStation, Target, requests_of, run_streams
 from ramsis.synthesis.placement.simulated import simulate_placement
 
 LISTED = {1: 10.0, 4: 18.0, 8: 29.0}

@@ -13,15 +13,15 @@ import pytest
 pytest.importorskip("matplotlib")
 
 from ramsis.errors import InvalidValueError
-from ramsis.report import panels
-from ramsis.report.panels import Line, Panel, PanelRow, plot_panels
+from ramsis.report import figure
+from ramsis.report.figure import Line, Panel, PanelRow, plot_panels
 
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The figures that are drawn."""
     figures: list[Any] = []
-    real = panels.saved_figure
+    real = figure.saved_figure
 
     @contextmanager
     def kept(*args: Any, **settings: Any) -> Iterator[Any]:
@@ -29,7 +29,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             figures.append(figure)
             yield figure
 
-    monkeypatch.setattr(panels, "saved_figure", kept)
+    monkeypatch.setattr(figure, "saved_figure", kept)
     return figures
 
 

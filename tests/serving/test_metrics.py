@@ -13,7 +13,7 @@ pytest.importorskip("prometheus_client")
 def test_they_read_like_those_of_the_library(accepted: str) -> None:
     from prometheus_client import CollectorRegistry, Counter, Histogram
 
-    from ramsis.serving.metrics import Counts, Histograms, ServerMetrics
+    from ramsis.serving.recorder import Counts, Histograms, ServerMetrics
 
     name, text, bounds, draw = "ramsis_ms", "Time & more", (0.5, 1, 20, 5000), random.Random(7)
     ours, theirs = ServerMetrics(), ServerMetrics()

@@ -24,7 +24,7 @@ for library in ("starlette", "uvicorn", "prometheus_client", "orjson"):
 from ramsis.errors import InputFileError, InvalidValueError  # noqa: E402
 from ramsis.policy import write_set  # noqa: E402
 from ramsis.policy.policy_set import set_of  # noqa: E402
-from ramsis.serving.metrics import ServerMetrics  # noqa: E402
+from ramsis.serving.recorder import ServerMetrics  # noqa: E402
 from ramsis.serving.scaling.fleet import read_fleet, scaling_file  # noqa: E402
 from ramsis.serving.scaling.workers import Advice  # noqa: E402
 from ramsis.serving.server import ServerSettings  # noqa: E402

@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 
 from ramsis.sim.engine import Engine, Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet
-from ramsis.sim.run import Run
-from ramsis.sim.schedulers.duty_cycle import DutyCycle
-from ramsis.sim.streams import (
+from ramsis.sim.routed import (
     QueryStream,
     RoutedRequests,
     StreamStation,
@@ -24,6 +22,8 @@ from ramsis.sim.streams import (
     requests_of,
     run_streams,
 )
+from ramsis.sim.run import Run
+from ramsis.sim.schedulers.duty_cycle import DutyCycle
 from tests.sim.samples import fleet, lattice_arrivals
 
 

@@ -34,11 +34,13 @@ from ramsis.arrivals.trace_formats.columns import (
 from ramsis.arrivals.trace_formats.files import blocks, first_line
 from ramsis.arrivals.trace_formats.instants import UNITS, Clock
 from ramsis.arrivals.trace_formats.json_lines import read_json_lines, time_keys
-from ramsis.arrivals.trace_formats.rates import minute_columns, read_minute_bins, read_second_rates
-from ramsis.arrivals.trace_formats.request_logs import (
+from ramsis.arrivals.trace_formats.rates import (
     log_kind,
+    minute_columns,
     read_locust_load,
     read_log_arrivals,
+    read_minute_bins,
+    read_second_rates,
 )
 from ramsis.errors import InputFileError, InvalidValueError, check_known
 from ramsis.logs.kinds import Summary

@@ -24,7 +24,7 @@ from ramsis.arrivals.trace_formats.files import blocks
 from ramsis.arrivals.trace_formats.instants import Instants, epoch_unit, is_iso
 from ramsis.errors import InputFileError
 from ramsis.files import parsed
-from ramsis.garbage_collection import without_collection
+from ramsis.memory import without_collection
 
 
 def read_json_lines(

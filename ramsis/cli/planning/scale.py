@@ -17,15 +17,17 @@ from ramsis.cli.options.param_types import OUT_FOLDER, PROFILES, SLOS, TRACE, By
 from ramsis.cli.options.shared import models_option, plot_option
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import (
+    SCALED_COLUMNS,
     Column,
+    cheapest,
     command_line,
     print_json,
     print_rows,
     progress,
     say,
     table_options,
+    with_words,
 )
-from ramsis.cli.output.scaled import SCALED_COLUMNS, cheapest, with_words
 from ramsis.cluster import SloClass
 from ramsis.errors import InfeasibleError, InvalidValueError, check_not_negative, check_positive
 from ramsis.files import write_atomic

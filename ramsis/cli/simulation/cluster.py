@@ -12,6 +12,7 @@ import numpy as np
 
 from ramsis.cli.options.command import allow_options
 from ramsis.cli.output.rows import (
+    SCALED_COLUMNS,
     Column,
     overloaded,
     print_json,
@@ -19,8 +20,8 @@ from ramsis.cli.output.rows import (
     progress,
     say,
     tell_overload,
+    with_words,
 )
-from ramsis.cli.output.scaled import SCALED_COLUMNS, with_words
 from ramsis.errors import InvalidValueError
 from ramsis.files import write_atomic
 from ramsis.sim import Workload

@@ -94,7 +94,7 @@ from ramsis.sim import (
 from ramsis.sim.experiment import largest_batch
 from ramsis.sim.time_series import write_timeline
 from ramsis.sim.workload import MOST_REQUESTS, Burst, recovery_ms
-from ramsis.synthesis.capacity.windows import Windows, busiest_tenth
+from ramsis.synthesis.capacity.trials import Windows, busiest_tenth
 from ramsis.synthesis.certified import (
     bound_on_arrivals,
     cascade_bound_on_arrivals,

@@ -28,7 +28,7 @@ from ramsis.profiles.importers.detection import (
     run_files,
     table_file,
 )
-from ramsis.profiles.importers.measured import MeasuredModel, check_number
+from ramsis.profiles.importers.rows import MeasuredModel, check_number
 from ramsis.profiles.importers.runs import Given, gather
 from ramsis.profiles.model import ModelProfile, ProfileSet
 from ramsis.profiles.values import placed

@@ -35,9 +35,8 @@ from ramsis.profiles.importers.formats import (
     StatsCsv,
     Timm,
 )
-from ramsis.profiles.importers.measured import MeasuredModel
 from ramsis.profiles.importers.reports import torchserve
-from ramsis.profiles.importers.rows import read_columns
+from ramsis.profiles.importers.rows import MeasuredModel, read_columns
 from ramsis.profiles.importers.runs import Given, MeasuredRun, Source
 
 _MOST_FILES = 10_000

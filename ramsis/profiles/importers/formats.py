@@ -17,14 +17,17 @@ from typing import ClassVar
 
 from ramsis.errors import InputFileError, check_known
 from ramsis.numerals import MS
-from ramsis.profiles.importers.measured import (
+from ramsis.profiles.importers.rows import (
     SAMPLE,
     STATISTICS,
     BatchSize,
+    CsvRow,
     MeasuredModel,
     Measurements,
+    Rows,
+    open_rows,
+    read_rows,
 )
-from ramsis.profiles.importers.rows import CsvRow, Rows, open_rows, read_rows
 
 
 class ColumnMap:

@@ -31,8 +31,7 @@ from typing import NamedTuple
 
 from ramsis.errors import InputFileError, whole
 from ramsis.profiles.batch import BatchProfile
-from ramsis.profiles.importers.measured import MeasuredModel
-from ramsis.profiles.importers.rows import CsvRow, Rows, read_rows
+from ramsis.profiles.importers.rows import CsvRow, MeasuredModel, Rows, read_rows
 from ramsis.profiles.importers.runs import Given
 
 _MOST = 1_000_000

@@ -13,8 +13,7 @@ from pathlib import Path
 from ramsis.errors import InputFileError
 from ramsis.files import parsed
 from ramsis.profiles.batch import BatchProfile
-from ramsis.profiles.importers.measured import QUANTILES, MeasuredModel
-from ramsis.profiles.importers.rows import read_text
+from ramsis.profiles.importers.rows import QUANTILES, MeasuredModel, read_text
 from ramsis.profiles.importers.runs import Node
 from ramsis.profiles.values import placed
 

@@ -17,13 +17,14 @@ import numpy as np
 from ramsis.errors import InputFileError
 from ramsis.logs.kinds import kind_of
 from ramsis.logs.table import LogTable
-from ramsis.profiles.importers.measured import (
+from ramsis.profiles.importers.rows import (
     SAMPLE,
+    CsvRow,
     MeasuredModel,
     Measurements,
     check_number,
+    read_rows,
 )
-from ramsis.profiles.importers.rows import CsvRow, read_rows
 from ramsis.profiles.importers.runs import (
     Given,
     MeasuredRun,

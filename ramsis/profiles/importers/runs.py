@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from ramsis.errors import InputFileError, InvalidValueError, check_known
 from ramsis.files import parsed
 from ramsis.profiles.batch import BatchProfile
-from ramsis.profiles.importers.measured import QUANTILES, MeasuredModel
-from ramsis.profiles.importers.rows import read_text
+from ramsis.profiles.importers.rows import QUANTILES, MeasuredModel, read_text
 from ramsis.profiles.sized import Law
 from ramsis.profiles.values import number, placed
 

@@ -45,7 +45,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ramsis.errors import ABOVE_ZERO, InvalidValueError
-from ramsis.garbage_collection import without_collection
+from ramsis.memory import without_collection
 from ramsis.profiles.batch import BatchProfile
 
 CONFIDENCE = 0.95

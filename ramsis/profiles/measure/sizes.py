@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from ramsis.garbage_collection import without_collection
+from ramsis.memory import without_collection
 from ramsis.profiles.batch import STATISTICS, BatchProfile
 from ramsis.profiles.measure.backends import LoadedModel
 from ramsis.profiles.measure.sampling import Sampled, timed

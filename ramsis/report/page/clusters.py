@@ -18,9 +18,10 @@ from ramsis.report.page.parts import (
     curves,
     dots,
     rows_figure,
+    span,
+    text,
 )
 from ramsis.report.page.results import result_section
-from ramsis.report.page.rows import span, text
 from ramsis.report.verdicts import sweep_verdict
 from ramsis.tables import Column, load_text, with_values
 

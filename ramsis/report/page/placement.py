@@ -16,11 +16,11 @@ from ramsis.report.page.parts import (
     Part,
     Section,
     Series,
+    checked_rows,
     curves,
     dots,
     rows_figure,
 )
-from ramsis.report.page.rows import checked_rows
 from ramsis.tables import Column, load_text
 
 _SHORT = 0.999  # a smaller share served in time is mentioned

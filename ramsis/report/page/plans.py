@@ -14,12 +14,14 @@ from ramsis.report.page.parts import (
     Part,
     Section,
     Series,
+    checked_rows,
     curves,
+    option_values,
+    option_values_in,
     rows_figure,
     violations,
 )
 from ramsis.report.page.results import class_tables, result_section
-from ramsis.report.page.rows import checked_rows, option_values, option_values_in
 from ramsis.report.verdicts import bounded_schedulers, upper_bounds
 from ramsis.tables import Column, scheduler_words, with_values
 
@@ -130,7 +132,7 @@ def over_workers(
 
 def plot_plan(document: Mapping[str, Any], path: Path) -> None:
     """Draw the accuracy of a plan over the number of workers, as its page does."""
-    from ramsis.report.panels import Line, Panel, PanelRow, plot_panels
+    from ramsis.report.figure import Line, Panel, PanelRow, plot_panels
 
     title, x, y, series = over_workers(document["rows"], document["inputs"]["options"])
     lines = [Line(line.name, line.x, line.y, reference=line.ref) for line in series]

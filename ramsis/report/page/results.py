@@ -14,10 +14,13 @@ from ramsis.report.page.parts import (
     Series,
     curves,
     dots,
+    number,
+    option_values_in,
     rows_figure,
+    span,
+    text,
     violations,
 )
-from ramsis.report.page.rows import number, option_values_in, span, text
 from ramsis.report.verdicts import (
     OVERLOAD,
     bounded_schedulers,

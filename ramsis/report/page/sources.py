@@ -18,7 +18,7 @@ from ramsis.report.page.clusters import (
     played_section,
     sharing_section,
 )
-from ramsis.report.page.parts import Section
+from ramsis.report.page.parts import Section, checked_rows
 from ramsis.report.page.plans import audit_section, plan_section
 from ramsis.report.page.policies import policies_section, sized_section
 from ramsis.report.page.profile import profile_section
@@ -28,7 +28,6 @@ from ramsis.report.page.results import (
     scaling_section,
     simulation_section,
 )
-from ramsis.report.page.rows import checked_rows
 from ramsis.report.page.sweep import (
     FAILURES_NAME,
     RECORD_NAME,

@@ -33,8 +33,8 @@ from typing import Any, NoReturn, Self
 import numpy as np
 
 from ramsis.arrivals.process import check_amount
-from ramsis.cluster.quantiles import quantile
-from ramsis.garbage_collection import without_collection
+from ramsis.cluster.service_times import quantile
+from ramsis.memory import without_collection
 from ramsis.runtime import LoadMonitor
 from ramsis.runtime.monitor import WINDOW_MS
 from ramsis.scenario import Requests, Scenario, draw_requests

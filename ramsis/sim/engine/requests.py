@@ -10,9 +10,9 @@ import numpy as np
 
 from ramsis.arrays import FloatArray
 from ramsis.arrivals.process import check_amount
-from ramsis.cluster.quantiles import quantile
+from ramsis.cluster.service_times import quantile
 from ramsis.scenario import Requests
-from ramsis.scenario.requests import draw_stream, stream_generator
+from ramsis.scenario.scenario import draw_stream, stream_generator
 from ramsis.sim.run import DROPPED, NEVER_ANSWERED
 
 if TYPE_CHECKING:

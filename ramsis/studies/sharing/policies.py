@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, cast
 
 from placement_milp.presets.alpaserve import alpaserve
-from placement_milp.presets.nexus import nexus
+from placement_milp.presets.greedy import nexus
 from ramsis.errors import InputFileError
 from ramsis.plugins import blamed, own
 from ramsis.settings import parse

@@ -12,8 +12,7 @@ from ramsis.synthesis.capacity.fewest import (
     whole_workers,
 )
 from ramsis.synthesis.capacity.steady_rates import MeasuredRates
-from ramsis.synthesis.capacity.trials import FIGURES, Trial, try_workers
-from ramsis.synthesis.capacity.windows import Windows, busiest_tenth
+from ramsis.synthesis.capacity.trials import FIGURES, Trial, Windows, busiest_tenth, try_workers
 
 __all__ = ["FIGURES", "MOST_WORKERS", "SPAN", "Capacity", "MeasuredRates", "Targets", "Trial",
            "Windows", "busiest_tenth", "check_second_opinions", "fewest_by_bound",

@@ -20,9 +20,7 @@ from ramsis.cluster.service_times import ServiceTimes
 from ramsis.policy import Policy
 from ramsis.reprs import dataclass
 from ramsis.sim.result import Estimate
-from ramsis.sim.run import Run
-from ramsis.sim.schedulers.duty_cycle import DutyCycle
-from ramsis.sim.streams import (
+from ramsis.sim.routed import (
     NOT_SENT,
     Figures,
     QueryStream,
@@ -32,6 +30,8 @@ from ramsis.sim.streams import (
     requests_of,
     run_streams,
 )
+from ramsis.sim.run import Run
+from ramsis.sim.schedulers.duty_cycle import DutyCycle
 from ramsis.synthesis.placement.stations import (
     PlacedStation,
     StationUse,

@@ -1,7 +1,7 @@
 """Policy iteration for variable batching: one chain for whole queues and for parts of them.
 
 Under a policy the likely states form a chain (:mod:`ramsis.worker.structure.variable_batching`).
-Its kernel has the rows F·A of :mod:`ramsis.worker.structure.policy_chain` where a state serves its
+Its kernel has the rows F·A of :mod:`ramsis.worker.structure.evaluation` where a state serves its
 whole queue, and those of :mod:`ramsis.worker.problem.partial_batch` where it serves a part. One
 factorisation gives gain, values and stationary frequencies (:mod:`ramsis.mdp.dense_chain`). A
 round then improves every likely state; it ends when no action is better by more than rounding.
@@ -29,7 +29,7 @@ from ramsis.worker.solve.policy_iteration import (
     solve_on_nodes,
 )
 from ramsis.worker.structure import build_structured
-from ramsis.worker.structure.policy_chain import node_frequency, policy_states, state_kernel
+from ramsis.worker.structure.evaluation import node_frequency, policy_states, state_kernel
 from ramsis.worker.structure.variable_batching import VariableMDP
 
 

@@ -19,8 +19,7 @@ from typing import NoReturn
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.logs.sizes import unit_of_size
 from ramsis.numerals import MS
-from ramsis.profiles.importers.measured import LATENCY, MeasuredModel, Measurements
-from ramsis.profiles.importers.rows import CsvRow
+from ramsis.profiles.importers.rows import LATENCY, CsvRow, MeasuredModel, Measurements
 from ramsis.profiles.importers.runs import Given
 from ramsis.profiles.importers.table.grid import Grid, looks_like_json, read_grid
 from ramsis.profiles.importers.table.headings import (

@@ -15,7 +15,7 @@ from decimal import Decimal
 
 from ramsis.logs.sizes import SIZES
 from ramsis.numerals import MS, decimal_number
-from ramsis.profiles.importers.measured import STATISTICS
+from ramsis.profiles.importers.rows import STATISTICS
 
 MB = {"b": "0.000001", "bytes": "0.000001", "kb": "0.001", "kib": "0.001024", "mb": "1",
       "mib": "1.048576", "gb": "1000", "gib": "1073.741824"}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ramsis.errors import InputFileError, check_known
-from ramsis.profiles.importers.measured import LATENCY, STATISTICS
+from ramsis.profiles.importers.rows import LATENCY, STATISTICS
 from ramsis.profiles.importers.table.grid import Grid
 from ramsis.profiles.importers.table.headings import FIELDS, Heading, is_missing, read_heading
 

@@ -28,8 +28,7 @@ from numpy.typing import ArrayLike
 from ramsis.arrays import FloatArray
 from ramsis.errors import InputFileError
 from ramsis.profiles.batch import STATISTICS, BatchProfile
-from ramsis.profiles.importers.measured import LATENCY, MeasuredModel, Measurements
-from ramsis.profiles.importers.rows import CsvRow
+from ramsis.profiles.importers.rows import LATENCY, CsvRow, MeasuredModel, Measurements
 from ramsis.profiles.sized import LAWS, Grid, Law, SizedTimes
 from ramsis.profiles.values import placed
 

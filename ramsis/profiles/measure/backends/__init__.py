@@ -24,7 +24,7 @@ BACKENDS = {
     "onnx": "onnx:Onnx",
     "torchvision": "torch:Torchvision",
     "transformers": "torch:Transformers",
-    "callable": "callable:Callables",
+    "callable": "backend:Callables",
     "upstream": "upstream:Upstream",
 }
 """Name to module and class; the first is the default."""

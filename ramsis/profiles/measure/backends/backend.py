@@ -1,4 +1,7 @@
-"""Interface of back ends, with their options and shared helpers."""
+"""Interface of back ends, their options and helpers, and the back end of any Python function.
+
+Such a function, named ``module:function``, is called with the batch size, or with an input.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ramsis.errors import InvalidValueError, install
+from ramsis.plugins import own
 
 
 class ModelLostError(ConnectionError):
@@ -128,3 +132,46 @@ def unknown_model(what: str, value: str, known: Iterable[str]) -> InvalidValueEr
     near = difflib.get_close_matches(value, names, n=5, cutoff=0.5) or names[:10]
     return InvalidValueError(f"no such {what}", where="model", value=value,
                              allowed=", ".join(near) or None)
+
+
+class Callables:
+    """Functions found by import; they have no load time, and their memory is not known."""
+
+    libraries: tuple[str, ...] = ()
+    hardware: Mapping[str, object] = {}
+
+    def __init__(self, options: Options) -> None:
+        if options.device != "cpu":
+            raise InvalidValueError("functions choose their device themselves", where="device",
+                                    value=options.device, allowed="cpu")
+        self._inputs = _found(options.inputs) if options.inputs else None
+        self.notes = {"latency": "wall time of one call",
+                      "input": options.inputs or "the batch size"}
+
+    def name(self, model: str) -> str:
+        """Return the function's name, which is that in the profile."""
+        _found(model)
+        return model.partition(":")[2]
+
+    def open(self, model: str) -> LoadedModel:
+        """Load a function and the one that makes its input, of a batch size or of sizes."""
+        return LoadedModel(self._inputs or int, _found(model), ["batch"],
+                           prepare_sizes=self._inputs or list)
+
+    def published(self, model: str) -> Published | None:
+        """Return None: no accuracies are published for functions."""
+        return None
+
+
+def _found(name: str) -> Callable[[Any], Any]:
+    module_name, _, attribute = name.partition(":")
+    if not module_name or not attribute:
+        raise InvalidValueError("not the name of a function", where="model", value=name,
+                                allowed="module:function")
+    function = own(name, "function", where="model", error=InvalidValueError,
+                   option="--code")
+    if not callable(function):
+        raise InvalidValueError("not callable", where="model", value=name,
+                                allowed="module:function")
+    result: Callable[[Any], Any] = function
+    return result

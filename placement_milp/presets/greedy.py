@@ -1,17 +1,27 @@
-"""Nexus: squishy bin packing of sessions onto workers of one type.
+"""Greedy presets: Nexus and INFaaS.
 
-A session is a family with one variant. First, it gets whole workers that always run its largest
-batch B with 2 l(B) <= SLO. The residual rate r fills part of a worker: the largest b with
-l(b) + b / r <= SLO, in a duty cycle of b / r. These residual loads are packed, the highest
-occupancy first. Two on one worker take the shorter of their cycles, in which each needs the
-smallest batch that sustains its rate; all batches of a cycle must fit the cycle, and the memory.
-A residual load goes to the worker whose occupancy becomes the highest, or to a new one.
+*Nexus*: squishy bin packing of sessions onto workers of one type. A session is a family with one
+variant. First, it gets whole workers that always run its largest batch B with 2 l(B) <= SLO. The
+residual rate r fills part of a worker: the largest b with l(b) + b / r <= SLO, in a duty cycle of
+b / r. These residual loads are packed, the highest occupancy first. Two on one worker take the
+shorter of their cycles, in which each needs the smallest batch that sustains its rate; all batches
+of a cycle must fit the cycle, and the memory. A residual load goes to the worker whose occupancy
+becomes the highest, or to a new one.
 
 A batch size between listed ones runs as the next larger one. If there are too few workers, the
 last packed ones are left out.
 
 Source: Shen et al., *Nexus: A GPU Cluster Engine for Accelerating DNN-Based Video Analysis*,
 SOSP 2019, section 6.1.
+
+*INFaaS*: the cheapest variant of each family that meets its accuracy and its latency, family by
+family in the order of the problem. Feasible patterns that meet the
+minimum accuracy are sorted by cost per request. The first gets ceil(demand / rate) of the
+remaining workers; if these do not suffice, the next pattern gets the remaining demand. If workers
+have no cost, the fastest pattern is the cheapest.
+
+Source: Romero, Li, Yadwadkar, Kozyrakis, *INFaaS: Automated Model-less Inference Serving*, USENIX
+ATC 2021.
 """
 
 from __future__ import annotations
@@ -24,7 +34,7 @@ from dataclasses import dataclass
 
 from placement_milp.backend import Limits
 from placement_milp.feasible import FeasibleBatch, feasible_batches, listed_batches, slow_down
-from placement_milp.patterns import Pattern, in_turns, single
+from placement_milp.patterns import Pattern, each_alone, in_turns, single
 from placement_milp.presets.heuristic import checked_placement
 from placement_milp.problem import Family, Problem, WorkerType
 from placement_milp.result import Placement
@@ -163,3 +173,26 @@ def _fitting(
         fitting.append((pattern, min(needed, free)))
         free -= fitting[-1][1]
     return fitting, sum(needed for _, needed in used) - (count - free)
+
+
+def infaas(problem: Problem, limits: Limits | None = None) -> Placement:
+    """Give every family the cheapest workers that meet its demand; ``limits`` has no effect."""
+    start = time.perf_counter()
+    free = {item.name: item.count for item in problem.worker_types}
+    cost = {item.name: item.cost_per_hour or 1e-9 for item in problem.worker_types}
+    used: list[tuple[Pattern, int]] = []
+    alone = each_alone(problem, lambda item: item.batch / item.latency_ms)
+    ordered = sorted((p for p in alone if p.worker_type in free), key=lambda p: (
+        cost[p.worker_type] / p.offers[0].rate_qps, -p.offers[0].quality.accuracy))
+    for family in problem.families:
+        need = family.demand_qps
+        for pattern in ordered:
+            quality, rate = pattern.offers[0].quality, pattern.offers[0].rate_qps
+            if quality.family != family.name or quality.accuracy < family.min_accuracy:
+                continue
+            count = min(free[pattern.worker_type], math.ceil(need / rate - 1e-9))
+            if count > 0:
+                used.append((pattern, count))
+                free[pattern.worker_type] -= count
+                need -= count * rate
+    return checked_placement(problem, used, time.perf_counter() - start)
