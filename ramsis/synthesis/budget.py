@@ -2,38 +2,38 @@
 
 **Problem.** Maximise effective accuracy E subject to a violation rate V of at most v. With a price
 p for each violation the policies that maximise E − p·V trace, as p grows from 0, the upper concave
-hull of all (V, E): V falls and E falls with it. Where the hull's edge of slope p passes v, two
-policies A (V > v) and B (V <= v) are both optimal at that price, and so is every policy that does
-in each state what either of them does. One can therefore go from B to A state by state; somewhere
-on the way a single state takes V past v. Without it, the table is the most accurate one found on
-this way within the budget. (The optimum of the constrained problem would draw between the two
-answers of that state: one constraint, one randomised state. One state among thousands is worth
-less than the simulation can tell.)
+hull of all (V, E): V falls, and E falls with it. Where the edge of slope p of the hull passes v,
+two policies A (V > v) and B (V <= v) are both optimal at that price. So is every policy that acts
+in each state as A or as B. One can therefore go from B to A state by state, until a single further
+state takes V past v. The table before that state is the most accurate one within the budget that
+this path has. (The optimum of the constrained problem would draw between the two actions of that
+state: one constraint, one randomised state. One state among thousands is worth less than the
+simulation can resolve.)
 
-**Promise.** Neither a fleet's model nor slack that is rounded down is made for rates of 1e-4, so V
-is not the model's: every policy on the way is replayed in simulation, always with the same seeds,
-and it counts as within the budget when the upper end of its 95 % interval is. Where service times
-are drawn, what the rate may be by the number of samples behind them
-(:mod:`ramsis.analysis.sampled`) must be within the budget, too. The model proposes, simulation
-disposes; the file holds what was measured.
+**Promise.** The models are not exact enough for rates of 1e-4. So V is measured: every policy on
+the path is replayed in simulation, always with the same seeds, and counts as within the budget if
+the upper end of its 95 % interval is. Where service times are drawn, the upper end of the interval
+by their samples (:mod:`ramsis.analysis.sampled`) must be within the budget, too. The file holds
+measured figures.
 
 **Steps.**
 
-1. p = 0: when that is within the budget, no price is needed.
-2. p = 1/4, 1, 4, … up to 1024, until one is within it; if none is, the budget is infeasible. The
-   next are tried too as long as they may be more accurate: not in the model, but in simulation.
-3. Bisection on the logarithm of p, between A and B, until (p_B − p_A)·(V_A − V_B), what the edge
-   between them can hide in the model, is less than 3e-5.
-4. Bisection on the number of states, by queue length, that do as A does.
+1. p = 0: if that policy is within the budget, no price is needed.
+2. p = 1/4, 1, 4, … up to 1024, until a policy is within the budget; if none is, the budget is
+   infeasible. Higher prices are tried, too, while their policies may be more accurate, which the
+   model excludes, but simulation may show.
+3. Bisection on the logarithm of p, between A and B, until (p_B − p_A)·(V_A − V_B), the largest
+   gain that the model may have between them, is less than 3e-5.
+4. Bisection on the number of states, by queue length, that act as A does.
 
 Where policies have headroom (:mod:`ramsis.synthesis.headroom`), each has that of its own price,
-and all are replayed at the service times as profiled, for which the budget holds. Step 4 is taken
-between policies that were planned for the same service times.
+and all are replayed at the service times as profiled, for which the budget holds. Step 4 needs
+policies that were planned for the same service times.
 
-It **stops** at any step when what is left of the budget, v less the interval's upper end, is worth
-less than 3e-5 of accuracy, at the price and at the measured slope from B to A, or less than the
-simulation can tell apart, a quarter of the interval's half width. Of all that was tried within the
-budget, the most accurate is kept.
+It **stops** at any step if the unused budget, v less the upper end of the interval, is worth less
+than 3e-5 of accuracy, at the price and at the measured slope from B to A, or if it is below the
+resolution of the simulation, a quarter of the half-width. Of all policies tried within the budget,
+the most accurate is kept.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from ramsis.synthesis.replayed import replayed
 from ramsis.synthesis.simulated import Simulated, simulated
 
 HIGHEST_PRICE = 1024.0
-"""Price at which violations are as few as they get: one weighs as much as so many answers."""
+"""Price at which policies have nearly the fewest violations, in units of accuracy."""
 
 SEED = 1 << 20
 """First seed of the runs, away from those that are used for checks."""
@@ -139,8 +139,8 @@ def policy_within(
     Returns
     -------
     Policy
-        Its ``budget`` says how it did in simulation, and its expected accuracy, violation rate
-        and effective accuracy are those.
+        Its ``budget`` has the rates of the simulation that it was chosen by, its expectations
+        those of another one.
     """
     ABOVE_ZERO.check("not a violation rate", optional=True, max_violation=max_violation)
     search = _Search(make, max_violation, own_arrivals, confidence)

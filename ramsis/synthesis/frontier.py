@@ -4,12 +4,12 @@ The policies that are optimal at some price p, for E − p·V with effective acc
 rate V, are the corners of the upper concave hull of all (V, E). No policy lies above the edge
 between two neighbouring corners.
 
-The corners are found from the two ends inwards: the edge between two of them has a slope; the
-policy that is optimal at this price either lies above the edge, a new corner with two new edges,
-or proves that the edge belongs to the hull. The edge that can hide most is looked at first: the
-hull lies below the line of slope p through each corner found at price p, so what an edge hides is
-at most the height of a triangle. It **stops** when no edge can hide 1e-5 of effective accuracy, or
-at the number of corners asked for.
+The corners are found from the two ends inwards. The slope of the edge between two corners is a
+price. The policy that is optimal at this price either lies above the edge and is a new corner,
+with two new edges, or it proves that the edge belongs to the hull. The hull lies below the line of
+slope p through each corner found at price p. So it lies above an edge by at most the height of a
+triangle; the edge with the highest triangle comes first. The search **stops** when no triangle is
+higher than 1e-5 of effective accuracy, or at the number of corners asked for.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ramsis.synthesis.settings import SynthesisSettings
 
 __all__ = ["Corner", "Frontier", "corners_of", "trace_frontier"]
 
-_WORTH = 1e-5  # effective accuracy that an edge may hide
+_WORTH = 1e-5  # effective accuracy by which the hull may lie above an edge
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,13 @@
 
 How a policy is made depends on the dispatch rule; see :mod:`ramsis.synthesis.recipes`.
 
-A table looks at the queue and its slack, and so follows a burst by itself. What a table for
-Poisson arrivals does not know is that a burst is likely to go on. Planned for a higher load, it
-keeps the queue shorter. So tables for Poisson arrivals at 1, 1.25, 1.5, 2 and 3 times the load are
-replayed under the process, and the one that earns most is taken: effective accuracy less the price
-of violations. All of them are tried, since the gain may fall before it rises: under bursts of
-500 ms at four times the rate, a tiny profile's tables earn .669, .665, .674, .679 and .600.
-Headroom and promise are measured under the process, too.
+*Other arrivals than Poisson.* A table sees the queue and its slack, and so reacts to a burst. But
+a table for Poisson arrivals does not know that a burst is likely to continue; planned for a higher
+load, it keeps the queue shorter. So tables for Poisson arrivals at 1, 1.25, 1.5, 2 and 3 times the
+load are replayed under the actual process, and the one with the highest effective accuracy less
+the price of violations is taken. All of them are tried, since the gain may fall before it rises:
+under bursts of 500 ms at four times the rate, the tables of a tiny profile earn .669, .665, .674,
+.679 and .600. Headroom and promise are measured under the process, too.
 """
 
 from __future__ import annotations
@@ -72,9 +72,8 @@ def modelled_policy(
 ) -> Policy:
     """Generate a policy with the promise of the model, which is not measured.
 
-    The rates of policies for several prices then stand on one concave curve. Where the model
-    does not know the arrival process they are those of the short replays that chose the planned
-    load.
+    The rates of policies for several prices then lie on one concave curve. If the model does not
+    know the arrival process, the rates are those of the short replays that chose the planned load.
     """
     return _at_confidence(_modelled(profile, load_qps, settings)(Replays(settings.arrivals)),
                           settings.confidence)

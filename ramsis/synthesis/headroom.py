@@ -1,16 +1,16 @@
 """Headroom: policies planned for longer service times than profiled.
 
 A policy that is optimal for the service times as profiled keeps workers busy nearly all the time,
-for the last 0.01 % of accuracy. When service takes a little longer, in a mix of models, in slow
-spells, on a machine that does other things besides, its violations rise a hundredfold. With
-headroom a policy is planned as if service took longer. What the file states is measured at the
-times as profiled all the same, and once more with service times 10 % longer.
+for the last 0.01 % of accuracy. If service takes a little longer, for example in slow spells or on
+a machine with other work, its violations rise a hundredfold. With headroom a policy is planned as
+if service took longer. The figures in the file are still measured at the times as profiled, and
+once more with service times 10 % longer.
 
-**Rule.** Plan for service times 10 % longer. If that gives up more than 0.003 of effective
-accuracy, at the times as profiled, against the policy planned as profiled, plan for 5 %. If that
-gives up more, too, plan as profiled. The policies are replayed on the same arrivals with the same
-draws of service times, so that their difference is known better than either figure. A policy that
-cannot be replayed is planned as profiled.
+**Rule.** Plan for service times 10 % longer, unless that costs more than 0.003 of effective
+accuracy compared with the policy planned as profiled; then plan for 5 % longer on the same
+condition; else plan as profiled. The losses are measured at the times as profiled, on the same
+arrivals with the same draws of service times, so that differences are known better than either
+figure. A policy that cannot be replayed is planned as profiled.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ramsis.synthesis.simulated import (
 )
 
 HEADROOM = (0.1, 0.05)
-"""Shares by which service times are taken to be longer, the first that is cheap enough."""
+"""Shares by which service times are planned to be longer; the first that is cheap enough."""
 ALLOWED_LOSS = 0.003
 """Effective accuracy that headroom may cost at the service times as profiled."""
 SLOWER = 1.1

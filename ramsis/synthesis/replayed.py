@@ -1,33 +1,34 @@
 """Measure the promise of a policy by replaying its table in simulation.
 
-The decision problems are made to tell better tables from worse ones. What a table comes to they
-know to some per cent only: that of a worker (:mod:`ramsis.worker.problem`) rounds slack down and
-counts what is beyond the table as late; that of a central queue (:mod:`ramsis.central.problem`)
-lets batches end at random, so that its figures may be off several times where workers are mostly
-idle. So the finished table is replayed in simulation, at its load and with its service times, and
-all that the promise says of its behaviour is measured there, with half of a 95 % interval for each
-figure. The model's gain stays in the certificate.
+The decision problems are made to distinguish better tables from worse ones. They predict the
+figures of a table only within some per cent. The problem of a worker
+(:mod:`ramsis.worker.problem`) rounds slack down and counts requests beyond the table as late. That
+of a central queue (:mod:`ramsis.central.problem`) lets batches end at random, so that its
+violation rate may be wrong by a factor where workers are mostly idle. So the finished table is
+replayed in simulation, at its load and with its service times. All figures of its behaviour are
+measured there, with half of a 95 % interval for each. The model's gain stays in the certificate.
 
-**Runs.** Under round robin one worker is replayed by itself, where it tells what all do
-(:func:`ramsis.synthesis.simulated.one_worker`). Runs are independent, each from idle workers on,
-until these have settled, and then for so many requests. Where the intervals come out wide, once
-more with up to six times as many requests in twice as many runs. The seeds follow from the table
-and its load. They are not those by which policies are chosen, so that the choice does not flatter
-the promise, and two policies do not err alike. A measurement that passes the upper bound by chance
-counts for no more than the bound.
+**Runs.** Under round robin one worker is replayed by itself, if it has the figures of all
+(:func:`ramsis.synthesis.simulated.one_worker`). Runs are independent; each starts from idle
+workers and records a given number of requests after these have settled. If intervals are wide,
+everything is repeated once with up to six times as many requests in twice as many runs. The seeds
+follow from the table and its load. They differ from the seeds by which policies are chosen, so
+that the choice does not bias the promise, and from those of other policies, so that errors are
+independent. A measurement above the upper bound is stated as the bound.
 
-**Warm-up.** Where requests that are late are dropped, some runs start from a full queue. From
-95 % of the capacity on half of them do, and below where their figures differ from those of idle
-workers by more than chance. While they do, the warm-up is made four times as long, unless a run
-would take more than 2e6 requests (:mod:`ramsis.synthesis.simulated`). No fewer violations are
-stated than any scheduler has whose workers cannot answer all that comes.
+**Warm-up.** Where late requests are dropped, some runs start from a full queue. From 95 % of the
+capacity on half of all runs do. Below, four more runs do, as a check; if their figures differ from
+those of idle workers by more than chance, half of all runs start full, too. As long as the two
+starts differ, the warm-up is made four times as long, unless that of a run would take more than
+2e6 requests (:mod:`ramsis.synthesis.simulated`). The violation rate is never stated below the
+share of the load that exceeds the capacity.
 
-**Bursts.** A run of Markov-modulated arrivals lasts for 20 bursts and the quiet times between them
-at least. Shorter ones may all be quiet, and would agree with each other on what is not so.
+**Bursts.** A run of Markov-modulated arrivals lasts for at least 20 bursts and the quiet times
+between them, as far as 1e7 requests in all runs allow it. Shorter runs could all be quiet, and
+would then agree on wrong figures.
 
-**Not measured** are policies for arrivals that cannot be drawn, those of so many workers, or
-of an SLO so long, that settling takes more than 1e7 requests, and those for so slow bursts that
-all runs would take more. Their promise is the model's.
+**Not measured** are policies for arrivals that cannot be drawn, and policies for which settling
+takes more than 1e7 requests. They state the figures of the model.
 """
 
 from __future__ import annotations
@@ -85,8 +86,10 @@ def replayed(
     queries, runs : int
         To begin with; 200,000 requests by default, half as many of one worker with fixed times.
     replays : Replays, optional
-        Replays that its headroom was chosen by; one of these may be at longer service times.
+        Replays by which its headroom was chosen, reused for the figures at longer service times.
     """
+    # Requests and runs of the first measurement: more near the capacity, fewer runs where a run is
+    # long, and no run shorter than a few SLOs or 20 bursts.
     alone = one_worker(policy)
     workers = None if alone is None else alone.workers
     within_slo = (alone or policy).load_qps / 1000.0 * policy.slo_ms
@@ -104,6 +107,8 @@ def replayed(
     warm_up_slos, precise = SETTLES if gives_up and near else None, False
     while True:
         figures, replay = measure(queries=queries, runs=runs, warm_up_slos=warm_up_slos)
+        # ``settled``: idle and full starts agree. With ``warm_up_slos`` the runs have both starts;
+        # without, the first measurement is compared with further runs that start full.
         if warm_up_slos is None:
             settled = not gives_up or precise or _agree(
                 figures, replay, *measure(queries=queries * _FULL_RUNS // runs, runs=_FULL_RUNS,
@@ -112,9 +117,10 @@ def replayed(
             settled = replay.settled is not False
         warmer = _WARMER * (warm_up_slos or SETTLES)
         longer = _too_wide(figures, replay.half_widths)
+        # Repeat with a longer warm-up while the starts differ, then once for wide intervals.
         if not settled and (warm_up_slos is None or warmer * within_slo <= _MOST_WARM):
             warm_up_slos = min(warmer, max(SETTLES, _MOST_WARM / within_slo))
-            # Runs grow with the warm-up, of which they would consist otherwise.
+            # Runs grow with the warm-up, or they would consist mostly of it.
             queries = max(queries, int(runs * warm_up_slos * within_slo / _WARMER))
         elif queries < _ENOUGH and longer > 1.0 and not precise:
             queries = int(queries * min(max(_AS_GUESSED * longer, 2.0), _LONGER))
@@ -171,11 +177,11 @@ def as_measured(
     Parameters
     ----------
     expected : Expectations
-        Its capacity, bound and evidence stay. A simulation can pass the bound by chance,
-        and have fewer violations than the load is beyond the capacity; neither is stated.
+        Its capacity, bound and evidence stay. By chance a simulation can exceed the bound, or have
+        fewer violations than the load beyond the capacity causes; neither is stated.
     figures : mapping of str to float
-        All of :func:`ramsis.sim.stationary.in_steady_state`, except those without observations
-        where no request is answered. Those that grow without end are infinite.
+        All of :func:`ramsis.sim.stationary.in_steady_state`, except those without observations.
+        Figures that grow without end are infinite.
     simulated : Simulated
         The simulation, whose half-widths are in the interval.
     """

@@ -1,11 +1,11 @@
 """Policy sets: for each load the stations of a cluster, written to a folder.
 
-The problem: between a lowest and a highest load, choose as few levels as possible so that the
-expected accuracies a of neighbours differ by at most a step. From each level the next
-one is the farthest load with |a(level) − a(load)| <= step, found by bisection on a lattice of
-loads. Where a falls with the load, no set with fewer levels keeps the step, and none of the
-levels could be left out. Where a jumps by more than the step between two loads of the lattice,
-both are levels. It stops at the highest load.
+*Levels by accuracy.* The problem: between a lowest and a highest load, choose as few levels as
+possible such that the expected accuracies a of neighbours differ by at most a step. From each
+level the next one is the farthest load with |a(level) − a(load)| <= step, found by bisection on a
+lattice of loads. If a falls with the load, no set with fewer levels keeps the step. If a jumps by
+more than the step between two loads of the lattice, both are levels. The last level is the highest
+load.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ def generate_set(
     """Write the policies of a cluster's stations for some loads, and the manifest of the folder.
 
     A file is written before the manifest that names it, so an interruption leaves a valid set of
-    the loads that are finished. Where the load is divided among stations, all files are written
-    at the end. A folder that holds a set made from the same cluster and settings is extended,
-    with other loads or another arrival process, also by several processes at a time; what it has
-    already is made anew.
+    the loads that are finished. If the load is divided among stations, all files are written at
+    the end. A folder that holds a set made from the same cluster and settings is extended by other
+    loads or another arrival process, also by several processes at a time; levels that it has
+    already are replaced.
 
     Parameters
     ----------
@@ -171,8 +171,8 @@ def choose_loads(
     """Choose the fewest load levels whose expected accuracies differ by at most a step.
 
     See :func:`ramsis.synthesis.sets.adaptive_levels`; policies are made for each load tried.
-    It is the accuracy of the requests in time, so overload, where the fastest model does all
-    work, takes few levels; where hardly any is in time it is that model's.
+    The accuracy is that of the requests in time, so overload, where the fastest model does all
+    work, takes few levels. If hardly any request is in time, the accuracy of that model counts.
 
     Raises
     ------

@@ -1,31 +1,31 @@
 """Simulation of a policy file: its figures, and their errors.
 
-What is simulated is the policy file alone: its table, its service times, its arrival process at
-its load, each request judged by its own deadline, from when the workers, idle at first, have
-settled until before they drain. The runs are independent; Student's t over their means gives the
-95 % intervals. Where hardly any request is late the runs hardly differ, and the intervals of
-violation rate and effective accuracy are at least 3·b/n wide. With none late in n independent
-requests the rate is below 3/n with probability 0.95; requests are late by batches, which have b
-requests on average.
+The simulation uses the policy file alone: its table, its service times, and its arrival process at
+its load. Each request is judged by its own deadline. Requests count from when the workers, idle at
+first, have settled, until before they drain. The runs are independent; Student's t over their
+means gives the 95 % intervals. If hardly any request is late, the runs hardly differ; so the
+half-widths of violation rate and effective accuracy are at least 3·b/n. With none late in n
+independent requests the rate is below 3/n with probability 0.95, and requests are late in batches,
+which have b requests on average.
 
 **One worker.** Under round robin with Poisson arrivals every worker sees the same process: the
-gaps between its K-th requests are sums of K exponential ones, which is a gamma distribution. So
-one worker by itself has the figures of all. They are known better from as many requests, since
-workers of a fleet are busy at the same times, and each has settled sooner.
+gaps between every K-th request are sums of K exponential gaps, with a gamma distribution. So one
+worker by itself has the same figures as all. With the same number of requests its figures are more
+exact, since workers of a fleet are busy at the same times, and it settles sooner.
 
 **Warm-up.** Near the capacity a queue that starts empty grows for hundreds of SLOs before it
 reaches its steady state, and one that starts full shrinks for as long. So runs may start
-alternately from idle workers and from as many waiting requests as arrive within the SLO: the
-figures of the steady state lie between those of the two. While they differ by more than chance,
-the warm-up was too short. Then an interval covers both, and response times have no figures.
+alternately from idle workers and from a full queue: as many waiting requests as arrive within the
+SLO. The figures of the steady state lie between those of the two. If they differ by more than
+chance, the warm-up was too short; then intervals cover both, and response times have no figures.
 
-**Unstable queues.** Workers that answer late requests serve a queue that is longer than the table
-by one action. Where requests arrive faster than that action serves them, such a queue grows
-without end. A run then has more late requests the longer it lasts, and its figures are not those
-of a steady state. Where more than half of the requests are late, the limit stands for what was
-measured: every request is late, all workers are busy with that action, and queue, slack and
-response times have no finite mean. Where fewer are, that long queue is seldom met, and the figures
-are those of runs of such a length.
+**Unstable queues.** Under the late rule ``serve``, a queue longer than the table is served by a
+single action. If requests arrive faster than that action serves them, such a queue grows without
+end: the longer a run lasts, the more of its requests are late, so its figures are not those of a
+steady state. If more than half of the requests are late, the limit is stated in place of the
+measurement: every request is late, all workers are busy with that action, and queue, slack and
+response times have no finite mean. If fewer are late, such a queue is rarely reached, and the
+figures are those of runs of this length.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def measured(
     Parameters are those of :func:`simulated`, and
 
     workers : int, optional
-        1: one worker by itself, where there is :func:`one_worker`.
+        1 to simulate one worker by itself, if :func:`one_worker` gives one.
     warm_up_slos : float, optional
         Warm-up of runs that start alternately from idle workers and from a full queue; by default
         all start from idle workers, and have :data:`SETTLES` SLOs.
@@ -147,6 +147,7 @@ def measured(
     replay : Replay
         Half-widths are 0 where queues are unstable: the limit is exact.
     """
+    # Each figure is collected with the excess load of its run, for the fit at the stated load.
     alone = None if workers is None else one_worker(policy)
     policy = policy if alone is None else alone
     seen: dict[str, list[tuple[float, float]]] = {}
@@ -175,6 +176,8 @@ def measured(
               if name.startswith("model_share.") <= (estimate.mean > 0.0)}
     widths["violation_rate"] = rates["violation_half_width"]
     widths["effective_accuracy"] = rates["effective_half_width"]
+    # Starts that differ by more than chance, and by more than is tolerated: widen the intervals by
+    # half of the difference, and state no response times.
     settled = None
     if warm_up_slos is not None:
         effects = {name: _start_effect(np.array(starts), *np.array(seen[name]).T)
@@ -195,9 +198,9 @@ def measured(
 def _start_effect(
     full: BoolArray, excess: FloatArray, values: FloatArray
 ) -> tuple[float, float]:
-    """Return how much a full queue at the start changes a figure, and the half-width of that.
+    """Return the effect of a full queue at the start on a figure, and its half-width.
 
-    The fit is by least squares, with each run's excess load as the other regressor
+    It is fitted by least squares, with the excess load of each run as the other regressor
     (:func:`_at_load`).
     """
     design = np.column_stack([np.ones(len(values)), excess, full])
@@ -314,9 +317,9 @@ def _requests(
 def _at_load(excess: FloatArray, values: FloatArray) -> Estimate:
     """Estimate a figure at the stated load from runs whose loads differ from it slightly.
 
-    Near the capacity that difference is most of what runs differ by. So the figure is taken from
-    a straight line through the runs, at an excess load of 0: the arrivals are a control variate
-    (Law, Simulation Modeling and Analysis, 2015, §11.4). Its error follows from the residuals.
+    Near the capacity runs differ mostly by their loads. So the figure is read off a straight line
+    through the runs, at an excess load of 0: the arrivals are a control variate (Law, Simulation
+    Modeling and Analysis, 2015, §11.4). Its error follows from the residuals.
 
     Parameters
     ----------

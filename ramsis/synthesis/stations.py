@@ -1,19 +1,20 @@
 """The stations of a cluster: its workers and its load divided, and a policy for each station.
 
-A cluster is served by *stations*: some workers of one type with a policy of their own, and for
-each SLO class the share of its requests that comes to them. Each request goes to a station at
-random by these shares, so that what arrives there is the process of all requests, thinned
-(:mod:`ramsis.cluster.routing`). What is maximised is the sum over the stations of load × what the
-station's policy promises: effective accuracy less violation price × violation rate. With a budget
-of violations the price divides the load, and then each station gets the best policy within the
-budget, so that the whole is within it. Headroom, too, is for the final policies: the load is
-divided by what policies planned as profiled promise.
+A cluster is served by *stations*. A station has some workers of one type, a policy, and a share of
+the requests of each SLO class. Each request goes to a station at random by these shares, so the
+arrivals at a station are those of all requests, thinned (:mod:`ramsis.cluster.routing`). The
+objective is the sum over the stations of load × (effective accuracy − violation price × violation
+rate), as their policies promise. With a budget of violations the load is divided by the price, and
+then each station gets the best policy within the budget, so that all together are within it.
+Headroom, too, is only for the final policies: the load is divided by the promises of policies
+planned as profiled.
 
-1. Worker types that are alike are merged, and so are classes of one SLO. One type and one class
-   are one station, and nothing is divided.
-2. *Between types* each class's load is divided in 128ths: from the fluid bound's division, from
-   everything on one type, and from loads by capacity, the best of exchanges
-   (:mod:`ramsis.synthesis.type_load`). So it is never worse than the best type alone.
+1. Worker types that are alike are merged, and so are classes with the same SLO. One type and one
+   class are one station, and nothing is divided.
+2. *Between types* each class's load is divided in 128ths. The search by exchanges
+   (:mod:`ramsis.synthesis.type_load`) starts from the division of the fluid bound, from everything
+   on one type, and from loads in proportion to speed. So the result is never worse than the best
+   type alone.
 3. *Within a type* classes share the workers or have workers of their own; see
    :mod:`ramsis.synthesis.type_load`.
 """
@@ -46,12 +47,12 @@ _LOAD_STEPS_WITH_CLASSES = (32, 16, 8)  # each valuation divides the workers, to
 
 
 class ClusterProblem:
-    """Checked cluster whose stations and policies are to be made; :meth:`level` makes a load's.
+    """Checked cluster and settings; :meth:`level` makes the stations and policies for a load.
 
-    Workers and SLOs are the cluster's, the other settings are ``settings``. A single worker's
-    queue is a central one
-    (:meth:`~ramsis.synthesis.settings.SynthesisSettings.with_one_queue`), and parts of queues
-    are batches where no long batch is in time
+    Workers and SLOs are those of the cluster, all other settings those of ``settings``. The queue
+    of a single worker is treated as a central one
+    (:meth:`~ramsis.synthesis.settings.SynthesisSettings.with_one_queue`), and batches may take a
+    part of the queue where no long batch can be in time
     (:meth:`~ramsis.synthesis.settings.SynthesisSettings.with_short_batches`).
     """
 

@@ -1,18 +1,18 @@
 """Stations by which the workers of one type serve a load of each SLO class.
 
-The classes share all workers by one queue in the order of deadlines
-(:mod:`ramsis.central.classes`), or each has workers of its own, the best division of the workers
-being found by exchanges from that of the fluid bounds. While loads are divided the one that
-promises more counts; in the end the one that does better in simulation is made, as promises of
-shared queues err more than others. Policies of workers with queues of their own know one deadline
-only, so for them classes are always apart.
+There are two ways. The classes share all workers by one queue in the order of deadlines
+(:mod:`ramsis.central.classes`), or each class has workers of its own; the division of the workers
+is improved by exchanges, from the best one by the fluid bounds. While loads are divided between
+types, the way that promises more is used. In the end the way that is better in simulation is
+taken, as promises of shared queues err more than others. Policies of workers with their own queues
+know one deadline only, so for them classes are always apart.
 
-A division has a row of whole numbers for each whole (a fleet's workers; the units of a class's
-load), an entry for each part. From the best of some starts, units are moved within a row from one
-part to another, in steps that shrink, as long as that gains more than 1e-9; where the value is
-concave along exchanges the last step's division is the best one. A division whose cheap upper
-bound does not pass the best value found is not valued. So the result is never worse than any
-start.
+A division has a row of whole numbers for each quantity that is divided (the workers of a fleet, or
+the units of a class's load), with an entry for each part. From the best of some starts, units are
+moved within a row from one part to another, in steps that shrink, as long as that gains more than
+1e-9; if the value is concave along exchanges, the result is the optimum. A division is not valued
+if its cheap upper bound is no higher than the best value so far. So the result is never worse than
+any start.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LEAST_GAIN = 1e-9  # of value: less is rounding, and would let exchanges go on 
 QUERIES, RUNS = 800_000, 8
 """Requests and runs of the simulation that compares shared with separate workers."""
 SEED = 1 << 21
-"""First seed of that simulation, away from those that are used for checks."""
+"""First seed of that simulation, different from the seeds of checks."""
 
 Loads = tuple[float, ...]
 """Load of each class as a share of all requests, so that all shares add up to the exact load."""
@@ -72,7 +72,7 @@ class Ways:
 class TypeLoads:
     """Cache of the stations of each kind of workers, by their loads of each class.
 
-    ``load_qps`` is the load of all requests; workers and SLOs of ``settings`` do not count.
+    ``load_qps`` is the load of all requests; workers and SLOs of ``settings`` are not used.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class TypeLoads:
         return format_process(process) if isinstance(process, ShippedProcess) else arrivals.text
 
     def worth(self, t: int, loads: Loads) -> float:
-        """Return load × promise of the better way by its promise, in accuracy per second."""
+        """Return load × promise of the way that promises more, in accuracy per second."""
         if self.at_most(t, loads) == -math.inf:
             return -math.inf
         return _worth(_better(self.ways(t, loads)))
@@ -176,7 +176,7 @@ class TypeLoads:
             return sum(self._one_class(t, count, *slo_load)
                        for slo_load, count in zip(by_slo, division[0], strict=True))
 
-        # First the division of the fluid bounds, which costs no policies; from there on promises.
+        # The search starts from the best division by the fluid bounds, which needs no policies.
         start: Division = (rounded([slo_class.share for slo_class in self._classes(by_slo)],
                                    workers, least=1),)
         steps = [step for step in (64, 16, 4, 1) if step < workers]

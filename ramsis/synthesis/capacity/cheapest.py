@@ -1,22 +1,22 @@
 """The cheapest workers of several types that reach an accuracy and a violation rate.
 
-The problem: whole numbers K_t of workers of each type, of least cost Σ w_t·K_t, such that policies
-made for them (:mod:`ramsis.synthesis.stations`), simulated at a constant load, have at most
-so many violations and at least the accuracy that is asked for. Three steps:
+The problem: find whole numbers K_t of workers of each type, of least cost Σ w_t·K_t, such that
+policies made for them (:mod:`ramsis.synthesis.stations`) reach the targets for violations and
+accuracy in simulation at a constant load. Four steps:
 
-1. *From below*: the fluid program turned round (:mod:`ramsis.bounds.workers`) gives a
-   cost that no scheduler can do with less than, and says that most combinations cannot meet the
-   targets.
-2. *From above*: the fewest workers of each type alone, by doubling steps and bisection.
-3. *Between*: costs from the bound on in steps that double, then bisection. Of the combinations up
-   to a cost the one is made and simulated that by the fluid program could carry the largest load.
-   Then those cheaper than the answer, in that order; each that meets the targets is the new
-   answer.
+1. *Bound*: the fluid program for given targets (:mod:`ramsis.bounds.workers`) gives a lower bound
+   on the cost of every scheduler, and rules out most combinations.
+2. *Single types*: the fewest workers of each type alone, by doubling steps and bisection.
+3. *Budgets*: costs from the bound on in steps that double, then bisection. For each cost, one
+   combination is tried: the one within that cost that could carry the largest load by the fluid
+   program.
+4. *Cheaper ones*: combinations that cost less than the answer are tried in the same order. Each
+   one that meets the targets is the new answer.
 
-It stops when the fluid program allows no cheaper combination, or after MISSES of them in a row in
-the last step. Wherever one misses the targets, so are taken to those with no more workers of any
-type, as policies serve better on more. Types that are alike count as one type for policies, not
-for cost.
+It stops when the fluid program allows no cheaper combination, or after MISSES in a row in the last
+step. If a combination misses the targets, those with no more workers of any type are taken to miss
+them, too, as policies serve better on more workers. Types that are alike count as one type for
+policies, but not for cost.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from ramsis.synthesis.capacity.trials import Trial
 __all__ = ["MISSES", "MOST_WORKERS", "CombinationSearch", "Counts", "fluid_mixes"]
 
 MISSES = 8
-"""Combinations in a row, cheaper than the answer, that may miss the targets before it stops."""
+"""Number of cheaper combinations that may miss the targets in a row before the search stops."""
 MOST_WORKERS = 10_000
 """Largest number of workers by the bound for which a search is begun."""
 _CHEAPER = 1.0 - 1e-6
@@ -98,7 +98,7 @@ class CombinationSearch:
         self._failed: list[Counts] = []
 
     def run(self) -> None:
-        """Take the three steps; :attr:`answer` is None if nothing met the targets."""
+        """Take the steps; :attr:`answer` is None if nothing met the targets."""
         for t in range(len(self.bound)):
             self._alone(t)
         step = float(self.fluid.costs.min())
@@ -136,7 +136,7 @@ class CombinationSearch:
             smallest(lambda k: self._met(tuple(k * (i == t) for i in types)), lowest, highest)
 
     def _climb(self, step: float) -> float:
-        """Raise the cost in steps that double until it is enough; return the last that is not."""
+        """Raise the cost in doubling steps until it is enough; return the last that was not."""
         missed, budget = self.fluid.cost(self.bound) - step, self.fluid.cost(self.bound)
         while budget <= self._top():
             if self._improve(budget):

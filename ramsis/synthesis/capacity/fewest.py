@@ -1,21 +1,24 @@
 """The fewest workers with which a scheduler reaches an accuracy and a violation rate.
 
-The problem: the smallest K such that the scheduler, on K workers under a workload, has at most so
-many violations and at least the accuracy that is asked for (:class:`~ramsis.bounds.Targets`), as
-simulated: means over the seeds. Three steps:
+The problem: find the smallest K such that the scheduler on K workers reaches the targets for
+violations and accuracy (:class:`~ramsis.bounds.Targets`) under a workload, in simulation, by means
+over the seeds. Three steps:
 
-1. *From below*: the fluid bound (:mod:`ramsis.bounds.workers`) gives a number of workers that no
-   scheduler can do with fewer than, or says that no number is enough, and what would be.
-2. *Search*: for policies, which serve better on more workers, steps that double from there until
-   the targets are met, then bisection between the last two. Each number tried has its own policies
-   made and simulated. Other schedulers may meet the targets on K workers and miss them on K + 1,
-   as when they change to a model that just does not carry the load; so every number from the bound
-   on is tried, for many workers in strides of 1/50 of the bound and then one by one.
-3. It stops at a number that meets the targets while the one before it does not, or is below the
-   bound; for schedulers that are no policies, at the first such number. Numbers end at SPAN times
-   the bound, where the scheduler is taken not to get there.
+1. *Bound*: the fluid bound (:mod:`ramsis.bounds.workers`) gives a number of workers below which no
+   scheduler reaches the targets, or states that no number is enough and which targets would be
+   within reach.
+2. *Search*: policies serve better on more workers. So their numbers of workers rise from the bound
+   in steps that double until the targets are met, and the last step is bisected. For each number
+   tried, policies are made and simulated. Other schedulers may meet the targets on K workers and
+   miss them on K + 1, for instance if they change to a model that just does not carry the load. So
+   for them every number from the bound on is tried; from 100 workers on first in strides of 1/50
+   of the bound, then one by one within the last stride.
+3. *Stop*: at a number that meets the targets if the one before misses them or is below the bound;
+   at SPAN times the bound (of 10 workers at least), where the scheduler is taken to miss them on
+   any number.
 
-Of several worker types the cheapest are looked for, by :mod:`ramsis.synthesis.capacity.cheapest`.
+With several worker types the cheapest combination is searched for
+(:mod:`ramsis.synthesis.capacity.cheapest`).
 
 The same seeds give every scheduler and number of workers the same arrivals.
 """
@@ -87,18 +90,18 @@ class Capacity:
     answer : Trial
         The workers that meet the targets, by :attr:`Trial.counts` of each type.
     fluid_cost : float
-        No scheduler meets the targets at less, were there parts of workers; where there is one
-        type, of a cost of 1, the busy workers without which no scheduler does.
+        Lower bound on the cost of any scheduler that meets the targets, with fractions of workers
+        allowed. For one type of cost 1 it bounds the number of busy workers.
     counts_bound : tuple of int
-        The cheapest whole workers that the bound allows; no scheduler meets the targets at less.
+        The cheapest whole numbers of workers that the bound allows: a lower bound on the cost.
     trials : tuple of Trial
         All that was tried: by number of workers, or in the order of the search.
     complete : bool
-        Whether all cheaper workers are ruled out by the bound or by trials that missed the
-        targets with no fewer workers of any type.
+        Whether every cheaper combination is ruled out: by the bound, or by a trial with no fewer
+        workers of any type that missed the targets.
     at_ticks : Trial or None
-        Of a recording by a coarse clock the same workers, with all requests of each tick at its
-        beginning.
+        For a recording by a coarse clock: trial of the same workers, with all requests of each
+        tick at its beginning.
     """
 
     scheduler: str
@@ -130,17 +133,17 @@ class Capacity:
 
     @property
     def bound_workers(self) -> float:
-        """Busy workers of the only type without which no scheduler meets the targets."""
+        """Lower bound on the busy workers of the only type, for every scheduler."""
         return self.fluid_cost
 
     @property
     def workers_bound(self) -> int:
-        """No scheduler meets the targets with fewer workers of the only type."""
+        """Lower bound on the whole number of workers of the only type, for every scheduler."""
         return sum(self.counts_bound)
 
     @property
     def bound_of(self) -> str:
-        """Which answers the schedulers of the bound give."""
+        """How the schedulers that the bound holds for answer a request, in words."""
         return ("one model or a cascade per request"
                 if fleet_scheduler(self.scheduler).given.get("cascades")
                 else "one model per request")
@@ -152,15 +155,15 @@ class Capacity:
 
     @property
     def cost_bound(self) -> float:
-        """No scheduler on whole workers meets the targets at less."""
+        """Lower bound on the cost of whole workers, for every scheduler."""
         return self._cost(self.counts_bound)
 
     @property
     def clear(self) -> bool | None:
-        """Whether it is certain that these workers are enough, and that cheaper ones are not.
+        """Whether these workers are certainly enough, and cheaper ones that were tried are not.
 
-        It is not where bursts that a coarse clock hides may miss the targets. None where one seed
-        tells nothing.
+        False if the targets are missed at :attr:`at_ticks`, as a coarse clock may hide bursts.
+        None if intervals are unknown, as with one seed.
         """
         if self.at_ticks is not None and not self.at_ticks.met:
             return False
@@ -198,7 +201,7 @@ class Capacity:
     def row(self) -> dict[str, Any]:
         """Return the answer under the names that every command uses."""
         answer, targets, rates = self.answer, self.answer.targets, self.answer.rates
-        assert rates is not None  # it meets the targets
+        assert rates is not None  # the answer meets the targets, so it was measured
         several = _are_named(self.types)
         return {
             "scheduler": self.scheduler, "load_qps": self.load_qps, "workers": self.workers,

@@ -1,26 +1,26 @@
 """Simulate a constant load for as long as a verdict on its violation rate and accuracy needs.
 
-A scheduler is held against a target such as "at most 0.1 % late". How many requests decide depends
-on how far its rates are from the target, which is not known beforehand. So runs are added until
-the rates lie clearly on one side, or there are so many requests that the answer is left open.
+A scheduler is compared with a target such as "at most 0.1 % late". The number of requests that
+this takes depends on the distance of its rates from the target, which is not known beforehand. So
+runs are added until the rates lie clearly on one side, or until a largest number of requests.
 
 **Runs.** The first round has a run for each seed. Together they have at least 50 violations on
-average if the rate is just what is allowed; each lasts for 20 SLOs, and 20 bursts of
-Markov-modulated arrivals, at least. Each further round has new runs of twice the length. Arrivals
-of the first 20 SLOs, or of the first tenth of a run, are not counted, nor those of the last SLO,
-so that queues are neither still empty nor draining.
+average if the rate is just the one allowed; each lasts for at least 20 SLOs, and 20 bursts of
+Markov-modulated arrivals. Each further round has new runs of twice the length. Arrivals of the
+first 20 SLOs, or of the first tenth of a run if that is longer, are not counted, nor those of the
+last SLO, so that queues are neither still empty nor draining.
 
 **Intervals.** Late requests come in clumps: one long busy period makes dozens. A run is therefore
 cut into windows (batch means: Law, Simulation Modeling and Analysis, 2015, §9.5.3). Near capacity
-windows differ mostly by how many requests happened to come, whose mean is known: it is a control
-variate (§11.4). The variance over the windows, over that of independent requests, gives the size c
-of a clump. The half-width is the upper reach of the score interval (Wilson) with n/c in the place
-of n. It stays positive without any violation: t²·c/n, a rule of three at 95 % from both sides.
-Where there are fewer than 50 violations, c is at least the mean batch.
+windows differ mostly by their number of arrivals. As its mean is known, this number is a control
+variate (§11.4). The size c of a clump is the variance over the windows, divided by the variance if
+requests were independent. The half-width is the upper reach of the score interval (Wilson) with
+n/c in place of n. Without any violation it is t²·c/n, a rule of three at 95 % on both sides. If
+there are fewer than 50 violations, c is at least the mean batch.
 
 **Early stops.** Looking at an interval after each round errs more often than looking once. Rounds
-therefore stop where intervals half as wide again are clear (99.7 % for one look), and the second
-halves of the runs agree, which they do not where queues are still growing.
+therefore stop only if intervals 1.5 times as wide are clear (99.7 % for one look), and if the
+second halves of the runs give the same answer, which they do not while queues are growing.
 """
 
 from __future__ import annotations
@@ -175,6 +175,7 @@ def steady_rates(
     known : MeasuredRates, optional
         An independent measurement of the rates, pooled with this one.
     """
+    # The first round: long enough for 50 violations at the largest rate allowed.
     slo_ms = plan.fleets.classes[-1].slo_ms
     compiled = settings.engine != "plain" and all(map(have_kernels, plan.levels.levels))
     most = _MOST_REQUESTS if compiled else _MOST_PLAIN_REQUESTS
@@ -195,6 +196,7 @@ def steady_rates(
             batches, served = batches + len(run.size), served + int(run.size.sum())
         counted = np.array(windows)
         batch = served / max(batches, 1)
+        # Rates of all windows, and of the second half of each run.
         rates, later = (MeasuredRates.of_windows(part, batch, len(windows))
                         for part in (counted, counted[:, in_a_run // 2:]))
         if known is not None:
@@ -228,6 +230,8 @@ def _ratio_at_mean_load(
     total = float(below.sum())
     if total == 0.0:
         return 0.0, 0.0
+    # Linearised ratio with the excess load as control variate: the deviation of each window is
+    # regressed on its excess load.
     ratio, scale = float(above.sum()) / total, total / float(expected.sum())
     weights = expected / expected.sum()
     off = (above - ratio * below) / expected  # of mean 0

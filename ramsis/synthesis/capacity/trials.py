@@ -37,7 +37,7 @@ from ramsis.synthesis.schedulers import fleet_scheduler
 __all__ = ["FIGURES", "Trial", "try_workers"]
 
 FIGURES = ("accuracy", "violation_rate", "effective_accuracy")
-"""What is promised and measured."""
+"""Names of the figures that are promised and measured."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,10 +49,10 @@ class Trial:
     workers : int
         Number of workers of all types together.
     promise : mapping of str to number, or None
-        Of the policies for a constant load, by the names of a policy set's level; None where they
-        were made for other arrivals or service times.
+        Promise of the policies for a constant load, by the names of a policy set's level; None
+        where they were made for other arrivals or service times.
     rates : MeasuredRates or None
-        What decides; None where no policies could be made.
+        The rates that are compared with the targets; None where no policies could be made.
     targets : Targets
     refusal : str
         Why no policies could be made.
@@ -96,7 +96,7 @@ class Trial:
 
     @property
     def clear(self) -> bool | None:
-        """Whether the 95 % intervals leave no doubt of it; None where they cannot tell."""
+        """Whether ``met`` is the same at both ends of the 95 % intervals; None if unknown."""
         return True if self.rates is None else self.rates.clear(self.targets)
 
     def half_width(self, figure: str) -> float | None:
@@ -128,10 +128,10 @@ def try_workers(
 ) -> Trial:
     """Try a scheduler on a cluster, as precisely as the targets need.
 
-    At a constant load the promise of policies decides, which is measured in the steady state. A
-    promise too near to a target for its error is measured further, and schedulers without a
-    promise from the beginning (:func:`ramsis.synthesis.capacity.steady_rates.steady_rates`). A
-    trace is played from beginning to end.
+    At a constant load the promise of policies decides, as it was measured in the steady state. If
+    its error is too large for a clear verdict, more is simulated; schedulers without a promise are
+    simulated from the start (:func:`ramsis.synthesis.capacity.steady_rates.steady_rates`). A trace
+    is played from beginning to end.
 
     Where no policies can be made for so few workers, as within a budget, the trial says why.
 
@@ -235,7 +235,7 @@ def _promised_with_opinions(promise: CascadePromise) -> MeasuredRates:
     late, effective = promise.violation_half_width, promise.effective_half_width
     return MeasuredRates(
         Estimate(promise.violation_rate, late), Estimate(promise.effective_accuracy, effective),
-        # As if both errors were for the worse at once.
+        # The error as if those of both rates were at their worst at the same time.
         Estimate(accuracy, (effective + accuracy * late) / served if served else 1.0),
         promise.queries, promise.runs)
 

@@ -1,9 +1,9 @@
 """Simulation of a placement, compared with the promises of the placement and of its policies.
 
 All families are served at once, in one run of the plain engine for each seed: Poisson arrivals at
-the demand of each, routed to its stations at random by the loads of the placement. What the
-placement sends to no station counts as not answered. Requests are judged from when the workers,
-idle at first, have had 40 SLOs to settle.
+the demand of each, routed to its stations at random by the loads of the placement. Requests that
+the placement sends to no station count as not answered. Requests count from when the workers, idle
+at first, have had 40 SLOs to settle.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class FamilyOutcome:
     # effective accuracy that the policies of its stations promise together; ``None`` where a
     # station has none
     policies_accuracy: float | None
-    # no way to serve with these workers and their variants, the families that share them left
-    # aside, has a higher effective accuracy
+    # upper bound on the effective accuracy with these workers and their variants, as if no other
+    # family shared them
     upper_bound: float
     utilisation: float  # share of the time that the placement takes its busiest workers to be busy
     simulated: tuple[Figures, ...]  # of each seed

@@ -1,11 +1,11 @@
 """The stations of a placement: how its groups of workers become queues and their workers.
 
-*One family.* The workers of one type that hold the same variants for one family are a station of k
-workers with one queue; so are any ``together`` workers of a value table's row, as many stations as
-there are such sub-fleets.
+*One family.* The workers of one type that hold the same variants for one family are a station
+with one queue. If a row of a value table is for ``together`` workers, each sub-fleet of that many
+workers is a station.
 
-*A duty cycle.* Workers that hold the same variants in turn are one station with a queue for each
-variant. Their latencies have the slow-down of the placement file.
+*A duty cycle.* Workers that hold the same variants and run them in turn are one station with a
+queue for each variant. Their latencies include the slow-down of the placement file.
 
 *Side by side.* Processes of a variant on one worker, such as an instance of a GPU, are lanes: the
 station has as many servers as its workers have processes, with the latencies of a batch while all
@@ -16,11 +16,11 @@ of its own.
 
 Requests of a family are routed to stations at random, by the loads of the placement.
 
-A station gets a policy for one central queue. Where that promises clearly less than the fluid
-bound, one for round robin, with batches of any size, is made too, and the policy that promises
-more is taken: with small batches of fixed length round robin keeps workers as busy as a central
-queue does. Both promises are measured (:mod:`ramsis.synthesis.replayed`): at 99 % of the capacity
-the model of round robin is off by 0.003, that of a central queue for one worker by up to 0.035.
+A station gets a policy for one central queue. If that promises clearly less than the fluid bound,
+a policy for round robin with batches of any size is made, too, and the one that promises more is
+taken: with small batches of fixed length round robin keeps workers as busy as a central queue
+does. Both promises are measured (:mod:`ramsis.synthesis.replayed`): at 99 % of the capacity the
+model of round robin is off by 0.003, that of a central queue for one worker by up to 0.035.
 """
 
 from __future__ import annotations

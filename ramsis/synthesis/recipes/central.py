@@ -1,10 +1,10 @@
 """Policies for a central queue, which all workers take from.
 
-Numba compiles one kernel at a time in a process. A process that finds none of its kernels in the
-cache is forked: the copy has the inputs in memory, runs the last steps of the task on a trivial
-intermediate result, and keeps the compiled code in the cache. The first process reaches these
-steps later and finds their kernels there, or waits for the one that is being compiled
-(:mod:`ramsis.compiling`). What the copy computes is dropped, so results are the same without it.
+*Compiling ahead.* Numba compiles one kernel at a time in a process. If the kernels are not in the
+cache, the process is forked: the copy has the inputs in memory, runs the last steps of the task on
+a trivial intermediate result, and so writes their compiled code to the cache. The first process
+reaches these steps later and finds their kernels there, or waits for the one that is being
+compiled (:mod:`ramsis.compiling`). The results of the copy are dropped, so they change nothing.
 """
 
 from __future__ import annotations
@@ -167,12 +167,12 @@ def _better_played(
     plan: CentralProblem, factor: float, policy_of: Callable[[CentralSolution], Policy],
     replays: Replays,
 ) -> CentralSolution:
-    """Return the optimum that answers early, or another that earns more.
+    """Return the best of up to three optima of the model by their gain in replays.
 
-    The first is replayed with the service times planned for. Where it earns less than in the
-    model, workers start together and end together (:data:`WAIT_REWARD`). Then the optimum that
-    lets requests queue is replayed, too, and where that falls far short as well the optimum for
-    batches that end at random instants.
+    The first optimum answers early. If its replay, at the service times planned for, earns less
+    than the model predicts, workers start together and end together (:data:`WAIT_REWARD`). Then
+    the optimum that lets requests queue is replayed, too; if that also falls far short, the
+    optimum for batches that end at random instants.
     """
     from ramsis.central.solve import solve_central
 

@@ -23,12 +23,13 @@ C in [0, 1] the mean of min(response time / SLO, 1), the best policy π for E �
 E(π) >= E* − p·(C* − C(π)) >= E* − p, where E* and C* are those of the best policy without the
 price. So no more than 0.0002 of the model's gain is given up."""
 WAIT_REWARD = 2e-5
-"""Reward for such a response time instead, where answering early costs too much.
+"""Reward for a response time of an SLO or more, in place of that cost, where early answers cost
+too much.
 
-Many workers on a central queue may start together, and so end together, over and over, as the
-model of their queue does not know. Where what is started early is as good in the model as what is
-started later, the swings cost several 0.001; of longer queues larger batches are started as
-workers come free. The argument is that of :data:`DELAY_PRICE`."""
+Many workers on a central queue may start together, end together, and start together again, which
+the model of their queue does not know. Where early and late starts are equally good in the model,
+this oscillation costs several 0.001. With a reward for waiting the queue is longer, and larger
+batches start as workers come free. The loss is limited as with :data:`DELAY_PRICE`."""
 
 
 class Analysis(Protocol):
