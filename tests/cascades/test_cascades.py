@@ -126,11 +126,12 @@ def test_confidence_that_says_nothing_gives_no_second_opinions(
 def test_without_the_option_the_policy_is_that_beside_second_opinions(
     profile: ProfileSet, policy: Policy
 ) -> None:
-    plain = settings(cascades=False)
-    with_them = generate_policy(profile, LOAD_QPS, plain)
-    without = generate_policy(replace(profile, confidences=None), LOAD_QPS, plain)
-    assert with_them.to_document() == without.to_document()
+    plain, small = settings(cascades=False), settings(cascades=False, workers=1, max_queue=4)
+    with_them, alone = (generate_policy(one, 1_000.0, small)
+                        for one in (profile, replace(profile, confidences=None)))
+    assert with_them.to_document() == alone.to_document()
     assert "cascades" not in plain.as_dict()
+    without = generate_policy(replace(profile, confidences=None), LOAD_QPS, plain)
     np.testing.assert_array_equal(policy.codes, without.codes)
     assert policy.expectations == without.expectations
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Sequence
+from functools import cache
 from itertools import product
 from pathlib import Path
 from random import Random
@@ -122,6 +123,7 @@ def as_set(selectors: Sequence[Selector]) -> PolicySet[Selector]:
         for k, one in enumerate(selectors))
 
 
+@cache
 def samples() -> list[Selector]:
     """Policies of all kinds: those of the vectors, two large ones, and random tables."""
     documents = [one["policy"] for one in twin.vectors()["lookups"]]
@@ -130,6 +132,7 @@ def samples() -> list[Selector]:
             *(selector(random_document(Random(seed))) for seed in range(8))]
 
 
+@cache
 def opinion_samples() -> list[Selector]:
     """Policies with second opinions: those of the vectors, random ones, and one without."""
     drawn = (cascades.selector_of(cascades.drawn_document(np.random.default_rng(seed), 2))

@@ -6,6 +6,7 @@ import math
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -202,14 +203,20 @@ def test_every_station_vector_holds(language: str, tmp_path: Path) -> None:
             assert f"s{reply['kind']}" == name
 
 
-def compare_random_lookups(program: list[str], count: int, seed: int) -> None:
+@cache
+def random_lookups(count: int, seed: int) -> tuple[Any, Any]:
+    """Random questions, and the answers of the runtime."""
+    selectors = programs.samples()
+    questions = programs.random_questions(selectors, count, np.random.default_rng(seed))
+    return questions, programs.runtimes_replies(selectors, questions)
+
+
+def compare_random_lookups(program: list[str], count: int, *seeds: int) -> None:
     """Put the same random questions to a program and to the runtime."""
-    selectors, rng = programs.samples(), np.random.default_rng(seed)
     kinds: set[int] = set()
-    for _ in range(0, count, 250_000):
-        questions = programs.random_questions(selectors, min(count, 250_000), rng)
+    for seed in seeds:
+        questions, expected = random_lookups(count, seed)
         replies = ask(program, questions)
-        expected = programs.runtimes_replies(selectors, questions)
         different = np.flatnonzero(replies != expected)
         assert different.size == 0, (questions[different[0]], replies[different[0]],
                                      expected[different[0]])
@@ -218,13 +225,14 @@ def compare_random_lookups(program: list[str], count: int, seed: int) -> None:
 
 
 def test_random_lookups_are_the_runtimes(program: list[str]) -> None:
-    compare_random_lookups(program, 50_000, seed=1)
+    compare_random_lookups(program, 50_000, 1)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["c", "go"])
 def test_millions_of_random_lookups_are_the_runtimes(name: str, tmp_path: Path) -> None:
-    compare_random_lookups(built(name, as_set(programs.samples()), tmp_path), 3_000_000, seed=2)
+    compare_random_lookups(built(name, as_set(programs.samples()), tmp_path), 250_000,
+                           *range(2, 14))
 
 
 @pytest.fixture(scope="module")
@@ -269,11 +277,17 @@ def expected_opinion(case: dict[str, Any], models: dict[str, int]) -> tuple[Any,
         for name in ("wait_fresh_ms", "wait_unsure_ms"))
 
 
+@cache
+def random_opinions(count: int, seed: int) -> tuple[Any, Any]:
+    """Random questions about second opinions, and the answers of the runtime."""
+    selectors = programs.opinion_samples()
+    asked = programs.random_opinions(selectors, count, np.random.default_rng(seed))
+    return asked, programs.runtimes_opinions(selectors, asked)
+
+
 def compare_random_opinions(program: list[str], count: int, seed: int) -> None:
     """Put the same random questions about second opinions to a program and to the runtime."""
-    selectors, rng = programs.opinion_samples(), np.random.default_rng(seed)
-    asked = programs.random_opinions(selectors, count, rng)
-    expected = programs.runtimes_opinions(selectors, asked)
+    asked, expected = random_opinions(count, seed)
     replies = programs.programs_opinions(program, asked)
     for question, reply, other in zip(asked[1::3], replies, expected, strict=True):
         assert reply == other, question
@@ -337,10 +351,9 @@ def test_random_arrivals_have_the_runtimes_load(program: list[str]) -> None:
     assert ask(program, questions)["x"][2::2].tolist() == loads
 
 
-@pytest.mark.parametrize("cells", [8, 50])
-def test_a_monitor_with_few_cells_is_never_too_low_and_little_too_high(
-    program: list[str], language: str, cells: int
-) -> None:
+@cache
+def monitored(cells: int) -> tuple[list[programs.Asked], Any, Any]:
+    """Arrivals at random, and the least and the highest load that a monitor may tell at each."""
     rng = np.random.default_rng(4)
     times = np.cumsum(rng.exponential(0.1, 30_000)).tolist()
     exact, longer = LoadMonitor(100.0), LoadMonitor(100.0 * (1 + 4 / cells))
@@ -354,8 +367,16 @@ def test_a_monitor_with_few_cells_is_never_too_low_and_little_too_high(
         own_ms = min(100.0, max(now_ms - times[0], 10.0))
         bounds.append((exact.load_qps(now_ms), longer.load_qps(now_ms) * span_ms / own_ms))
         questions += [(RECORD, 1, 0, 0, now_ms, 0.0), (LOAD, 0, 0, 0, now_ms, 0.0)]
-    loads = ask(program, questions)["x"][2::2]
     low, high = np.array(bounds).T
+    return questions, low, high
+
+
+@pytest.mark.parametrize("cells", [8, 50])
+def test_a_monitor_with_few_cells_is_never_too_low_and_little_too_high(
+    program: list[str], language: str, cells: int
+) -> None:
+    questions, low, high = monitored(cells)
+    loads = ask(program, questions)["x"][2::2]
     assert (loads >= low * (1 - 1e-12)).all()
     assert (loads <= high * (1 + 1e-12)).all()
     assert (loads == low).all() == (language == "go")  # whose monitor has room for all

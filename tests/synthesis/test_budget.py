@@ -18,6 +18,7 @@ from ramsis.synthesis import SynthesisSettings, budget, generate_policy
 from ramsis.synthesis.simulated import simulated
 from ramsis.verify import verify_policy
 from tests.sim.raw_samples import LAWS, Measured
+from tests.slow import slow_after
 from tests.synthesis.samples import linear_profile
 from tests.verify.mutations import derived_once
 
@@ -31,14 +32,19 @@ QUERIES, RUNS = 200_000, 8
 
 
 @pytest.fixture(autouse=True)
-def _short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budget, "_FEWEST", QUERIES)
-    monkeypatch.setattr(budget, "_MOST", QUERIES)
+def _short_runs(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    queries = QUERIES if request.node.get_closest_marker("slow") else QUERIES // 5
+    monkeypatch.setattr(budget, "_FEWEST", queries)
+    monkeypatch.setattr(budget, "_MOST", queries)
     monkeypatch.setattr(budget, "RUNS", RUNS)
 
 
-@cache
 def within(kind: str, max_violation: float) -> Policy:
+    return _within(kind, max_violation, budget._MOST)
+
+
+@cache
+def _within(kind: str, max_violation: float, queries: int) -> Policy:
     load_qps, settings = CASES[kind]
     return generate_policy(PROFILE, load_qps, replace(settings, max_violation=max_violation))
 
@@ -96,7 +102,7 @@ def test_longer_times_are_those_of_the_table_within_the_budget(tmp_path: Path) -
     assert all(check.holds for check in verify_policy(tmp_path / "made.json"))
 
 
-@pytest.mark.parametrize("kind", CASES)
+@pytest.mark.parametrize("kind", slow_after(1, ["worker", "fleet"]))
 def test_what_cannot_be_reached_names_what_can(kind: str) -> None:
     with pytest.raises(InfeasibleError, match="no policy keeps the violation rate") as caught:
         within(kind, 1e-5)
