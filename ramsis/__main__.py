@@ -6,8 +6,8 @@ import os
 import sys
 
 if __name__ == "__main__" and not sys.flags.safe_path:
-    # -m put the current folder there. Libraries go before it, and it stays only where this
-    # package lies in it: numba runs what packages offer it, also those in the current folder.
+    # ``-m`` puts the current folder first. Numba imports and runs extensions of any package that
+    # it finds, so the folder is removed, or moved behind the libraries if this package lies in it.
     here = sys.path.pop(0)
     if here == os.path.dirname(os.path.dirname(os.path.abspath(__file__))):
         sys.path.append(here)
@@ -40,10 +40,10 @@ def main() -> None:
 
 
 def _interrupted(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt, but after what is being imported.
+    """Raise KeyboardInterrupt; during an import, only after the import has ended.
 
-    An extension module that is interrupted in its own beginning may turn that into an
-    ImportError, or go on as if nothing had happened.
+    An extension module that is interrupted while it initialises may raise an ImportError instead,
+    or continue as if nothing had happened.
     """
     while frame is not None:
         if frame.f_code.co_filename == "<frozen importlib._bootstrap>":

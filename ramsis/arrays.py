@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ramsis.errors import InputFileError
 
-# A file of arrays may grow to so many bytes, as files that are read whole, or times its size.
+# The arrays of a file may take this many bytes, or this many times the size of the file.
 _MAX_BYTES, _MOST_EXPANDED = 64 * 1024 * 1024, 60
 
 FloatArray = NDArray[np.float64]
@@ -23,12 +23,12 @@ BoolArray = NDArray[np.bool_]
 
 
 def fraction(value: float) -> float:
-    """Return a share without the rounding errors that take it outside [0, 1]."""
+    """Return a share clipped to [0, 1], from which rounding errors may have taken it."""
     return min(1.0, max(0.0, float(value)))
 
 
 def ratio(part: float, whole: float) -> float | None:
-    """Return a part as a share of the whole; None where the whole is nothing."""
+    """Return a part as a share of the whole, in [0, 1]; None where the whole is zero."""
     return fraction(part / whole) if whole > 1e-300 else None
 
 
@@ -44,7 +44,7 @@ def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
     Raises
     ------
     InputFileError
-        The file cannot be read, or its arrays are much larger than it.
+        The file cannot be read, or its arrays are much larger than the file.
     """
     where = os.fspath(path)
     try:

@@ -1,12 +1,12 @@
 """Types of arguments at the public entry points, checked against their annotations.
 
-The names that ``ramsis`` offers are checked: functions, and the constructors and class methods of
-classes. They refuse an argument of another type than the one written there, in one line that names
-argument, type and what is allowed. Ranges are each function's own affair.
+The public names of ``ramsis`` check their arguments: functions, and the constructors and class
+methods of classes. They refuse an argument whose type does not fit its annotation, in one line
+that names the argument, its type and what is allowed. The functions check ranges themselves.
 
-The check is generous: a number is any real number, a sequence anything that can be gone through
-but a text, a member of an enumeration also its text. Annotations that say nothing
-at run time (a type variable, a name imported for type checkers only) are not checked.
+The check is generous: any real number passes as a number, any iterable except a text as a
+sequence, and the text of a member as a member of an enumeration. Annotations that cannot be
+evaluated at run time (a name imported for type checkers only) and type variables are not checked.
 
 Standard library only, as the runtime uses it; an annotation is read when its function is first
 called.
@@ -76,7 +76,7 @@ def _checked(function: Callable[..., Any], owner: type | None = None) -> Callabl
         refuse(args, kwargs)
         return function(*args, **kwargs)
 
-    # With the function's own globals: what looks for a module's functions (doctest) finds it.
+    # With the function's own globals: doctest takes only functions with the module's globals.
     checked = types.FunctionType(at_once.__code__, function.__globals__, function.__name__, None,
                                  at_once.__closure__)
     functools.update_wrapper(checked, function)
@@ -235,7 +235,7 @@ def _sequence(item: _Kind | None, arrays: bool) -> _Kind:
             if not arrays or len(value.shape) != 1:
                 return False
         elif not isinstance(value, list | tuple):
-            return True  # what can be gone through once only is left as it is
+            return True  # an iterator could be consumed only once, so its items are not checked
         return item is None or all(map(item.holds, value[:_MOST_ITEMS]))
 
     return _Kind(holds, "a sequence" if item is None else f"a sequence, each {item.words}")

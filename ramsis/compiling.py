@@ -1,22 +1,22 @@
-"""Compilation of kernels, kept from run to run where there is a place to keep it.
+"""Compilation of kernels with numba, cached between processes where a cache can be written.
 
-Numba keeps compiled code beside the source, or in the user's cache folder. Where neither can be
+Numba caches compiled code beside the source, or in the user's cache folder. Where neither can be
 written (a read-only installation of a user without a home), kernels are compiled in each process.
 That takes up to 45 s for a policy, so the first compilation of a process is logged (INFO).
-Of processes that need a kernel at once one compiles it, and the others wait for what it keeps.
+If several processes need a kernel at once, one compiles it and the others wait for the cache.
 
-A kernel whose name begins with an underscore is called by kernels only. So the code that turns
-Python objects into its arguments is not compiled, which for a named tuple of many arrays takes
-longer than a short kernel itself. Kernels hand each other numbers by type, not by value: numba
-would compile a kernel once more for a number that is written in the call.
+A kernel whose name begins with an underscore is called by kernels only. So numba need not compile
+the code that turns Python objects into the kernel's arguments; for a named tuple of many arrays
+that would take longer than compiling a short kernel. Kernels pass numbers to each other by type,
+not by value: numba would compile a kernel once more for each literal number in a call.
 
-Numba makes the arrays and named tuples that a kernel returns with the help of Python code. There
-Python runs the handlers of signals that came while the kernel ran. Numba does not look whether
-they raised, so Ctrl-C would end the process with a segmentation fault. So the handler of an
-interrupt is put off until the kernel has returned.
+Numba runs Python code to make the arrays and named tuples that a kernel returns. In that code
+Python runs the handlers of signals that came while the kernel ran. Numba does not check whether a
+handler raised, so Ctrl-C would end the process with a segmentation fault. Therefore the interrupt
+handler is deferred until the kernel has returned.
 
-Settings of numba are those of the environment alone. It would also take a file of the current
-folder, which may name another place of the cache, and code from a cache is run.
+Numba takes its settings from the environment alone. By default it also reads a configuration file
+in the current folder. Such a file could name another cache, and numba runs the code in a cache.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ config._config_fname = os.devnull
 config.reload_config()  # type: ignore[no-untyped-call,unused-ignore]
 
 index = np.uint64
-"""Of an array, in a compiled loop: the sign of an unsigned one is not looked at each time."""
+"""Type of array indices in compiled loops: numba does not check the sign of an unsigned index."""
 
 _LONGEST_WAIT_S, _LOOKS_AGAIN_S = 60.0, 0.02
-"""For other processes that compile, in all; one may have been stopped."""
+"""Longest total wait for other processes that compile (one may be stopped); time between tries."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T", bound=NamedTuple)
@@ -57,7 +57,9 @@ T = TypeVar("T", bound=NamedTuple)
 class _Kernel(CPUDispatcher):  # type: ignore[misc,unused-ignore]
     """A compiled function in which no interrupt is handled."""
 
-    gives_numbers = False  # which are made without Python code; known once it is compiled
+    # Whether the kernel returns only numbers, for which numba runs no Python code; set by the
+    # compilation.
+    gives_numbers = False
 
     def get_call_template(self, args: Any, kws: Any) -> Any:
         return super().get_call_template(  # type: ignore[no-untyped-call,unused-ignore]
@@ -83,7 +85,8 @@ class _Kernel(CPUDispatcher):  # type: ignore[misc,unused-ignore]
         came: list[tuple[int, FrameType | None]] = []
 
         def put_off(number: int, frame: FrameType | None) -> None:
-            if _COMPILATIONS.running:  # Python code of numba's that takes seconds, and may raise
+            # While numba compiles, for seconds in Python code, an interrupt may raise at once.
+            if _COMPILATIONS.running:
                 handler(number, frame)
             else:
                 came.append((number, frame))
@@ -98,7 +101,7 @@ class _Kernel(CPUDispatcher):  # type: ignore[misc,unused-ignore]
 
 
 class _InnerKernel(_Kernel):
-    """A compiled function for other ones alone: called from Python, it would end the process."""
+    """A compiled function for kernels only; a call from Python would crash the process."""
 
     def __call__(self, *arguments: Any) -> Any:
         raise TypeError(f"{self.py_func.__name__} begins with an underscore, so kernels alone "
@@ -106,10 +109,11 @@ class _InnerKernel(_Kernel):
 
 
 class _Kept(FunctionCache):  # type: ignore[misc,unused-ignore]
-    """Compiled code beside the source.
+    """Cache of compiled code that survives an upgrade of the package.
 
-    Its index has the classes of named tuples that kernels took. A version of before may have had
-    them in other modules, and files of a cache outlive an upgrade. Then the index begins anew.
+    The index of the cache names the classes of the named tuples that kernels take. An earlier
+    version may have defined these classes in other modules, so that the index cannot be read.
+    Then the index is emptied.
     """
 
     def load_overload(self, signature: Any, target: Any) -> Any:
@@ -130,10 +134,12 @@ class _Kept(FunctionCache):  # type: ignore[misc,unused-ignore]
 @contextmanager
 def _one_process(kept: Any, function: Callable[..., Any], is_kept: Callable[[], bool]
                  ) -> Iterator[None]:
-    """Hold a kernel for one process at a time, until it is kept, where the system has such locks.
+    """Let one process at a time compile a kernel, where the system has file locks.
 
-    A kernel waits for those that it calls while it is held. A process that never lets go, as one
-    that was stopped, costs another the longest wait once, whatever it has to compile.
+    The other processes wait until the compiled code ``is_kept``, in all for the longest wait at
+    most. So a process that was stopped while it held the lock costs each other process the
+    longest wait once, however many kernels that process has to compile. Locks nest: the kernels
+    that a kernel calls are compiled while its lock is held.
     """
     lock = _lock_file(kept.cache_path) if isinstance(kept, FunctionCache) else None
     if lock is None:
@@ -166,7 +172,8 @@ def _one_process(kept: Any, function: Callable[..., Any], is_kept: Callable[[], 
 def _lock_file(folder: str) -> int | None:
     """Open the lock file beside the compiled code, once for the process; None if impossible.
 
-    It is never closed: a process loses all its locks of a file with the first handle it closes.
+    The file is never closed: a process loses all its locks on a file with the first handle of the
+    file that it closes.
     """
     try:
         import fcntl  # noqa: F401 - not on every system
@@ -201,7 +208,7 @@ def njit(**options: Any) -> Callable[[F], F]:
 
 
 def is_kept(kernel: Callable[..., Any]) -> bool:
-    """Return whether a kernel has no need of compilation, or no place where it could be kept."""
+    """Return whether a kernel is compiled, in this process or in the cache, or has no cache."""
     cache = getattr(kernel, "_cache", None)
     if not isinstance(cache, FunctionCache) or cast(Any, kernel).signatures:
         return True
@@ -224,8 +231,8 @@ def dot(vector: NDArray[np.float64], other: NDArray[np.float64], first: int, sto
 def put(values: NDArray[Any], to: NDArray[Any]) -> None:
     """Write values, (n,), to the first places of an array, (≥ n,).
 
-    For ``to[:n] = values`` numba compiles the text of an error, which takes two seconds in each
-    process that compiles such a kernel.
+    In place of ``to[:n] = values``, for which numba also compiles the text of an error: that takes
+    two seconds in each process that compiles such a kernel.
     """
     for i in range(values.size):
         to[i] = values[i]
@@ -235,7 +242,7 @@ def put(values: NDArray[Any], to: NDArray[Any]) -> None:
 def count_upto(values: NDArray[np.float64], value: float) -> int:
     """Return the number of rising values, (n,), that are at most a value.
 
-    For ``np.searchsorted`` numba compiles comparisons of complex numbers, too.
+    In place of ``np.searchsorted``, for which numba also compiles comparisons of complex numbers.
     """
     low, high = 0, values.size
     while low < high:
@@ -248,10 +255,11 @@ def count_upto(values: NDArray[np.float64], value: float) -> int:
 
 
 def of_types(kernel: F, *arguments: Any) -> F:
-    """Compile a kernel that returns numbers for positional arguments of these types alone.
+    """Return a kernel compiled for exactly the types of ``arguments``, without checks of types.
 
-    A call looks at no types, which takes most of the time of a short one with named tuples; an
-    array of another type or layout would be misread.
+    With named tuples as arguments, checking types takes most of the time of a short call. The
+    caller has to pass the same types each time: an array of another type or layout would be
+    misread. The kernel must return numbers only.
     """
     if isinstance(kernel, _InnerKernel):
         raise TypeError("a kernel that begins with an underscore is called by kernels alone")
@@ -264,8 +272,8 @@ def of_types(kernel: F, *arguments: Any) -> F:
 def uniform(arguments: T) -> T:
     """Return a named tuple with contiguous, writable arrays; copy those that are not.
 
-    Numba compiles a kernel once more, for seconds, for arrays of another layout, and for arrays
-    that are read-only.
+    For arrays of another layout, and for read-only arrays, numba would compile the kernel once
+    more, which takes seconds.
     """
     return arguments._replace(**{
         name: np.require(value, requirements=("C", "W"))
@@ -274,12 +282,12 @@ def uniform(arguments: T) -> T:
 
 
 class _Compilations(event.Listener):  # type: ignore[misc,unused-ignore]
-    """Logs the first compilation, and knows whether the main thread compiles."""
+    """Listener that logs the first compilation and counts those that the main thread runs."""
 
     def __init__(self) -> None:
         self.logged = False
-        self.running = 0
-        self.waited_s = 0.0  # for other processes
+        self.running = 0  # nested compilations and waits of the main thread
+        self.waited_s = 0.0  # total wait for other processes that compile
 
     @contextmanager
     def in_python(self) -> Iterator[None]:
@@ -303,7 +311,7 @@ class _Compilations(event.Listener):  # type: ignore[misc,unused-ignore]
 
 
 def log_no_compilation() -> None:
-    """Leave the log of the first compilation out, in a process that says nothing."""
+    """Suppress the log line about the first compilation in this process."""
     _COMPILATIONS.logged = True
 
 

@@ -1,8 +1,7 @@
 """The errors that ramsis raises, each with the exit code that the command line gives it.
 
-Every message is one line that says what is wrong, where, which value was met and what is
-allowed; :func:`describe` writes it so, and every error asks it to. The rules below say what
-numbers and words may be, and raise the errors.
+Every message is one line, written by :func:`describe`: what is wrong, where, the value, and what
+is allowed. A :class:`Rule` states which numbers are allowed, and raises the error for others.
 """
 
 from __future__ import annotations
@@ -152,7 +151,7 @@ def check_known(
     what: str, value: object, names: Collection[str], where: str | None = None,
     error: type[RamsisError] = InvalidValueError,
 ) -> None:
-    """Refuse what is not among some names; ``what`` says what it is not.
+    """Refuse a value that is not among the allowed ``names``; ``what`` is the reason in words.
 
     >>> check_known("unknown engine", "spark", ("local", "ray"), "engine")
     Traceback (most recent call last):
@@ -163,15 +162,15 @@ def check_known(
 
 
 class Rule(NamedTuple):
-    """What a number must satisfy: in words, as a test, and what is said of one that breaks it.
+    """Condition on a number, in words and as a test.
 
-    The test gets the value itself, not its float, so that it must refuse NaN and infinity where
-    they are not allowed.
+    The test gets the value itself, not the value converted to float, and must refuse NaN and
+    infinity where they are not allowed.
     """
 
-    allowed: str
+    allowed: str  # the condition in words
     holds: Callable[[Any], bool]
-    wrong: str = "out of range"
+    wrong: str = "out of range"  # what the error says about a number that breaks the rule
     bounds: tuple[tuple[str, float], ...] = ()  # the range in the words of JSON Schema
 
     def number(self, value: object) -> float | None:
@@ -199,9 +198,9 @@ class Rule(NamedTuple):
         self, wrong: str = "", /, *, inside: str = "", optional: bool = False,
         error: type[RamsisError] = InvalidValueError, **numbers: Any,
     ) -> None:
-        """Refuse numbers that break the rule, by their names ``inside`` of something.
+        """Refuse numbers that break the rule; their names, after ``inside``, are in the error.
 
-        None passes where numbers are ``optional``.
+        If ``optional``, None passes.
 
         >>> POSITIVE.check(slo_ms=100.0, load_qps=0.0)
         Traceback (most recent call last):
@@ -245,7 +244,7 @@ check_positive, check_not_negative = POSITIVE.check, NON_NEGATIVE.check
 def check_number_of(
     what: str, number: object, *, where: str | None = None, most: int | None = None
 ) -> None:
-    """Refuse what is not a whole number from 1, up to ``most`` if given.
+    """Refuse a ``number`` that is not whole, below 1, or above ``most`` (if given).
 
     >>> check_number_of("workers", 0)  # doctest: +ELLIPSIS
     Traceback (most recent call last):

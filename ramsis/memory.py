@@ -1,8 +1,8 @@
 """Memory that this process can still have, and work without Python's collector of cycles.
 
-Linux grants memory that is not there and ends the process, or another one, when it is used: no
-``MemoryError`` tells of it. So what is about to hold one entry for each of many things asks first,
-and work that needs more is refused at once.
+Linux grants memory that it does not have, and kills this process or another one when the memory is
+used; no ``MemoryError`` is raised. So code that is about to fill large arrays calls
+:func:`check_memory` first, which refuses work that needs more memory than is available.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _GROUPS = Path("/sys/fs/cgroup")
 _OWN_GROUPS = Path("/proc/self/cgroup")
 _FILES = {"": ("", "memory.max", "memory.current"),
           "memory": ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes")}
-"""Of the second and the first version of control groups: their folder, a limit, what is used."""
+"""Folder, file of the limit and file of the usage, for control groups of version 2 and 1."""
 _CACHE = "inactive_file "
-_LITTLE = 1 << 24  # bytes that are there
+_LITTLE = 1 << 24  # bytes that are granted without a check
 
 _processes = 1
 
 
 def share_memory(processes: int) -> None:
-    """Say that this is one of so many processes that do the same from now on, >= 1."""
+    """Let :func:`available_bytes` divide the memory among ``processes`` equal processes, >= 1."""
     global _processes
     _processes = processes
 
@@ -35,23 +35,24 @@ def share_memory(processes: int) -> None:
 def available_bytes() -> float:
     """Return the bytes that this process can still allocate; infinite where not known.
 
-    It is the least of what the system has available, what is left of the control group's limit,
-    and what is left of the limit on address space, divided by the processes that
-    :func:`share_memory` told of.
+    That is the least of three amounts: the memory that the system has available, what is left of
+    the control group's limit, and what is left of the limit on address space. It is divided by the
+    number of processes given to :func:`share_memory`.
     """
     return max(min(_of_system(), _of_group(), _of_process()), 0.0) / _processes
 
 
 def check_memory(what: str, where: str, count: float, bytes_each: float) -> None:
-    """Refuse more of something than there is memory for.
+    """Refuse a number of objects that the available memory cannot hold.
 
     Parameters
     ----------
     what, where : str
-        For the message: what there are too many of, and the option or field that says how many.
+        For the message: the objects in the plural, and the option or field that sets their number.
     count : float
+        Number of objects.
     bytes_each : float
-        What each takes at the least.
+        Least memory that an object takes.
     """
     if count * bytes_each < _LITTLE:
         return
@@ -90,7 +91,7 @@ def _of_group() -> float:
 
 
 def _of_folder(folder: Path, limit: str, used: str) -> float:
-    with suppress(OSError, ValueError):  # of no group here, or without a limit: the word max
+    with suppress(OSError, ValueError):  # no such group, or no limit (the file holds "max")
         cached = sum(int(line.split()[1]) for line
                      in (folder / "memory.stat").read_text().splitlines()
                      if line.startswith(_CACHE))
@@ -113,7 +114,7 @@ def _of_process() -> float:
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Leave the collector aside; afterwards it is as before."""
+    """Disable Python's collector of reference cycles within the block."""
     collecting = gc.isenabled()
     gc.disable()
     try:

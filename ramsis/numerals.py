@@ -1,7 +1,7 @@
 """Numbers in the text of tables and options, written as people and programs write them.
 
-Python's own ``int`` and ``float`` also take ``1_0`` and the digits of other scripts, which in a
-table are slips. Standard library only.
+Python's own ``int`` and ``float`` also accept ``1_0`` and the digits of other scripts, which are
+mistakes in a table. Standard library only.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def number_or_nan(text: str) -> float:
 
 
 def decimal_number(text: str) -> float:
-    """Parse a number; ``nan`` and ``inf`` in any case are numbers, which the caller may refuse.
+    """Parse a decimal number; ``nan`` and ``inf`` (in any letter case) are accepted, too.
 
     >>> decimal_number("1e3"), decimal_number(".5")
     (1000.0, 0.5)
@@ -63,13 +63,14 @@ def decimal_number(text: str) -> float:
 
 
 def duration_ms(text: str, unit: str = "") -> float:
-    """Return a duration in ms, written with its unit or with several, as Go writes them.
+    """Parse a duration and return it in ms.
 
     Parameters
     ----------
     text : str
+        A number with a unit, several of them in a row as Go writes durations, or h:mm:ss.
     unit : str
-        Unit of a number that has none; such a number is an error where this is empty.
+        Unit of a number without a unit; if empty, such a number is an error.
 
     Examples
     --------

@@ -1,19 +1,20 @@
 """Schedulers that route requests to stations, each with its workers and scheduler.
 
-A request goes to a station when it arrives, by a routing rule, and stays there. A scheduler sees
-its station as it would see a whole engine: the station's workers numbered from 0, and of the load
-that is stated or anticipated the part that is routed to it. So any scheduler that serves like
-workers can serve a station of a heterogeneous cluster.
+A routing rule sends each request to a station when it arrives; the request stays there. The
+scheduler of a station gets a view of the engine (:class:`StationView`) in which the station's
+workers are numbered from 0 and the load is the station's part of the stated or anticipated load.
+So a scheduler written for one fleet of equal workers can serve a station of a heterogeneous
+cluster.
 
-The stations may change with the load (:class:`RoutedByLevel`). A level that divides the workers
-as the one before does, changes shares and tables only. One that divides them in another way takes
-all workers over; requests that wait are routed anew, each by its own uniform number, and a worker
-that is busy serves its new station once it has finished.
+The stations may change with the load (:class:`RoutedByLevel`). If a new load level divides the
+workers among stations as the previous level did, only routing shares and decision tables change.
+Otherwise all stations are replaced: each waiting request is routed anew by its uniform number, and
+a busy worker serves its new station once its batch has ended.
 
-A stream is a Poisson process; each of its requests is routed to a target (a use of a station) at
-random by the targets' shares, or, where the shares do not add up to 1, to none: it is not sent,
-and nothing answers it. Every stream has random numbers of its own, so what a station is sent does
-not depend on the other streams.
+In :func:`requests_of` a stream is a Poisson process. Each of its requests is routed to a target (a
+use of a station) at random by the targets' shares. If the shares add up to less than 1, some
+requests are routed to no target: they are not sent, and nothing answers them. Every stream has its
+own random numbers, so its requests and their stations do not depend on the other streams.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from ramsis.sim.run import DROPPED, NEVER_ANSWERED, Run
 from ramsis.sim.workload import ConstantLoad
 
 NOT_SENT = -1
-"""The station of a request that is routed to none."""
+"""Station number of a request that is routed to no station."""
 
 
 class Routed(Scheduler[Engine]):
@@ -61,7 +62,7 @@ class Routed(Scheduler[Engine]):
         self.open(stations)
 
     def open(self, stations: Sequence[StationPlan]) -> None:
-        """Replace the stations by these, each with a new scheduler."""
+        """Replace the present stations by ``stations``, each with a new scheduler."""
         self.opened += 1
         self.station_of = [-1] * len(self.whole.workers)
         self.first, self.schedulers = list[int](), list[Scheduler[WorkerGroup]]()
@@ -120,7 +121,7 @@ class RoutedByLevel(Routed):
         return self.level.route(slo_ms, self.uniform(request)).policy.number
 
     def on_arrival(self, request: int) -> None:
-        """Route a request, and all waiting ones if a new level divides the workers otherwise."""
+        """Route a request; if a new level divides the workers otherwise, route all that wait."""
         if not self.divided_anew():
             super().on_arrival(request)
 
@@ -237,7 +238,7 @@ class StationView:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A station that gets a share of a stream's requests, and which of its uses they are for."""
+    """Share of a stream's requests that is routed to one use of a station."""
 
     station: int
     use: int
@@ -254,7 +255,7 @@ class QueryStream:
 
 
 class StationStarter(Protocol):
-    """Maker of a station's scheduler; ``use_of`` gives the use that a request is routed to."""
+    """Constructor of a station's scheduler; ``use_of`` returns the use of a request's target."""
 
     def __call__(
         self, engine: WorkerGroup, use_of: Callable[[int], int]
@@ -283,7 +284,7 @@ class RoutedRequests:
     use: IntArray
 
     def only(self, chosen: BoolArray | IntArray) -> RoutedRequests:
-        """Return some of the requests, or all in another order."""
+        """Return the requests that ``chosen`` (a mask, or indices in a new order) selects."""
         return RoutedRequests(self.arrival_ms[chosen], self.slo_ms[chosen], self.stream[chosen],
                               self.station[chosen], self.use[chosen])
 
@@ -294,7 +295,7 @@ class RoutedRequests:
 
 
 def requests_of(streams: Sequence[QueryStream], duration_ms: float, seed: int) -> RoutedRequests:
-    """Draw the requests of a run, with the station and use that each is routed to."""
+    """Draw the requests of a run, with the station and the use that each request is routed to."""
     drawn = [_drawn(stream, i, duration_ms, np.random.SeedSequence((seed, i)))
              for i, stream in enumerate(streams)]
     together = RoutedRequests(*(np.concatenate([getattr(requests, name) for requests in drawn])
@@ -343,22 +344,25 @@ def run_streams(
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Outcomes of some requests; rates are fractions, ``None`` without any request."""
+    """Outcomes of a set of requests; rates are fractions, ``None`` if the set is empty."""
 
-    queries: int  # all, the sum of the next five
+    queries: int  # all requests: in_time + late + dropped + never_answered + not_sent
     in_time: int
     late: int
     dropped: int
     never_answered: int
     not_sent: int
     accuracy: float | None  # mean of the requests in time
-    violation_rate: float | None  # share of the others
-    effective_accuracy: float | None  # mean over all of the accuracy if in time, else 0
+    violation_rate: float | None  # share of the requests that are not in time
+    effective_accuracy: float | None  # mean over all requests: the accuracy if in time, else 0
     response_p99_ms: float | None  # of the requests that were answered
 
 
 def figures(run: Run, chosen: BoolArray, not_sent: int = 0) -> Figures:
-    """Return the figures of chosen requests of a run, and of ``not_sent`` further ones."""
+    """Return the figures of the requests of a run in the mask ``chosen``, shape (n,).
+
+    ``not_sent`` is the number of further requests that count but were routed to no station.
+    """
     in_time = int(run.in_time[chosen].sum())
     answered = chosen & run.answered
     sent = int(chosen.sum())

@@ -310,12 +310,16 @@ class _Bounds:
                            max_violation=self.max_violation, gathering=gathering)
 
     def with_cascades(self, load_qps: float) -> dict[str, Any]:
-        """Return the bound with cascades in place of that for one model, which moves aside."""
+        """Return the columns of the bound with cascades, for a row of the bound on one model.
+
+        They replace the columns of the bound on one model per request, which the row keeps as
+        ``upper_bound_one_model`` and ``poisson_upper_bound_one_model``.
+        """
         alone = self.solved(load_qps)
         (worker_type,) = self.cluster.worker_types
         profile = worker_type.profile
         assert profile.confidences is not None
-        # Models that others beat alone are of use in cascades.
+        # All models: one that others beat when each answers alone can still help in a cascade.
         times = ServiceTimes.of_all(profile, self.times[0].service, self.max_batch)
         solve = partial(cascade_bound, times, profile.confidences, slo_ms=self.cluster.slo_ms,
                         workers=worker_type.count or 0, load_qps=load_qps,
@@ -334,9 +338,10 @@ class _Bounds:
                 "mix": _mix_with_cascades(bound)}
 
     def poisson(self, load_qps: float, most: float) -> float | None:
-        """Return the tighter bound for Poisson arrivals, at most ``most``.
+        """Return the tighter bound for Poisson arrivals, capped at ``most``.
 
-        None where service times are drawn, or, with a note, where too many would be late.
+        Return None where service times are drawn. Return None and print a note where the
+        ``--max-violation`` cannot be met.
         """
         if self.times[0].distributed:
             return None

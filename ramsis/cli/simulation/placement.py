@@ -47,7 +47,11 @@ _WITH_INTERVAL = ("violation_rate", "effective_accuracy")
 
 
 def require_fleet(context: click.Context) -> None:
-    """Refuse a command with neither a placement nor the options of a fleet."""
+    """Refuse a command without ``--placement`` that does not state a fleet.
+
+    Profile, SLO and workers are required then; ``--fixed`` and ``--interference`` are refused, as
+    only a placement can be simulated with them.
+    """
     for option in context.command.params:
         if option.name in ("profile_names", "slo_ms", "workers") and not context.params.get(
                 option.name):

@@ -103,7 +103,7 @@ def _refuse_again(name: str, stated: dict[str, float], where: str) -> None:
 
 
 def _refuse_cut(stated: dict[str, float], where: str) -> None:
-    """Refuse statistics that do not go on to the last."""
+    """Refuse a file whose block of statistics is not complete."""
     if stated and stated.keys() != _LAST:
         raise InputFileError("the statistics have no end, so the file is cut off", where=where,
                              value=", ".join(stated), allowed="Min, Max, P50 to P999 Latency")
@@ -120,7 +120,7 @@ def _seconds(text: str, unit: str, where: str) -> float:
 
 
 def _compare(samples: list[float], stated: dict[str, float], where: str) -> None:
-    """Refuse samples that do not fit the percentiles below them."""
+    """Refuse a file without samples, or whose extremes differ from the Min and Max it states."""
     if not samples:
         raise InputFileError("no inferences", where=where,
                              allowed="lines of model,seconds,bytes,percent,number")
