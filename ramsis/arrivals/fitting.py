@@ -3,26 +3,29 @@
 The trace is cut into windows of about one mean gap. The likelihood of their counts N_1, N_2, … is
 
     Poisson, negative binomial   Π PF(N_i, w)
-    Markov-modulated             π·P(N_1)·P(N_2)···1,   P(k) 2×2: a count, and the modes around it,
+    Markov-modulated             π·P(N_1)·P(N_2)···1,
 
-with the product of n matrices taken pairwise. The rate is that of the trace; the other parameters
-maximise the likelihood: a line search for the index of dispersion, and the Nelder-Mead method for
-the modulated process, from the best of several starts. The dispersion of a start by window
+with w the length of a window, π the shares of the time in the two modes, and P(k)[z, z'] the
+probability of k arrivals in a window and of mode z' at its end, given mode z at its start. The
+rate is that of the trace; the other parameters maximise the likelihood: a line search for the
+index of dispersion, and the Nelder-Mead method for the modulated process, from the best of several
+starts. The index of dispersion of the modulated process in windows of length t is
 
-    I(t) = 1 + 2V/(λs)·(1 − (1 − e^{−st})/(st))
+    I(t) = 1 + 2V/(λs)·(1 − (1 − e^{−st})/(st)),
 
-agrees with the trace (s is the sum of the switching rates, V the variance of the rate). The best
-fit has the least BIC = p·log n − 2·log L.
+with s the sum of the switching rates and V the variance of the rate. Each start assumes an s and
+has the V by which I(t) agrees with the trace. The best fit has the least
+BIC = p·log n − 2·log L, with p parameters, n windows and the likelihood L.
 
-Goodness of fit: the probability integral transform of each count, given the earlier counts, is
-uniform if the process is right (randomised within a count's probability). It is tested by the
-Kolmogorov-Smirnov distance and its p-value, on windows of ten mean gaps.
+Goodness of fit: if the process is right, the distribution function of each count, given the
+earlier counts, is uniform at that count (after a random shift within the count's probability). It
+is tested by the Kolmogorov-Smirnov distance and its p-value, on windows of ten mean gaps.
 
-A moving mean and bursts both make counts of windows of about ten arrivals vary. Subtracting their
-mean over stretches of about 400 arrivals leaves the index of dispersion of the bursts, 1 for a
-Poisson process. The mean moves if the counts of neighbouring stretches are correlated: bursts are
-shorter than a stretch, so they cause no such correlation. Rescaling time to a constant mean gives
-the trace without its motion.
+A moving mean and bursts both make counts of windows of about ten arrivals vary. Subtracting the
+mean of the counts over stretches of about 400 arrivals leaves the index of dispersion of the
+bursts, 1 for a Poisson process. The mean moves if the counts of neighbouring stretches are
+correlated: bursts are shorter than a stretch, so they cause no such correlation. Rescaling time to
+a constant mean gives the trace without its motion.
 
 Load levels of policies are 8 % apart: on the Pareto fronts of the shipped profile sets accuracy
 falls by at most 0.124 per factor e of the load, so the next level costs at most 1 % of accuracy.
@@ -48,7 +51,7 @@ from ramsis.reprs import dataclass
 LEVEL_STEP = 0.08
 """Relative distance of load levels; the next level costs at most 1 % of accuracy."""
 _PER_WINDOW, _WINDOWS = 10, 41  # arrivals in a window, windows in a stretch
-_LEAST_STRETCHES = 12
+_LEAST_STRETCHES = 12  # for an estimate of the moving mean
 _ALIKE = 0.3  # correlation of neighbouring stretches above which the mean moves
 _BURSTS = 1.2  # dispersion about the moving mean above which there are bursts
 _LOWEST = 0.02  # lowest load level, as a share of the peak
@@ -57,10 +60,10 @@ LEAST_ARRIVALS = 100
 """Fewest timestamps that a process is fitted to."""
 _MOST_WINDOWS = 200_000
 _LONGEST_MS = 1e15
-_MOST_PLACES = 20_000
-_WINDOWS_AT_LEAST = 20
-_SHARES = (0.05, 0.2, 0.5)
-_LARGEST_RATIO = 1e3
+_MOST_PLACES = 20_000  # counts of the test, which takes them one by one
+_WINDOWS_AT_LEAST = 20  # windows of the greatest length whose dispersion is computed
+_SHARES = (0.05, 0.2, 0.5)  # of the time in bursts, of the starts of the modulated process
+_LARGEST_RATIO = 1e3  # of the rate in bursts to the rate between them
 _SHORTEST_BURST = 0.05  # in windows: counts cannot distinguish still shorter bursts from none
 _DIGITS = 4  # significant digits of fitted parameters
 Fitted: TypeAlias = Poisson | NegativeBinomial | MarkovModulated
@@ -189,6 +192,7 @@ class _Trace:
     dispersion: FloatArray
 
     def log_likelihood(self, process: Fitted) -> float:
+        """Return log L of the counts, as in the module's text."""
         length = np.array([self.window_ms])
         distinct, times = np.unique(self.counts, return_counts=True)
         if isinstance(process, MarkovModulated):
@@ -198,7 +202,11 @@ class _Trace:
 
 
 def _window(gaps: FloatArray, duration: float) -> float:
-    """Return about one mean gap, or ten steps of the clock where timestamps show it."""
+    """Return the length of the windows for the likelihood: about one mean gap.
+
+    It is longer where the clock is coarse (ten of its steps, taken to be the least gap), and
+    where there would be too many windows.
+    """
     step = float(gaps[gaps > 0].min())
     return max(float(gaps.mean()), 10.0 * step, duration / _MOST_WINDOWS)
 
@@ -211,6 +219,7 @@ def _counts(times: FloatArray, window: float) -> IntArray:
 
 
 def _fitted(trace: _Trace) -> list[Fitted]:
+    """Return the process of maximum likelihood of each kind, at the rate of the trace."""
     rate = trace.rate_qps
     batches = minimize_scalar(
         lambda x: -trace.log_likelihood(NegativeBinomial(rate, 1.0 + math.exp(x))),
@@ -238,8 +247,7 @@ def _modulated(trace: _Trace) -> MarkovModulated:
 def _starts(trace: _Trace) -> list[MarkovModulated]:
     """Return starts for the fit of a modulated process, by the method of moments.
 
-    They match the trace's dispersion by window, for several memories: 1 / (sum of the switching
-    rates), in ms.
+    There is a start for each of several memories 1/s, in ms, and shares of the time in bursts.
     """
     rate = trace.rate_qps / 1000.0
     shortest, longest = 0.5 * trace.window_ms, float(trace.windows[-1])
@@ -247,8 +255,10 @@ def _starts(trace: _Trace) -> list[MarkovModulated]:
     for memory in np.geomspace(shortest, longest, 7).tolist():
         x = trace.windows / memory
         rise = 1.0 + np.expm1(-x) / x
+        # I(t) of the module's text, solved for V in each window; the median over windows.
         variance = float(np.median((trace.dispersion - 1.0) / rise)) * rate / (2.0 * memory)
         for share in _SHARES:
+            # V = share·(1 − share)·(difference of the two rates)²; the mean rate is the trace's.
             apart = math.sqrt(max(variance, 1e-4 * rate**2) / (share * (1.0 - share)))
             quiet = max(rate - share * apart, 0.01 * rate)
             ratio = 1.0 + min(apart, (rate - quiet) / share) / quiet
@@ -258,11 +268,13 @@ def _starts(trace: _Trace) -> list[MarkovModulated]:
 
 
 def _coordinates(process: MarkovModulated) -> FloatArray:
+    """Return the parameters as three numbers without limits, for the Nelder-Mead method."""
     return np.array([math.log(process.ratio - 1.0), math.log(process.burst_ms),
                      math.log(process.share / (1.0 - process.share))])
 
 
 def _of(trace: _Trace, x: FloatArray) -> MarkovModulated:
+    """Return the process at coordinates ``x`` of :func:`_coordinates`, kept within its limits."""
     log_ratio, log_burst, logit = (float(v) for v in np.clip(x, -20.0, 20.0))
     log_burst = max(log_burst, math.log(_SHORTEST_BURST * trace.window_ms))
     ratio = 1.0 + min(math.exp(log_ratio), _LARGEST_RATIO)
@@ -286,6 +298,7 @@ def _log_product(matrices: FloatArray, start: FloatArray) -> float:
 def _finished(
     process: Fitted, trace: _Trace, counts: IntArray, window: float
 ) -> ProcessFit:
+    """Return the fit of a process, tested on ``counts`` in windows of length ``window``."""
     from scipy.stats import kstest  # which takes long to load
 
     parameters = 1 + len(process.parameters)
@@ -304,16 +317,17 @@ def _finished(
 
 
 def _dispersion(process: Fitted) -> Callable[[FloatArray], FloatArray]:
+    """Return the process's index of dispersion as a function of the window."""
     if isinstance(process, MarkovModulated):
         return process.dispersion
     return lambda windows: np.full(len(windows), getattr(process, "dispersion", 1.0))
 
 
 def _places(process: Fitted, counts: IntArray, window: float) -> FloatArray:
-    """Return the randomised probability integral transform of each count, given earlier counts.
+    """Return a point between P(N < n) and P(N <= n), given the earlier counts, for each count n.
 
-    It is drawn uniformly within the count's own probability, so that under the right process the
-    results are independent and uniform on [0, 1].
+    The point is drawn uniformly between the two. So if the process is right, the points are
+    independent and uniform on [0, 1].
     """
     share = np.random.default_rng(0).random(len(counts))
     length = np.array([window])
@@ -322,6 +336,8 @@ def _places(process: Fitted, counts: IntArray, window: float) -> FloatArray:
         pmf = np.exp(process.log_pf(every, length))
         below = np.cumsum(pmf) - pmf
         return np.asarray(below[counts] + share * pmf[counts])
+    # ``mode`` is the distribution of the mode at the start of a window, given the counts before:
+    # P(N <= n) = mode · Σ_{k<=n} P(k) · 1, and the next one is proportional to mode · P(n).
     joint = process.joint_pf(every, length)[0].transpose(2, 0, 1)
     upto = np.cumsum(joint.sum(axis=2), axis=0)
     mode = process.stationary

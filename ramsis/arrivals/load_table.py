@@ -10,9 +10,10 @@ Three layouts are read, each as text, ``.gz`` or ``.zst``:
 
 A table of monitoring has one row per interval. It is recognised by its header, such as
 ``minute,requests`` or ``time,rps``, or by its rows: times evenly spaced by a second or more,
-beside numbers. Its header is then the name of a series, or a request. Cells may have a unit
-(``18.9 req/s``) and commas between thousands. A unit or the header says whether they are rates or
-counts; fractions are rates. An ambiguous table is refused, with all readings.
+beside numbers. In the second case its header holds the names or the queries of series of a
+monitoring system. Cells may have a unit (``18.9 req/s``) and commas between thousands. A unit or
+the header says whether the cells are rates or counts; numbers with fractions are rates. An
+ambiguous table is refused, and the message states the loads by either reading.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ HEAD_LINES = 1000
 """Leading lines by which the columns of a table are recognised."""
 _UNITS_IN_NAMES = {"second": "s", "seconds": "s", "minute": "min", "minutes": "min", "hour": "h",
                    "hours": "h"}
+# Units of loads, each with the requests per second of one unit.
 _PER_S = {
     **dict.fromkeys(("req/s", "reqs/s", "request/s", "requests/s", "reqps", "rps", "qps", "ops",
                      "ops/s", "op/s", "hits/s", "c/s", "cps", "/s", "queries/s"), 1.0),
@@ -69,6 +71,8 @@ _CELL = re.compile(r"(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*(?:e[+-]?\d{1,3})?|\
 _EMPTY = {"", "null", "-"}
 _QUANTITY = re.compile(r"[+-]?[\d.,]+(?:e[+-]?\d+)?(?: ?[^\d\s]{1,12}){0,2}")
 _DECIMAL_COMMA = re.compile(r"\d+,\d+")
+# Headers of quantities that are no loads, of rates in requests per second or per minute, and of
+# counts per interval.
 _NO_LOADS = re.compile(r"latenc|duration|token|bytes|size|\bp\d\d|percentile|quantile|\bms\b|_ms|"
                        r"seconds|elapsed|status|code|cpu|memory|util|length|error|images")
 _RATES = re.compile(r"rate\(|/s\b|/sec|per[ _]sec|\b(?:rps|qps|reqps|rate)\b")
@@ -208,7 +212,7 @@ def _step_ms(texts: list[str], unit: str | None) -> float | None:
 
 
 def _same_query(titles: list[str]) -> bool:
-    """Return whether series have the same metric, and differ only in their labels."""
+    """Return whether all titles are one metric with labels, and differ in the labels only."""
     return all("{" in title for title in titles) and len(
         {re.sub(r"\{.*?\}", "", title) for title in titles}) == 1
 

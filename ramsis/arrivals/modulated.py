@@ -5,16 +5,16 @@ While the hidden mode is quiet, requests come as a Poisson process of rate λ₀
 disjoint intervals are dependent: the mode is the memory.
 
 Given the time τ that an interval of T ms spends in bursts, the count is Poisson with the mean
-λ₀(T − τ) + λ₁τ. So with the density of τ and the last mode z', given the first mode z,
+λ₀(T − τ) + λ₁τ. So with f the joint density of τ and the last mode z', given the first mode z,
 
-    P(k, z' | z, T) = ∫ Poisson(k; λ₀(T − τ) + λ₁τ) f(τ, z' | z, T) dτ,
+    P(k, z' | z, T) = ∫ Poisson(k; λ₀(T − τ) + λ₁τ) f(τ, z' | z, T) dτ.
 
-f being, with s = sqrt(ab·τ(T − τ)) and the factor exp(−a(T − τ) − bτ),
+With s = sqrt(ab·τ(T − τ)), f is exp(−a(T − τ) − bτ) times
 
     quiet → burst   a·I₀(2s)           quiet → quiet   ab(T − τ)·I₁(2s)/s, and an atom at τ = 0
     burst → quiet   b·I₀(2s)           burst → burst   abτ·I₁(2s)/s, and an atom at τ = T
 
-(I₀, I₁ the modified Bessel functions: the switches to and fro are two Poisson processes). Every
+(I₀ and I₁ are the modified Bessel functions: they sum over the number of bursts). Every
 term is positive, so Gauss-Legendre quadrature over τ loses nothing even in far tails.
 """
 
@@ -34,10 +34,10 @@ from ramsis.arrivals.process import Parameter, ShippedProcess, check_amount, che
 from ramsis.arrivals.renewal import Poisson
 from ramsis.errors import INNER, POSITIVE, at_least
 
-_BLOCK_NUMBERS = 2_000_000
-_MOST_POINTS = 2_000
+_BLOCK_NUMBERS = 2_000_000  # numbers computed at a time, which limits memory
+_MOST_POINTS = 2_000  # of a quadrature
 _MOST_SWITCHES = 2e5  # resolved by _MOST_POINTS; for more, nodes are restricted to the density
-_NARROW = 1e3
+_NARROW = 1e3  # added to the spread of the mean count where nodes are so restricted
 _FEW_POINTS = 256  # above it numbers of points are rounded up, as each needs its own nodes
 
 
@@ -146,6 +146,10 @@ class MarkovModulated(ShippedProcess):
     def _mixed(
         self, given_mean: Callable[[FloatArray], FloatArray], size: int, interval_ms: NDArray[Any]
     ) -> FloatArray:
+        """Integrate a function of the mean count over the time in bursts, shape (T, 2, 2, size).
+
+        ``given_mean`` takes mean counts, (T, Q), and returns its values, (T, Q, size).
+        """
         lengths = np.asarray(interval_ms, dtype=float)
         mixed = np.empty((len(lengths), 2, 2, size))
         for part, points in self._blocks(lengths, size):
@@ -155,6 +159,8 @@ class MarkovModulated(ShippedProcess):
 
     def _blocks(self, lengths: FloatArray, size: int) -> Iterator[tuple[IntArray, int]]:
         """Yield groups of lengths with equal numbers of quadrature points, of limited size."""
+        # The points rise with the square root of the range of the mean count and of the switches:
+        # the Poisson probability, as a function of the mean, is as wide as the mean's root.
         apart = float(np.diff(self.rates)[0])
         spread = (apart + sum(self.switches)) * lengths
         low, high = self._range(lengths)

@@ -90,6 +90,7 @@ class NegativeBinomial(ShippedProcess):
         return result
 
     def _log_pf(self, k: FloatArray, mean: FloatArray, shape: FloatArray) -> FloatArray:
+        """Return log PF as in the module's text: ``shape`` is s, ``total`` n and ``beyond`` d."""
         total = k + shape
         beyond = (k - mean) / self.dispersion
         return np.asarray(
@@ -125,6 +126,7 @@ def _deviance(x: FloatArray, d: FloatArray) -> FloatArray:
     """Return D = x log(x/M) + M − x with M = x − d > 0, for x > 0 (Loader's bd0)."""
     M = x - d
     ratio = d / (x + M)
+    # With v = d/(x + M), x/M = (1 + v)/(1 − v), so D = d·v + 2x·v·(v²/3 + v⁴/5 + …).
     small = np.abs(ratio) < _SERIES
     v = np.where(small, ratio, 0.0)
     square = v * v

@@ -43,9 +43,9 @@ class ProcessWithRate(Protocol):
 class ArrivalProcess(ProcessWithRate, Protocol):
     """Process with stationary, independent increments, for which policies can be made.
 
-    Three optional methods: ``integrated_tail`` (a closed form) and ``count_probabilities`` (PF)
-    are faster ways for :mod:`ramsis.arrivals.counts`; ``describe`` returns the process's entry of
-    a policy file.
+    Three methods are optional. :mod:`ramsis.arrivals.counts` is faster with ``integrated_tail``
+    (a closed form) and ``count_probabilities`` (PF for all small counts). ``describe`` returns
+    the process's entry of a policy file.
     """
 
     def log_pf(self, count: NDArray[Any], interval_ms: NDArray[Any]) -> FloatArray:
@@ -118,7 +118,7 @@ class ShippedProcess:
         return None
 
     def simplest(self) -> ShippedProcess:
-        """Return an equal process of the simplest class, such as Poisson."""
+        """Return the process itself, or the same process as an object of a simpler class."""
         return self
 
     def describe(self) -> dict[str, Any]:

@@ -35,7 +35,8 @@ class ReadTrace:
     Attributes
     ----------
     workload : Recorded or RateTrace
-        Requests, with those of each tick of a coarse clock spread over it; or a load in steps.
+        Requests, or a load in steps. If the clock of the timestamps is coarse, the requests of a
+        tick are spread over the tick.
     notes : tuple of str
         Interpretation of the rows and other remarks for the user; empty for shipped traces.
     """
@@ -97,6 +98,7 @@ def read_any_trace(
 
 
 def _recorded(trace: Trace) -> Recorded:
+    """Return recorded arrivals; if they were spread within ticks, with those at the ticks."""
     assert trace.times_ms is not None
     assert trace.spread_ms is not None
     if trace.spread_ms is trace.times_ms:
@@ -107,6 +109,7 @@ def _recorded(trace: Trace) -> Recorded:
 
 
 def _of_loads(loads: RateTrace) -> str:
+    """Describe rows of loads: their number, the length of the intervals, and the loads."""
     steps = np.diff(np.append(loads.start_ms, loads.end_ms))
     step_ms = float(np.median(steps))
     same = bool((np.abs(steps / step_ms - 1.0) < 1e-6).all())

@@ -1,8 +1,8 @@
 """Arrival process that repeats a recorded trace, scaled to any load.
 
 The trace is circular: after its end it continues at its beginning. A sample begins at a random
-position, with time stretched to the wanted load. So a run as long as the trace contains each of
-its bursts exactly once. Requests keep their sizes.
+position, with time stretched to the wanted load. So a run as long as the stretched trace contains
+each burst of the trace exactly once. Requests keep their sizes.
 """
 
 from __future__ import annotations

@@ -144,14 +144,14 @@ class Arrivals:
         return cls(name, tuple(parameters.items()))
 
     def with_sizes_of(self, path: str | os.PathLike[str], column: str = "") -> Arrivals:
-        """Return the arrivals whose requests keep their sizes, if these are of a trace in a file.
+        """Return the arrivals with request sizes, if they repeat the trace in the file ``path``.
 
         Parameters
         ----------
         path : path
             A file of sizes; arrivals of any other file are returned as they are.
         column : str
-            Of the sizes; empty where its name tells.
+            Column of the sizes; detected by its name if empty.
 
         Raises
         ------
@@ -239,7 +239,7 @@ def describe_process(process: ProcessWithRate) -> dict[str, Any]:
 
 
 def format_process(process: ShippedProcess, digits: int | None = None) -> str:
-    """Return the text that names a shipped process, without its load.
+    """Return the text that names a shipped process and its parameters, without its load.
 
     Parameters
     ----------

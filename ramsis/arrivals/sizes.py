@@ -101,8 +101,9 @@ class SizeDistribution:
     def classes(self, k: int) -> tuple[int, ...]:
         """Return the upper edges of ``k`` size classes, increasing; fewer if sizes are fewer.
 
-        The mean of a class's share of requests and its share of work (the sum of sizes) is equal
-        for all. So neither the many small nor the few large requests are all in one class.
+        A class has a share of the requests and a share of the work (the sum of sizes). The mean of
+        the two shares is about equal for all classes, so neither the many small nor the few large
+        requests are all in one class.
 
         Raises
         ------

@@ -64,7 +64,8 @@ _DOCUMENTS = (
     (("results.series",), "an answer of InfluxDB",
      """jq -r '["time","qps"], .results[0].series[0].values[] | @csv'"""),
 )
-"""Paths of keys, what has them, and the command; counts are until the next time."""
+"""JSON documents that hold loads: the keys they have, what writes them, and the command that makes
+a load table of them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,12 +94,12 @@ class Trace:
 
 @dataclass(frozen=True)
 class _Table:
-    """CSV format: the columns that identify it, its time column, and the unit of numbers."""
+    """CSV format."""
 
-    known_by: tuple[str, ...]
-    time: str
-    unit: str | None
-    minus: str | None = None
+    known_by: tuple[str, ...]  # columns that identify the format
+    time: str  # column of the times
+    unit: str | None  # unit of the times; None if they are dates
+    minus: str | None = None  # column of durations, if the times are ends of requests
 
 
 _TABLES = {
@@ -122,7 +123,7 @@ TRACE_FORMATS: tuple[str, ...] = (
     *_TABLES, "azure-functions-2019", "mooncake", "request-log", "jsonl", "timestamps",
     "per-second-rates",
 )
-"""Names; the last two are never told by a file, and ``jsonl`` needs the key's name."""
+"""Names of the formats. :func:`detect_trace` finds all but the last two, which must be named."""
 
 
 DESCRIPTIONS = {
@@ -385,7 +386,7 @@ def _whole(path: Path) -> Any:
 def _refuse_loads(
     path: Path, record: dict[str, Any], time: str, likely: Collection[str] = ()
 ) -> None:
-    """Refuse JSON lines with a rate or count each, by the names of their keys."""
+    """Refuse JSON lines that hold a rate or a count each, by usual keys or those of ``likely``."""
     loads = [key for key in record if key.lower() in COUNT_NAMES | RATE_NAMES or key in likely]
     if loads:
         raise InputFileError(

@@ -150,9 +150,11 @@ def arrived(
     stamps: NDArray[np.float64], lasted: NDArray[np.float64] | None = None,
     sizes: NDArray[np.float64] | None = None,
 ) -> Arrived:
-    """Convert timestamps to arrivals, ``lasted`` ms earlier, with their sizes.
+    """Convert timestamps to arrivals, with their sizes in the order of the arrivals.
 
-    Without durations the timestamps must be sorted; they are changed in place.
+    If the timestamps are ends of requests, ``lasted`` has the duration of each request in ms,
+    which is subtracted. Without durations the timestamps must be sorted; they are changed in
+    place.
     """
     clock = clock_of(stamps)
     times = stamps if lasted is None else np.sort(stamps - lasted)
@@ -205,6 +207,7 @@ class TimeColumn:
         self._take(first, text)
 
     def _take(self, first: int, text: str) -> None:
+        """Read lines, at once if they are regular, and keep their contents."""
         read = None if self._instants is None else self._fast(text)
         if read is None:
             read = self._by_line(first, text)
@@ -272,6 +275,7 @@ class TimeColumn:
         return None if back and not column.in_any_order else (times, None, sizes)
 
     def _by_line(self, first: int, text: str) -> _Stamps:
+        """Read a block line by line; refuse a line that is wrong, by its number."""
         times: list[float] = []
         lasted: list[float] = []
         sizes: list[float] = []
@@ -294,6 +298,7 @@ class TimeColumn:
                 None if self.column.size is None else np.array(sizes))
 
     def _one(self, fields: list[str], content: str, place: str) -> tuple[float, float]:
+        """Return the timestamp and the duration of a line in ms; 0 without durations."""
         column = self.column
         if max(column.index, column.minus or 0) >= len(fields):
             raise InputFileError("line has no time column", where=place, value=content)

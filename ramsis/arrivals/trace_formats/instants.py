@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 _US = 1000.0  # µs per ms; 1 µs is the finest resolution that is tested
 _LONGEST_MS = 1e15
 _LEAST_REQUESTS = 10
-_AT_ONCE = 100_000
+_AT_ONCE = 100_000  # times whose common divisor is taken at once
+# Ticks of usual clocks in µs, longest first.
 _USUAL_US = (3_600_000_000, 60_000_000, 1_000_000, 100_000, 10_000, 1_000, 100, 10)
 # The common divisor of fewer distinct gaps may be a multiple of the tick by chance (2⁻¹⁰ for ten).
 _FEW_GAPS = 10
@@ -122,7 +123,7 @@ def number(text: str) -> float:
 
 
 def floats(values: pd.Series) -> NDArray[np.float64] | None:
-    """Convert texts to numbers like ``float``; None if one is not a number."""
+    """Convert texts to numbers as ``float`` does; None if one is not a number."""
     try:
         return values.to_numpy(dtype=object).astype(float)
     except ValueError:
@@ -148,7 +149,7 @@ class Instants:
         self._zoned = _zoned(first)
         matched = _ISO.fullmatch(first)
         self._zone = (matched[3] or "") if matched else ""
-        self._offset = 0
+        self._offset = 0  # ns by which texts read as UTC, without their zone, are too late
         self.factor, self._zero = UNITS["s"], 0.0
         if self.iso:
             try:
@@ -228,6 +229,7 @@ def _since_1970_ns(texts: list[str]) -> NDArray[np.int64] | None:
 
 
 def _zoned(text: str) -> bool:
+    """Return whether a text is in ISO 8601 and ends in a time zone."""
     matched = _ISO.fullmatch(text)
     return bool(matched and matched[3])
 
@@ -235,7 +237,7 @@ def _zoned(text: str) -> bool:
 def _iso(text: str, zoned: bool) -> int:
     """Return the nanoseconds since 1970 of an ISO 8601 text.
 
-    It is in UTC, unless ``zoned``: then it must end in its time zone.
+    If ``zoned``, the text must end in its time zone; else it is read as UTC.
     """
     matched = _ISO.fullmatch(text)
     assert matched
@@ -322,6 +324,7 @@ def clock_of(times_ms: FloatArray) -> Clock | None:
     tick_ms = tick_us / _US
     shared = int((gaps < 0.5 * tick_ms).sum())
     ticks = float(times[-1] - times[0]) / tick_ms + 1.0
+    # Of n random arrivals in m ticks about n − m·(1 − e^(−n/m)) share a tick with one before.
     at_random = len(times) + ticks * math.expm1(-len(times) / ticks)
     if shared == 0 or shared < _FEW_SHARED * at_random:
         return None

@@ -144,7 +144,7 @@ def _is_time(value: Any) -> bool:
 
 
 def _may_be_time(value: Any) -> bool:
-    """Return whether the value of a key with a usual name of times may be a time: any number."""
+    """Return whether a value may be a time under a usual key of times, where any number may."""
     return _is_time(value) or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
@@ -163,7 +163,7 @@ def _parser() -> Callable[[str], Any]:
 
 @without_collection()  # collections would traverse all parsed objects
 def _at_once(text: str, key: str) -> list[Any] | None:
-    """Return the value of the key in each line of a block; None if it must go line by line."""
+    """Return the value of the key in each line of a block; None if lines must be read singly."""
     body = text.removesuffix("\n")
     try:
         items = _parser()("[" + body.replace("\n", ",") + "]")
@@ -177,6 +177,7 @@ def _at_once(text: str, key: str) -> list[Any] | None:
 
 
 def _values(content: str, key: str, where: str, what: str = "a timestamp") -> Iterator[Any]:
+    """Yield the values under a key, or a path of keys, in a line; refuse other lines."""
     item = parsed(content, where)
     if not isinstance(item, dict):
         raise InputFileError("not a JSON object", where=where, value=content)
@@ -204,6 +205,7 @@ def _refuse(
     path: Path, lines: Sequence[int], values: list[Any], times: NDArray[np.float64],
     parts: list[NDArray[np.float64]], *, in_any_order: bool,
 ) -> None:
+    """Refuse a block with a bad timestamp or, unless in any order, one that goes back."""
     bad = ~np.isfinite(times)
     fault = "not a timestamp of the same kind as the first"
     if not bad.any() and not in_any_order:

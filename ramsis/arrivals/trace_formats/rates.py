@@ -32,6 +32,7 @@ _MOST_BYTES = 512 * 1024 * 1024
 _ALL = ("Aggregated", "Total")
 """What locust calls the row of all requests, now and before its release 1.0."""
 
+# Characters of a block that holds nothing but numbers.
 _PLAIN = frozenset("0123456789.+-eE\r\n")
 
 
@@ -160,6 +161,7 @@ def _plain_rates(text: str) -> NDArray[np.float64] | None:
 
 
 def _rate_column(fields: list[str], wanted: str | None, where: str) -> int:
+    """Return the index of the column of rates: that of the name ``wanted``, or the only one."""
     if wanted is not None:
         check_known("no such column", wanted, fields, where, InputFileError)
         return fields.index(wanted)

@@ -116,7 +116,7 @@ def _read(
 def _columns(
     path: Path, size: int, count: int | None, *, header: bool = True
 ) -> tuple[FloatArray, FloatArray]:
-    """Read the sizes in a column, and their counts; these are empty without a column of counts."""
+    """Read the sizes in a column and the counts in another; no counts without such a column."""
     sizes: list[float] = []
     counts: list[float] = []
     mark: str | None = None
