@@ -1,8 +1,8 @@
 """Compiled simulation of a central queue whose requests may get a second opinion.
 
-The rule is that of :mod:`ramsis.policy.cascade`. Events come in the order of
-:func:`ramsis.sim._kernels.central_queue`: at one instant batches end before requests arrive, and
-every event is followed by decisions for all idle workers.
+The rule and its steps 1 to 4 are those of :mod:`ramsis.policy.cascade`. Events come in the order
+of :func:`ramsis.sim._kernels.central_queue`: at one instant batches end before requests arrive,
+and every event is followed by decisions for all idle workers.
 """
 
 from __future__ import annotations
@@ -72,10 +72,13 @@ def cascade(
     idle = np.empty(ring, dtype=np.int64)
     for worker in range(workers):
         idle[worker] = worker
-    # Whether a worker runs first answers, and where its batch starts (in requests, or ``unsure``).
+    # What each worker runs (_FIRST or _SECOND), and the first place of its batch: in the requests
+    # by arrival for first answers, in ``unsure`` for second opinions.
     stage, begin = np.zeros(workers, dtype=np.int64), np.zeros(workers, dtype=np.int64)
-    runs = np.zeros(workers, dtype=np.int64)  # the batch of each worker
-    unsure = np.empty(n, dtype=np.int64)  # from head to tail by deadline
+    runs = np.zeros(workers, dtype=np.int64)  # number of each worker's batch
+    unsure = np.empty(n, dtype=np.int64)  # queue of unsure requests: head to tail by deadline
+    # Rings of busy and idle workers as in ramsis.sim._kernels; ``fresh`` requests wait, the latest
+    # of the ``arrived`` ones.
     first, busy, first_idle, idles = 0, 0, 0, workers
     arrived, fresh, head, tail, count = 0, 0, 0, 0, 0
     timer_ms = np.inf
@@ -97,6 +100,7 @@ def cascade(
             ran = runs[worker]
             model, size = model_of[ran], size_of[ran]
             if stage[worker] == _FIRST:
+                # Answers of low confidence join the unsure queue, by the level at this instant.
                 level = min(int(fresh * per_fresh + (tail - head) * per_unsure), last_level)
                 bins = unsure_bins[level, model]
                 for query in range(begin[worker], begin[worker] + size):
@@ -130,19 +134,21 @@ def cascade(
         timer_ms = np.inf
         while idles > 0 and fresh + tail - head > 0:
             level = min(int(fresh * per_fresh + (tail - head) * per_unsure), last_level)
-            # What cannot be in time in an efficient batch keeps its first answer.
+            # Step 1: heads that cannot be in time in an efficient batch keep their first answers.
             while tail > head and (
                     arrival_ms[unsure[head]] + slo_ms - now_ms + _TOLERANCE_MS
                     < second_ms[min(tail - head, gather[level])]):
                 # When it is due at the latest, whether a worker is idle or not.
                 answered_ms[unsure[head]] = min(now_ms, arrival_ms[unsure[head]] + slo_ms)
                 head += 1
+            # Step 2: whether second opinions run now (``ready``): ``again`` of them end in time.
             again, due_ms, ready = 0, np.inf, False
             if tail > head:
                 due_ms = arrival_ms[unsure[head]] + slo_ms
                 again = _largest(second_ms, due_ms - now_ms, min(tail - head, most))
                 ready = (again >= gather[level] or due_ms - now_ms - second_ms[again]
                          <= last_call_ms + _TOLERANCE_MS)
+            # Step 3: fresh requests by the table.
             batch, model, wake_ms = -1, 0, np.inf
             if fresh > 0 and not ready:
                 oldest = arrived - fresh
@@ -160,6 +166,7 @@ def cascade(
                         j -= 1
                     if j > 0:
                         wake_ms = arrival_ms[oldest] + slo_ms - j * step_ms + 2.0 * _TOLERANCE_MS
+            # Step 4: the worker has no fresh batch; fewer second opinions than ``gather`` may do.
             if batch < 0 and again > 0 and not ready:
                 if again >= least[level]:
                     ready = True
@@ -203,11 +210,12 @@ def earned(
     arrival_ms: FloatArray, counted: tuple[int, int], out: CascadeRoom, accuracy: FloatArray,
     increment: FloatArray, terms: tuple[float, float], opinions: NDArray[np.int64],
 ) -> float:
-    """Return the mean worth of a run's requests ``counted[0]`` … ``counted[1] − 1``.
+    """Return the mean worth of the requests ``counted[0]`` … ``counted[1] − 1`` of a run.
 
-    It is the ``accuracy`` (M,) of the first answer and the ``increment`` (M, Q) of a second
-    opinion, or minus the price of a miss; ``terms`` are the SLO in ms and that price. The second
-    opinions by first model and bin are counted in ``opinions`` (M, Q).
+    A request in time is worth the ``accuracy`` (M,) of its first answer, plus the ``increment``
+    (M, Q) of its second opinion if it got one; a miss is worth minus a price. ``terms`` are the
+    SLO in ms and the price of a miss. ``opinions`` (M, Q) is overwritten with the number of second
+    opinions by first model and bin of confidence.
     """
     slo_ms, price = terms
     total = 0.0

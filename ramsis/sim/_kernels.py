@@ -1,8 +1,8 @@
 """Compiled simulation of table-driven schedulers, for one dispatch rule each.
 
 Each kernel gives the same batches as the plain engine on the same arrivals, bit for bit: the order
-of events, the arithmetic of slack, load and service times are the same. Where workers have queues
-of their own and turns are fixed (round robin) they do not meet, and each is simulated to its end.
+of events and the arithmetic of slack, load and service times are the same. With round robin each
+worker has its own queue and fixed turns, so workers do not interact and are simulated one by one.
 
 Requests are given by their arrival times; a batch is written as start, finish, worker, model,
 size, and its index as ``batch_of`` of its requests. Every kernel returns the number of batches.
@@ -25,7 +25,7 @@ from ramsis.compiling import index, njit
 from ramsis.runtime.routing import AS_SHORT
 from ramsis.sim.tables import CentralTables, Tables
 
-_STRETCH = 32  # requests of each worker that are simulated in turn
+_STRETCH = 32  # requests of a worker that are simulated before the next worker's turn
 
 
 class RunTerms(NamedTuple):
@@ -76,7 +76,11 @@ class DecisionRoom(NamedTuple):
 def _near_bin(
     per_ms: FloatArray, first_bin: NDArray[np.int64], level: int, slack_ms: float
 ) -> int:
-    """Return a bin at or slightly below the bin of a slack, from which a search goes upward."""
+    """Return a bin at or slightly below the slack's bin; the caller searches upward from there.
+
+    ``first_bin`` holds, by level and bucket of equal width (``per_ms`` buckets per ms), the slack
+    bin of the bucket's lower end.
+    """
     bucket = min(max(slack_ms, 0.0) * per_ms[level], float(first_bin.shape[1] - 1))
     return int(first_bin[index(level), index(bucket)])
 
@@ -121,7 +125,7 @@ def _level(
 ) -> int:
     """Return the load level for the load monitor's moving average.
 
-    Of ``recorded`` arrivals so far, ``gone`` were before the monitor's window.
+    ``recorded`` is the number of arrivals so far, ``gone`` the number of these before the window.
     """
     span = min(terms.window_ms, max(now_ms - arrival_ms[0], terms.shortest_ms))
     load = 1000.0 * (recorded - gone) / span
@@ -162,7 +166,7 @@ def round_robin(
                     while tail < n and arrival_ms[index(tail)] < now_ms:
                         tail += workers
                         queued += 1
-                if terms.level < 0:
+                if terms.level < 0:  # by the load monitor, with the arrivals of all workers
                     seen[worker] = (head + 1 if triggered
                                     else _first(arrival_ms, now_ms, seen[worker], False))
                     past[worker] = _first(arrival_ms, now_ms - terms.window_ms, past[worker], True)
@@ -208,7 +212,10 @@ def _insert(
     times: FloatArray, workers: NDArray[np.int64], first: int, busy: int, finish_ms: float,
     worker: int,
 ) -> None:
-    """Insert a worker into the ring of busy ones, sorted by finish, after equal ones."""
+    """Insert a busy worker into the ring sorted by finish, after workers of the same finish.
+
+    The ring holds ``busy`` workers from position ``first`` on, modulo its power-of-two size.
+    """
     mask = times.size - 1
     at = first + busy
     while at > first and times[(at - 1) & mask] > finish_ms:
@@ -339,6 +346,8 @@ def shortest_queue(
             first += 1
             busy -= 1
         elif arrived < n:
+            # Of the workers with a short queue, the one joined longest ago gets the request, and
+            # moves to the end of the list.
             now_ms = arrival_ms[arrived]
             fewest = held[0]
             for other in range(1, workers):
@@ -363,6 +372,7 @@ def shortest_queue(
             arrived += 1
         else:
             break
+        # Only this worker's queue has changed, so only this worker can start a batch.
         if serving[worker] > 0 or waiting[worker] == 0:
             continue
         if terms.level < 0:
@@ -428,7 +438,10 @@ def _due(
     arrival_ms: FloatArray, slo_of: FloatArray, order: NDArray[np.int64],
     first: NDArray[np.int64], end: NDArray[np.int64],
 ) -> int:
-    """Return the line whose head is due first; of equals the line with the older request."""
+    """Return the line whose head is due first; of equal deadlines, that of the older request.
+
+    Line c holds the requests ``order[first[c]:end[c]]``, due ``slo_of[c]`` after their arrivals.
+    """
     best, oldest, due_ms = 0, -1, np.inf
     for c in range(slo_of.size):
         if first[c] < end[c]:
@@ -444,7 +457,11 @@ def central_queue(
     arrival_ms: FloatArray, lines: Lines, tables: CentralTables, terms: RunTerms,
     out: DecisionRoom, drop_ms: FloatArray,
 ) -> int:
-    """Simulate one queue by tables that count idle workers; return the number of batches."""
+    """Simulate one queue by tables that count idle workers; return the number of batches.
+
+    Codes of the tables: -1 waits, -2 drops the head, others index the answers of a level. A wait
+    may end at a timer (``timer_ms``); the lookup then uses at most the slack ``wake_ms``.
+    """
     slo_of, line_of, order, starts = lines
     _, longest, idle_row, queue_row, edges_ms, codes, models, batches, longer = tables
     quantiles_ms, levels, uniform = terms.quantiles_ms, terms.quantile_levels, terms.uniform
@@ -490,7 +507,9 @@ def central_queue(
             if terms.level < 0:
                 gone = _first(arrival_ms, now_ms - terms.window_ms, gone, True)
                 level = _level(tables, terms, arrival_ms, now_ms, arrived, gone)
+            # ``asked`` is the queue length that is looked up; slow batches make it longer.
             answer, at, asked = -1, index(level), int(queued * slowness)
+            # Without an idle worker, the table can only drop from a queue longer than itself.
             if idles == 0 and not (asked > longest[at] and longer[at] == -2):
                 break
             c, head = 0, arrived - queued
@@ -507,7 +526,7 @@ def central_queue(
                     if not edges_ms[at, index(j)] <= left_ms:  # as of a head that has just come
                         j = _bin(edges_ms, level, left_ms)
                     answer = int(codes[at, i, row, index(j)])
-                    if answer == -1:
+                    if answer == -1:  # the wait ends at the next lower bin that does not wait
                         while j > 0 and codes[at, i, row, index(j - 1)] == -1:
                             j -= 1
                         if j > 0:  # to be asked again when the slack has fallen below this bin

@@ -1,8 +1,8 @@
 """Compiled counts of a run's requests, batches and drops in a time window, and fast quantiles.
 
-Quantiles are exact: values are counted in equal bins between the least and the greatest, and those
-of the bins that hold an order statistic are partitioned. That takes a fifth of the time of
-partitioning all.
+Quantiles are exact: values are counted in equal bins between the least and the greatest value, and
+only the bins that hold a wanted order statistic are partitioned. That takes a fifth of the time of
+partitioning all values.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Window(NamedTuple):
 
     since_ms: float
     until_ms: float
-    slo_ms: FloatArray  # of each request, or of all, shape (n,) or (1,)
-    tolerance_ms: float  # by which an answer may be late
-    accuracy: FloatArray  # shape (M,)
+    slo_ms: FloatArray  # of each request, shape (n,), or one of all, shape (1,)
+    tolerance_ms: float  # lateness up to which an answer counts as in time
+    accuracy: FloatArray  # of each model, shape (M,)
 
 
 class Decisions(NamedTuple):
@@ -52,8 +52,8 @@ class Counted(NamedTuple):
     arrived: int
     in_time: int
     answered: int
-    # reward, busy_ms, response_ms, slack_ms: sums: accuracy of what was in time, time of
-    # batches, response times, slack at decisions
+    # reward, busy_ms, response_ms, slack_ms: sums of the accuracies of requests in time, of the
+    # time of batches within the window, of response times, and of the slack at decisions
     reward: float
     busy_ms: float
     response_ms: float
@@ -64,8 +64,8 @@ class Counted(NamedTuple):
     sizes: IntArray  # batches of each size
     queues: IntArray  # decisions at each queue length
     by_model: IntArray  # requests that each model served
-    met: int
-    met_accuracy: float  # batches whose earliest deadline is met, and the sum of their accuracies
+    met: int  # batches whose earliest deadline is met
+    met_accuracy: float  # sum of the accuracies of these batches
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -206,9 +206,10 @@ def keep(
     values: FloatArray, least: float, per_bin: float, step: IntArray, filled: IntArray,
     kept: FloatArray,
 ) -> None:
-    """Write each value to the place ``filled`` of its bin, which moves on by ``step``.
+    """Write each value to ``kept`` at its bin's place ``filled``, then add the bin's ``step``.
 
-    Without a branch on whether a bin is kept, which processors would predict badly.
+    Bins that are not wanted have step 0 and share one place. So no branch asks whether a bin is
+    wanted; processors would predict that branch badly.
     """
     for value in values:
         at = index(min(int((value - least) * per_bin), _BINS - 1))

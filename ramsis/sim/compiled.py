@@ -1,6 +1,7 @@
 """Simulation of table-driven schedulers by the compiled kernels.
 
-A constant load on several stations runs each by its kernel, and has one record.
+With several stations and a constant load, each station is simulated by its own kernel; the results
+are merged into one record (:func:`replay_level`).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def replay(
     duration_ms : float
         When arrivals stop.
     load_qps : float or None
-        The stated load; ``None`` for that of the load monitor.
+        The stated load; ``None``: the load monitor anticipates it.
     monitor_ms : float
         The monitor's window, > 0.
     """
@@ -106,8 +107,8 @@ def routes(
 ) -> IntArray:
     """Return the station of each request, shape (n,).
 
-    Vectorised :meth:`ramsis.runtime.policy_set.Level.route` with a number in [0, 1) of each
-    request, ``uniform`` (n,).
+    This is :meth:`ramsis.runtime.policy_set.Level.route`, vectorised over the requests;
+    ``uniform`` (n,) holds a uniform random number in [0, 1) for each.
     """
     route = np.zeros(len(uniform), dtype=np.int64)
     for slo_class in fleets.classes:

@@ -1,7 +1,7 @@
 """The workers of a cluster for simulation: workers with the same service times are one fleet.
 
-Batches take the times of :mod:`ramsis.cluster.service_times`, fixed at a statistic or drawn.
-Schedulers see the latency table, at p95 where times are drawn.
+Batches take the service times of :mod:`ramsis.cluster.service_times`: fixed at a statistic, or
+drawn. Schedulers see a latency table; where times are drawn, it holds their p95.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from ramsis.sim.run import Site
 from ramsis.sim.workload import Workload
 
 MAX_BATCH = 33
-"""Largest batch that a fleet runs unless more is asked for; the answer of a policy file with a
-table of 32 rows to a longer queue."""
+"""Default of the largest batch that a fleet runs: the batch with which a policy file with a table
+of 32 rows answers a longer queue."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fleet:
     """K workers of one type, the models that each holds, and the deadline of a request."""
 
-    # what schedulers see: accuracy (M,), latency_ms (M, B), by the slowness that they are told
+    # what schedulers see: accuracy (M,), latency_ms (M, B), scaled by the slowness they are told
     table: LatencyTable
-    service_times: ServiceTimes  # what batches take
+    service_times: ServiceTimes  # true service times of batches
     workers: int
     slo_ms: float  # deadline after arrival; with SLO classes the longest
     network_ms: float = 0.0  # added to each batch before it runs; the worker counts as busy
     classes: tuple[SloClass, ...] = ()  # two or more by rising SLO, or none: one deadline for all
-    # schedulers are told that batches take so many times as long as profiled
+    # service time as a multiple of the profiled one, as schedulers are told
     slowness: float = 1.0
     confidences: Confidences | None = None  # of the profile, for schedulers with second opinions
 
@@ -93,9 +93,9 @@ class Fleet:
         Parameters
         ----------
         slowness : float
-            The factor, > 0.
+            Factor on the service times, > 0.
         told : float
-            The factor that schedulers count on, > 0.
+            Factor on the latency table that schedulers see, > 0.
         """
         return replace(
             self, slowness=told,
@@ -104,7 +104,7 @@ class Fleet:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Names of the models; schedulers and results speak of their indices."""
+        """Names of the models; schedulers and results use indices into this tuple."""
         return self.table.models
 
     @property
@@ -121,7 +121,7 @@ class Fleet:
         self, arrival_ms: FloatArray, *, slo_ms: FloatArray | None = None,
         rng: np.random.Generator | None = None,
     ) -> Requests:
-        """Return requests that arrive at some times.
+        """Return the requests that arrive at ``arrival_ms``, shape (n,).
 
         Parameters
         ----------
@@ -148,7 +148,10 @@ class Fleet:
 
     @cached_property
     def capacity_qps(self) -> float:
-        """Largest load that can be answered in time, K·max b / l(m, b) over l(m, b) <= SLO."""
+        """Largest load that can be answered in time: K · max b / l(m, b), over l(m, b) <= SLO.
+
+        K is the number of workers, l(m, b) the latency of a batch of b requests on model m.
+        """
         batch = np.arange(1, self.max_batch + 1)
         rate = np.where(self.table.latency_ms <= self.slo_ms, batch / self.table.latency_ms, 0.0)
         return float(1000.0 * self.workers * rate.max())
@@ -161,7 +164,7 @@ class Fleet:
 
 @dataclass(frozen=True, eq=False)
 class Fleets:
-    """The fleets of a cluster; their workers are numbered through."""
+    """The fleets of a cluster; workers are numbered from 0 through all fleets in their order."""
 
     fleets: tuple[Fleet, ...]  # with the SLO classes of the cluster; the SLO is the longest
     worker_types: Mapping[str, int]  # workers by name of the type
@@ -185,9 +188,9 @@ class Fleets:
         max_batch : int
             Largest batch, >= 1.
         slowness : float
-            Batches take so many times as long as profiled, > 0.
+            True service time as a multiple of the profiled one, > 0.
         told_slowness : float, optional
-            The slowness that schedulers are told, > 0; by default the true one.
+            The multiple that schedulers are told, > 0; by default ``slowness``.
         """
         DELAY_MS.check("not a delay", network_ms=network_ms)
         told_factor = slowness if told_slowness is None else told_slowness
@@ -201,6 +204,7 @@ class Fleets:
         if lowest > classes[0].slo_ms:
             raise below_every_latency(classes[0].slo_ms, lowest,
                                       whose="SLO of a class" if len(classes) > 1 else "SLO")
+        # Types of equal service times become one fleet, with the workers of all of them.
         alike = numbered_alike([fleet.service_times for fleet in by_type])
         fleets = tuple(
             replace(by_type[alike.index(kind)], workers=sum(

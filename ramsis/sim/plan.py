@@ -1,9 +1,9 @@
 """A scheduler, prepared for the workers that it decides about.
 
-A scheduler serves one *station*: like workers, to which it gives the requests that come there. On
-a cluster of several worker types there is a station of each type, to which requests are routed at
-random by the types' capacity within the shortest SLO; policies say themselves what stations there
-are. With several SLO classes a scheduler's rules use the shortest SLO.
+A scheduler serves one *station*: a group of equal workers and the requests routed to them. On a
+cluster of several worker types each type is a station, and requests are routed at random in
+proportion to the types' capacity within the shortest SLO. Policy sets define their own stations
+instead. With several SLO classes a scheduler's rules use the shortest SLO.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ClusterScheduler(Protocol):
 
     @property
     def max_batch(self) -> int:
-        """Largest batch that the workers must be able to run, whatever they run anyway."""
+        """Largest batch that the scheduler needs the workers to be able to run."""
         ...
 
     def on_cluster(self, fleets: Fleets) -> ClusterPlan:
@@ -52,7 +52,7 @@ class PerType:
 
     @property
     def max_batch(self) -> int:
-        """1: no larger batch is needed than workers run anyway."""
+        """1: the scheduler is content with whatever batches the workers run."""
         return 1
 
     def on_cluster(self: FleetScheduler, fleets: Fleets) -> ClusterPlan:
@@ -70,10 +70,10 @@ class Plan(PerType):
     name: str
     # makes the :class:`~ramsis.sim.engine.Scheduler` of one run
     start: Callable[[engine.WorkerGroup], engine.Scheduler[engine.WorkerGroup]]
-    # the same decisions as tables, where they are a function of load, queue and slack
+    # the scheduler's decisions as tables, if they depend only on load, queue length and slack
     compiled: Compiled | None = None
     max_batch: int = 1  # largest batch that the scheduler needs the fleet to run
-    own: str | None = None  # the user's own code that decides, as it was named
+    own: str | None = None  # name of the user's own code that decides, as the user gave it
 
     @property
     def cascades(self) -> bool:
@@ -90,9 +90,9 @@ class Plan(PerType):
 class StationPlan:
     """Station of a run: its workers and the scheduler that serves there."""
 
-    number: int  # its place among the stations of the level
-    fleet: Fleet  # its workers, with the SLO by which the scheduler was prepared
-    workers: range  # their numbers in the run
+    number: int  # index among the stations of the level
+    fleet: Fleet  # the station's workers, with the SLO for which the scheduler was prepared
+    workers: range  # numbers of these workers in the run
     plan: Plan  # prepared for the fleet
     load_share: float = 1.0  # share of the load of the cluster that the scheduler is told
 

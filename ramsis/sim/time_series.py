@@ -1,8 +1,9 @@
-"""Figures of a run in bins of time; :mod:`ramsis.sim.metrics` defines the figures.
+"""Figures of a run in bins of time, and runs as Chrome traces.
 
-That is a JSON object of events with times in microseconds. There is a process for each run; in it,
-for each worker, a track for every lane with its batches, and one with its loads, where models are
-loaded; and a counter of the requests that wait.
+:mod:`ramsis.sim.metrics` defines the figures. A Chrome trace is a JSON object of events with times
+in microseconds. Here each run is a process of the trace. In it each worker has a track for every
+lane, with the batches of the lane, and a track for its loads if models are loaded. A counter shows
+the requests that wait.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ class TimeSeries:
     # queries, in_time: of the requests that arrived in a bin
     queries: IntArray
     in_time: IntArray
-    # load_qps, accuracy, violation_rate, effective_accuracy: NaN where there are no requests (in
-    # time)
+    # load_qps, accuracy, violation_rate, effective_accuracy: NaN where a bin has no requests
+    # (accuracy: no requests in time)
     load_qps: FloatArray
     accuracy: FloatArray
     violation_rate: FloatArray
@@ -58,7 +59,7 @@ class TimeSeries:
     batch_mean: FloatArray  # mean size of a batch
     model_share: FloatArray  # shape (T, M): share of each model in the requests that were answered
     models: tuple[str, ...]  # shape (M,)
-    # utilisation, queue_mean: of the time of a bin
+    # utilisation, queue_mean: means over the time of a bin
     utilisation: FloatArray
     queue_mean: FloatArray
 

@@ -4,16 +4,18 @@ Of n requests that arrived, some are answered in time, some late, some dropped, 
 answered; all but the first are violations.
 
 - accuracy: mean accuracy of the requests in time;
-- violation rate: share of the others;
+- violation rate: share of the requests that are not answered in time;
 - effective accuracy: accuracy × (1 − violation rate), the mean over all requests of the accuracy
   if in time and 0 otherwise.
 
 Response times are of all answered requests, late ones included. Utilisation and queue lengths are
-means over [0, duration], while requests arrive; what drains afterwards does not count. A worker is
-busy while it runs at least one batch, and utilisation is the share of the time of active workers.
+means over [0, duration], the time in which requests arrive; the time after it, in which queues
+drain, does not count. A worker is busy while it runs at least one batch. Utilisation is the share
+of the time of active workers in which they are busy.
 
-Runs of fleets, of which there are long ones, are counted in compiled passes; those of scenarios,
-where batches overlap and answers may come too early or by a machine, by whole arrays.
+Runs of fleets may be long and are counted by compiled passes (:class:`_Tally`). Runs of scenarios
+are counted by array operations (:class:`_Sums`): batches may overlap there, and answers may come
+too early or from a machine.
 """
 
 from __future__ import annotations
@@ -31,14 +33,14 @@ from ramsis.sim.run import DROPPED, Run
 
 __all__ = ["Metrics", "measure"]
 
-_BINS, _SLOS = 8192, 4.0  # of response times; so many SLOs have bins of their own
+_BINS, _SLOS = 8192, 4.0  # bins of response times up to this many SLOs; one more for the rest
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """Figures of one run; rates are fractions, a figure without any request is ``None``."""
+    """Figures of one run; rates are fractions. A figure without any request is ``None``."""
 
-    # queries, in_time, late, dropped, never_answered: requests; the last four add up to the first
+    # numbers of requests: queries = in_time + late + dropped + never_answered
     queries: int
     in_time: int
     late: int
@@ -56,18 +58,18 @@ class Metrics:
     batch_mean: float | None  # mean size of a batch
     batch_p99: float | None  # 99th percentile of the size of a query's batch
     utilisation: float  # share of the workers' time that is busy
-    # queue_mean, queue_p99, queue_max: requests that wait: mean over time; seen by arrivals
+    # requests that wait: queue_mean over time; queue_p99 and queue_max as arrivals find them
     queue_mean: float
     queue_p99: float
     queue_max: int
     # offered_qps, throughput_qps, goodput_qps: arrivals, answers, and answers in time, per
-    # second until requests stop to come
+    # second of the time in which requests arrive
     offered_qps: float
     throughput_qps: float
     goodput_qps: float
     loads: int
     loading_s: float  # time of all loads of models added up
-    cold_starts: int  # requests whose model was loaded, where it ran, after their arrival
+    cold_starts: int  # requests whose model was loaded onto their worker after they arrived
     worker_s: float  # time of active workers, to the end of the run
     # share of each model in the answered requests; models without any are left out
     model_share: Mapping[str, float]
@@ -85,8 +87,8 @@ def measure(run: Run, chosen: BoolArray | None = None) -> Metrics:
     Parameters
     ----------
     chosen : ndarray of bool, shape (n,), optional
-        The requests to count, as those of one model or stream; batches, loads and workers are
-        those of the whole run.
+        The requests to count, such as those of one model or stream. Figures of batches, loads and
+        workers are those of the whole run.
     """
     if chosen is None and run.site.one_at_a_time:
         return _figures(run, _Tally(run), run.requests)
@@ -140,13 +142,13 @@ def _figures(run: Run, counts: _Tally | _Sums, n: int) -> Metrics:
 
 
 class _Tally:
-    """Counts of all requests and batches of a run, by compiled passes over each.
+    """Counts of all requests and batches of a run, by compiled passes.
 
-    ``in_time``, ``dropped`` and ``cold_starts`` are requests, ``reward`` is the accuracy summed
-    over those in time, and ``answered`` (M,) the answers by model. ``waiting`` are the arrivals
-    that find 0, 1, … requests waiting, ``by_size`` the batches of 0, 1, … requests. ``busy_ms``
-    of all workers and ``waited_ms`` of all requests end with the arrivals; ``answering_ms`` is
-    the sum of response times.
+    ``in_time``, ``dropped`` and ``cold_starts`` are numbers of requests, ``reward`` is the sum of
+    the accuracies of requests in time, ``answered`` (M,) the number of answers by model.
+    ``waiting`` is the number of arrivals that find 0, 1, … requests waiting, ``by_size`` the
+    number of batches of 0, 1, … requests. ``busy_ms`` of all workers and ``waited_ms`` of all
+    requests count up to the end of the arrivals; ``answering_ms`` is the sum of response times.
     """
 
     second_opinions = 0  # runs with second opinions are counted by :class:`_Sums`

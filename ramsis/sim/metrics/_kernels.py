@@ -1,9 +1,9 @@
-"""Compiled passes over a run's requests and batches, which its figures are computed from.
+"""Compiled passes over the requests and batches of a run, for the figures of the run.
 
-A request that leaves the queue at time t is counted at the first arrival after t. So the number of
-requests that an arrival finds waiting is that of earlier arrivals less those counted up to it. The
-first arrival after t is looked up in a grid of times with a few arrivals in a cell on average.
-Arrays are taken out of their tuples once; see :mod:`ramsis.sim._kernels`.
+A request that leaves the queue at time t is counted at the first arrival after t. So an arrival
+finds as many requests waiting as arrived before it, less those counted at it or at earlier
+arrivals. The first arrival after t is looked up in a grid of times whose cells hold a few arrivals
+on average. Arrays are taken out of their tuples once; see :mod:`ramsis.sim._kernels`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ramsis.arrays import FloatArray
 from ramsis.compiling import index, njit
 
 _FINITE = 1e300
-_FEW = 4  # arrivals that are looked at one by one
+_FEW = 4  # arrivals that are compared one by one before a bisection
 
 
 class RunArrays(NamedTuple):
@@ -37,13 +37,16 @@ class FigureTerms(NamedTuple):
 
     slo_ms: FloatArray  # shape (n,) or (1,): deadline of each request after its arrival, or of all
     tolerance_ms: float  # lateness up to which an answer counts as in time
-    until_ms: float  # waiting times are summed up to here
-    bins_per_ms: float  # of response times
+    until_ms: float  # waiting after this time does not count
+    bins_per_ms: float  # bins of the histogram of response times
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _grid(arrival_ms: FloatArray, per_ms: float, first: NDArray[np.int32]) -> None:
-    """Write the number of arrivals before each cell of time; ``first`` is filled with n before."""
+    """Write into ``first`` the number of arrivals before each cell of time.
+
+    Cells have ``1 / per_ms`` ms and begin at the first arrival. The caller fills ``first`` with n.
+    """
     first_ms = arrival_ms[0]
     for query in range(arrival_ms.size - 1, -1, -1):  # the first in a cell is written last
         first[int((arrival_ms[query] - first_ms) * per_ms)] = query
@@ -70,7 +73,7 @@ def _leaving(
         cell = index(max((now_ms - first_ms) * per_ms, 0.0))
         at = index(first[cell])
         if at + few <= index(n):
-            earlier = index(0)  # counted without a branch, which would be guessed wrong
+            earlier = index(0)  # without a branch, which processors would predict badly
             for k in range(_FEW):
                 earlier += index(arrival_ms[at + index(k)] <= now_ms)
             at += earlier
@@ -87,7 +90,7 @@ def _leaving(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def queue_left(record: RunArrays, left: NDArray[np.int32], first: NDArray[np.int32]) -> int:
-    """Count how many requests leave the queue between each arrival and the one before.
+    """Count how many requests leave the queue between each arrival and the preceding arrival.
 
     Parameters
     ----------
