@@ -2,17 +2,19 @@
 
 Requests lie in cells by size class and slack. The tables have for each level of backlog
 
-- V(cell): the value of a request that still waits after a short time, and its *gain*, reward − V:
-  what is won by an answer in time now;
-- the value that ages away, summed over all that wait: the cost of waiting in each ms;
+- V(cell): the value of a request that still waits after a short time. The *gain* of a request is
+  reward − V: what an answer in time now wins;
+- the value that a request of a cell loses in each ms. Summed over all waiting requests, it is the
+  *cost of waiting* per ms;
 - the price of a ms of a worker.
 
-For each model and each longest size class that waits, requests of no larger class are taken in
-the order of falling gain, while a member's gain is at least price plus cost of waiting, times the
-time that it adds to the batch. Of these batches the one runs with the highest sum of gains less
-price × time less cost of waiting × time (up to the moment when another worker is free). Where
-nothing is padded, requests are ordered by gain for each unit of size and there is one candidate
-for each model. ``docs/policy-file.md`` states the format and each step. Standard library only.
+For each model and each size class of a waiting request, a candidate batch takes requests of no
+larger class in the order of falling gain, as long as a member's gain is at least (price + cost of
+waiting) × the time that the member adds to the batch. The worth of a batch is the sum of its
+gains − price × its time − cost of waiting × its time; the cost of waiting counts only until
+another worker is free. The batch of the highest worth runs. Where nothing is padded, requests are
+ordered by gain per unit of size, and there is one candidate for each model.
+``docs/policy-file.md`` states the format and each step. Standard library only.
 """
 
 from __future__ import annotations
@@ -156,10 +158,11 @@ def bin_us(slo_ms: float, bins: int) -> int:
 
 
 def slopes(times_ms: Sequence[float]) -> list[float]:
-    """Return the slope of the lower convex envelope of times of 1 … B behind each count 0 … B.
+    """Return the slope of the lower convex envelope of batch times, from each count 0 … B on.
 
-    So at least so much time does a further member of a batch add, in the mean of those that it
-    takes to come to the next corner of the envelope; infinite behind the largest count.
+    ``times_ms`` are the times of batches of 1 … B. The slope from count b on is the least mean
+    time that further members add to a batch of b, up to the next corner of the envelope. It is 0
+    from count 0 and infinite from count B on.
     """
     corners: list[int] = []
     for b in range(len(times_ms)):
@@ -194,8 +197,9 @@ def interpolated(sizes: Sequence[int], times_ms: Sequence[Sequence[float]], coun
 def orders(tables: SizedTables) -> list[list[list[int]]]:
     """Return the cells of each model and level in the order in which they are served.
 
-    Cell ``class * bins + bin``. The highest gain goes first, for each unit of size where nothing
-    is padded; of equal ones the smaller class, then the smaller slack.
+    The number of a cell is ``class * bins + bin``. The highest gain comes first, or the highest
+    gain per unit of size where nothing is padded; of equal cells the smaller class, then the
+    smaller slack.
     """
     bins, result = tables.bins, []
     for reward in tables.reward:
@@ -211,53 +215,55 @@ def orders(tables: SizedTables) -> list[list[list[int]]]:
 
 
 class SizedBatch(NamedTuple, Generic[T]):
-    """What the rule decides."""
+    """Decision of the rule: a batch to run, and requests to drop."""
 
     model: int  # -1 where nothing waits
     members: list[T]
-    time_ms: float  # that the batch takes at most, by the tables
+    time_ms: float  # longest time of the batch, by the tables
     dropped: list[T]  # requests that can no longer be in time
 
 
 class _ModelLevel(NamedTuple):
     """Tables of one model at one level, by the rank of a cell in the order of serving."""
 
-    rank: list[int]  # of class * (bins + 1) + bin, whose last one is that before it
-    gain: list[int]
-    value: list[float]  # gain in the unit of rewards
-    delete: list[list[bytes]]  # ranks that a largest class and a least bin leave out
+    # rank by class * (bins + 1) + bin: the bin of slacks beyond the table has the rank of the last
+    rank: list[int]
+    gain: list[int]  # by rank, in the integers of the file
+    value: list[float]  # by rank, the gain in the unit of rewards
+    # ranks to leave out, by largest class and least bin: those of larger classes or lower bins
+    delete: list[list[bytes]]
     class_of: bytes  # class of each rank
 
 
 class _Row(NamedTuple):
-    """Times of a model for one longest size, by count less 1."""
+    """Times of a model's batches for one longest (padded) or total size, by count less 1."""
 
     times_ms: Sequence[float]
-    slopes: Sequence[float]  # behind each count from 0 on; none where nothing is padded
-    bins: list[int]  # first bin that a batch is not late for
-    least_ms: list[float]  # on the envelope that has these slopes, by count from 0 on
+    slopes: Sequence[float]  # of :func:`slopes`, by count from 0 on; none where nothing is padded
+    bins: list[int]  # first slack bin for which a batch is in time
+    least_ms: list[float]  # time on the envelope of these slopes, by count from 0 on
 
 
 class _State(NamedTuple):
-    """What waits when a batch is asked for."""
+    """Waiting requests, level and prices at a decision."""
 
     cells: list[int]  # class * (bins + 1) + bin of each request, by class, then arrival
-    begins: dict[int, int]  # where those of each class begin
-    level: int
-    price: float
-    aging: float  # value that all that waits loses in a ms
-    free_ms: float
+    begins: dict[int, int]  # index of the first request of each class in ``cells``
+    level: int  # of backlog
+    price: float  # of a ms of a worker
+    aging: float  # value that all waiting requests together lose in a ms
+    free_ms: float  # time until another worker is free
 
 
 class _Candidate(NamedTuple):
-    """Batch that the rule weighs."""
+    """Candidate batch of the rule."""
 
-    value: float
+    value: float  # worth: gains less price and cost of waiting
     model: int
-    last: int  # largest class of a member
+    last: int  # largest class of which it may take members
     taken: bytes  # ranks of its members
     time_ms: float
-    least: int  # first bin that it takes members of
+    least: int  # first slack bin of which it takes members
 
 
 _NOTHING = _Candidate(-inf, -1, 0, b"", 0.0, 0)
@@ -290,7 +296,7 @@ class SizedRule:
         self.levels = [
             [self._model_level(m, level, order) for level, order in enumerate(by_level)]
             for m, by_level in enumerate(orders(tables))]
-        # Value lost in slo_ms, by class * (bins + 1) + bin.
+        # Value that a request loses in slo_ms, by level and class * (bins + 1) + bin.
         self.aging = [[lost for row in level for lost in (*row, row[-1])]
                       for level in tables.aging]
 
@@ -330,7 +336,7 @@ class SizedQueue(Generic[T]):
     Attributes
     ----------
     slowness : float
-        How many times as long batches take as profiled.
+        Service time as a multiple of the profiled one.
     """
 
     def __init__(self, rule: SizedRule) -> None:
@@ -341,9 +347,9 @@ class SizedQueue(Generic[T]):
         self._waiting: list[list[tuple[float, T]]] = [[] for _ in range(classes)]
         self._size: list[list[int]] = [[] for _ in range(classes)]
         self._longest = [0] * classes
-        self._last = 0  # longest class of the batch before, which is likely to be that of the next
-        # Deadlines rounded down, and shifted by the cells before the class: a division gives the
-        # cell.
+        self._last = 0  # largest class of the preceding batch, likely that of the next one, too
+        # Deadlines in µs, rounded down, plus the length of all cells of lower classes: divided by
+        # the length of a bin, the remaining time gives the cell.
         self._deadline_us: list[list[int]] = [[] for _ in range(classes)]
         self._take_bins()
 
@@ -351,7 +357,7 @@ class SizedQueue(Generic[T]):
         return sum(map(len, self._size))
 
     def _take_bins(self) -> None:
-        """Take the length of bins from the slowness, and shift deadlines by the cells before."""
+        """Scale the bins by the slowness, and recompute the shifted deadlines."""
         tables = self.rule.tables
         self._bin_us = int(self.rule.bin_us * self.slowness + 0.5)
         self._begin_us = [c * (tables.bins + 1) * self._bin_us for c in range(len(tables.edges))]
@@ -363,7 +369,8 @@ class SizedQueue(Generic[T]):
     def take_slowness(self, slowness: float) -> None:
         """Decide from now on for batches that take ``slowness`` times as long, 1 or more.
 
-        Slacks and the time until another worker is free are divided by it.
+        Instead of the tables' times, slacks and the time until another worker is free are scaled:
+        both are divided by ``slowness``.
         """
         self.slowness = slowness
         self._take_bins()
@@ -385,13 +392,13 @@ class SizedQueue(Generic[T]):
             self._longest[c] = size
 
     def decide(self, now_ms: float, free_ms: float = inf) -> SizedBatch[T]:
-        """Take the next batch of an idle worker out of the queue, and requests without hope.
+        """Remove from the queue the next batch of an idle worker, and requests that must be late.
 
         Parameters
         ----------
         now_ms : float
         free_ms : float
-            Time until another worker is free: 0 where one is idle, infinite where there is none.
+            Time until another worker is free: 0 if another one is idle, infinite if there is none.
         """
         rule = self.rule
         tables, bin_us, now_us = rule.tables, self._bin_us, int(1000.0 * now_ms)
@@ -429,23 +436,30 @@ class SizedQueue(Generic[T]):
         return self._oldest(dropped)
 
     def _best_padded(self, state: _State, m: int, ranks: bytes, best: _Candidate) -> _Candidate:
-        """Return the best batch of a model, or what was the best before."""
-        # All is written out: a call for each class would take a third of the time.
+        """Return the best batch of model ``m``, or ``best`` if that is worth more.
+
+        ``ranks`` are the ranks of the waiting requests' cells for the model, sorted.
+        """
+        # One body without helpers: a call for each class would take a third of the time.
         rule, longest = self.rule, self._longest
         cells, begins, level, price, aging, free_ms = state
         _, gain_of, value_of, delete, _ = rule.levels[m][level]
         rows, place_of, most, width = rule.rows[m], rule.place_of, rule.most, rule.tables.bins + 1
         most_value, top = best.value, value_of[ranks[0]]
         earliest = min([cells[begin] % width for begin in begins.values()])
+        # What a ms of the batch costs: before another worker is free, and after it.
         worths = (price + aging,) if free_ms == inf else (price + aging, price)
         least_rate = worths[-1]
         top += _ROUNDING
-        # A good batch first, as it spares others their sums.
+        # The class of the preceding batch first: against a good batch, bounds exclude others
+        # without the sums of their gains.
         for c in (self._last, *begins) if self._last in begins else begins:
             row, slope, bin_of, least_ms = rows[place_of[longest[c]]]
             for worth in worths:
                 if slope[1] * worth > top and top - least_rate * row[0] < most_value:
                     continue  # no second member pays, and no single one is the best
+                # First with all requests that a batch of one answers in time. If the batch makes
+                # some of them late, once more without these, and with at most as many members.
                 least, limit = bin_of[0], most
                 leave_out = delete[c]
                 for _ in _TWICE:
@@ -453,7 +467,8 @@ class SizedQueue(Generic[T]):
                     high = len(left)
                     if not high:
                         break
-                    # Gains fall and slopes rise: halve for the first member that does not pay.
+                    # Gains fall and slopes rise, so bisection finds the first member that costs
+                    # more than it gains.
                     if high > limit:
                         high = limit
                     count = 1
@@ -468,8 +483,9 @@ class SizedQueue(Generic[T]):
                                     count = middle + 1
                                 else:
                                     high = middle
-                    # As gains fall, the first half has at most the first of them each. No members
-                    # are worth more by the least times, so neither are those that are in time.
+                    # Upper bound on the sum of gains, as gains fall: each member of the first half
+                    # gains at most the first gain, each other one the first gain of its half. If
+                    # the bound less the least cost is below the best value, no subset is better.
                     half = count >> 1
                     bound = value_of[left[0]] * half + value_of[left[half]] * (
                         count - half) + _ROUNDING
@@ -492,7 +508,10 @@ class SizedQueue(Generic[T]):
         return best
 
     def _best_packed(self, state: _State, m: int, ranks: bytes, best: _Candidate) -> _Candidate:
-        """Return the best batch of a model, or what was the best before."""
+        """Return the best batch without padding of model ``m``, or ``best`` if that is worth more.
+
+        As in :meth:`_best_padded`, a second pass leaves out requests that the batch makes late.
+        """
         rule, last = self.rule, len(self._size) - 1
         _, _, level, price, aging, free_ms = state
         leave_out = rule.levels[m][level].delete[last]
@@ -514,7 +533,7 @@ class SizedQueue(Generic[T]):
         return best
 
     def _drop_hopeless(self, c: int, soonest_ms: float) -> list[T]:
-        """Remove the requests of a class that not even a batch of their own answers in time."""
+        """Remove and return the requests of a class that even a batch of one would answer late."""
         waiting, sizes, longest_ms = self._waiting[c], self._size[c], self._longest_ms[c]
         single_ms, slowness = self.rule.single_ms, self.slowness
         dropped: list[T] = []
@@ -531,7 +550,7 @@ class SizedQueue(Generic[T]):
         return dropped
 
     def _removed(self, c: int, start: int, end: int) -> list[T]:
-        """Remove the requests of a class from one place to another, and return them."""
+        """Remove and return the requests ``start`` to ``end - 1`` of a class."""
         waiting, sizes = self._waiting[c], self._size[c]
         removed = [request for _, request in waiting[start:end]]
         del waiting[start:end], self._deadline_us[c][start:end], sizes[start:end]
@@ -541,7 +560,10 @@ class SizedQueue(Generic[T]):
     def _packed(
         self, ranks: bytes, model: int, level: int, worth: float, most: int,
     ) -> tuple[int, int, float]:
-        """Return count, gain and time of the best batch of the cells first in order."""
+        """Return count, gain and time of the best batch of requests from the front of ``ranks``.
+
+        A ms of the batch costs ``worth``; it has at most ``most`` members.
+        """
         tables, of_level = self.rule.tables, self.rule.levels[model][level]
         best, result = -inf, (0, 0, 0.0)
         count, gain, total = 0, 0, 0.0
@@ -561,9 +583,10 @@ class SizedQueue(Generic[T]):
         return result
 
     def _take(self, now_ms: float, state: _State, best: _Candidate) -> list[T]:
-        """Remove the members of a batch: the oldest of each class, but those that it answers late.
+        """Remove and return the members of a batch, without those that it would answer late.
 
-        Within a class gains fall as slack rises, so the cells of a batch follow each other.
+        Within a class gains fall as slack rises. So the members of a class are neighbours in the
+        order of arrival: the oldest from the batch's least slack bin on.
         """
         rule, cells, least, self._last = self.rule, state.cells, best.least, best.last
         width, soonest_ms = rule.tables.bins + 1, now_ms - SLACK_TOLERANCE_MS
@@ -591,7 +614,7 @@ class SizedQueue(Generic[T]):
         return members
 
     def _oldest(self, dropped: list[T]) -> SizedBatch[T]:
-        """Take the oldest request alone, on the model that is fastest for it."""
+        """Remove the oldest request, to run alone on the model that is fastest for it."""
         rule = self.rule
         c = min((c for c, waiting in enumerate(self._waiting) if waiting),
                 key=lambda c: self._waiting[c][0][0])
@@ -602,16 +625,17 @@ class SizedQueue(Generic[T]):
 
 
 class ArrivalBatch:
-    """Batch that takes requests in the order of arrival, where a server owns the queue.
+    """Batch that grows by requests in the order of arrival, for a server that owns the queue.
 
-    A request joins while the batch then takes at most a limit, and no longer than without it and
-    the request alone one after the other. The one that is refused begins the next batch.
+    A request joins if the batch with it takes at most ``limit_ms``, and no longer than the present
+    batch and the request alone, one after the other. A refused request begins the next batch.
 
     Parameters
     ----------
     rule : SizedRule
-        Of one model.
+        Rule of a policy with one model.
     limit_ms : float
+        Longest time of the batch.
     """
 
     def __init__(self, rule: SizedRule, limit_ms: float) -> None:
@@ -619,7 +643,7 @@ class ArrivalBatch:
         self._count, self._size, self._time_ms = 0, 0, 0.0
 
     def joins(self, size: int, queries: int = 1) -> bool:
-        """Take a request of some queries of one size, and return whether it joins."""
+        """Add a request of ``queries`` inputs of one size if it may join; return whether it may."""
         padded = self._rule.padded
         alone = size if padded else queries * size
         together = max(self._size, size) if padded else self._size + alone

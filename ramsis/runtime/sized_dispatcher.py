@@ -1,10 +1,10 @@
 """The dispatcher of requests with a size: events in, batches and drops out.
 
-It has the interface of :class:`~ramsis.runtime.dispatcher.Dispatcher`, so that the same fronts
-drive it. One queue is for all workers. Whenever a worker is idle and requests wait, the rule of
-:mod:`ramsis.runtime.sized` takes a batch out of the queue, and those that can no longer be in
-time. Requests that wait for nobody any more stay in the rule's queue until it takes them, and are
-left out of the batch then. Standard library only.
+:class:`SizedDispatcher` has the interface of :class:`~ramsis.runtime.dispatcher.Dispatcher`, so
+the same fronts drive it. All workers share one queue. Whenever a worker is idle and requests wait,
+the rule of :mod:`ramsis.runtime.sized` takes a batch out of the queue, and drops the requests that
+can no longer be in time. A cancelled request stays in the rule's queue until the rule takes it,
+and is then left out of the batch. Standard library only.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ class SizedDispatcher(Generic[R]):
     Parameters
     ----------
     tables
-        Those of the policy.
+        Tables of the policy.
     size_of
         Returns the size of a request.
     settings
-        Second opinions are not given.
+        Settings of dispatchers; the one for second opinions has no effect.
     level
-        The policy as the only level of a set, for those who ask which one serves.
+        The policy as the only level of a set, for callers that ask which level serves.
 
     Attributes
     ----------
     monitor
-        Of the load; fed by arrivals.
+        Load monitor, which records arrivals.
     slowness
-        How many times as long batches take as profiled; see :meth:`take_slowness`.
+        Service time as a multiple of the profiled one; see :meth:`take_slowness`.
     """
 
     unasked = False  # every event is acted on at once
@@ -108,10 +108,10 @@ class SizedDispatcher(Generic[R]):
         self, now_ms: float, requests: Sequence[R], deadline_ms: float,
         slo_ms: float | None = None, late_until_ms: float = -inf, *, ask: bool = True,
     ) -> Orders[R]:
-        """Take requests of one deadline.
+        """Queue arriving requests with the same deadline, then dispatch.
 
-        A deadline before that of a request that came earlier counts as that one where batches are
-        decided: the queue is in the order of deadlines.
+        The rule expects deadlines in the order of arrival. So if a request is due before an
+        earlier arrival, the rule uses the deadline of the earlier arrival for it.
         """
         if not (deadline_ms <= inf and deadline_ms > -inf):
             raise InvalidValueError("not a time", where="deadline_ms", value=deadline_ms,
@@ -149,7 +149,7 @@ class SizedDispatcher(Generic[R]):
         return self._ask(self._clock(now_ms))
 
     def down(self, now_ms: float, worker: int, again: Start[R] | None = None) -> Orders[R]:
-        """Take a worker out of service; ``again`` is its batch, if that is to wait once more."""
+        """Take a worker out of service; ``again`` is its batch, if it has to be queued again."""
         if worker in self._idle:
             self._idle.remove(worker)
         self._up[worker], self._busy[worker] = False, False
@@ -163,7 +163,7 @@ class SizedDispatcher(Generic[R]):
         return Orders([], [], []) if self._up[worker] else self.finished(now_ms, worker)
 
     def timer(self, now_ms: float) -> Orders[R]:
-        """Give up what is due while all workers are down."""
+        """Drop the requests that are due while all workers are down."""
         now_ms = self._clock(now_ms)
         if any(self._up):
             return self._ask(now_ms)
@@ -183,14 +183,15 @@ class SizedDispatcher(Generic[R]):
                                 "serve", where="swap", allowed="a new start")
 
     def take_overhead(self, now_ms: float, overhead_ms: float) -> Orders[R]:
-        """Take another overhead from the slack of what arrives from now on."""
+        """Subtract another overhead from the slack of requests that arrive from now on."""
         self.settings = replace(self.settings, overhead_ms=overhead_ms)
         return Orders([], [], [])
 
     def take_slowness(self, now_ms: float, slowness: float) -> Orders[R]:
-        """Serve from now on as if batches take ``slowness`` times as long as profiled.
+        """Decide from now on for batches that take ``slowness`` times as long as profiled.
 
-        Slacks are divided by it; below 1 it counts as 1. What is running is not affected.
+        The rule divides slacks by ``slowness``; a value below 1 counts as 1. Running batches are
+        not affected.
         """
         check_positive(slowness=slowness)
         self.slowness = slowness
@@ -205,7 +206,7 @@ class SizedDispatcher(Generic[R]):
                                if id(ticket.request) in gone])
 
     def make_room(self, now_ms: float, count: int, deadline_ms: float) -> Orders[R]:
-        """Drop ``count`` requests that are due after the newcomers, the last first; or none."""
+        """Drop the ``count`` requests due last, if that many are due after the new ones."""
         self._clock(now_ms)
         later = sorted((ticket for ticket in self._waiting.values()
                         if ticket.deadline_ms > deadline_ms),
@@ -234,7 +235,7 @@ class SizedDispatcher(Generic[R]):
         return Orders([], list(tickets), [])
 
     def _ask(self, now_ms: float) -> Orders[R]:
-        """Start batches on idle workers while the rule has some."""
+        """Start batches on idle workers while the rule returns batches."""
         orders: Orders[R] = Orders([], [], [])
         while self._idle and self._waiting:
             idle, queued = len(self._idle), len(self._waiting)

@@ -1,9 +1,10 @@
 """Lookup of the replanned dynamic program, for policy files that name it.
 
-A file has ``plan`` where no rule that was searched for is better. What waits is sorted by size and
-cut into batches of the least time in all. Of those that answer at least a share ``keep`` of their
-requests in time, the one with the oldest request runs, without the requests that it would answer
-late. ``docs/policy-file.md`` states each step. Standard library only.
+A file has ``plan`` where the synthesis found no better rule. Waiting requests are sorted by size
+and cut into batches with the least total time. Of the batches that answer at least a share
+``keep`` of their requests in time, the batch with the oldest request runs. If there is none, the
+batch with the most requests in time per ms runs. Requests that the chosen batch would answer late
+are left out of it. ``docs/policy-file.md`` states each step. Standard library only.
 """
 
 from __future__ import annotations
@@ -101,7 +102,11 @@ class PlannedQueue(Generic[T]):
         return [self._requests.pop(entry.number) for entry in entries]
 
     def _chosen(self, now_ms: float) -> tuple[int, int, float]:
-        """Return where the batch that runs begins and ends, and its time."""
+        """Return where the batch to run begins and ends in the waiting requests, and its time.
+
+        Batches with at least the share ``keep`` of their requests in time come first, by their
+        oldest request; all others come after these, by their requests in time per ms.
+        """
         waiting = self._waiting
         totals = [0, *accumulate(entry.size for entry in waiting)]
         best, chosen = (True, inf), (0, 0, 0.0)
@@ -117,8 +122,13 @@ class PlannedQueue(Generic[T]):
         return chosen
 
     def _cuts(self, totals: list[int]) -> list[tuple[int, int]]:
-        """Return the batches of the least time in all; of equal ones the larger, from behind."""
+        """Return the batches, as (begin, end), of the least total time by dynamic programming.
+
+        ``totals`` are the cumulative sizes of the waiting requests. Of equal cuts, the last batch
+        is the largest, then the one before it, and so on.
+        """
         most, rule = self.rule.most, self.rule
+        # Least total time of the first 0, 1, … requests, and the begin of their last batch.
         least_ms, begin_of, reversed_ms = [0.0], [0], {}
         for end, entry in enumerate(self._waiting, 1):
             begin = max(0, end - most)

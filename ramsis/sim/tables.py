@@ -1,10 +1,11 @@
 """Decision tables as the arrays that compiled kernels read.
 
-For each load level a table (queued, slack bin) → (model, batch), with one answer for longer
-queues: the form of policies for queues of single workers, and of every scheduler that decides by
-the load, the length of the queue and the slack of its head alone. Policies of a central queue
-decide by the number of idle workers too. The level for a load is the lowest that meets it, else
-the highest, as in :class:`ramsis.runtime.PolicySet`.
+For each load level, :class:`Tables` map (queue length, slack bin) to (model, batch), with one
+answer for all longer queues. Policies for queues of single workers have this form, and so has
+every scheduler that decides only by the load, the queue length and the slack of the queue's head.
+Policies of a central queue decide by the number of idle workers, too (:class:`CentralTables`). The
+level for a load is the lowest level at or above it, or else the highest level, as in
+:class:`ramsis.runtime.PolicySet`.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from ramsis.runtime.table import AS_LAST_CODE, SLACK_TOLERANCE_MS
 from ramsis.sim.engine import SchedulerError
 
 KERNELS = ("round-robin", "shortest-queue", "central-queue", "first-come")
-"""Compiled loops that run tables: by the dispatch rule of policies; or *first-come*, one queue
-from which an idle worker takes at once. Under other rules the plain engine runs policies."""
+"""Dispatch rules with a compiled kernel. *first-come* is one queue from which an idle worker takes
+a batch at once. Policies with any other dispatch rule run on the plain engine."""
 
 _BUCKETS_PER_BIN = 4
 
@@ -32,15 +33,15 @@ class Tables(NamedTuple):
     """Tables of L load levels for queues without idle counts, padded to common shapes."""
 
     load_qps: NDArray[np.float64]  # rising; the last may be infinite, shape (L,)
-    rows: NDArray[np.int64]  # longest queue that a level's table tells apart, shape (L,)
-    # shape (L,): the row of longer queues: one behind these, or the last of them
+    rows: NDArray[np.int64]  # longest queue with a row of its own, by level, shape (L,)
+    # shape (L,): row of longer queues: the row after those, or the last of them
     last: NDArray[np.int64]
     # shape (L, J+1): least slack of each slack bin; infinite beyond a level's last
     slack_ms: NDArray[np.float64]
-    per_ms: NDArray[np.float64]  # buckets of slack per ms, of ``first_bin``, shape (L,)
-    # shape (L, G): for each bucket of slack a bin at or below that of any slack in it
+    per_ms: NDArray[np.float64]  # buckets of ``first_bin`` per ms of slack, shape (L,)
+    # shape (L, G): for each of G buckets of slack, the lowest bin of a slack in the bucket
     first_bin: NDArray[np.int64]
-    # model, batch: A batch of 0 drops the earliest request, shape (L, N+1, J)
+    # model, batch: shape (L, N+1, J); a batch of 0 drops the earliest request
     model: NDArray[np.int16]
     batch: NDArray[np.int16]
 
@@ -49,16 +50,16 @@ class CentralTables(NamedTuple):
     """Tables of central queues for L load levels, padded to common shapes."""
 
     load_qps: NDArray[np.float64]  # rising, shape (L,)
-    longest: NDArray[np.int64]  # longest queue that a level's table knows, shape (L,)
-    idle_row: NDArray[np.int32]  # row for each number of idle workers; none for 0, shape (L, K+1)
-    queue_row: NDArray[np.int32]  # row for each queue; none for 0, shape (L, longest+1)
+    longest: NDArray[np.int64]  # longest queue in a level's table, shape (L,)
+    idle_row: NDArray[np.int32]  # row by number of idle workers; unused at 0, shape (L, K+1)
+    queue_row: NDArray[np.int32]  # row by queue length; unused at 0, shape (L, longest+1)
     # shape (L, J): least slack of each slack bin; infinite beyond a level's last
     slack_ms: NDArray[np.float64]
     answer: NDArray[np.int16]  # an action's index, -1 to wait, -2 to drop, shape (L, I, N, J)
     # model, batch: of each action, shape (L, A)
     model: NDArray[np.int16]
     batch: NDArray[np.int16]
-    longer: NDArray[np.int64]  # the answer to a longer queue, as in ``answer``, shape (L,)
+    longer: NDArray[np.int64]  # answer to a queue above ``longest``, as in ``answer``, shape (L,)
 
 
 class CascadeTables(NamedTuple):
@@ -129,7 +130,7 @@ class Compiled:
 
     @property
     def central(self) -> bool:
-        """Whether it is a central queue, where requests may have different SLOs."""
+        """Whether the kernel is the central queue, whose requests may have different SLOs."""
         return self.kernel == "central-queue"
 
     def check(self, models: int, max_batch: int) -> None:
