@@ -169,11 +169,13 @@ class _Highs(pulp.HiGHS):  # type: ignore[misc]
 
 
 def _with_highs(lp: Any, limits: Limits) -> tuple[SearchStatus, float]:
+    """Solve with HiGHS, at several tolerances if need be; return status and dual bound."""
     start = time.perf_counter()
     for tolerance in _FEASIBILITY:
         status, bound, gap = _once_with_highs(lp, limits.remaining(start), tolerance)
         if status is not SearchStatus.OPTIMAL or gap <= 2.0 * max(limits.gap, 1e-6):
             return status, bound
+    # The gap is still too wide to call the solution optimal.
     return SearchStatus.TIME_LIMIT, bound
 
 
@@ -207,6 +209,7 @@ def _once_with_highs(
 
 
 def _with_cbc(lp: Any, limits: Limits) -> tuple[SearchStatus, float]:
+    """Solve with CBC; return status and dual bound, which is read from its log."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "cbc.log"
         bundled = pulp.PULP_CBC_CMD.pulp_cbc_path

@@ -121,7 +121,8 @@ def pairs(
 ) -> Iterator[Pair]:
     """Yield the undominated pairs of batches on a worker type.
 
-    With ``prune``, pairs of other variants of the same families count for domination, too.
+    A pair is compared with the pairs of the same two variants; with ``prune``, also with those of
+    all other variants of the two families.
     """
     families: dict[str, list[_Batches]] = {}
     for listed in feasible.values():
@@ -167,7 +168,10 @@ def slow_down(problem: Problem, first: Variant, second: Variant) -> float | None
 def _cycles(
     problem: Problem, worker_type: WorkerType, first: _Batches, second: _Batches, factor: float
 ) -> tuple[list[int], list[int], _Floats]:
-    """Return indices and rates, shape (pairs, 2), of the undominated pairs of batches."""
+    """Return the undominated pairs of a batch of each variant: their indices, and both rates.
+
+    The rates, shape (pairs, 2), are b_i / C, capped at the families' demands.
+    """
     cycle = factor * np.add.outer(first.latency_ms, second.latency_ms)
     share = 2.0 * problem.rules.latency_share_of_slo
     family, other = first.feasible[0].family, second.feasible[0].family
@@ -180,6 +184,7 @@ def _cycles(
     length = cycle[i, j]
     rates = np.column_stack([np.minimum(1000.0 * first.batch[i] / length, family.demand_qps),
                              np.minimum(1000.0 * second.batch[j] / length, other.demand_qps)])
+    # By falling first rate, a pair is undominated if its second rate exceeds all those before.
     order = np.lexsort((-rates[:, 1], -rates[:, 0]))
     best = np.maximum.accumulate(rates[order, 1])
     keep = order[np.concatenate([[True], rates[order[1:], 1] > best[:-1]])] if len(i) else order

@@ -15,15 +15,15 @@ their number:
 
 An instance of a partitioned GPU (:mod:`placement_milp.partitions`) is a worker; its kind is a
 worker type. Only undominated layouts are columns. If moves count, GPUs with the same current
-instances and variants are a state h, and l is a layout of GPUs of one state, with the positions of
-instances, which determine the instances that stay.
+instances and variants are in one state h, and each m_l counts GPUs of one state. The positions of
+the instances in its layout determine which of the current instances stay.
 
 The objective is one of the metrics below, or several in order (:mod:`placement_milp.optimise`).
 The search stops at a relative gap (:class:`placement_milp.backend.Limits`).
 
-The name of a function is the prefix of its constraints' names in the LP text, its docstring their
-formula; d_f is the demand of family f, mu_pq the rate that pattern p offers to quality q, a_q the
-accuracy of answers of quality q and r_q their share in time.
+The name of a function is the prefix of its constraints' names in the LP text; its docstring is the
+formula of the constraints. d_f is the demand of family f, mu_pq the rate that pattern p offers to
+quality q, a_q the accuracy of answers of quality q and r_q their share in time.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ GpuState = frozenset[tuple[str, int, frozenset[str]]]
 
 @dataclass(frozen=True)
 class Cut:
-    """Column of the program: GPUs in a state that get a layout."""
+    """Column of the program: the number of GPUs in one state that get one layout."""
 
     worker_type: str  # name of the type of GPU
     # state: current instances of such a GPU, with their variants; empty if moves do not count
@@ -62,7 +62,10 @@ class Cut:
         return sum(f"{self.worker_type}/{name}" == kind for name, _ in self.layout)
 
     def staying(self, kind: str, held: frozenset[str] | None = None) -> int:
-        """Count the existing instances of a kind that stay, optionally those that hold a set."""
+        """Return how many existing instances of a kind stay on each of these GPUs.
+
+        With ``held``, only those that hold exactly this set of variants count.
+        """
         return sum(f"{self.worker_type}/{name}" == kind and (name, start) in self.layout
                    and (held is None or held == holds) for name, start, holds in self.now)
 
@@ -81,18 +84,18 @@ class PlacementProgram:
     patterns: tuple[Pattern, ...]
     qualities: tuple[Quality, ...]
     lp: Any  # the PuLP problem; the objective is set when it is solved
-    # variables by index of the pattern, and by quality
+    # n_p by index of the pattern; z_q by quality
     n: list[Any] = field(default_factory=list)
     z: dict[Quality, Any] = field(default_factory=dict)
     constraints: dict[str, Any] = field(default_factory=dict)  # by name
     cuts: list[Cut] = field(default_factory=list)  # columns of partitioned GPUs
-    reused: dict[str, Any] = field(default_factory=dict)  # variables by kind of instance
-    # variables by (currently held set of variants, index of the pattern)
+    reused: dict[str, Any] = field(default_factory=dict)  # reused_i by kind of instance
+    # kept_cp by c, the currently held set of variants, and the index of the pattern
     kept: dict[tuple[frozenset[str], int], Any] = field(default_factory=dict)
     # variables of the elastic program, by name of the constraint that each relaxes
     unmet: dict[str, Any] = field(default_factory=dict)
-    theta: Any = None
-    elastic: bool = False
+    theta: Any = None  # the variable, if the objective contains it
+    elastic: bool = False  # whether minima are relaxed by ``unmet``
     _labels: set[str] = field(default_factory=set)
 
     def variable(self, name: str, low: float | None, high: float | None,
@@ -209,7 +212,7 @@ def gpu_states(problem: Problem, item: WorkerType) -> dict[GpuState, list[str]]:
 
 
 def _linear(terms: Sequence[tuple[Any, float]], constant: float = 0.0) -> Any:
-    """Return an affine expression with the terms of each variable summed."""
+    """Return Σ coefficient · variable + constant; a variable may occur in several terms."""
     return pulp.LpAffineExpression(terms, constant)
 
 
@@ -330,8 +333,9 @@ def budget(program: PlacementProgram) -> None:
 def kept(program: PlacementProgram) -> None:
     """Σ_p kept_cp <= workers that hold c, and Σ_c kept_cp <= k_p n_p.
 
-    It is for c and p of the same worker type with a common variant. With fixed integral ``n_p``
-    it is a transportation problem, so that ``kept`` need not be declared integral.
+    There is a variable for each c and p of the same worker type with a common variant. With fixed
+    integral n_p these constraints are a transportation problem, so ``kept`` need not be declared
+    integral.
     """
     if not program.problem.moves_count:
         return
@@ -347,7 +351,8 @@ def kept(program: PlacementProgram) -> None:
                     leaving.append((x, 1))
                     arriving[i].append((x, 1))
             if leaving:
-                # A set c on an instance is kept only if the instance stays.
+                # A set c on an instance is kept only if the instance stays: then the layouts, not
+                # the owners, limit how often it is kept.
                 existing = [(cut.gpus, -count) for cut in program.cuts
                             if (count := cut.staying(worker_type, loaded))]
                 limit = len(owners) if worker_type in unpartitioned and not existing else 0
@@ -361,8 +366,8 @@ def kept(program: PlacementProgram) -> None:
 def reused(program: PlacementProgram) -> None:
     """reused_i <= Σ_p of kind i k_p n_p and reused_i <= Σ_l m_l x instances of kind i that stay.
 
-    Patterns can be assigned to any instances, so the smaller of both numbers can stay in use, in
-    addition to instances that keep a variant.
+    Patterns can be assigned to any instances of their kind. So the number of existing instances
+    that stay in use is the smaller of the two, whether or not they keep a variant.
     """
     if not program.problem.moves_count:
         return
@@ -405,6 +410,7 @@ def metric(program: PlacementProgram, name: str) -> Any:
 
 
 def _effective_accuracy(program: PlacementProgram) -> Any:
+    """Return Σ_q r_q a_q z_q - penalty (1 - Σ_q r_q z_q), averaged over families by demand."""
     penalty = program.problem.objective.unserved_penalty
     return _linear([(z, share * q.in_time * (q.accuracy + penalty))
                     for q, z, share in _shares(program)], -penalty)
@@ -428,6 +434,8 @@ def _moving(program: PlacementProgram) -> Any:
     seconds = {variant.name: variant.load_ms / 1000 for variant in program.problem.variants}
     cutting = {kind.name: item.instance_ms / 1000 for item in program.problem.worker_types
                if item.partitions is not None for kind in (item, *item.instance_types())}
+    # Count all loads and creations as if every instance were new and empty; add the destructions,
+    # and subtract the creations and loads that existing instances and kept variants save.
     terms = [(n, p.workers * (sum(seconds[name] for name in p.holds)
                               + cutting.get(p.worker_type, 0.0)))
              for n, p in zip(program.n, program.patterns, strict=True)]

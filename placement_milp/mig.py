@@ -4,9 +4,9 @@ GPUs belong to nodes. A GPU named ``NODE:INDEX`` is on that node; the other GPUs
 grouped by ``gpus_per_node`` into nodes ``TYPE-node-1`` onwards. The index is that of
 ``nvidia-smi``.
 
-nvidia-mig-parted takes counts of instances and finds their positions itself, which exist for each
-layout of a checked placement. It does not change unlisted GPUs, nor a GPU that already has the
-instances.
+nvidia-mig-parted takes counts of instances and finds positions for them itself. There are such
+positions, since the layouts of a checked placement have them. It does not change unlisted GPUs,
+nor a GPU that already has the instances.
 
 Source: the tool's README (https://github.com/NVIDIA/mig-parted), and the resource names of
 NVIDIA's device plugin for Kubernetes under its strategy ``mixed``.

@@ -7,15 +7,16 @@ relative gap of the limits. A placement's objective, bound and gap are those of 
 ==================  =============================================================================
 effective-accuracy  effective accuracy - cost price x cost
 cheapest            cost
-fewest-workers      workers; GPUs that are cut count as one each
+fewest-workers      workers; a partitioned GPU counts as one
 max-min             smallest effective accuracy of a family, then effective accuracy
 lexicographic       the metrics in ``order``
 ==================  =============================================================================
 
-In the first stage, moving price x seconds of loading is subtracted (added, for a minimum).
+In the first stage, the moving price x the seconds of moving is subtracted from a metric that is
+maximised, and added to one that is minimised.
 
-**Problem.** A placement problem has no feasible point. The analysis relaxes its minima, not its
-limits, and finds the smallest relaxation.
+**Problem.** A placement problem has no feasible point. The analysis relaxes the minima of
+families, not the limits on workers and cost, and finds the smallest relaxation.
 
 **Elastic program.** An unmet part u >= 0 is added to each minimum share and minimum accuracy, and
 the sum of these parts is minimised:
@@ -89,10 +90,12 @@ class Optimum:
 
 @dataclass(frozen=True, slots=True)
 class _Goal:
-    name: str
-    expression: Any
+    """Objective of a stage."""
+
+    name: str  # of its metric
+    expression: Any  # the metric; in the first stage, with the prices of cost and moves
     maximise: bool
-    size: float
+    size: float  # typical magnitude, by which solvers scale it
 
 
 def optimise(
@@ -155,7 +158,7 @@ def _goals(program: PlacementProgram) -> list[_Goal]:
 
 
 def _bound(problem: Problem, goal: _Goal, bound: float, *, first: bool) -> float:
-    """Return the dual bound of a goal; round it if the goal is a number of workers."""
+    """Return the dual bound of a goal, rounded up if the goal is a whole number of workers."""
     objective = problem.objective
     priced = first and (objective.moving_price or objective.cost_price)
     return float(math.ceil(bound - 1e-6)) if goal.name == "workers" and not priced else bound
@@ -167,7 +170,7 @@ def _size(problem: Problem, name: str) -> float:
         case "cost":
             return sum(item.count * item.cost_per_hour for item in problem.worker_types) or 1.0
         case "workers":
-            return 1000.0  # a scale of 1 keeps integral objectives integral
+            return 1000.0  # solvers scale objectives to 1000, so this one stays integral
         case "moving":
             return sum(item.count for item in problem.worker_types) * max(
                 variant.load_ms / 1000 for variant in problem.variants) or 1.0
@@ -188,6 +191,7 @@ def _rounded(program: PlacementProgram) -> dict[Quality, float]:
     Workers without load are removed; a search that stops early, or in which they cost nothing, may
     return some.
     """
+    # Each share is cut to what the rounded counts can take, and a family's shares to 1 in all.
     counts = tuple(round(n.varValue or 0.0) for n in program.n)
     room = rates_of(zip(program.patterns, counts, strict=True))
     shares: dict[Quality, float] = {}
@@ -226,14 +230,16 @@ def _used(
 
 
 def _counts_moves(program: PlacementProgram) -> bool:
+    """Return whether the program has variants or instances that may stay."""
     return bool(program.kept) or any(cut.now for cut in program.cuts)
 
 
 def _cut(program: PlacementProgram) -> None:
-    """Set the least numbers of GPUs by layout that have the instances in use.
+    """Set the numbers of GPUs by layout to the least that have the instances in use.
 
-    A search that stopped early, or in which GPUs cost nothing, may use more. If moves count, the
-    layouts are kept, as unchanged instances were counted; as many as possible stay in use.
+    A search that stopped early, or in which GPUs cost nothing, may use more GPUs. If moves count,
+    the layouts of the search stay, as the objective counts their unchanged instances; only
+    ``reused`` is set, to as many existing instances as can be in use.
     """
     if not program.cuts:
         return
@@ -255,7 +261,11 @@ def _cut(program: PlacementProgram) -> None:
 
 
 def _keep(program: PlacementProgram) -> None:
-    """Set ``kept`` to avoid the most loading for the rounded counts, by a linear program."""
+    """Set ``kept`` to the values that save the most loading at the rounded counts.
+
+    The linear program is that of :func:`placement_milp.formulation.kept` with all other variables
+    fixed.
+    """
     if not program.kept:
         return
     from scipy.optimize import linprog  # slow to import
@@ -266,7 +276,7 @@ def _keep(program: PlacementProgram) -> None:
     keys = list(program.kept)
     worth = [sum(seconds[name] for name in loaded & set(program.patterns[i].holds))
              for loaded, i in keys]
-    limits: dict[object, float] = {}
+    limits: dict[object, float] = {}  # right-hand sides: of Σ_c by pattern, of Σ_p by held set
     for loaded, i in keys:
         pattern = program.patterns[i]
         kind = pattern.worker_type
@@ -297,6 +307,7 @@ def fewest_gpus(cuts: Sequence[Cut], needed: Mapping[str, int]) -> list[int]:
 
 
 def _worst(program: PlacementProgram, shares: dict[Quality, float]) -> float:
+    """Return theta, the smallest effective accuracy of a family, at given shares."""
     penalty = program.problem.objective.unserved_penalty
     return min(sum(shares[q] * q.in_time * (q.accuracy + penalty)
                    for q in program.of_family(family.name)) - penalty
@@ -344,6 +355,7 @@ def _unmet_minima(
         reasons.append(f"serves {minimum - share:.4g} of its demand instead of {minimum:g} "
                        f"({share * family.demand_qps:.4g} QPS short)")
     if accuracy > _MET:
+        # u' = Σ_q r_q (minimum - a_q) z_q = answered x (minimum - reached)
         answered = sum(program.z[q].varValue * q.in_time for q in program.of_family(family.name))
         reached = family.min_accuracy - accuracy / answered
         reasons.append(f"reaches accuracy {reached:.4g} instead of {family.min_accuracy:g}")
@@ -359,6 +371,7 @@ def _binding_limits(problem: Problem, program: PlacementProgram, total: object) 
     limits |= {"total_workers": "max_workers", "budget": "max_cost_per_hour"}
     constraints = {text: program.constraints[name] for name, text in limits.items()
                    if name in program.constraints}
+    # A row has room for another worker if its slack reaches its smallest coefficient.
     full = [text for text, row in constraints.items()
             if -row.value() < min((f for f in row.values() if f > 0), default=0.0) - 1e-6]
     prices = relaxed_prices(program.lp, total, program.positions(

@@ -9,17 +9,18 @@ batch with the highest rate is the pattern.
 
 *Two variants* that share the worker in a duty cycle (:mod:`placement_milp.feasible`).
 
-With queueing (``in_time_quantile``) such a pattern is a *station* of k equal workers with one
-queue, and its rate is the load that they answer in time (:mod:`placement_milp.queueing`); for each
-k the best batch and number of processes. Two variants share a worker if one of them gets the whole
-load of its family.
+With queueing (``in_time_quantile``) a pattern of one variant is a *station* of k equal workers
+with one queue, and its rate is the load that they answer in time (:mod:`placement_milp.queueing`).
+For each k it has the batch and the number of processes with the highest rate. Two variants then
+share a worker only if one of them gets the whole load of its family.
 
 *A station* of k workers under a policy: a row of a value table. It takes the row's load, of which
 the row's expected violation rate is late.
 
-A pattern is dominated if another one of the same workers is no worse in accuracy and rate.
-Dominated patterns are left out, as replacing them never makes a placement worse. They are kept if
-moves have a price, since then the currently held variants matter.
+A pattern is dominated if another one of the same family and worker type has no more workers, and
+is no worse in accuracy, rate and share in time. Dominated patterns are left out, as replacing them
+never makes a placement worse. They stay if moves have a price, since then the currently held
+variants matter.
 """
 
 from __future__ import annotations
@@ -64,8 +65,8 @@ class Quality:
 class Offer:
     """Rate that a pattern offers to requests of a quality.
 
-    ``batch`` and ``latency_ms``, its time on the worker, are ``None`` under a policy, which
-    chooses batches itself.
+    ``batch`` and ``latency_ms``, the time of a batch on the worker, are ``None`` under a policy,
+    which chooses batches itself.
     """
 
     quality: Quality
@@ -196,7 +197,7 @@ def in_turns(
 def _queues(
     problem: Problem, worker_type: WorkerType, feasible: dict[str, list[FeasibleBatch]]
 ) -> Iterator[Pattern]:
-    """Yield the stations of one variant, for each number of workers."""
+    """Yield the stations of each variant: for each number of workers, the best one."""
     quantile, headroom = problem.rules.in_time_quantile, problem.rules.headroom
     assert quantile is not None
     lanes = {name: _lanes(batches) for name, batches in feasible.items()}
@@ -236,7 +237,12 @@ def _lanes(batches: list[FeasibleBatch]) -> dict[tuple[int, int], Lane]:
 def _beside(
     problem: Problem, worker_type: WorkerType, feasible: dict[str, list[FeasibleBatch]]
 ) -> Iterator[Pattern]:
-    """Yield patterns in which a variant with little load shares a worker with another one."""
+    """Yield patterns in which a variant with little load shares a worker with another one.
+
+    The first variant gets the whole demand of its family, which is at most half of its rate
+    alone at full batches; the other one gets the rate that this leaves. For two variants, the pattern has the two
+    batches with the highest such rate.
+    """
     quantile, headroom = problem.rules.in_time_quantile, problem.rules.headroom
     assert quantile is not None
     lanes = {name: _lanes(batches) for name, batches in feasible.items()}
@@ -248,7 +254,7 @@ def _beside(
         if first.name == second.name or factor is None:
             continue
         best: tuple[float, FeasibleBatch, FeasibleBatch] | None = None
-        longer = factor * (1.0 + headroom) - 1.0
+        longer = factor * (1.0 + headroom) - 1.0  # share by which latencies grow in all
         mine_in_turns, others = ([item for item in feasible[name] if item.processes == 1]
                                  for name in (small, partner))
         tried = sorted(mine_in_turns, key=lambda item: item.latency_ms)[:_TRIED]
@@ -297,6 +303,7 @@ def _largest_memory(variant: Variant, worker_type: WorkerType) -> float:
 
 
 def _policy_offer(family: Family, row: ValueRow, memory_mb: float) -> Offer:
+    """Return the offer of a row; its accuracy is that of the requests answered in time."""
     in_time = 1.0 - row.expected_violation_rate
     label = f"{'+'.join(row.model_set)} on {row.workers} {row.worker_type} at {row.load_qps:g} QPS"
     quality = Quality(family.name, label, row.expected_effective_accuracy / in_time, in_time)
@@ -304,7 +311,10 @@ def _policy_offer(family: Family, row: ValueRow, memory_mb: float) -> Offer:
 
 
 def _undominated(problem: Problem, patterns: list[Pattern]) -> list[Pattern]:
-    """Return the patterns that no other pattern of the same workers dominates."""
+    """Return the undominated ones of the patterns on a worker type.
+
+    Rates above the family's demand count as equal to it.
+    """
     demand = {family.name: family.demand_qps for family in problem.families}
     by_family: dict[str, list[Pattern]] = defaultdict(list)
     for pattern in patterns:
@@ -326,6 +336,7 @@ def _check_families(problem: Problem, patterns: list[Pattern]) -> None:
 
 
 def _reason(problem: Problem, family: Family) -> str:
+    """Return the first condition that excludes all patterns of a family, as a message."""
     where = f"family {family.name}"
     if problem.table(family) is not None:
         return describe("no row of its value table fits the workers", where=where,

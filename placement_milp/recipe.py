@@ -9,8 +9,8 @@ workers that get the same pattern. With x_cp workers that hold the set c and get
 This is a transportation problem: its vertices are integral, and the dual simplex method ends at
 one. The remaining workers are assigned in order, empty ones first.
 
-First, layouts of partitioned GPUs are assigned to named GPUs: the first ones in each state get
-the layouts counted for the state. Of their instances, existing ones are used first.
+Before that, layouts are assigned to named partitioned GPUs: the layouts counted for a state go to
+the first GPUs in this state. Of the instances of these GPUs, existing ones are used first.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def place(problem: Problem, limits: Limits | None = None) -> Placement:
 def _front(problem: Problem, limits: Limits) -> Placement:
     """Return the most accurate placement, with the Pareto front down to the cheapest.
 
-    Points are at equal steps of the budget (epsilon constraint): the cheapest of the most accurate
-    placements at each.
+    The points are at equal steps of the budget (epsilon constraint). At each step, the point is
+    the cheapest of the most accurate placements within the budget.
     """
     start = time.perf_counter()
     placements: list[Placement] = []
@@ -93,6 +93,7 @@ def _front(problem: Problem, limits: Limits) -> Placement:
         return True
 
     limit = problem.rules.max_cost_per_hour
+    # The two ends of the front: the most accurate placement, then the cheapest.
     more = add(limit, "effective-accuracy", "cost") and add(limit, "cost", "effective-accuracy")
     steps = problem.objective.points - 1
     if more:
@@ -148,11 +149,13 @@ def assemble(
     problem: Problem, used: Sequence[tuple[Pattern, int]], shares: Mapping[Quality, float],
     layouts: Mapping[str, Cut] | None = None,
 ) -> tuple[Group, ...]:
-    """Return named groups for counted patterns, with loads in proportion to rates.
+    """Return named groups for counted patterns.
 
-    ``shares`` are parts of the demand of each quality's family; ``layouts`` are by name of GPU.
+    The load of a quality, a share of its family's demand by ``shares``, is divided among the
+    workers that offer it, in proportion to their rates. ``layouts`` are by name of GPU.
     """
     demand = {family.name: family.demand_qps for family in problem.families}
+    # Load of a quality relative to the rate of all its workers.
     load = {q: shares.get(q, 0.0) * demand[q.family] / rate
             for q, rate in rates_of(used).items()}
     groups = []
@@ -182,7 +185,7 @@ def _uses(pattern: Pattern, load: Mapping[Quality, float]) -> tuple[Use, ...]:
 
 
 def families(problem: Problem, groups: Iterable[Group]) -> tuple[FamilyResult, ...]:
-    """Return the share of each family's demand that is answered."""
+    """Return for each family what part of its demand is answered, and how accurately."""
     groups = tuple(groups)
     queueing = problem.rules.in_time_quantile is not None
     return tuple(_family(family, groups, queueing) for family in problem.families)
@@ -252,9 +255,14 @@ def name_workers(
     problem: Problem, worker_type: WorkerType, needs: Sequence[tuple[frozenset[str], int]],
     names: Sequence[str] | None = None,
 ) -> list[tuple[str, ...]]:
-    """Return distinct names of workers for each set of variants with its number of workers.
+    """Choose the workers that get each set of variants; return their names, in the order of needs.
 
-    They are taken from all workers of the type, or from ``names``.
+    Parameters
+    ----------
+    needs : sequence of (frozenset of str, int)
+        Sets of variants, each with its number of workers.
+    names : sequence of str, optional
+        Workers that may be chosen; by default all of the type. Each is chosen once at most.
     """
     holdings = problem.held
     by_set: dict[frozenset[str], list[str]] = defaultdict(list)
@@ -270,8 +278,8 @@ def name_workers(
                 staying = int(amounts[c, p])
                 taken[p] += by_set[item][:staying]
                 del by_set[item][:staying]
-    # Then use empty workers first, so that no variant is unloaded without need; existing instances
-    # before new ones, as creation takes longer than unloading.
+    # The other workers: empty ones first, so that no variant is unloaded without need. Instances
+    # that exist come before new ones, as creation takes longer than unloading.
     free = by_set.pop(_EMPTY, []) + [name for item in sets for name in by_set[item]]
     if names is not None:
         free.sort(key=lambda name: name not in holdings)
@@ -307,7 +315,7 @@ def _transport(
 
 
 def moves(problem: Problem, groups: Sequence[Group]) -> tuple[Move, ...]:
-    """Return the loads and unloads of each worker; idle workers keep their models."""
+    """Return the variants that each worker loads and unloads; idle workers keep theirs."""
     holdings = problem.held
     load_ms = {variant.name: variant.load_ms for variant in problem.variants}
     result = []

@@ -25,7 +25,10 @@ _Preset = Callable[[Problem, Limits], Placement]
 
 
 def _refusing(name: str, preset: _Preset, *unkept: str, whole: bool = True) -> _Preset:
-    """Wrap a preset to refuse the rules ``unkept`` that it ignores, and partitioned GPUs."""
+    """Return a preset that refuses problems with a rule that it ignores, named in ``unkept``.
+
+    If ``whole``, it also refuses partitioned GPUs and several processes on a worker.
+    """
 
     def refusal(what: str, where: str, value: object, allowed: str) -> InvalidValueError:
         return InvalidValueError(f"preset {name} does not know {what}", where=where, value=value,
@@ -47,6 +50,7 @@ def _refusing(name: str, preset: _Preset, *unkept: str, whole: bool = True) -> _
     return run
 
 
+# Names of the rules that several presets ignore.
 _QUEUEING, _SIZE = "in_time_quantile", ("max_workers", "max_cost_per_hour")
 # Presets that only change the objective or rules of the program.
 _PROGRAMS: dict[str, _Preset] = {

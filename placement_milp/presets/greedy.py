@@ -3,10 +3,10 @@
 *Nexus*: squishy bin packing of sessions onto workers of one type. A session is a family with one
 variant. First, it gets whole workers that always run its largest batch B with 2 l(B) <= SLO. The
 residual rate r fills part of a worker: the largest b with l(b) + b / r <= SLO, in a duty cycle of
-b / r. These residual loads are packed, the highest occupancy first. Two on one worker take the
-shorter of their cycles, in which each needs the smallest batch that sustains its rate; all batches
-of a cycle must fit the cycle, and the memory. A residual load goes to the worker whose occupancy
-becomes the highest, or to a new one.
+b / r. These residual loads are packed, the highest occupancy first. Loads on one worker run in the
+shortest of their cycles, each with the smallest batch that sustains its rate there; all batches
+together must fit the cycle and the memory. A residual load goes to the worker whose occupancy
+becomes the highest with it, or to a new worker if it fits on none.
 
 A batch size between listed ones runs as the next larger one. If there are too few workers, the
 last packed ones are left out.
@@ -14,11 +14,10 @@ last packed ones are left out.
 Source: Shen et al., *Nexus: A GPU Cluster Engine for Accelerating DNN-Based Video Analysis*,
 SOSP 2019, section 6.1.
 
-*INFaaS*: the cheapest variant of each family that meets its accuracy and its latency, family by
-family in the order of the problem. Feasible patterns that meet the
-minimum accuracy are sorted by cost per request. The first gets ceil(demand / rate) of the
-remaining workers; if these do not suffice, the next pattern gets the remaining demand. If workers
-have no cost, the fastest pattern is the cheapest.
+*INFaaS*: families, in the order of the problem, get their cheapest variants. The feasible patterns
+of a family that meet its minimum accuracy are sorted by cost per request. The first gets
+ceil(demand / rate) of the remaining workers; if there are fewer, the next pattern gets the
+remaining demand. If workers have no cost, the fastest pattern is the cheapest.
 
 Source: Romero, Li, Yadwadkar, Kozyrakis, *INFaaS: Automated Model-less Inference Serving*, USENIX
 ATC 2021.
@@ -90,6 +89,7 @@ def nexus(problem: Problem, limits: Limits | None = None) -> Placement:
 
 
 def _session(problem: Problem, family: Family, item: WorkerType) -> _Session | None:
+    """Return the session of a family: its most accurate feasible variant; None without one."""
     variants = [v for v in problem.variants if v.family == family.name
                 and feasible_batches(problem, v, item)]
     if not variants:
@@ -126,10 +126,12 @@ def _node(problem: Problem, sessions: tuple[_Session, ...]) -> _Node | None:
 
 
 def _limit_ms(problem: Problem, session: _Session) -> float:
+    """Return the limit of a cycle and a batch together: the SLO, if a batch may take half."""
     return 2.0 * problem.rules.latency_share_of_slo * session.batches[0].family.slo_ms
 
 
 def _pack(problem: Problem, item: WorkerType, nodes: Sequence[_Node]) -> list[_Node]:
+    """Merge each node into the packed one with the highest occupancy after it, or add it."""
     packed: list[_Node] = []
     for node in nodes:
         merged = [(both, i) for i, other in enumerate(packed)
@@ -166,7 +168,7 @@ def _merge(problem: Problem, item: WorkerType, first: _Node, second: _Node) -> _
 def _fitting(
     used: list[tuple[Pattern, int]], count: int
 ) -> tuple[list[tuple[Pattern, int]], int]:
-    """Return patterns for the first ``count`` workers, and the number of missing workers."""
+    """Return the patterns that fit ``count`` workers, and how many more workers all would need."""
     fitting = []
     free = count
     for pattern, needed in used:

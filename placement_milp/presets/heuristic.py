@@ -54,6 +54,7 @@ def gpu_groups(
     total = dict.fromkeys((family.name for family in problem.families), 0.0)
     for item in instances:
         total[item.family.name] += item.rate_qps
+    # The part of its rate that each model of a family is sent.
     busy = {f.name: min(1.0, f.demand_qps / total[f.name]) for f in problem.families
             if total[f.name]}
     groups = []
@@ -88,7 +89,10 @@ def gpu_placement(
 def _served_shares(
     problem: Problem, used: Sequence[tuple[Pattern, int]]
 ) -> dict[Quality, float]:
-    """Return the share of its family's demand by quality, the most accurate filled first."""
+    """Return the share of its family's demand that each quality gets.
+
+    The most accurate quality of a family gets as much as its workers can take, then the next one.
+    """
     room = rates_of(used)
     remaining_qps = {family.name: family.demand_qps for family in problem.families}
     shares = {}

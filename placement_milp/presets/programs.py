@@ -1,17 +1,18 @@
 """Presets that change the objective or the rules of the placement program.
 
 *Jellyfish*: one model on each worker; maximum served share first, then maximum accuracy. Its
-choice of a model for each GPU is one program over all workers here; the network time between
-client and server, to which it adapts, has to be subtracted from the SLO. Source: Nigade, Bauszat,
-Bal, Wang, *Jellyfish: Timely Inference Serving for Dynamic Edge Networks*, RTSS 2022.
+choice of a model for each GPU is one program over all workers here. The published scheme adapts to
+the network time between client and server; here the user subtracts this time from the SLO. Source:
+Nigade, Bauszat, Bal, Wang, *Jellyfish: Timely Inference Serving for Dynamic Edge Networks*, RTSS
+2022.
 
 *InfAdapter*: accuracy minus the cost of CPUs and of switching models.
 
     max  alpha · accuracy - beta · cost - gamma · loading     with all of the demand served
 
 A worker is a unit of CPU; the number of workers with a variant is the variant's size. The
-published program counts the longest loading; here it is the sum over workers, which a batch of
-changes has to wait for where workers load one after another. Source: Salmani et al., *Reconciling
+published program counts the longest loading; here it is the sum over workers, the time of all
+changes if workers load one after another. Source: Salmani et al., *Reconciling
 High Accuracy, Cost-Efficiency, and Low Latency of Inference Serving Systems*, EuroMLSys 2023.
 
 *Proteus*: accuracy scaling with a fixed batch rule, with all demand served.
@@ -113,6 +114,7 @@ def proteus(
             return False
         return True
 
+    # The least number of divisions with a placement: by doubling, then by bisection.
     high = 0
     while not feasible(high):
         high = 2 * high or 1
@@ -128,6 +130,7 @@ def proteus(
 
 
 def _divided(problem: Problem, by: float) -> Problem:
+    """Return the problem with the demand divided by ``by`` and all of it to be served."""
     families_ = tuple(replace(family, demand_qps=family.demand_qps / by, min_served=1.0)
                       for family in problem.families)
     return replace(problem, families=families_, objective=PlacementObjective())

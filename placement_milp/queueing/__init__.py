@@ -71,6 +71,8 @@ def station_rate(
 
     Parameters
     ----------
+    lane, lanes : Lane, int
+        The lanes of the station, and their number.
     slo_ms, quantile, headroom : float
         Condition R_quantile <= SLO, at latencies longer by the share ``headroom``.
     """
@@ -131,7 +133,10 @@ def rate_beside(
 
 
 def most_beside(first: Lane, first_qps: float, second: Lane, headroom: float) -> float:
-    """Return the rate of a second model with full batches in the first model's spare time."""
+    """Return a bound on :func:`rate_beside`: the rate of the second model at full batches of both.
+
+    The second model then runs in the whole time that the first one leaves.
+    """
     spare = max(0.0, 1.0 - first_qps / 1000.0 * (1.0 + headroom) / first.rate_per_ms)
     return 1000.0 * spare * second.rate_per_ms / (1.0 + headroom)
 

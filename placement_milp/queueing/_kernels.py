@@ -35,6 +35,7 @@ def responses_ms(
         for q in range(queues):
             if head[q] < begin[q + 1]:
                 first = min(first, arrivals[head[q]])
+        # The lane that is free first starts when a request waits for it.
         lane = 0
         for other in range(1, lanes):
             if free[other] < free[lane]:
