@@ -239,9 +239,9 @@ def _beside(
 ) -> Iterator[Pattern]:
     """Yield patterns in which a variant with little load shares a worker with another one.
 
-    The first variant gets the whole demand of its family, which is at most half of its rate
-    alone at full batches; the other one gets the rate that this leaves. For two variants, the pattern has the two
-    batches with the highest such rate.
+    The first variant gets the whole demand of its family, which is at most half of its rate alone
+    at full batches; the other one gets the rate that this leaves. For two variants, the pattern
+    has the two batches with the highest such rate.
     """
     quantile, headroom = problem.rules.in_time_quantile, problem.rules.headroom
     assert quantile is not None
