@@ -643,7 +643,7 @@ class ArrivalBatch:
         self._count, self._size, self._time_ms = 0, 0, 0.0
 
     def joins(self, size: int, queries: int = 1) -> bool:
-        """Add a request of ``queries`` inputs of one size if it may join; return whether it may."""
+        """Add a request of ``queries`` inputs of one size, if allowed; return whether it was."""
         padded = self._rule.padded
         alone = size if padded else queries * size
         together = max(self._size, size) if padded else self._size + alone

@@ -1,6 +1,6 @@
-"""Compiled choice of the next model to load: that of most worth beyond what its load displaces.
+"""Compiled choice of the next load: the one that gains most requests beyond those that it costs.
 
-W workers, M models; see :mod:`ramsis.sim.schedulers.loading.loads`.
+W workers, M models; see :mod:`ramsis.sim.schedulers.loading.loads` for gain and cost of a load.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.compiling import njit, put
 
-_WITHOUT = 0.85  # share of the other holders' time up to which they do without one of them
+_WITHOUT = 0.85  # busy share up to which other holders can take over the requests of one of them
 
 
 class Places(NamedTuple):
@@ -31,7 +31,7 @@ class Room(NamedTuple):
     """Workers on which a load could begin now."""
 
     able: BoolArray  # shape (W,)
-    at_work: BoolArray  # models that run on them, and have to stay, shape (W, M)
+    at_work: BoolArray  # models that run there now and must not be unloaded, shape (W, M)
     # free_mb, free_places: memory and models that still fit, shape (W,)
     free_mb: FloatArray
     free_places: FloatArray
@@ -43,12 +43,12 @@ class AskedFor(NamedTuple):
     rate: FloatArray  # requests per ms
     slack_ms: FloatArray  # how long a request can wait
     cost_ms: FloatArray  # worker time of a request
-    copies: IntArray
-    length: IntArray  # requests that wait
-    # due_ms, last_ms: the earliest and the latest deadline among them
+    copies: IntArray  # workers that hold the model
+    length: IntArray  # waiting requests
+    # due_ms, last_ms: earliest and latest deadline of the waiting requests
     due_ms: FloatArray
     last_ms: FloatArray
-    coming: IntArray  # loads on the way
+    coming: IntArray  # loads in progress
     taken: FloatArray  # share of each worker's time for batches and blocking loads, shape (W,)
     least_ms: FloatArray  # worker time of a request in the largest batches that leave it time
     least_busy: FloatArray  # share of each worker's time that such batches take, shape (W,)
@@ -58,11 +58,11 @@ class AskedFor(NamedTuple):
 def least_each(
     batch_ms: FloatArray, batch_each_ms: FloatArray, slack_ms: FloatArray, least_ms: FloatArray
 ) -> None:
-    """Set ``least_ms`` (M,): least time per request in batches of which two fit into its time.
+    """Set ``least_ms`` (M,) to the least time per request in batches that leave requests time.
 
-    A request's time is the slack and the time of a batch of one together.
-
-    ``batch_ms`` and ``batch_each_ms`` (M, B) are what a batch takes, and a request in it.
+    These are batches that take at most half of the time to the deadline, ``slack_ms`` plus the
+    time of a batch of one, so that a request can wait for one of them and run in the next.
+    ``batch_ms`` and ``batch_each_ms`` (M, B) are the time of a batch, and per request in it.
     """
     for m in range(least_ms.size):
         most_ms = 0.5 * (slack_ms[m] + batch_ms[m, 0])
@@ -77,10 +77,11 @@ def set_shares(
     cost_ms: FloatArray, loading_ms: FloatArray, window_ms: float, batch_ms: FloatArray,
     batch_each_ms: FloatArray, places: Places, demand: AskedFor,
 ) -> None:
-    """Set ``least_ms``, and by it and ``cost_ms`` (M,) ``least_busy`` and ``taken``.
+    """Update the demand: ``least_ms``, and the busy shares ``taken`` and ``least_busy``.
 
-    ``loading_ms`` (W,) is what loads that block each worker take of ``window_ms``; ``batch_ms``
-    and ``batch_each_ms`` are as in :func:`least_each`.
+    ``taken`` follows from the present time per request ``cost_ms`` (M,) and from the time
+    ``loading_ms`` (W,) that blocking loads took in ``window_ms``; ``least_busy`` from
+    ``least_ms``. ``batch_ms`` and ``batch_each_ms`` are as in :func:`least_each`.
     """
     least_each(batch_ms, batch_each_ms, demand.slack_ms, demand.least_ms)
     workers, models = places.held.shape
@@ -96,7 +97,11 @@ def set_shares(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _late(k: int, load_ms: float, spare: float, demand: AskedFor, now_ms: float) -> float:
-    """Return how many requests for held model k a load that blocks its worker makes late."""
+    """Return how many requests for held model k become late if a load blocks its worker.
+
+    Requests that arrive during the load can wait ``slack_ms``, as far as the worker has ``spare``
+    time (a share) afterwards. Other copies of k take their part of the late requests.
+    """
     late = demand.rate[k] * max(load_ms - demand.slack_ms[k] * spare, 0.0)
     if demand.length[k] > 0 and demand.due_ms[k] < now_ms + load_ms + demand.cost_ms[k]:
         late += demand.length[k]
@@ -120,7 +125,7 @@ def _add_unserved(
 ) -> None:
     """Add to ``missed``, (M,), the waiting requests that holders cannot serve in time.
 
-    A holder is taken to share its time among all requests that wait for its models.
+    The assumption is that a holder shares its time among all requests waiting for its models.
     """
     held, lanes = places.held, places.lanes
     _, _, cost_ms, copies, length, _, last_ms, _, _, _, _ = demand
@@ -143,14 +148,16 @@ def best_load(
     now_ms: float, cold: IntArray, room: Room, places: Places, demand: AskedFor,
     gone: BoolArray, overload: bool,
 ) -> tuple[int, int]:
-    """Return the load that gains most requests per ms, (model, worker); (-1, -1) if none does.
+    """Return the load with the largest net gain of requests per ms, as (model, worker).
+
+    Return (-1, -1) if no load has a positive net gain.
 
     Parameters
     ----------
     cold : ndarray of int, shape (C,)
-        Models that no worker holds; what waits for them can be in time after a load.
+        Models that no worker holds; their waiting requests can be in time after a load.
     gone : ndarray of bool, shape (M,)
-        Written: the models to unload for it.
+        Overwritten with the models that the worker has to unload first.
     overload : bool
         Whether held models that are overloaded may get a further copy.
     """
@@ -165,6 +172,7 @@ def best_load(
     best, model, worker = 0.0, -1, -1
     lost = np.empty(models)
     going = np.zeros(models, np.bool_)
+    # Candidates: the cold models, then all models as overloaded ones (missed is 0 for others).
     for i in range(cold.size + models):
         m = cold[i] if i < cold.size else i - cold.size
         waiting = float(length[m])
@@ -177,10 +185,11 @@ def best_load(
             if not able[w] or not runs[w, m] or held[w, m]:
                 continue
             took_ms = load_ms[w, m]
-            away_ms = took_ms + cost_ms[m]
+            away_ms = took_ms + cost_ms[m]  # evicted models are away for the load and a batch
+            # Gain: the requests that wait now, and those that arrive during the load.
             gain = waiting + rate[m] * min(took_ms, slack_ms[m])
             free_share = max(1.0 - taken[w], 0.0)
-            blocked = 0.0
+            blocked = 0.0  # requests for the worker's models that a blocking load makes late
             if blocking[w]:
                 for k in range(models):
                     if held[w, k]:
@@ -193,6 +202,8 @@ def best_load(
             going[:] = False
             fits = memory_mb[m] <= mb * (1 + 1e-12) + 1e-9 and free >= 1
             if not fits:
+                # Cost of evicting model e: requests that other holders cannot take over, or those
+                # that arrive until e could be loaded again and cannot wait that long.
                 spare = max(1.0 - least_busy[w], 0.0)
                 for e in range(models):
                     lost[e] = np.inf
@@ -212,6 +223,7 @@ def best_load(
                         lost[e] -= _late(e, took_ms, free_share, demand, now_ms)
                     # Of models that cost nothing, the one that loads fastest goes first.
                     lost[e] += 1e-3 * rate[e] * load_ms[w, e]
+                # Evict models by rising cost per MB until the model fits.
                 while not fits:
                     e = -1
                     for k in range(models):

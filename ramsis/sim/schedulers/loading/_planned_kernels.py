@@ -21,15 +21,15 @@ class Waiting(NamedTuple):
     length: IntArray  # requests that wait
     due_ms: FloatArray  # the earliest deadline among them
     kind: IntArray  # of the model; models of a kind take the same times
-    share: FloatArray  # of a batch's time that counts here, where workers hold different models
+    share: FloatArray  # part of a batch's time that a holder counts, 1/√holders
     shortest_ms: FloatArray  # shortest time of a batch of one
 
 
 class WorkerTimes(NamedTuple):
     """Batch times on a worker, by kind and number of requests, (K, B + 1)."""
 
-    took_ms: FloatArray  # of a batch of so many requests
-    best: IntArray  # size of least time per request up to so many; 0 where none can be run
+    took_ms: FloatArray  # time of a batch of that many requests
+    best: IntArray  # size up to that many of least time per request; 0 where no size can be run
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -37,11 +37,12 @@ def first_batch(
     now_ms: float, held: IntArray, wait: Waiting, times: WorkerTimes, busy_ms: FloatArray,
     look_ahead: int, pooled: bool,
 ) -> tuple[int, int, bool]:
-    """Return model and size of the batch to run now, and whether the oldest request limits it.
+    """Return model and size of the batch to run now, and whether its oldest request limits it.
 
-    (-1, 0, False) if there is none; (-2 - m, 0, False) means that the oldest request of model m
-    can be in time no more. ``pooled``: all workers hold all models, and batches are planned on
-    whichever is free first; else on this one, at the models' ``share`` of their time.
+    Return (-1, 0, False) if there is no batch, and (-2 - m, 0, False) if the oldest request of
+    model m can no longer be in time. If ``pooled``, all workers hold all models, and batches are
+    planned on the worker that is free first. Else they are planned on this worker, which counts
+    the models' ``share`` of their time.
     """
     length, due_ms, kind, share, shortest_ms = wait
     took_ms, best = times
@@ -51,6 +52,8 @@ def first_batch(
     model = np.empty(look_ahead, np.int64)
     size = np.empty(look_ahead, np.int64)
     count = 0
+    # Collect the batch of each model, sorted by key: the latest start, or if not pooled the middle
+    # between latest start and deadline. Only the first ``look_ahead`` batches are kept.
     for m in held:
         waiting = length[m]
         if waiting == 0:
@@ -60,6 +63,7 @@ def first_batch(
         if b == 0:
             continue
         start = due_ms[m] - took_ms[k, b]
+        # Smaller batches until the oldest request is in time.
         while start < now_ms - EPSILON_MS and b > 1:
             b = max(best[k, b - 1], 1)
             start = due_ms[m] - took_ms[k, b]
@@ -89,7 +93,8 @@ def first_batch(
     cost = np.empty(count)
     kept = np.zeros(count, np.bool_)
     cheapest, lowest = -1, np.inf
-    # By latest start; where a batch is late, the kept one of most time per request is put off.
+    # Hodgson's rule: plan the batches in this order; when one is late, put off the batch with most
+    # time per request among those kept so far.
     for i in range(count):
         m = model[i]
         took = took_ms[kind[m], size[i]]
@@ -117,6 +122,7 @@ def first_batch(
             for j in range(i + 1):
                 if kept[j]:
                     free_ms[np.argmin(free_ms)] += length_ms[j]
+    # The first batch that is not put off runs; if all are, the one of least time per request.
     run = cheapest
     for i in range(count):
         if kept[i]:
@@ -132,17 +138,18 @@ def to_give_up(
 ) -> int:
     """Return how many of the oldest requests to drop so that most of a queue is in time.
 
-    Each number is tried that lets the next batch have a further size. After it come the largest
-    batches that are in time, one after the other, on as many ``lanes``.
+    Candidates are the numbers of drops after which the next batch of some size is in time. For
+    each, the rest of the queue is simulated: the largest batches that are in time, one after the
+    other, each taking 1 / ``lanes`` of its time.
 
     Parameters
     ----------
     due_ms : ndarray
-        The deadlines of the queue, rising.
+        Deadlines of the queue, rising.
     took_ms, best : ndarrays, shape (B + 1,)
-        Of the model, as in :class:`WorkerTimes`.
+        Rows of the model in :class:`WorkerTimes`.
     lanes : float
-        Batches of the model that can run at a time.
+        Number of batches of the model that can run at the same time.
     """
     waiting, most = len(due_ms), len(best) - 1
     drops, served = 0, -1

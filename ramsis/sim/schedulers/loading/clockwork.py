@@ -1,26 +1,26 @@
 """Clockwork's heuristic scheduler: work ahead, batches by their latest start, loads by demand.
 
-*Batches.* A strategy is a model, a batch size b, and the latest time at which such a batch must
-start: the deadline of the model's oldest request, less what the batch takes. Whenever a worker has
-less than ``ahead_ms`` of work, the strategies of the models that it holds are taken in the order
-of their latest times, until one is found whose time has not passed when the worker gets to it and
-whose batch the waiting requests fill. As larger batches take longer, they come first. Requests
-that not even a batch of the smallest size answers in time are dropped. Requests whose answers
-would come before the ``earliest_ms`` of their stream are held back
+*Batches.* A strategy is a model, a batch size, and the latest start of such a batch: the deadline
+of the model's oldest request less the time of the batch. Whenever a worker has less than
+``ahead_ms`` of work, it takes the strategies of its models in the order of their latest starts. It
+runs the first one that it can still start in time and whose batch the waiting requests fill. As
+larger batches take longer, their latest starts come first. Requests that even a batch of the
+smallest size would answer late are dropped. Requests whose answers would come before the
+``earliest_ms`` of their stream are held back
 (:mod:`~ramsis.sim.schedulers.loading.held_back`).
 
-*Loads.* The demand of a model is the time that its waiting requests take one by one. A model that
-a worker holds has its demand served up to the worker's capacity, shared among its models in
-proportion to their demands; what is left unserved is the model's priority. A worker that can load
-gets the model of highest priority that it does not hold, and that it could still serve in time.
-Models that were used least recently and have no waiting requests make room.
+*Loads.* The demand of a model is the time that its waiting requests take one by one. A worker
+serves the demand of its models up to its capacity, which they share in proportion to their
+demands. The unserved demand of a model is its priority. A worker that can load gets the model with
+the highest priority that it does not hold and could still serve in time. To make room it unloads
+models without waiting requests, the least recently used first.
 
 Sources: Gujarati et al., "Serving DNNs like Clockwork", OSDI 2020; the description in the thesis
 on reinforcement learning for it (Saarland, 2022), which works 5 ms ahead.
 
-*Why one heap is enough.* A worker that has less than ``ahead_ms`` of work would begin a batch
-before every other worker that has more. So what is too late for the worker that is asked is too
-late for all, and strategies of models that all workers hold are kept once.
+*Why one heap is enough.* A worker that takes a strategy has less than ``ahead_ms`` of work, so it
+would start the batch before any worker with more work. A strategy that is too late for this worker
+is too late for those, too. So the strategies of models that all workers hold are in one heap.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ class Clockwork(Scheduler[Engine]):
     Parameters
     ----------
     ahead_ms : float
-        Work that a worker is given ahead.
+        Work that a worker has assigned in advance.
     margin_ms : float
-        Batches are to end this long before the deadline.
+        Time before the deadline at which a batch has to end.
     capacity_ms : float
-        Work that a worker is taken to serve in time, for the priority of loads.
+        Work that a worker is assumed to serve in time, in the priority of loads.
     every_ms : float
-        Time between two looks for models to be loaded onto one more worker.
+        Time between two searches for models to load onto one more worker.
     """
 
     def __init__(
@@ -328,7 +328,11 @@ class Clockwork(Scheduler[Engine]):
         return wanted
 
     def load_more(self) -> None:
-        """Load models whose holders cannot serve all of their demand onto others, too."""
+        """Load models whose holders cannot serve all of the demand onto further workers.
+
+        The demand of a model is shared equally by its holders; ``unserved`` is the share of a
+        worker's work beyond its capacity.
+        """
         self.look_ms = self.engine.now_ms + self.every_ms
         able = self.able()
         if not able:
@@ -356,9 +360,9 @@ class Clockwork(Scheduler[Engine]):
                     break
 
     def useful(self, worker: int, model: int) -> bool:
-        """Return whether a worker lacks a model and would have it in time for the last request.
+        """Return whether a worker lacks a model and could load it in time for the last request.
 
-        Where none could wait for a load, those to come find it loaded.
+        If even a new request could not wait for the load, it is useful for later requests.
         """
         engine, last = self.engine, self.queues[model][-1]
         takes_ms, deadline_ms = (engine.load_ms(worker, model) + self.rows[worker][model][0],
@@ -368,9 +372,9 @@ class Clockwork(Scheduler[Engine]):
                      or deadline_ms - engine.requests.arrival_ms[last] < takes_ms))
 
     def load(self, worker: int, model: int) -> bool:
-        """Begin a load if the worker runs the model and room can be made; return whether it did.
+        """Begin a load if the worker runs the model and can make room; return whether it began.
 
-        Idle models are unloaded even where that does not make room enough.
+        Idle models are unloaded even if that does not make enough room.
         """
         engine = self.engine
         if not engine.times.runs(engine.workers.type[worker], model) or not (

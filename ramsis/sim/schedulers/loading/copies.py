@@ -1,28 +1,35 @@
 r"""Number and placement of the copies of each model in a cluster: a heuristic with a stated gap.
 
-*The problem.* M models and W workers; in window k the requests of model m take d_km ms of workers'
-time, c_m each. A worker of memory G holds a set of models; in a window of T ms it serves, of those
-that it holds, as much as T allows. As many requests as possible are to be served over all windows:
-peaks count as they are, not their mean.
+*The problem.* There are M models and W workers. In window k the requests of model m take d_km ms
+of worker time in all, c_m ms each. A worker w has memory G_w and holds a set of models, model m
+with g_m MB. In a window of T ms it serves requests for these models, for at most T ms. The
+placement is to maximise the number of requests served over all windows; peaks count as they are,
+not their mean.
 
-*The heuristic.* A copy of a model is worth, per MB: the first one the loads that it saves, rate
-times load time, ``load_weight`` times, but no more than a request can wait, and the share that one
-copy serves; the h-th the work that it takes off each of the h − 1 others in the window of most
-work, d / (h (h − 1)), and the requests that these cannot serve, even in the largest batches that
-can be in time, each at the mean time that a request can wait. Copies are taken by falling worth
-until the memory of all workers is full, those that are held already at 1.5 times their
-worth. Each is put on the worker of least work that has room, held ones stay where they are, but
-for a copy that moves where another finds no room without that.
+*The heuristic.* Copies are taken in the order of their worth per MB until the memory of all
+workers is full.
 
-*The gap.* For any prices p_k >= 0 of a ms and q >= 0 of a MB no placement serves more than
+- The first copy of a model is worth its work, plus ``load_weight`` × rate × the load time that it
+  saves. That time is capped by the time that a request can wait, and multiplied by the share of
+  the requests that one copy can serve.
+- The h-th copy is worth the work that it takes off each of the h − 1 other copies in the busiest
+  window, d / (h (h − 1)), plus the requests that these cannot serve even in the largest batches
+  that can be in time, each at the mean time that a request can wait.
+- A copy that is already held is worth 1.5 times as much.
+
+A copy is placed on the worker with the least work that has room. Held copies stay on their
+workers, unless a further copy finds room only if one of them moves.
+
+*The gap.* For any prices p_k >= 0 of a ms in window k and q >= 0 of a MB, no placement serves more
+requests than
 
     Σ_k p_k W T + q Σ_w G_w + Σ_m max(0, Σ_k max(0, 1/c_m − p_k) d_km − q g_m),
 
-as a model is held by none or by at least one, and what it earns beyond the prices is at most that
-of all its requests. p_k is the price at which the windows' time is just sold out with all models
-held, q that of the last model that fits. What the placement serves is computed by an assignment:
-models by rising number of copies, each to the workers that hold it with most time left. It is a
-feasible one, so the gap that is stated is no smaller than the true one.
+as each model has no copy or at least one, and a model earns beyond the prices at most what all its
+requests earn. p_k is the price at which the time of window k is just sold out with all models
+held; q is the price of the last model that fits. The requests that the placement serves are
+computed by a feasible assignment (:func:`served`). So the stated gap is no smaller than the true
+one.
 """
 
 from __future__ import annotations
@@ -34,9 +41,9 @@ import numpy as np
 from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.compiling import njit
 
-_SPARE = 0.015  # share of the memory that whole models do not fill
+_SPARE = 0.015  # share of the memory that stays empty, as models are not divisible
 _HELD = 1.5  # factor on the worth of a copy that is already held
-_FULL = 0.85  # of a worker's time that a copy serves
+_FULL = 0.85  # share of a worker's time up to which a copy serves all requests
 
 
 class CopyProblem(NamedTuple):
@@ -60,8 +67,9 @@ class CopyLoad(NamedTuple):
     """Load that copies are chosen for, by model, (M,)."""
 
     rate: FloatArray  # requests per ms
-    work: FloatArray  # largest work of a window, in workers
-    # the same in the largest batches that can be in time; what exceeds the copies is lost
+    work: FloatArray  # work in the busiest window, in workers
+    # work in the busiest window if run in the largest batches that can be in time, in workers;
+    # the part that exceeds the capacity of the copies is lost
     crowd: FloatArray
     wait_ms: FloatArray  # how long a request can wait
     each_ms: FloatArray  # worker time of a request in such batches, > 0
@@ -77,7 +85,7 @@ def choose_copies(
     held : ndarray of bool, shape (W, M)
         Whether a worker holds a model now.
     least : float
-        By how much a further copy has to lower the work of each other one, in workers.
+        Least gain of a further copy: how much it lowers the work of each other copy, in workers.
     """
     copies = np.zeros(len(load.rate), dtype=np.int64)
     count_copies(cluster, load, held, least, (1.0 - _SPARE) * float(cluster.room_mb.sum()),
@@ -127,9 +135,10 @@ def count_copies(
     cluster: CopyProblem, load: CopyLoad, held: BoolArray, least: float, room_mb: float,
     places: float, copies: IntArray,
 ) -> None:
-    """Take copies by falling worth per MB, as long as there is room, and count them in ``copies``.
+    """Take copies by falling worth per MB while there is room; count them by model in ``copies``.
 
-    The h-th copy of a model comes before its next one where both are worth the same.
+    Copies may use ``room_mb`` and ``places`` (numbers of models) in all. Of two copies of a model
+    with equal worth, the lower-numbered one comes first.
     """
     memory_mb, _, _, runs, load_ms, load_weight = cluster
     rate, work, crowd, wait_ms, each_ms = load
@@ -144,6 +153,7 @@ def count_copies(
         for m in range(models):
             have[m] += held[w, m]
             able[m] += runs[w, m]
+    # Candidates: the h-th copy of model m, with the worth of the module's text.
     for h in range(1, workers + 1):
         before = count
         for m in range(models):
@@ -174,7 +184,7 @@ def count_copies(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _first_at_limit(order: IntArray, needed: FloatArray, limit: float) -> int:
-    """Return the item of an order with which the sum of ``needed`` reaches a limit, or -1."""
+    """Return the first item of ``order`` up to which ``needed`` sums to ``limit``; -1 if none."""
     total = 0.0
     for i in order:
         total += needed[i]
@@ -187,7 +197,7 @@ def _first_at_limit(order: IntArray, needed: FloatArray, limit: float) -> int:
 def most_served(
     memory_mb: FloatArray, room_mb: float, counts: FloatArray, cost_ms: FloatArray, time_ms: float
 ) -> float:
-    """Return the bound of the module's text; all workers have ``time_ms`` in a window."""
+    """Return the bound of the module's text; ``time_ms`` is all workers' time in a window."""
     windows, models = counts.shape
     order = np.argsort(cost_ms, kind="mergesort")
     total = 0.0
@@ -209,8 +219,8 @@ def served(
 ) -> float:
     """Return the requests that a placement serves by a greedy assignment in each window.
 
-    Models in order of their number of copies, or of time per request, whichever serves more, take
-    time from the holder with most time left.
+    Models are assigned one after the other, by rising number of copies or by rising time per
+    request, whichever order serves more. A model takes time from the holder with most time left.
     """
     workers, models = held.shape
     by_cost = np.argsort(cost_ms)
@@ -246,9 +256,11 @@ def _moved(
     m: int, cluster: CopyProblem, target: BoolArray, busy: FloatArray, each: FloatArray,
     room_mb: FloatArray, places: FloatArray,
 ) -> int:
-    """Move a copy of another model to make room; return the worker with room, or -1.
+    """Move a copy of another model to make room for model m; return the worker with room, or -1.
 
-    The copy of least work that makes room goes to the worker of least work that has room.
+    Of the copies with less work than m's whose removal makes room, the one of least work moves, to
+    the worker of least work that has room for it. ``each`` is the work of a copy by model,
+    ``busy`` the work of each worker.
     """
     memory_mb, runs = cluster.memory_mb, cluster.runs
     workers, models = target.shape
@@ -281,7 +293,10 @@ def _moved(
 def put_copies(
     cluster: CopyProblem, copies: IntArray, work: FloatArray, held: BoolArray, target: BoolArray
 ) -> None:
-    """Fill ``target`` (W, M), models of most work per copy first; held copies stay put."""
+    """Fill ``target`` (W, M) with the copies, models of most work per copy first.
+
+    Held copies are placed first, on the workers that hold them.
+    """
     memory_mb, runs = cluster.memory_mb, cluster.runs
     room_mb, places = cluster.room_mb.copy(), cluster.places.copy()
     workers = len(room_mb)

@@ -1,31 +1,36 @@
-"""Loads of the planned scheduler: copies by the windows seen, and what nobody holds at once.
+"""Loads of the planned scheduler: copies by a plan from past windows, and cold models at once.
 
-*The plan.* Arrivals are counted by model and window. At the end of each window it is worked out
-how many copies of each model there should be, and where
-(:mod:`ramsis.sim.schedulers.loading.copies`): by the last ``windows`` windows, the mean for what
-is loaded at all, the busiest one for what is loaded more than once. Nothing that is yet to come is
-known; a model that was loaded at the start counts as half a request. Workers load what they lack,
-what nobody holds first, also what the plan wants elsewhere if there is room for it beside the
-further copy, then the copies of most work; models that the plan does not want there make room,
-those of least rate per MB first. A load into free memory that blocks its worker waits until
-nothing waits for what the worker holds: else loads in a row make late what the first of them was
-for. A further copy whose load would block its worker for longer than requests can wait is not
-loaded while all holders of the model are calm. They are calm where batches so large that two fit
-into the time that a request may take would leave them time. Or the plan is given, and does not
-change.
+*The plan.* Arrivals are counted by model and window. At the end of each window the number and
+placement of the copies of each model is planned (:mod:`ramsis.sim.schedulers.loading.copies`) from
+the last ``windows`` windows: first copies by the mean of the windows, further copies by the
+busiest one. Future arrivals are unknown; a model that was loaded at the start counts as half a
+request. Or the plan is given, and does not change.
 
-*Cold models.* A model that requests wait for and no worker holds is loaded where that gains more
-requests than it costs (:func:`~ramsis.sim.schedulers.loading._load_kernels.best_load`). It gains
-those that wait and can be in time after the load, and those that come meanwhile. It costs what
-comes for the models that make room until they could be back, as far as it cannot wait that long,
-or what their other holders have no time for; where loads block, also what a worker that is busy
-would answer in the time of both loads. Of all such loads, the one that gains most per ms is made.
-What waits is never made to go. So models take turns where requests have time to wait, and stay
-where they have not. When a load has ended, what the plan wants of the worker comes first.
+*Loads for the plan.* A worker loads the models that it lacks: first those that no worker holds,
+even one that the plan wants elsewhere, if the copy that is due here still fits beside it; then
+copies with the most work. To make room it unloads models that the plan does not want on it, those
+of least rate per MB first. Two rules limit loads that block their worker. A load into free memory
+waits until no request waits for the worker's models, as several loads in a row would make requests
+late that need the first of them. A further copy whose load takes longer than requests can wait is
+not loaded while all holders of the model are calm, that is, have time to spare if they run the
+largest batches that leave requests time.
 
-*Overloaded models.* A model whose holders do not get to all that waits competes with cold models
-for one more worker, by the same rule: it gains what they do not get to. What holders have time for
-goes by the largest batches that leave requests time, as they would run them where more waits.
+*Cold models.* A cold model, for which requests wait but which no worker holds, is loaded if this
+gains more requests than it costs (:func:`~ramsis.sim.schedulers.loading._load_kernels.best_load`).
+The gain is the requests that wait and can be in time after the load, and those that arrive during
+the load. The cost is the requests for the evicted models that arrive until these could be loaded
+again and cannot wait that long, or that the models' other holders have no time for. If loads
+block, the cost includes the requests that the worker would have answered in the time of both
+loads. The load with the largest net gain per ms is made. Models with waiting requests are never
+evicted. So models take turns if requests have time to wait, and stay if not. When a load has
+ended, the plan for the worker comes first.
+
+*Overloaded models.* A model whose holders cannot serve all waiting requests in time competes with
+cold models for one more worker, by the same rule; its gain is the requests that they cannot serve.
+The time of the holders is judged by the largest batches that leave requests time, which they run
+if more requests wait.
+
+A batch *leaves requests time* if two such batches fit into the time from arrival to deadline.
 """
 
 from __future__ import annotations
@@ -67,11 +72,13 @@ class LoadsByPlan(Scheduler[Engine]):
     Parameters
     ----------
     every_ms : float
-        Time between two looks at the work of the workers.
+        Period of :meth:`look`, which updates rates and starts loads.
+    window_ms : float
+        Length of a window, and time between two plans.
     windows : int
-        As many of the last ones are planned by.
+        Number of past windows from which a plan is made.
     worth : float
-        Least share of a worker's time that a further copy takes off each other one.
+        Least share of a worker's time that a further copy takes off each other copy.
     load_weight : float
         Value of a ms of loading, in ms of work.
     """
@@ -99,12 +106,14 @@ class LoadsByPlan(Scheduler[Engine]):
         self.length = np.zeros(models, dtype=np.int64)
         self.due_ms, self.last_ms = np.zeros(models), np.zeros(models)
         load_ms = np.array(engine.times.loads)  # by worker type and model
-        self.slack_ms = load_ms.min(axis=0)  # until a request has come
+        # How long a request for the model can wait; until one has arrived, its load time.
+        self.slack_ms = load_ms.min(axis=0)
         self.slack_ms[~np.isfinite(self.slack_ms)] = 0.0
         self.seen: list[int] = []  # models of the arrivals of this window
         self.look_ms, self.looked_ms = 0.0, 0.0
-        self.looked_cost_ms: FloatArray | None = None  # until the shares of time are set
-        self.loading_ms = np.zeros(count)  # of blocking loads in the last window, fading
+        # Times per request at the last look; None once the busy shares follow from them.
+        self.looked_cost_ms: FloatArray | None = None
+        self.loading_ms = np.zeros(count)  # time of recent blocking loads, decaying by window
         self.window_begin_ms = 0.0
         self.recent: deque[FloatArray] = deque(maxlen=int(windows))
         self.rate = np.zeros(models)  # per ms
@@ -137,7 +146,7 @@ class LoadsByPlan(Scheduler[Engine]):
         self.at_start[[model for held in engine.site.start for model in held]] = _AT_START
         self.mean_lanes = float(self.places.lanes.mean())
         self.blocks = any(workers.blocking)
-        self.soonest_ms = np.full(models, inf)  # until a batch of one has run after a load
+        self.soonest_ms = np.full(models, inf)  # least time of a load and a batch of one after it
         for kind in set(workers.type):
             runs = self.cluster.runs[workers.type.index(kind)]
             ready_ms = load_ms[kind] + [row[0] for row in engine.times.rows[kind]]
@@ -173,7 +182,7 @@ class LoadsByPlan(Scheduler[Engine]):
     # Rates and plans.
 
     def count_arrival(self, model: int) -> bool:
-        """Count an arrival; return whether a worker holds the model, which is loaded if not."""
+        """Count an arrival; return whether a worker holds the model, and try to load it if not."""
         self.seen.append(model)
         if self.engine.now_ms >= self.look_ms:
             self.look()
@@ -185,7 +194,7 @@ class LoadsByPlan(Scheduler[Engine]):
         return False
 
     def look(self) -> None:
-        """Do the periodic work: count new requests, plan again when due, and start loads."""
+        """Do the periodic work: update rates, plan at the end of a window, and start loads."""
         now_ms = self.engine.now_ms
         self.look_ms = now_ms + self.every_ms
         if now_ms >= self.plan_ms:
@@ -210,7 +219,7 @@ class LoadsByPlan(Scheduler[Engine]):
         return np.bincount(self.seen, minlength=len(self.rate)).astype(float)
 
     def set_shares(self) -> None:
-        """Update the workers' busy shares; due before holdings change, on which they depend."""
+        """Update the workers' busy shares; call it before holdings change, as these enter it."""
         if self.looked_cost_ms is None:
             return
         self.set_shares_of(
@@ -242,7 +251,7 @@ class LoadsByPlan(Scheduler[Engine]):
         self.note_missing(work / np.maximum(copies, 1))
 
     def least_each(self) -> FloatArray:
-        """Return the least time per request in batches of which two fit into its time, (M,)."""
+        """Return the least time per request in batches that leave requests time, (M,)."""
         least_ms = np.empty(len(self.slack_ms))
         least_each(self.batch_ms, self.batch_each_ms, self.slack_ms, least_ms)
         return least_ms
@@ -269,7 +278,7 @@ class LoadsByPlan(Scheduler[Engine]):
     # Loads.
 
     def load_planned(self, worker: int) -> None:
-        """Load the next models of the plan, as far as the worker can; first what nobody holds."""
+        """Start the loads of the plan that the worker can begin, models without a holder first."""
         workers, to_load = self.engine.workers, self.to_load[worker]
         while to_load and workers.may_load(worker):
             first = [at for at, model in enumerate(to_load)
@@ -288,9 +297,9 @@ class LoadsByPlan(Scheduler[Engine]):
                 self.load(worker, model)
 
     def cold_beside(self, worker: int, further: int) -> int:
-        """Return the most demanded model that no worker holds and this one can load, or -1.
+        """Return the most demanded cold model that fits on the worker beside ``further``, or -1.
 
-        Room is left for a copy of the model ``further``; -1 if that one would not be loaded.
+        ``further`` is the next model of the worker's plan. Return -1 if it would not be loaded.
         """
         workers, memory_mb = self.engine.workers, self.cluster.memory_mb
         if self.fixed or workers.places(worker) < 2 or self.spare(worker, further):
@@ -301,7 +310,7 @@ class LoadsByPlan(Scheduler[Engine]):
                    key=self.rate.__getitem__, default=-1)
 
     def spare(self, worker: int, model: int) -> bool:
-        """Return whether a further copy would make requests late while no holder is overloaded."""
+        """Return whether to skip a further copy: its load blocks, and all holders are calm."""
         if not self.places.blocking[worker] or not self.holders[model]:
             return False
         held = self.held[worker]
@@ -313,7 +322,7 @@ class LoadsByPlan(Scheduler[Engine]):
                    for other in self.holders[model])
 
     def load_more(self) -> None:
-        """Load what gains most, of cold and overloaded models, as long as it gains anything."""
+        """Load cold and overloaded models, largest net gain first, while a load has one."""
         workers = self.engine.workers
         while (self.cold or self.queued) and (
                 able := [w for w in range(len(self.held)) if workers.may_load(w)]):
@@ -336,7 +345,7 @@ class LoadsByPlan(Scheduler[Engine]):
             self.cold.pop(model, None)
 
     def note_space(self, with_space: list[int]) -> None:
-        """Update which workers can begin a load, and the room that they have."""
+        """Update ``space``: the workers that can begin a load, and what fits on each."""
         engine, workers, (able, at_work, free_mb, free_places) = (
             self.engine, self.engine.workers, self.space)
         able[:] = at_work[:] = False
@@ -387,9 +396,9 @@ class LoadsByPlan(Scheduler[Engine]):
             self.load_more()
 
     def room(self, worker: int, model: int) -> bool:
-        """Make room for a planned model; return whether it was possible, else change nothing.
+        """Make room for a planned model; return False, and change nothing, if that is impossible.
 
-        Models that the plan does not keep there are unloaded, that of least rate per MB first.
+        Models that the plan does not want on the worker are unloaded, least rate per MB first.
         """
         workers, engine = self.engine.workers, self.engine
         if not engine.times.runs(workers.type[worker], model):

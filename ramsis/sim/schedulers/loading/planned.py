@@ -1,37 +1,39 @@
-"""Late decisions: batches by latest start, with those put off that cost most; loads by a plan.
+"""Late decisions: batches by latest start, the costliest postponed; loads by a plan.
 
-*When.* A batch is decided on only when a worker is free, so that what has arrived until then can
+*When.* A batch is chosen only when a worker is free, so that requests that arrive until then can
 still join it.
 
-*Which.* The *batch of a model* is that of its oldest requests with least time per request among
-the sizes that can still be in time; its latest start is the oldest one's deadline less what it
-takes. A worker looks at the batches of the models that it holds by their latest starts, and plans
-each on the worker that is free first. Where that is too late for one, of all batches up to it the
-one with most time per request is put off (Moore 1968, Hodgson's rule, for weights): it stays, and
-may have more requests by the time that it is looked at again. The first that is not put off is
-run. No more than ``look_ahead`` batches are looked at. A request that no batch can answer in time
-is dropped. Requests whose answers would come before the ``earliest_ms`` of their stream are held
-back (:mod:`~ramsis.sim.schedulers.loading.held_back`).
+*Which.* The *batch of a model* consists of its oldest requests. Of the sizes with which the oldest
+request can still be in time, it has the size of least time per request. Its latest start is the
+deadline of the oldest request less the time of the batch. A free worker considers the batches of
+the models that it holds in the order of their latest starts, at most ``look_ahead`` of them, and
+plans each on the worker that is free first. When a batch would start too late, the batch with most
+time per request among those considered so far is postponed (Hodgson's rule, Moore 1968, for
+weights); it may have grown when it is considered again. The first batch that is not postponed
+runs. A request that no batch can answer in time is dropped. Requests whose answers would come
+before the ``earliest_ms`` of their stream are held back
+(:mod:`~ramsis.sim.schedulers.loading.held_back`).
 
-*Given up.* Where more waits than can be answered, the oldest request has little time left, so that
-only a small batch would have it in time; small batches take most time per request, and so it goes
-on. As many of the oldest are given up as lets most of those that wait be in time, the model's
-holders at work on nothing else (early drops, as in Nexus: Shen et al., SOSP 2019). That is looked
-at where a model's batch is smaller than what waits would make it.
+*Early drops.* If more requests wait than can be answered, the oldest one has little time left, so
+only a small batch answers it in time. Small batches take most time per request, so the queue does
+not recover. Then the scheduler drops as many of the oldest requests as needed for most of the
+waiting requests to be in time, if the model's holders did nothing else (as in Nexus: Shen et al.,
+SOSP 2019). It checks this when a model's batch is smaller than the number of waiting requests
+would allow.
 
-*Where workers hold different models*, each plans for itself. It counts a batch of a model with h
-holders for 1/√h of its time: alone it would have to run all of it, with the others' help an h-th.
-And it looks at batches by the middle between latest start and deadline: a long batch before a
-short one would make the short one late, which no other worker may be able to run. (With one
-worker, an order by deadlines finds a plan where there is one; but larger batches are run the
-less often.)
+*If workers hold different models*, each worker plans for itself. For a model with h holders it
+counts 1/√h of a batch's time: alone it would have to run every batch, with the other holders' help
+every h-th. It orders batches by the middle between latest start and deadline: a long batch before
+a short one could make the short one late, and perhaps no other worker can run that one. (With one
+worker, an order by deadlines finds a feasible plan if there is one, but runs large batches less
+often.)
 
 *Continuous batches* are joined as long as they have room.
 
 *Loads* follow a plan of copies: :mod:`ramsis.sim.schedulers.loading.loads`.
 
-An event costs some numbers in lists; a decision a compiled pass over the models that the worker
-holds, and ``look_ahead`` steps.
+An event updates a few list entries. A decision is a compiled pass over the models of the worker,
+and ``look_ahead`` steps.
 """
 
 from __future__ import annotations
@@ -62,15 +64,15 @@ class Planned(LoadsByPlan):
     Parameters
     ----------
     look_ahead : int
-        Most batches that are looked at, >= 1.
+        Largest number of batches that a decision considers, >= 1.
     every_ms : float
-        Time between two looks at the work of the workers.
+        Time between two rounds of updating rates and starting loads.
     window_ms : float
-        Time between two plans of the copies, and length of the windows that they are made by.
+        Length of a window in which arrivals are counted, and time between two plans of copies.
     windows : int
-        As many of the last windows count, >= 1.
+        Number of past windows from which a plan is made, >= 1.
     worth : float
-        Least share of a worker's time that a further copy takes off each other one.
+        Least share of a worker's time that a further copy takes off each other copy.
     load_weight : float
         Value of a ms of loading in the choice of copies, in ms of work.
     """
@@ -150,7 +152,7 @@ class Planned(LoadsByPlan):
         self.on_arrival(request)
 
     def on_end(self, worker: int, batch: int) -> None:
-        """Serve with a worker that is free again."""
+        """Start batches on the worker that has become free."""
         if self.engine.workers.free_lanes[worker] == 1:
             self.free.append(worker)
         if self.cold:
@@ -221,7 +223,7 @@ class Planned(LoadsByPlan):
             self.free.remove(worker)
 
     def give_up(self, worker: int, model: int) -> bool:
-        """Drop the oldest requests that keep batches too small; return whether there are any."""
+        """Drop the oldest requests that keep batches too small; return whether any was dropped."""
         queue, (took_ms, best) = self.waiting[model], self.times[worker]
         kind = self.heads.kind[model]
         due_ms = np.array([self.deadline_ms[request] for request in queue])
@@ -233,7 +235,7 @@ class Planned(LoadsByPlan):
         return count > 0
 
     def join(self, model: int) -> None:
-        """Let what waits for a model join its continuous batches, as far as they have room."""
+        """Let waiting requests of a model join its running continuous batches that have room."""
         progress, queue, groups = self.engine.progress, self.waiting[model], self.groups[model]
         if progress is None or not groups:
             return
