@@ -32,12 +32,6 @@ from ramsis.runtime.records import (
 )
 from ramsis.runtime.table import MAX_WORKERS
 
-__all__ = [
-    "COLOCATIONS", "KINDS", "METRICS", "PROBLEM_FORMAT", "Colocation", "Family", "Holding",
-    "Latency", "PlacementObjective", "Problem", "Rules", "ValueRow", "Values", "Variant",
-    "WorkerType",
-]
-
 PROBLEM_FORMAT = "ramsis.placement-problem/1"
 # Kinds of objective.
 KINDS = ("effective-accuracy", "cheapest", "fewest-workers", "lexicographic", "max-min", "pareto")

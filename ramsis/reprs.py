@@ -20,8 +20,6 @@ import importlib
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["brief", "dataclass", "figure_of"]
-
 _MOST = 200  # characters
 _SHORT = 60  # of a field
 _ITEMS = 3  # of a sequence that is shown as it is

@@ -25,8 +25,6 @@ from ramsis.arrivals.trace_formats.files import first_line
 from ramsis.logs.sizes import unit_of_size
 from ramsis.reprs import dataclass
 
-__all__ = ["ReadTrace", "read_any_trace"]
-
 
 @dataclass(frozen=True, eq=False)
 class ReadTrace:

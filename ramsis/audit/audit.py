@@ -47,9 +47,6 @@ from ramsis.sim.fleet import MAX_BATCH
 from ramsis.synthesis.capacity import check_second_opinions
 from ramsis.synthesis.schedulers import ComparedScheduler, fleet_scheduler
 
-__all__ = ["Achieved", "Audit", "AuditSettings", "achieved_of", "audit_log", "half_width_of",
-           "models_of"]
-
 _MOST_CLASSES = 4  # of deadlines; each multiplies the variables of the bound's program
 _NORMAL_95 = 1.959963984540054
 

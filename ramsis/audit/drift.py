@@ -31,9 +31,6 @@ from dataclasses import field
 from ramsis.errors import check_positive
 from ramsis.reprs import dataclass
 
-__all__ = ["ARRIVALS", "SERVICE", "ArrivalDrift", "Cusum", "DriftAlarm", "ServiceDrift",
-           "threshold"]
-
 SERVICE, ARRIVALS = "service times", "arrivals"
 _MOST = 4.0  # largest |z|
 _OVERSHOOT = 1.166  # of Siegmund's approximation

@@ -91,8 +91,6 @@ from ramsis.errors import InvalidValueError, whole
 from ramsis.reprs import dataclass
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 
-__all__ = ["GoodputBound", "ReleasedRequests", "Servers", "goodput_bound"]
-
 _PATIENCE, _SHRINK = 8, 0.6  # rounds without progress after which the gap shrinks to this share
 _MEMORY = 0.8  # weight of earlier subgradients in the direction of a step
 _NEAR = 9  # bins over which a step is smoothed

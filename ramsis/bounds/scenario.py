@@ -22,8 +22,6 @@ from ramsis.arrays import FloatArray
 from ramsis.bounds.goodput import GoodputBound, ReleasedRequests, Servers, goodput_bound
 from ramsis.scenario import Requests, Scenario
 
-__all__ = ["scenario_bound"]
-
 _MOST_IN_A_WORKER = 32
 
 

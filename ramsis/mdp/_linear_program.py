@@ -43,8 +43,6 @@ from ramsis.mdp.evaluation import evaluate_pairs
 from ramsis.mdp.result import Solution, Status, check_discount
 from ramsis.mdp.sparse import SparseMDP
 
-__all__ = ["linear_program"]
-
 _FEASIBILITY = (1e-10, 1e-7)  # tolerances that are tried in turn
 _VISITED = 1e-9
 _MEETING = 1e-6  # bounds that meet this closely, relative to the values, count as optimal

@@ -49,8 +49,6 @@ from ramsis.mdp.result import (
 )
 from ramsis.mdp.sparse import SparseMDP, kernel_arrays
 
-__all__ = ["modified_policy_iteration"]
-
 _REST = 0.001  # of the span that an evaluation leaves
 _SLOW = 0.8  # a span that shrinks by less in a sweep is left to BiCGSTAB
 _BATCH = 4  # sweeps after which that is judged

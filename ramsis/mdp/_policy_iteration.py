@@ -34,8 +34,6 @@ from ramsis.mdp.evaluation import Evaluation, evaluate_pairs
 from ramsis.mdp.result import Solution, Status, check_discount, check_iterations, check_tolerance
 from ramsis.mdp.sparse import SparseMDP
 
-__all__ = ["policy_iteration"]
-
 _ROUNDING = 16.0 * float(np.finfo(np.float64).eps)  # of the terms that are added
 _DOUBTFUL = 1e-13  # relative to the largest terms; less may be the evaluation's rounding
 _PATIENCE = 30  # rounds of doubtful improvements

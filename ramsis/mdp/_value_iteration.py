@@ -49,8 +49,6 @@ from ramsis.mdp.result import Solution, Status, check_discount, check_iterations
 from ramsis.mdp.semi_markov import eliminate_free_states
 from ramsis.mdp.sparse import SparseMDP, kernel_arrays
 
-__all__ = ["AdaptiveDamping", "value_iteration"]
-
 _BLOCK = 5
 _DAMPED = 0.5
 _PATIENCE = 100  # sweeps without a smaller span, once it is within rounding of the values

@@ -33,8 +33,6 @@ from ramsis.mdp.result import check_discount
 from ramsis.mdp.sparse import SparseMDP
 from ramsis.reprs import dataclass
 
-__all__ = ["Evaluation", "evaluate_pairs", "evaluate_policy"]
-
 _WEAK_LINK = 1e-12  # transitions below this are dropped when the full chain is singular
 _SAME_GAIN = 1e-9  # gains this close, relative to their size, count as one
 _SAME_ZERO = 1e-14  # and gains that are this small, relative to rewards

@@ -18,9 +18,6 @@ from ramsis.errors import check_known
 from ramsis.mdp.result import Solution, required_discount
 from ramsis.mdp.sparse import SparseMDP
 
-__all__ = ["DISCOUNTED_SOLVERS", "SOLVERS", "DiscountedSolverName", "SolverName", "check_solver",
-           "solve_average", "solve_discounted"]
-
 SolverName = Literal["policy-iteration", "value-iteration", "linear-program", "pymdptoolbox"]
 DiscountedSolverName = Literal["modified-policy-iteration", "policy-iteration", "value-iteration"]
 

@@ -30,8 +30,6 @@ from ramsis.errors import InvalidValueError
 from ramsis.mdp.pairs import canonical_pairs, pair_name, state_name
 from ramsis.reprs import dataclass
 
-__all__ = ["SparseMDP", "best_pairs", "kernel_arrays"]
-
 
 @dataclass(frozen=True, eq=False)
 class SparseMDP:

@@ -28,8 +28,6 @@ from ramsis.mdp.result import check_iterations, check_tolerance
 from ramsis.mdp.sparse import SparseMDP
 from ramsis.reprs import dataclass
 
-__all__ = ["StationaryResult", "power_iteration", "stationary_distribution"]
-
 _DIRECT_SIZE = 256  # recurrent states up to which elimination is used
 _RESIDUAL = 1e-10  # of a direct solution, above which power iteration goes on from it
 _LARGE = 1e150  # of a weight before all are scaled down

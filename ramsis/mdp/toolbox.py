@@ -37,8 +37,6 @@ from ramsis.mdp.result import Solution, Status, check_discount, check_iterations
 from ramsis.mdp.semi_markov import eliminate_free_states, to_unit_costs
 from ramsis.mdp.sparse import SparseMDP
 
-__all__ = ["ALGORITHMS", "solve_with_pymdptoolbox"]
-
 _ROUNDS = 4
 
 ALGORITHMS = (

@@ -35,8 +35,6 @@ from ramsis.planning.planned import scheduler_named
 from ramsis.scenario import Scenario, draw_requests
 from ramsis.sim import SchedulerError
 
-__all__ = ["fewest_by_scenario_bound", "fewest_in_scenario", "with_memory", "with_workers"]
-
 _MOST = 4096
 _ROUNDING = 1e-12
 

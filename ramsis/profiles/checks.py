@@ -20,8 +20,6 @@ from ramsis.profiles.pareto import dominators
 from ramsis.profiles.sketch import hat_weights, sketch_quantile
 from ramsis.profiles.table import fill_row
 
-__all__ = ["Finding", "check_profile"]
-
 FEW_SAMPLES = 100
 """Fewer samples than this leave less than five above the 95th percentile."""
 OUTLIER_FACTOR = 2.0

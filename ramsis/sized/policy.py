@@ -442,6 +442,3 @@ def _policy(document: dict[str, Any], where: str) -> SizedPolicy:
     expected.children("by_class")
     fields.child("inputs")
     return SizedPolicy(tables, document)
-
-
-__all__ = ["SizedPolicy", "generate_sized", "read_sized", "validate_sized", "write_sized"]

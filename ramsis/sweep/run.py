@@ -50,8 +50,6 @@ from ramsis.tables import Column, csv_text, html_table, with_values
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Failure", "Sweep", "SweepResult", "run_sweep"]
-
 # A cell, or a cell of a scenario, and the document of its results.
 Done = tuple[Cell, Mapping[str, Any]]
 Played = tuple[ScenarioCell, Mapping[str, Any]]

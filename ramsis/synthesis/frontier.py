@@ -27,8 +27,6 @@ from ramsis.synthesis.budget import HIGHEST_PRICE
 from ramsis.synthesis.generate import modelled_policy, priced
 from ramsis.synthesis.settings import SynthesisSettings
 
-__all__ = ["Corner", "Frontier", "corners_of", "trace_frontier"]
-
 _WORTH = 1e-5  # effective accuracy by which the hull may lie above an edge
 
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-__all__ = ["TENSORS", "LoadSettings", "libraries", "model_url"]
-
 TENSORS = ("auto", "binary", "json")
 """How tensors go: as bytes both ways, as JSON both ways, or only requests as bytes, *auto*, if the
 server says that it takes them."""

@@ -31,8 +31,6 @@ from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.sim.fleet import MAX_BATCH
 from ramsis.synthesis.capacity.trials import Trial
 
-__all__ = ["MISSES", "MOST_WORKERS", "CombinationSearch", "Counts", "fluid_mixes"]
-
 MISSES = 8
 """Number of cheaper combinations that may miss the targets in a row before the search stops."""
 MOST_WORKERS = 10_000

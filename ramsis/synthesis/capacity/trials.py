@@ -34,8 +34,6 @@ from ramsis.sim.time_series import MOST_BINS
 from ramsis.synthesis.capacity.steady_rates import MeasuredRates, steady_rates
 from ramsis.synthesis.schedulers import fleet_scheduler
 
-__all__ = ["FIGURES", "Trial", "try_workers"]
-
 FIGURES = ("accuracy", "violation_rate", "effective_accuracy")
 """Names of the figures that are promised and measured."""
 

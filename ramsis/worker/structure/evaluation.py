@@ -41,8 +41,6 @@ from ramsis.reprs import dataclass
 from ramsis.worker.problem.actions import Outcome
 from ramsis.worker.structure.structured import NEGLIGIBLE, StructuredMDP
 
-__all__ = ["NodeEvaluation", "StateFrequency", "evaluate_on_nodes", "state_frequency"]
-
 _POLICIES = 6  # evaluations for which computing all latencies' transitions beforehand pays
 
 
