@@ -27,7 +27,6 @@ from __future__ import annotations
 
 from placement_milp.backend import SOLVERS, Limits, SearchStatus
 from placement_milp.check import check_placement
-from placement_milp.from_profile import variants_from_profile
 from placement_milp.io import (
     VALUES_FORMAT,
     problem_from_document,
@@ -36,6 +35,7 @@ from placement_milp.io import (
     read_values,
     schema,
     shipped_problems,
+    variants_from_profile,
     write_placement,
 )
 from placement_milp.problem import (

@@ -14,7 +14,7 @@ import argparse
 from dataclasses import asdict
 from typing import Any
 
-from placement_milp.from_profile import variants_from_profile
+from placement_milp.io import variants_from_profile
 from ramsis import profiles
 from ramsis.files import canonical_json, write_atomic
 

@@ -27,7 +27,7 @@ from placement_milp import (
     Variant,
     place,
 )
-from placement_milp.from_profile import instance_latencies, with_instance_profile
+from placement_milp.io import instance_latencies, with_instance_profile
 from placement_milp.partitions import shipped_partitions
 from placement_milp.problem import Latency, WorkerType
 from placement_milp.queueing import responses_ms

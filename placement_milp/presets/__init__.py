@@ -11,9 +11,8 @@ from functools import wraps
 from importlib.metadata import EntryPoint, entry_points
 
 from placement_milp.backend import Limits
-from placement_milp.presets.alpaserve import alpaserve
 from placement_milp.presets.greedy import infaas, nexus
-from placement_milp.presets.programs import infadapter, jellyfish, proteus
+from placement_milp.presets.programs import alpaserve, infadapter, jellyfish, proteus
 from placement_milp.problem import Problem
 from placement_milp.result import Placement
 from ramsis.errors import InvalidValueError

@@ -22,7 +22,7 @@ from ramsis.errors import (
 from ramsis.policy import Level, Policy, Station
 from ramsis.profiles import ProfileSet
 from ramsis.sweep import Engine
-from ramsis.sweep.answers import Question, answers
+from ramsis.sweep.engines import Question, answers
 from ramsis.sweep.pool import JobOutcome
 from ramsis.sweep.store import Place
 from ramsis.synthesis import SynthesisSettings

@@ -1,13 +1,25 @@
-"""Engines of jobs: this process, several processes of this machine, or a Ray cluster."""
+"""Engines of jobs: this process, several processes of this machine, or a Ray cluster.
+
+Questions run like the cells of a sweep, and their values are returned to the calling process. With
+a place, values are also stored there under the fingerprints of their inputs,
+and reused.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
+from ramsis import __version__
 from ramsis.errors import InvalidValueError, check_known, check_number_of
-from ramsis.sweep.pool import Runner, process_runner
+from ramsis.files import canonical_json, fingerprint, write_atomic
+from ramsis.sweep.pool import Job, JobOutcome, Runner, process_runner, whole_file
+from ramsis.sweep.store import Place, store_at
+
+ANSWER_FORMAT = "ramsis.answer/1"  # of an answer's file
 
 
 @dataclass(frozen=True)
@@ -68,3 +80,67 @@ def _ray(engine: Engine) -> Iterator[Runner]:
 ENGINES: dict[str, Callable[[Engine], AbstractContextManager[Runner]]] = {
     "processes": _processes, "ray": _ray,
 }
+
+
+@dataclass(frozen=True)
+class Question(Job):
+    """A call that returns plain JSON values."""
+
+    # importable with its arguments, as a :func:`functools.partial` of a function of a module
+    call: Callable[[], dict[str, Any]]
+    # all that the answer depends on, as plain JSON values
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def path(self) -> Path:
+        """File of the answer, below the place of answers."""
+        digest = fingerprint({"code": f"{ANSWER_FORMAT} {__version__}", **self.inputs})
+        return Path("answers") / f"{digest.partition(':')[2][:32]}.json"
+
+    def done(self) -> bool:
+        """Return False: :func:`answers` looks for stored answers."""
+        return False
+
+    def run(self) -> dict[str, Any]:
+        """Compute the answer."""
+        return self.call()
+
+
+def answers(
+    questions: Sequence[Question], engine: Engine, place: Place | None = None
+) -> Iterator[tuple[int, JobOutcome]]:
+    """Yield index and outcome of each question as it is answered; stored answers come first.
+
+    Parameters
+    ----------
+    place : path or URL, optional
+        Place where answers are stored.
+    """
+    with ExitStack() as leaving:
+        store = None if place is None else leaving.enter_context(store_at(place))
+        stored: dict[int, dict[str, Any]] = {}
+        if store is not None:
+            paths = [store.folder / question.path for question in questions]
+            store.fetch(path for path in paths if store.has(path))
+            stored = {i: answer for i, path in enumerate(paths)
+                      if (answer := _kept(path, questions[i])) is not None}
+        yield from ((i, JobOutcome(value=answer)) for i, answer in stored.items())
+        missing = [i for i in range(len(questions)) if i not in stored]
+        if not missing:
+            return
+        run = leaving.enter_context(runner(engine, len(missing)))
+        for k, outcome in run([questions[i] for i in missing]):
+            if store is not None and outcome.value is not None:
+                path = store.folder / questions[missing[k]].path
+                write_atomic(path, canonical_json({
+                    "format": ANSWER_FORMAT, "inputs": dict(questions[missing[k]].inputs),
+                    "answer": outcome.value}))
+                store.keep([path])
+            yield missing[k], outcome
+
+
+def _kept(path: Path, question: Question) -> dict[str, Any] | None:
+    """Return the stored answer; None without a complete file of these inputs."""
+    document = whole_file(path, ANSWER_FORMAT, dict(question.inputs))
+    answer = None if document is None else document.get("answer")
+    return answer if isinstance(answer, dict) else None

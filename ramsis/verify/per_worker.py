@@ -50,7 +50,7 @@ from ramsis.policy import CertificateRecord, Expectations, Policy, Spread
 from ramsis.runtime.table import AS_LAST_CODE, DROP_CODE
 from ramsis.synthesis.recipes import problem_of
 from ramsis.synthesis.recipes.per_worker import certificate_of
-from ramsis.synthesis.service import bounded_by
+from ramsis.synthesis.recipes.recipe import bounded_by
 from ramsis.verify.budget import budget_checks
 from ramsis.verify.checks import Check, close, interval_checks, least_dual
 from ramsis.verify.replay import not_measured_checks, replay_checks

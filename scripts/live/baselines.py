@@ -14,7 +14,7 @@ from ramsis.cluster import ServiceTimes
 from ramsis.policy import Policy, PolicyModel
 from ramsis.sim import Fleet, FleetScheduler
 from ramsis.sim.tables import Tables
-from ramsis.synthesis.service import sizes_stated
+from ramsis.synthesis.recipes.recipe import sizes_stated
 
 __all__ = ["as_policy"]
 

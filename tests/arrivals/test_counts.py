@@ -9,7 +9,7 @@ import pytest
 from scipy.special import gammainc, gammaincc
 
 from ramsis.arrivals import Poisson
-from ramsis.arrivals.counts import (
+from ramsis.arrivals.process import (
     count_probabilities,
     count_tail,
     counts_cdf,

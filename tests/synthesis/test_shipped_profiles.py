@@ -10,7 +10,7 @@ import pytest
 from ramsis import profiles
 from ramsis.bounds import fluid_bound
 from ramsis.synthesis import SynthesisSettings, generate_policy
-from ramsis.synthesis.service import latency_table
+from ramsis.synthesis.recipes.recipe import latency_table
 from tests.slow import slow_after
 
 ROOT = Path(__file__).resolve().parents[2]

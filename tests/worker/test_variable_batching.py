@@ -26,8 +26,7 @@ from ramsis.worker.problem.partial_batch import (
 )
 from ramsis.worker.problem.service_distribution import RandomTimes
 from ramsis.worker.solve import SolverName, evaluate_table, solve_worker
-from ramsis.worker.solve.policy_iteration import solve_on_nodes
-from ramsis.worker.solve.variable_policy_iteration import evaluate_variable, solve_variable
+from ramsis.worker.solve.policy_iteration import evaluate_variable, solve_on_nodes, solve_variable
 from ramsis.worker.structure import build_structured
 from ramsis.worker.structure.evaluation import evaluate_on_nodes
 from ramsis.worker.structure.variable_batching import build_variable

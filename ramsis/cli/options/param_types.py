@@ -6,6 +6,7 @@ the library defines, as of a fraction or a number of workers, are checked there.
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import os
 import re
@@ -19,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from ramsis.cli.options.extras import require
 from ramsis.cluster.parsing import (
     ByType,
     by_type,
@@ -28,7 +28,7 @@ from ramsis.cluster.parsing import (
     read_slos,
     read_workers,
 )
-from ramsis.errors import InvalidValueError, OutputError
+from ramsis.errors import InvalidValueError, OutputError, install
 from ramsis.report.figure import check_figure
 
 # Slow modules are imported by the functions that need them, so that commands start quickly.
@@ -421,3 +421,30 @@ LOG_COLUMN = Word("column", partial(_pair, "not the column of a field", "FIELD=N
 """``FIELD=NAME``: a pair."""
 MODEL_NAME = Word("name", partial(_pair, "not a model for a name", "NAME=MODEL"))
 """``NAME=MODEL``: a pair."""
+
+
+def require(libraries: str, extra: str, what: str, where: str) -> None:
+    """Raise an error if libraries are not installed.
+
+    Parameters
+    ----------
+    libraries : str
+        Names to import, separated by blanks.
+    extra : str
+        Extra of this package that installs them.
+    what : str
+        What needs them, for the message.
+    where : str
+        The option or command.
+    """
+    for name in libraries.split():
+        if not _installed(name):
+            raise InvalidValueError(f"{what} needs {name}, which is not installed", where=where,
+                                    allowed=install(extra))
+
+
+def _installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ValueError:  # a stub module without a specification
+        return True

@@ -15,7 +15,6 @@ from ramsis.arrivals import patterns
 from ramsis.arrivals.registry import OWN
 from ramsis.arrivals.timestamps import UNITS
 from ramsis.arrivals.trace_formats import TRACE_FORMATS
-from ramsis.cli.options.extras import require
 from ramsis.cli.options.param_types import (
     ARRIVALS,
     DURATION,
@@ -27,6 +26,7 @@ from ramsis.cli.options.param_types import (
     SLOS,
     TRACE,
     WORKERS,
+    require,
 )
 from ramsis.cluster.service_times import DEFAULT_SERVICE
 from ramsis.policy import SERVICES

@@ -66,7 +66,7 @@ from ramsis.errors import InfeasibleError, InvalidValueError, check_known
 from ramsis.profiles import ProfileSet
 from ramsis.sim import ConstantLoad, Fleet, Recorded, Workload
 from ramsis.sweep import Engine
-from ramsis.sweep.answers import Question
+from ramsis.sweep.engines import Question
 from ramsis.synthesis.capacity import (
     MOST_WORKERS,
     Targets,

@@ -20,7 +20,7 @@ from ramsis.planning import (
 )
 from ramsis.scenario import Scenario
 from ramsis.sweep import Engine
-from ramsis.sweep.answers import Question
+from ramsis.sweep.engines import Question
 from ramsis.sweep.scenarios import SweepScenario, scheduler_inputs
 
 _COLUMNS = (

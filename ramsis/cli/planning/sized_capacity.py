@@ -25,7 +25,7 @@ from ramsis.sized import SizedProblem, sized_scheduler
 from ramsis.sized.capacity import SizedTrial
 from ramsis.sized.problem import MAX_BATCH_BY_DEFAULT
 from ramsis.sized.schedulers import POLICY
-from ramsis.sweep.answers import Question
+from ramsis.sweep.engines import Question
 
 _SIZES = "sizes.csv"  # in the folder, of a trace
 

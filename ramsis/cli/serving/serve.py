@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ramsis.cli.options.command import Command
-from ramsis.cli.options.extras import require
-from ramsis.cli.options.param_types import OUT_FILE, complete_files
+from ramsis.cli.options.param_types import OUT_FILE, complete_files, require
 from ramsis.cli.options.shared import variants_options
 from ramsis.errors import InputFileError, InvalidValueError, check_positive
 

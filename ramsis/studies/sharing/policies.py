@@ -17,8 +17,8 @@ from dataclasses import fields, is_dataclass, replace
 from functools import partial
 from typing import Any, cast
 
-from placement_milp.presets.alpaserve import alpaserve
 from placement_milp.presets.greedy import nexus
+from placement_milp.presets.programs import alpaserve
 from ramsis.errors import InputFileError
 from ramsis.plugins import blamed, own
 from ramsis.settings import parse

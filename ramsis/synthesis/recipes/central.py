@@ -35,8 +35,15 @@ from ramsis.policy.records import NOTHING
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.table import DROP_CODE
 from ramsis.synthesis.headroom import Replays, with_headroom
-from ramsis.synthesis.recipes.recipe import DELAY_PRICE, WAIT_REWARD, Recipe, stated_arrivals
-from ramsis.synthesis.service import as_stated, sizes_stated, without_overhead
+from ramsis.synthesis.recipes.recipe import (
+    DELAY_PRICE,
+    WAIT_REWARD,
+    Recipe,
+    as_stated,
+    sizes_stated,
+    stated_arrivals,
+    without_overhead,
+)
 from ramsis.synthesis.settings import SynthesisSettings, inputs_of
 
 if TYPE_CHECKING:  # at run time where they are used: their compiled loops take long to load

@@ -26,8 +26,15 @@ from ramsis.policy.records import NOTHING, ORIGINS
 from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.runtime.table import AS_LAST_CODE
 from ramsis.synthesis.headroom import Replays, with_headroom
-from ramsis.synthesis.recipes.recipe import DELAY_PRICE, Recipe, stated_arrivals
-from ramsis.synthesis.service import bounded_by, service_times, sizes_stated, without_overhead
+from ramsis.synthesis.recipes.recipe import (
+    DELAY_PRICE,
+    Recipe,
+    bounded_by,
+    service_times,
+    sizes_stated,
+    stated_arrivals,
+    without_overhead,
+)
 from ramsis.synthesis.settings import SynthesisSettings, inputs_of
 from ramsis.worker.problem import Objective, WorkerProblem
 from ramsis.worker.problem.actions import Batching, LateRule

@@ -32,7 +32,7 @@ from scipy.special import betainc
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals import is_orderly
-from ramsis.arrivals.counts import counts_cdf, counts_support
+from ramsis.arrivals.process import counts_cdf, counts_support
 from ramsis.errors import InvalidValueError
 from ramsis.mdp.sparse import SparseMDP
 from ramsis.reprs import dataclass

@@ -35,7 +35,7 @@ from scipy.sparse import csr_array
 from scipy.special import betainc, betaincinv, gammaln
 
 from ramsis.arrays import FloatArray, IntArray
-from ramsis.arrivals.counts import counts_cdf, counts_support
+from ramsis.arrivals.process import counts_cdf, counts_support
 from ramsis.errors import InvalidValueError
 from ramsis.worker.problem.queue import WorkerQueue
 

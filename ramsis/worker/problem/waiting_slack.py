@@ -28,7 +28,7 @@ from scipy.special import betainc
 
 from ramsis.arrays import BoolArray, FloatArray, IntArray
 from ramsis.arrivals import ArrivalProcess, is_orderly
-from ramsis.arrivals.counts import count_probabilities, counts_support
+from ramsis.arrivals.process import count_probabilities, counts_support
 from ramsis.worker.problem.batch_arrivals import arrivals_behind_own, batch_size_distribution
 from ramsis.worker.problem.queue import WorkerQueue
 

@@ -164,7 +164,7 @@ def _solve_variable(
                                 allowed=", ".join(name for name in SOLVERS if name != solver))
     if solver != "policy-iteration":
         return _solve_explicit(problem, solver, tolerance)
-    from ramsis.worker.solve.variable_policy_iteration import solve_variable
+    from ramsis.worker.solve.policy_iteration import solve_variable
     from ramsis.worker.structure.variable_batching import build_variable
 
     solution = solve_variable(build_variable(problem))
@@ -176,7 +176,7 @@ def _solve_variable(
 
 def _evaluate_variable(model: WorkerModel, table: IntArray) -> StateFrequency:
     problem = model.problem
-    from ramsis.worker.solve.variable_policy_iteration import evaluate_variable
+    from ramsis.worker.solve.policy_iteration import evaluate_variable
     from ramsis.worker.structure.variable_batching import build_variable
 
     evaluation = evaluate_variable(build_variable(problem), table)

@@ -50,8 +50,12 @@ from scipy.sparse import csr_array
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals import ArrivalProcess
-from ramsis.arrivals.counts import count_probabilities, counts_support, passage_tails
-from ramsis.arrivals.process import poisson_rate
+from ramsis.arrivals.process import (
+    count_probabilities,
+    counts_support,
+    passage_tails,
+    poisson_rate,
+)
 from ramsis.worker.problem.batch_arrivals import BusyPeriodStart, busy_period_start
 from ramsis.worker.problem.queue import WorkerQueue
 from ramsis.worker.structure.slack_nodes import Cells, NodeSet

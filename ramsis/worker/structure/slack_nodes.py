@@ -36,7 +36,7 @@ from functools import cached_property
 import numpy as np
 
 from ramsis.arrays import BoolArray, FloatArray, IntArray
-from ramsis.arrivals.counts import count_probabilities, counts_cdf, counts_support
+from ramsis.arrivals.process import count_probabilities, counts_cdf, counts_support
 from ramsis.worker.problem.queue import WorkerQueue
 
 CELLS_PER_SLO = 100

@@ -30,7 +30,7 @@ import numpy as np
 from scipy.sparse import csr_array, vstack
 
 from ramsis.arrays import BoolArray, FloatArray, IntArray
-from ramsis.arrivals.counts import counts_cdf, counts_support
+from ramsis.arrivals.process import counts_cdf, counts_support
 from ramsis.errors import InvalidValueError
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.problem.actions import Action, LateRule
