@@ -1,8 +1,8 @@
 """Expectations of a central queue's policy in the steady state of its model.
 
-The rates at which its batches are started, and how many of their requests are in time, come out of
-the policy's evaluation (:mod:`ramsis.central.solve`); here they become the figures of a policy
-file.
+The policy's evaluation (:mod:`ramsis.central.solve`) gives the rate at which batches of each
+action are started, and how many of their requests are in time. This module computes the figures of
+a policy file from them.
 """
 
 from __future__ import annotations
@@ -83,8 +83,9 @@ class CentralAnalysis:
     def evidence(self) -> Evidence | None:
         """Return the evidence behind the promise, by groups of samples.
 
-        See :mod:`ramsis.analysis.sampled`; None where times are fixed or the number is not known.
-        Requests that arrive while a batch is late go to other workers, if there are any.
+        See :mod:`ramsis.analysis.sampled`. It is None if service times are fixed, or the number of
+        samples is not known. Requests that arrive during a long batch count as late by it only if
+        there is one worker; else they go to the other workers.
         """
         problem, steady, times = self.problem, self.steady_state, self.problem.times
         if not times.distributed:
@@ -106,6 +107,7 @@ class CentralAnalysis:
 
 
 def _spread(values: FloatArray, probability: FloatArray) -> Spread:
+    """Return mean, median and 99th percentile of values in any order."""
     order = np.argsort(values, kind="stable")
     values, probability = values[order], probability[order] / max(float(probability.sum()), 1e-300)
     upto = np.cumsum(probability)

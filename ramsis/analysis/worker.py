@@ -19,26 +19,27 @@ a little slack decides. Above capacity it may be optimistic, since the full stat
 it holds at once. These differences are biases, which no number of samples removes.
 
 The violation rate v of a table is a function of the laws F_i of the service times of its batches,
-i being a batch size that is run on a model. Were a batch of group i to take l ms, it would have
+where i is a batch size on a model. If all its batches took l ms, then, per request,
 
     late_i(l) = Σ_s π(s)·E[requests of the batch with a slack below l | s]
 
-late requests, and what follows would be worth w_i·h_l: π are the frequencies of the states per
-request, w_i = Σ_s π(s)·phase(s), and h_l is made of the relative values of the policy's chain
-where a late request counts 1 and every request costs v
+of the requests in such batches would be late, and what follows the batches would be worth w_i·h_l.
+Here π are the frequencies per request of the states in which they run, w_i = Σ_s π(s)·phase(s)
+weighs the phases of arrivals, and h_l has the relative values, after l ms, of the policy's chain
+in which a late request counts 1 and every request costs v
 (:mod:`ramsis.worker.structure.structured`). So
 
     J_i(l) = late_i(l) + w_i·h_l
 
 less its mean under F_i is the *influence function* of v: the derivative of v when a part of F_i
-moves to l. It has all that a long batch does: to its own requests, to those that wait for it, to
-those that are dropped, and to what the table then decides. It takes one evaluation of the policy.
+moves to l. It contains all effects of a long batch: on its own requests, on those that wait for it
+or are dropped, and on the later decisions of the table. It takes one evaluation of the policy.
 
-By the delta method, samples n_i that are drawn anew give v the variance Σ_i Var J_i / n_i. Batches
-with the same law rest on the same samples; their J_i are added first. What samples
-that were not seen would do is in :mod:`ramsis.analysis.sampled`. Beyond the longest time of any
-batch J_i is taken to rise by the requests that are late then, and from the SLO on by what arrives
-meanwhile and is late.
+By the delta method, v has the variance Σ_i Var J_i / n_i if the n_i samples of each F_i are drawn
+anew. Batches with the same law rest on the same samples; their J_i are added first. The effect of
+samples that were not seen is in :mod:`ramsis.analysis.sampled`. Beyond the longest time of any
+batch, J_i is taken to rise by the requests of the batch that become late, and from the SLO on also
+by those that arrive meanwhile and are late.
 """
 
 from __future__ import annotations
@@ -227,9 +228,10 @@ class WorkerAnalysis:
     def _evidence_of_groups(self) -> Evidence | None:
         """Return the evidence by groups of samples, where batches may leave some of the queue.
 
-        A batch that ends after the deadline makes requests late that arrive meanwhile. A late
-        request with less than the whole slack waited for an earlier batch, whose time made it
-        late as much as its own did: the sum of two equal influences has four times the variance.
+        A batch that takes longer than the SLO also makes requests late that arrive meanwhile. A
+        late request whose slack is below the SLO has waited for an earlier batch, and is late by
+        the time of that batch as much as by that of its own: the sum of two equal influences has
+        four times the variance of one.
         """
         problem, outcome = self.problem, self._outcome
         assert problem.quantiles_ms is not None
@@ -243,6 +245,7 @@ class WorkerAnalysis:
         np.add.at(late, (model, batch - 1), is_late)
         np.add.at(waited, (model, batch - 1), is_late * (j < problem.bins))
         per_query = problem.arrivals.rate_per_ms / problem.workers
+        # The factor on the variance: 4 if all late requests of a group waited, 1 if none did.
         twice = (1.0 + _shares(waited, late)) ** 2
         started = [
             Started(problem.latency.models[m], problem.quantiles_ms[m, column],
@@ -309,6 +312,7 @@ def analyse_worker(
 
 
 def _shares(part: FloatArray, whole: FloatArray) -> FloatArray:
+    """Return part / whole, 0 where the whole is 0."""
     return np.asarray(np.divide(part, whole, out=np.zeros_like(whole), where=whole > 0))
 
 
@@ -338,13 +342,15 @@ def evidence_of(
     """
     assert problem.quantiles_ms is not None
     assert problem.samples is not None
+    # With late requests as the only cost, the gain is -v, and relative values count late requests.
     mdp = structured or build_structured(problem)
     mdp = replace(mdp, problem=mdp.problem.of_violations())
     evaluation = evaluate_on_nodes(mdp, policy)
     visits = state_frequency(mdp, evaluation).frequency
     outcome = mdp.problem.outcome(policy)
     grid = mdp.problem.services.latency_ms
-    onward = mdp.passages.worth(evaluation.onward_value)
+    onward = mdp.passages.worth(evaluation.onward_value)  # -h_l, by l on the grid and phase
+    # Points between which J is linear: service times, longer slacks, and just beyond the SLO.
     times = np.unique(np.concatenate([grid, problem.slack_ms[problem.slack_ms > grid[-1]],
                                       [np.nextafter(problem.slo_ms, np.inf)]]))
     groups: dict[tuple[int, bytes], list[Effect]] = {}
@@ -382,7 +388,10 @@ def _variance(effects: list[Effect], weights: FloatArray) -> float:
 def _late(
     problem: WorkerProblem, n: int, visits: FloatArray, times: FloatArray
 ) -> FloatArray:
-    """Return the late requests of batches of n + 1, by each service time in ``times``, (G,)."""
+    """Return late_i at each service time in ``times``, shape (G,), for batches of n + 1.
+
+    ``visits`` are the frequencies of their states.
+    """
     by_slack = visits.reshape(problem.bins + 1, -1).sum(axis=1)
     waiting = problem.once("waiting by slack", problem.max_queue,
                            lambda: waiting_by_slack(problem, problem.max_queue))

@@ -1,8 +1,8 @@
 """Settings of the synthesis of policies, besides the profile and the load.
 
-Everything that a model cannot do is a :class:`Limit`: where some settings have some values,
-another one is restricted, for a reason that lies in the model. :func:`check_limits` is the only
-place that refuses such settings. The settings themselves are declared in
+A :class:`Limit` states what a model cannot do: if some settings have given values, another setting
+is restricted, for a stated reason. :func:`check_limits` is the only place that refuses such
+combinations. The settings themselves are declared in
 :class:`ramsis.synthesis.SynthesisSettings`.
 """
 
@@ -40,15 +40,15 @@ from ramsis.worker.problem.queue import DEFAULT_GRID
 from ramsis.worker.solve import SOLVERS, SolverName
 
 _HIGHEST_PRICE = 1e6
-"""Largest violation price. The solvers' sums hold the price beside accuracies, and rounding takes
-some thousand times 2e-16 of the price from these: at 1e8 the bounds on the gain stay 5e-5 apart
-in double precision, and do not meet the solvers' rule; at 1e6 less than 1e-6 is lost."""
+"""Largest violation price. Solvers add multiples of the price to accuracies, with rounding errors
+of some thousand times 2e-16 of the price. At 1e8 the bounds on the gain therefore stay 5e-5 apart,
+which the stopping rule of the solvers does not accept; at 1e6 the error is below 1e-6."""
 _SHORT = 12
 """Longest batch up to which parts of queues are considered by default.
 
-Of a single model whose batches save 35 % of the time, a policy for 85 % of the capacity earns .007
-more so, and takes 1.2 s in place of .3 s. Of 26 models with drawn times it takes 7 s in place of
-.6 s, and much longer beyond."""
+For a single model whose batches save 35 % of the time, a policy for 85 % of the capacity then
+earns 0.007 more, and its synthesis takes 1.2 s instead of 0.3 s. For 26 models with drawn times it
+takes 7 s instead of 0.6 s; with longer batches it would take much longer."""
 _PAPER = "paper"
 _PER_DECISION = Objective.PER_DECISION.value
 
@@ -59,8 +59,8 @@ class SynthesisSettings:
     """Settings shared by all load levels of a policy set.
 
     Each is declared here; the options of the command line, the texts of schedulers and the tables
-    of `docs/options.md` are derived from these declarations. What is None becomes the default of
-    the dispatch rule and the objective. What does not go together is refused; see
+    of `docs/options.md` are derived from these declarations. None stands for the default of
+    the dispatch rule and the objective. Values that no model can combine are refused; see
     :data:`ramsis.synthesis.settings.LIMITS`.
 
     Raises
@@ -158,7 +158,7 @@ class SynthesisSettings:
     def when_slow(self, *slowness: float) -> tuple[SynthesisSettings, ...]:
         """Return these settings for each slowness.
 
-        They are without headroom: service that takes longer has policies of its own.
+        They have no headroom, as there are separate policies for longer service times.
 
         Raises
         ------
@@ -178,12 +178,12 @@ class SynthesisSettings:
         return self.max_queue + 1 if self.rule.own_queues else self.max_queue
 
     def with_one_queue(self) -> SynthesisSettings:
-        """Return these settings, with a central queue where a single worker has its own queue.
+        """Return these settings; for a single worker with its own queue, with a central queue.
 
-        Both are the same queue, but the table of a central queue takes batches of any size, may
-        wait and tells more slacks apart. Settings stay as they are where the objective, grid, late
-        rule, batching or solver are not the default of the dispatch rule, or the arrivals cannot
-        be drawn.
+        The two are the same queue, but with a central queue, tables may choose batches of any size
+        and may wait, and they distinguish more slacks. Settings stay as they are if the objective,
+        grid, late rule, batching or solver is not the default of the dispatch rule, or if arrivals
+        cannot be drawn.
         """
         if self.workers > 1 or not self._is_usual("grid"):
             return self
@@ -191,15 +191,15 @@ class SynthesisSettings:
                        batching=Batching.VARIABLE.value)
 
     def with_short_batches(self, profile: ProfileSet) -> SynthesisSettings:
-        """Return these settings, with parts of queues as batches where no long batch is in time.
+        """Return these settings; if no long batch is in time, with parts of queues as batches.
 
-        A worker that has to take its whole queue loses the first requests of a queue that is
-        longer than every batch that is in time. Where the longest of these has at most
-        :data:`_SHORT` requests, batches may be any part of the queue, and the table distinguishes
-        queues up to that length, which keeps its synthesis short. Settings stay as they are where
-        the objective, late rule, batching, solver or longest queue are not the default of the
-        dispatch rule, or the arrivals cannot be drawn. The slowness makes no difference, so that
-        tables for several are of one kind.
+        A worker that has to take its whole queue loses the first requests of a queue longer than
+        every batch in time. If the longest batch in time has at most :data:`_SHORT` requests,
+        batches may therefore be any part of the queue, and the table distinguishes queues up to
+        that length, which keeps its synthesis short. Settings stay as they are if the objective,
+        late rule, batching, solver or longest queue is not the default of the dispatch rule, or if
+        arrivals cannot be drawn. The slowness is ignored, so that the tables for several values of
+        it are of one kind.
         """
         if not self._is_usual("max_queue"):
             return self
@@ -211,10 +211,10 @@ class SynthesisSettings:
         return replace(self, batching=Batching.VARIABLE.value, max_queue=longest)
 
     def _is_usual(self, *names: str) -> bool:
-        """Return whether each worker has a queue and what is named has its default.
+        """Return whether each worker has its own queue, and settings have their defaults.
 
-        The objective, late rule, batching and solver are looked at, too, and whether the arrivals
-        can be drawn.
+        These are the settings in ``names``, the objective, late rule, batching and solver. It is
+        also False if arrivals cannot be drawn.
         """
         usual = {**defaults_of(self.dispatch, None), "objective": Objective.PER_QUERY.value}
         return (self.rule.own_queues
@@ -233,7 +233,8 @@ class SynthesisSettings:
     def as_dict(self) -> Mapping[str, Any]:
         """Return the settings that all policies of a set share, as plain JSON values.
 
-        Equal for 100 and 100.0 ms. The arrivals are left out: a set may hold several processes.
+        Whole numbers and equal floats, such as 100 and 100.0 ms, give equal values. The arrivals
+        are left out, since a set may have policies for several processes.
         """
         shared = asdict(self)
         del shared["arrivals"]
@@ -301,9 +302,9 @@ def with_settings(inputs: Inputs, settings: SynthesisSettings) -> Inputs:
 class Limit(NamedTuple):
     """Constraint on one setting, given the values of others."""
 
-    given: Mapping[str, str]  # values of the other settings, all of which must be met
-    option: str  # the one that is restricted
-    rule: Rule  # its values
+    given: Mapping[str, str]  # values of other settings; the limit applies if they have all these
+    option: str  # the setting that is restricted
+    rule: Rule  # values that it may have then
     why: str  # the reason, in the model
 
 
@@ -362,7 +363,7 @@ LIMITS: tuple[Limit, ...] = (
 
 
 def check_limits(given: Mapping[str, Any]) -> None:
-    """Refuse a value that a setting does not have together with the others.
+    """Refuse a setting whose value is not allowed together with the others.
 
     Parameters
     ----------

@@ -1,22 +1,23 @@
-"""The index policy of second opinions: a price of worker time decides, and numbers shape it.
+"""Index policy of second opinions: decisions by a price of worker time, with free parameters.
 
-*Price.* Let λ be the price of a ms of worker time at which the fluid program with cascades spends
-what the workers have (:func:`ramsis.bounds.cascade_bound`). What waits, in units of worker time,
-sets the level; the price of a level is λ times a factor that rises with it.
+*Price.* Let λ be the price of a ms of worker time at which the fluid program with cascades uses up
+the time of the workers (:func:`ramsis.bounds.cascade_bound`). The level is the worker time that
+all waiting requests need, in steps; its price is λ times a factor that rises with the level.
 
 *Fresh requests.* At price p a request that model m answers first is worth
 
     v(m) = accuracy(m) + max over j of Σ_{i<j} share_i · (increment_i - p · cost₂),
 
 with the share and expected increment of each of its bins of confidence, lowest first, and cost₂
-what a second opinion takes of a worker in a full batch. The best j is the number of unsure bins.
+the worker time of a second opinion in the most efficient batch. The best j is the number of unsure
+bins, whose requests get a second opinion.
 An idle worker runs the batch with the most b · v(m) - p · T(m, b) among those that end within the
 slack of the head; a small batch waits while its slack allows.
 
 *Second opinions* gather to batches that are worth their time; see :mod:`ramsis.policy.cascade`.
 
-:class:`Numbers` are what the rule leaves open. :mod:`ramsis.synthesis.cascades.search` chooses
-them by simulation.
+:class:`Numbers` are the free parameters of the rule. :mod:`ramsis.synthesis.cascades.search`
+chooses them by simulation.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from ramsis.synthesis.cascades import _kernels
 
 LEVELS, BINS = 32, 96
 _KNOTS = 5  # of the price
-_RARE = 1e-4  # share of a bin that is taken for less
+_RARE = 1e-4  # least share of a bin that others are divided by
 _LOWEST_PRICE = 1e-6  # of a ms of worker time, in units of accuracy
 
 
@@ -48,17 +49,21 @@ _LOWEST_PRICE = 1e-6  # of a ms of worker time, in units of accuracy
 class Numbers:
     """Parameters of the index policy of second opinions, which the search varies."""
 
-    # logarithm of the price at the lowest level, over the fluid price; and what it rises by
+    # logarithm of the price at the lowest level relative to λ, and its rises up to the last level
     price: float = 0.0
     rises: tuple[float, ...] = (0.1, 0.1, 0.3, 1.0)
     work: float = 0.6  # queued work of the last level, in SLOs
-    unsure_work: float = 1.0  # work of an unsure request, over that in a full batch
-    cost: float = 1.0  # cost of a second opinion in the choice of unsure bins, likewise
-    # least batch of fresh requests at the first and the last level, over the largest; and the
-    # slack that is kept beyond it, in SLOs
+    # worker time of an unsure request in the level, relative to that in the most efficient batch
+    unsure_work: float = 1.0
+    cost: float = 1.0  # the same of a second opinion, in the choice of unsure bins
+    # smallest batch of fresh requests that does not wait, at the first and the last level,
+    # relative to the largest; and the slack beyond the next batch without which none waits, in
+    # SLOs
     fresh_least: tuple[float, float] = (0.0, 0.0)
     fresh_spare: float = 0.3
-    gather: tuple[float, float] = (1.0, 1.0)  # second opinions, over the largest batch
+    # Their meaning is in :class:`~ramsis.policy.cascade.Cascade`. ``gather`` and ``least`` are at
+    # the first and the last level, relative to the largest batch of second opinions.
+    gather: tuple[float, float] = (1.0, 1.0)
     last_call: float = 0.1  # in SLOs
     least: tuple[float, float] = (0.3, 0.3)
 
@@ -84,7 +89,7 @@ class FixedThreshold(NamedTuple):
 
     first: int
     bins: int  # lowest ones of the first model's confidence, in which the second is asked
-    gather: int  # second opinions that go ahead of fresh requests
+    gather: int  # number of waiting second opinions that run before fresh requests
     accuracy: float  # expected, of answers in time
     work_ms: float  # worker time of a request in the most efficient batches
 
@@ -105,14 +110,14 @@ class CascadeProblem:
 
     @cached_property
     def planned_ms(self) -> FloatArray:
-        """Service times that have to end within the slack, shape (M, B): the p95 where drawn."""
+        """Service times that must fit the slack, shape (M, B): of drawn times the p95."""
         times = self.fleet.service_times
         planned = times.quantile(0.95) if times.distributed else times.mean_ms
         return np.maximum.accumulate(planned, axis=1)
 
     @cached_property
     def shares(self) -> tuple[FloatArray, ...]:
-        """Share of the requests in each bin of each model; empty where it is no first model."""
+        """Share of the requests in each bin, by model; empty for those that are no first model."""
         name = self.fleet.models[self.second]
         firsts = {pair.first for pair in self.confidences.pairs if pair.second == name}
         return tuple(np.array(self.confidences.model(model).share if model in firsts else ())
@@ -148,7 +153,7 @@ class CascadeProblem:
 
     @cached_property
     def fluid(self) -> CascadeBound:
-        """The fluid program with this second model alone."""
+        """Bound of the fluid program in which only this model gives second opinions."""
         name, confidences = self.fleet.models[self.second], self.confidences
         pairs = tuple(pair for pair in confidences.pairs if pair.second == name)
         return cascade_bound(self.fleet.service_times, replace(confidences, pairs=pairs),
@@ -168,6 +173,7 @@ class CascadeProblem:
         unsure = np.zeros((LEVELS, models), dtype=np.int64)
         for m, (share, added) in enumerate(zip(self.shares, self.expected, strict=True)):
             if len(share):
+                # Value of second opinions in the lowest j bins, by level and j.
                 net = np.cumsum(share * (added - numbers.cost * cost_ms * price[:, None]), axis=1)
                 most = net.max(axis=1)
                 worth[:, m] += np.maximum(most, 0.0)
@@ -177,7 +183,7 @@ class CascadeProblem:
             worth, price, self.mean_ms, self.planned_ms,
             _whole(numbers.fresh_least, along, batches, batches, lowest=0),
             (slo_ms / BINS, numbers.fresh_spare * slo_ms), model, batch)
-        # Levels by worker time: that of a fresh request is what there is for each.
+        # A fresh request counts as the worker time that is available for each at this load.
         per_ms = LEVELS / (numbers.work * slo_ms * fleet.workers)
         largest = len(self.second_ms)
         return CascadeTables(
@@ -190,7 +196,7 @@ class CascadeProblem:
             last_call_ms=numbers.last_call * slo_ms)
 
     def fixed_thresholds(self) -> Iterator[FixedThreshold]:
-        """Return rules with a fixed threshold: all first models, thresholds and two batches."""
+        """Yield rules with a fixed threshold: each first model and threshold, with two batches."""
         largest = len(self.second_ms)
         for m, (share, added) in enumerate(zip(self.shares, self.expected, strict=True)):
             if len(share) and self.planned_ms[m, 0] <= self.fleet.slo_ms:
@@ -246,11 +252,14 @@ class CascadeProblem:
         return within
 
     def by_all_samples(self, opinions: FloatArray) -> tuple[float, float]:
-        """Return the change of a gain by the samples that chose, and its standard error by all.
+        """Return how a gain changes if all samples count, and its standard error.
 
-        A rule asks about the lowest bins of a model, more or fewer of them by level. So its
-        second opinions are a mixture of such sets of bins, whose errors are known
-        (:class:`~ramsis.profiles.Pair`); that of the mixture is no more than their mean.
+        Stated increments are of samples other than those that chose the rule. The change is from
+        the stated gain to that of all samples.
+
+        A rule asks for second opinions in the lowest bins of a model, more or fewer of them by
+        level. So its second opinions are a mixture of sets of lowest bins. The errors of the sets
+        are known (:class:`~ramsis.profiles.Pair`), and that of the mixture is at most their mean.
 
         Parameters
         ----------
@@ -260,8 +269,8 @@ class CascadeProblem:
         chosen = self.confidences.chosen_samples
         samples = chosen + self.confidences.stated_samples
         change = float((opinions * self._changes).sum())
-        # Of the requests that the model answers first, lowest bins first. Noise of a simulation
-        # would look like further sets of bins.
+        # Share of each bin that is asked about. It falls with the bin but for noise of the
+        # simulation, which sorting removes; ``sets`` has the weights of the lowest 1, 2, … bins.
         asked = -np.sort(-opinions / self._bin_shares, axis=1)
         sets = asked - np.append(asked[:, 1:], np.zeros((len(asked), 1)), axis=1)
         return change * chosen / samples, float((sets * self._gain_errors).sum())

@@ -4,11 +4,11 @@ All candidates meet the same requests (common random numbers): those of the stat
 weight of a quarter those of a load a tenth higher, so that the rule does not tip into overload
 where more first answers are unsure than in the profile. What counts is effective accuracy by
 *expected* increments, less the price of violations, less two standard errors by the samples. So of
-rules that are expected to deliver as much, the one that rests on fewer second opinions is better,
-and passes the gate. The best of a grid of starts, for the most promising second models, is varied
-a few numbers at a time; a variation that is better is kept. The search stops after a fixed number
-of variations. The best rules with one threshold at all times, which the numbers do not quite
-contain, are tried beside the result.
+two rules with the same expected value, the one with fewer second opinions is better, and more
+likely to pass the gate. The best of a grid of starts, for the most promising second models, is
+varied a few numbers at a time; a variation that is better is kept. The search stops after a fixed
+number of variations. The best rules with one threshold at all times, which the numbers do not
+quite contain, are tried beside the result.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _STARTS = tuple(
             fresh_least=(fresh, fresh))
     for price, work, gather, least, fresh in product(
         (-0.6, -0.2, 0.0), (0.3, 0.6), (0.5, 1.0), (0.3, 1.03), (0.0, 1.0))
-    # Half of the grid, in which each value meets each other one as often, is enough.
+    # Half of the grid suffices; it has each combination of two of the last four values as often.
     if ((work == 0.3) + (gather == 0.5) + (least == 0.3) + (fresh == 0.0)) % 2 == 0)
 _REQUESTS, _FEWER = 24_000, 10_000  # of the stated load, in the search and in the grid
 _HEAVIER, _WEIGHT = 1.1, 0.25
@@ -53,7 +53,7 @@ _SEED = 1 << 27
 
 
 class Sample:
-    """Requests of a load with ranks of their confidences, some of which are counted.
+    """Requests of a load, with ranks of their confidences; those after a warm-up are counted.
 
     Parameters
     ----------
@@ -89,9 +89,9 @@ class Sample:
         return room_for(len(self.requests))
 
     def worth(self, placed: PlacedCascade, price: float) -> tuple[float, FloatArray]:
-        """Return the mean worth of a request at a price of violations, and second opinions.
+        """Return the mean worth of a request at a price of violations, and the second opinions.
 
-        The latter as :meth:`opinions` returns them.
+        The second opinions are shares of the requests, as :meth:`opinions` returns them.
         """
         room, opinions = self._room, np.empty(placed.increment.shape, dtype=np.int64)
         cascade(self._arrival_ms, self.requests.sureness, placed.tables, self._terms, room)
@@ -141,7 +141,7 @@ def _worth(
 ) -> float:
     """Return a rule's value over all samples by expected increments, less two standard errors.
 
-    It is −∞ where what is delivered at the stated load already shows that it is below ``floor``.
+    It is −∞ if the simulation at the stated load already shows that the value is below ``floor``.
     """
     placed = PlacedCascade(tables, problem.expected_increment)
     at_load, opinions = samples[0].worth(placed, price)
@@ -157,8 +157,8 @@ def _best_threshold(
 ) -> tuple[float, CascadeProblem, CascadeTables]:
     """Return the best rule with a fixed threshold, and its value.
 
-    Tried are the most accurate ones of those that take no more of the workers than there is, and
-    may exceed ``floor``.
+    The rules tried are the most accurate ones of those whose work fits the time of the workers and
+    whose value may exceed ``floor``.
     """
     available_ms = 1000.0 * problem.fleet.workers / problem.load_qps
     rules = sorted((rule for rule in problem.fixed_thresholds()

@@ -3,9 +3,10 @@
 The steps: profile → latency table → Pareto pruning → worker problem → solver → stationary
 analysis and fluid bound → policy.
 
-The worker's problem is that of round robin, with every K-th request. The shortest queue is another
-routing of the same table: it is nearly round robin as long as all workers keep up, and leaves out
-those that do not. How often it does no model says, so what it promises is measured.
+The worker's problem is that of round robin, in which a worker gets every K-th request.
+Shortest-queue dispatch uses the same tables with another routing: it is nearly round robin as long
+as all workers keep up, and passes over workers that do not. No model states how often it does, so
+the promises of its policies are measured by simulation.
 """
 
 from __future__ import annotations
@@ -49,10 +50,11 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
     def knows(self, settings: SynthesisSettings) -> bool:
         """See :meth:`Recipe.knows`.
 
-        The problem of a worker holds for all counts that are independent. But for negative
-        binomial ones it takes 10 to 50 times as long as planning for Poisson arrivals, and its
-        tables earn the same in replay (within 0.0004 in 14 settings): it is solved with the
-        paper's objective, and for a process that cannot be drawn from.
+        The problem of a worker is exact for every process with independent counts. But for
+        negative binomial counts it takes 10 to 50 times as long as planning for Poisson arrivals,
+        and its tables earn the same in replay (within 0.0004 in 14 settings). So for a process
+        other than Poisson it is solved only with the paper's objective, or if the process cannot
+        be drawn from.
         """
         process = Arrivals.parse(settings.arrivals)(1.0)
         if not isinstance(process, ArrivalProcess):
@@ -111,6 +113,7 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
             return replace(self._unpromised(profile, load_qps, settings, problem, solution),
                            load_factor=load_factor)
 
+        # The table is made for longer times than profiled; its promise is for the profiled times.
         policy = with_headroom(planned, settings.headroom, replays)
         solution, as_profiled = solutions[policy.planned_factor], models.get(1.0)
         if as_profiled is None or not np.array_equal(
@@ -220,7 +223,7 @@ def _delay_price(objective: str) -> float:
 
 
 def _models(problem: WorkerProblem, overhead_ms: float) -> tuple[PolicyModel, ...]:
-    """Return the models as the file states them: without the overhead."""
+    """Return the models with their service times as policy files state them, without overhead."""
     table = problem.latency
     latency_ms = without_overhead(table.latency_ms, overhead_ms)
     return tuple(
@@ -255,7 +258,7 @@ def _samples(problem: WorkerProblem, model: int) -> tuple[int, ...] | None:
 
 
 def table_record(problem: WorkerProblem, table: IntArray) -> tuple[IntArray, IntArray, int]:
-    """Return a table's actions, its codes, and the code for a longer queue, as files hold them."""
+    """Return a table's actions, codes, and code for longer queues, as policy files have them."""
     model, batch = problem.model_and_batch(table)
     actions, codes, longer_queue = encoded(
         model, batch, (problem.latency.fastest, problem.max_queue))

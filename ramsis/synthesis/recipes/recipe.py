@@ -151,9 +151,10 @@ def service_times(
 ) -> tuple[LatencyTable, ServiceTimes | None]:
     """Return latencies, and their distributions where times are drawn.
 
-    Only models that may be in time are kept; their batches that never are have infinite times,
-    except those of the fastest model. Quantiles are rounded to 0.1 µs, as policy files hold them.
-    All times include the overhead of the settings.
+    Of drawn times, only models are kept that have a batch that may be in time. Longer batches than
+    the last of these have infinite times, except those of the fastest model, which is the first.
+    Quantiles are rounded to 0.1 µs, as policy files hold them. All times include the overhead of
+    the settings.
     """
     batches, service = settings.max_queue + 1, settings.chosen_service(profile)
     overhead_ms = settings.overhead_ms
@@ -164,6 +165,7 @@ def service_times(
     times = ServiceTimes.of(profile, DISTRIBUTION, batches)
     quantiles = as_stated(np.round(times.quantiles_ms, _DIGITS), overhead_ms)
     times = replace(times, quantiles_ms=quantiles)
+    # A batch may be in time if its lowest quantile is; ``last`` is the longest such batch, or 0.
     usable = quantiles[:, :, 0] <= settings.slo_ms
     last = np.where(usable.any(axis=1), batches - np.argmax(usable[:, ::-1], axis=1), 0)
     last[0] = batches
