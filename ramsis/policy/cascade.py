@@ -1,21 +1,23 @@
-"""Second opinions: the part of a policy file that says who gets one, and when.
+"""Second opinions: the part of a policy file that states which requests get one, and when.
 
-A request is *fresh* until a first model has answered it. Where that model's confidence lies in one
-of the lowest bins the request is *unsure*, and waits for a second opinion by a larger model. The
-first answer stands, and is sent, once a second one cannot be in time. All workers share the queue
-of fresh requests and that of unsure ones, both by deadline.
+A request is *fresh* until a first model has answered it. If the confidence of this answer lies in
+one of the lowest bins, the request is *unsure*, and waits for a second opinion by a larger model.
+The first answer is kept, and sent, once a second opinion cannot be in time any more. All workers
+share two queues by deadline, of fresh and of unsure requests.
 
-**The rule.** What waits sets the level, from 0 to L-1: level = ⌊fresh · levels_per_fresh + unsure
-· levels_per_unsure⌋. It stands for the price of worker time. With an idle worker, in this order:
+**The rule.** The numbers of waiting requests, ``fresh`` and ``unsure``, set the level from 0 to
+L-1: level = ⌊fresh · levels_per_fresh + unsure · levels_per_unsure⌋. The level stands for the
+price of worker time. When a worker is idle, the steps are, in this order:
 
-1. Heads of the unsure queue whose slack is below the time of a batch of ``min(unsure,
-   gather[level])`` keep their first answers.
-2. Second opinions run, as many as end within the slack of the head, where these are
-   ``gather[level]`` or more, or where the head's slack exceeds the time of that batch by no more
-   than ``last_call_ms``.
-3. Else fresh requests run as ``codes[level, fresh, slack of their head]`` says.
-4. Where that waits, or no request is fresh, second opinions run if they are ``least[level]`` or
-   more.
+1. As long as the slack of the head of the unsure queue is below the time of a batch of
+   ``min(unsure, gather[level])``, the head keeps its first answer.
+2. Let n be the largest number of second opinions that end within the slack of the head of the
+   unsure queue. A batch of n runs if n is at least ``gather[level]``, or if the slack exceeds the
+   time of the batch by at most ``last_call_ms``.
+3. Otherwise fresh requests run, wait or are dropped by ``codes[level, fresh, slack bin of their
+   head]``.
+4. If the code is to wait, or no request is fresh, a batch of n second opinions runs if n is at
+   least ``least[level]``.
 
 A request whose first answer by model m comes at level l is unsure in the lowest
 ``unsure_bins[l, m]`` bins of m's confidence.
@@ -57,11 +59,11 @@ class CascadePromise(WrittenRecord):
         Gain in effective accuracy over the policy without second opinions, on the same requests;
         and its standard error, by the samples that state increments and by simulation.
     upper_bound
-        Effective accuracy that no scheduler passes that answers each request by one model or by a
-        cascade of the profile's pairs; with gathering windows under Poisson arrivals and fixed
-        service times.
+        Bound on the effective accuracy of every scheduler that answers each request by one model
+        or by a cascade of the profile's pairs. With Poisson arrivals and fixed service times it
+        accounts for the time in which a batch gathers.
     queries, runs, seed
-        Requests in all, runs, and the seed of the first.
+        Number of requests in all runs together, number of runs, and seed of the first run.
     """
 
     effective_accuracy: Fraction
@@ -101,17 +103,18 @@ class Cascade:
     unsure_bins
         Bins of confidence in which a first answer is unsure, by level and model, shape (L, M).
     gather, least
-        Second opinions that are worth a batch of their own, and those that are run when no fresh
-        request is; shape (L,), >= 1.
+        Least number of second opinions that run before fresh requests, and least number that run
+        when no fresh request does; shape (L,), >= 1.
     last_call_ms
-        Slack beyond the batch with which second opinions wait no longer, >= 0.
+        Second opinions wait no longer if their slack exceeds the time of their batch by at most
+        this, >= 0.
     second_ms
         Time that is planned for a batch of 1, 2, … second opinions, shape (B,), not falling.
     thresholds
-        Edges of the bins of each model's confidence; none where it answers without.
+        Edges of the bins of each model's confidence; empty for a model without confidences.
     share, increment
-        Share of the requests in each of these bins, and what a second opinion adds to the
-        accuracy there.
+        Share of the requests in each bin, and the expected increase of accuracy by a second
+        opinion there.
     promise
         Measured figures.
     """

@@ -77,42 +77,45 @@ class Policy:
     longer_queue
         Code for a queue longer than the last level; -3 for that of the last level.
     expectations, certificate, inputs
-        The promises, the solution's quality, and where it all came from.
+        The promise, the quality of the solution, and the inputs of the synthesis.
     created_by
         Program and version.
     violation_price
         Price of a late or dropped request in the objective, in units of accuracy.
     slo_classes
-        Two or more by rising SLO where requests have several, ``slo_ms`` being the longest; the
-        queue then stands by deadline. Else none.
+        SLO classes by rising SLO, two or more; ``slo_ms`` is then the longest, and the queue is
+        ordered by deadline. Empty if all requests have one SLO.
     spare_idle
-        Least number of idle workers with which, the queue being empty, a late answer by the
-        fastest model takes nothing from others (less than 1e-6 of an accuracy); null if none.
+        Least number of idle workers with which a late answer by the fastest model, given while
+        the queue is empty, lowers the expected accuracy of other requests by less than 1e-6;
+        None if there is no such number.
     budget
         The budget of violations that the policy was made for, if any.
     replay
-        The simulation that the promise is measured in, if any.
+        The simulation in which the promise was measured, if any.
     random_ends
-        Whether the model took batches to end at random instants.
+        Whether the decision model assumes that batches end at random instants.
     patient
-        Whether, of actions that are equally good, those with the longer queue were taken.
+        Whether, of equally good actions, those that lead to the longer queue were taken.
     quantile_levels
         Where service times are drawn, the levels of the models' quantiles, rising, in (0, 1];
         null for the midpoints of as many equal parts.
     overhead_ms
-        Overhead of every batch, >= 0; the models' times are without it,
-        :attr:`latency_ms` and the other times of this class with it.
+        Overhead of every batch, >= 0. The times of ``models`` exclude it; :attr:`latency_ms` and
+        the other times of this class include it.
     headroom
-        The service times that the table was planned for, if it may be others than profiled.
+        The service times that the table was planned for, if these may differ from the profiled
+        ones.
     slowness
-        The models' times are so many times as long as profiled, > 0.
+        Times of ``models`` as a multiple of the profiled times, > 0.
     load_factor
-        The table was planned for Poisson arrivals at so many times the load, > 0; None where it
+        Multiple of the load at which the table was planned for Poisson arrivals, > 0; None if it
         was planned for the arrival process itself.
     tails
         Pooled tails of the profile, where times are drawn from samples.
     cascade
-        Who gets a second opinion, if any; the table and the promise are those without.
+        Rule and promise of second opinions, if any; the table and ``expectations`` are those of
+        serving without second opinions.
     """
 
     models: tuple[PolicyModel, ...]
@@ -247,7 +250,7 @@ class Policy:
 
     @property
     def quantiles_ms(self) -> FloatArray | None:
-        """The same where service times are drawn, else None."""
+        """``service_ms`` where service times are drawn; None where they are fixed."""
         return None if self.models[0].quantiles_ms is None else self.service_ms
 
     @property
@@ -259,7 +262,7 @@ class Policy:
 
     @property
     def samples(self) -> IntArray:
-        """How many samples the time of each batch rests on, 0 where unknown, shape (M, B)."""
+        """Number of samples behind the service time of each batch, 0 if unknown, shape (M, B)."""
         shape = self.service_ms.shape[:2]
         result = np.zeros(shape, dtype=np.int64)
         for row, model in zip(result, self.models, strict=True):
@@ -269,7 +272,7 @@ class Policy:
 
     @property
     def service_times(self) -> ServiceTimes:
-        """The service times that it promises under; infinite for batches that are not run."""
+        """Service times on which the promise is based; infinite for batches that are not run."""
         return ServiceTimes(tuple(model.name for model in self.models), self.accuracy,
                             self.service_ms, self.service, self.levels, self.samples,
                             tails=self.tails)
@@ -280,7 +283,8 @@ class Policy:
         Parameters
         ----------
         level
-            In (0, 1]: 0.5 for the median; 0.01 for what 99 % of the requests have at least.
+            Level of the quantile, in (0, 1]. At 0.5 it is the median; at 0.01 the accuracy that
+            99 % of the requests reach or exceed.
 
         Returns
         -------
@@ -318,10 +322,11 @@ class Policy:
         )
 
     def table_rows(self) -> list[dict[str, Any]]:
-        """Return the table as rows, one for each stretch of slack with one answer.
+        """Return the table as rows, one for each range of slack with the same answer.
 
-        ``idle``, ``queued``, ``slack_from_ms``, ``slack_below_ms`` (or None), ``answer`` (``run``,
-        ``wait`` or ``drop``), ``model`` and ``batch`` (or None).
+        The keys of a row are ``idle``, ``queued``, ``slack_from_ms``, ``slack_below_ms`` (None
+        without an end), ``answer`` (``run``, ``wait`` or ``drop``), ``model`` and ``batch`` (None
+        unless a batch runs).
         """
         rows, index = compressed(self.codes)
         ends = [*self.slack_ms.tolist(), None]

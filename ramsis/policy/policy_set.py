@@ -1,9 +1,10 @@
 """Policy sets in memory and in files: names of the files, the manifest, reading and writing.
 
-A folder's ``manifest.json`` lists levels, and for each the stations that serve at it, with their
-policy files. Files are written before the manifest that names them, and each whole or not at all,
-so that a folder holds a valid set at every moment. Processes that extend one set at a time take
-turns (:func:`ramsis.files.folder_lock`), and each adds to what the others have written.
+A folder's ``manifest.json`` lists the levels of the set, and for each level its stations with
+their policy files. Files are written before the manifest that names them, and each file
+atomically, so that a folder holds a valid set at every moment. Several processes may extend a set
+at once: they write one after the other (:func:`ramsis.files.folder_lock`), and each keeps the
+levels of the others.
 """
 
 from __future__ import annotations
@@ -73,9 +74,9 @@ def policy_file_name(
 ) -> str:
     """Return the name of a policy's file in its set: dispatch, load and, unless Poisson, process.
 
-    Names sort by load up to 99999 requests per second. Decimals follow an underscore; a slowness
-    is named unless it is 1, and a process that does not fit a file name is told by eight digits of
-    its label's digest.
+    Names sort by load up to 99999 requests per second. Decimals follow an underscore. A slowness
+    other than 1 is part of the name. If the label of an arrival process is not a valid file name,
+    eight digits of its digest are appended.
 
     >>> policy_file_name("round-robin", 400, {"process": "poisson"})
     'round-robin-00400qps.json'
@@ -325,11 +326,11 @@ def validate_set(folder: str | os.PathLike[str]) -> PolicySet[Policy]:
 def replaced_set(folder: str | os.PathLike[str]) -> Iterator[Path]:
     """Provide a folder for a new set, which replaces that in ``folder`` at the block's end.
 
-    The old set stays until the new one is whole: an error or an interruption before that leaves
-    it as it was. After that the new one holds, from the sub-folder :data:`WHOLE_NAME` until its
-    files are in their places; the next process that writes here ends a move that was cut off.
-    Of the old set those files are removed that are still as its manifest says. Other processes
-    that write to the folder wait.
+    The old set is valid until the new one is complete: an error or an interruption before that
+    leaves the old set unchanged. From then on the new set is valid, first in the sub-folder
+    :data:`WHOLE_NAME`, then in ``folder``; if the move is interrupted, the next process that
+    writes to the folder completes it. Files of the old set are removed unless they have changed
+    since its manifest was written. Other processes that write to the folder wait.
     """
     target = Path(folder)
     new = target / _NEW

@@ -1,6 +1,6 @@
 """Records of a policy file besides its table: models, promise, certificate, inputs.
 
-Every record reads itself by the annotations of its fields and is written by
+A record is read by the annotations of its fields (:mod:`ramsis.runtime.records`) and written by
 :func:`dataclasses.asdict`.
 """
 
@@ -50,7 +50,7 @@ def _values(inputs: Fields, key: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class PolicyModel:
-    """Model as the policy was made for it.
+    """Model of a policy, with the service times that the policy was made for.
 
     Attributes
     ----------
@@ -61,17 +61,17 @@ class PolicyModel:
     latency_ms
         Service time of a batch of 1, 2, …, > 0.
     latency_origin
-        A letter for each of these: ``m`` measured, ``p`` padded (a larger batch measured
-        faster), ``i`` interpolated, ``e`` extrapolated, ``s`` smoothed; or ``None`` where it is
-        not known.
+        A letter for each of these times: ``m`` measured, ``p`` padded (a larger batch measured
+        faster), ``i`` interpolated, ``e`` extrapolated, ``s`` smoothed; or ``None`` if unknown.
     quantiles_ms
-        Where service times are drawn, for each batch of 1, 2, … that is of use: quantiles, not
-        falling; ``latency_ms`` are means then, raised where they would fall.
+        If service times are drawn, the non-decreasing quantiles of each batch of 1, 2, … that the
+        policy may run. Then ``latency_ms`` are means, raised so that they do not decrease.
     samples
-        For each of these batches how many samples its quantiles rest on, 0 where that is not
-        known; or ``None``.
+        For each of these batches the number of samples behind its quantiles, 0 if unknown; or
+        ``None``.
     run_as
-        The batch size to run for a batch of 1, 2, …, whose time this is; or ``None``: as it is.
+        The batch size to run for a batch of 1, 2, …, whose time ``latency_ms`` states; or
+        ``None`` if batches are not padded.
     """
 
     name: str
@@ -91,11 +91,11 @@ class PolicyModel:
         Parameters
         ----------
         batches
-            How many latencies it has, with their origins; ``None``: one or more.
+            Number of latencies, and of their origins; ``None``: one or more.
         drawn
             Whether it has quantiles.
         size
-            Quantiles of each batch; ``None``: as many as the first batch has.
+            Number of quantiles of each batch; ``None``: as many as the first batch has.
         """
         model.only(names(cls) if drawn else [name for name in names(cls)
                                              if name not in ("quantiles_ms", "samples")])
@@ -158,7 +158,7 @@ class Spread(WrittenRecord):
 
 @dataclass(frozen=True, slots=True)
 class PerDecision(WrittenRecord):
-    """The paper's figures (§5.1), in which a batch of 1 counts like a batch of 8."""
+    """Figures per decision, as in the paper (§5.1): a batch of 1 counts as much as one of 8."""
 
     accuracy: Fraction | None
     violation_rate: Fraction
@@ -172,7 +172,8 @@ class Interval(WrittenRecord):
     # violation_rate, effective_accuracy: lower and upper end
     violation_rate: Annotated[tuple[float, float], Reader(_ends)]
     effective_accuracy: Annotated[tuple[float, float], Reader(_ends)]
-    # effective number of samples that it follows from, > 0: the violation rate over its variance
+    # effective number of samples from which the interval follows, > 0: the violation rate divided
+    # by its variance
     samples: Positive
     # unseen, unseen_deviation: further share of all requests that may be late, by service times
     # that no sample has shown: mean and standard deviation, > 0
@@ -182,8 +183,8 @@ class Interval(WrittenRecord):
     # simulation that measured them, 0 where they were not measured
     violation_error: NonNegative
     effective_error: NonNegative
-    # further error of effective accuracy, >= 0, as mean service times are known from samples only:
-    # by how much the fluid bound rises at times one standard error shorter
+    # further error of effective accuracy, >= 0, since mean service times are estimated from
+    # samples: the rise of the fluid bound if all times are one standard error shorter
     accuracy_error: NonNegative
 
 
@@ -202,26 +203,26 @@ class Expectations(WrittenRecord):
     per_decision
         Accuracy and violation rate per decision.
     batch_size
-        Spread of the batch that a request is served in, over the requests.
+        Distribution, over the requests, of the size of the batch in which a request is served.
     queue_length, slack_ms
-        Spread of the queue and of the earliest deadline's slack, over the decisions; ``None``
-        where queues are unstable.
+        Distributions, over the decisions, of the queue length and of the slack of the earliest
+        deadline; ``None`` if queues are unstable.
     model_share
         Model name → share of the requests that it serves; models not named serve none.
     utilisation
         Share of the time that a worker is busy.
     full_queue_rate
-        Share of the decisions taken with a queue longer than the table's.
+        Share of the decisions that are taken with a queue longer than the table.
     overloaded
-        Whether the load passes ``capacity_qps`` or more than a tenth of the requests are late.
+        Whether the load exceeds ``capacity_qps``, or more than a tenth of the requests are late.
     capacity_qps
-        No scheduler with such batches can answer more within the SLO, if known.
+        Largest rate that any scheduler with these batches can answer within the SLO, if known.
     upper_bound
-        Effective accuracy that no scheduler can beat that answers each request once, by one
+        Bound on the effective accuracy of every scheduler that answers each request once, by one
         model, if known.
     interval
-        Confidence interval of the promise, if service times are drawn from as many samples as the
-        profile states.
+        Confidence interval of the promise by the number of samples behind the service times, if
+        these are drawn and the profile states that number.
     response_mean_ms, response_p50_ms, response_p95_ms, response_p99_ms
         Time from arrival to answer of the requests answered, late ones included; if measured.
     """
@@ -295,7 +296,7 @@ class CertificateRecord(WrittenRecord):
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """What stations promise, or do, together, over all requests."""
+    """Joint rates of several stations over all requests, promised or simulated."""
 
     # effective_accuracy, violation_rate: fractions in [0, 1]
     effective_accuracy: float
@@ -303,7 +304,7 @@ class Rates:
 
     @property
     def accuracy(self) -> float | None:
-        """Of the requests in time; None if there are none."""
+        """Mean accuracy of the requests in time; None if there are none."""
         in_time = 1.0 - self.violation_rate
         return min(self.effective_accuracy / in_time, 1.0) if in_time > 0 else None
 
@@ -318,8 +319,8 @@ class Simulated(WrittenRecord):
     violation_half_width: NonNegative
     effective_accuracy: Fraction
     effective_half_width: NonNegative
-    # queries, runs, seed: requests in all, on average; runs, each with a seed of its own, and the
-    # first of these
+    # queries: mean number of requests in all runs together; runs: number of runs, with the seeds
+    # seed, seed + 1, …
     queries: Annotated[int, Whole(1, _MOST_QUERIES)]
     runs: Annotated[int, Whole(2, _MOST_RUNS)]
     seed: int
@@ -334,9 +335,9 @@ class Simulated(WrittenRecord):
 class Replay(Simulated):
     """Simulation of a policy's table in which its promise was measured."""
 
-    # half of the 95 % interval of each figure of :class:`Expectations` that is measured, by its
-    # name: ``utilisation``, ``batch_size.mean``, ``model_share.NAME``. A figure that is not
-    # named is the model's.
+    # half of the 95 % interval by the name of each measured figure of :class:`Expectations`, such
+    # as ``utilisation``, ``batch_size.mean``, ``model_share.NAME``. Figures without an entry are
+    # computed by the decision model.
     half_widths: dict[str, NonNegative]
     workers: Count | None = None  # workers that were simulated; None for all of the policy's
     # warm-up of the runs, in SLOs, of which every other one starts with a full queue; None where

@@ -1,7 +1,7 @@
 """The table of a policy: full arrays, codes of its actions, and rows that files hold.
 
-Codes are indices into the actions, -1 to wait and -2 to drop. In files and in lookups they stand
-as *rows*: each distinct row once, as pairs of a slack bin and the code from there on.
+Codes are indices into the actions, -1 to wait and -2 to drop. Files and lookups store them as
+*rows*: each distinct row once, as pairs of a slack bin and the code from this bin on.
 """
 
 from __future__ import annotations

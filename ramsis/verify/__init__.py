@@ -1,8 +1,8 @@
 """Verification of policy files: their claims derived again by code independent of synthesis.
 
-A table is admissible; its gain follows by value iteration on explicit rows; its bound by the dual;
-its figures by a simulator of this room (:mod:`ramsis.verify.simulator`) with other arrivals.
-Nothing in ``synthesis`` and below imports this room.
+The table is checked to be admissible. Its gain is derived by value iteration on explicit rows, the
+bound from its dual, and the figures by an independent simulator (:mod:`ramsis.verify.simulator`)
+on other arrivals. Neither ``synthesis`` nor the packages that it imports may import this one.
 
 May import: analysis, arrivals, bounds, central, cluster, mdp, policy, runtime, sim, sized,
 synthesis, worker.

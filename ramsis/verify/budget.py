@@ -1,8 +1,8 @@
 """Checks of a policy that was generated within a violation budget.
 
-The simulation in which it met the budget is made again: with the same seeds, which must give the
-same, and with others, whose interval must reach below the budget. What it promises rests on
-another simulation (:mod:`ramsis.verify.replay`).
+The simulation in which the policy met its budget is repeated: with the same seeds, which must give
+the same figures, and with other seeds, whose interval must reach below the budget. The promise
+comes from another simulation (:mod:`ramsis.verify.replay`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def budget_checks(
     Parameters
     ----------
     derived : Interval or None
-        By the samples of the policy that is optimal at the file's price, made again: few of its
-        answers were changed for the budget, and its interval was kept.
+        Interval by the number of samples of the policy that is optimal at the file's price, solved
+        again. The policy of the file differs from it in a few answers, and keeps its interval.
     own_arrivals : str, optional
         ``package.module:name`` of an arrival process of one's own.
     """

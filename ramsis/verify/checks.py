@@ -54,8 +54,9 @@ def interval_checks(
 ) -> tuple[Check, ...]:
     """Check the interval implied by the stated rates, confidence and number of samples.
 
-    The effective number of samples rests on rare late requests and is compared to a thousandth.
-    The errors are the half-widths of the simulation that measured the rates, if any.
+    The effective number of samples depends on rare late requests, so a relative difference of a
+    thousandth is allowed. ``violation_error`` and ``effective_error`` must be the half-widths of
+    the simulation that measured the rates, if any.
     """
     interval = stated.interval
     if interval is None or derived is None:

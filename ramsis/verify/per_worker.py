@@ -1,36 +1,40 @@
 """Independent, slower re-derivation of a per-worker policy file's claims.
 
-The worker's MDP is written out in full (explicit rows, four-interval sums), where the file's
-policy was found on slack nodes. Then
+The synthesis solves the worker's MDP on slack nodes. Here the MDP is written out in full (explicit
+rows, four-interval sums). Then
 
-- the file's table is held against the model: admissible choices, late states, batches;
-- power iteration gives its stationary distribution, hence every expectation;
+- the file's table is compared with the model: admissible choices, late states, batches;
+- power iteration gives the stationary distribution of the table, hence every expectation;
 - value iteration gives the optimal gain, which the policy's gain must reach;
-- the fluid bound is computed again from its dual, min over y >= 0 of
-  y + max(0, max_{m,b} accuracy(m) − y·p_{m,b}), p the share of the workers' time that serving
-  every request by (m, b) would take; it is convex in y, so bisection by its slope finds it.
+- the fluid bound is computed from its dual, the minimum over y >= 0 of
+  y + max(0, max_{m,b} accuracy(m) − y·p_{m,b}), where p_{m,b} is the share of the workers' time
+  that serving every request by (m, b) would take. The dual is convex in y, so bisection by its
+  slope finds the minimum.
 
-Under shortest-queue dispatch the table and its certificate are those of round robin. The rates
-promised are those of the routing, and are measured.
+Three kinds of policies differ:
 
-A table for other arrivals was planned for Poisson ones at a multiple of the load, and is derived
-for these. What it comes to under its own arrivals is measured.
+- With shortest-queue dispatch, the table and its certificate are those of round robin. The rates
+  depend on the routing, and are measured.
+- A table for arrivals other than Poisson was planned for Poisson arrivals at a multiple of the
+  load, and is derived for these. Its figures under its own arrivals are measured.
+- A table with headroom was planned for longer service times. Its choices and its certificate are
+  checked at these times, its figures derived at the profiled times.
 
-A table with headroom was planned for longer service times: its choices and its certificate are
-held against the model at these, its behaviour is derived at the times as profiled.
+A claim holds if it is within the tolerance of the derived figure. The file's quadrature alone
+causes errors of about 1e-6 at D = 100, and much larger ones in overload with a small table. So
+some tolerances are wider:
 
-A claim stands when it is within the tolerance of what was derived; the file's quadrature alone
-accounts for about 1e-6 at D = 100, and for much more in overload with a small table. A gain moves
-with the violations too, at their price p, so it is held to 1 + p times the tolerance, and besides
-to what errors of rows may change where more than a few requests are late; what the solver makes of
-it again is held to the tolerance. Held less strictly are
-therefore the distributions, the models' shares and the utilisation, and everything in overload
-(ten times each); the accuracy of the requests in time, where hardly any is (1 in 100 or fewer);
-and utilisation and full queues in overload, as requests beyond the table are counted to some per
-cent only. A policy within a budget of violations promises what was measured; see
-:mod:`ramsis.verify.budget`. The rest of the certificate, and what a policy within a budget says of
-the model's policy, is held against what the solver makes of the file's problem again
-(:mod:`ramsis.verify.solved_again`); so is everything in overload.
+- distributions, shares of the models, utilisation, and everything in overload: ten times;
+- a gain, which also changes with the violations at their price p: 1 + p times, and where more than
+  a few requests are late also the effect of errors of rows (:func:`_memoryless`);
+- the accuracy of the requests in time, if at most 1 in 100 is in time;
+- utilisation and full queues in overload: a few per cent, as requests beyond the table are counted
+  only roughly.
+
+Figures of a policy within a budget of violations are measured (:mod:`ramsis.verify.budget`). The
+rest of the certificate, the model's figures that such a policy states, and everything in overload
+are also compared, to the tolerance itself, with a fresh solution by the file's solver
+(:mod:`ramsis.verify.solved_again`).
 """
 
 from __future__ import annotations
@@ -62,13 +66,14 @@ from ramsis.worker.solve import SOLVERS, evaluate_table, solve_worker
 if TYPE_CHECKING:
     from ramsis.worker.explicit import ExplicitWorkerMDP
 
-_LOOSER = 10.0
-_BEYOND_THE_TABLE = 0.05
+_LOOSER = 10.0  # factor on the tolerance, see the module's text
+_BEYOND_THE_TABLE = 0.05  # tolerance of utilisation and full queues in overload
 _POWER_STEPS = 2_000
 _FINER = 200
 _BELOW_ANALYSIS = 1e-3  # by which simulated effective accuracy may be below the analysis
 _FEW_VIOLATIONS = 0.002  # violation rate above which the analysis is too inexact to compare
-_ROW_ERROR, _MOST_OF_ROWS = 5e-4, 0.02  # of the nodes' rows, and of a gain by these
+# Error of a probability in the rows of slack nodes, and largest error of a gain that it explains.
+_ROW_ERROR, _MOST_OF_ROWS = 5e-4, 0.02
 
 
 def worker_claims(
@@ -189,8 +194,9 @@ def _table(problem: WorkerProblem, policy: Policy) -> IntArray:
 def _overflow_check(policy: Policy, problem: WorkerProblem) -> Check:
     """Check that queues beyond the table are handled as the stated figures assume.
 
-    The fastest model serves it. Under the rule ``drop`` it is treated as one of the last level, or
-    its earliest request is dropped, which is what the model counts.
+    If late requests are served, the fastest model has to serve such a queue. Under the late rule
+    ``drop`` the queue has to be treated like one of the last level, or its earliest request has to
+    be dropped, as the model assumes.
     """
     if problem.late is LateRule.DROP:
         code = policy.longer_queue
@@ -208,11 +214,11 @@ def _memoryless(
 ) -> tuple[WorkerAnalysis, list[Check]]:
     """Re-derive the table's figures; check its gain and the optimum against the certificate.
 
-    Near the capacity a queue lasts for long, and where late requests are answered so does an
-    overload that is entered seldom. States then differ by up to thousands of requests in what
-    follows them (the span of the relative values). Errors of the nodes' rows change the gain by up
-    to as many times as much. Where the gain is measured, too, the model's is known no better than
-    it is near to that. What the solver makes of it again is held to the tolerance.
+    Near the capacity a queue lasts for long, and so does a rare overload if late requests are
+    answered. Then the relative values of states differ by up to thousands of requests, and an
+    error in the rows of slack nodes changes the gain by up to as many times the error. The
+    tolerance is widened by this amount. If the gain was also measured, it is widened by the
+    difference between the model's and the measured gain, too.
     """
     # Imported here: loading their compiled loops takes longer than making a policy.
     from ramsis.mdp._value_iteration import value_iteration
@@ -241,12 +247,17 @@ def _memoryless(
 def _stationary(
     explicit: ExplicitWorkerMDP, policy: Policy
 ) -> tuple[WorkerAnalysis, float]:
-    """Compute figures and gain of the file's table by power iteration on explicit rows."""
+    """Compute figures and gain of the file's table by power iteration on explicit rows.
+
+    The gain is the mean reward divided by the mean cost of a step, (share · reward) / (share ·
+    costs).
+    """
     table = _table(explicit.problem, policy)
     rows = explicit.mdp.pairs_of(explicit.labels(table))
     chain = explicit.mdp.transition[rows]
     start = np.zeros(explicit.mdp.n_states)
-    start[0] = 1.0  # empty: chooses among closed classes if rounding splits the chain
+    # The empty system; it selects the closed class if rounding splits the chain into several.
+    start[0] = 1.0
     share = _long_run(chain, start)
     gain = float(share @ explicit.mdp.reward[rows]) / float(share @ explicit.mdp.costs[rows])
     analysis = analyse_worker(
@@ -332,7 +343,7 @@ def _spread_checks(
 def _gain_checks(
     policy: Policy, optimum: Certificate, tolerance: float
 ) -> list[Check]:
-    """Check that the stated gain is optimal in this model and that its bounds hold the optimum."""
+    """Check that the stated gain is optimal in this model, and that its bounds are valid."""
     stated = policy.certificate
     upper = stated.gain if stated.gain_upper is None else stated.gain_upper
     lower = stated.gain if stated.gain_lower is None else stated.gain_lower

@@ -1,16 +1,18 @@
-"""Check the figures of a promise that are measured.
+"""Check the figures of a promise that were measured in simulation.
 
-Every figure that is named in ``replay.half_widths`` is derived twice.
+Every figure with an entry in ``replay.half_widths`` is derived twice.
 
-- The simulator measures again, with the seeds that follow from the table and its load. The file
-  must state just that, half-widths included; a number that was changed shows up here.
-- Round robin's replay is of one worker by itself, but for older files.
-- Queues that are said to be unstable are served more slowly than requests come, by the file's
-  own action for a long queue, and the figures are what they tend to.
-- A simulator of its own (:mod:`ramsis.verify.simulator`) reads the file's table by itself and
-  plays it on other arrivals. Where late requests are dropped every other run starts with as many
-  requests as arrive within the SLO. Both have an error; they may differ by twice the sum of the
-  halves of their 95 % intervals. Quantiles of whole numbers may differ by the next one.
+- The simulator of the synthesis measures it again, with the seeds that follow from the table and
+  its load. The file must state exactly this figure and half-width, so a changed number is found.
+- The independent simulator of :mod:`ramsis.verify.simulator` reads the file's table itself and
+  plays it on other arrivals. If late requests are dropped, every other run starts with as many
+  waiting requests as arrive within the SLO. Both simulations have errors, so the figures may
+  differ by twice the sum of the halves of their 95 % intervals, and quantiles of whole numbers by
+  1.
+
+With round robin one worker alone is simulated (all workers for older files). If a file states that
+queues are unstable, its action for long queues must serve them more slowly than requests arrive;
+the figures are then those in the limit of a long queue.
 """
 
 from __future__ import annotations
@@ -31,12 +33,12 @@ from ramsis.verify.checks import Check, close, exactly
 from ramsis.verify.simulator import Chance, figures, long_queue
 
 _QUERIES, _RUNS, _SEED = 400_000, 8, 1 << 29
-_DRAINS = 1.0  # SLOs after the window
-_SAME = 1e-6  # of a rate, as a share
-_WIDER = 2.0  # times the sum of the half-widths
-_FEW = 3.0  # events of 0 that may have been missed
-_OF_ITSELF = 2e-3  # quantiles of a few values step
-_SOME_LATE = 0.05  # of the requests in shorter runs of unstable queues
+_DRAINS = 1.0  # time simulated after the window, in SLOs
+_SAME = 1e-6  # relative error of a rate
+_WIDER = 2.0  # allowed difference, as a multiple of the sum of the half-widths
+_FEW = 3.0  # events expected in a run that may be missed by chance: exp(-3) = 5 %
+_OF_ITSELF = 2e-3  # allowed relative difference, as quantiles of few values change in steps
+_SOME_LATE = 0.05  # least violation rate in simulated runs of unstable queues
 
 
 def replay_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Check, ...]:
@@ -99,7 +101,7 @@ def _again_checks(
 
 
 def _limit(policy: Policy, late: Estimate) -> tuple[list[Check], dict[str, Estimate]]:
-    """Check that queues are unstable; return what figures tend to as the queue grows."""
+    """Check that queues are unstable; return the limits of the figures as the queue grows."""
     served = long_queue(policy.to_document())
     served_qps = np.inf if served is None else served.served_qps
     checks = [Check("unstable: a long queue is served more slowly (QPS)", policy.load_qps,
@@ -112,7 +114,7 @@ def _limit(policy: Policy, late: Estimate) -> tuple[list[Check], dict[str, Estim
 
 
 def not_measured_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Check, ...]:
-    """Check that figures of the model could not have been measured; () for measured ones."""
+    """Check that a promise computed by the model could not have been measured instead."""
     if policy.replay is not None:
         return ()
     again = replayed(policy, own_arrivals=own_arrivals).replay

@@ -1,13 +1,17 @@
 """Checks of the levels of a policy set.
 
-Each station's policy is checked by itself (:mod:`ramsis.verify.policy`). A set is read with all
-that its records owe each other first, so that a level of one station says what its policy does. Of
-a level with several stations remain the shares of the classes, the loads that come to the stations
-by these, the promise: the sums of what the stations promise, by their loads; whether one of them
-is overloaded; the bound, from the service times in the files; and what sharing and being apart
-give in simulation. The policies of the way that was not chosen are not in the files: it is held to
-be no better than the one that was. The bound is held to 1e-6, but where the files leave out worker
-types, or batches that only a longer SLO allows, only to be no less than the promise.
+Each station's policy is checked by itself (:mod:`ramsis.verify.policy`). Reading a set checks its
+records against each other, so a level with one station agrees with its policy. For a level with
+several stations these claims remain:
+
+- the shares of the SLO classes, and the loads of the stations that follow from them;
+- the promise, the mean of the stations' promises weighted by their loads, and whether a station
+  is overloaded;
+- the bound, from the service times in the files, to 1e-6. If the files lack the service times of a
+  worker type for the longest SLO, the bound is only checked to be no less than the promise;
+- by simulation, whether the classes are better served by *shared* or by separate (*apart*)
+  workers. Files contain the policies of the chosen way alone; the stated figures of the other way
+  must not be better.
 """
 
 from __future__ import annotations
@@ -78,7 +82,7 @@ def _checks(level: Level[Policy], policies: PolicySet[Policy], tolerance: float)
 def _worker_checks(
     level: Level[Policy], worker_types: Mapping[str, int], at: str
 ) -> list[Check]:
-    """Check that the stations of worker types that serve at all have all workers of these."""
+    """Check that stations of the same worker types have all workers of these types together."""
     stations = [(station.worker_types, station.workers) for station in level.stations]
     return [close(f"workers of {'+'.join(types)} {at}", sum(worker_types[name] for name in types),
                   sum(workers for station_types, workers in stations if station_types == types),
@@ -89,7 +93,8 @@ def _worker_checks(
 def _bound_check(level: Level[Policy], policies: PolicySet[Policy], at: str) -> Check:
     """Check the fluid bound of all workers and classes against the policies' service times.
 
-    Only that it is no less than the promise, where the files lack a worker type's.
+    If the files lack the service times of a worker type, check only that the bound is no less than
+    the promise.
     """
     claim, stated = f"upper bound {at}", level.expected.get("upper_bound")
     longest_ms = max(policies.slo_classes)
@@ -111,8 +116,9 @@ def _bound_check(level: Level[Policy], policies: PolicySet[Policy], at: str) -> 
 def _way_checks(level: Level[Policy], at: str) -> list[Check]:
     """Check by simulation whether classes are better served by shared or separate workers.
 
-    Empty where no choice is stated, or some types share and others do not. Its figures are
-    derived again only for policies without a budget of violations.
+    Return no checks if the level states no choice, or if some worker types share and others do
+    not. The figures of the chosen way are simulated again only for policies without a budget of
+    violations.
     """
     stated = level.expected
     if stated.get("shared_effective_accuracy") is None:
@@ -121,10 +127,10 @@ def _way_checks(level: Level[Policy], at: str) -> list[Check]:
     of_one = [station.worker_types
               for station in level.stations if len(station.policy.classes) == 1]
     divided = {types for types in of_one if of_one.count(types) > 1}
-    if several and divided:  # some types do this, some that
+    if several and divided:  # some types are shared, others are divided by class
         return []
     chosen, other = ("shared", "apart") if several else ("apart", "shared")
-    # As the choice between the two ways was made.
+    # With the same settings and seed as when the choice was made.
     replays = [(station.load_qps / level.load_qps,
                 simulated(station.policy, queries=QUERIES, runs=RUNS, seed=SEED))
                for station in level.stations]

@@ -1,10 +1,11 @@
 """A small simulator of policy files, for verification alone.
 
-It reads the file by itself, as ``docs/lookup.md`` says, and shares nothing with :mod:`ramsis.sim`
-or with what makes policies. One event loop plays all dispatch rules: a request arrives, a worker
-becomes idle, or a wait ends; then the queue's table is asked until it has nothing more to do.
-Requests of a class stand in a line in the order of their arrival. A queue of a worker has one
-line; a common queue has one for each class, and its head is the request that is due first.
+It has its own reader of policy files, written after ``docs/lookup.md``, and shares no code with
+:mod:`ramsis.sim` or with the synthesis. One event loop plays all dispatch rules: a request
+arrives, a worker becomes idle, or a wait ends; then the queue's table is looked up until it waits
+or no worker is idle. The requests of an SLO class are a *line* in the order of their arrival. The
+queue of a worker has one line; a common queue has one for each class, and its head is the head of
+a line that is due first.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ _DISPATCHES = ("central-queue", "round-robin", "shortest-queue")
 class TableArrays(NamedTuple):
     """Decision table of a policy file as arrays."""
 
-    # idle, queued: levels
+    # idle, queued: levels of idle workers and of the queue length, rising from 0
     idle: IntArray
     queued: IntArray
-    edge_ms: FloatArray  # slacks that reach the bins, shape (J,)
+    edge_ms: FloatArray  # least slack of each bin, shape (J,)
     row_of: IntArray  # row by idle level and queue level, both without level 0, shape (I, N)
-    # code, ends: shape (R, J): answer by row and bin; the bin below whose edge a wait ends, 0
-    # where it does not
+    # code, ends: shape (R, J): answer by row and bin; the bin below whose edge a wait ends, 0 if
+    # no slack ends it
     code: IntArray
     ends: IntArray
     longer: int  # code for a longer queue; -3 for that of the last level
@@ -52,7 +53,7 @@ class _Batches(NamedTuple):
 
 
 class Chance(NamedTuple):
-    """Random inputs of a replay."""
+    """Random inputs of a replay of n requests."""
 
     arrival_ms: FloatArray  # rising, shape (n,)
     slo_ms: FloatArray  # of each request, shape (n,)
@@ -65,12 +66,12 @@ class Replayed(NamedTuple):
 
     answer_ms: FloatArray  # when each request was answered; NaN if it was not, shape (n,)
     earned: FloatArray  # accuracy of its model if it was in time, else 0, shape (n,)
-    # shape (d,): of each decision: a batch that is started or a request that is dropped
+    # A decision starts a batch or drops a request; arrays of shape (d,).
     at_ms: FloatArray
-    # code, queued: the answer, and the requests in the queue before, shape (d,)
+    # code, queued: the table's answer, and the length of the queue just before
     code: IntArray
     queued: IntArray
-    slack_ms: FloatArray  # of the earliest deadline, shape (d,)
+    slack_ms: FloatArray  # slack of the earliest deadline, shape (d,)
     end_ms: FloatArray  # when the batch ends; NaN for a drop, shape (d,)
 
 
@@ -270,8 +271,8 @@ def events(
     in_service = np.zeros(workers, np.int64)
     idle = np.full(queued.size, workers // queued.size)
     ends = [(np.inf, 0, 0)]  # of the batches under way, by end and then by start
-    rings, below = np.inf, np.inf  # end of a wait, and the slack just below the edge it waits for
-    joined = np.arange(queued.size) - queued.size  # last request that each queue got: take turns
+    rings, below = np.inf, np.inf  # end of a wait, and the slack to look up then
+    joined = np.arange(queued.size) - queued.size  # last request of each queue; at first in turn
     coming, started, decisions = 0, 0, 0
     while coming < n or len(ends) > 1 or rings < np.inf:
         arrives = arrival[coming] if coming < n else np.inf
@@ -284,6 +285,7 @@ def events(
             idle[q] += 1
         else:
             now, q = arrives, 0
+            # Route: round robin (1), or of the short queues the one joined longest ago (2).
             if dispatch == 1:
                 q = coming % workers
             elif dispatch == 2:
@@ -341,7 +343,7 @@ def events(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _due_first(first: IntArray, arrival: FloatArray, slo: FloatArray) -> int:
-    """Return the queue whose head is due first; of equals the queue with the older request."""
+    """Return the line whose head is due first; of equal deadlines, that of the older request."""
     best = -1
     for line in range(first.size):
         head = first[line]

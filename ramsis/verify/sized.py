@@ -1,16 +1,16 @@
-"""Check what a policy file for requests with a size states of itself.
+"""Check the claims of a policy file for requests with a size.
 
-The file has the times of its models, the sizes of requests and the arrival process, so that all
-figures are derived again:
+The file has the times of its models, the sizes of requests and the arrival process, so all figures
+can be derived again:
 
-- The simulation of the promise runs again on the same requests, and so does the bound. The file
-  must state just these figures; a number that was changed shows up here.
-- The dispatcher that serves (:mod:`ramsis.runtime.sized_dispatcher`) decides in an event loop of
-  its own, on other requests, with batches that take what the file's times say. Both have an error;
-  they may differ by twice the sum of the halves of their 95 % intervals.
-- The tables follow from the seven numbers of the rule.
-- The gap follows from value and bound, and the replanned dynamic program decides only where the
-  rule gains nothing over it or misses what was asked of a class.
+- The simulation of the promise, and the computation of the bound, are repeated on the same
+  requests. The file must state exactly these figures, so a changed number is found.
+- The dispatcher of the server (:mod:`ramsis.runtime.sized_dispatcher`) decides in an independent
+  event loop, on other requests, with the batch times of the file. Both simulations have errors, so
+  rates may differ by twice the sum of the halves of their 95 % intervals.
+- The tables are computed again from the seven numbers of the rule.
+- The gap must follow from value and bound. The replanned dynamic program may replace the rule only
+  if the rule gains nothing over it, or misses a target of a size class.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def checks(
     policy: SizedPolicy, again: Mapping[str, Any], played: Mapping[str, tuple[Estimate, int]],
     tolerance: float,
 ) -> tuple[Check, ...]:
-    """Compare the figures of a policy with those measured again, and played by the dispatcher."""
+    """Compare the figures of a policy with those measured again and with the dispatcher's."""
     expected = policy.expectations
     stated = dict(_figures(expected))
     asked = policy.document["inputs"]["min_in_time_by_class"]
@@ -95,7 +95,7 @@ def _tables_again(policy: SizedPolicy) -> SizedTables:
 
 
 def _figures(expectations: Mapping[str, Any]) -> Iterator[tuple[str, float | None]]:
-    """Yield each figure by a name of its own: those of classes by their sizes."""
+    """Yield name and value of each figure; names of figures of a class contain its sizes."""
     for name, value in expectations.items():
         if name == "by_class":
             for entry in value:
