@@ -37,7 +37,7 @@ _UNLIKE = 1e-3
 _MANY_UNLIKE = 2  # number of unlike batches that makes a model unlike
 _WIDEST = 0.1  # largest share of the samples in a tail
 _MOST_ALIKE = 0.9  # least share of samples that must be alike for that start
-_STEPS = 4  # points of a tail per halving of the probability above
+_STEPS = 4  # points of a tail while the probability above them halves
 _DIGITS = 9
 
 
@@ -63,7 +63,7 @@ class Deviations:
 
     @cached_property
     def _beyond(self) -> FloatArray:
-        """Probability above none, one, ... of the values."""
+        """Probability above the first 0, 1, … values, shape (q + 1,)."""
         return np.maximum(1.0 - np.append(0.0, np.cumsum(self.weights)), 0.0)
 
 
@@ -113,6 +113,8 @@ class Tail:
         values, samples = pooled.values, pooled.samples
         weights = pooled.counts / samples
         above = np.append(0.0, np.cumsum(weights))
+        # Points have the means of the values between edges of the probability above: from ``top``
+        # down to about one sample, then to 0.
         halvings = max(math.log2(top * samples), 0.0)
         edges = top * 2.0 ** (-np.arange(int(_STEPS * halvings) + 1) / _STEPS)
         edges = np.append(edges, 0.0)
@@ -130,9 +132,10 @@ class Tail:
                    tuple(np.round(means(pooled.median_ms), _DIGITS).tolist()))
 
     def improbable(self, others: Sequence[Deviations | Tail]) -> FloatArray:
-        """Return for each other distribution the least p-value over d of its count above d.
+        """Return for each of ``others`` the least p-value over all deviations d of the tail.
 
-        The p-value is the Poisson probability, under this tail, of at least that count.
+        The p-value at d is the Poisson probability, under this tail, of at least as many samples
+        above d as the other distribution has.
         """
         from scipy.special import gammainc  # slow to import, and not needed to read policies
 
@@ -165,7 +168,8 @@ class Tails:
     """Common tail of a profile's batches, and tails by model."""
 
     common: Tail
-    # by name; without batches unlike the common tail, unless the whole model is unlike
+    # by name; pooled over the batches of the model that are like the common tail, or over all of
+    # them if the whole model is unlike it
     models: Mapping[str, Tail]
 
 
@@ -198,6 +202,8 @@ def _with_top(
     """
     included = np.ones(len(batches), dtype=bool)
     tails = {name: Tail.of(pooled.only(batches, mask), top) for name, mask in models.items()}
+    # Leave out the least probable batch or model, and compute the tails again, until all that are
+    # left are alike.
     while True:
         common_samples = pooled.only(batches, included)
         if common_samples.samples < alike:
@@ -217,6 +223,7 @@ def _with_top(
             name = next(model for model, mask in models.items() if mask[indices[least]])
         else:
             name = names[least - len(indices)]
+        # With its second unlike batch a model is left out as a whole, unless it is the last one.
         many = (~included & models[name]).sum() >= _MANY_UNLIKE
         if least >= len(indices) or (many and (included & ~models[name]).any()):
             included[models[name]] = False

@@ -6,9 +6,9 @@
 - timm's results CSV: ``model``, ``top1`` and ``top1_err`` (percent: they add up to 100), entered
   as ``model@size`` where there is a column ``img_size``.
 
-It has a row for each sample and model: ``sample``, ``model``, ``correct`` (1 or 0), ``confidence``
-(higher is surer), and optionally ``group``, shared by copies of a sample. The order of rows does
-not matter.
+A file of samples (:func:`read_samples`) is a CSV file with a row for each sample and model:
+``sample``, ``model``, ``correct`` (1 or 0), ``confidence`` (higher is surer), and optionally
+``group``, shared by copies of a sample. The order of rows does not matter.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PERCENT_SLACK = 0.01
 
 
 def read_accuracy(path: str | os.PathLike[str], unit: str | None = None) -> dict[str, float]:
-    """Return accuracies by model, in [0, 1]; ``unit`` counts where the file states none."""
+    """Return accuracies by model, in [0, 1]; ``unit`` applies if the file states none."""
     file = Path(path)
     if read_text(file).lstrip().startswith("{"):
         return _from_json(file, unit)
@@ -128,7 +128,7 @@ def _fraction(value: Any, unit: str, where: str) -> float:
 
 
 def _check_unit(accuracy: Mapping[str, float], unit: str, where: str) -> None:
-    """Refuse accuracies of at most one percent, all of them: they are fractions."""
+    """Refuse percentages that are all at most 1: they are fractions."""
     largest = max(accuracy.values(), default=0.0)
     if unit == "percent" and 0 < largest <= 0.01:
         raise InputFileError(

@@ -15,8 +15,8 @@ ParvaGPU, joined    ``model``, ``instance_slices``, ``batch``, ``processes``,
 
 A row whose latency and throughput are 0 is a batch that does not fit; it is left out.
 
-A profile set is of one kind of worker, so whoever imports one says which instance it is, and how
-many processes run on it side by side. Its latencies are means.
+A profile set is for one kind of worker, so the user states the instance, and how many processes
+run on it concurrently. Its latencies are means.
 
 Source of the second kind: ParvaGPU (SC '24).
 """
@@ -80,7 +80,7 @@ class InstanceRow:
 
     @property
     def kind(self) -> str:
-        """Return the instance, behind its GPU where the file says which: ``A100/2g.20gb``."""
+        """Return the instance, after its GPU type if stated: ``A100/2g.20gb``."""
         return self.instance if self.gpu_type is None else f"{self.gpu_type}/{self.instance}"
 
 
@@ -117,7 +117,7 @@ def read_instance_profile(path: str | os.PathLike[str]) -> tuple[InstanceRow, ..
 
 
 def _columns_of(table: Rows) -> _Columns:
-    """Return the columns of the kind of a file; refuse a header that is of none."""
+    """Return the columns by the kind of the file; refuse a header that fits no kind."""
     columns = max(_KINDS, key=lambda kind: [name in table.columns for name in (
         kind.instance, kind.latency)])
     latencies = sorted({kind.latency for kind in _KINDS if kind.instance == columns.instance})
@@ -163,7 +163,7 @@ def recognises(columns: Collection[str]) -> bool:
 
 
 def read(path: Path, given: Given) -> dict[str, MeasuredModel]:
-    """Return the models measured on the instance that is asked for, in the order of the file.
+    """Return the models measured on the instance of ``given``, in the order of the file.
 
     Raises
     ------

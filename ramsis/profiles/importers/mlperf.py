@@ -4,14 +4,15 @@
   size 1.
 - MultiStream: one request of N samples at a time (``samples_per_query``): batch size N, when the
   system under test runs a request as one batch.
-- Server: requests arrive as a Poisson process, and waiting is in the latencies. That is a check of
-  capacity, not a profile: the error says of which load and deadline. :func:`read_server` reads it
-  as that, and ``ramsis analyze --loadgen`` holds it against what a policy promises.
+- Server: requests arrive as a Poisson process, and latencies include waiting. Such a run is a
+  check of capacity, not a profile; the error states its load and deadline. :func:`read_server`
+  reads it, and ``ramsis analyze --loadgen`` compares it with the promise of a policy.
 - Offline: all samples at once, so there are no latencies.
 
 Latencies are in **ns**, as their labels say; those of SingleStream are confirmed by Little's law.
-The file does not name the model. Accuracy is in another file of loadgen, and left out. The last
-line, on the errors of the test, is written when all others are: a summary without it is cut off.
+The file does not name the model. Accuracy is in another file of loadgen, and is not imported. The
+last line, on the errors of the test, is written after all others: a summary without it was cut
+off.
 
 Source: mlcommons/inference, ``loadgen`` (the last line: ``logging.cc``); files that loadgen 6.0
 wrote.
@@ -117,7 +118,7 @@ def read_server(path: str | os.PathLike[str]) -> ServerRun:
 
 
 def _lines(source: Source) -> dict[str, str]:
-    """Read the values of a summary by label; refuse a cut one, and several in a file."""
+    """Read the values of a summary by label; refuse a file that is cut off or has several."""
     lines: dict[str, str] = {}
     for label, text in _LINE.findall(source.text):
         if label in lines:

@@ -5,12 +5,12 @@
 - Its console output, with ``-s``: ``Average inference time cost: 11.3 ms`` and the same lines of
   percentiles. The time to create the session becomes ``load_ms``.
 
-The tool appends to a result file that exists, so one that holds several runs is refused: their
-batch sizes may differ. So is one whose percentiles do not go on to the last, P999, and console
-output that ends in the middle: they are cut off. The batch size is not in the file. The name in
-the result file is that of the folder in which the model lay. Peak working set (of the process) and
-CPU usage are left out. Runs of several threads (``-c``) are refused where the console output shows
-them: their inferences slow each other. There is no accuracy.
+The tool appends to an existing result file. A file with several runs is refused, as their batch
+sizes may differ. A result file without the last percentile, P999, and incomplete console output
+are refused, as they were cut off. The batch size is not in the file. The model name in the result
+file is the name of the model's folder. Peak working set (of the process) and CPU usage are left
+out. Runs with several threads (``-c``) are refused if the console output shows them, as their
+inferences slow each other down. There is no accuracy.
 
 Source: microsoft/onnxruntime, ``onnxruntime/test/perftest/performance_runner.cc``.
 """
@@ -162,7 +162,7 @@ def _from_console(source: Source) -> MeasuredRun:
 
 
 def _labelled(source: Source, label: str, unit: str) -> float | None:
-    """Return the number after a label, in its unit; None where the label is absent."""
+    """Return the number after ``label``, which must have ``unit``; None if the label is absent."""
     lines = list(re.finditer(rf"^{label}: *(\S+) *(\S*)[ \t\r]*$", source.text, re.M))
     if not lines:
         return None

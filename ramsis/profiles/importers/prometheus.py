@@ -1,21 +1,21 @@
 """Importer of ``prometheus``: histograms of service times, in Prometheus' text format.
 
 A histogram ``NAME`` has ``NAME_bucket{le="…"}`` (cumulative counts), ``NAME_sum`` and
-``NAME_count``. The unit is the end of its name, as Prometheus asks for: ``_seconds``; also
-``_milliseconds``, ``_ms``, ``_microseconds``, ``_us``, ``_nanoseconds``, ``_ns``. One whose name
-ends in none needs ``--unit``, and one whose sum does not fit its buckets is refused. Where a file
-has several, ``--metric`` names the one that is meant: whether waiting is in it, only its owner
-knows.
+``NAME_count``. The end of its name states the unit, as Prometheus recommends: ``_seconds``; also
+``_milliseconds``, ``_ms``, ``_microseconds``, ``_us``, ``_nanoseconds``, ``_ns``. A histogram
+without such an end needs ``--unit``; a histogram whose sum does not fit its buckets is refused. If
+a file has several histograms, ``--metric`` names the one to read; only the user knows whether its
+times include waiting.
 
-Triton's counters, of which each is a sum over executions, give the mean of batches of one size.
+Triton's counters, each a sum over executions, state the mean time of batches of one size.
 
-The labels ``model``, ``model_name`` or ``deployment`` and ``batch_size`` or ``batch`` become model
-and batch size; over other labels (replica, version) the counts are added up, which is noted. The
-mean is exact. A percentile is known up to its bucket: it is taken on the straight line between the
-bucket's ends, as Prometheus does, and ``relative_error`` says how far the 95th may be off. A
-percentile in the last bucket, which has no end, is left out. A file whose last line has no end, a
-sample that stands there twice, and counts without their sum are refused: the file is cut off, or
-made of two.
+The labels ``model``, ``model_name`` or ``deployment`` become the model, ``batch_size`` or
+``batch`` the batch size. Over other labels (replica, version) counts are added up, with a note.
+The mean is exact. A percentile is known up to its bucket: it is interpolated linearly between the
+ends of the bucket, as Prometheus does, and ``relative_error`` states the largest error of the 95th
+percentile. A percentile in the last bucket, which is unbounded, is left out. Three kinds of files
+are refused, as they were cut off or joined: a last line without a line feed, a sample that appears
+twice, and counts without their sum.
 
 Source: Prometheus' documentation, "Exposition formats" and "histogram_quantile()".
 """
@@ -113,7 +113,7 @@ def _chosen(source: Source, wanted: str | None) -> str:
 
 
 def _likeliest(names: Sequence[str]) -> str:
-    """Return the histogram whose name speaks of running a model, else the first."""
+    """Return the first histogram whose name suggests execution times, else the first one."""
     return next((name for word in ("compute", "infer", "predict", "execut", "service")
                  for name in names if word in name and "queue" not in name), names[0])
 

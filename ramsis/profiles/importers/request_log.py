@@ -1,10 +1,10 @@
 """Importer of ``request-log``: the request log of a server, such as ``ramsis serve``.
 
 Columns: ``model``, ``batch``, ``start_s``, ``finish_s``; optional ``run_as``, ``worker``,
-``outcome``, ``correct`` and those that say nothing of service times. Requests of one batch have
-its start on its worker in common, and are one sample: the time from start to finish, in seconds,
-of a batch of the size that it ran as. Requests that failed or were dropped are left out. A model's
-accuracy is the share of right answers, where all of its requests say whether they were.
+``outcome``, ``correct``, and other columns of request logs, which are ignored. Requests with the
+same start and worker are one batch. A batch is one sample: its time from start to finish, in
+seconds, at the batch size ``run_as``. Requests that failed or were dropped are left out. A model's
+accuracy is its share of correct answers, if ``correct`` is stated for all of its requests.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def read(path: Path) -> dict[str, MeasuredModel]:
 
 
 def _share(correct: list[str]) -> float | None:
-    """Return the share of right answers; None where it is not known of all."""
+    """Return the share of correct answers; None unless it is known for all answers."""
     right = [text in ("1", "true", "True") for text in correct if text]
     return sum(right) / len(right) if len(right) == len(correct) else None
 
@@ -84,7 +84,8 @@ def _share(correct: list[str]) -> float | None:
 class _ServerLog:
     """Importer of ``server-log``: response times in logs of model servers and load tests.
 
-    Those of one request at a time are service times; others hold waiting, and are refused.
+    With one request at a time, response times are service times. Logs of concurrent requests are
+    refused, as their times include waiting.
     """
 
     def recognises(self, source: Source) -> bool:

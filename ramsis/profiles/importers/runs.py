@@ -216,9 +216,9 @@ def gather(
     Parameters
     ----------
     read : callable
-        The runs in a file.
+        Returns the runs in a file.
     tool : str
-        Its name, for messages.
+        Name of the tool, for messages.
     """
     _refuse_unused(given, [name for name, _ in files])
     models: dict[str, MeasuredModel] = {}
@@ -269,7 +269,7 @@ def _add(
 
 
 def _pad(item: MeasuredModel) -> None:
-    """Enter batch size 1 of a model that takes no batch smaller than the least one measured."""
+    """Add batch size 1, padded to the smallest measured batch, for a model of fixed batch size."""
     least = min(item.batches, key=lambda batch: batch.batch)
     if least.batch > 1 and item.padded == least.batch:
         item.batches.insert(0, replace(least, batch=1))

@@ -1,13 +1,13 @@
 """Importer of ``vllm-embedding``: the result file of ``vllm bench serve`` for embeddings.
 
 ``--save-result`` writes a JSON object; ``mean_e2el_ms``, ``median_e2el_ms``, ``std_e2el_ms`` and
-``pNN_e2el_ms`` are the latencies of requests in **ms**, which percentiles there are is asked of
-vLLM with ``--metric-percentiles``. Newer files have ``total_input_sequences``, which over
-``completed`` is the batch size; else the batch size is not in the file.
+``pNN_e2el_ms`` are the latencies of requests in **ms**; vLLM's option ``--metric-percentiles``
+selects the percentiles. The batch size is ``total_input_sequences`` / ``completed`` in newer
+files, and unknown in older ones.
 
-Taken are runs with one request at a time: ``max_concurrency`` 1, confirmed by Little's law
-(throughput × latency). Runs that generate text are refused, because how long an answer takes is
-then a matter of its length. There is no accuracy.
+Only runs with one request at a time are imported: ``max_concurrency`` 1, confirmed by Little's law
+(throughput × latency). Runs that generate text are refused, because the time of an answer then
+depends on its length. There is no accuracy.
 
 Source: vllm-project/vllm, ``vllm/benchmarks/serve.py``.
 """

@@ -1,14 +1,14 @@
 """Description of a measurement's environment: processor, cores, versions, other load.
 
-Every run of a batch is divided by the median of its model and batch size. A ratio above
-:data:`SLOW` is a slow run; consecutive slow runs are a spell. Then
+For slow spells, the latency of every run is divided by the median of its model and batch size. A
+run with a ratio above :data:`SLOW` is slow; consecutive slow runs are a spell. Then
 
-    share       time of the slow runs over time of all;
-    factor      mean of the slow runs' ratios;
-    length_ms   time of the slow runs over number of spells.
+    share       time of the slow runs divided by the time of all runs;
+    factor      mean ratio of the slow runs;
+    length_ms   time of the slow runs divided by the number of spells.
 
-The autocorrelation of the ratios, from one run to the next, says whether slow runs come together
-at all: it is near 0 where they are independent.
+The autocorrelation of the ratios of successive runs states whether slow runs occur in spells: it
+is near 0 if they are independent.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
 """Accuracy and confidence of models on labelled samples.
 
-The samples are an .npz file: an array for each input of the models, with the samples first;
-``label``, the right answers; and optionally ``group``, what each sample is a copy of.
+The samples are an .npz file: an array for each input of the models, whose first axis is the
+sample; ``label``, the correct answers; and optionally ``group``, the number of the item of which
+each sample is a copy.
 
-A model answers by its output ``label``, or by the class of the largest score. Scores are the only
-output of shape (samples, classes). The confidence of an answer is the largest probability
-(:data:`MAX`; scores that are no probabilities become some by softmax), the margin of the largest
-score to the runner-up (:data:`MARGIN`), or an output that the model has for it.
+A model answers by its output ``label``, or else by the class of the largest score. Scores are the
+only output of shape (samples, classes). The confidence of an answer is the largest probability
+(:data:`MAX`; scores that are not probabilities are converted by softmax), the difference between
+the largest score and the second largest (:data:`MARGIN`), or an output of the model.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class LabelledSamples:
         InputFileError
             The samples do not fit the model.
         InvalidValueError
-            The model's outputs tell no answer, or not this confidence.
+            The model's outputs contain no answer, or not this confidence.
         """
         inputs = self._inputs(name, model)
         size = len(self.labels)
@@ -140,7 +141,7 @@ class LabelledSamples:
     def _answers(
         self, name: str, outputs: Arrays, confidence: str
     ) -> tuple[BoolArray, FloatArray | None]:
-        """Return which answers are right, and the scores where there are some."""
+        """Return which answers are right, and the scores if the model returns any."""
         size = len(self.labels)
         several = {key: array for key, array in outputs.items()
                    if array.ndim == 2 and array.shape[1] > 1 and key != confidence

@@ -137,21 +137,21 @@ def measure_profile(
         :func:`~ramsis.profiles.importers.accuracy.read_accuracy` takes, or fractions in [0, 1].
         They go before published ones that the back end knows.
     accuracy_source : str, optional
-        Where they come from, for the record.
+        Source of the accuracies, stored in the profile.
     labels : path, optional
         Labelled samples as :class:`~ramsis.profiles.measure.labels.LabelledSamples` reads them.
         They state accuracies that ``accuracy`` does not, and confidences.
     confidence : str
-        What tells how sure a model is: ``"max"``, the largest probability; ``"margin"``, that of
-        the largest score to the runner-up; or the name of an output.
+        Confidence of an answer: ``"max"``, the largest probability; ``"margin"``, the difference
+        between the largest score and the second largest; or the name of an output.
     out : path, optional
-        File to write. What is done is kept in ``out.partial`` (models that are finished, in the
-        order ``model``) or ``out.runs``, from where the same call goes on after an interruption;
-        from the latter a model begins anew whose file has changed since.
+        File to write. Finished models (with the order ``model``) are kept in ``out.partial``, or
+        all runs in ``out.runs``; the same call resumes from there after an interruption. A model
+        whose file has changed since is measured from the beginning.
     restart : bool
-        Discard what an interrupted measurement left.
+        Discard the kept results of an interrupted measurement.
     observer : Observer, optional
-        Told of the progress.
+        Object whose methods are called to report the progress.
 
     Raises
     ------
@@ -315,7 +315,7 @@ class _Record:
         self, models: Mapping[str, AtSize], settings: MeasureSettings,
         finished: Callable[[str, int], object], kept: KeptRuns,
     ) -> Iterator[tuple[str, Sampled]]:
-        """Take the samples of models at sizes; yield each when it is finished."""
+        """Take the samples of models by size; yield each model's samples when it is finished."""
         if settings.order == ORDERS[0]:
             for key, sampled, trace in sample_interleaved(
                     models, settings.batches, settings.stop, settings.quantiles, finished,

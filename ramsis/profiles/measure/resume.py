@@ -46,12 +46,12 @@ class KeptRuns:
     hardware, measurement : mapping
         Hardware and measurement settings of the new profile set.
     models : mapping of str to str
-        What the models are called in the profile, and how the back end names them.
+        Name of each model in the profile → its name in the back end.
 
     Attributes
     ----------
     runs : RunsInTime
-        To which new ones are added.
+        Runs so far; new runs are appended.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class KeptRuns:
         Parameters
         ----------
         changed : callable
-            Told each model whose runs are left out, since its file is another one by now.
+            Called with each model whose runs are left out, as its file has changed.
         """
         if self._path is None or not self._path.exists():
             return

@@ -1,19 +1,20 @@
 """Warm latencies of one model at several batch sizes, each until its percentile is stable.
 
-1. *Probe*, batch sizes ascending: the median of three runs. The first batch size that is slower
-   than ``max_latency_ms`` is the last; one that fails is left out, with all larger ones.
-2. *Rounds*: each unfinished batch size has one turn: an input is made, one run is not counted,
-   and ``min_samples / 10`` runs are timed. Turns go round the batch sizes, so that what slows
-   the machine for a while does not fall on one of them. The garbage collector rests during a
-   turn. Or, with several models *interleaved*: in a random order, each unfinished batch size of
-   each model is run once, without a run before that is not counted. So a model finds the caches
-   as another one left them, as it does where policies change between models.
+1. *Probe*: each batch size, in ascending order, is run three times. The first batch size whose
+   median is above ``max_latency_ms`` is the last. If a run fails, its batch size and all larger
+   ones are left out.
+2. *Rounds*: each unfinished batch size has one turn: an input is made, the model is run once
+   without counting, and ``min_samples / 10`` runs are timed. Turns alternate between the batch
+   sizes, so that a slow spell of the machine does not affect only one of them. The garbage
+   collector is off during a turn. Several models may be *interleaved* instead: in random order,
+   each unfinished batch size of each model is run once, without an uncounted run before it. Then a
+   model finds the caches as another model left them, as in serving by policies that change models.
 3. A batch size is finished when it has ``min_samples`` and either the relative error of its
-   percentile is at most ``relative_error``, or its
-   runs took ``seconds_per_batch`` in all; and at ``max_samples`` in any case.
+   percentile is at most ``relative_error``, or its runs took ``seconds_per_batch`` in all. With
+   ``max_samples`` it is finished in any case.
 
-A run that fails in a round ends its batch size and all larger ones; what smaller ones measured
-is kept.
+A run that fails in a round ends its batch size and all larger ones; the samples of smaller ones
+are kept.
 
 For independent samples x₁ … xₙ the number that lie at or below the true quantile of level p is
 binomial(n, p), whatever the distribution. The order statistics x₍ₗ₎ and x₍ᵤ₎ with
@@ -102,15 +103,15 @@ class StopRule:
 
     @property
     def turn(self) -> int:
-        """Samples that are taken in one go."""
+        """Number of samples of a turn."""
         return math.ceil(self.min_samples / _TURNS)
 
     def supporting(self, max_violation: float) -> StopRule:
         """Return the rule with enough samples to support a budget of violations.
 
-        With no late request in n samples, the upper end of the violation rate's 95 % interval is
-        Jeffreys' limit for n runs without an event, times the requests that a slow batch makes
-        late per request of its own; assumed to be four, including those in the queue.
+        If no sample of n is late, the upper end of the violation rate's 95 % interval is Jeffreys'
+        limit for n runs without an event, times a factor: the number of requests that a slow batch
+        makes late, including those in the queue, per request in the batch. It is assumed to be 4.
 
         Parameters
         ----------
@@ -162,15 +163,15 @@ def sample_batches(
     Parameters
     ----------
     model : Runnable
-        What is measured.
+        The loaded model.
     batches : sequence of int
         Batch sizes, ascending.
     rule : StopRule
-        When to stop.
+        When a batch size is finished.
     quantiles : int
         Size of the quantile sketches.
     finished : callable
-        Told each batch size that is finished.
+        Called with each batch size when it is finished.
     """
     chosen, note = _probe(model, batches, rule)
     samples: dict[int, list[float]] = {batch: [] for batch in chosen}
@@ -219,18 +220,18 @@ def sample_interleaved(
     batches, rule, quantiles
         As of :func:`sample_batches`.
     finished : callable
-        Told each model and batch size that is finished.
+        Called with model and batch size when these are finished.
     rng : Generator, optional
-        Draws the order.
+        Draws the order of the runs.
     runs : RunsInTime, optional
-        Those of an interrupted measurement, to go on from; new ones are added to it.
+        Runs of an interrupted measurement, which is resumed; new runs are appended.
     after_round : callable
-        Told that each batch size which is not finished was run once more.
+        Called after each round, in which every unfinished batch size is run once.
 
     Yields
     ------
     name, sampled, trace
-        The trace is that of all models so far.
+        Name of the finished model, its latencies, and the runs of all models so far.
     """
     rng, trace = rng or np.random.default_rng(), RunsInTime() if runs is None else runs
     notes: dict[str, str | None] = {}
@@ -256,7 +257,7 @@ def sample_interleaved(
         pairs = [(name, batch) for name, unfinished in waiting.items() for batch in unfinished]
         for place in rng.permutation(len(pairs)).tolist():
             name, batch = pairs[place]
-            # A failure of a smaller batch in this round has ended the larger ones.
+            # A smaller batch of the model may have failed in this round, which ends this one, too.
             if batch not in waiting[name]:
                 continue
             latencies_ms = samples[name][batch]
@@ -285,7 +286,7 @@ def _once(model: Runnable, batch: int) -> float:
 def _probe(
     model: Runnable, batches: Sequence[int], rule: StopRule
 ) -> tuple[list[int], str | None]:
-    """Probe the batch sizes; return those to measure, and why there are no more."""
+    """Probe the batch sizes; return those to measure, and why larger ones are left out."""
     chosen: list[int] = []
     for batch in batches:
         try:
@@ -331,7 +332,7 @@ def _profile(
 def ranks(n: int, level: float) -> tuple[int, int] | None:
     """Return ranks l < u, from 1, of the order statistics that enclose the quantile of ``level``.
 
-    None when ``n`` samples are too few for one of them.
+    Return None if ``n`` samples are too few for such an interval.
 
     >>> ranks(100, 0.95)
     (90, 100)
@@ -348,7 +349,7 @@ def ranks(n: int, level: float) -> tuple[int, int] | None:
 
 
 def relative_error(samples: ArrayLike, level: float, turn: int = 1) -> float | None:
-    """Return the relative error of a sample's quantile, at :data:`CONFIDENCE`.
+    """Return the relative error of a quantile of samples, with confidence :data:`CONFIDENCE`.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """Back ends, which load models and create inputs for them.
 
-A back end is a class that fulfils :class:`~.backend.Backend`, entered in
-:data:`BACKENDS` under its name. Its libraries are imported only when one is made.
+A back end is a class with the interface :class:`~.backend.Backend`, registered in :data:`BACKENDS`
+by its name. Its libraries are imported only when the class is instantiated.
 """
 
 from __future__ import annotations

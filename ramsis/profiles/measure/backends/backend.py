@@ -64,7 +64,7 @@ def _only_or_all(arrays: Mapping[str, NDArray[Any]]) -> Any:
 
 
 def _by_name(answer: Any) -> Mapping[str, NDArray[Any]]:
-    """Return arrays by name as they are, and anything else as the array ``output``."""
+    """Return a mapping of arrays unchanged, and any other answer as the array ``output``."""
     if isinstance(answer, Mapping):
         return {str(name): np.asarray(value) for name, value in answer.items()}
     return {"output": np.asarray(answer)}
@@ -90,7 +90,7 @@ class LoadedModel:
 
 
 class Published(NamedTuple):
-    """A published accuracy: a fraction in [0, 1], and whose it is."""
+    """A published accuracy: a fraction in [0, 1], and its source."""
 
     accuracy: float
     source: str
@@ -149,7 +149,7 @@ class Callables:
                       "input": options.inputs or "the batch size"}
 
     def name(self, model: str) -> str:
-        """Return the function's name, which is that in the profile."""
+        """Return the function's name, by which the profile calls the model."""
         _found(model)
         return model.partition(":")[2]
 

@@ -3,10 +3,10 @@
 The timed call begins with tensors in host memory, and ends with logits in host memory, as for a
 server. On a GPU it includes the copies in both directions.
 
-The weights are random, since latency does not depend on them; nothing is downloaded. Images have
-each model's own input size; that and the accuracy are what torchvision publishes with the model's
-default weights. Text classifiers are the BERTs of Turc et al., Well-Read Students Learn Better
-(2019), by name, or a folder or JSON file with a configuration of one's own.
+The weights are random, since latency does not depend on them; nothing is downloaded. The size of
+images and the accuracy of an image classifier are those that torchvision publishes with the
+model's default weights. Text classifiers are the BERTs of Turc et al., Well-Read Students Learn
+Better (2019), by name, or a configuration of the user's own in a folder or JSON file.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Torchvision:
         self.notes = self._torch.notes("images")
 
     def name(self, model: str) -> str:
-        """Return the classifier's name, which is that in the profile; refuse an unknown one."""
+        """Return the classifier's name, by which the profile calls it; refuse an unknown one."""
         if model not in self._known:
             raise unknown_model("torchvision classifier", model, self._known)
         return model
