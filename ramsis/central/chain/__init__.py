@@ -1,13 +1,13 @@
 """The chain of a policy: its values and visits, from linear systems.
 
-The systems are those of :mod:`ramsis.central.solve`. Where the age of the head is drawn anew they
-are solved level by level (:mod:`ramsis.central.chain._levels`). Where it is kept, rows have
-hundreds of entries, and are solved by sparse LU factors, which may be large. But the next policy
-differs from the last one in some rows, and the same policy at other service times by small changes
-of all weights: the old factors are a good preconditioner. So where factors are large, GMRES comes
-first. It stops where the preconditioned residual, which is how far the solution is off, is a given
-share of the solution, 1e-13 unless less will do; where 30 steps are not enough, the policy's own
-system is factorised.
+The systems are those of :mod:`ramsis.central.solve`. If the age of the head is drawn anew, they
+are solved level by level (:mod:`ramsis.central.chain._levels`). If it is kept, rows have hundreds
+of entries, and the systems are solved by sparse LU factors, which may be large. But the system of
+the next policy differs from the last one in some rows only, and that of the same policy at other
+service times by small changes of all weights. So the factors of a similar system are a good
+preconditioner. If they are large, GMRES with them is tried first. It stops when the preconditioned
+residual, an estimate of the error of the solution, is a given share of the solution: 1e-13, or
+more if the caller allows it. If 30 steps do not suffice, the policy's own system is factorised.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ __all__ = ["EXACT", "Chain", "ChainValues", "SteadyState"]
 
 Codes = NDArray[np.int16]
 
-_RESIDUAL = 1e-6  # of a solution that counts as singular, as a share of the right-hand side
+_RESIDUAL = 1e-6  # above this share of the right-hand side, the system counts as singular
 EXACT = 1e-13
-"""How far off values are at most, as a share of the largest, but for rounding."""
+"""Largest error of values besides rounding, as a share of the largest value."""
 
-_STEPS, _SPARE = 30, 100.0  # of GMRES; what it may be further off
-_LARGE = 200_000  # entries of a factor
+_STEPS, _SPARE = 30, 100.0  # of GMRES; its result may miss the wanted error by this factor
+_LARGE = 200_000  # entries of a factor, above which GMRES is tried first
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class ChainValues:
     wait: FloatArray  # of waiting, shape (I, N)
     free: FloatArray  # of deciding at an end of a batch, shape (I, N)
     last: FloatArray  # of deciding with one worker idle, shape (N, J)
-    exact: bool  # whether they are as exact as they can be
+    exact: bool  # whether their error is rounding alone, or at most :data:`EXACT`
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +94,8 @@ class Chain:
         self, model: CentralArrays, to: Codes, action: Codes, near: Chain | None = None
     ) -> None:
         self.model, self.to, self.action = model, to, action
+        # Row of waiting with all workers idle and no request. Its value is 0, and its place among
+        # the values holds the gain.
         self._home = (len(model.idle) - 1) * len(model.queue)
         self._levels: Levels | None = None
         self._sparse: _Sparse | None = None
@@ -111,7 +113,7 @@ class Chain:
         Parameters
         ----------
         exact : float
-            How far off they may be, as a share of the largest, if that saves work.
+            Largest error that they may have, as a share of the largest value, if that saves work.
         """
         value = self._solved(turned=False, exact=exact)
         if value is None:
@@ -142,7 +144,10 @@ class Chain:
         )
 
     def _solved(self, *, turned: bool, exact: float) -> FloatArray | None:
-        """Return values, with the gain in place of home's, or the visits if ``turned``."""
+        """Solve for the values, or for the visits if ``turned``; None if the system is singular.
+
+        The gain is in the place of home's value.
+        """
         system, model = self._system, self.model
         if self._sparse is not None:
             solution = self._sparse.solved(turned=turned, exact=exact)
@@ -168,7 +173,11 @@ class Chain:
         return solution
 
     def _parts(self, solution: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Split a solution into waiting and deciding (3, I, N), and one idle worker (N, J)."""
+        """Split a solution by kind of row, as listed in :func:`_kernels.rows`.
+
+        The first part, (3, I, N), is waiting, deciding at an end of a batch and after an arrival;
+        the second, (N, J), is deciding with one worker idle.
+        """
         model = self.model
         shape = (3, len(model.idle), len(model.queue))
         last, bins = int(np.prod(shape)), model.slack_probability[0].shape
@@ -177,7 +186,7 @@ class Chain:
 
 
 class _Sparse:
-    """Sparse system, solved by factors of its own or iteratively by those of a similar matrix."""
+    """Sparse system, solved by its own factors, or by GMRES with those of a similar system."""
 
     def __init__(self, system: _kernels.System, home: int, near: _Sparse | None) -> None:
         size = len(system.cost)
@@ -194,7 +203,7 @@ class _Sparse:
         self._constant, self._home = system.constant, home
         self._factors: _Factors | None = None
         self.latest: dict[bool, FloatArray] = {}  # last solution, by whether it was transposed
-        self.direct = False  # whether the factors are its own
+        self.direct = False  # whether the factors are those of this system
         if near is not None and near._matrix.shape == self._matrix.shape:
             self._factors, self.latest = near._factors, dict(near.latest)
 
@@ -238,7 +247,7 @@ def _by_steps(
 ) -> FloatArray | None:
     """Solve by GMRES with the factors of a similar matrix; None if it converges slowly.
 
-    It starts from the solution of a like system, if there is one.
+    It starts from ``near``, the solution of a similar system, if there is one.
     """
     first = factors.solve(right, turned)
     if not np.isfinite(first).all():
@@ -247,6 +256,7 @@ def _by_steps(
                              matvec=lambda x: factors.solve(matrix @ x, turned))
     solution, _ = gmres(product, first, x0=first if near is None else near, rtol=exact,
                         restart=_STEPS, maxiter=1)
+    # One more step of refinement, whose size estimates the error.
     off = factors.solve(right - matrix @ solution, turned)
     far = float(np.abs(off).max()) > _SPARE * exact * float(np.abs(solution).max())
     return None if far else np.asarray(solution + off)

@@ -1,8 +1,12 @@
 """Back substitution: values and visits of all rows from the system of level 1.
 
 Symbols: :mod:`ramsis.central.chain._levels`. From level 1 up, W_i follows from D_{i−1}, and all
-other values from their own rows. The transposed system gives the visits: ρ f comes to D_i by the
-way through all idle, ρ being what lower levels leave of the unit of time, and the rest by μ.
+other values from their own rows.
+
+The transposed system gives the visits of rows. They take one unit of time in all: this is its
+equation for the gain. Visits come to D_i from waiting at level i−1, at the rate μ of ends of
+batches, and, as g = f D_i + h, by ρ f from the equation for the gain, with ρ the part of the unit
+of time that the levels below i leave.
 """
 
 from __future__ import annotations
@@ -28,7 +32,8 @@ def values(system: System, levels: Levels) -> FloatArray:
     for i in range(2, idle):
         level_values(system, i, waits, needed, above[i].by, result)
     gain, result[home] = float(result[home]), 0.0
-    # By what leads to what: first bins with one worker idle, then decisions, waiting last.
+    # Each row comes after those that it leads to: bins with one worker idle, decisions after an
+    # arrival, and then waiting at queues at which the policy does not wait.
     own_values(system, np.concatenate([
         np.arange(3 * size, result.size), np.arange(2 * size + lengths, 3 * size),
         lengths + np.flatnonzero(waits[1:] < 0)]), gain, result)
@@ -89,7 +94,7 @@ def visits(system: System, levels: Levels) -> FloatArray:
     else:
         unit[:lengths] = gain[:lengths]
     frequency = np.linalg.solve(last.T, unit)
-    # Of the unit of time; NumPy's own sums differ between processors.
+    # The part of the unit of time that level 1 leaves. NumPy's own sums differ between processors.
     left = 1.0 - sum((frequency * cost).tolist())
     result[size + lengths : size + 2 * lengths] = frequency[:lengths]
     result[lengths : 2 * lengths][waits[1] >= 0] = frequency[lengths:]
@@ -106,9 +111,11 @@ def level_visits(
 ) -> float:
     """Write the visits of W_i and D_i at level i > 1; return what is left of the unit of time.
 
-    ``matrix``, ``taken``, ``by``, ``gain`` are :class:`Level`, ``left`` what lower levels left.
+    ``matrix``, ``taken``, ``by`` and ``gain`` are those of :class:`Level`; ``left`` is the part of
+    the unit of time that lower levels leave.
     """
     idle, lengths = waits.shape
+    # Visits that come to D_i from outside the level: ρ f, and from waiting at level i − 1.
     come = np.zeros(lengths)
     for n in range(lengths):
         if gain.size > 0 and needed[i, n] >= 0:
@@ -117,6 +124,7 @@ def level_visits(
         for x in range(system.start[below] + 1, system.end[below]):
             if system.column[x] == (idle + i) * lengths + n:
                 come[n] -= system.weight[x] * visits[below]
+    # Visits of W_i, from those passed on to it; at the top, place 0 is the equation for the gain.
     waiting = _passed_on(system, i, waits, come.copy())
     if i == idle - 1:
         waiting[0] = left
@@ -130,6 +138,7 @@ def level_visits(
         if needed[i, n] >= 0:
             for k in range(frequency.size):
                 come[n] += taken[k, needed[i, n]] * frequency[k, 0]
+    # Waiting leads back to D_i; with these visits added, D_i has all.
     _passed_on(system, i, waits, come)
     put(come, visits[(idle + i) * lengths :])
     return float(left - spent)
@@ -137,7 +146,10 @@ def level_visits(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _passed_on(system: System, i: int, waits: IntArray, come: FloatArray) -> FloatArray:
-    """Pass visits ``come`` of D_i on within D_i; return what reaches W_i, (N,), by place."""
+    """Pass visits ``come`` of D_i on to shorter queues of D_i, in place.
+
+    Return the visits that reach W_i, (N,), by their places there.
+    """
     start, end, column, weight, _, _ = system
     idle, lengths = waits.shape
     size = idle * lengths
@@ -156,7 +168,10 @@ def _passed_on(system: System, i: int, waits: IntArray, come: FloatArray) -> Flo
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def lead_on(system: System, lengths: int, size: int, visits: FloatArray) -> None:
-    """Write the visits of rows of deciding after an arrival and of bins with one worker idle."""
+    """Write the visits of deciding after an arrival, and of deciding with one worker idle by bin.
+
+    They follow from the visits of the rows that lead to them.
+    """
     start, end, column, weight, _, _ = system
     for s in range(lengths, size):
         for x in range(start[s] + 1, end[s]):

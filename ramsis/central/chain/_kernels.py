@@ -1,7 +1,8 @@
 """Compiled loops that build the linear system of a policy's values and its statistics.
 
 Indices: x = 0 just after an arrival, 1 at an end of a batch; i an idle level, n a queue level, j a
-slack bin, a an action. Idle level 0 has no row of its own: with no worker idle nothing is decided.
+slack bin, a an action. Rows of idle level 0 are empty but for the diagonal: with no worker idle
+nothing is decided.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ def rows(model: CentralArrays, to: NDArray[np.int16], action: NDArray[np.int16])
     2S + i·N + n, with S = I·N; deciding with one worker idle at 3S + n·J + j; and, where the
     head's age is kept, what follows action a when it takes the whole queue at 3S + N·J + a.
 
-    The last rows are compiled apart by whether the age is kept, as a policy needs one of them.
+    There is a compiled function for the last rows if the age is kept, and another one if it is
+    not, as a policy needs only one of them.
     """
     system, e = first_rows(model, to, action)
     e = (last_rows_kept if model.carries else last_rows)(model, to, action, system, e)
@@ -98,8 +100,8 @@ def last_rows(
             elif lowest[n] <= j <= highest[n]:
                 level, a = to[1, n, j], action[1, n, j]
                 if _as_before(lowest[n], n, j, to, action):
-                    # It leads to the row before, which may have hundreds of entries, and differs
-                    # in what it earns.
+                    # The row of the bin before may have hundreds of entries. This one differs from
+                    # it only in what the batch earns, so it leads to that row.
                     e = _write(column, weight, e, r - 1, -1.0)
                     constant[r] = (earned[level, a, after_drop[n, level, j]]
                                    - earned[level, a, after_drop[n, level, j - 1]])

@@ -1,18 +1,26 @@
 """A policy's linear system eliminated level by level, down to one worker idle.
 
-Where the age of the head is drawn anew, rows lead only to the same level of idle workers, to the
-one below (a start) and, while waiting, to the one above (an end of a batch). So levels are
-eliminated from the top down. Of level i let S_i be the queues at which some row waits, and D_i the
-values of deciding, at an end of a batch, that rows of level i and i+1 or waiting at i−1 lead to:
+If the age of the head is drawn anew, rows lead only to the same level of idle workers, to the one
+below (a start) and, while waiting, to the one above (an end of a batch). So levels are eliminated
+from the top, all idle, down. Unknowns of level i are
+
+    W_i  the values of waiting at the queues S_i at which the policy waits after some decision,
+    V_i  the values of deciding just after an arrival,
+    D_i  the values of deciding at an end of a batch, at the queues to which rows of level i or
+         i+1, or waiting at i−1, lead,
+
+and the equations, with T the total rate of leaving, λ that to the next queue level, μ that of ends
+of batches and g the gain,
 
     deciding      D_i = P W_i + Q D_i + R D_{i−1} + c,                          Q strictly lower,
     waiting       T W_i = λ V_i(n+1) + μ D_{i+1}(n) − g,      V_i as D_i from W_i, D_i and D_{i−1},
     known so far  D_{i+1}(n) = E D_i + e for n in S_i, and g = f D_i + h.
 
-Q is eliminated by substitution, row by row; a dense system in W_i is left, and gives E and f of
-the next level. The gain is found from the row of waiting with all idle, whose own value is 0, and
-so never as a difference of large numbers. Level 1, where each row leads to many queues, is one
-dense system. Values and visits follow from level 1 up (:mod:`ramsis.central.chain._by_levels`).
+Q is eliminated by substitution, row by row. A dense system in W_i is left; its solution as a
+function of D_{i−1} gives E, e, f and h of the next level. Waiting with all idle and no request has
+the value 0; the gain is the unknown in its place, and so is never a difference of large numbers.
+Level 1, where each row leads to many queues, is one dense system. Values and visits follow from
+level 1 up (:mod:`ramsis.central.chain._by_levels`).
 """
 
 from __future__ import annotations
@@ -33,22 +41,23 @@ class Level(NamedTuple):
     matrix: FloatArray  # of W_i, (w, w)
     taken: FloatArray  # coefficients of D_i in the rows of W_i, (w, d)
     by: FloatArray  # W_i as a linear function of D_{i−1} and 1, (w, d⁻ + 1)
-    gain: FloatArray  # f and h, (d + 1); none at the top
+    gain: FloatArray  # f and h, (d + 1); empty at the top
 
 
 class Levels(NamedTuple):
     """The system eliminated down to level 1."""
 
-    # waits, needed: place of each queue in W_i and D_i, or -1, (I, N); place 0 of the top W_i is
-    # the gain's
+    # waits, needed: place of each queue in W_i and D_i, or -1, (I, N); place 0 of W at the top
+    # level is that of the gain
     waits: IntArray
     needed: IntArray
     above: dict[int, Level]
-    # last, right, cost: the system of D_1 and W_1, its right-hand side, and the time of each row
+    # last, right, cost: the system of D_1 and W_1, its right-hand side, and each row's factor of
+    # the gain
     last: FloatArray
     right: FloatArray
     cost: FloatArray
-    gain: FloatArray  # f and h of level 1; none where that is the only one
+    gain: FloatArray  # f and h of level 1; empty if that is the only level
 
 
 def eliminated(system: System, idle: int, lengths: int, bins: int) -> Levels:
@@ -83,11 +92,13 @@ def level(
         if k >= 0:
             _wait(system, i, n, (idle - 1, lengths), waits, needed, (ends, gain),
                   (matrix[k], taken[k], by[k]))
+    # Now matrix · W_i = taken · D_i + by · (D_{i−1}, 1). Put in D_i by W_i and D_{i−1}, and solve.
     _add_product(-1.0, taken, ends_by, 0, matrix)
     _add_product(1.0, taken, ends_by, w, by)
     _solve(matrix, by)
     # The first unknown of the top is the gain, as home's own value is 0.
     onward = by[0].copy() if i == idle - 1 else _gain_below(gain, ends_by, by)
+    # E and e of the next level: D_i(n) at the queues n of S_{i−1}, with W_i by D_{i−1} put in.
     rows, below = np.empty((sizes[i - 1, 0], w)), np.empty((sizes[i - 1, 0], by.shape[1]))
     for n in range(lengths):
         k = waits[i - 1, n]
@@ -135,6 +146,7 @@ def _deciding(
         by[k, width - 1] = constant[r]
         for x in range(start[r] + 1, end[r]):
             m = column[x] - size - i * lengths
+            # To deciding at level i, deciding at level i − 1, or waiting at level i.
             if m >= 0:
                 row, share = needed[i, m], weight[x]
                 for c in range(wait_end):
@@ -163,12 +175,15 @@ def places(
     waits = np.full((idle, lengths), -1)
     needed = np.full((idle, lengths), -1)
     sizes = np.zeros((idle, 2), np.int64)
+    # S_i: the queues at which waiting follows a decision.
     for r in range(size, 3 * size + lengths * bins):
         for x in range(start[r] + 1, end[r]):
             if column[x] < size:
                 waits[column[x] // lengths, column[x] % lengths] = 0
     needed[1] = 0
-    # From the top down, as a row leads to its own level and to the one below.
+    # D_i: the queues to which waiting leads, by an arrival and the decision after it, or by an end
+    # of a batch; then those to which these lead. From the top down, as a decision leads to its own
+    # level and to the one below.
     for i in range(idle - 1, 0, -1):
         for n in range(lengths - 1, -1, -1):
             if waits[i, n] == 0:
@@ -209,12 +224,16 @@ def _wait(
     system: System, i: int, n: int, shape: tuple[int, int], waits: IntArray, needed: IntArray,
     above: tuple[FloatArray, FloatArray], row: tuple[FloatArray, FloatArray, FloatArray],
 ) -> None:
-    """Write the waiting row of queue level n: matrix, coefficients of D_i, right-hand side."""
+    """Write the equation of waiting at queue level n, matrix · W_i = taken · D_i + right.
+
+    ``right`` has the coefficients of D_{i−1}, and then the constant. ``above`` has E, e and f, h.
+    """
     start, end, column, weight, constant, _ = system
     (top, lengths), (ends, gain), (matrix, taken, right) = shape, above, row
     size, s = (top + 1) * lengths, i * lengths + n
     row_here, d = waits[i, n], taken.size
     right[-1] += constant[s]
+    # The gain is an unknown at the top, and f D_i + h below.
     if i == top:
         matrix[0] += 1.0
     else:
@@ -238,6 +257,8 @@ def _wait(
                     taken[needed[i, m]] += w
                 else:
                     right[needed[i - 1, m]] += w
+        # At the longest queue an arrival drops the head, and leads to D_i. An end of a batch leads
+        # to D_{i+1}.
         elif c // lengths == top + 1 + i:
             taken[needed[i, n]] -= weight[x]
         else:
@@ -251,14 +272,18 @@ def last_level(
     system: System, shape: tuple[int, int, int], waits: IntArray, waiting: int, ends: FloatArray,
     gain: FloatArray,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the dense system of D_1 and W_1, its right-hand side, and the time of each row."""
+    """Return the dense system of D_1 and W_1, its right-hand side, and factors of the gain.
+
+    Its unknowns are D_1 at all queues, and then W_1. Rows of deciding after an arrival, and of
+    deciding with one worker idle by bin, are substituted.
+    """
     idle, lengths, bins = shape
     start, end, column, weight, constant, cost = system
     size, top = idle * lengths, idle == 2
     count = lengths + waiting
     matrix, right, times = np.zeros((count, count)), np.zeros(count), np.zeros(count)
-    led = np.zeros(lengths * bins)  # weights of the rows by bin, which are substituted
-    for kind in range(2):
+    led = np.zeros(lengths * bins)  # weights of the rows by bin that are yet to be substituted
+    for kind in range(2):  # rows of waiting, and of deciding at an end of a batch
         for n in range(lengths):
             r = lengths + n if kind == 0 else size + lengths + n
             k = lengths + waits[1, n] if kind == 0 else n
