@@ -537,16 +537,20 @@ class SizedQueue(Generic[T]):
         waiting, sizes, longest_ms = self._waiting[c], self._size[c], self._longest_ms[c]
         single_ms, slowness = self.rule.single_ms, self.slowness
         dropped: list[T] = []
-        start = 0
-        while start < len(waiting) and waiting[start][0] - soonest_ms < longest_ms:
-            end = start
-            while end < len(waiting) and (
-                    waiting[end][0] - soonest_ms < single_ms[sizes[end]] * slowness):
-                end += 1
-            if end > start:
-                dropped += self._removed(c, start, end)
+        kept: list[int] = []  # of the first ones, which the longest of the class is late for
+        for at, (deadline_ms, request) in enumerate(waiting):
+            if deadline_ms - soonest_ms >= longest_ms:
+                break
+            if deadline_ms - soonest_ms < single_ms[sizes[at]] * slowness:
+                dropped.append(request)
             else:
-                start += 1
+                kept.append(at)
+        if dropped:
+            upto, due_us = len(dropped) + len(kept), self._deadline_us[c]
+            waiting[:upto] = [waiting[at] for at in kept]
+            due_us[:upto] = [due_us[at] for at in kept]
+            sizes[:upto] = [sizes[at] for at in kept]
+            self._longest[c] = max(sizes, default=0)
         return dropped
 
     def _removed(self, c: int, start: int, end: int) -> list[T]:
