@@ -83,6 +83,27 @@ class SizedPolicy:
         """The policy as a scheduler in simulations."""
         return IndexRule(self.tables)
 
+    @cached_property
+    def problem(self) -> SizedProblem:
+        """The problem that the policy was made for, by its file.
+
+        Raises
+        ------
+        InputFileError
+            The file states no such problem.
+        """
+        document, inputs = self.document, self.document["inputs"]
+        try:
+            return SizedProblem.of_times(
+                self.tables.models, [model["accuracy"] for model in document["models"]],
+                [SizedTimes(**times) for times in inputs["times"]],
+                SizeDistribution(**inputs["sizes"]), slo_ms=self.tables.slo_ms,
+                workers=self.tables.workers, max_batch=inputs["max_batch"],
+                statistic=document["service"], edges=document["classes"]["edges"],
+                weights=inputs["weights"])
+        except (InfeasibleError, InvalidValueError, ProfileError) as error:
+            raise InputFileError(f"no problem: {error}", where="inputs") from error
+
     def row(self) -> dict[str, Any]:
         """Return the policy as a row of results."""
         expected = self.expectations
@@ -182,27 +203,6 @@ def generate_sized(
     return SizedPolicy(tables, document)
 
 
-def problem_of(policy: SizedPolicy) -> SizedProblem:
-    """Return the problem that a policy was made for, by its file.
-
-    Raises
-    ------
-    InputFileError
-        The file states no such problem.
-    """
-    document, inputs = policy.document, policy.document["inputs"]
-    try:
-        return SizedProblem.of_times(
-            policy.tables.models, [model["accuracy"] for model in document["models"]],
-            [SizedTimes(**times) for times in inputs["times"]],
-            SizeDistribution(**inputs["sizes"]), slo_ms=policy.tables.slo_ms,
-            workers=policy.tables.workers, max_batch=inputs["max_batch"],
-            statistic=document["service"], edges=document["classes"]["edges"],
-            weights=inputs["weights"])
-    except (InfeasibleError, InvalidValueError, ProfileError) as error:
-        raise InputFileError(f"no problem: {error}", where="inputs") from error
-
-
 def measured_again(policy: SizedPolicy, own_arrivals: str | None = None) -> dict[str, Any]:
     """Measure again what a policy promises, on the same requests, and bound it again.
 
@@ -211,7 +211,7 @@ def measured_again(policy: SizedPolicy, own_arrivals: str | None = None) -> dict
     dict
         The expectations of the file, without the comparison with the replanned dynamic program.
     """
-    problem, expected = problem_of(policy), policy.expectations
+    problem, expected = policy.problem, policy.expectations
     load = _load(policy.load_qps, expected["requests"],
                  Arrivals.of(policy.document["arrivals"], own_arrivals=own_arrivals))
     seed = policy.document["inputs"]["seed"]

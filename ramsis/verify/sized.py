@@ -34,10 +34,8 @@ from ramsis.sized.policy import (
     SizedPolicy,
     certified_gap,
     measured_again,
-    problem_of,
     read_sized,
 )
-from ramsis.sized.problem import SizedProblem
 from ramsis.sized.rule import RuleNumbers, RuleSpace
 from ramsis.verify.checks import Check, close, exactly
 
@@ -89,7 +87,7 @@ def checks(
 def _tables_again(policy: SizedPolicy) -> SizedTables:
     """Return the tables of the rule with the numbers that the file states."""
     document, plan = policy.document, policy.tables.plan
-    space = RuleSpace(replace(problem_of(policy), weights=tuple(document["classes"]["weights"])))
+    space = RuleSpace(replace(policy.problem, weights=tuple(document["classes"]["weights"])))
     tables = space.tables(RuleNumbers(**document["numbers"]))
     return tables if plan is None else space.planned(tables, plan)
 
@@ -125,7 +123,7 @@ def _played(
     policy: SizedPolicy, own_arrivals: str | None
 ) -> dict[str, tuple[Estimate, int]]:
     """Measure rates of the policy with the dispatcher, and the requests of each."""
-    problem = problem_of(policy)
+    problem = policy.problem
     process = Arrivals.of(policy.document["arrivals"],
                           own_arrivals=own_arrivals).drawn(policy.load_qps)
     rows: dict[str, list[float]] = {}
@@ -140,7 +138,7 @@ def _played(
         rng = np.random.default_rng(_SEED + run)
         arrival_ms, size = problem.requests_of(
             process, 1000.0 * _QUERIES / _RUNS / policy.load_qps, rng, rng)
-        worth = _served(policy, problem, arrival_ms, size)
+        worth = _served(policy, arrival_ms, size)
         in_time = (worth > 0.0).astype(float)
         note("violation_rate", 1.0 - in_time)
         note("effective_accuracy", worth)
@@ -149,11 +147,10 @@ def _played(
     return {name: (Estimate.of(rows.get(name, [0.0])), count) for name, count in queries.items()}
 
 
-def _served(
-    policy: SizedPolicy, problem: SizedProblem, arrival_ms: FloatArray, size: IntArray
-) -> FloatArray:
+def _served(policy: SizedPolicy, arrival_ms: FloatArray, size: IntArray) -> FloatArray:
     """Serve requests by the dispatcher; return the accuracy of each answer, 0 if not in time."""
-    tables, sizes, worth = policy.tables, size.tolist(), np.zeros(len(size))
+    tables, problem = policy.tables, policy.problem
+    sizes, worth = size.tolist(), np.zeros(len(size))
     dispatcher: SizedDispatcher[int] = SizedDispatcher(tables, sizes.__getitem__)
     ends: list[tuple[float, int]] = []  # of running batches, with their workers
     arrived = 0
