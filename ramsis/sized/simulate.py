@@ -106,6 +106,7 @@ def simulate_sized(
         them (:meth:`ramsis.arrivals.Arrivals.with_sizes_of`); other sizes are drawn from those of
         the problem.
     seeds : sequence of int
+        Recorded requests with their sizes are the same with each seed, and are played once.
     slowness : float
         Service time as a multiple of what the scheduler assumes.
     on_run : callable, optional
@@ -125,8 +126,10 @@ def simulate_sized(
     total: list[Metrics] = []
     by_class: list[list[Metrics]] = [[] for _ in problem.ranges]
     padding, figures = [], []
+    run: SizedRun | None = None
     for seed in seeds:
-        run = run_sized(problem, scheduler, workload, seed, slowness=slowness)
+        if run is None or not have_sizes(workload):
+            run = run_sized(problem, scheduler, workload, seed, slowness=slowness)
         total.append(measure(run.run))
         size_class = problem.class_of(run.size)
         for i, metrics in enumerate(by_class):
@@ -144,6 +147,11 @@ def simulate_sized(
         tuple(replace(result, metrics=tuple(metrics)) for metrics in by_class), problem.weights,
         float(np.mean(padding)),
         {name: float(np.mean([figure[name] for figure in figures])) for name in figures[0]})
+
+
+def have_sizes(workload: Workload) -> bool:
+    """Return whether requests are recorded with their sizes, so that no seed changes them."""
+    return getattr(workload, "sizes", None) is not None
 
 
 def drawn(

@@ -88,6 +88,13 @@ def test_a_trace_has_the_sizes_of_its_requests(
         *base, "--trace", trace, "--sizes", file, "--scheduler", "delay:late=drop,batch=1",
         "--json").out)["rows"] for file in (trace, copy(trace, tmp_path / "sizes.csv")))
     assert same == [row]
+    several = run(*base, "--trace", trace, "--scheduler", "delay:late=drop,batch=1", "--seeds", 3,
+                  "--json")
+    assert "played once" in several.err
+    (repeated,) = json.loads(several.out)["rows"]
+    assert repeated["effective_accuracy"] == row["effective_accuracy"]
+    assert repeated["queries"] == 3 * row["queries"]
+    assert repeated["effective_accuracy_half_width"] == 0.0
     assert apart[0]["in_time"] != row["in_time"]  # drawn from the file
     # Schedulers that do not know sizes serve the same file only without them.
     refused(run(*base, "--trace", trace, "--scheduler", "greedy"), 3, "not a scheduler", "greedy")

@@ -8,6 +8,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
 import numpy as np
 
 from ramsis.arrays import IntArray
@@ -25,6 +26,7 @@ from ramsis.sized import SizedProblem, SizedScheduler, path_bound, sized_schedul
 from ramsis.sized import simulate as sized_simulation
 from ramsis.sized.policy import SizedPolicy, for_load, is_sized, read_sized
 from ramsis.sized.problem import MAX_BATCH_BY_DEFAULT
+from ramsis.sized.simulate import have_sizes
 
 _ALLOWED = (
     "profile_names", "models", "workers", "slo_ms", "policies", "scheduler_texts", "sizes",
@@ -210,6 +212,10 @@ def with_upper_bounds(
     seeds; None for too many requests to compute it within a few seconds.
     """
     problem = terms.problem(terms.largest_batch, service, slowness)
+    if len(seeds) > 1 and have_sizes(terms.workloads[0]):
+        click.echo("note: the requests of the trace and their sizes are the same with each seed: "
+                   "they were played once", err=True)
+        seeds = seeds[:1]
     bounds = {workload.load_qps: _upper_bound(problem, workload, seeds)
               for workload in terms.workloads}
     return [{**row, "upper_bound": bounds[row["load_qps"]]} for row in rows]
