@@ -57,7 +57,10 @@ def test_workers_at_a_load_are_those_that_policies_promise(
     assert min(entry["in_time_rate"] for entry in verdict["by_class"]) >= 0.6
     assert level.document["inputs"]["min_in_time_by_class"] == [0.6] * 5
     assert verdict["effective_accuracy"] <= verdict["upper_bound"]
-    assert (out / "report.html").read_text().count("<caption>In time by size") == 3
+    page = (out / "report.html").read_text()
+    assert page.count("<caption>In time by size") == 3
+    assert "Answered in time by number of workers" in page
+    assert "ffective accuracy by" not in page
     (row,) = json.loads((out / "capacity.json").read_text())["rows"]
     assert (row["workers"], row["clear"]) == (verdict["workers"], verdict["certain"])
     kept = (out / "plan.json").read_bytes()

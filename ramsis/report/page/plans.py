@@ -23,7 +23,7 @@ from ramsis.report.page.parts import (
 )
 from ramsis.report.page.results import class_tables, result_section
 from ramsis.report.verdicts import bounded_schedulers, upper_bounds
-from ramsis.tables import Column, scheduler_words, with_values
+from ramsis.tables import Column, effective_words, scheduler_words, with_values
 
 _PLANNED = (
     Column("dispatch", "dispatch"), Column("workers", "workers", "d"),
@@ -125,7 +125,8 @@ def over_workers(
                for bound, line in bounds.items()]
     if target is not None and workers:
         series.append(Series("target", ends, [target, target], draw="line", ref=True))
-    label = "accuracy of requests in time" if name == "accuracy" else "effective accuracy"
+    label = "accuracy of requests in time" if name == "accuracy" else effective_words(
+        *(row.get("accuracy") for row in rows))
     return (f"{label[0].upper()}{label[1:]} by number of workers", Axis("workers", whole=True),
             Axis(label, most=1.0), series if workers else [])
 
