@@ -18,8 +18,9 @@ from ramsis.sim import ConstantLoad, Fleets, Policies, SimulationResult, Workloa
 def certified_bound(policy: Policy) -> float:
     """Return the upper bound on effective accuracy − price × violation rate for a policy's load.
 
-    For policies with second opinions it is the bound on effective accuracy, which is no less. It
-    has gathering windows where arrivals are Poisson, service times fixed and there is one SLO.
+    For policies with second opinions it is the bound on effective accuracy, which is no smaller.
+    The bound is the one with gathering windows if arrivals are Poisson, service times are fixed,
+    and there is one SLO.
     """
     if policy.cascade is not None:
         return policy.cascade.promise.upper_bound
@@ -45,7 +46,8 @@ def gap_in_simulation(
     """Return the gap of simulated policies to the bound.
 
     At a constant load the bound is that of the long run, which single runs can exceed; on a trace
-    it is the bound on the drawn arrivals. None where there are no policies, or several prices.
+    it is the bound on the drawn arrivals. All three figures are None if there are no policies, or
+    policies with several prices.
 
     Parameters
     ----------
@@ -120,7 +122,10 @@ def _served(fleets: Fleets) -> dict[str, Any]:
 
 
 def service_times_of(policy: Policy) -> ServiceTimes:
-    """Return the service times without batches that only serve a queue beyond the table."""
+    """Return the service times of a policy, without batches that only serve longer queues.
+
+    Workers with their own queues run such batches when the queue is longer than the table's.
+    """
     times = policy.service_times
     return times.up_to(policy.max_queue) if policy.rule.own_queues else times
 

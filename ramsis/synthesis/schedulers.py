@@ -91,10 +91,10 @@ class ComparedScheduler:
     def loads(self, trace: RateTrace) -> tuple[float, ...]:
         """Return equally spaced loads that cover the readings of the load monitor on a trace.
 
-        Over its window of half a second a Poisson load λ is read with a standard deviation of
-        √(2λ); levels go four of these below the lowest and above the highest rate. There are
-        ``levels`` of them from 0 to the top, of which those below the range are left out.
-        Without policies there are none.
+        The monitor counts over half a second, so its reading of a Poisson load λ has the standard
+        deviation √(2λ). The range of loads is from four of these below the lowest rate to four
+        above the highest. Of ``levels`` equal steps from 0 to the top of this range, those below
+        the range are left out, but for the last. Without policies there are no loads.
         """
         if self.spec is not None:
             return ()
@@ -154,7 +154,7 @@ class ComparedScheduler:
                 "loads": list(loads_qps)}
 
     def _levels_between(self, low_qps: float, high_qps: float) -> tuple[float, ...]:
-        """Return equally spaced loads between two ends."""
+        """Return loads as :meth:`loads` does, for the lowest and the highest rate."""
         top = high_qps + _SPREAD * math.sqrt(high_qps / _WINDOW_S)
         bottom = low_qps - _SPREAD * math.sqrt(low_qps / _WINDOW_S)
         step = top / self.levels

@@ -25,19 +25,20 @@ Problem = TypeVar("Problem")
 DELAY_PRICE = 2e-4
 """Cost of a response time of an SLO or more, in units of accuracy; less in proportion.
 
-At low loads waiting for a larger batch hardly changes accuracy: of tables that are all but equally
-good, the one that answers earliest is chosen. With E the gain of a policy without this price p and
-C in [0, 1] the mean of min(response time / SLO, 1), the best policy π for E − p·C has
-E(π) >= E* − p·(C* − C(π)) >= E* − p, where E* and C* are those of the best policy without the
-price. So no more than 0.0002 of the model's gain is given up."""
+At low loads, waiting for a larger batch hardly changes accuracy. With this price, the table that
+answers earliest is chosen among tables that are nearly equally good. With E the gain of a policy
+without this price p and C in [0, 1] the mean of min(response time / SLO, 1), the best policy π for
+E − p·C has E(π) >= E* − p·(C* − C(π)) >= E* − p, where E* and C* are those of the best policy
+without the price. So no more than 0.0002 of the model's gain is given up."""
 WAIT_REWARD = 2e-5
-"""Reward for a response time of an SLO or more, in place of that cost, where early answers cost
-too much.
+"""Reward for a response time of an SLO or more, instead of that cost, where early answers cost too
+much.
 
-Many workers on a central queue may start together, end together, and start together again, which
-the model of their queue does not know. Where early and late starts are equally good in the model,
-this oscillation costs several 0.001. With a reward for waiting the queue is longer, and larger
-batches start as workers come free. The loss is limited as with :data:`DELAY_PRICE`."""
+Many workers on a central queue may start together, end together, and start together again. The
+model of the queue does not include this oscillation. If early and late starts are equally good in
+the model, it costs several 0.001 of effective accuracy. With a reward for waiting, the queue is
+longer, and larger batches start as workers come free. The loss is limited as with
+:data:`DELAY_PRICE`."""
 
 
 class Analysis(Protocol):
@@ -73,7 +74,7 @@ class Recipe(ABC, Generic[Problem]):
         Parameters
         ----------
         load_factor : float, optional
-            Plan for Poisson arrivals at so many times the load, in place of the arrival process.
+            Plan for Poisson arrivals at this multiple of the load, instead of the arrival process.
 
         Raises
         ------
@@ -120,7 +121,7 @@ class Recipe(ABC, Generic[Problem]):
         Raises
         ------
         InputFileError
-            Its parts do not make a problem.
+            The parts of the policy do not make a problem.
         """
 
     @abstractmethod

@@ -5,18 +5,20 @@ every state by the structured backup. It ends when no action is better by more t
 round raises the gain, or keeps it and raises V; the argument for semi-Markov processes (Puterman
 1994, §11.4) applies because the empty state is reached from everywhere.
 
-*Certificate.* With T the Bellman operator at gain g, the optimal gain lies in
-[g, g + max_s (T V − V)(s) / c(s)], widened by the residual of u = A·V and by the rounding of u: a
-chain that all but falls into parts has huge values, and its gain depends on where it starts.
+*Certificate.* With T the Bellman operator at gain g and c(s) the cost of a decision in s, the
+optimal gain lies in [g, g + max_s (T V − V)(s) / c(s)], widened by the residual of u = A·V and by
+the rounding of u. The rounding matters if the chain all but falls into parts: its values are then
+huge, and its gain depends on where it starts. Such a chain is evaluated with restarts from empty,
+and the certificate notes their probability.
 
 *Variable batching.* Under a policy the likely states form a chain
 (:mod:`ramsis.worker.structure.variable_batching`). Its kernel has the rows F·A of
 :mod:`ramsis.worker.structure.evaluation` where a state serves its whole queue, and those of
 :mod:`ramsis.worker.problem.partial_batch` where it serves a part. One factorisation gives gain,
 values and stationary frequencies (:mod:`ramsis.mdp.dense_chain`). A round then improves every
-likely state; it ends when no action is better by more than rounding. Bounds on the gain, and
-restarts, are as above. It starts from the best policy of maximal batching, so that the result is
-never worse.
+likely state; the iteration ends when no action is better by more than rounding. Bounds on the
+gain, and restarts, are as above. The iteration starts from the best policy of maximal batching, so
+its result is never worse than that.
 """
 
 from __future__ import annotations
@@ -145,7 +147,7 @@ def solve_on_nodes(
 
 
 class Improvement(NamedTuple):
-    """Result of one Bellman backup of a policy's values."""
+    """How far one Bellman backup of a policy's values improves on them."""
 
     residual: float  # largest advantage of an action over the policy's
     per_cost: float  # largest advantage per unit of the action's cost
@@ -159,6 +161,7 @@ def certify(
     residual = backup.value - backup.kept
     per_cost = float((residual / mdp.costs[:, None]).max())
     values = evaluation.node_value
+    # Residual of the evaluation itself: the values that its own actions would give.
     missed = np.abs(mdp.node_values(backup.kept, evaluation.gain) - values).max()
     error = float(missed / mdp.costs.min()) + rounding_error(values, mdp.costs)
     return gain_certificate(mdp, (evaluation.gain, evaluation.restart), iterations, status,
@@ -299,6 +302,7 @@ def _onward(mdp: VariableMDP, evaluation: VariableEvaluation) -> FloatArray:
 
 
 def _certify(mdp: VariableMDP, last: Round[VariableEvaluation]) -> Certificate:
+    """Bound the optimal gain over the likely states, as :func:`certify` does over all."""
     whole, evaluation = mdp.whole, last.evaluation
     costs = whole.costs[whole.reached[0]]
     kept = last.backup.kept[whole.reached]
