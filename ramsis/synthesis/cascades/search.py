@@ -6,9 +6,9 @@ where more first answers are unsure than in the profile. What counts is effectiv
 *expected* increments, less the price of violations, less two standard errors by the samples. So of
 two rules with the same expected value, the one with fewer second opinions is better, and more
 likely to pass the gate. The best of a grid of starts, for the most promising second models, is
-varied a few numbers at a time; a variation that is better is kept. The search stops after a fixed
-number of variations. The best rules with one threshold at all times, which the numbers do not
-quite contain, are tried beside the result.
+varied a few numbers at a time; a variation that is better is kept. The search stops when
+variations gain nothing any more. The best rules with one threshold at all times, which the numbers
+do not quite contain, are tried beside the result.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _REQUESTS, _FEWER = 24_000, 10_000  # of the stated load, in the search and in t
 _HEAVIER, _WEIGHT = 1.1, 0.25
 _SECONDS, _NEAR = 2, 0.001  # second models that are tried, and varied if as near to the best
 _THRESHOLDS, _PLAYED_AGAIN = 60, 4  # fixed ones that are tried, and tried with all requests
-_VARIATIONS, _AT_MOST = 100, 3  # and numbers that are varied at a time
-_LITTLE, _PATIENCE = 2e-5, 30  # variations in turn that gain less end the search
+_VARIATIONS, _AT_MOST = 200, 3  # and numbers that are varied at a time
+_LITTLE, _PATIENCE = 2e-5, 50  # variations in turn that gain less end the search
 _LUCK = 0.001  # that chance may add to a rule's value at the heavier load
 _LONGER, _SHORTER = 1.3, 0.95  # factors on a step that was better, or was not
 _WARM_UP, _SHORT_WARM_UP, _DRAINS = 20.0, 5.0, 2.0  # SLOs; short in the search
@@ -162,7 +162,8 @@ def _best_threshold(
     """
     available_ms = 1000.0 * problem.fleet.workers / problem.load_qps
     rules = sorted((rule for rule in problem.fixed_thresholds()
-                    if rule.work_ms <= available_ms and rule.accuracy + _LUCK > floor),
+                    if rule.bins and rule.work_ms <= available_ms
+                    and rule.accuracy + _LUCK > floor),
                    key=lambda rule: -rule.accuracy)
     tables = sorted(map(problem.fixed_tables, rules[:_THRESHOLDS]),
                     key=lambda tables: -_worth(problem, tables, few, price, floor - _NEAR))
@@ -183,7 +184,9 @@ def _varied(
         candidate = best.copy()
         candidate[changed] += steps[changed] * rng.normal(size=len(changed))
         varied = problem.tables(Numbers.of_array(candidate))
-        worth = _worth(problem, varied, samples, price, most)
+        # One in five variations changes no table.
+        worth = -np.inf if all(map(np.array_equal, varied, tables)) else _worth(
+            problem, varied, samples, price, most)
         better, still = worth > most, 0 if worth > most + _LITTLE else still + 1
         steps[changed] *= _LONGER if better else _SHORTER
         if better:
