@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ramsis.arrivals import Arrivals
 from ramsis.bounds import cascade_bound, certified_gap
 from ramsis.cluster import Cluster, ServiceTimes
 from ramsis.errors import InputFileError, InvalidValueError
@@ -220,6 +221,27 @@ def test_a_load_monitor_is_refused(profile: ProfileSet, policy: Policy) -> None:
     with pytest.raises(InvalidValueError, match="at a stated load"):
         simulate(cluster, Policies((policy,)), ConstantLoad(LOAD_QPS, 1_000.0),
                  SimulationSettings(service="p95", monitor=True))
+
+
+def test_the_search_meets_the_bursts_of_a_recorded_trace(
+    profile: ProfileSet, tmp_path: Path
+) -> None:
+    # Phases at a fourth of the rate of the next one: as many requests as usual see one of both.
+    gaps_ms = np.random.default_rng(1).exponential(1.0, 100_000)
+    times_ms = np.cumsum(gaps_ms)
+    slow = times_ms // 48_000.0 % 2
+    trace = tmp_path / "trace.csv"
+    trace.write_text("t_ms\n" + "\n".join(f"{t:.4f}" for t in np.cumsum(
+        gaps_ms * np.where(slow, 0.25, 1.0)) / 3.84))
+    arrivals = f"trace:{trace}"
+    policy = generate_policy(profile, LOAD_QPS, settings(arrivals=arrivals))
+    assert policy.cascade is not None
+    promise = policy.cascade.promise
+    result = simulate(
+        Cluster.of(profile, workers=WORKERS, slo_ms=SLO_MS), Policies((policy,)),
+        ConstantLoad(LOAD_QPS, 41_600.0, Arrivals.parse(arrivals)),
+        SimulationSettings(service="p95", seeds=(1, 2, 3)))
+    assert promise.effective_accuracy == pytest.approx(result.effective_accuracy, abs=1e-3)
 
 
 def test_a_folder_states_what_second_opinions_deliver(policy: Policy, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from ramsis import load_profile
 from ramsis.cluster import ServiceTimes
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.sim import Fleet
@@ -15,7 +16,7 @@ from ramsis.sim.tables import PlacedCascade
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.cascades import _kernels
 from ramsis.synthesis.cascades.rule import Numbers, problems_of
-from ramsis.synthesis.cascades.search import Sample
+from ramsis.synthesis.cascades.search import Sample, best_rule
 from ramsis.synthesis.simulated import prepared_policy
 from tests.cascades.samples import profile_with_confidences
 
@@ -74,3 +75,13 @@ def test_fixed_times_end_within_a_slack_or_not() -> None:
         np.testing.assert_array_equal(times.cdf(time_ms), times.quantiles_ms[..., 0] <= time_ms)
     fleet = Fleet.of(profile, workers=2, slo_ms=60.0, service="p95")
     assert replace(fleet, slo_ms=1.0).service_times.cdf(0.0).sum() == 0.0
+
+
+def test_thresholds_that_ask_nobody_are_no_rule() -> None:
+    profile = load_profile("digits-cpu")
+    fast = generate_policy(profile, 17_800.0, SynthesisSettings(
+        slo_ms=60.0, workers=4, service="p95", dispatch="central-queue", headroom=0.0))
+    assert profile.confidences is not None
+    problems = problems_of(fast, prepared_policy(fast)[0], profile.confidences)
+    _, tables = best_rule(fast, problems, None, 1.0)
+    assert tables.unsure_bins.any()

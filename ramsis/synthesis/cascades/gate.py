@@ -27,6 +27,7 @@ from ramsis.sim.result import Estimate
 from ramsis.sim.tables import CascadeTables, Compiled, PlacedCascade
 from ramsis.synthesis.cascades.rule import CascadeProblem
 from ramsis.synthesis.cascades.search import Sample
+from ramsis.synthesis.simulated import bursty_queries
 
 _RUNS, _REQUESTS, _SEED = 8, 400_000, 1 << 26
 _SURE = 2.0  # standard errors that the gain must exceed
@@ -66,8 +67,9 @@ def promised(
     cascade = problem.cascade(tables, NO_PROMISE)
     placed = PlacedCascade.of(cascade, range(len(fleet.models)), len(fleet.models))
     runs, opinions = _Measured(), np.zeros(placed.increment.shape)
+    requests = max(_REQUESTS, bursty_queries(policy, _RUNS))
     for seed in range(_SEED, _SEED + _RUNS):
-        sample = Sample(policy, fleet, policy.load_qps, _REQUESTS // _RUNS, seed, own_arrivals)
+        sample = Sample(policy, fleet, policy.load_qps, requests // _RUNS, seed, own_arrivals)
         batches, outcomes = served(placed, fleet, sample.requests)
         in_time = sample.in_time(outcomes.answered_ms, fleet.slo_ms)
         value = np.where(in_time, outcomes.accuracy[sample.counted], 0.0)

@@ -31,6 +31,7 @@ from ramsis.sim.experiment import streams
 from ramsis.sim.tables import CascadeTables, PlacedCascade
 from ramsis.sim.terms import run_terms
 from ramsis.synthesis.cascades.rule import STEPS, CascadeProblem, Numbers
+from ramsis.synthesis.simulated import bursty_queries
 
 _STARTS = tuple(
     Numbers(price=price, work=work, gather=(gather, gather), least=(least, least),
@@ -39,7 +40,8 @@ _STARTS = tuple(
         (-0.6, -0.2, 0.0), (0.3, 0.6), (0.5, 1.0), (0.3, 1.03), (0.0, 1.0))
     # Half of the grid suffices; it has each combination of two of the last four values as often.
     if ((work == 0.3) + (gather == 0.5) + (least == 0.3) + (fresh == 0.0)) % 2 == 0)
-_REQUESTS, _FEWER = 24_000, 10_000  # of the stated load, in the search and in the grid
+_REQUESTS, _MOST_BURSTY = 24_000, 200_000  # of the stated load; most where these come in bursts
+_IN_GRID = 5, 12  # share of the requests in the grid of starts
 _HEAVIER, _WEIGHT = 1.1, 0.25
 _SECONDS, _NEAR = 2, 0.001  # second models that are tried, and varied if as near to the best
 _THRESHOLDS, _PLAYED_AGAIN = 60, 4  # fixed ones that are tried, and tried with all requests
@@ -120,10 +122,11 @@ def best_rule(
 ) -> tuple[CascadeProblem, CascadeTables]:
     """Return the best rule at a price of violations, and the problem with its second model."""
     fleet = problems[0].fleet
+    requests = max(_REQUESTS, min(bursty_queries(policy, 1), _MOST_BURSTY))
     few, many = ([Sample(policy, fleet, policy.load_qps * factor, int(count * part), _SEED,
                          own_arrivals, _SHORT_WARM_UP)
                   for factor, part in ((1.0, 1.0), (_HEAVIER, 0.5))]
-                 for count in (_FEWER, _REQUESTS))
+                 for count in (requests * _IN_GRID[0] // _IN_GRID[1], requests))
     tried = [max(((_worth(problem, problem.tables(numbers), few, price), problem, numbers)
                   for numbers in _STARTS), key=itemgetter(0)) for problem in problems[:_SECONDS]]
     near = max(worth for worth, _, _ in tried) - _NEAR
