@@ -1,8 +1,8 @@
 """Runs of policies with second opinions (:mod:`ramsis.policy.cascade`), by a compiled kernel.
 
-Confidence is drawn: the rank of a request's confidence among all is uniform in [0, 1), whichever
-model answers first. A request counts the accuracy of its first model if answered in time, and the
-increment of its bin besides where the second opinion is in time.
+Confidence is drawn: the rank of a request's confidence among all requests is uniform in [0, 1),
+whichever model answers first. A request in time counts with the accuracy of its first model, plus
+the increment of its bin of confidence if it gets a second opinion in time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ramsis.sim.terms import run_terms
 
 
 class Outcomes(NamedTuple):
-    """What came of each request of a run, shape (n,)."""
+    """Outcome of each request of a run, shape (n,)."""
 
     accuracy: FloatArray  # expected accuracy of the answer, whether it was in time or not
     second_opinion: BoolArray

@@ -73,9 +73,9 @@ class SimulationSettings:
     network_ms: float = setting(
         0.0, "Network delay of each batch.", rule=DELAY_MS._replace(wrong="not a delay"))
     slow_spells: SlowSpells | None = None  # times in which a worker takes longer; by default none
-    # ``compiled`` runs need table-driven schedulers and given arrivals, and with several
-    # stations a stated load, and no slow spells; ``auto`` takes them where they can be, ``plain``
-    # never
+    # ``compiled`` requires a table-driven scheduler, arrivals known beforehand, no slow spells,
+    # and with several stations a stated load; ``auto`` uses compiled kernels if possible,
+    # ``plain`` never
     engine: EngineName = "auto"
     seeds: Sequence[int] = (0,)  # one or more, >= 0
 
@@ -172,10 +172,11 @@ def streams(seed: int) -> tuple[np.random.Generator, ...]:
 def run_cluster(
     plan: ClusterPlan, workload: Workload | ClosedLoop, seed: int, settings: SimulationSettings
 ) -> Run:
-    """Run a scheduler that was prepared for a cluster once; errors are those of :func:`simulate`.
+    """Simulate one run of a prepared scheduler; errors are those of :func:`simulate`.
 
-    The compiled kernels serve where they can: every station has one, arrivals are known
-    beforehand, and the load is stated or there is one station. Else the plain engine does.
+    Compiled kernels simulate the run if every station has one, arrivals are known beforehand,
+    workers have no slow spells, and the load is stated or there is one station. Otherwise the
+    plain engine does.
     """
     arrivals, service, classes, routing = streams(seed)
     stated_qps, fleets = settings.stated_qps(workload), plan.fleets
@@ -270,7 +271,7 @@ def largest_batch(schedulers: Sequence[ClusterScheduler]) -> int:
 
 
 def check_load(workers: Fleet | Fleets, workload: Workload | ClosedLoop) -> None:
-    """Refuse a load that can only be a mistaken unit of time, and requests beyond memory."""
+    """Refuse a load so high that the unit of times must be wrong, and requests beyond memory."""
     peak_qps = (workload.peak_qps if isinstance(workload, RateTrace | Recorded)
                 else workload.load_qps)
     largest = LARGEST_OVERLOAD * workers.capacity_qps

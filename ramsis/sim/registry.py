@@ -6,11 +6,10 @@
     own.py:Mine                        a class in a file
     package.module:Mine:alpha=2        a class in a module, with a parameter
 
-There are two sorts. A :class:`~ramsis.sim.engine.Scheduler` is made for each run, and told what
-happens. Schedulers of like workers that hold all models are prepared for a fleet first
-(:class:`~ramsis.sim.plan.FleetScheduler`). Each sort serves fleets and scenarios alike, as far as
-it can: a scenario whose workers are a fleet is one to the second sort, and a fleet of one type of
-workers is a scenario to the first.
+There are two sorts. A :class:`~ramsis.sim.engine.Scheduler` is created for each run and called at
+its events. A :class:`~ramsis.sim.plan.FleetScheduler`, for equal workers that hold all models, is
+prepared for a fleet first. Both sorts serve fleets and scenarios where possible: the first serves
+a fleet of one worker type like a scenario, the second a scenario whose workers are a fleet.
 
 A module or file of the user's own is imported only when the user names it here.
 """
@@ -132,7 +131,7 @@ class SchedulerSpec:
 
     @property
     def max_batch(self) -> int:
-        """Largest batch that workers must be able to run, whatever they run anyway."""
+        """Largest batch that the scheduler needs the workers to be able to run."""
         return 1 if self.of_fleets is self else self.of_fleets.max_batch
 
     def on_cluster(self, fleets: Fleets) -> ClusterPlan:

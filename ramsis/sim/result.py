@@ -51,10 +51,10 @@ class Estimate:
 
 
 def score_reach(rate: float, requests: float, clump: float, quantile: float) -> float:
-    """Return how far Wilson's score interval reaches above a rate of events that come in clumps.
+    """Return the distance from a rate to the upper end of Wilson's score interval, for clumps.
 
-    ``clump`` is the mean number of events that come together. Without any event the result is a
-    two-sided rule of three.
+    Events occur in clumps of ``clump`` events on average, so the effective number of requests is
+    ``requests / clump``. Without any event the result is a two-sided rule of three.
 
     >>> round(10_000 * score_reach(0.0, 10_000, 1.0, 1.96), 2)
     3.84
@@ -195,12 +195,12 @@ class SimulationResult:
 
 _OF_SCENARIOS = ("response_longest_ms", "throughput_qps", "goodput_qps", "loads", "loading_s",
                  "cold_starts", "worker_s")
-"""Figures that rows of fleets leave out: they follow from others, or nothing is loaded there."""
+"""Figures that rows of fleets omit: they follow from other figures, or concern loads of models."""
 FIGURES = tuple(item.name for item in fields(Metrics)
                 if item.name not in ("model_share", "second_opinions", *_OF_SCENARIOS))
 _WITH_VIOLATIONS = ("violation_rate", "effective_accuracy")
 _OF_REQUESTS = ("violation_rate", "effective_accuracy", "queue_p99")
-"""Figures that say 0 of a run without requests, where they are not known."""
+"""Figures that are 0 in a run without requests, although they are unknown there."""
 _COUNTS = ("queries", "in_time", "late", "dropped", "never_answered", "batches")
 _SHOWN = ("effective_accuracy", "accuracy", "violation_rate", "response_p99_ms", "utilisation")
 _MAIN = ("accuracy", "violation_rate", "effective_accuracy")

@@ -52,7 +52,7 @@ class Run:
 
     site: Site = field(kw_only=True)  # workers and models
     duration_ms: float = field(kw_only=True)  # when arrivals stop; the queues drain afterwards
-    # shape (n,): in the order of arrival but for requests that a run has made, which follow
+    # shape (n,): in the order of arrival; requests that the run created (closed loops) come last
     arrival_ms: FloatArray = field(kw_only=True)
     # deadline after arrival, of each request or of all, shape (n,) or (1,)
     slo_ms: FloatArray = field(kw_only=True)
@@ -70,28 +70,28 @@ class Run:
     # drop_request, drop_ms: the dropped requests, and when they were given up, shape (d,)
     drop_request: IntArray = field(kw_only=True)
     drop_ms: FloatArray = field(kw_only=True)
-    # an answer before is too early, shape (n,) or (1,)
+    # time before which an answer is too early, shape (n,) or (1,)
     earliest_ms: FloatArray = field(default_factory=lambda: np.array([-np.inf]))
-    # asked, stream: shape (n,): the model that each request asks for, and its stream; empty
-    # where any model may answer
+    # asked, stream: shape (n,): the model that each request asks for, and its stream; empty if
+    # any model may answer any request
     asked: IntArray = field(default_factory=_ints)
     stream: IntArray = field(default_factory=_ints)
-    # shape (n,): when a machine was done with each answer; NaN for requests that need none
+    # shape (n,): when a machine had processed each answer; NaN for requests that need no machine
     processed_ms: FloatArray = field(default_factory=_floats)
-    # answer_accuracy, second_opinion: where some requests get a second opinion: expected accuracy
-    # of each answer, and whether it is one; shape (n,), else empty
+    # answer_accuracy, second_opinion: expected accuracy of each answer, and whether it is a second
+    # opinion; shape (n,), or empty if the scheduler gives no second opinions
     answer_accuracy: FloatArray = field(default_factory=_floats)
     second_opinion: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, dtype=bool))
     last_ms: float = np.nan  # when the last event happened; NaN from compiled loops
     # figures that the scheduler itself reports, by name
     figures: Mapping[str, float] = field(default_factory=dict)
-    # shape (b,): requests in the queue that a batch is taken from, just before; from compiled
+    # shape (b,): length of a batch's queue just before the batch starts; recorded by compiled
     # loops only
     queued: IntArray | None = None
-    # shape (d,): the same of each drop, the dropped request included
+    # shape (d,): length of a dropped request's queue just before the drop, that request included
     drop_queued: IntArray | None = None
-    # load_start_ms, load_end_ms, load_worker, load_model: shape (l,): where everything is
-    # loaded, there are none of these and the next two
+    # load_start_ms, load_end_ms, load_worker, load_model: loads of models, shape (l,); empty, as
+    # the unloads below, if all workers hold all models
     load_start_ms: FloatArray = field(default_factory=_floats)
     load_end_ms: FloatArray = field(default_factory=_floats)
     load_worker: IntArray = field(default_factory=_ints)
@@ -163,8 +163,8 @@ class Run:
     def in_time(self) -> NDArray[np.bool_]:
         """Whether each request was answered by its deadline, and not too early; shape (n,).
 
-        Up to twice the tolerance of the lookup: a batch is started that much late, and sums of
-        times are rounded.
+        An answer may be late by twice the tolerance of lookups: a lookup may start a batch that is
+        late by one tolerance, and sums of times are rounded.
         """
         return ((self.answered_ms <= self.deadline_ms + 2.0 * SLACK_TOLERANCE_MS)
                 & ~self.too_early)

@@ -5,9 +5,9 @@ worker alternates between usual and slow times, of exponential lengths with the 
 
     length·(1 − share)/share   and   length,
 
-so that it is slow for the given share of the time; it starts as if that had always been so. A
-batch that starts in a slow spell takes *factor* times as long, whatever it was drawn to take.
-Spells are drawn up to twice the time in which requests arrive; the rest is usual.
+so that it is slow for the given share of the time; it starts in the steady state. The service time
+of a batch that starts in a slow spell, fixed or drawn, is multiplied by *factor*. Spells are drawn
+up to twice the time in which requests arrive; after that no worker is slow.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ import numpy as np
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.errors import INNER, InvalidValueError, at_least, check_positive
 
-_HORIZON = 2.0  # time for which spells are drawn, over that in which requests arrive
+_HORIZON = 2.0  # time for which spells are drawn, as a multiple of the time of arrivals
 
 
 @dataclass(frozen=True)
 class DrawnSpells:
     """Slow spells of each worker in one run."""
 
-    # of one worker after the other, the instants at which a spell starts and ends in turn
+    # starts and ends of spells, alternating, of one worker after the other
     edge_ms: FloatArray
-    first: IntArray  # where each worker's instants start, shape (K+1,)
+    first: IntArray  # index of each worker's first entry in ``edge_ms``, shape (K+1,)
     factor: float  # on the time of batches that start in a spell
 
     def factor_at(self, worker: int, now_ms: float) -> float:

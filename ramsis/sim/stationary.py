@@ -1,10 +1,10 @@
 """Figures of a run while it is in its steady state, by the names of a policy's promise.
 
-Looked at is a window of the run: requests that arrive in it, batches that start in it and drops
-in it, and the time that workers are busy in it. Means and quantiles are those that
-:class:`ramsis.policy.Expectations` has: of the batch size over the requests served, of queue and
-slack over the decisions (each batch and each drop is one), of the response time over the requests
-answered, late ones included.
+The figures are of a time window of the run: of the requests that arrive in it, of the batches and
+drops in it, and of the busy time of workers in it. Means and quantiles are those of
+:class:`ramsis.policy.Expectations`: of the batch size over the requests served, of queue length
+and slack over the decisions (each batch and each drop is one), and of the response time over the
+requests answered, late ones included.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def in_steady_state(
     since_ms, until_ms : float
         The window, inside the run.
     longest_queue : int
-        Longest queue that the policy's table tells apart.
+        Longest queue in the policy's table; longer queues count in ``full_queue_rate``.
 
     Returns
     -------

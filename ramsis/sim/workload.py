@@ -10,10 +10,10 @@ A workload is any object with
 A closed loop is the exception: its requests arrive after others have been answered, so the plain
 engine makes its arrivals.
 
-All requests of the burst arrive at one moment, in the middle of the run. Let N(t) be the number
-of requests in the system, from arrival until answer or drop, and n its mean over the quarter of
-the run before the burst. The workers have recovered at the first moment after the burst with
-N(t) <= n.
+A :class:`Burst` adds requests that all arrive at one moment, in the middle of the run. Let N(t) be
+the number of requests in the system, from arrival until answer or drop, and n its mean over the
+quarter of the run before the burst. The workers have recovered at the first moment after the burst
+with N(t) <= n (:func:`recovery_ms`).
 """
 
 from __future__ import annotations
@@ -162,10 +162,10 @@ class Burst:
 
 
 def recovery_ms(run: Run, at_ms: float) -> float | None:
-    """Return the ms from a burst at ``at_ms`` to recovery; None if there is none in the run.
+    """Return the ms from a burst at ``at_ms`` to recovery; None if the run has no recovery.
 
-    Recovered means: no more requests are present than on average in the second half of the time
-    before the burst.
+    Workers have recovered when no more requests are present than on average in the second half of
+    the time before the burst.
     """
     left_ms = run.answered_ms.copy()
     left_ms[run.drop_request] = run.drop_ms

@@ -1,25 +1,25 @@
 """Discrete-event engine of a simulation run.
 
-Events happen in the order of their times. At one instant batches end first, in the order in which
-they were started; then machines are done with requests, models have been loaded, workers have
-been started; then requests arrive, in the order of their numbers; then timers ring, in the order
-in which they were set. After each event the scheduler decides, which takes no time, before the
-next one happens. So a run is a function of arrivals, draws and scheduler alone.
+Events happen in the order of their times. At one instant the order is: batches end, in the order
+in which they were started; machines finish with requests; loads of models end; workers become
+active; requests arrive, in the order of their numbers; timers ring, in the order in which they
+were set. After each event the scheduler decides, which takes no time, before the next event
+happens. So a run is a function of arrivals, random draws and scheduler alone.
 
-A request waits, is run in a batch on a worker that holds its model (or another of its family),
-and is answered when the batch ends. A request of a stream that needs a machine is first
-*processed* there (:meth:`Engine.process`): it holds cores of the machine from then on,
-waits for inference once it is prepared and has reached the worker, and is answered when the
-machine is done with the answer. Workers that hold all models are the plain case: nothing comes,
-goes or is processed.
+A request waits, is run in a batch on a worker that holds its model (or another of its family), and
+is answered when the batch ends. A request of a stream that needs a machine is first *processed*
+there (:meth:`Engine.process`): it holds cores of the machine from then on, waits for inference
+once it is prepared and has reached the worker, and is answered when the machine has processed the
+answer. A fleet is the plain case: all workers hold all models, so no model is loaded or unloaded,
+and no request needs a machine.
 
 A batch's service time is drawn with the uniform number of its first request. Numbers belong to
-requests and come from a stream of their own, so schedulers that are compared meet the same
-arrivals and the same luck, and the order in which workers are simulated changes nothing.
+requests and have their own random generator. So schedulers that are compared get the same arrivals
+and the same numbers, whatever the order in which they serve.
 
-What a scheduler does is checked; what cannot be done ends the run with a :class:`SchedulerError`
-that names time and event. The run ends when nothing more can happen; a request that still waits
-then is counted as never answered.
+Actions of a scheduler are checked; an impossible one ends the run with a :class:`SchedulerError`
+that names time and event. The run ends when no event is left; a request that still waits then
+counts as never answered.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from ramsis.sim.workload import ClosedLoop
 
 _MOST = 200_000  # timers in a row, drops at one instant, or loads while nothing is served
 _END, _PROCESSED, _LOADED, _SCALED = range(4)  # kinds of events, in their order at one instant
-_READY, _ANSWERED = range(2)  # what a machine is done with
+_READY, _ANSWERED = range(2)  # what a machine has finished: preparing a request, or its answer
 
 class Engine:
     """Event engine of one run.
@@ -89,7 +89,7 @@ class Engine:
     deadline_ms : callable
         When the answer to a request is due.
     progress : WorkInProgress or None
-        Where batches slow each other down, or are continuous: the work of those that run.
+        Work left in the running batches, if batches slow each other down or are continuous.
     """
 
     monitor: LoadMonitor | None = None  # of the arrivals, if the load is to be anticipated
@@ -174,7 +174,7 @@ class Engine:
         rng : Generator
             For service draws.
         load_qps : float or None
-            The load that schedulers are told; ``None``: what the load monitor anticipates.
+            The load that schedulers are told; ``None``: the load monitor anticipates it.
         monitor_ms : float
             The monitor's window.
         seed : int
@@ -271,14 +271,15 @@ class Engine:
         requests : sequence of int
             They must not be changed afterwards.
         work_ms : float, optional
-            Time of the batch if it runs alone, in place of the scenario's.
+            Time of the batch if it runs alone; by default that of the scenario.
         share : float, optional
-            Share of the worker, which a slow-down sees.
+            Share of the worker that the batch gets, for the slow-down function.
 
         Returns
         -------
         int
-            Number of the batch; of a continuous batch that of the group which others can join.
+            Number of the batch; for a continuous batch, the number of the group that others can
+            join.
 
         Raises
         ------
@@ -514,7 +515,7 @@ class Engine:
     def serve(self, start: Callable[[Engine], Scheduler[Any]]) -> Run:
         """Let a scheduler serve the requests to the end.
 
-        Events leave nothing that refers to itself, so Python does not look for that meanwhile.
+        Events create no reference cycles, so Python's collector of cycles is disabled meanwhile.
         """
         with without_collection():
             playing = self.play(start(self))
@@ -540,7 +541,7 @@ class Engine:
         simple = self.progress is None and not state.reacts and not machines
         record = None if self.monitor is None else self.monitor.record
         place, count, in_a_row = 0, self._come, 0
-        own_ms = arrivals[0] if count else inf  # when the next comes that comes by itself
+        own_ms = arrivals[0] if count else inf  # next arrival that does not depend on the run
         scheduler.on_start()
         while True:
             next_ms = own_ms
@@ -574,7 +575,7 @@ class Engine:
                     continue
                 self._event = "end of batch", batch
                 on_end(worker, batch)
-                # Only now, as the scheduler may ask who was in the batch.
+                # Only now, as the scheduler may ask for the members of the batch.
                 del members[batch]
             else:
                 self.now_ms = next_ms
@@ -767,7 +768,7 @@ class Engine:
         return ", ".join(names) + (", …" if len(models) > 10 else "") if names else "nothing"
 
     def _check_progress(self) -> None:
-        """Count a load, and stop where ever more of them serve none of the requests that wait."""
+        """Count a load; end the run if very many loads serve none of the waiting requests."""
         served = len(self._record.starts) + len(self._record.drops)
         if served != self._served or not self._waiting:
             self._served, self._in_vain = served, 0

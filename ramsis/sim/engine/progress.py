@@ -1,17 +1,18 @@
 """Batches that slow each other down, and requests that join and leave a batch.
 
-A batch that is started has a time that it would take alone: its *work*, in ms. At speed s it does
-s ms of its work in a ms. Speeds depend on what runs on the worker: whenever a batch starts or
-ends there, the work done so far is taken off all that run, the speeds are asked for again, and
-the ends that change are set anew. Between two events speeds are constant, so no work is lost or
-made. An end that was set before is known by its number (``version``) and passed over.
+The *work* of a batch is the time in ms that it would take alone. At speed s a batch does s ms of
+its work in a ms. Speeds depend on the batches that run on the worker. Whenever a batch starts or
+ends there, the work done so far is subtracted from all running batches, their speeds are computed
+again, and their ends are rescheduled if they change. Between two events speeds are constant, so
+the computation is exact. Outdated ends stay in the heap of events; their number (``version``)
+shows that they are void.
 
-Two things set speeds, and are multiplied:
+A speed is the product of two factors:
 
 - a *slow-down*: any function of the batches that run on a worker;
-- *continuous batching*: n requests that run together on a model each get, in a step, a token; a
-  step takes what a batch of n takes, so each has the speed step(1) / step(n). With steps
-  proportional to n that is processor sharing.
+- *continuous batching*: each of n requests that run together on a model gets one token in a step.
+  A step takes the time of a batch of n, so each request has the speed step(1) / step(n). If the
+  step time is proportional to n, that is processor sharing.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ class Running:
     worker: int
     model: int
     size: int
-    group: int  # number of the continuous batch that it is in, else that of the batch
-    share: float | None  # share of the worker that it was started with
-    steps_ms: Sequence[float] | None  # step time by requests of a continuous batch
-    left_ms: float  # work that is left, as of ``at_ms``
+    group: int  # number of its continuous batch, or its own number
+    share: float | None  # share of the worker that the scheduler gave it
+    steps_ms: Sequence[float] | None  # step time of a continuous batch by its number of requests
+    left_ms: float  # work left at ``at_ms``
     at_ms: float
-    speed: float = 0.0  # since then
+    speed: float = 0.0  # from ``at_ms`` on
     version: int = 0  # rises whenever the end changes; ends of earlier versions are ignored
 
 
 Slowdown = Callable[[int, Sequence[Running]], Sequence[float]]
-"""From a worker and the batches that run on it to their speeds, each in (0, 1] or more."""
+"""Function of a worker and the batches that run on it; returns the speed of each, > 0."""
 
 
 class WorkInProgress:

@@ -18,13 +18,13 @@ class Recorder:
     """Record of a run while it is played: batches, loads, drops, in the order of events."""
 
     def __init__(self) -> None:
-        # Of each batch, in lists of their own: numbers are nothing that Python's collector visits.
+        # One list for each field of the batches: Python's collector need not visit numbers.
         self.starts: list[float] = []
         self.finishes: list[float] = []
         self.workers: list[int] = []
         self.models: list[int] = []
         self.sizes: list[int] = []
-        self.finish_ms: dict[int, float] = {}  # of batches whose end was set anew
+        self.finish_ms: dict[int, float] = {}  # true ends of batches whose speed changed
         self.loads: list[tuple[float, float, int, int]] = []
         self.unloads: list[tuple[int, int, float]] = []
         self.drops: list[tuple[int, float]] = []
@@ -53,7 +53,7 @@ class Recorder:
         """Return the record of the run."""
         batch_of = _ints(state.batch)
         finish_ms = _floats(self.finishes)
-        # Batches whose speed changed did not end when it was foreseen as they began.
+        # Batches whose speed changed did not end at the time that was recorded at their start.
         if self.finish_ms:
             finish_ms[list(self.finish_ms)] = list(self.finish_ms.values())
         processed_ms = np.empty(0)

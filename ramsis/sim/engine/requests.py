@@ -30,7 +30,7 @@ AT_MACHINE = -5
 """In ``batch``: a machine prepares the request, or the network carries it."""
 
 _BLOCK = 4096  # random numbers drawn at a time
-_LOOKS_EACH = 1 << 16  # requests after which the free memory is checked again
+_LOOKS_EACH = 1 << 16  # created requests after which the free memory is checked again
 BYTES_EACH = 400.0
 """Memory that a request takes."""
 
@@ -38,8 +38,9 @@ BYTES_EACH = 400.0
 class RequestState:
     """State of the requests of a run, as lists by request; schedulers do not write to them.
 
-    Requests whose arrivals are given are numbered in the order of arrival. Those that the run
-    creates (closed loops, and streams that begin after another has ended) follow in that order.
+    Requests whose arrivals are given are numbered in the order of arrival. Requests that the run
+    creates (closed loops, and streams that begin after another has ended) have higher numbers, in
+    the order of their creation.
 
     Parameters
     ----------
@@ -55,13 +56,14 @@ class RequestState:
     arrival_ms, deadline_ms : list of float
     earliest_ms : list of float, or empty
     model, stream : list of int
-        The model that each asks for, and its stream.
+        Model that each request asks for, and its stream.
     batch : list of int
-        The batch that a request is in or was answered by, or why it is in none.
+        Batch that a request is in or was answered by, or one of the constants of this module.
     drawn : list of float
-        Numbers that service times are drawn by, as far as they were needed (:meth:`uniform`).
+        Uniform numbers by which service times are drawn, for the first requests so far
+        (:meth:`uniform`).
     coming : list
-        Heap of the requests that the run has created, by arrival.
+        Heap of the created requests that have not arrived, by arrival.
     processed : list of bool
         Whether the requests of each stream need a machine.
     reacts : bool

@@ -1,11 +1,11 @@
 """Interface of schedulers, which make the decisions of a run.
 
-A scheduler is a class. The engine makes one for each run and tells it what happens; it acts
-through ``self.engine``. What it does takes no time. One that serves a whole cluster sees the
-:class:`~ramsis.sim.engine.Engine`; one that serves like workers, which hold all models,
-sees no more than a :class:`WorkerGroup`. Parameters of the constructor after ``engine``, with
-``int``, ``float``, ``bool`` or ``str`` as their type, can be given on the command line
-(``NAME:key=value``).
+A scheduler is a class. The engine creates an instance for each run and calls its methods ``on_…``
+at events; the scheduler acts through ``self.engine``. Decisions take no time. A scheduler that
+serves a whole cluster gets the :class:`~ramsis.sim.engine.Engine`; a scheduler of equal workers
+that hold all models gets only a :class:`WorkerGroup`. Parameters of the constructor after
+``engine``, with ``int``, ``float``, ``bool`` or ``str`` as their type, can be given on the command
+line (``NAME:key=value``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Scheduler(Generic[E]):
     Parameters
     ----------
     engine : Engine or WorkerGroup
-        Just about to start.
+        Engine of a run that has not started.
     """
 
     _passed_as = 'of a class of your own, Plan("name", Class)'  # where a scheduler is expected
@@ -44,7 +44,7 @@ class Scheduler(Generic[E]):
         """Handle the arrival of a request."""
 
     def on_arrivals(self, requests: Sequence[int]) -> None:
-        """Take over requests that waited elsewhere; by default one by one, as arrivals."""
+        """Queue requests that are rerouted from other stations; by default each as an arrival."""
         for request in requests:
             self.on_arrival(request)
 
@@ -67,7 +67,7 @@ class Scheduler(Generic[E]):
         """Handle a timer set by ``wake_at``."""
 
     def figures(self) -> dict[str, float]:
-        """Return further figures at the end of the run; they become columns of its row."""
+        """Return further figures by name at the end of the run; rows of results include them."""
         return {}
 
 

@@ -22,29 +22,29 @@ class Workers:
     status : list of str
         ``off``, ``starting`` or ``active``.
     lanes, free_lanes : list of int
-        Batches that a worker can run at a time, and how many more it can start now: none while
-        it is not active, or loads a model where loading blocks.
+        Number of batches that a worker can run at a time, and that it can start now. The latter
+        is 0 while the worker is not active, or while a load blocks it.
     running : list of list of int
-        The batches that run, in the order of their start.
+        Running batches in the order of their start.
     busy_until_ms : list of float
-        When the batch that was started last is expected to end, alone on the worker.
+        Expected end of the batch that was started last, as if it ran alone on the worker.
     loaded : list of set of int
-        The models that it holds.
+        Models that the worker holds.
     loading : list of dict
-        The models that are being loaded, and when each will be there.
+        Models that are being loaded, each with the end of its load.
     memory_mb, free_mb : list of float
-        Memory for models, and how much of it is neither taken nor promised.
+        Memory for models, and the part that is neither taken nor reserved.
     cores, free_cores : list of int
-        For processing.
+        Cores for the processing of requests.
     blocking : list of bool
-        Whether loading blocks batches.
+        Whether a load blocks batches on the worker.
 
     Parameters
     ----------
     types : sequence of ScenarioWorkerType
         Worker types, indexed by number.
     memory_mb : sequence of float
-        That each model takes.
+        Memory of each model.
     """
 
     def __init__(
@@ -84,17 +84,17 @@ class Workers:
     def to_give_up(
         self, worker: int, model: int, others: Iterable[int]
     ) -> list[int] | None:
-        """Return the first evictable models whose removal makes room for one more.
+        """Return the models to evict so that ``model`` has room.
 
         Parameters
         ----------
         others : iterable of int
-            Looked at no further than needed.
+            Models that may be evicted, in this order; it is read no further than needed.
 
         Returns
         -------
         list of int or None
-            ``None`` if there is no room without all of them.
+            The first models of ``others``; ``None`` if evicting all of them makes too little room.
         """
         free_mb, places = self.free_mb[worker], self.places(worker)
         gone: list[int] = []
@@ -114,7 +114,7 @@ class Workers:
         Parameters
         ----------
         without : collection of int
-            Models of the worker that would be given up.
+            Models of the worker that would be unloaded first.
         """
         free_mb = self.free_mb[worker]
         places = self.max_models[worker] - len(self.loaded[worker]) - len(self.loading[worker])
@@ -128,7 +128,7 @@ class Workers:
         return self.max_models[worker] - len(self.loaded[worker]) - len(self.loading[worker])
 
     def has_room(self, model: int, free_mb: float, places: float) -> bool:
-        """Return whether a model fits into memory, but for rounding, and is not one too many."""
+        """Return whether a model fits into free memory (up to rounding) and a free place."""
         return self.model_mb[model] <= free_mb * (1 + 1e-12) + 1e-9 and places >= 1
 
     def may_load(self, worker: int) -> bool:

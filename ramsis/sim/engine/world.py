@@ -25,7 +25,7 @@ from ramsis.sim.workload import ClosedLoop
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """Workers, models and streams, numbered through."""
+    """Workers, models and streams of a run, each numbered from 0."""
 
     name: str
     site: Site  # workers and models
@@ -58,8 +58,8 @@ class World:
     ) -> World:
         """Return the world of fleets, one for each type of workers.
 
-        Each SLO has a stream, whose requests ask for the most accurate model of the first fleet
-        that answers alone within the shortest SLO; any other may answer them all the same.
+        Each SLO has a stream. Its requests ask for the most accurate model of the first fleet that
+        answers a single request within the shortest SLO, but any model may answer them.
 
         Parameters
         ----------
@@ -124,15 +124,15 @@ class World:
 class Times:
     """Times of batches and loads; T worker types, M models."""
 
-    # ``rows[t][m][b - 1]``: mean time of a batch of b, alone; infinite or missing where it is
-    # not run
+    # ``rows[t][m][b - 1]``: mean time of a batch of b that runs alone; infinite or missing if the
+    # batch cannot be run
     rows: list[list[list[float]]]
-    # ``sizes[t][m]``: the batch sizes that are listed, rising; of fleets all up to the largest
+    # ``sizes[t][m]``: listed batch sizes, rising; for fleets, all sizes up to the largest
     sizes: Sequence[Sequence[Sequence[int]]]
-    # ``quantiles[t][kind[m]][b - 1]``: what times are drawn by, at ``levels[t]``
+    # ``quantiles[t][kind[m]][b - 1]``: quantiles of the time of a batch, at ``levels[t]``
     quantiles: list[list[list[list[float]]]]
     levels: list[list[float]]
-    kind: list[int]  # where each model's quantiles are
+    kind: list[int]  # index of each model in ``quantiles``, ``tokens`` and ``continuous``
     # quantiles of the tokens of a request, by kind; empty for one-shot inference
     tokens: list[list[float]]
     continuous: list[bool]  # whether batches are continuous, by kind
@@ -142,9 +142,9 @@ class Times:
 
     @classmethod
     def of_scenario(cls, scenario: Scenario) -> Times:
-        """Return the times of a scenario, batches padded to the next listed size.
+        """Return the times of a scenario, with batches padded to the next listed size.
 
-        Means of autoregressive models are at the mean number of tokens.
+        The mean time of a batch of an autoregressive model is for the mean number of tokens.
         """
         arrays = scenario.arrays
         kind, means = arrays.kind.tolist(), arrays.latency_ms.tolist()
@@ -164,7 +164,7 @@ class Times:
 
     @classmethod
     def of_fleets(cls, fleets: Sequence[Fleet]) -> Times:
-        """Return the times of fleets: models are numbered through, and nothing is loaded."""
+        """Return the times of fleets, with consecutive model numbers and no loads."""
         count = [len(fleet.models) for fleet in fleets]
         models = sum(count)
         rows: list[Any] = []

@@ -1,20 +1,22 @@
 """BentoML's adaptive batching: a worker waits for more requests while that costs little.
 
-Each worker has a dispatcher with a queue of its own, first come, first served; requests come to
+Each worker has a dispatcher with its own queue, first come, first served; requests are routed to
 the workers in turn. A batch of n is expected to take a·n + b, the line through the last 50 batches
-by least squares; w is the mean time that the first request of each of these had waited. The three
-are fitted anew when a batch ends, at most every 5 s. With n requests waiting, the first since w0
-and the last since wn, a dispatcher
+by least squares; w is the mean wait of the first request of each of these batches. The three
+numbers a, b and w are fitted again when a batch ends, at most every 5 s. Let n requests wait, the
+first one for w0 and the last one for wn. A dispatcher
 
-1. gives the first up while n > 1 and w0 + a·n + b is not below the objective; on a busy worker
-   also a single one with w0 not below it;
+1. drops the first request while n > 1 and w0 + a·n + b is at least the objective; on a busy worker
+   it also drops a single request with w0 of at least the objective;
 2. waits while n is below the batch limit and n·(wn + 1 ms + a) <= 0.95·w;
-3. else starts a batch of all that wait, up to the limit, when its worker is idle.
+3. otherwise starts a batch of all waiting requests, up to the limit, when its worker is idle.
 
-While requests wait it looks every millisecond. The first eleven batches are for training: nine
-start at once, one waits for two requests and one for three, as long as their line says that up to
-twice as many and one could be served meanwhile; they give up only what is late already, and count
-as without a wait. What is not modelled: the operating system chooses the worker there.
+While requests wait, the dispatcher decides every millisecond. The first batches are for training,
+in four phases: eight batches and one batch start at once, then one batch waits for two requests
+and one for three. A batch of n waits while the wait of its first request plus its expected time is
+at most the expected time of a batch of 2n + 1. Training batches drop only requests that are
+already late, and count with a wait of 0. One thing is not modelled: in BentoML the operating
+system chooses the worker.
 
 Source: bentoml/BentoML, ``_internal/marshal/dispatcher.py`` (BentoML 1.4); its objective is
 ``max_latency_ms``, the limit ``max_batch_size``.
@@ -41,7 +43,7 @@ _KEPT, _SKIPPED = 50, 2
 _REFRESH_MS = 5000.0
 _LEAST_SLOPE_MS = 1e-3
 _TRAINING = ((2, 8, 1), (6, 1, 1), (5, 1, 2), (3, 1, 3))
-"""Phases: requests that may wait too long, batches, and how many requests one waits for."""
+"""Training phases: requests that may wait too long, number of batches, requests of a batch."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class BentoML(SingleModel):
 
 
 class _Line:
-    """Line through the last batches, a·n + b in ms, and how long their first requests waited."""
+    """Line through the last batches, a·n + b in ms, and the mean wait of their first requests."""
 
     def __init__(self, objective_ms: float) -> None:
         self.slope_ms = min(2000.0, objective_ms * 2.0 / 30.0)
@@ -79,7 +81,7 @@ class _Line:
             self.fit()
 
     def fit(self) -> None:
-        """Fit the line by least squares; of several lines that with the least coefficients."""
+        """Fit the line by least squares; if it is not unique, take the one of least norm."""
         if not self._batches:
             return
         size, took_ms, waited_ms = np.array(self._batches).T

@@ -2,21 +2,27 @@
 
 *From the source* (section 4). The range of loads is divided evenly. Each part has a *gear*: a
 cascade, with its models and thresholds, and the queue length from which on the first model runs.
-By simulation, at the highest load of the part, the most accurate cascade is taken that keeps the
-latency target; for each the shortest queue is tried first. Online the gear follows the number of
-requests in each interval of 100 ms.
+The gear of a part is the most accurate cascade that keeps the latency target in simulation at the
+highest load of the part; for each cascade the shortest queue is tried first. Online the gear
+follows the number of requests in each interval of 100 ms.
 
-*Chosen here.* The source's target is one for the 95th percentile; here 99 % of the requests are to
-be in time, by which gears answer more accurately over all requests. All cascades of one or two
-models with the thresholds of the profile are tried, where the source samples cascades of any
-length; accuracies are those that are expected by the samples that choose. The source does not say
-when the second model runs. Here it does once as many second opinions wait as one of three sizes,
-the first that keeps the target: the largest batch within the SLO, half of it, or one. Queues of 1,
-8 and 32 are tried, and no request waits beyond its slack. A request that should get a second
-opinion is in time if that is. Every worker holds all models, so nothing is placed. The load is the
-one that is stated, not measured, which spares the plan its errors. Beyond what any gear carries
-the last one serves. The first answer stands where the second one is late
-(:mod:`ramsis.sim.schedulers.thresholds`).
+*Chosen here.* These choices differ from the source, or fill its gaps:
+
+- The target is 99 % of the requests in time, instead of a 95th percentile; with it, gears are more
+  accurate over all requests.
+- All cascades of one or two models with the thresholds of the profile are tried; the source
+  samples cascades of any length. Their accuracies are the expected ones of the profile's choosing
+  samples.
+- The source does not say when the second model runs. Here it runs once a number of second opinions
+  wait: the largest batch within the SLO, half of it, or one; the first of these that keeps the
+  target. For the first model, queues of 1, 8 and 32 are tried, and no request waits beyond its
+  slack.
+- In the simulation, a request that should get a second opinion is in time only if that is.
+- Every worker holds all models, so nothing is placed.
+- The gear follows the stated load, so errors of a measured load do not affect it. Above the loads
+  of all gears the last one serves.
+- If the second opinion is late, the first answer is given
+  (:mod:`ramsis.sim.schedulers.thresholds`).
 
 Source: F. Kossmann, Z. Wu, A. Turk, N. Tatbul, L. Cao and S. Madden, "CascadeServe: Unlocking
 Model Cascades for Inference Serving", arXiv 2406.14424v1, 2024.
@@ -48,8 +54,8 @@ from ramsis.sim.schedulers.thresholds import (
 from ramsis.sim.tables import Compiled, stack
 from ramsis.sim.workload import ConstantLoad
 
-_TRIAL = 10_000  # requests
-_QUEUES = (1, 8, 32)  # from which on the first model runs
+_TRIAL = 10_000  # requests of a simulation
+_QUEUES = (1, 8, 32)  # queue lengths from which on the first model runs
 
 
 class _Gear(NamedTuple):
@@ -82,7 +88,7 @@ class CascadeServe(OneQueue):
         most_qps = self.most_qps or fleet.capacity_qps
         levels, cascades, begin = [], [], 0
         for load_qps in (most_qps * (1 + np.arange(self.gears)) / self.gears).tolist():
-            # What fails at a load fails at a higher one.
+            # A gear that fails at a load fails at a higher one, too.
             while begin < len(candidates) - 1 and not self._keeps(
                     fleet, confidences, candidates[begin], load_qps):
                 begin += 1

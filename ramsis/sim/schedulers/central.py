@@ -1,8 +1,7 @@
 """Schedulers with one queue for all workers: an idle worker takes from its head.
 
-Requests stand by deadline. The worker that has been idle longest takes next. What it takes depends
-on the anticipated load, the number of requests that wait, and the time to the deadline of the
-first of them.
+Requests are ordered by deadline. The worker that has been idle longest takes the next batch. Model
+and batch size depend on the anticipated load, the queue length, and the slack of the head.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ Choose = Callable[[int, float, float], tuple[int, int] | None]
 
 
 class ByDeadline:
-    """Queue whose head is the request with the earliest deadline, of like ones the first."""
+    """Queue whose head has the earliest deadline; of equal deadlines the oldest request."""
 
     def __init__(self, engine: WorkerGroup) -> None:
         self._engine, self._heap = engine, list[tuple[float, int]]()
@@ -49,7 +48,7 @@ class ByDeadline:
 
 
 def queue_of(engine: WorkerGroup) -> deque[int] | ByDeadline:
-    """Return an empty queue by deadline: with one SLO that is the order of arrival."""
+    """Return an empty queue by deadline; with one SLO a deque, as that is the order of arrival."""
     return ByDeadline(engine) if engine.fleet.classes else deque()
 
 
@@ -119,7 +118,7 @@ def plan_levels(name: str, levels: Sequence[ModelLevel]) -> Plan:
 
 
 def rising(levels: Iterable[ModelLevel]) -> list[ModelLevel]:
-    """Return the levels that carry more than all before them."""
+    """Return the levels whose load is higher than that of all levels before them."""
     kept: list[ModelLevel] = []
     for level in levels:
         if level.load_qps > (kept[-1].load_qps if kept else 0.0):
@@ -135,33 +134,30 @@ def throughput_qps(fleet: Fleet, model: int) -> FloatArray:
 
 
 def most_efficient(fleet: Fleet, model: int, longest_ms: float = math.inf) -> int:
-    """Return the batch size of highest throughput within a time limit.
+    """Return the batch size of highest throughput among those that take at most ``longest_ms``.
 
-    Of equals the smallest; 1 where every batch takes longer. As a batch limit it is what brings a
-    long queue down fastest: batches beyond it would be served slower by the request.
+    Of equal sizes it is the smallest; it is 1 if every batch takes longer. As a batch limit it
+    shortens a long queue fastest: larger batches take more time per request.
     """
     allowed = max(fleet.largest_batch(model, longest_ms), 1)
     return int(np.argmax(throughput_qps(fleet, model)[:allowed])) + 1
 
 
 def batch_limit(fleet: Fleet, model: int) -> int:
-    """Return the batch size of highest throughput within half the SLO.
+    """Return the batch size of highest throughput within half the SLO; 1 for a slower model.
 
-    A request that has just missed a batch is then in time with the next.
-
-    It is 1 for a model that is slower.
+    With such batches a request that has just missed a batch is in time with the next one.
     """
     return most_efficient(fleet, model, fleet.slo_ms / 2.0)
 
 
 def overload_levels(fleet: Fleet) -> list[ModelLevel]:
-    """Return the levels for loads that no model carries within half the SLO.
+    """Return the levels for loads that no model carries with batches within half the SLO.
 
-    They run the fastest model.
-
-    Its batches go up to the most efficient within the SLO as far as these carry the load, and
-    beyond up to the most efficient of all, whatever they take: late answers are lost anyway, and
-    the sooner they are given the sooner the queue is short again.
+    Both levels run the fastest model. The first one has the most efficient batch within the SLO as
+    its limit, up to the load that it carries. The second one, for higher loads, has the most
+    efficient batch of all, even if it takes longer than the SLO: answers are late anyway, and the
+    queue becomes short again sooner.
     """
     fastest = fleet.table.fastest
     within = most_efficient(fleet, fastest, fleet.slo_ms)

@@ -2,10 +2,10 @@
 
 One queue for all workers, first come, first served. An idle worker starts a batch once as many
 requests wait as the batch limit, or once the first of them has waited ``wait_ms``; then it takes
-all that wait, up to the limit. The rule looks neither at deadlines nor at the load: with
-``late=serve`` late requests are answered, too, with ``late=drop`` those that not even a batch of
-1 answers in time are given up. Of several idle workers the one that has been idle longest takes
-the batch.
+all waiting requests, up to the limit. The rule depends neither on deadlines nor on the load. With
+``late=serve`` late requests are answered, too; with ``late=drop`` requests that even a batch of 1
+answers late are dropped. Of several idle workers the one that has been idle longest takes the
+batch.
 
 This is the batching of most model servers: Triton's dynamic batcher
 (``max_queue_delay_microseconds``, with a preferred size of the batch limit), TorchServe

@@ -1,10 +1,11 @@
 """Scheduler of fixed batches, in turn where a worker holds several variants (duty cycle).
 
-Each use of the workers (a variant, and the largest batch of it) has a queue, which all workers of
-the station share. An idle worker takes what waits in the queue whose turn it is, up to the use's
-batch, and the next queue has its turn on that worker; an empty queue is passed over. With one use
-that is a central queue with a batch limit. Nothing waits for a batch to fill. Either all requests
-are served, or those at the head of a queue that the batch would answer late are dropped.
+Each use of the workers (a variant with its largest batch) has a queue, which all workers of the
+station share. On each worker the queues take turns; empty queues are skipped. An idle worker takes
+the waiting requests of the queue whose turn it is, up to the largest batch of the use. With one
+use that is a central queue with a batch limit. No request waits for a batch to fill. Either all
+requests are served, or requests at the head of a queue are dropped if the batch would answer them
+late.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class DutyCycle(Scheduler[WorkerGroup]):
             self.engine.run(worker, use, [queue.popleft() for _ in range(size)])
 
     def next_use(self, worker: int) -> int:
-        """Return a worker's first use in turn for which requests wait; some must wait."""
+        """Return a worker's first use in turn with waiting requests; there must be such a use."""
         count = len(self.queues)
         in_turn = ((self.turn[worker] + step) % count for step in range(count))
         return next(use for use in in_turn if self.queues[use])

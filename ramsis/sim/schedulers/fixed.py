@@ -1,6 +1,7 @@
 """Fixed: one model, whatever the load; an idle worker takes what waits, up to a batch limit.
 
-And what other schedulers of one model share: the model, a batch limit, and an objective.
+The module also has the base class of other schedulers of one model, with a batch limit and an
+objective.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class SingleModel(PerType):
 
     model: str  # its name
     batch: int = 0  # batch limit; 0: the largest
-    objective: float = 1.0  # what counts as the deadline, as a share of the SLO; > 0
+    objective: float = 1.0  # time after arrival that is taken as the deadline, in SLOs; > 0
 
     def __post_init__(self) -> None:
         check_objective(self.objective)

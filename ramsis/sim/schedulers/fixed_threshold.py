@@ -1,8 +1,8 @@
 """Fixed threshold: a cascade of two models with one threshold of confidence at all times.
 
-What most systems with cascades do, such as FrugalGPT (Chen et al., 2023) for one request at a
-time. Batches, and the first answer that stands where the second is late, were chosen here; see
-:mod:`ramsis.sim.schedulers.thresholds`.
+Most systems with cascades do this, such as FrugalGPT (Chen et al., 2023) for one request at a
+time. Two rules were added here: how batches form, and that the first answer is given if the second
+one would be late; see :mod:`ramsis.sim.schedulers.thresholds`.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ class FixedThreshold(OneQueue):
 
     first: str  # names of models
     second: str
-    # answers with a lower confidence are unsure; the nearest threshold of the profile counts
+    # answers with a lower confidence are unsure; rounded to the nearest threshold of the profile
     threshold: float
-    gather: int = 0  # second opinions that go ahead of fresh requests; 0: the largest in time
+    # least number of second opinions that run before fresh requests; 0: the largest batch in time
+    gather: int = 0
 
     def prepare(self, fleet: Fleet) -> Plan:
         """Prepare compiled runs."""

@@ -1,11 +1,11 @@
 """Greedy by the deadline: the most accurate model that the first request can still wait for.
 
-An idle worker looks at the slack of the request at the head of the central queue, takes the most
-accurate model with l(m, 1) <= slack, and as many requests as wait and as still fit:
-the largest b with l(m, b) <= slack. It looks neither at the load nor at what comes after, as
-MDInference (Ogden and Guo, IC2E '20) and ALERT (Wan et al., ATC '20) choose for single requests.
-When no model can keep the deadline, the fastest serves the request late, in batches up to the
-most efficient within the SLO; or it is dropped.
+An idle worker takes the most accurate model m with l(m, 1) <= slack, where slack is that of the
+head of the central queue, and the largest batch b of waiting requests with l(m, b) <= slack. The
+choice depends neither on the load nor on future arrivals, like that of MDInference (Ogden and Guo,
+IC2E '20) and ALERT (Wan et al., ATC '20) for single requests. When no model can keep the deadline,
+the fastest model serves the request late, in batches up to the most efficient one within the SLO;
+or the request is dropped.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """ModelSwitching: the most accurate model that has kept its deadlines at such a load.
 
-Offline, each model is run by itself on the whole fleet at rising loads (Poisson arrivals, one
-central queue). At the load it keeps the SLO when the wanted share of the response times are within
-it. What is kept of this profile is the highest load that each model carries, found by bisection
-on a grid of loads, since a model that fails at a load fails at higher ones. Online, the most
-accurate model that carries the anticipated load serves everything.
+Offline, each model is simulated alone on the whole fleet at several loads (Poisson arrivals, one
+central queue). A model carries a load if a ``share`` of the response times is within the SLO. The
+highest load that a model carries is found by bisection on a grid of loads, as a model that fails
+at a load fails at higher loads. Online, the most accurate model that carries the anticipated load
+serves all requests.
 
-A model's batches go up to the limit with which it carries most, of those within half the SLO.
-Limits worth a trial are the sizes that are more efficient than all smaller ones; of these those
-are tried whose throughput is above the highest load found. Where no model carries the load, the
-fastest runs in its most efficient batches
+The batch limit of a model is the one with which it carries the highest load, among the batches
+within half the SLO. Only sizes with a higher throughput than all smaller ones are tried, and only
+while this throughput is above the highest load found so far. If no model carries the load, the
+fastest one runs in its most efficient batches
 (:func:`~ramsis.sim.schedulers.central.overload_levels`).
 
 After Zhang et al., "Model-Switching: Dealing with Fluctuating Workloads in
@@ -56,8 +56,8 @@ class ModelSwitching(PerType):
     step_qps: float = 0.0
     profile_s: float = 30.0  # length of each profiling run, in seconds
     seed: int = 0  # of the profiling runs
-    # file to keep the profile in; it is reused when it was made for the same fleet and
-    # parameters, and made anew otherwise. Empty: the profile is not kept.
+    # file of the profile, which is reused for the same fleet and parameters, and otherwise
+    # computed and written. Empty: the profile is not stored.
     store: str = ""
 
     def __post_init__(self) -> None:
@@ -76,7 +76,7 @@ class ModelSwitching(PerType):
         return [*rising([*(carried[model] for model in fleet.by_accuracy), *beyond]), last]
 
     def carried(self, fleet: Fleet) -> list[ModelLevel]:
-        """Return each model's highest load that keeps the SLO, 0 if none does, and batch limit."""
+        """Return each model's batch limit, and the highest load that it carries (0 if none)."""
         path = Path(self.store) if self.store else None
         inputs = self._inputs(fleet)
         if path is not None and path.exists():

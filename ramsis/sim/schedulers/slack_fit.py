@@ -1,17 +1,18 @@
-"""SlackFit: the slack of the head picks a bucket of latencies, and this a model and a batch.
+"""SlackFit: the slack of the head selects a bucket of latencies with its model and batch.
 
-*From the source* (section 4.2). Latencies from the least to the greatest are divided evenly into
-buckets. Each bucket has the pair of model and batch with the largest batch among those within it.
-One queue stands by deadline. An idle worker takes the bucket whose latency is closest to the slack
-of the head and does not exceed it, and serves the earliest requests by its model, as many as its
-batch. So a queue that has waited is served by fast models in large batches, and one that has not
-by accurate ones.
+*From the source* (section 4.2). The range from the least to the greatest latency is divided evenly
+into buckets. The model and batch of a bucket are those with the largest batch among the pairs
+whose latency lies in it. One queue is ordered by deadline. An idle worker takes the bucket whose
+latency is closest to the slack of the head and does not exceed it, and runs the bucket's model on
+as many of the earliest requests as the bucket's batch. So requests that have waited long are
+served by fast models in large batches, and others by accurate models.
 
 *Chosen here.* Only latencies within the SLO are divided. Of several models with the same batch the
-most accurate one counts, and in a bucket without a pair that of the next lower one. Where fewer
-requests wait than the batch, all of them run. A head below the lowest bucket is served late by the
-fastest model in batches up to its most efficient within the SLO, as by ``greedy``. The source
-switches between the subnetworks of one network, which takes no time; so do the models here.
+most accurate one is taken; a bucket without a pair has the pair of the next lower bucket. If fewer
+requests wait than the batch, all of them run. If the slack is below the lowest bucket, the fastest
+model serves the head late, in batches up to the most efficient one within the SLO, as by
+``greedy``. The source switches between subnetworks of one network, which takes no time; switching
+models takes no time here, either.
 
 Source: A. Khare, D. Garg, S. Kalra, S. Grandhi, I. Stoica and A. Tumanov, "SuperServe:
 Fine-Grained Inference Serving for Unpredictable Workloads", NSDI '25, and arXiv 2312.16733.

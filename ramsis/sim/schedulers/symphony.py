@@ -1,15 +1,15 @@
-"""Symphony's deferred batching: a batch starts as late as it can still grow.
+"""Symphony's deferred batching: a batch does not start while it can still grow.
 
-One queue for all workers, by deadline. Let d be the deadline of its head and b the largest batch
-with l(m, b) <= d − now, no more than wait. The batch may start from d − l(m, b + 1), when one
-request more would make the head late, to d − l(m, b), when it would be late itself. It starts at
-the first moment of this window at which a worker is idle, or at once when it has reached the batch
-limit; before it the worker stays idle and the batch gathers. A head that not even a batch of 1
-answers in time is dropped. Of several idle workers the one of the lowest number takes the batch,
-so that at low loads the last ones stay unused.
+One queue for all workers, by deadline. Let d be the deadline of its head, and b the largest batch
+of waiting requests with l(m, b) <= d − now. The window of the batch begins at d − l(m, b + 1),
+from which on one more request would make the head late, and ends at d − l(m, b), after which the
+batch itself would be late. The batch starts when a worker is idle within the window, or before it
+when it has reached the batch limit; until then it gathers, and workers stay idle. A head that even
+a batch of 1 answers late is dropped. Of several idle workers the one with the lowest number takes
+the batch, so that at low loads the last workers stay unused.
 
-Latencies are those of the table. Where times are drawn, a batch that starts so late is late itself
-as often as its latency is passed: ``objective`` leaves room.
+Latencies are those of the table. If times are drawn, a batch that starts at the end of its window
+is late as often as its time exceeds this latency; an ``objective`` below 1 leaves a margin.
 
 Source: Chen et al., "Symphony: Optimized DNN Model Serving using Deferred Batch Scheduling", 2023.
 There it schedules many models; here it runs one.
@@ -70,7 +70,7 @@ class _Run(Scheduler[WorkerGroup]):
             self.serve()
 
     def serve(self) -> None:
-        """Start what may start, and wake up when the next batch may."""
+        """Start the batches whose windows have begun, and set a timer for the next window."""
         engine, queue, latency_ms = self.engine, self.queue, self.latency_ms
         self.asked += 1
         while queue and self.idle:

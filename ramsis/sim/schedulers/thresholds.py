@@ -1,13 +1,14 @@
 """Base of schedulers of cascades with a fixed threshold of confidence.
 
-All requests get the same first model; whoever is less sure than a threshold asks the same second
-one. An idle worker takes what waits, the most that ends within the slack of the head, and drops a
-head that not even a batch of 1 answers in time. Second opinions run ahead of fresh requests once a
-batch of them is together or the slack of their head runs out, else where no fresh request waits.
-The first answer stands where the second one cannot be in time: so none of these cascades is late
-for its second model, which is more than their sources give.
+All requests get the same first model. If the confidence of its answer is below a threshold, the
+same second model answers the request again. An idle worker takes as many waiting requests as end
+within the slack of the head, and drops a head that even a batch of 1 answers late. Second opinions
+run before fresh requests once a batch of them has gathered or the slack of their head runs out;
+otherwise they run when no fresh request waits. If a second opinion cannot be in time, the first
+answer is given. So no request is late because of its second model, unlike in the sources of these
+schedulers.
 
-The threshold is one of those of the profile, which divide the requests by confidence.
+The threshold is one of the profile's thresholds, which divide the requests by confidence.
 """
 
 from __future__ import annotations
@@ -34,13 +35,14 @@ class Threshold(NamedTuple):
 
     first: int
     second: int
-    unsure_bins: int  # lowest bins of the first model's confidence in which the second is asked
-    gather: int  # second opinions that go ahead of fresh requests
-    least: int = 1  # fresh requests that wait before a batch of them runs, unless slack runs out
+    # number of bins of the first model's confidence, from the lowest on, with a second opinion
+    unsure_bins: int
+    gather: int  # least number of second opinions that run before fresh requests
+    least: int = 1  # least number of fresh requests that run as a batch, unless slack runs out
 
 
 class OneQueue(PerType):
-    """Base class of schedulers with second opinions: like workers, and one deadline."""
+    """Base class of schedulers with second opinions, for workers of one type and one SLO."""
 
     name: ClassVar[str]
 
@@ -111,7 +113,7 @@ def _slacks_ms(fleet: Fleet) -> FloatArray:
 
 
 def _batches(fleet: Fleet, model: int, least: int = 1) -> Any:
-    """Return the batch for each queue and slack, 0 to drop the head, -1 to wait, shape (B, J)."""
+    """Return the batch by queue length and slack bin, 0 to drop the head, -1 to wait, (B, J)."""
     times = np.maximum.accumulate(fleet.table.latency_ms[model])
     slack_ms = _slacks_ms(fleet) + SLACK_TOLERANCE_MS
     queued = 1 + np.arange(fleet.max_batch)[:, None]

@@ -1,9 +1,9 @@
 """Requests that are held back until their answers would not come too early.
 
 A stream's ``earliest_ms`` makes answers before that time worthless. A request is held from its
-arrival until its earliest time less a batch of one on the fastest worker type, and is scheduled
-as an arrival then. Every batch takes at least as long, so no answer of a scheduler that holds
-requests is too early, but for service times that are drawn or slowed.
+arrival until its earliest time less the time of a batch of one on the fastest worker type; then it
+is scheduled like an arrival. Every batch takes at least as long, so no answer is too early, except
+with service times that are drawn or slowed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Schedulers that are asked at fixed times: each worker in turn, every so many milliseconds.
 
-At such a time requests that are overdue are dropped, models that no worker holds are loaded onto
-a worker with room, or in the place of models without waiting requests, and then each active worker
-is asked which batches it is given (:meth:`Invoked.decide`). It runs them one after the other.
-While nothing waits, nobody is asked.
+At such a time overdue requests are dropped. Models that no worker holds are loaded onto a worker
+with room, or in place of models without waiting requests. Then :meth:`Invoked.decide` is called
+for each active worker and assigns batches to it, which it runs one after the other. While no
+request waits, there are no such times.
 """
 
 from __future__ import annotations

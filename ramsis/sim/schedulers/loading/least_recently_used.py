@@ -1,11 +1,11 @@
 """Power of two choices over the replicas, and least recently used models make room.
 
-As Ray Serve routes requests for multiplexed models: of the workers that hold a request's model,
-or else of all, two are drawn, and the one with the shorter queue takes it, unless it has
-``max_ongoing`` requests already; then any worker that has fewer is taken by the same rule, and if
-none has, the request waits for one. Each worker serves its queue in order, a request at a time;
-it loads the model of the next request if it does not hold it, and unloads those that it has not
-run for longest to make room.
+Ray Serve routes requests for multiplexed models in this way. Workers with ``max_ongoing`` requests
+get no further ones; if no worker has fewer, a request waits. Of the workers with fewer requests
+that hold or load the request's model (or of all workers with fewer requests if none of them does),
+two are drawn, and the one with the shorter queue takes the request. Each worker serves its queue
+in order, one request at a time. It loads the model of the next request if necessary, and unloads
+the least recently run models to make room.
 
 Source: Ray's documentation of model multiplexing and of its router (power of two choices; the
 default of ``max_ongoing_requests`` is 5).
@@ -64,7 +64,7 @@ class LeastRecentlyUsed(Scheduler[Engine]):
         self.serve(worker)
 
     def route(self, request: int) -> bool:
-        """Give a request to a worker with room; return False where none has."""
+        """Assign a request to a worker with room; return False if no worker has room."""
         workers, model = self.engine.workers, self.engine.requests.model[request]
         ongoing, most, status = self.ongoing, self.max_ongoing, workers.status
         room = [worker for worker in self.able[model]

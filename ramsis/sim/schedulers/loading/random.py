@@ -1,10 +1,10 @@
 """Random decisions, as a baseline for schedulers that load models.
 
-Every ``every_ms``, each worker in turn is asked, for each of the models with waiting requests
-whose oldest request is the most urgent (``slots`` of them), whether to run it or not, with equal
-chances, and in a batch of which size, of those that its queue can fill. Nobody looks at how much
-work the worker has been given already, so the first worker is given most. It is the agent of the
-thesis on reinforcement learning in Clockwork (Saarland, 2022) before it has learned anything: 12
+Every ``every_ms`` there is a decision for each worker in turn. It considers the ``slots`` models
+with waiting requests whose oldest requests are most urgent. For each of them it is random whether
+the model runs, with equal chances, and with which of the batch sizes that its queue can fill. The
+work already assigned to the worker does not matter, so the first worker is assigned most. This is
+the untrained agent of the thesis on reinforcement learning in Clockwork (Saarland, 2022): 12
 slots, a decision every millisecond, invalid actions masked.
 
 Requests that are overdue are dropped. Models that no worker holds are loaded
@@ -28,9 +28,9 @@ class RandomScheduler(Invoked):
     every_ms : float
         Time between two decisions.
     slots : int
-        Models that are looked at in a decision.
+        Number of models that a decision considers.
     ahead_ms : float, optional
-        Workers with more work than this are given none.
+        Workers with more work than this are assigned none.
     """
 
     def __init__(
