@@ -1,62 +1,70 @@
 """Error of a promise because service times are known from samples only.
 
-The violation rate v rests on *evidence*: the variance that it has when all samples are drawn anew,
-and what the samples have not shown. With N = v/variance it is treated as a count k = N·v of rare
-events among N *effective* samples, as Fay and Feuer do with weighted sums of rates [1]. The lower
-end of the interval at confidence 1 − α is Jeffreys' of a Poisson count [2], the quantile α/2 of
+The violation rate v rests on *evidence*: its variance if all samples are drawn anew, and what the
+samples have not shown. With N = v/variance, v is treated as a count k = N·v of rare events among N
+*effective* samples, as Fay and Feuer treat weighted sums of rates [1]. The lower end of the
+interval at confidence 1 − α is Jeffreys' limit of a Poisson count [2], the quantile α/2 of
 Gamma(k + 1/2) over N. What has not been seen yet can only add to v. So the upper end is the
-quantile 1 − α/2 of the gamma distribution that has the mean v + U and the variance v/N + S² [1],
-U and S being mean and standard deviation of what is *unseen*. A rate below 1e-9 counts as 0, as v
-and its variance are then of the size of rounding, and N would be any number.
+quantile 1 − α/2 of the gamma distribution with the mean v + U and the variance v/N + S² [1], where
+U and S are the mean and the standard deviation of what is *unseen*. A rate below 1e-9 counts as 0:
+v and its variance are then rounding errors, and N would be arbitrary.
 
-What the batches of a group i, those of a size on a model, do to v when they take l ms is their
-effect J_i(l) (:mod:`ramsis.analysis.worker`); their times rest on n_i samples. A *far* sample
-is half as long again as the SLO at least, and against the median of its batch as long as the
-longest of any. Two accounts are given of what is unseen, and the one with the lower upper end is
-taken.
+A group i has the batches of one size on one model, and its times rest on n_i samples. Its effect
+J_i(l) is what its batches add to v if they take l ms (:mod:`ramsis.analysis.worker`). A *far*
+sample takes at least one and a half SLOs and, relative to the median of its batch, at least as
+long as the longest sample of any group. There are two estimates of what is unseen, and the one
+with the lower upper end is taken.
 
-*By a group's own samples.* One more far sample moves v by u_i = (J_i(far) − E J_i)/n_i. As in
-Jeffreys' interval there is half an event more than seen, of the largest weight u: U = u/2 and
-S² = u²/2. Without any late request the upper end is the quantile of Gamma(1/2) times u.
+*By a group's own samples.* One more far sample raises v by u_i = (J_i(far) − E J_i)/n_i. As in
+Jeffreys' interval, half an event more than seen is counted, of the largest weight u: U = u/2 and
+S² = u²/2. That is the largest of all u_i, and of the weight 1/N of a late sample that was seen.
+Without any late request the upper end is the quantile of Gamma(1/2) times u.
 
 *By the tail that batches share* (:mod:`ramsis.profiles.tails`). A point of the tail is a deviation
-d of batches of about M ms. In a batch of m_i ms it is the time m_i + (d − 1)·min(m_i, M): what
-slows a longer batch slows a shorter one in proportion, and what stalls a shorter batch stalls a
-longer one for as many ms, but as often as this is longer, m_i/M times. A tail of N' pooled samples
-that starts at a deviation t so says that long batches make Z = Σ_i (J_i(m_i + (d − 1)·min(m_i, M))
-− J_i(m_i·t))⁺·max(m_i/M, 1) late on average over its points. What that is more than the groups'
-own samples above t say is added to U, and E Z²/N' to S². So a policy that was chosen because a
-batch was slow in few of its samples, by luck, does not gain by it. The tail is that of the group's
-model where that says more, and else the common one. Groups that are unlike their tail rest on
-their own samples. Other batches' samples count for no more than 10,000: what happens once in so
-many runs, one measurement of a machine does not tell.
+d: a time over the median M of the batch that it comes from. In a batch of the median m_i it stands
+for the time m_i + (d − 1)·min(m_i, M), and counts max(m_i/M, 1) times: what slows a long batch
+slows a shorter one in proportion, and what stalls a short batch stalls a longer one for as many
+ms, but more often, as that runs for longer. So over the points of a tail of N' pooled samples that
+starts at the deviation t, long batches add to v the mean of
 
-What has not been seen in the tail is half a sample of all groups that takes longer than any seen,
-of the weight Σ_i (E J_i(m_i + X·x_i) − E J_i)/N', x_i being the longest time beyond the median
-that follows from the tail or any group. How much longer, is an *assumption*: of samples beyond the
-longest one in X² is X times as far from the median or more, the tail of a generalized Pareto law
-of the shape 1/2, which is the heaviest with a variance. What is below the start, or of a group
-that is unlike its tail, is half a sample of one group's own: of the weight (J_i(t·m_i) − E
-J_i)/n_i, or of the same as above with n_i samples. Slowness of another kind, that not one sample
-shows, is not in it. So with fewer than 2,000 samples in the common tail, which would miss one in
-500 with a probability of 2 %, a sample that was not seen is a far one.
+    Z = Σ_i (J_i(m_i + (d − 1)·min(m_i, M)) − J_i(m_i·t))⁺·max(m_i/M, 1).
 
-That the policy was chosen for the same samples is not in the interval otherwise.
+The excess of this mean over what the groups' own samples above t add to v is added to U, and E
+Z²/N' to S². So a policy that was chosen because a batch happened to be slow in few of its samples
+does not gain by it. Groups use the tail of their model if it adds more, else the common one;
+groups that are unlike their tail rest on their own samples.
 
-*Effective accuracy* has a second error: mean service times are known within their standard error,
-and where they are shorter the same table finds more slack and takes more accurate models. What the
-fluid bound rises by when every mean is shorter by its standard error is added on either side. It
-is 0 at light load, where the bound is the best accuracy at any such times; there the interval may
-be too narrow.
+Samples that are longer than any in the tail are unseen, too: half a sample, slow in all groups of
+the tail at once, of the weight Σ_i (E J_i(m_i + X·x_i) − E J_i)/N'. There x_i is the longest time
+beyond the median of group i that the tail or any group suggests, and N' counts for at most 10,000:
+one measurement of a machine does not tell what happens once in more runs. X is an *assumption*: of
+samples beyond the longest one, 1 in X² is at least X times as far from the median. That is the
+tail of a generalized Pareto law of the shape 1/2, up to which laws have a variance.
 
-*One worker's queue.* Variance and J follow from the influence function.
+Below the start of a tail, and in groups unlike their tail, half a sample of a single group is
+unseen, the one with the largest weight: below the start (J_i(t·m_i) − E J_i)/n_i; in a group
+unlike its tail (E J_i(m_i + X·x_i) − E J_i)/n_i, with x_i of its own samples.
 
-*Other queues*, where the model has no distributions of service times to take a derivative by, are
-treated by groups: group i serves the share s_i of all requests, and the share v_i of all is late
-in it. One sample stands for the share s_i/n_i of all requests at most, with c_i as many that are
-late by it later on, so that the variance is at most Σ v_i·s_i·c_i/n_i; and J_i(l) is c_i times the
-requests whose batch has less slack than l. That takes all requests of a group to be late by the
-same samples, as if all had the same slack: the interval is too wide rather than too narrow.
+Slowness of another kind, which no sample shows, is not included. So if the common tail has fewer
+than 2,000 samples, which would miss a slowness of one run in 500 with a probability of 2 %, a
+sample that was not seen is a far one. Apart from all this the interval does not take into account
+that the policy was chosen by the same samples.
+
+*Effective accuracy* has a second error: mean service times are known within their standard errors,
+and if they are shorter, the same table finds more slack and chooses more accurate models. The
+amount by which the fluid bound rises if every mean is shorter by its standard error is added on
+either side. It is 0 at light load, where the bound is the best accuracy at all such times; there
+the interval may be too narrow.
+
+*One worker's queue.* Variance and J_i follow from the influence function.
+
+*Other queues.* Their models have no derivative by the distributions of service times, so they are
+treated by groups. Group i serves the share s_i of all requests, and the share v_i of all is late
+in it. One sample stands for at most s_i/n_i of all requests; for each request that is late by it,
+c_i are late in all, later ones included. So the variance is at most Σ v_i·s_i·c_i/n_i, and J_i(l)
+is c_i times the requests whose batch has less slack than l. This takes all requests of a group to
+be late by the same samples, as if all had the same slack: the interval is too wide rather than too
+narrow.
 
 [1] M. P. Fay, E. J. Feuer, "Confidence intervals for directly standardized rates: a method based
 on the gamma distribution", Statistics in Medicine 16, 1997.
