@@ -29,7 +29,6 @@ from ramsis.files import write_atomic
 from ramsis.report.figure import Line, Panel, PanelRow, plot_panels
 from ramsis.runtime.scaling_table import stages_of
 from ramsis.scaling.comparison import Part, Study
-from ramsis.scaling.decision import concave_gains
 from ramsis.scaling.fleet import ScaledFleet, ScaledRun
 from ramsis.scaling.levels import Forecast, interval_loads
 from ramsis.scaling.policy import Candidate, TableRule, choose_policy
@@ -37,6 +36,7 @@ from ramsis.scaling.prices import meets
 from ramsis.scaling.promise import drawn_arrivals, promise
 from ramsis.scaling.rule import Observation
 from ramsis.scaling.rules import RULES, made
+from ramsis.scaling.synthesis import concave_gains
 
 _DESCRIPTION = """\
 Parts: settings (three traces at four start-up times: ours, the best rule by its defaults and
@@ -156,7 +156,7 @@ class Planned:
 def plan(gains: FloatArray, cost: float, startup: tuple[int, float]) -> IntArray:
     """Workers wanted in each interval, where it is known what each worker will add.
 
-    As in :mod:`ramsis.scaling.decision`, worker by worker, over a finite time. Workers are active
+    As in :mod:`ramsis.scaling.synthesis`, worker by worker, over a finite time. Workers are active
     at the beginning wherever that is worth while, and have not been paid for before.
 
     Parameters

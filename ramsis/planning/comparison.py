@@ -14,7 +14,7 @@ from ramsis.errors import InvalidValueError, check_known
 from ramsis.reprs import dataclass
 from ramsis.scenario import Scenario, draw_requests
 from ramsis.sim import Engine, Estimate, Metrics, Run, SchedulerSpec, Slowdown, measure
-from ramsis.sim.metrics.groups import STAGES, GroupFigures, by_group, jain_index
+from ramsis.sim.metrics import STAGES, GroupFigures, by_group, jain_index
 
 GROUPINGS = ("stream", "tenant", "family", "model", "copy")
 """What requests are grouped by; models and families are those that a request asks for."""

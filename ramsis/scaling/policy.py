@@ -33,12 +33,11 @@ from ramsis.arrays import FloatArray
 from ramsis.bounds import Targets
 from ramsis.errors import InfeasibleError, NotConvergedError
 from ramsis.runtime.scaling_table import Anticipation, ScalingControl, ScalingTable, stages_of
-from ramsis.scaling.decision import WorkerDecisions, concave_gains, solve_workers
 from ramsis.scaling.fleet import DecisionTables, FleetTerms, ScaledFleet, play
 from ramsis.scaling.levels import Forecast, LoadDynamics, fit_loads, interval_loads
 from ramsis.scaling.prices import Delivered, Prices, meets
 from ramsis.scaling.rule import Observation
-from ramsis.scaling.synthesis import FleetTables
+from ramsis.scaling.synthesis import FleetTables, WorkerDecisions, concave_gains, solve_workers
 
 # The search for prices and proportions.
 _CORRECTIONS = 5  # simulated corrections of the aim; bisection once one met and one missed it

@@ -26,8 +26,7 @@ from ramsis.runtime import (
     set_of_selectors,
 )
 from ramsis.runtime.cascade import Keep, WaitForEither
-from ramsis.serving.export.codegen.c import c_header
-from ramsis.serving.export.codegen.go import go_file
+from ramsis.serving.export.codegen.sources import c_header, go_file
 from tests.central import samples as central
 from tests.policy.samples import large_policy
 from tests.reference import lookup as twin

@@ -23,8 +23,7 @@ from ramsis.runtime import (
     Station,
     set_of_selectors,
 )
-from ramsis.serving.export.codegen.c import c_header
-from ramsis.serving.export.codegen.go import go_file
+from ramsis.serving.export.codegen.sources import c_header, go_file
 from tests.codegen import programs
 from tests.codegen.programs import (
     CHOOSE,

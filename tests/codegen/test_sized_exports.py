@@ -15,7 +15,7 @@ import pytest
 from ramsis.errors import InvalidValueError
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.sized import SizedQueue, SizedRule, SizedTables
-from ramsis.serving.export.codegen.c import sized_header
+from ramsis.serving.export.codegen.sources import sized_header
 from ramsis.sized.rule import RuleNumbers, RuleSpace
 from scripts.sized import CELLS
 from tests.codegen.programs import COMPILERS, HERE, WARNINGS, needs

@@ -16,7 +16,7 @@ from ramsis.planning.comparison import GROUPINGS, grouping_named, stage_means
 from ramsis.scenario import Scenario, scenario_from_document
 from ramsis.sim import Engine, measure
 from ramsis.sim import Run as SimulatedRun
-from ramsis.sim.metrics.groups import jain_index
+from ramsis.sim.metrics import jain_index
 from tests.cli.command import Run, refused
 from tests.scenario.samples import document, model, stream
 from tests.sim.cluster.random_scenarios import Chance, random_scenario

@@ -10,7 +10,7 @@ import pytest
 from ramsis.mdp.solvers import solve_average
 from ramsis.mdp.sparse import SparseMDP
 from ramsis.runtime.scaling_table import stages_of
-from ramsis.scaling.decision import concave_gains, solve_workers
+from ramsis.scaling.synthesis import concave_gains, solve_workers
 
 
 def _instance(seed: int, states: int, workers: int) -> tuple[np.ndarray, np.ndarray]:

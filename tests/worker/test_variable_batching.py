@@ -24,7 +24,7 @@ from ramsis.worker.problem.partial_batch import (
     service_points,
     waiting_in_partial_batch,
 )
-from ramsis.worker.problem.service_distribution import RandomTimes
+from ramsis.worker.problem.queue import RandomTimes
 from ramsis.worker.solve import SolverName, evaluate_table, solve_worker
 from ramsis.worker.solve.policy_iteration import evaluate_variable, solve_on_nodes, solve_variable
 from ramsis.worker.structure import build_structured

@@ -17,8 +17,7 @@ from ramsis.cli.output.rows import progress
 from ramsis.errors import InfeasibleError, InvalidValueError, install
 from ramsis.files import write_atomic
 from ramsis.policy import Policy, PolicySet
-from ramsis.serving.export.codegen.c import c_header, sized_header
-from ramsis.serving.export.codegen.go import go_file
+from ramsis.serving.export.codegen.sources import c_header, go_file, sized_header
 from ramsis.serving.export.kubernetes import manifests, manifests_text
 from ramsis.serving.export.ray_configuration import configuration, yaml_text
 from ramsis.serving.export.triton import (

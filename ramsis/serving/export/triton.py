@@ -21,7 +21,7 @@ from ramsis.errors import InputFileError, InvalidValueError, OutputError
 from ramsis.files import make_folder, write_atomic
 from ramsis.plugins import is_trusted
 from ramsis.runtime.sized import SizedTables
-from ramsis.serving.export.codegen.c import sized_header
+from ramsis.serving.export.codegen.sources import sized_header
 from ramsis.serving.export.codegen.tables import quoted, real, template
 from ramsis.serving.tensors import MOST_QUERIES, TensorSpec
 from ramsis.serving.variants import VariantsFile

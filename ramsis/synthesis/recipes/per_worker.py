@@ -39,8 +39,7 @@ from ramsis.synthesis.recipes.recipe import (
 from ramsis.synthesis.settings import SynthesisSettings, inputs_of
 from ramsis.worker.problem import Objective, WorkerProblem
 from ramsis.worker.problem.actions import Batching, LateRule
-from ramsis.worker.problem.queue import DEFAULT_GRID
-from ramsis.worker.problem.service_distribution import RandomTimes
+from ramsis.worker.problem.queue import DEFAULT_GRID, RandomTimes
 from ramsis.worker.solve import WorkerModel, WorkerSolution, evaluate_table
 
 

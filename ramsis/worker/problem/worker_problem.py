@@ -59,8 +59,7 @@ from ramsis.worker.problem.actions import DROP, Action, ActionSet, Batching, Lat
 from ramsis.worker.problem.batch_arrivals import phase_distribution
 from ramsis.worker.problem.checks import MAX_QUEUE
 from ramsis.worker.problem.partial_batch import waiting_in_partial_batch
-from ramsis.worker.problem.queue import DEFAULT_GRID, WorkerQueue
-from ramsis.worker.problem.service_distribution import RandomTimes
+from ramsis.worker.problem.queue import DEFAULT_GRID, RandomTimes, WorkerQueue
 from ramsis.worker.problem.waiting_slack import waiting_by_slack
 
 __all__ = ["MAX_QUEUE", "DecisionRules", "Objective", "WorkerProblem"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ramsis.arrays import FloatArray
-from ramsis.sim.metrics.groups import jain_index
+from ramsis.sim.metrics import jain_index
 from ramsis.studies.sharing.play.play import Played
 from ramsis.studies.sharing.play.router import Placed
 

@@ -1,4 +1,7 @@
-"""Generator of a C99 header with tables and lookup of policies, without allocation."""
+"""Generators of a C99 header and a Go file with tables and lookup of policies.
+
+The header allocates nothing; the Go file needs the standard library only.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +33,21 @@ from ramsis.serving.export.codegen.tables import (
     real,
     template,
 )
+
+_RESERVED = frozenset([
+    "break", "case", "chan", "const", "continue", "default", "defer", "else", "fallthrough", "for",
+    "func", "go", "goto", "if", "import", "interface", "internal", "main", "map", "package",
+    "range", "return", "select", "struct", "switch", "type", "var", "vendor",
+])
+_KINDS = {"error": "None", "run": "Run", "drop": "Drop", "wait": "Wait", "second": "Second"}
+_PUBLIC = {
+    "ModelNames": "the models that answers name by their index",
+    "Processes": "the arrival processes that there are policies for; not to be changed",
+}
+_GO_TYPES = {"text": "string", "whole": "int", "real": "float64", "place": "uint32",
+          "index": "tableIndex", "answer": "Answer", "policy": "Policy", "cascade": "cascade",
+          "station": "Station", "share": "share", "class": "class", "level": "Level",
+          "process": "Process"}
 
 _KEYWORDS = frozenset([
     "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "compl", "const",
@@ -167,3 +185,41 @@ def _sizes(flat: FlatSet, upper: str) -> Iterator[str]:
     queues = max(station.queues for level in levels for station in level.stations)
     yield f"#define {upper}_MOST_QUEUES {queues}"
     yield f"#define {upper}_MOST_STATIONS {max(len(level.stations) for level in levels)}\n"
+
+
+def go_file(policies: PolicySet[Selector], package: str = "ramsis") -> str:
+    """Generate the Go file of a policy set, for a package with this name."""
+    check_identifier(package, "package", _RESERVED)
+    flat = flatten(policies)
+    tables = "\n".join([f"const processCount = {len(flat.processes)}\n",
+                        *_LANGUAGE.lines(flat)])
+    return template(
+        "lookup.go", index_bits=index_bits(flat), package=package).replace("@tables", tables, 1)
+
+
+def _declared(
+    kind: str, name: str, values: Sequence[object], by_line: bool
+) -> Iterator[str]:
+    if name in _PUBLIC:
+        yield f"// {name} are {_PUBLIC[name]}."
+    if not values:
+        yield f"var {name} = []{_GO_TYPES[kind]}{{}}\n"
+        return
+    yield f"var {name} = []{_GO_TYPES[kind]}{{"
+    yield "\n".join(f"\t{value}," for value in values) if by_line else listed(values, "\t")
+    yield "}\n"
+
+
+def _answer(answer: FlatAnswer) -> str:
+    below_ms = "math.Inf(-1)" if answer.below_ms is None else real(answer.below_ms)
+    return literal(_KINDS[answer.kind], answer.model, answer.batch, answer.run_as,
+                   below_ms if answer.kind == "wait" else 0)
+
+
+def _capitals(words: str) -> str:
+    return "".join(word.capitalize() for word in re.split("[-_]", words))
+
+
+_LANGUAGE = Language(
+    lambda word: _capitals(word) if _capitals(word) in _PUBLIC else word, _declared, True,
+    _answer, _capitals, "nil")
