@@ -94,7 +94,7 @@ def test_lines_are_limited_and_a_second_signal_ends_what_the_first_one_lets_end(
             logging_to(written, folder, *options, before=("nohup",)) as server, \
             socket.create_connection((server.host, server.port), 20) as hung:
         server.process.send_signal(signal.SIGHUP)
-        fail(server, 300)
+        fail(server, 180)
         hung.sendall(request(json.dumps(HANGING).encode()))
         server.wait_for_batch()
         server.process.send_signal(signal.SIGTERM)
@@ -109,10 +109,10 @@ def test_lines_are_limited_and_a_second_signal_ends_what_the_first_one_lets_end(
         lines = [json.loads(line) for line in log.read_text().splitlines() if line[0] == "{"]
     assert (status, "the server has stopped" in str(document)) == (500, True)
     events = Counter(line["event"] for line in lines)
-    assert 100 <= events["batch failed"] < 250
+    assert 100 <= events["batch failed"] < 160
     left_out = sum(line["events"]["batch failed"] for line in lines
                    if line["event"] == "lines left out")
-    assert events["batch failed"] + left_out == 300
+    assert events["batch failed"] + left_out == 180
     assert {"ready", "stopping", "stopped"} <= set(events)
 
 
