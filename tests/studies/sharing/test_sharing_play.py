@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ramsis.errors import InputFileError
+from ramsis.scenario import draw_requests
 from ramsis.sim import Running
+from ramsis.studies.sharing import sharing_policy
 from ramsis.studies.sharing.gpu.interference import (
     NO_INTERFERENCE,
     THESIS,
@@ -28,7 +30,13 @@ from ramsis.studies.sharing.gpu.shared_gpu import (
     RouterSettings,
     SharedModel,
 )
-from ramsis.studies.sharing.play import Played, SharedCluster, measure_sharing, play
+from ramsis.studies.sharing.play import (
+    Played,
+    SharedCluster,
+    measure_sharing,
+    play,
+    replanned,
+)
 
 _NO_NETWORK = RouterSettings(network=NetworkTime(0, 0, 0, 0))
 
@@ -255,6 +263,39 @@ def test_a_model_that_is_added_leaves_the_queues_of_others() -> None:
     sent_after = [one for one in fewer.sent if one.sent_ms > 1000 and one.replica.worker == 1]
     assert not sent_after
     assert fewer.run.answered[fewer.run.asked == 0].all()  # what was queued is finished
+
+
+def test_a_batch_is_divided_when_the_plan_changes_to_smaller_ones() -> None:
+    """Five requests of a batch of eight wait when batches of two begin."""
+    cluster = SharedCluster(
+        (_model("m", 1),), _gpus(1), replace(_NO_NETWORK, waiting_ms=20),
+        interference=NO_INTERFERENCE, times_ms={"m": (0.0, 1.0, 2.0, 3.0, 4.0)})
+    played = play(cluster, [Replica("m", "gpu-0", 8)],
+                  changes=[(10.0, [Replica("m", "gpu-0", 2)])])
+    assert _batches(played, 0) == [(20, 30, 2), (30, 40, 2), (40, 50, 1)]
+
+
+def test_a_policy_that_runs_every_two_seconds_follows_the_load(v100: SharingProfile) -> None:
+    """Two of five models are wanted most, and then the other three."""
+    rng = np.random.default_rng(1)
+    names, times_ms = ("alexnet", "densenet121", "efficientnet_b7", "resnet50", "vgg19"), {}
+    rates = [(433.0, 80.0) if number < 2 else (80.0, 433.0) for number in range(len(names))]
+    for name, of_halves in zip(names, rates, strict=True):
+        times_ms[name] = tuple(np.concatenate([
+            start_ms + np.sort(rng.uniform(0, 4000, rng.poisson(4 * rate)))
+            for start_ms, rate in zip((0, 4000), of_halves, strict=True)]))
+    models = _measured(v100, names, [first for first, _ in rates], 200)
+    cluster = SharedCluster(models, _gpus(3), duration_s=8, times_ms=times_ms)
+    requests = draw_requests(cluster.scenario(), 0)
+    policy = sharing_policy("wsm-milp")
+    plan = policy(models, cluster.gpus)
+    changes = replanned(cluster, policy, 2000, requests)
+    assert [at_ms for at_ms, _ in changes] == [2000, 4000, 6000]
+    fixed, followed = (measure_sharing(play(cluster, plan, changes=some, requests=requests))
+                       for some in ((), changes))
+    assert followed.goodput_rps > 1.04 * fixed.goodput_rps
+    with pytest.raises(InputFileError, match="period_ms"):
+        replanned(cluster, policy, 0, requests)
 
 
 def test_figures_add_up() -> None:

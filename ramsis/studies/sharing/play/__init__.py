@@ -8,8 +8,15 @@ from ramsis.studies.sharing.play.metrics import (
     SharingFigures,
     measure_sharing,
 )
-from ramsis.studies.sharing.play.play import InterferenceSlowdown, Played, SharedCluster, play
+from ramsis.studies.sharing.play.play import (
+    InterferenceSlowdown,
+    Played,
+    SharedCluster,
+    play,
+    replanned,
+)
 from ramsis.studies.sharing.play.router import Router, SentBatch
 
 __all__ = ["InterferenceSlowdown", "ModelFigures", "Played", "ReplicaFigures", "Router",
-           "SentBatch", "SharedCluster", "SharingFigures", "measure_sharing", "play"]
+           "SentBatch", "SharedCluster", "SharingFigures", "measure_sharing", "play",
+           "replanned"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import ceil, inf
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from ramsis.sim.run import Run
 from ramsis.studies.sharing.gpu.interference import THESIS, Interference, Load
 from ramsis.studies.sharing.gpu.profile import between
 from ramsis.studies.sharing.gpu.shared_gpu import Gpu, Replica, RouterSettings, SharedModel
+from ramsis.studies.sharing.plan import SharingPolicy
 from ramsis.studies.sharing.play.router import Placed, Router, SentBatch
 
 _LANES = 1000  # concurrent batches on a GPU; no limit, as the router runs one per replica
@@ -106,6 +108,40 @@ def play(
 
     run = engine.serve(start)
     return Played(cluster, tuple(replicas), run, tuple(routers[0].sent))
+
+
+def replanned(
+    cluster: SharedCluster, policy: SharingPolicy, period_ms: float, requests: Requests
+) -> list[tuple[float, Sequence[Replica]]]:
+    """Return the changes of a plan by a policy that runs at the end of each period.
+
+    Parameters
+    ----------
+    policy : SharingPolicy
+        Called with the models that had requests in the period, at their rates in it.
+    period_ms : float
+        Time between two plans, > 0.
+    requests : Requests
+        Requests that will be played; each plan sees only those that came before it.
+
+    Returns
+    -------
+    list of (time in ms, replicas)
+        For ``changes`` of :func:`play`, without periods in which no request came.
+    """
+    if not 0.0 < period_ms < inf:
+        raise InputFileError("parameter out of range", where="period_ms", value=period_ms,
+                             allowed="a number above 0")
+    changes = []
+    for number in range(1, ceil(1000.0 * cluster.duration_s / period_ms)):
+        end_ms = number * period_ms
+        came = (requests.arrival_ms >= end_ms - period_ms) & (requests.arrival_ms < end_ms)
+        counts = np.bincount(requests.model[came], minlength=len(cluster.models))
+        models = [replace(model, rate_rps=1000.0 * float(count) / period_ms)
+                  for model, count in zip(cluster.models, counts, strict=True) if count]
+        if models:
+            changes.append((end_ms, policy(models, cluster.gpus)))
+    return changes
 
 
 def _placed(cluster: SharedCluster, replica: Replica) -> Placed:

@@ -156,7 +156,10 @@ class Router(Scheduler[Engine]):
                 self.send(waiting)
 
     def send(self, model: int) -> None:
-        """Send the open batch of a model to the next replica in turn."""
+        """Send the open batch of a model to the next replica in turn.
+
+        After a change to smaller batches it is divided among the next replicas.
+        """
         engine = self.engine
         requests = self.open.pop(model)
         if model not in self.of:
@@ -164,12 +167,13 @@ class Router(Scheduler[Engine]):
                 engine.drop(request)
             return
         replicas = self.of[model]
-        replica = replicas[self.turn[model]]
-        self.turn[model] = (self.turn[model] + 1) % len(replicas)
-        self.busy += 1
-        at_gpu_ms = engine.now_ms + self.network_ms[model][len(requests)]
-        batch = Batch(requests, engine.now_ms, at_gpu_ms)
-        engine.wake_at(at_gpu_ms, ("there", replica, batch))
+        while requests:
+            replica = replicas[self.turn[model]]
+            self.turn[model] = (self.turn[model] + 1) % len(replicas)
+            part, requests = (requests[:replica.placed.batch], requests[replica.placed.batch:])
+            self.busy += 1
+            at_gpu_ms = engine.now_ms + self.network_ms[model][len(part)]
+            engine.wake_at(at_gpu_ms, ("there", replica, Batch(part, engine.now_ms, at_gpu_ms)))
 
     def on_timer(self, token: Any) -> None:
         """Handle a due batch, an arrival at a GPU, a finished copy, or a change of the plan."""
