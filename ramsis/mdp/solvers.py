@@ -58,7 +58,9 @@ def solve_average(
     initial : (S,) action labels, optional
         First policy, for solvers that start from one.
     tolerance : float > 0
-        How close the bounds on the gain have to come; linear programs do not use it.
+        How close the bounds on the gain have to come: for policy iteration relative to
+        ``1 + |gain|``, for value iteration in units of reward. It is pymdptoolbox's own
+        ``epsilon``, and linear programs do not use it.
 
     Raises
     ------
