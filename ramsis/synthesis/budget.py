@@ -46,7 +46,7 @@ import numpy as np
 
 from ramsis.analysis.sampled import CONFIDENCE, Evidence, at_confidence, rate_interval
 from ramsis.errors import ABOVE_ZERO, InfeasibleError
-from ramsis.policy import BudgetRecord, Policy, codes_among
+from ramsis.policy import BudgetRecord, Expectations, Policy, codes_among
 from ramsis.synthesis.replayed import replayed
 from ramsis.synthesis.simulated import Simulated, simulated
 
@@ -114,7 +114,7 @@ class _Search:
     def settled(self, beyond: _Tried, within: _Tried) -> bool:
         """Return whether the unused budget is negligible or below the resolution."""
         left = self.budget - self.upper(within)
-        worth = max(within.price, _slope(beyond.rates, within.rates)) * left
+        worth = max(within.price, accuracy_per_violation(within.rates, beyond.rates)) * left
         return worth < _WORTH or left < within.rates.violation_half_width / 4
 
 
@@ -285,12 +285,12 @@ def _mixable(policy: Policy, other: Policy) -> bool:
             and np.array_equal(policy.queue_levels, other.queue_levels))
 
 
-def _slope(beyond: Simulated, within: Simulated) -> float:
-    """Return the accuracy gained per additional violation between two simulated policies."""
-    more = beyond.violation_rate - within.violation_rate
-    if more <= 0:
-        return 0.0
-    return (beyond.effective_accuracy - within.effective_accuracy) / more
+def accuracy_per_violation(
+    few: Expectations | Simulated, many: Expectations | Simulated
+) -> float:
+    """Return the accuracy gained per additional violation between two policies; 0 without any."""
+    more = many.violation_rate - few.violation_rate
+    return (many.effective_accuracy - few.effective_accuracy) / more if more > 0 else 0.0
 
 
 def _stated(search: _Search) -> Policy:

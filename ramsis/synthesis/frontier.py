@@ -23,7 +23,7 @@ from ramsis.errors import InvalidValueError
 from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet
 from ramsis.reprs import dataclass
-from ramsis.synthesis.budget import HIGHEST_PRICE
+from ramsis.synthesis.budget import HIGHEST_PRICE, accuracy_per_violation
 from ramsis.synthesis.generate import modelled_policy, priced
 from ramsis.synthesis.settings import SynthesisSettings
 
@@ -104,8 +104,7 @@ def corners_of(make: Callable[[float], Policy], points: int) -> Frontier:
 
 
 def _slope(few: Corner, many: Corner) -> float:
-    return ((many.effective_accuracy - few.effective_accuracy)
-            / (many.violation_rate - few.violation_rate))
+    return accuracy_per_violation(few.policy.expectations, many.policy.expectations)
 
 
 def _above(corner: Corner, few: Corner, many: Corner) -> float:
