@@ -121,6 +121,7 @@ class _Check:
         self.require(not used, "instances are on GPUs that are not listed", sorted(used), "none")
 
     def _legal(self, cut: CutGpu, table: PartitionTable) -> None:
+        """Check that a GPU's instances start where they may, and share no slice."""
         kinds = {kind.name: kind for kind in table.instances}
         free_memory = set(range(table.memory_slices))
         compute = 0
@@ -159,6 +160,7 @@ class _Check:
                          len(group.uses), "one use under a policy")
 
     def use(self, group: Group, use: Use) -> None:
+        """Check load, variant, latency and rate of a use; of a policy, its row."""
         self.require(0 <= use.load_qps <= use.rate_qps * (1 + _RELATIVE),
                      "a worker is sent more than it can take", use.load_qps,
                      f"at most {use.rate_qps}")
@@ -264,6 +266,7 @@ class _Check:
                                 value=f"{variant.name}, {worker_type}, {batch}")
 
     def memory(self, group: Group) -> None:
+        """Check that a worker's variants fit its memory, and the memory that is stated as used."""
         needed = 0.0
         for use in group.uses:
             for name in use.variants:
@@ -333,6 +336,7 @@ class _Check:
                      sent, f"at most {family.demand_qps} QPS")
 
     def family(self, family: Family) -> None:
+        """Check a family's figures, and, unless a heuristic made the placement, its limits."""
         served, right = self._served(family)
         (claimed,) = [item for item in self.placement.families if item.name == family.name]
         self.require(not _differ(claimed.served_share, served)

@@ -143,10 +143,10 @@ def cascade_bound(
     Parameters
     ----------
     times : ServiceTimes
-        Fixed or drawn, of all models (:meth:`ServiceTimes.of_all`): one that another beats in
-        accuracy and at every batch can be of use in a cascade.
+        Fixed or drawn, of all models (:meth:`ServiceTimes.of_all`), since a model that another
+        one beats in accuracy and at every batch can be of use in a cascade.
     confidences : Confidences
-        Confidences of these models. A model without any answers alone.
+        Confidences of these models. A model that has none answers alone.
     slo_ms : float
         > 0.
     workers : int
@@ -159,7 +159,8 @@ def cascade_bound(
         π >= 0, what a request that is not answered in time costs, in units of accuracy.
     second_by_confidence : bool
         Let schedulers choose the second model by the confidence of the first answer. By default
-        they choose it before, such as one for each first model, and ask it or not by confidence.
+        they choose it before, such as one for each first model, and the confidence decides only
+        whether it is asked.
     gathering : bool
         Count the time that batches take to fill under Poisson arrivals; service times must be
         fixed, and second models chosen before the confidence.
@@ -190,6 +191,7 @@ def cascade_bound(
     ways = _Ways.of(times, pairs, slo_ms, longest)
     optimum = _cheapest(ways, 1000.0 * workers / load_qps, violation_price)
     answers = [(share, answer) for share, answer in optimum.answers if share > 0.0]
+    # Every request costs π, and an answer in time returns it: its value is its accuracy plus π.
     bound = fluid = min(optimum.value, ways.most(violation_price)) - violation_price
     if gathering:
         bound = gathered_bound(GatheredProblem(

@@ -194,8 +194,8 @@ def fluid_bound(
         A number out of range, no type, shares that do not sum to 1, or gathering windows with
         drawn times or several classes.
     InfeasibleError
-        An SLO below every latency, or more violations than allowed whatever is done; with the
-        least violation rate that there can be.
+        The SLO is below every latency, or no scheduler keeps ``max_violation``; the message has
+        the least violation rate that there can be.
     NotConvergedError
         The linear program was not solved.
     """
@@ -212,6 +212,8 @@ def fluid_bound(
         raise InvalidValueError("not a number of workers for each type", where="workers",
                                 value=counts.tolist(), allowed=f"{len(types)} numbers")
     longest = _checked_limits(types, classes, max_batch, terms)
+    # Types with equal service times are merged into one; its shares are split in proportion to the
+    # workers of each type.
     kinds = np.array(numbered_alike(types))
     merged = [types[int(np.argmax(kinds == k))] for k in range(int(kinds.max()) + 1)]
     check_reachable(merged, classes)

@@ -283,6 +283,10 @@ class _Work:
         cls, arrival: FloatArray, times: ServiceTimes | None, window_ms: float, max_batch: int,
         rate_qps: float | None,
     ) -> _Work:
+        """Return the work of requests, by ``times`` or at ``rate_qps`` requests/s of a worker.
+
+        The kind of a request is that of the largest batches that can gather around its arrival.
+        """
         if times is None:
             assert rate_qps is not None
             ones = np.ones(1)
@@ -425,6 +429,7 @@ class _Target:
         cls, work: _Work, max_violation: float | None, min_effective_accuracy: float | None, *,
         drawn: bool,
     ) -> _Target:
+        """Return the targets; whole requests may be late, unless times are drawn."""
         requests = int(work.count.sum())
         answered = None
         if max_violation is not None:
@@ -569,6 +574,7 @@ class _Layered:
 
     @classmethod
     def of(cls, problem: _Problem, worth: tuple[float, float]) -> _Layered:
+        """Weigh accuracy and answers by ``worth``, and cut the work by its value per ms."""
         work = problem.work
         hulls = work.hulls(worth)
         slope = np.concatenate([hull.slope for hull in hulls])

@@ -11,10 +11,10 @@ Average reward, over the frequencies ``x >= 0`` of the pairs:
 
     max r x   s.t.  sum_l x_l ([s_l = j] - P_lj) = 0  for every state j,    c x = 1.
 
-The rows for the states add up to 0 = 0; the first is left out, since HiGHS drops coefficients
-below 1e-9, after which the redundant rows would contradict each other. The optimum is the gain.
-The dual variables of the first rows are relative values ``h``, that of
-the last the gain; with ``d = r + P h - h``, the optimal gain is at most ``max d / c``. A state
+The rows for the states add up to 0 = 0, so the first is left out: HiGHS drops coefficients below
+1e-9, after which redundant rows would contradict each other. The optimum is the gain. The dual
+variables of the rows for the states are relative values ``h``, and that of the last row is the
+gain. With ``d = r + P h - h``, the optimal gain is at most ``max d / c``. A state
 that ``x`` does not visit takes the pair that is best for these ``h``; if it then never reaches a
 visited state, it takes the best pair that leads towards one. As ``x`` is the optimum of the best
 class only, a problem with several end components is solved component by component
@@ -94,6 +94,7 @@ def linear_program(mdp: SparseMDP, *, discount: float | None = None) -> Solution
 
 
 def _discounted(mdp: SparseMDP, discount: float, settings: dict[str, object]) -> Solution:
+    """Solve for discounted reward: in each state the pair with the largest dual variable."""
     solution = _highs(
         c=np.ones(mdp.n_states),
         A_ub=sparse.csr_matrix(discount * mdp.transition - _owner(mdp)),

@@ -147,10 +147,10 @@ def average_solution(
 ) -> Solution:
     """Return the evaluated policy (``rows``) as a solution with its certificate.
 
-    It is optimal if from every state the bounds are within ``tolerance`` of each other and of the
-    gain, relative to ``1 + |gain|``; if not, the status is ``otherwise``. Where the bounds that
-    hold for all states are too far apart, each state gets its own. ``duals`` are further relative
-    values to bound the optimum with.
+    It is optimal if, for every starting state, the bounds are within ``tolerance`` of each other
+    and of the gain, relative to ``1 + |gain|``; if not, the status is ``otherwise``. If the bounds
+    for all starting states are too far apart, bounds are computed for each. ``duals`` are further
+    relative values by which the optimum is bounded from above.
     """
     gain = evaluation.state_gain
     assert gain is not None

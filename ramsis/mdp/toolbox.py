@@ -184,6 +184,7 @@ def _solver(
     tolerance: float,
     limit: int,
 ) -> Any:
+    """Return a solver of the toolbox, with its limits of iterations replaced by ``limit``."""
     package = importlib.import_module("mdptoolbox.mdp")
     if algorithm == "policy-iteration":
         return _steady(package)(probability, reward, discount, max_iter=limit)

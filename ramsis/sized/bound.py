@@ -330,6 +330,11 @@ class _Stretch:
         return self._bounds[rounds, equal]
 
     def _tighter(self, rounds: int, *, equal: bool) -> float:
+        """Return the lower of the bound without padding and that of priced paths.
+
+        Prices take ``rounds`` steps from the dual prices of the bound without padding, on a coarse
+        grid of start times; the best are evaluated on a finer grid, too.
+        """
         worth, problem = self._worth(equal=equal), self.problem
         total = float(worth.max(axis=0).sum())
         bound, price = self._loose(equal=equal)

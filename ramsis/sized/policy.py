@@ -146,12 +146,13 @@ def generate_sized(
     ----------
     problem : SizedProblem
     profile : ProfileSet
-        Where the times of the problem are from.
+        Profile that the times of the problem come from.
     load_qps : float
     arrivals : Arrivals, str or callable
         Arrival process; a recorded trace that keeps its sizes is replayed with them.
     min_in_time_by_class : float or sequence of float, optional
-        Share of each size class to answer in time, if that can be, or a share for each.
+        Share of each size class to answer in time, or one share for each class. Classes get less
+        if the search finds no rule that reaches their shares.
     seed : int
         The same seed gives the same policy.
     on_progress : callable, optional
@@ -175,6 +176,7 @@ def generate_sized(
     values, plan_values = (_values(result, problem) for result in (ruled, planned))
     gain = Estimate.of([float(value) for value in values - plan_values])
     result = ruled
+    # The plan decides if it misses the shares of classes by less, or as much and earns more.
     if (_most_missed(planned, shares), 0.0) > (_most_missed(ruled, shares), gain.mean):
         result, tables = planned, fitted.space.planned(tables, SizedPlan(fitted.model, plan.keep))
     expectations = {

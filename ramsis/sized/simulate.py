@@ -106,7 +106,7 @@ def simulate_sized(
         them (:meth:`ramsis.arrivals.Arrivals.with_sizes_of`); other sizes are drawn from those of
         the problem.
     seeds : sequence of int
-        Recorded requests with their sizes are the same with each seed, and are played once.
+        Recorded requests with sizes are the same with each seed, so they are simulated once.
     slowness : float
         Service time as a multiple of what the scheduler assumes.
     on_run : callable, optional

@@ -177,11 +177,12 @@ def as_measured(
     Parameters
     ----------
     expected : Expectations
-        Its capacity, bound and evidence stay. By chance a simulation can exceed the bound, or have
-        fewer violations than the load beyond the capacity causes; neither is stated.
+        The promise by the model. Its capacity, bound and evidence stay, and limit the figures: by
+        chance a simulation can exceed the bound, or have fewer violations than the load beyond the
+        capacity must cause.
     figures : mapping of str to float
         All of :func:`ramsis.sim.stationary.in_steady_state`, except those without observations.
-        Figures that grow without end are infinite.
+        Those that grow for as long as a run lasts are infinite.
     simulated : Simulated
         The simulation, whose half-widths are in the interval.
     """

@@ -331,7 +331,7 @@ def fewest_workers(
     on_trial: Callable[[Trial], object] | None = None,
     on_level: Callable[[int], object] | None = None,
 ) -> Capacity:
-    """Find the fewest workers with which a scheduler meets the targets; of types the cheapest.
+    """Find the fewest, or of several types the cheapest, workers that meet the targets.
 
     Parameters
     ----------
@@ -365,8 +365,9 @@ def fewest_workers(
         A number or word out of range; a trace, or a scheduler that is no policies, for worker
         types.
     InfeasibleError
-        No workers meet the targets, or the scheduler does not within the workers that there are
-        and :data:`SPAN` times the bound; with the nearest that can be reached.
+        No workers meet the targets, or the scheduler does not meet them with the workers that
+        there are, or with :data:`SPAN` times the bound; the message has the nearest that can be
+        reached.
     NotConvergedError
         A solver stopped before its rule was met.
     """
@@ -398,6 +399,7 @@ def fewest_workers(
                    scheduler=scheduler, service=chosen)
     if not capacity.answer.met:
         not_reached(scheduler, workload, capacity.answer)
+    # A coarse clock hides bursts: the answer is also tried on the largest that it may hide.
     if isinstance(workload, Recorded) and workload.at_ticks is not None:
         return replace(capacity, at_ticks=played(capacity.counts, workload.at_ticks))
     return capacity

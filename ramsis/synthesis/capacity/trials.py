@@ -126,12 +126,14 @@ def try_workers(
 ) -> Trial:
     """Try a scheduler on a cluster, as precisely as the targets need.
 
-    At a constant load the promise of policies decides, as it was measured in the steady state. If
-    its error is too large for a clear verdict, more is simulated; schedulers without a promise are
-    simulated from the start (:func:`ramsis.synthesis.capacity.steady_rates.steady_rates`). A trace
-    is played from beginning to end.
+    At a constant load the promise of policies decides, which was measured in the steady state. If
+    its error is too large for a clear verdict, more requests are simulated. Schedulers without a
+    promise are simulated in any case
+    (:func:`ramsis.synthesis.capacity.steady_rates.steady_rates`). A trace is played from beginning
+    to end.
 
-    Where no policies can be made for so few workers, as within a budget, the trial says why.
+    If no policies can be made for so few workers, such as within a budget, the trial has the
+    reason and no figures.
 
     Parameters
     ----------

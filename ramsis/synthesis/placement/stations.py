@@ -138,6 +138,7 @@ def _station(
     problem: Problem, kind: WorkerType, workers: tuple[str, ...], uses: Sequence[Use],
     times: int, at_once: bool,
 ) -> PlacedStation:
+    """Return the station of ``times`` workers or sub-fleets with the same uses."""
     # Loads and rates of a placement are those of one worker, or of one sub-fleet.
     station_uses = tuple(
         StationUse(problem.family(use.family), use.variants, use.batch, use.latency_ms,

@@ -111,8 +111,8 @@ class ExplicitWorkerMDP:
 def build_explicit(problem: WorkerProblem) -> ExplicitWorkerMDP:
     """Write out every transition of a worker's problem.
 
-    Rows of some dozen to some hundred entries for states × admissible actions: 4 MB for nine
-    models at N = 32, D = 100 and 60 workers, in about a second.
+    There is a row of some dozen to some hundred entries for each state and admissible action. Nine
+    models at N = 32, D = 100 and 60 workers take 4 MB and about a second.
 
     Raises
     ------
@@ -127,6 +127,7 @@ def build_explicit(problem: WorkerProblem) -> ExplicitWorkerMDP:
         for n, actions in enumerate(problem.actions.by_queue) for action in actions
     ]
     rows = [transitions.of(n, action, bins) for n, action, bins in pairs]
+    # State 0 is empty, and the next request leads it to one request with the whole slack.
     empty = csr_array(([1.0], ([0], [1 + problem.bins])),
                       shape=(1, rows[0].transition.shape[1]))
     state = np.concatenate([[0], *(1 + n * columns + bins for n, _, bins in pairs)])
@@ -138,6 +139,7 @@ def build_explicit(problem: WorkerProblem) -> ExplicitWorkerMDP:
     excess = np.concatenate([[0.0], *(after.excess for after in rows)])
     overdue = csr_array(vstack([csr_array((1, problem.max_queue + 1)),
                                 *(after.overdue for after in rows)], format="csr"))
+    # Requests that are overdue, or beyond the full state, cost as late ones, without a reward.
     charged = np.asarray(overdue.sum(axis=1)) + (excess if problem.charges_excess else 0.0)
     order = np.lexsort((action, state))
     mdp = SparseMDP(
