@@ -188,8 +188,9 @@ def _varied(
         candidate[changed] += steps[changed] * rng.normal(size=len(changed))
         varied = problem.tables(Numbers.of_array(candidate))
         # One in five variations changes no table.
-        worth = -np.inf if all(map(np.array_equal, varied, tables)) else _worth(
-            problem, varied, samples, price, most)
+        same = all(np.array_equal(getattr(varied, name), getattr(tables, name))
+                   for name in tables._fields)
+        worth = -np.inf if same else _worth(problem, varied, samples, price, most)
         better, still = worth > most, 0 if worth > most + _LITTLE else still + 1
         steps[changed] *= _LONGER if better else _SHORTER
         if better:
