@@ -11,8 +11,8 @@
 5. *Losses*: the most accurate model's accuracy − effective accuracy = loss by violations + loss by
    less accurate models. *Causes* of violations: :mod:`ramsis.audit.batches`.
 
-Times are the profile's, times a *service factor*: the times of the log's batches over the
-profile's means. It is above 1 where service has become slower.
+Service times are those of the profile, multiplied by a *service factor*: the ratio of the times of
+the log's batches to the profile's means. It is above 1 if service has become slower.
 """
 
 from __future__ import annotations
@@ -343,9 +343,10 @@ def _named(
 ) -> RequestLog:
     """Return a log with the models that answered.
 
-    These are the model of the settings, or what the log names, by the settings' other names for
-    it. Where it names none, this is the most accurate model that could have answered as many
-    requests in the time of all workers, so that the accuracy is an upper end.
+    All answers are by the model of the settings, if one is set; otherwise by the models that the
+    log names, translated by the names in the settings. If there are no such names, the most
+    accurate model is assumed that could have answered as many requests in the time of all
+    workers, so that the accuracy is an upper limit.
     """
     names = [model.name for model in profile.models]
     for where, models in (("map", settings.names.values()), ("model", [settings.model])):

@@ -1,18 +1,19 @@
 """The batches of a request log, with the time of each, and the causes of its violations.
 
-Each violation has one cause, so that their shares add up, the first of these that holds:
+The cause of a violation is the first of these that applies to the request, so shares add up:
 
 - *failed*: the answer was an error.
-- *overload*: so many requests came before its deadline that no scheduler could have answered all
-  of them in time. With c the least worker time of an answer, K workers answer at most K·(τ +
-  SLO)/c of the requests of any τ ms; more came in some time τ up to the arrival of this one.
-- *service*: the batch took longer than the profile's 95th percentile; with that the request would
+- *overload*: so many requests arrived shortly before that no scheduler could have answered all of
+  them in time. With c the least worker time of an answer, K workers answer at most K·(τ + SLO)/c
+  of the requests that arrive within τ ms. It is overload if more requests arrived in the last τ ms
+  up to this one, for some τ.
+- *service*: the batch took longer than the profile's 95th percentile, with which the request would
   have been in time.
 - *batching*: when the batch started, the fastest model could still have answered this request
   alone in time: the batch or the model was too large.
-- *given up*: it was dropped while the fastest model could still have answered it in time.
-- *queueing*: it had waited too long for even the fastest model to answer in time.
-- *unexplained*: the log does not state when it left the queue.
+- *given up*: the request was dropped while the fastest model could still have answered it in time.
+- *queueing*: the request had waited too long for even the fastest model to answer in time.
+- *unexplained*: the log does not state when the request left the queue.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from ramsis.errors import InputFileError
 
 CAUSES = ("failed", "overload", "service", "batching", "given up", "queueing", "unexplained")
 _SPANS = 2.0 ** np.arange(-1, 20)  # times before a deadline, in units of the SLO
-_TYPICAL = 0.95  # quantile of service times up to which a batch is as profiled
+_TYPICAL = 0.95  # level of the service time above which a batch is slower than profiled
 
-_TOUCHING_S = 1e-3  # batches of a worker may overlap so far: answers are sent after a run
+_TOUCHING_S = 1e-3  # overlap allowed between batches of a worker, as answers are sent after a run
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,19 +41,19 @@ class LoggedBatches:
 
     of: IntArray  # shape (n,): the batch of each request of the log; -1 where unknown
     model: IntArray  # index of the model
-    size: IntArray  # its requests
+    size: IntArray  # number of requests
     start_s: FloatArray
     finish_s: FloatArray
-    # time of its worker; where a worker's batches overlap, as answers are sent after a run,
-    # the earlier one has the common time
+    # worker time of the batch; the overlap of two batches of a worker (answers are sent after a
+    # run) counts for the earlier one
     busy_ms: FloatArray
 
 
 def batches_of(log: RequestLog, model: IntArray, workers: int, where: str) -> LoggedBatches:
     """Return the batches of a log.
 
-    Requests ran together where worker, model, start and finish are the same. Where the log does
-    not name workers, as many batches of the stated size are assumed as these requests make.
+    Requests with the same worker, model, start and finish are one batch. If the log does not name
+    workers, such requests may be several batches; their number follows from the stated batch size.
 
     Parameters
     ----------
@@ -159,7 +160,7 @@ def causes_of(
 
 
 def overloaded(log: RequestLog, times: ServiceTimes, workers: int) -> NDArray[np.bool_]:
-    """Return whether more requests came up to each than could be answered in time."""
+    """Return for each request whether it arrived in overload; see the module's text."""
     slo_ms = float(log.deadline_ms.max())
     able = times.cdf(slo_ms) > 0
     fastest = np.where(able, times.mean_ms, np.inf) / np.arange(1, times.max_batch + 1)

@@ -1,15 +1,16 @@
 """Hindsight: the best policy on the arrivals of a log, and the fewest workers for it.
 
 *Best policy*: policies are generated for several loads, from the log's mean load up to its peak,
-and each is simulated on all arrivals; several levels are also simulated together, switched by the
-load monitor, except with policies with second opinions. The best has the highest effective
-accuracy, to the four digits that are shown. Of equal ones it is the policy that a set would select
-for the mean load: that of the lowest level at or above this load, or else that of the highest.
-Service times are the profile's, sampled where it has their distribution, times the service factor
-of the log. Where requests have several deadlines, each request draws one by their shares.
+and each is simulated on all arrivals. The set of all levels, switched by the load monitor, is
+simulated, too, unless policies have second opinions. The best policy has the highest effective
+accuracy, rounded to the four digits that are shown. Of equal policies it is the one that a set
+would select for the mean load: that of the lowest level at or above this load, or else that of the
+highest level. Service times are those of the profile (drawn if it has their distribution),
+multiplied by the service factor of the log. If requests have several deadlines, each request draws
+one by their shares.
 
-*Fewest workers*: the fewest, by bisection up to the log's, with which the best policy has at least
-the achieved effective accuracy, and at most its violations.
+*Fewest workers*: found by bisection, up to the number of workers of the log. A number suffices if
+its best policy reaches the achieved effective accuracy, with at most the achieved violations.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from ramsis.sim import Recorded, SimulationResult, SimulationSettings, simulate
 from ramsis.synthesis.schedulers import ComparedScheduler
 
 _HEADROOM = (1.0, 1.1, 1.25)  # levels, as multiples of the mean load
-_VARIES = 1.25  # peak over the highest of these above which the load monitor is tried, too
-_LEVELS_TO_PEAK = 6  # levels of a set for the load monitor, each of which has to be generated
-_WINDOW_MS = 500.0  # in which a peak is counted, as in the load monitor
+_VARIES = 1.25  # the load monitor is tried if the peak exceeds the highest level by this factor
+_LEVELS_TO_PEAK = 6  # further levels for the load monitor
+_WINDOW_MS = 500.0  # window in which a peak is counted, as in the load monitor
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Hindsight:
     """Figures that the best policy would have achieved."""
 
     workers: int
-    scheduler: str  # its dispatch, with settings
+    scheduler: str  # dispatch rule of the policy, with settings
     level_qps: float | None  # load of the policy; None for several by the load monitor
     # accuracy, violation_rate, effective_accuracy: simulated on the arrivals, means over the
     # seeds
@@ -49,7 +50,7 @@ class Hindsight:
     second_opinions: float | None = None  # share of the requests; None without a cascade
 
     def row(self) -> dict[str, Any]:
-        """Return the figures by name, without those that it does not have."""
+        """Return the figures by name; ``second_opinions`` only with a cascade."""
         row = asdict(self)
         if self.second_opinions is None:
             del row["second_opinions"]
@@ -78,9 +79,10 @@ class Day:
     def fewest(
         self, best: Hindsight | None, achieved: Callable[[Hindsight], bool], lowest: int = 1
     ) -> Hindsight | None:
-        """Return the policy on the fewest workers that suffice; None where the best one does not.
+        """Return the best policy on the fewest workers that suffice; None if ``best`` does not.
 
-        For fewer workers than in ``best``, policies are generated for its level, or levels, only.
+        For fewer workers than in ``best``, policies are generated only for the level of ``best``
+        (or for all levels, if ``best`` uses the load monitor).
         """
         if best is None or not achieved(best):
             return None

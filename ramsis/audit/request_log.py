@@ -106,7 +106,7 @@ class RequestLog:
         return np.asarray(self.in_time | (self.outcome == "late"))
 
     def only(self, chosen: BoolArray | IntArray) -> RequestLog:
-        """Return some of the requests."""
+        """Return the log of the requests that ``chosen`` (a mask or indices) selects."""
         return replace(self, **{name: getattr(self, name)[chosen] for name in COLUMNS})
 
 
@@ -319,7 +319,7 @@ def _deadlines_ms(table: LogTable, slo_ms: float | None) -> FloatArray:
 
 
 def _outcomes(log: RequestLog) -> TextArray:
-    """Return the outcome of each request, by its times where they are known."""
+    """Return the outcome of each request, derived from its times if these are known."""
     named = (log.model != "") | ~(log.model != "").any()
     outcome = np.where((log.outcome == "") & np.isfinite(log.finish_s) & named,
                        "served", log.outcome)

@@ -2,8 +2,8 @@
 
 The policy is that of ``ramsis generate --sizes`` for the log's load and sizes, replayed on the
 same arrivals and sizes; the bound is that on every scheduler (:mod:`ramsis.sized.bound`).
-Times are the profile's, times the *service factor*: the times of the log's batches over those of
-the profile at the same count and size.
+Times are those of the profile, multiplied by the *service factor*: the ratio of the times of the
+log's batches to the profile's times at the same count and size.
 """
 
 from __future__ import annotations

@@ -60,14 +60,14 @@ def fit(
     context: click.Context, trace: str, time_column: str | None, unit: str | None,
     trace_format: str, plot: Path | None, as_json: bool,
 ) -> None:
-    """Say which arrival process a TRACE looks like, and how well it fits.
+    """Find the arrival process that fits a TRACE best, and test the fit.
 
     TRACE holds one timestamp a line or a CSV column of them, ISO 8601 or numbers of a stated
     unit, or a public data set of requests, as text, .gz or .zst. Fitted are the processes that
-    --arrivals of `ramsis generate` takes; the least BIC fits best. The p-value is of a test that
-    the process is right: below 0.01, the best of them is still not what made this trace. A mean
-    that moves is told from bursts, and taken off before the fit; beside the process stand the
-    loads for which policies are worth making.
+    --arrivals of `ramsis generate` takes; the process with the least BIC fits best. The p-value
+    is of a test of this process: below 0.01, even the best process does not explain the trace. A
+    slowly changing mean load is distinguished from bursts, and removed before the fit; the answer
+    then also has loads for which to make policies.
 
     \b
     Examples:

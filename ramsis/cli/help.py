@@ -166,7 +166,7 @@ def _command_help(root: click.Context, words: tuple[str, ...]) -> str:
 @click.argument("shell", metavar="SHELL", type=click.Choice(_SHELLS))
 @click.pass_context
 def completion_command(context: click.Context, shell: str) -> None:
-    """Print what makes SHELL complete commands, options and their values.
+    """Print the script that makes SHELL complete commands, options and their values.
 
     Let the shell read it when it starts, in ~/.bashrc, ~/.zshrc or ~/.config/fish/config.fish:
     eval "$(ramsis completion bash)", the same with zsh, or `ramsis completion fish | source`.

@@ -14,10 +14,11 @@ def quantile(
     quantiles_ms: FloatArray, levels: FloatArray, near: NDArray[np.int64], place: tuple[int, int],
     level: float,
 ) -> float:
-    """Return a quantile of the distribution at a place (m, b) of several, (M, B, Q).
+    """Return the quantile at ``level`` of one of several distributions, (M, B, Q).
 
-    ``near`` is :func:`ramsis.cluster.service_times.near_levels`. The whole arrays are passed,
-    since slicing a row would cost more than the search.
+    ``place`` is its model and column. ``near`` is the result of
+    :func:`ramsis.cluster.service_times.near_levels`. The whole arrays are passed, since slicing a
+    row would cost more than the search.
     """
     count = quantiles_ms.shape[2]
     model, column = place
@@ -32,7 +33,7 @@ def quantile(
         result = quantiles_ms[model, column, 0]
     elif level >= levels[count - 1]:
         result = quantiles_ms[model, column, count - 1]
-    return float(result)  # a single return: else each use of the arrays counts references
+    return float(result)  # a single return; with several, each use of an array counts references
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

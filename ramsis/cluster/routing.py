@@ -25,9 +25,9 @@ from ramsis.runtime.routing import DISPATCHES
 class StationArrivals:
     """Arrivals of one station."""
 
-    process: ProcessWithRate  # what arrives at all like stations together
-    every: int = 1  # one station gets every so many-th of these
-    exact: bool = True  # whether this is so; else it is an approximation
+    process: ProcessWithRate  # arrivals at all equal stations together
+    every: int = 1  # a station gets every ``every``-th of these arrivals
+    exact: bool = True  # whether it gets exactly these; False: on average, as an approximation
 
     @property
     def rate_per_ms(self) -> float:
@@ -46,12 +46,12 @@ def split(
     process : ProcessWithRate
         All requests.
     dispatch : str
-        How those that come to the like stations are divided among them: ``round-robin``,
-        ``shortest-queue``, or ``central-queue`` for a single station.
+        How requests are divided among the equal stations: ``round-robin``, ``shortest-queue``, or
+        ``central-queue`` for a single station.
     share : float
-        Of the requests that come to the like stations, at random; in (0, 1].
+        Share of all requests that is routed, at random, to the equal stations; in (0, 1].
     stations : int
-        How many these are, >= 1.
+        Number of equal stations, >= 1.
     """
     check_number_of("stations", stations)
     check_known("unknown dispatch", dispatch, DISPATCHES, "dispatch")

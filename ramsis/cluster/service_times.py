@@ -6,14 +6,16 @@ first and the last, so its mean is the sum of the quantiles weighted by
 :func:`ramsis.profiles.sketch.hat_weights` of the levels. Times are sampled by inversion of the
 distribution function; :mod:`ramsis.cluster._kernels` has the same functions for compiled loops.
 
-*From a profile.* All batches have the same levels, which are dense towards 1. A sketch of samples
-(:mod:`ramsis.profiles.sketch`) stands at these as it is: it has the mean of the samples exactly,
-and ends at the largest. Where a batch has a sketch without a tail, or none, in which case the
-quantile function is piecewise linear through min, p50, p90, p95 and p99, the mean, maximum and
-number of samples that the profile states give the tail. A padded entry of the p95 table has the
-distribution of the batch that it is padded to, one whose p95 was smoothed keeps its own. Between
-measured batches the quantiles are interpolated, beyond the last one they are stretched as the
-table's p95 is.
+*From a profile.* All batches have the same levels, which are dense towards 1. The values of a
+sketch of samples (:mod:`ramsis.profiles.sketch`) are used unchanged: they have exactly the mean of
+the samples, and end at the largest sample. A batch may instead have a sketch without a tail, or no
+sketch; in the latter case its quantile function is piecewise linear through min, p50, p90, p95 and
+p99. Then the tail follows from the mean, maximum and number of samples that the profile states.
+
+An entry of the p95 table that is padded has the distribution of the batch to which it is padded;
+an entry whose p95 was smoothed keeps its own distribution. Between measured batches quantiles are
+interpolated. Beyond the largest measured batch, its quantiles are scaled by the ratio of the
+table's p95.
 """
 
 from __future__ import annotations
@@ -38,15 +40,15 @@ from ramsis.reprs import dataclass
 _CELLS = 256
 
 DISTRIBUTION = "distribution"
-"""Service times drawn from the measured distribution, where others are a statistic's name."""
+"""Value of ``service`` for times drawn from the measured distribution; others are statistics."""
 FIXED = "p95"
-"""Default statistic where a profile lacks the distribution."""
+"""Default statistic if a profile lacks the distribution."""
 DEFAULT_SERVICE = f"{DISTRIBUTION} where the profile has quantiles, else {FIXED}, or the only one"
 """In help texts: what :func:`default_service` returns."""
 
-_COARSE = 200  # parts of a distribution of which only statistics are known
-_NO_SAMPLES = 1000  # that the levels are for where the profile does not state any
-_SAME_MEAN = 1e-9
+_COARSE = 200  # parts of the levels for a distribution of which only statistics are known
+_NO_SAMPLES = 1000  # assumed number of samples if the profile does not state any
+_SAME_MEAN = 1e-9  # relative difference of means that counts as equal
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,20 +57,19 @@ class ServiceTimes:
 
     models: tuple[str, ...]  # shape (M,)
     accuracy: FloatArray  # fractions, shape (M,)
-    # shape (M, B, Q): ``quantiles_ms[m, b-1]`` rises: the distribution of a batch of b on model
-    # m. Infinite for a batch that is not to be run.
+    # shape (M, B, Q): ``quantiles_ms[m, b-1]`` are the rising quantiles of a batch of b on model
+    # m, infinite for a batch that is not to be run
     quantiles_ms: FloatArray
-    service: str  # A statistic (then Q = 1), or ``distribution``
+    service: str  # a statistic (then Q = 1), or ``distribution``
     # shape (Q,): levels of the quantiles, rising, in (0, 1]; by default the midpoints of Q equal
     # parts
     levels: FloatArray = field(default_factory=lambda: np.empty(0))
-    # shape (M, B): how many samples a distribution rests on; 0 where it is not known, or a time
-    # is fixed
+    # shape (M, B): number of samples behind a distribution; 0 if unknown, or if times are fixed
     samples: IntArray = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))
-    # shape (M, B): the batch size that is run for each batch, and takes these times; by default
-    # the same
+    # shape (M, B): the (padded) size at which each batch is run, whose times these are; by default
+    # its own size
     run_as: IntArray = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))
-    # tail shared by the measured batches of the profile, models that were left out included
+    # tails pooled over the measured batches of the profile, including models that were left out
     tails: Tails | None = None
 
     def __post_init__(self) -> None:
@@ -85,7 +86,7 @@ class ServiceTimes:
     def of(cls, profile: ProfileSet, service: str, max_batch: int) -> ServiceTimes:
         """Create the times of a profile's models at batches 1 … ``max_batch``, fastest first.
 
-        Under a statistic, models that another one beats at every batch size are left out.
+        With a statistic, models that another model beats at every batch size are left out.
         """
         table = seen_table(profile, service, max_batch)
         if service != DISTRIBUTION:
@@ -107,12 +108,12 @@ class ServiceTimes:
 
     @classmethod
     def of_table(cls, table: LatencyTable) -> ServiceTimes:
-        """Return times fixed at a latency table, with its models in its order."""
+        """Return times fixed at the latencies of a table, with its models in the same order."""
         return cls(table.models, table.accuracy, table.latency_ms[:, :, None], table.statistic,
                    run_as=table.run_as)
 
     def select(self, rows: IntArray) -> ServiceTimes:
-        """Return the times of some of the models."""
+        """Return the times of the models at the indices ``rows``, in this order."""
         return replace(self, models=tuple(self.models[m] for m in rows.tolist()),
                        accuracy=self.accuracy[rows], quantiles_ms=self.quantiles_ms[rows],
                        samples=self.samples[rows], run_as=self.run_as[rows])
@@ -155,7 +156,8 @@ class ServiceTimes:
     def without_late(self, slo_ms: float) -> ServiceTimes:
         """Return the times without batches that are never within an SLO.
 
-        Models without any other batch are left out, unless that leaves none.
+        Models without a batch within the SLO are left out; if no model has one, the times are
+        returned unchanged.
         """
         in_time = self.quantiles_ms[:, :, 0] <= slo_ms
         keep = in_time.any(axis=1)
@@ -177,9 +179,9 @@ class ServiceTimes:
         return replace(self, quantiles_ms=self.quantiles_ms * factor)
 
     def shorter(self) -> ServiceTimes:
-        """Return the times shorter by the standard error of their mean, where samples are known.
+        """Return the times shorter by the standard error of their mean, if samples are known.
 
-        No mean falls below the shortest time of its batch.
+        The mean of a batch does not fall below the batch's shortest time.
         """
         mean_ms, factor = self.mean_ms, np.ones(self.samples.shape)
         sampled = (self.samples > 0) & np.isfinite(mean_ms)
@@ -198,7 +200,7 @@ class ServiceTimes:
 
 
 def seen_table(profile: ProfileSet, service: str, max_batch: int) -> LatencyTable:
-    """Return the latency table of a statistic; of the p95 where times are random."""
+    """Return the latency table that schedulers see, at p95 if times are drawn."""
     if service != DISTRIBUTION and service not in STATISTICS:
         raise InvalidValueError("unknown service times", where="service", value=service,
                                 allowed=", ".join((*STATISTICS, DISTRIBUTION)))
@@ -215,8 +217,8 @@ def carries_quantiles(profile: ProfileSet) -> bool:
 def default_service(*profiles: ProfileSet) -> str:
     """Return the default service times of every command and function.
 
-    They are random where all profiles have quantiles of every batch, else fixed at p95, or at the
-    only statistic that all profiles have.
+    Times are drawn if all profiles have quantiles of every batch. Otherwise they are fixed at p95,
+    or at the only statistic that all profiles have.
     """
     if all(map(carries_quantiles, profiles)):
         return DISTRIBUTION
@@ -232,7 +234,7 @@ def service_quantiles(
     Parameters
     ----------
     table : LatencyTable
-        The profile's own, all models in order.
+        The p95 table of the profile, with all models in the profile's order.
 
     Returns
     -------
@@ -324,10 +326,7 @@ def _samples_behind(profile: ProfileSet, table: LatencyTable) -> IntArray:
 
 
 def _tails(profile: ProfileSet) -> Tails | None:
-    """Return the tail that models share: times far above their median, pooled over batches.
-
-    Of batches whose number of samples is known; None where there is none.
-    """
+    """Return the pooled tails of the batches with a known number of samples; None without any."""
     levels, measured = _measured_quantiles(profile)
     weights = hat_weights(levels)
     deviations = dict[str, list[Deviations]]()
@@ -342,9 +341,10 @@ def _tails(profile: ProfileSet) -> Tails | None:
 def _row(
     size: int, sizes: IntArray, own: FloatArray, stretch: float
 ) -> FloatArray:
-    """Interpolate the quantiles of a batch size from the measured sizes.
+    """Return the quantiles of a batch size, interpolated between the measured ``sizes``.
 
-    Beyond the largest of these they are its own times ``stretch``.
+    ``own`` (P, Q) are the quantiles of these sizes. Beyond the largest measured size, its
+    quantiles are multiplied by ``stretch``.
     """
     right = int(np.searchsorted(sizes, size))
     if right == len(sizes):
@@ -363,11 +363,11 @@ def quantile(
     Parameters
     ----------
     values : sequence of float, length Q, or ndarray, shape (Q, ...)
-        Rising along the first axis. Of several distributions the result has the other axes.
+        Quantiles, rising along the first axis. For an array the result has the other axes.
     levels : sequence of float, length Q
-        Those of the values.
+        Levels of the values, rising.
     level : float
-        In [0, 1].
+        Level of the result, in [0, 1].
     """
     above = bisect_right(levels, level)
     if above == 0 or above == len(values):
@@ -384,7 +384,7 @@ def cdf(values: FloatArray, levels: FloatArray, time_ms: float) -> FloatArray:
     values : ndarray, shape (..., Q)
         Rising along the last axis; may be infinite.
     levels : ndarray, shape (Q,)
-        Those of the values.
+        Levels of the values, rising.
 
     Returns
     -------
@@ -409,8 +409,8 @@ def cdf(values: FloatArray, levels: FloatArray, time_ms: float) -> FloatArray:
 def near_levels(levels: FloatArray) -> IntArray:
     """Return the indices from which compiled loops search for a level, shape (256,).
 
-    For each of 256 equal parts of [0, 1), this is the index of the last level at or below its
-    start, at most that of the second last level; 0 where there is none.
+    Entry i is for levels in [i / 256, (i + 1) / 256): the index of the last level at or below
+    i / 256, or 0 if there is none. It is at most the index of the second last level.
     """
     begins = np.arange(_CELLS) / _CELLS
     return np.clip(np.searchsorted(levels, begins, side="right") - 1, 0, max(len(levels) - 2, 0))

@@ -1,13 +1,15 @@
 """The fewest workers of a type, or the least memory on each, that a scenario needs.
 
-A scheduler has enough workers where its violations are at most so many, as the mean over the
-seeds. The bound on requests in time (:func:`ramsis.bounds.scenario_bound`) says which numbers no
-scheduler can do with: more workers never lower what the best schedule reaches, so a number for
-which the bound is too low rules out all below it. Numbers are tried one by one from there on, as
-a scheduler may meet the target on K workers and miss it on K + 1.
+A number of workers suffices for a scheduler if its violation rate, as the mean over the seeds, is
+at most the target. The bound on requests in time (:func:`ramsis.bounds.scenario_bound`) excludes
+small numbers for every scheduler: more workers never lower the best possible result, so a number
+whose bound misses the target excludes all smaller ones, too. From the first number that is not
+excluded on, numbers are tried one by one, as a scheduler may meet the target on K workers and miss
+it on K + 1.
 
-Memory is searched for in the same way, in steps of the smallest model's: from what the largest
-model takes that fits nowhere else, up to what all models take together.
+The least memory is searched for in the same way, in steps of the smallest model's memory. The
+search begins with the memory of the largest model that fits on no other worker type, and ends with
+the memory of all models together.
 
 The same seeds give every scheduler and number of workers the same requests.
 """
@@ -42,8 +44,8 @@ _ROUNDING = 1e-12
 def with_workers(scenario: Scenario, grow: str, count: int) -> Scenario:
     """Return the scenario with another number of workers of a type.
 
-    What ``start`` says of single workers goes with these; all are active at the start where the
-    scenario does not say fewer.
+    Entries of ``start`` for removed workers are removed, too. All workers are active at the start,
+    unless the scenario states a smaller number.
     """
     _check_type(scenario, grow)
     whole(1).check("too few workers", count=count)
@@ -86,12 +88,12 @@ def with_memory(scenario: Scenario, grow: str, memory_mb: float) -> Scenario:
 
 @dataclass(frozen=True)
 class _Growth:
-    """A resource that can grow in whole steps: workers, or memory on each."""
+    """A resource that can grow in whole steps: workers of a type, or memory on each of them."""
 
     scenario: Scenario
     worker_type: str
-    step_mb: float | None  # of memory; None for workers
-    # first, most: steps that there are at least and at most
+    step_mb: float | None  # memory of a step; None if workers grow
+    # first, most: least and largest number of steps
     first: int
     most: int
 
@@ -215,10 +217,10 @@ def fewest_in_scenario(
     Returns
     -------
     dict
-        ``scheduler``, ``grow``, ``workers``, ``workers_bound`` (``least``) and ``gap``, both None
-        where that is; with memory ``memory_mb`` and ``memory_mb_bound`` in their places;
-        ``max_violation``; ``clear``, whether the target is met at the bad end of the 95 %
-        interval, too; ``tried``, the numbers of workers or MB; then the figures of
+        ``scheduler``, ``grow``, ``workers``, ``workers_bound`` (``least``) and ``gap``, the
+        latter two None if ``least`` is; with memory ``memory_mb`` and ``memory_mb_bound`` instead;
+        ``max_violation``; ``clear``, whether the target is also met at the pessimistic end of the
+        95 % interval; ``tried``, the numbers of workers or MB; then the figures of
         :meth:`ramsis.planning.Compared.row` on these workers.
     """
     _check(max_violation, seeds, most)

@@ -17,7 +17,7 @@ from ramsis.sim import Engine, Estimate, Metrics, Run, SchedulerSpec, Slowdown, 
 from ramsis.sim.metrics import STAGES, GroupFigures, by_group, jain_index
 
 GROUPINGS = ("stream", "tenant", "family", "model", "copy")
-"""What requests are grouped by; models and families are those that a request asks for."""
+"""Keys by which requests can be grouped; ``model`` and ``family`` are those a request asks for."""
 _COUNTS = ("requests", "late", "dropped", "never_answered")
 _QUANTILES = ("response_p50_ms", "response_p99_ms")
 
@@ -38,23 +38,23 @@ class Compared:
     scheduler: str
     seeds: tuple[int, ...]
     metrics: tuple[Metrics, ...]  # of each seed
-    # share of the requests that any scheduler can answer in time at most, of each seed; empty
-    # where it was not asked for, or is not known
+    # upper bound on the share of requests that any scheduler can answer in time, of each seed;
+    # empty if it was not requested, or is unknown
     bounds: tuple[float, ...]
     first: Run  # of the first seed
     # requests answered before the earliest_ms of their stream, of each seed; empty if no stream
     # has one
     too_early: tuple[int, ...] = ()
-    # what the scheduler says of itself, of each seed
+    # further figures that the scheduler itself reports, of each seed
     figures: tuple[Mapping[str, float], ...] = ()
-    # figures of groups of requests, of each seed, as far as they were asked for
+    # for each requested grouping, the figures of its groups, of each seed
     groups: tuple[tuple[Grouping, tuple[GroupFigures, ...]], ...] = ()
 
     def row(self) -> dict[str, Any]:
-        """Means over the seeds; counts are sums. Shares are fractions, ``None`` without any.
+        """Return means over the seeds; counts are sums. Shares are None without any request.
 
-        Where groups were asked for, there are means of the stages of a request's time, and ``by``
-        has the :meth:`~ramsis.planning.comparison.Grouping.row` of each grouping.
+        With groupings the row also has the mean times of the stages of a request, and under ``by``
+        the :meth:`~ramsis.planning.comparison.Grouping.row` of each grouping.
         """
         shares = [metrics.in_time_share for metrics in self.metrics
                   if metrics.in_time_share is not None]
@@ -68,7 +68,7 @@ class Compared:
             row["bound"] = bound
             row["share_of_bound"] = share.mean / bound if shares and bound else None
         for name, key in zip(FIGURES, KEYS, strict=True):
-            # A share of no requests is none.
+            # Runs without requests have no violation rate.
             counted = [metrics for metrics in self.metrics
                        if metrics.queries or name != "violation_rate"]
             values = [getattr(metrics, name) for metrics in counted]
@@ -100,11 +100,10 @@ def compare(
     seeds : sequence of int
         One or more.
     bound : bool
-        Whether to compute what no scheduler can beat, once for a seed; it is not known where
-        requests depend on the answers, or batches are continuous.
+        Whether to compute, for each seed, the bound on requests in time for every scheduler. It is
+        unknown if requests depend on answers, or if batches are continuous.
     by : sequence of str
-        What requests are grouped by, each one of ``stream``, ``tenant``, ``family``, ``model``
-        and ``copy``.
+        Groupings, each one of ``stream``, ``tenant``, ``family``, ``model`` and ``copy``.
     on_run : callable
         Called after each run.
     """
@@ -153,15 +152,15 @@ class Grouping:
     of: IntArray  # the group of each stream, or of each model
 
     def figures(self, run: Run) -> GroupFigures:
-        """The figures of a run."""
+        """Return the figures of the groups in a run."""
         part = run.stream if self.by in ("stream", "tenant") else run.asked
         return by_group(run, self.of[part], len(self.names))
 
     def row(self, found: Sequence[GroupFigures]) -> dict[str, Any]:
-        """Fairness, the worst group, and an entry for each group.
+        """Return fairness, the worst group, and an entry for each group, over the runs ``found``.
 
-        Counts are sums over the runs. Shares and means are of the requests of all runs, quantiles
-        are means over the runs; all are ``None`` without a request or an answer.
+        Counts are sums over the runs. Shares and means are over the requests of all runs,
+        quantiles are means over the runs; they are ``None`` without a request or an answer.
         """
         counts = {name: sum(getattr(figures, name) for figures in found)
                   for name in (*_COUNTS, "in_time")}
@@ -186,7 +185,7 @@ class Grouping:
 
 
 def grouping_named(by: str, scenario: Scenario) -> Grouping:
-    """The groups of a scenario."""
+    """Return the groups of a scenario's requests by the key ``by``."""
     arrays, models = scenario.arrays, scenario.models
     check_known("not what requests are grouped by", by, GROUPINGS, "by")
     if by == "stream":
@@ -204,7 +203,7 @@ def grouping_named(by: str, scenario: Scenario) -> Grouping:
 
 
 def stage_means(found: Sequence[GroupFigures]) -> dict[str, float | None]:
-    """Mean time of each stage, over the answers to all groups in all runs."""
+    """Return the mean time of each stage, over the answers to all groups in all runs."""
     return _means(np.sum([figures.stage_ms.sum(axis=1) for figures in found], axis=0),
                   int(sum(figures.in_time.sum() + figures.late.sum() for figures in found)))
 

@@ -1,13 +1,14 @@
-"""The planned scheduler with a placement that was solved: what is loaded where is read, not found.
+"""The planned scheduler with a solved placement: models are loaded as a placement file states.
 
-``planned:placement=FILE`` takes the ``ramsis.placement/1`` that ``ramsis place`` wrote for the
-problem of the scenario (``ramsis scenario placement``): its workers are those of the scenario, by
-name, and each holds the variants that it uses, which are models of the scenario. A type with k
-lanes has k workers in the problem for each of the scenario, which holds what any of them does.
+``planned:placement=FILE`` takes the ``ramsis.placement/1`` file that ``ramsis place`` wrote for
+the placement problem of the scenario (``ramsis scenario placement``). Its workers have the names
+of the scenario's workers, and each holds the variants that it uses, which are models of the
+scenario. For a worker with k lanes the problem has k workers; the scenario's worker holds the
+models of all k.
 
-Each model that gets requests is a variant, and each family of models a family; its demand is the
-largest over the windows of the scenario of its mean load in a window, and its SLO the tightest of
-its streams. What loading costs, and when to load anew, is not a matter of the problem.
+In the problem each model that gets requests is a variant, and each family of models a family. The
+demand of a family is the largest of its mean loads in the windows of the scenario, its SLO the
+tightest of its streams. The problem does not contain the cost or the times of loads.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ _LEAST_MB = 1e-6  # a problem has no models without memory
 
 
 class PlannedByFile(Planned):
-    """See the module; without a file as :class:`~ramsis.sim.schedulers.loading.planned.Planned`.
+    """Planned scheduler whose loads follow a placement file, if one is given; see the module.
 
     Parameters
     ----------
     placement : str, optional
         A placement file.
     look_ahead, every_ms, window_ms, windows, worth, load_weight
-        As there.
+        As of :class:`~ramsis.sim.schedulers.loading.planned.Planned`.
     """
 
     def __init__(
@@ -51,7 +52,7 @@ class PlannedByFile(Planned):
 
 
 def held_of_placement(path: str, world: World) -> Mapping[int, frozenset[int]]:
-    """By worker, the models that a placement file has it hold."""
+    """Return the models that each worker holds according to a placement file, by worker."""
     site, types = world.site, {kind.name: kind for kind in world.types}
     model_of = {name: model for model, name in enumerate(site.models)}
     first = {name: site.worker_type.tolist().index(t) for t, name in enumerate(types)}
@@ -89,11 +90,11 @@ def held_of_placement(path: str, world: World) -> Mapping[int, frozenset[int]]:
 
 
 SCHEDULERS = SIMULATED.also({"planned": PlannedByFile})
-"""What ``--scheduler`` names on scenarios."""
+"""Schedulers that ``--scheduler`` may name on scenarios."""
 
 
 def scheduler_named(text: str) -> SchedulerSpec:
-    """The scheduler that a text names, as :func:`ramsis.sim.scheduler` reads it."""
+    """Return the scheduler that a text names, as :func:`ramsis.sim.scheduler` reads it."""
     name = text.partition(":")[0]
     if name in DISPATCHES and name not in SCHEDULERS:
         raise InputFileError("policies are made for the load of a fleet, and not for a scenario",
@@ -105,7 +106,7 @@ def scheduler_named(text: str) -> SchedulerSpec:
 def placement_problem(
     scenario: Scenario, *, window_s: float | None = None, seed: int = 0
 ) -> Problem:
-    """The placement problem of a scenario.
+    """Return the placement problem of a scenario.
 
     Parameters
     ----------

@@ -112,9 +112,9 @@ def saved_figure(
 
     kept = _CAPTURED.get()
     with rc_context():
-        if not os.path.isabs(matplotlib_fname()):  # anybody's, in the current folder
+        if not os.path.isabs(matplotlib_fname()):  # a settings file in the current folder
             rcdefaults()
-        rcParams["text.parse_math"] = False  # two dollar signs of a name make no formula
+        rcParams["text.parse_math"] = False  # dollar signs in names are not formulas
         if not framed:
             rcParams["axes.spines.top"] = rcParams["axes.spines.right"] = False
         figure = (Figure if kept is None else _shown_figure())(layout="constrained", **settings)
@@ -148,8 +148,8 @@ def plain_numbers(axis: Axis) -> None:
 def look_numbers(names: Iterable[str]) -> dict[str, int]:
     """Return the number of the look of each name, all different.
 
-    A name that begins with that of a scheduler, such as ``round-robin:paper``, has the scheduler's
-    colour. Other names have the first looks that are left, in their order.
+    A name that begins with the name of a scheduler, such as ``round-robin:paper``, has the
+    scheduler's colour. Other names get the first unused looks, in their order.
     """
     looks: dict[str, int] = {}
     ordered, others = dict.fromkeys(names), []
@@ -287,12 +287,12 @@ def plot_panels(
 def _named_at_ends(
     axes_column: Iterable[Axes], rows: Sequence[PanelRow], looks: Mapping[str, dict[str, Any]]
 ) -> bool:
-    """Write the names at the ends of the first panel that has all lines, where they fit.
+    """Write the names at the ends of the lines in the first panel with all lines, if they fit.
 
     Returns
     -------
     bool
-        Whether they fit; a legend is needed where not.
+        Whether the names fit; otherwise a legend is needed.
     """
     for axes, row in zip(axes_column, rows, strict=True):
         ends = [(line.label, line.x[-1], line.y[-1]) for line in row.panels[0].lines

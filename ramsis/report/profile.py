@@ -6,9 +6,10 @@ latency at one batch size, with the Pareto front; with ``step``, also the models
 comparison of few models with many (Figure 9). The right half has the latency of the models of
 the front by batch size, as policies see it.
 
-Greedy: each name in turn takes the first free place of a list that goes outward around its point,
-and a thin line leads back from a far place. A place is free when it lies inside the axes and meets
-no earlier name and no point. Where none is free, the name is left out.
+Names are placed greedily: each name in turn takes the first free place of a list of places around
+its point, from near to far; a thin line joins a far place with its point. A place is free if it
+lies inside the axes and overlaps no earlier name and no point. A name without a free place is left
+out.
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ _RARE = 1e-6  # probability below which a state counts as one that does not occu
 def rare_from(policy: Policy) -> IntArray:
     """Return, for each queue length, the slack bin from which on the state hardly ever occurs.
 
-    The other requests in a queue came since its oldest one, thus within the SLO less the slack of
-    the earliest deadline. A longer queue takes more Poisson arrivals than are likely in that time.
-    Bursts of other processes, and queues of late requests, are not bounded so: there no state
-    counts as rare.
+    If the earliest deadline has the slack s, the oldest request arrived SLO − s ago, and all other
+    requests of the queue arrived since. A queue is rare if so many Poisson arrivals in this time
+    are improbable. Bursts of other processes, and queues of late requests, are not limited in this
+    way: for them no state counts as rare.
     """
     bins = len(policy.slack_ms)
     others = policy.queue_levels[:-1]  # of the shortest queue that a level stands for

@@ -95,10 +95,11 @@ class ScenarioArrays:
     # cluster
     load_ms: FloatArray
     first_load_ms: FloatArray
-    # ``batch_sizes[t][k]``: the listed batch sizes, rising; empty where a type cannot run a kind
+    # ``batch_sizes[t][k]``: listed batch sizes, rising; empty if a type cannot run a kind
     batch_sizes: tuple[tuple[tuple[int, ...], ...], ...]
-    # shape (T, K, B, Q): quantiles at the midpoints of Q equal parts of a batch of b + 1;
-    # infinite for a batch that is not run. Q is 1 where all times are fixed.
+    # shape (T, K, B, Q): ``quantiles_ms[t, k, b - 1]`` are the quantiles of the time of a batch of
+    # b, at the midpoints of Q equal parts; infinite for a batch that is not run. Q is 1 if all
+    # times are fixed.
     quantiles_ms: FloatArray
     stream_models: tuple[IntArray, ...]  # the models that each stream's requests go to
     stream_shares: tuple[FloatArray, ...]  # the probability of each of them
@@ -244,23 +245,23 @@ class Requests:
 
     arrival_ms: FloatArray  # non-decreasing
     slo_ms: FloatArray  # deadline after arrival, of each request or of all, shape (n,) or (1,)
-    # model, stream: as numbered in :class:`~ramsis.scenario.scenario.ScenarioArrays`; empty where
+    # model, stream: as numbered in :class:`~ramsis.scenario.scenario.ScenarioArrays`; empty if
     # nothing depends on them
     model: IntArray = field(default_factory=_NONE.copy)
     stream: IntArray = field(default_factory=_NONE.copy)
-    # an answer before is too early; empty where none is
+    # time before which an answer is too early; empty if no answer can be
     earliest_ms: FloatArray = field(default_factory=lambda: np.empty(0))
-    # the number that draws the service time of a batch whose first request it is; empty where
-    # service times are fixed, or the numbers are drawn as a run needs them
+    # uniform number in [0, 1) that draws the service time of a batch with this first request;
+    # empty if times are fixed, or if the numbers are drawn during the run
     uniform: FloatArray = field(default_factory=lambda: np.empty(0))
-    # rank of the confidence in the first answer, in [0, 1); empty where none gets a second opinion
+    # rank of the confidence in the first answer, in [0, 1); empty without second opinions
     sureness: FloatArray = field(default_factory=lambda: np.empty(0))
 
     def __len__(self) -> int:
         return len(self.arrival_ms)
 
     def part(self, chosen: IntArray) -> Requests:
-        """Return some of the requests, without models and streams."""
+        """Return the requests at the indices ``chosen``, without models and streams."""
         return Requests(
             self.arrival_ms[chosen],
             self.slo_ms[chosen] if len(self.slo_ms) == len(self) else self.slo_ms,

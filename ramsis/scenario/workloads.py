@@ -69,7 +69,7 @@ class WorkloadOf(Protocol):
 
     @property
     def loop(self) -> ClosedLoopOf | None:
-        """The workload as a closed loop; ``None`` for requests that come by themselves."""
+        """The workload as a closed loop; ``None`` if arrivals do not depend on answers."""
         ...
 
     def draw(self, duration_ms: float, copies: int, rng: np.random.Generator) -> Drawn:
@@ -77,11 +77,11 @@ class WorkloadOf(Protocol):
         ...
 
     def read(self) -> WorkloadOf:
-        """Return the workload with the content of its file, which is not read again."""
+        """Return the workload with the content of its file, so that the file is not read again."""
         ...
 
     def content(self) -> tuple[FloatArray, ...]:
-        """Return the content of the file of the workload; nothing where it names none."""
+        """Return the content of the workload's file; nothing if it names no file."""
         ...
 
 
@@ -97,7 +97,7 @@ class _Spell(Record):
 
     @property
     def loop(self) -> None:
-        """None, as the requests come by themselves."""
+        """None: the arrivals do not depend on answers."""
 
     def read(self) -> Self:
         """Return the workload itself, as it names no file."""
@@ -332,7 +332,7 @@ class ClosedLoopOf(Record):
                                allowed=f"at most {_MOST_USERS}")
 
     def draw(self, duration_ms: float, copies: int, rng: np.random.Generator) -> Drawn:
-        """Return no requests: a user's next one depends on the answer to the last one."""
+        """Return no requests: a user sends a request after the answer to the last one."""
         return Drawn(np.empty(0))
 
 

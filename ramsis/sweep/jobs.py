@@ -4,9 +4,9 @@ A job's file is named by the fingerprint of its inputs and written atomically, s
 is never written again. Policies and the offline profile of ModelSwitching are separate jobs, since
 many cells share them.
 
-Each row states the promise of the best policy for a load and an SLO, for a number of workers of
-one type with the same models. The schema of the format is in :mod:`placement_milp`, which reads
-it.
+Each row of the value table (``value-table.json``) states the promise of the best policy for a load
+and an SLO, for a number of workers of one type with the same models. The schema of the file is in
+:mod:`placement_milp`, which reads it.
 """
 
 from __future__ import annotations

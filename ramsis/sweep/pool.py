@@ -25,20 +25,20 @@ class Job(Protocol):
 
     @property
     def path(self) -> Path:
-        """File that it writes."""
+        """File that the job writes."""
         ...
 
     @property
     def needs(self) -> Sequence[Job]:
-        """Jobs whose files it reads; none by default."""
+        """Jobs whose files this job reads; none by default."""
         return ()
 
     def done(self) -> bool:
-        """Return whether its result exists; by default whether its file does."""
+        """Return whether the result of the job exists; by default whether its file exists."""
         return self.path.exists()
 
     def run(self) -> dict[str, Any] | None:
-        """Write the file; or, for a job without one, return the value."""
+        """Write the job's file; a job without a file returns its value."""
         ...
 
 

@@ -36,7 +36,7 @@ class Store(Protocol):
         ...
 
     def has(self, path: Path) -> bool:
-        """Return whether there is a result of this file below the folder."""
+        """Return whether the store has a result at this path below the folder."""
         ...
 
     def fetch(self, paths: Iterable[Path]) -> None:
@@ -74,7 +74,7 @@ class FolderStore:
         """Do nothing: the files are in place."""
 
     def forget(self, paths: Iterable[Path]) -> None:
-        """Do nothing: the next file replaces them."""
+        """Do nothing: files of the folder are replaced when they are written again."""
 
     def keep(self, paths: Iterable[Path]) -> None:
         """Do nothing: the files are in place."""
@@ -214,7 +214,7 @@ class _StoredJob:
         return False
 
     def run(self) -> None:
-        """Fetch the files that it needs, run it, and put its file into the store."""
+        """Fetch the files that the job needs, run it, and put its file into the store."""
         store = _of_this_process(self.url)
         here = replace(self.job, folder=store.folder)
         store.fetch([here.path, *(need.path for need in here.needs)])

@@ -149,22 +149,22 @@ def bound(
 ) -> None:
     """Bound the effective accuracy of schedulers; of a trace, their worker-seconds.
 
-    It holds for any scheduler that answers each request once, by one model, in batches up to
-    --max-batch, even if it knows all arrivals. A cascade, which asks a second model where the
-    first is unsure, can pass the bound. With --cascades it is for these schedulers, too, with the
-    bound for one model a request beside it.
+    The bound holds for every scheduler that answers each request once, by one model, in batches up
+    to --max-batch, even if it knows all arrivals. A cascade, which asks a second model if the
+    first one is unsure, can exceed this bound. With --cascades the bound also holds for cascades,
+    and the bound for one model per request is shown beside it.
 
-    With --trace and a target (--max-violation, --min-effective-accuracy) it says the fewest
-    worker-seconds with which such a scheduler could meet the target, start-ups included. With
-    --load and --workers it is on effective accuracy.
+    With --trace and a target (--max-violation, --min-effective-accuracy) the bound is the fewest
+    worker-seconds, start-ups included, with which a scheduler could meet the target. With --load
+    and --workers it is on effective accuracy.
 
     With --sizes, or a trace with sizes and --workers, the bound is a mean over drawn requests of
     these sizes, with its 95 % interval, or holds for the requests of the trace.
 
     The bound for Poisson arrivals is tighter, as their batches take time to gather; it needs fixed
     service times (--service p95). The best mix has models and batches (b) by their share of the
-    requests. If --max-violation is out of reach, the exit code is 4, and the message says how few
-    there can be.
+    requests. If --max-violation is out of reach, the exit code is 4, and the message has the
+    lowest possible violation rate.
 
     \b
     Examples:

@@ -1,9 +1,10 @@
 """``ramsis analyze``: tabulate the expectations of policies.
 
-The run states percentiles of the latency, so that the share of late requests is known up to the
-two levels between which the deadline falls. A promise of a rate v counts as broken when so many
-late requests as there were at least are improbable under it: P(Binomial(n, v) >= k) < 0.01. Late
-requests come in clusters, which this does not count; what is broken by a hair may be chance.
+A run of MLPerf's load generator (``--loadgen``) states percentiles of the latency. So the share of
+late requests is known only up to the two levels between which the deadline lies. Let k be the
+least number of late requests of n that these levels allow. The promise of a violation rate v
+counts as broken if P(Binomial(n, v) >= k) < 0.01. The test ignores that late requests occur in
+clusters, so a promise that is broken by little may be broken by chance.
 """
 
 from __future__ import annotations
@@ -77,8 +78,8 @@ def analyze(
     model, at the policy's own violation price. The certificate bounds the gap between the gain and
     the optimum of its model.
 
-    With --loadgen the policy of the lowest load that meets that of the run is held against it:
-    exit code 6 when more requests were late than its promise lets expect, at a level of 1 %.
+    With --loadgen the run is compared with the policy of the lowest level at or above its load.
+    The exit code is 6 if significantly more requests were late than promised (level 1 %).
 
     \b
     Examples:

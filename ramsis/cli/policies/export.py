@@ -38,7 +38,7 @@ _SECONDS = 10.0
 
 @click.group("export", cls=CommandGroup)
 def export() -> None:
-    """Write what other serving systems take."""
+    """Write configurations and code for other serving systems."""
 
 
 @export.command("ray-serve", short_help="Write a configuration for Ray Serve.")

@@ -122,14 +122,14 @@ def policy_group() -> None:
 def show(file: str, as_json: bool, width: int | None) -> None:
     """Show the table of a policy FILE: queued requests by slack, which model answers.
 
-    With variable batching a second grid shows how many of the queued requests it takes.
+    With variable batching a second grid shows the batch size.
 
-    Of a policy for a central queue: for each number of idle workers and queued requests, the
-    answer while the head has all its slack.
+    For a policy of a central queue the grid shows, for each number of idle workers and queued
+    requests, the answer if the first request has just arrived.
 
     Every model in use has a symbol and, on a terminal, a colour. Rows and columns that equal
-    their neighbour are merged; where the columns still do not fit, evenly spaced ones are
-    shown and the last line says so.
+    their neighbour are merged; if the columns still do not fit, evenly spaced ones are shown, and
+    the last line says so.
 
     \b
     Examples:

@@ -271,9 +271,9 @@ def kernels_command(
 ) -> None:
     """Achieved occupancy and multiprocessors in use of a model's kernels.
 
-    TRACE is the CSV of `nsys stats --report cuda_gpu_trace`, METRICS that of `ncu --csv --metrics
-    sm__warps_active.avg.pct_of_peak_sustained_active` (or `--section Occupancy`), of the same run
-    of the model made again.
+    TRACE is the CSV of `nsys stats --report cuda_gpu_trace`. METRICS is the CSV of `ncu --csv
+    --metrics sm__warps_active.avg.pct_of_peak_sustained_active` (or `--section Occupancy`) for a
+    second run of the model with the same input.
 
     \b
     Examples:

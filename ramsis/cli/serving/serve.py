@@ -103,8 +103,8 @@ def serve_command(policies: str, **given: Any) -> None:
 
     The protocol is the Open Inference Protocol (/v2/models/NAME/infer), with metrics at /metrics.
     There is one process for each worker that the policies are made for; with the scaling policy
-    of `ramsis scale --out`, as many as the load wants. Stop it with Ctrl-C or SIGTERM: what is
-    under way is answered first, unless a second one follows.
+    of `ramsis scale --out`, as many as the load needs. Stop the server with Ctrl-C or SIGTERM:
+    requests under way are answered first; a second signal stops it at once.
 
     \b
     Examples:

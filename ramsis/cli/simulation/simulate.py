@@ -286,9 +286,9 @@ def simulate_command(
     by size: rows also have the share in time by size class. Schedulers are then tei, infinity,
     token-budget, turbo-dp, replanned-dp and delay, see `ramsis help sized-schedulers`.
 
-    With SCENARIO, a file of the format ramsis.scenario/1 (JSON or TOML), that file says what serves
-    and what is asked for: worker types, models that are loaded and unloaded, streams of requests.
-    Rows have what is in time, response times, loads, cold starts, and how busy workers are.
+    SCENARIO is a file of the format ramsis.scenario/1 (JSON or TOML). It states worker types,
+    models that are loaded and unloaded, and streams of requests. Rows have the share of requests
+    in time, response times, loads, cold starts, and the utilisation of workers.
 
     \b
     Examples:
