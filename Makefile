@@ -160,6 +160,7 @@ docs: $(DOCS)
 	$(BIN)/sphinx-build -W --keep-going -b html docs docs/_build/html
 
 tables: $(TEST)
+	@$(PIP) -e '.[torch]'
 	$(BIN)/python scripts/tables.py
 	$(BIN)/python scripts/clockwork_rl.py --kept --rows docs/results/clockwork-rl.csv --docs docs
 	$(BIN)/python scripts/paper.py

@@ -4,8 +4,9 @@ python scripts/sigmaos.py [--figures] [--part NAME] [--json rows.json] [--seeds 
     [--scenarios FOLDER]
 
 ``--figures`` adds figures 3.1, 3.2 and 6.1 to 6.6, how much lower the latency is, and the formulas
-of section 6.5 beside simulation; ``--part`` computes only some parts. ``--scenarios`` writes the
-scenarios, for ``ramsis simulate``.
+of section 6.5 beside simulation; ``--part`` computes only some parts, and ``--part inference``
+measures what the times of larger models are taken from (``pip install 'ramsis[torch]'``).
+``--scenarios`` writes the scenarios, for ``ramsis simulate``.
 
 Three times of t5-small are fitted to the experiment with ten requests, one after the other: an
 inference, the first load of all and any later one. Everything else is printed in the thesis, or
@@ -17,7 +18,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -64,8 +67,16 @@ COLD_AT = {"default": (1, 2, 3, 5, 6), "colocation": (1,)}  # figure 6.2
 SIZE_MB = {"t5-small": 242.0, "t5-base": 892.0, "t5-large": 2951.0, "t5-3b": 11408.0}
 """Of model.safetensors: four bytes for each parameter."""
 INITIALISED_S = {"t5-3b": 60.0}  # "nearly a minute", section 3.3
-INFER_S = {"t5-small": WARM_S, "t5-base": 2.0, "t5-large": 5.0}
-"""Ours for the larger models: the thesis has them in a plot only."""
+INFER_S = {"t5-small": WARM_S, "t5-base": 2.4, "t5-large": 7.0}
+"""The larger models' by ``--part inference``: the thesis has them in a plot only."""
+SHAPES = {"t5-small": (512, 2048, 6, 8), "t5-base": (768, 3072, 12, 12),
+          "t5-large": (1024, 4096, 24, 16)}
+"""Width, inner width, layers and heads: their config.json."""
+TOKENS, BEAMS, REPEATS = 12, 4, 7
+"""About the length of the five words, and of their translation; beams as in config.json."""
+LARGE_COLD_S = (EXTRA_S["t5-large"], 40.0)
+"""What a cold start of t5-large costs: sections 6.3 and 6.2 contradict each other."""
+ENQUEUE_MS = 2.0  # "in MASched", section 6.2
 
 CRITICAL_RPS, OTHER_RPS, CLASSES_S = 3.5, 2.0, 600.0
 """Ours: the first use two thirds of the cores, both together more than all of them."""
@@ -193,7 +204,7 @@ class Observed(Engine):
     def serve_by(self, name: str) -> tuple[Run, dict[int, tuple[float, bool]]]:
         """Serve the requests; return the run, and of each when it was sent and whether far."""
         self.sent: dict[int, tuple[float, bool]] = {}
-        return self.serve(scheduler(NAMES[name])), self.sent
+        return self.serve(scheduler(name)), self.sent
 
     def process(self, request: int, machine: int, inference_on: int | None = None) -> None:
         """Note the request, and process it."""
@@ -207,7 +218,8 @@ def stages_s(scenario: Scenario, name: str, seed: int) -> NDArray[np.float64]:
     They are the scheduler (until a machine has it), the call to the inference server (the network
     and its queue, without the load of the model), all the time at the machine, and the call back.
     """
-    run, sent = Observed.of_scenario(scenario, seed).serve_by(name)
+    spec = NAMES[name] + ("" if name == "default" else f":enqueue_ms={ENQUEUE_MS}")
+    run, sent = Observed.of_scenario(scenario, seed).serve_by(spec)
     stages = np.zeros((run.requests, 4))
     for request, (sent_ms, far) in sent.items():
         stream = scenario.streams[run.stream[request]]
@@ -297,25 +309,42 @@ def of_initialisation() -> Iterator[Row]:
                "line_s": round(EXTRA_S[first] + per_mb * (size_mb - SIZE_MB[first]), 2)}
 
 
-def of_models(seeds: int) -> Iterator[Row]:
-    """Figure 6.1 with all three models: ten requests, in the runs with the printed cold starts.
+def of_inference() -> Iterator[Row]:
+    """Figure 3.2: processor time of an inference on one core, by T5 with random weights."""
+    torch, transformers = map(import_module, ("torch", "transformers"))
+    torch.set_num_threads(1)
+    words, small_s = torch.randint(5, 30_000, (1, TOKENS)), 0.0
+    for model, (width, inner, layers, heads) in SHAPES.items():
+        t5 = transformers.T5ForConditionalGeneration(transformers.T5Config(
+            d_model=width, d_ff=inner, num_layers=layers, num_heads=heads,
+            decoder_start_token_id=0)).eval()
+        times_s = []
+        for _ in range(REPEATS):
+            begun_s = time.process_time()
+            t5.generate(words, min_new_tokens=TOKENS, max_new_tokens=TOKENS, num_beams=BEAMS)
+            times_s.append(time.process_time() - begun_s)
+        measured_s = float(np.median(times_s))
+        small_s = small_s or measured_s
+        yield {"model": model, "measured_s": round(measured_s, 3),
+               "of_small": round(measured_s / small_s, 2),
+               "inference_s": round(WARM_S * measured_s / small_s, 2)}
 
-    The time of an inference of the larger models stands in a plot only. It is taken as that of
-    t5-small, and as ``INFER_S``.
-    """
-    for assumed, infer_s in (("of t5-small", dict.fromkeys(EXTRA_S, WARM_S)), ("ours", INFER_S)):
-        for model, starts in TEN_COLD_STARTS.items():
-            extra_s = LATER_LOAD_S if model == "t5-small" else EXTRA_S[model]
-            scenario = sequential(10, load_s=extra_s, infer_s=infer_s[model],
-                                  first_load_s=extra_s + FIRST_LOAD_S - LATER_LOAD_S)
-            times_s, loads = totals(scenario, "default", 2 * seeds)
-            default_s = float(times_s[loads == starts].mean())
-            colocation_s = float(totals(scenario, "colocation", 1)[0][0])
-            yield {"inference": assumed, "model": model, "inference_s": infer_s[model],
-                   "cold_start_s": extra_s, "cold_starts": starts,
-                   "share_of_runs": round(float((loads == starts).mean()), 3),
-                   "default_s": round(default_s, 2), "colocation_s": round(colocation_s, 2),
-                   "lower": round(1 - colocation_s / default_s, 4)}
+
+def of_models(seeds: int) -> Iterator[Row]:
+    """Figure 6.1 with all three models: ten requests, in the runs with the printed cold starts."""
+    for model, extra_s in (("t5-small", LATER_LOAD_S), ("t5-base", EXTRA_S["t5-base"]),
+                           *(("t5-large", cold_s) for cold_s in LARGE_COLD_S)):
+        starts = TEN_COLD_STARTS[model]
+        scenario = sequential(10, load_s=extra_s, infer_s=INFER_S[model],
+                              first_load_s=extra_s + FIRST_LOAD_S - LATER_LOAD_S)
+        times_s, loads = totals(scenario, "default", 2 * seeds)
+        default_s = float(times_s[loads == starts].mean())
+        colocation_s = float(totals(scenario, "colocation", 1)[0][0])
+        yield {"model": model, "inference_s": INFER_S[model],
+               "cold_start_s": extra_s, "cold_starts": starts,
+               "share_of_runs": round(float((loads == starts).mean()), 3),
+               "default_s": round(default_s, 2), "colocation_s": round(colocation_s, 2),
+               "lower": round(1 - colocation_s / default_s, 4)}
 
 
 def formulas_s(waiting: int, post_s: float, network_s: float) -> dict[str, float]:
@@ -380,7 +409,7 @@ def of_classes(seeds: int) -> Iterator[Row]:
         busy = []
         for seed in range(max(seeds // 20, 1)):
             scenario = two_classes(CRITICAL_RPS, other_rps, best_effort)
-            run, sent = Observed.of_scenario(scenario, seed).serve_by("default")
+            run, sent = Observed.of_scenario(scenario, seed).serve_by(NAMES["default"])
             for request, (sent_ms, _) in sent.items():
                 waits.setdefault(scenario.streams[run.stream[request]].name, []).append(
                     (sent_ms - run.arrival_ms[request]) / 1e3)
@@ -404,6 +433,7 @@ FIGURES: Mapping[str, Callable[[int], Iterator[Row]]] = {
     "figure-6.1": of_models, "figure-6.2": of_each_request, "stages": of_stages,
     "formulas": of_formulas, "classes": of_classes,
 }
+MEASURED: Mapping[str, Callable[[int], Iterator[Row]]] = {"inference": lambda _: of_inference()}
 
 
 def main() -> int:
@@ -413,7 +443,7 @@ def main() -> int:
     command.add_argument("--json", type=Path, metavar="FILE", help="write the rows")
     command.add_argument("--seeds", type=int, default=200, help="runs of each random scheduler")
     command.add_argument("--figures", action="store_true", help="add the figures")
-    command.add_argument("--part", action="append", choices=[*PARTS, *FIGURES],
+    command.add_argument("--part", action="append", choices=[*PARTS, *FIGURES, *MEASURED],
                          help="compute only this; repeat for several")
     command.add_argument("--scenarios", type=Path, metavar="FOLDER", help="write the scenarios")
     options = command.parse_args()
@@ -421,7 +451,7 @@ def main() -> int:
         command.error(f"--seeds has to be 1 or more, got {options.seeds}")
     print(f"{'table':16} {'scheduler or model':27} {'printed':>9} {'simulated':>10} difference")
     rows = []
-    parts = {**PARTS, **FIGURES}
+    parts = {**PARTS, **FIGURES, **MEASURED}
     for name in options.part or [*PARTS, *(FIGURES if options.figures else ())]:
         for result in parts[name](options.seeds):
             print(line(result), flush=True)

@@ -1,7 +1,7 @@
 """Thirty minutes on a Kubernetes cluster: the schedulers of the Warsaw thesis, and a planned one.
 
-python scripts/warsaw.py [--overhead-ms X] [--decision-ms X] [--poll-ms X] [--requests equal]
-    [--machines N] [--seed S] [--no-bound] [--json FILE] [--scenario FILE]
+python scripts/warsaw.py [--overhead-ms X] [--decision-ms X] [--poll-ms X] [--order deadline]
+    [--requests equal] [--machines N] [--seed S] [--no-bound] [--json FILE] [--scenario FILE]
 
 The workload is that of P. Blinowski, S. Mrozicki, S. Potrzebowski, K. Wąsowski: *Measuring and
 improving resource utilization in a Kubernetes cluster serving AI inference tasks*, BSc thesis,
@@ -15,9 +15,10 @@ All of this is 6.7 % of what the machines can do: the violations that the thesis
 overheads of its microservices, which it does not print. ``--overhead-ms`` adds a time to each
 inference, during which the machine is taken. ``--decision-ms`` and ``--poll-ms`` make the
 scheduler one process that takes time for each request and sees what is new at its polls (the
-scheduler ``slow``). ``--requests`` divides the same requests among the models in other ways, and
-``--machines`` takes fewer of them. ``bound`` is the share of the requests that no scheduler can
-exceed. ``--scenario`` writes the scenario, for ``ramsis simulate``.
+scheduler ``slow``), and ``--order`` says which it handles first. ``--requests`` divides the same
+requests among the models in other ways, and ``--machines`` takes fewer of them. ``bound`` is the
+share of the requests that no scheduler can exceed. ``--scenario`` writes the scenario, for
+``ramsis simulate``.
 """
 
 from __future__ import annotations
@@ -173,17 +174,18 @@ def violations_by_minute(run: Run) -> list[float]:
     return list((late / np.bincount(minute, minlength=len(MINUTES))).tolist())
 
 
-def slow(spec: str, decision_ms: float, poll_ms: float) -> str:
+def slow(spec: str, decision_ms: float, poll_ms: float, order: str = "arrival") -> str:
     """Return a scheduler as one process that takes time, where it takes any."""
     if not decision_ms and not poll_ms:
         return spec
-    return f"slow:of={spec.replace(',', '+')},decision_ms={decision_ms:g},poll_ms={poll_ms:g}"
+    return (f"slow:of={spec.replace(',', '+')},decision_ms={decision_ms:g},poll_ms={poll_ms:g},"
+            f"order={order}")
 
 
 def rows(
     overhead_ms: float, seed: int, names: Mapping[str, str], bound: bool = True, *,
-    decision_ms: float = 0.0, poll_ms: float = 0.0, requests: str = "thesis",
-    machines: int = MACHINES,
+    decision_ms: float = 0.0, poll_ms: float = 0.0, order: str = "arrival",
+    requests: str = "thesis", machines: int = MACHINES,
 ) -> list[dict[str, Any]]:
     """Return a row for each scheduler."""
     scenario = warsaw_scenario(overhead_ms, seed, requests=requests, machines=machines)
@@ -192,14 +194,14 @@ def rows(
     results = []
     for name, spec in names.items():
         begun_s = time.process_time()
-        run = Engine.of_scenario(scenario, seed, requests=arrivals).serve(
-            scheduler(slow(spec, decision_ms, poll_ms)))
+        spec = slow(spec, decision_ms, poll_ms, order)
+        run = Engine.of_scenario(scenario, seed, requests=arrivals).serve(scheduler(spec))
         took_s = time.process_time() - begun_s
         metrics = measure(run)
         violations, loading_s = PRINTED.get(name, (None, None))
         latency_s = np.sort((run.answered_ms - run.arrival_ms)[run.answered]) / 1000.0
         results.append({
-            "scheduler": name, "spec": slow(spec, decision_ms, poll_ms),
+            "scheduler": name, "spec": spec, "order": order,
             "overhead_ms": overhead_ms, "decision_ms": decision_ms, "poll_ms": poll_ms,
             "requests": requests, "machines": machines, "seed": seed,
             "violation_rate": metrics.violation_rate, "loading_s": metrics.loading_s,
@@ -225,6 +227,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                         help="time that the scheduler takes for each request")
     parser.add_argument("--poll-ms", type=float, default=0.0,
                         help="interval at which the scheduler sees what is new")
+    parser.add_argument("--order", choices=("arrival", "deadline"), default="arrival",
+                        help="of the requests that wait for the scheduler")
     parser.add_argument("--requests", choices=REQUESTS, default="thesis",
                         help="how requests are divided among the models")
     parser.add_argument("--machines", type=int, default=MACHINES)
@@ -248,7 +252,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name: SCHEDULERS.get(name, name) for name in options.scheduler}
     try:
         results = rows(options.overhead_ms, options.seed, names, not options.no_bound,
-                       decision_ms=options.decision_ms, poll_ms=options.poll_ms, **division)
+                       decision_ms=options.decision_ms, poll_ms=options.poll_ms,
+                       order=options.order, **division)
     except RamsisError as error:
         print(f"warsaw.py: {error}", file=sys.stderr)
         return error.exit_code

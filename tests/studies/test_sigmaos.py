@@ -46,6 +46,13 @@ def test_tenants_take_turns(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILY)
+def test_a_request_is_queued_when_the_scheduler_has_it(name: str) -> None:
+    """The second comes while the first is on its way, and runs after it."""
+    run = served(one_model(at(0, 1, 30), machines=1), f"{name}:enqueue_ms=2")
+    assert run.answered_ms.tolist() == [12, 22, 42]
+
+
+@pytest.mark.parametrize("name", FAMILY)
 def test_best_effort_is_sent_only_while_no_other_request_waits(name: str) -> None:
     """One core, and requests of 10 ms: the first of best effort runs, the others give way."""
     made = one_model(at(0, 0, 0, name="late", best_effort=True), at(1, 12, 31, name="first"),

@@ -51,6 +51,20 @@ def test_a_decision_takes_longer_while_more_requests_wait() -> None:
     assert starts_ms(run) == pytest.approx([3, 8, 11])
 
 
+def test_by_deadline_what_cannot_be_in_time_comes_last() -> None:
+    """The first is handled as it comes; when it has been, only the last can still be in time."""
+    slo_ms = {"a": 250.0, "b": 80.0, "c": 210.0, "d": 195.0}
+    made = scenario(
+        worker_types=[{"name": "gpu", "count": 4}], models=[model(one) for one in slo_ms],
+        streams=[stream(one, one, slo_ms=due_ms, workload={"times_ms": [0]})
+                 for one, due_ms in slo_ms.items()],
+        start=[{"worker": "gpu", "models": list(slo_ms)}], duration_s=10)
+    order = {name: [made.streams[i].name for i in run.stream[np.argsort(run.answered_ms)]]
+             for name in ("arrival", "deadline")
+             for run in [served(made, f"slow:of=baseline,decision_ms=90,order={name}")]}
+    assert order == {"arrival": ["a", "b", "c", "d"], "deadline": ["a", "d", "b", "c"]}
+
+
 def test_above_its_rate_the_process_falls_behind_however_many_workers_there_are() -> None:
     times_ms = np.arange(0, 1000, 10.0).tolist()
     run = served(loaded(times_ms, workers=50), "slow:of=baseline,decision_ms=20")

@@ -35,10 +35,16 @@ _ANOTHER = -1  # stands for any machine other than the copy's
 
 
 class SigmaOSDynamic(SigmaOS):
-    """Scheduler that takes the fastest option of each request; see the module."""
+    """Scheduler that takes the fastest option of each request; see the module.
 
-    def __init__(self, engine: Engine) -> None:
-        super().__init__(engine)
+    Parameters
+    ----------
+    enqueue_ms : float
+        Time from the arrival of a request until it is in its queue, >= 0.
+    """
+
+    def __init__(self, engine: Engine, enqueue_ms: float = 0.0) -> None:
+        super().__init__(engine, enqueue_ms)
         self.processing_ms = [stream.pre_ms + stream.post_ms for stream in self.streams]
         self.far_ms = [stream.network_ms + stream.network_back_ms for stream in self.streams]
         models, types = range(len(engine.site.models)), engine.workers.type

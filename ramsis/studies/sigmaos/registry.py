@@ -23,10 +23,12 @@ class SigmaOSRegistry(SigmaOS):
     ----------
     target : int
         Number of ongoing requests at which a copy takes no more (``targetOngoingRequests``).
+    enqueue_ms : float
+        Time from the arrival of a request until it is in its queue, >= 0.
     """
 
-    def __init__(self, engine: Engine, target: int = 3) -> None:
-        super().__init__(engine)
+    def __init__(self, engine: Engine, target: int = 3, enqueue_ms: float = 0.0) -> None:
+        super().__init__(engine, enqueue_ms)
         check_at_least(1, "sigmaos-registry", target=target)
         self.target = target
 

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from random import Random
 
-from ramsis.sim.engine import Engine, Scheduler
+from ramsis.sim.engine import Engine, Scheduler, check_at_least
 from ramsis.sim.engine.workers import ACTIVE
 
 Place = tuple[int, int]  # a machine, and the worker whose proxy runs the inference
@@ -56,10 +56,17 @@ class SigmaOS(Scheduler[Engine]):
     """Default scheduler: any machine with enough free cores and room for the model.
 
     Subclasses override :meth:`place` or :meth:`choose`.
+
+    Parameters
+    ----------
+    enqueue_ms : float
+        Time from the arrival of a request until it is in its queue, >= 0.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, enqueue_ms: float = 0.0) -> None:
         super().__init__(engine)
+        check_at_least(0.0, "scheduler sigmaos", enqueue_ms=enqueue_ms)
+        self.enqueue_ms = enqueue_ms
         self.rng = Random(engine.seed)
         self.streams = engine.world.streams
         self.processed = engine.requests.processed
@@ -313,7 +320,19 @@ class SigmaOS(Scheduler[Engine]):
     # Events.
 
     def on_arrival(self, request: int) -> None:
-        """Queue the request of its tenant, and send it if it can go."""
+        """Queue the request, when the scheduler has it."""
+        if self.enqueue_ms:
+            self.engine.wake_at(self.engine.now_ms + self.enqueue_ms, request)
+        else:
+            self.enqueue(request)
+
+    def on_timer(self, token: object) -> None:
+        """Queue the request that has reached the scheduler."""
+        assert isinstance(token, int)
+        self.enqueue(token)
+
+    def enqueue(self, request: int) -> None:
+        """Queue a request of its tenant, and send it if it can go."""
         state = self.engine.requests
         stream = state.stream[request]
         group, key = self.group[stream], (stream, state.model[request])

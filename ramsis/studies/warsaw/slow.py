@@ -11,6 +11,9 @@ requests per second it is overloaded, however many workers there are. Until an e
 handled, the scheduler sees an idle worker, and may unload its model unused. Ends of batches take
 effect at once, as a worker takes its next request itself.
 
+What the process has seen is handled in order of arrival. With ``order=deadline`` the request that
+is due first comes first, and those that cannot be in time any more come last.
+
 Source: the Warsaw thesis (see :mod:`~ramsis.studies.warsaw.phases`), sections 5.1 and 6.2. Its
 scheduler is a process beside a simulator that runs in real time, since its decisions may take
 noticeable time. Neither that time nor the interval of its polls is printed.
@@ -19,15 +22,17 @@ noticeable time. Neither that time nor the interval of its polls is printed.
 from __future__ import annotations
 
 from collections import deque
+from heapq import heappop, heappush
 from typing import NamedTuple
 
-from ramsis.errors import InputFileError
+from ramsis.errors import InputFileError, check_known
 from ramsis.sim.engine import Engine, Scheduler
 from ramsis.sim.engine.scheduler import check_at_least
 from ramsis.sim.registry import SchedulerSpec, scheduler
 
 _LEAST_POLL_MS = 1e-3  # with far shorter intervals, rounding prevents the counting of polls
-_CONSIDERED = object()  # token of the timer for the end of a decision
+_ORDERS = ("arrival", "deadline")
+_CONSIDERED = object()  # token of the timers of the process
 
 
 class Slow(Scheduler[Engine]):
@@ -44,21 +49,31 @@ class Slow(Scheduler[Engine]):
         Further time for each request that waits, >= 0.
     poll_ms : float
         Interval of polls for requests, >= 0.001; 0: requests are handled on arrival.
+    order : str
+        ``arrival`` or ``deadline``.
     """
 
     def __init__(
         self, engine: Engine, of: str = "modified-baseline", decision_ms: float = 0.0,
-        per_waiting_us: float = 0.0, poll_ms: float = 0.0,
+        per_waiting_us: float = 0.0, poll_ms: float = 0.0, order: str = "arrival",
     ) -> None:
         super().__init__(engine)
+        check_known("unknown order", order, _ORDERS, "order")
         check_at_least(0.0, "scheduler slow", decision_ms=decision_ms,
                        per_waiting_us=per_waiting_us, poll_ms=poll_ms)
         if 0.0 < poll_ms < _LEAST_POLL_MS:
             raise InputFileError("parameter out of range", where="scheduler slow: poll_ms",
                                  value=poll_ms, allowed=f"0, or at least {_LEAST_POLL_MS:g}")
         self.decision_ms, self.per_waiting_us = decision_ms, per_waiting_us
-        self.poll_ms = poll_ms
-        self.inbox: deque[_News] = deque()
+        self.poll_ms, self.by_deadline = poll_ms, order == "deadline"
+        self.inbox: deque[_News] = deque()  # until the next poll
+        self.seen: list[tuple[float, int, _News]] = []  # heap of what can be handled
+        self.late: deque[_News] = deque()
+        self.handled: _News | None = None
+        self.count, self.idle = 0, True
+        times, types = engine.times, set(engine.workers.type)
+        self.least_ms = [decision_ms + min(times.rows[kind][model][0] for kind in types)
+                         for model in range(len(engine.site.models))]
         self.inner = inner = self._scheduler(of)(engine)
         self.on_start, self.on_end = inner.on_start, inner.on_end  # type: ignore[method-assign]
         self.on_ready, self.on_processed = (  # type: ignore[method-assign]
@@ -78,13 +93,13 @@ class Slow(Scheduler[Engine]):
         if token is not _CONSIDERED:
             self.inner.on_timer(token)
             return
-        news = self.inbox.popleft()
-        if news.worker is None:
-            self.inner.on_arrival(news.what)
-        elif news.what in self.engine.workers.loaded[news.worker]:
-            self.inner.on_loaded(news.worker, news.what)
-        if self.inbox:
-            self._consider(self.inbox[0])
+        news = self.handled
+        if news is not None:  # else this is a poll
+            if news.worker is None:
+                self.inner.on_arrival(news.what)
+            elif news.what in self.engine.workers.loaded[news.worker]:
+                self.inner.on_loaded(news.worker, news.what)
+        self._begin()
 
     @staticmethod
     def _scheduler(of: str) -> SchedulerSpec:
@@ -102,18 +117,50 @@ class Slow(Scheduler[Engine]):
     def _queue(self, news: _News) -> None:
         """Queue an item; the process begins with it if it does nothing."""
         self.inbox.append(news)
-        if len(self.inbox) == 1:
-            self._consider(news)
+        if self.idle:
+            self._begin()
 
-    def _consider(self, news: _News) -> None:
-        """Set the timer for the end of the time that an item takes from its poll on."""
-        seen_ms = news.at_ms
-        if self.poll_ms:
-            seen_ms = max(seen_ms, -(-seen_ms // self.poll_ms) * self.poll_ms)
-        ready_ms = max(self.engine.now_ms, seen_ms)
-        if news.worker is None:
-            ready_ms += self.decision_ms + self.per_waiting_us * self.engine.waiting_count / 1000.0
-        self.engine.wake_at(ready_ms, _CONSIDERED)
+    def _begin(self) -> None:
+        """Set a timer for the end of the next item's time, or for the next poll."""
+        now_ms = self.engine.now_ms
+        while self.inbox and self._seen_ms(self.inbox[0]) <= now_ms:
+            self.count += 1
+            item = self.inbox.popleft()
+            heappush(self.seen, (self._due_ms(item), self.count, item))
+        self.handled = news = self._next()
+        self.idle = news is None and not self.inbox
+        if news is not None:
+            ready_ms = now_ms
+            if news.worker is None:
+                waiting = self.engine.waiting_count
+                ready_ms += self.decision_ms + self.per_waiting_us * waiting / 1000.0
+            self.engine.wake_at(ready_ms, _CONSIDERED)
+        elif self.inbox:
+            self.engine.wake_at(self._seen_ms(self.inbox[0]), _CONSIDERED)
+
+    def _next(self) -> _News | None:
+        """Return the item to handle, of those that were seen; None if there is none."""
+        while self.seen:
+            due_ms, _, news = heappop(self.seen)
+            if news.worker is not None or not self.by_deadline:
+                return news
+            model = self.engine.requests.model[news.what]
+            if due_ms >= self.engine.now_ms + self.least_ms[model]:
+                return news
+            self.late.append(news)
+        return self.late.popleft() if self.late else None
+
+    def _due_ms(self, news: _News) -> float:
+        """Return the value that items are ordered by."""
+        if self.by_deadline and news.worker is None:
+            return self.engine.requests.deadline_ms[news.what]
+        return news.at_ms
+
+    def _seen_ms(self, news: _News) -> float:
+        """Return the time of the poll that sees an item."""
+        if not self.poll_ms:
+            return news.at_ms
+        return -(-news.at_ms // self.poll_ms) * self.poll_ms
 
 
 class _News(NamedTuple):
