@@ -542,6 +542,7 @@ def _gain_errors(
         For each sample: whether the models err, the bin of the first one's confidence, and the
         number of its item.
     """
+    # Influence of each item, summed over its samples, as k runs over the bins (module's text).
     size, items = len(item), int(item.max()) + 1
     influence, errors = np.zeros((2, items)), np.zeros(bins)
     totals = [np.bincount(item, wrong, items) for wrong in (wrong_first, wrong_second)]
@@ -551,6 +552,7 @@ def _gain_errors(
             row += np.bincount(item[inside], wrong[inside], items)
         first, second = (row - row.sum() / max(total.sum(), 1.0) * total
                          for row, total in zip(influence, totals, strict=True))
+        # The 1 is one further sample on which the models differ.
         errors[k] = np.sqrt(np.square(first - second).sum() + 1.0) / size
     return errors
 
@@ -571,7 +573,7 @@ def _thresholds(chosen: FloatArray, stated: FloatArray, bins: int) -> FloatArray
     for part in (chosen, stated):
         held = np.bincount(np.searchsorted(thresholds, part, side="right"),
                            minlength=len(thresholds) + 1) > 0
-        # A threshold stays if the bin above it has samples, and one below.
+        # A threshold stays if the bin above it has samples, and at least one bin below it.
         thresholds = thresholds[held[1:] & (np.cumsum(held)[:-1] > 0)]
     return cast(FloatArray, thresholds)
 
@@ -612,6 +614,7 @@ class _Curve:
         share = (right.sum() + 0.5) / (self.trials.sum() + 1)
         weights[0] = np.log(share / (1 - share))
         loss, steps = self._loss(weights, right), 0
+        # Newton steps, halved while they raise the loss.
         while steps < 100:
             p = 1 / (1 + np.exp(-self.features @ weights))
             gradient = self.features.T @ (self.trials * p - right) + _RIDGE * weights

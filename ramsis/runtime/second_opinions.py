@@ -45,7 +45,7 @@ def act(
     queue.wake_ms = queue.wake_slack = queue.unsure_wake_slack = inf
     while unsure and (not queue.up or _due_ms(station, queue) <= now_ms + station.early_ms):
         keep_head(station, queue, player)
-    level = None
+    level = None  # after a Keep, the level of the lookup that returned it
     while idle and (waiting or unsure):
         slack_ms = unsure_slack_ms = 0.0
         if waiting:
@@ -71,7 +71,7 @@ def act(
             assert isinstance(answer, WaitForEither)
             _wait(station, queue, answer, now_ms)
             break
-    if unsure and not idle:
+    if unsure and not idle:  # without a lookup, first answers must still be sent at the deadline
         queue.wake_ms = _due_ms(station, queue)
     station.end_act(queue, selector, now_ms, player)
 

@@ -117,6 +117,7 @@ def central_queue(
         next_ms = arrival_ms[arrived] if arrived < n else np.inf
         finish_ms = times[first & mask] if busy > 0 else np.inf
         at_most = np.inf
+        # The next event: the change of workers, a timer, the end of a batch, or an arrival.
         if changed:
             changed, now_ms = False, changed_ms
         elif min(timer_ms, next_ms, finish_ms) >= until_ms:
@@ -141,6 +142,7 @@ def central_queue(
             level = _level(tables, terms, arrival_ms, now_ms, arrived, gone)
             queued, answer = arrived - head, -1
             beyond = queued > longest[level]
+            # A queue longer than the table has one answer, which may drop without an idle worker.
             if beyond and (idles > 0 or longer[level] == -2):
                 answer = int(longer[level])
             elif idles == 0:
@@ -203,6 +205,7 @@ def round_robin(
     assigned, turn, work_ms = counts[ASSIGNED], counts[TURN], work[0]
     upto = _first(arrival_ms, until_ms, assigned, False)
     while True:
+        # Assign a stretch of arrivals in turn, then let each worker decide before ``limit_ms``.
         end = min(assigned + _STRETCH * max(active.size, 1), upto)
         limit_ms = until_ms if end == upto else arrival_ms[end]
         for request in range(assigned, end):
@@ -233,7 +236,7 @@ def round_robin(
                     break
                 if triggered:  # The first request arrived at an idle worker.
                     queued, last = 1, head
-                else:
+                else:  # add the requests that arrived during the last batch
                     after = head if queued == 0 else int(following[index(last)])
                     while after >= 0 and arrival_ms[index(after)] < now_ms:
                         last = after

@@ -130,6 +130,10 @@ def expected_run(
     active, ages = start, list[int]()
     whole, part = np.empty(len(loads_qps), int), np.empty(len(loads_qps), int)
     worker_s = 0.0
+    # Workers by interval, as the fleet would have them: ``whole`` active throughout the interval,
+    # ``part`` with those whose start-up ends within it (for the share ``partial`` of its time).
+    # Workers by interval, as the fleet would have them: ``whole`` active throughout the interval,
+    # ``part`` with those whose start-up ends within it (for the share ``partial`` of its time).
     for at in range(len(loads_qps)):
         if at:
             ahead = () if forecast is None else forecast.told(
@@ -139,7 +143,7 @@ def expected_run(
             more = wanted - active - len(ages)
             if more > 0:
                 ages += [0] * more
-            elif more < 0:
+            elif more < 0:  # cancel starting workers, the latest first, then remove active ones
                 dropped = min(len(ages), -more)
                 del ages[len(ages) - dropped:]
                 active += more + dropped
@@ -149,6 +153,8 @@ def expected_run(
         whole[at] = active + (ready if stages == 0 else 0)
         active, ages = active + ready, ages[ready:]
         part[at] = active
+    # Means over the requests, by looking up all intervals with the same number of workers at once.
+    # Means over the requests, by looking up all intervals with the same number of workers at once.
     weight, lost, answered = float(loads_qps.sum()), 0.0, 0.0
     for number, share in ((whole, 1.0 - partial), (part, partial)):
         for workers in np.unique(number) if share else ():
@@ -160,9 +166,14 @@ def expected_run(
 
 
 class _ByPrice:
-    """Maker of scaling tables: solves the scaling decision process at given prices."""
+    """Maker of scaling tables: solves the scaling decision process at given prices.
 
-    between = 1e-5, 1e3
+    ``aim`` and ``width`` are the target accuracy and the width around it in which more accuracy
+    loses its worth (infinite: never); ``share`` is the price of a violation in units of the price
+    of accuracy.
+    """
+
+    between = 1e-5, 1e3  # range of ``level``
 
     def __init__(self, dynamics: LoadDynamics, tables: FleetTables, fleet: ScaledFleet, aim: float,
                  width: float, share: float) -> None:

@@ -369,12 +369,13 @@ def solve_workers(
     check_positive(cost=cost, tolerance=tolerance)
     states, workers = gains.shape
     gain = np.ascontiguousarray(gains.T)[:, None, :]  # (N, 1, S)
+    # φ of the module's text: the share of an interval in which a worker of each age serves.
     share = np.zeros(stages + 1)
     share[-1] = 1.0
     if stages:
         share[-2] = partial
-    on = share[:, None] * gain - cost  # (N, d+1, S)
-    follower = np.minimum(np.arange(1, stages + 2), stages)
+    on = share[:, None] * gain - cost  # reward of an interval in which a worker is on, (N, d+1, S)
+    follower = np.minimum(np.arange(1, stages + 2), stages)  # age in the next interval
     value = np.zeros((workers, stages + 1, states)) if initial is None else initial.copy()
     kept = np.zeros((workers, stages + 1, states), bool)
     low, high = np.full(workers, -np.inf), np.full(workers, np.inf)
@@ -382,6 +383,7 @@ def solve_workers(
     for sweep in range(1, _MOST_SWEEPS + 1):
         values = value[left]
         expected = values @ transition.T
+        # A worker stays on, or is off and may start in the next interval (age 0, reward 0).
         stay = on[left] + expected[:, follower]
         change = np.maximum(stay, expected[:, :1]) - values
         low[left], high[left] = change.min(axis=(1, 2)), change.max(axis=(1, 2))

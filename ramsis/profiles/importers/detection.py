@@ -97,7 +97,7 @@ TABLE_FORMATS: dict[str, TableFormat] = {
 _HEADERS: dict[str, Callable[[Collection[str]], bool]] = {
     "instances": instances.recognises,
     **{name: module.recognises for name, module in TABLE_FORMATS.items()}}
-"""The formats that a header tells apart, asked in this order; others are of ``table``."""
+"""Formats that are recognised by a header, in this order; other headers are of ``table``."""
 
 
 def detect(path: Path) -> str:
@@ -144,7 +144,7 @@ def _refuse_another(path: Path, format: str) -> None:
 def _without_summaries(
     files: list[tuple[str, Path]], format: str
 ) -> list[tuple[str, Path]]:
-    """Leave out AIPerf's summaries of runs whose samples are there."""
+    """Leave out AIPerf's summaries of runs whose samples are in the same folder."""
     if format != "aiperf":
         return files
     sampled = {file.parent for _, file in files if file.suffix == ".jsonl"}
@@ -226,7 +226,7 @@ def _files(path: Path) -> Iterator[Path]:
 def _run_format(file: Path) -> str | None:
     """Return the format of a file of one run; None for another file, readable or not.
 
-    A damaged JSON file is refused: it may be a run, and the others alone be half of the runs.
+    A damaged JSON file is refused: it may be a run, and the import would lack this run.
     """
     json = file.suffix in (".json", ".jsonl")
     try:

@@ -165,14 +165,15 @@ def _bound(
     gains: list[float] = []
     best = math.inf
     for _ in range(_ROUNDS):
-        # Prices of requests by the size of their batch. ``counted``: number of requests in time
-        # of a batch that is worth most, as fewer than its size may be in time.
+        # p_mk of the module's text, for models m and batch sizes k. ``counted`` is the number of
+        # requests in time with which a batch is worth most, as not all of them need be in time.
         price = np.repeat(np.array(weights)[:, None], largest + 1, axis=1)
         for (m, n, _), dual in zip(limits, theta, strict=True):
             price[m, n:] -= dual
         worth = price * np.arange(largest + 1)
         counted = np.array([[int(np.argmax(row[:n + 1])) for n in range(largest + 1)]
                             for row in worth])
+        # Dual bound: Σ θ C + Σ_t GPUs_t H μ_t, with μ_t (``top``) by the knapsacks.
         bound = float(theta @ counts)
         for t, of_type in enumerate(batches):
             if not len(of_type.size):
@@ -294,6 +295,7 @@ def _groups(
             spare = model.slo_ms - _alone_ms(model, kind, n, router)
             within[n] = max(0.0, spare, within.get(n, 0.0))
     groups = [(1, float(len(times) if within else 0))]
+    # From the largest batch down, so that ``longest`` is the largest window of batches >= n.
     longest = 0.0
     counts = {}
     for n in sorted(within, reverse=True):

@@ -109,7 +109,10 @@ class Estimator:
     def _in_time_of(
         self, seed: int, kind: str, keys: tuple[tuple[Item, tuple[int, ...], int], ...]
     ) -> tuple[int, ...]:
-        """Count the requests in time of a GPU's replicas (item, batches of its model, turn)."""
+        """Return the number of requests in time of each replica of a GPU.
+
+        A key is a replica, the batch sizes of all replicas of its model, and its index in these.
+        """
         sent = [self._sent(seed, item.model, targets)[turn] for item, targets, turn in keys]
         tables = [self._table(item.model, item.mps_share, kind) for item, _, _ in keys]
         begin = np.array([0, *itertools.accumulate(len(batches_of.size) for batches_of in sent)])

@@ -374,6 +374,8 @@ class _Search:
                     if placed is None:
                         break
                     yield placed
+                    # With shedding, the replicas are busy for the share ``busy`` of their
+                    # capacity.
                     for busy in _BUSY:
                         shed = placed
                         for size in self._excess(m, batch * count, busy * fastest * count):

@@ -60,8 +60,8 @@ def _known(text: str) -> bool:
 def read(path: Path, given: Given) -> dict[str, MeasuredModel]:
     """Return the models of a file, in its order.
 
-    ``given`` says which columns hold a field, the units that no heading states, and model and
-    batch size of a table without such a column.
+    ``given`` has the user's options: columns of fields, units that no heading states, and model
+    and batch size of a table without such columns.
     """
     named = set(given.columns.values())
     grid = read_grid(path, lambda text: text in named or _known(text))
@@ -86,16 +86,19 @@ class _Reader:
             self._no_column("latency", "mean, p50, p95, p99 or latency")
         self.model = self._of_all_rows(self.given.model)
         self.batch = self._of_all_rows(self.given.batch)
+        # Options and columns must not both state model or batch size.
         for name, option, value in (("model", "--model-name", self.model),
                                     ("batch", "--batch", self.batch)):
             if name in layout.fields and value is not None:
                 raise InvalidValueError(
                     f"the table has a column of it, {layout.fields[name].column}", where=option,
                     value=value, allowed="no such option here")
-        by_size = layout.times[0].batch is not None
+        by_size = layout.times[0].batch is not None  # a column for each batch size
         if "batch" not in layout.fields and not by_size and self.batch is None:
             self._no_column("batch", "--batch N where all rows have one batch size")
         if "model" not in layout.fields and not layout.by_model and self.model is None:
+            # The file's name is the model only if nothing suggests that rows are of several
+            # models.
             near = nearest("model", list(layout.left_out))
             if near is not None or (len(self.grid.rows) > 1 and not by_size and (
                     self.batch is not None)):
@@ -117,12 +120,12 @@ class _Reader:
         self.factors = [self._stated_factor(heading) for heading in layout.times]
 
     def _of_all_rows(self, patterns: Mapping[str, object]) -> str | None:
-        """Return the user's options for this file, by patterns of file names."""
+        """Return the value of the first pattern that this file's name fits; None if none does."""
         return next((str(value) for pattern, value in patterns.items()
                      if fnmatchcase(self.path.name, pattern)), None)
 
     def _no_column(self, name: str, wanted: str) -> NoReturn:
-        """Refuse a table without a field, with the column that is called most like it."""
+        """Refuse a table without a column for a field; suggest the column of the nearest name."""
         taken = {heading.column for heading in self.layout.fields.values()}
         free = [column for column in self.grid.columns
                 if column not in taken and self._may_hold(column, name)]
@@ -150,7 +153,7 @@ class _Reader:
                    cell[:1].isdecimal() or cell[:1] in ".," for cell in cells)
 
     def _units_row(self) -> dict[str, str]:
-        """Take the units of a line of units below the header, by column."""
+        """Return units by column if the first row has units instead of values; remove this row."""
         first = self.grid.rows[0]
         cells = {column: text.strip("()[] ").lower() for column, text in first.cells.items()}
         named = {column: text for column, text in cells.items()
@@ -162,7 +165,11 @@ class _Reader:
         return named
 
     def _stated_factor(self, heading: Heading) -> tuple[str, str] | None:
-        """Return unit and factor to ms of a column; None where each cell states its own."""
+        """Return unit and factor to ms of a column; None if each cell states its own unit.
+
+        The unit is that of the heading, the row of units or the comments; or else that of the
+        user, of the names of statistics, or of the tool that writes such columns.
+        """
         unit = heading.unit or self.units.get(heading.column, "") or self.grid.unit
         by_user = self.given.unit or unit
         if unit and MS[unit] != MS[by_user]:
@@ -224,7 +231,7 @@ class _Reader:
     def models(self) -> dict[str, MeasuredModel]:
         """Return the profiles of all models."""
         measured = Measurements(self._telling_apart)
-        # Who states totals alone has a back end that does not pad.
+        # A table with totals alone is of a back end that does not pad.
         law: Law | None = self.given.law or (None if "size" in self.layout.fields else "packed")
         total = self.layout.fields.get("total", Heading("")).column
         sized = SizedRows(self.path, unit_of_size(self._size_column), law, total, self._count,
@@ -345,7 +352,7 @@ class _Reader:
         return int(whole)
 
     def _statistic(self, row: CsvRow, heading: Heading) -> str:
-        """Return the statistic of a latency; empty where a profile does not hold it."""
+        """Return the statistic of a latency; empty if a profile does not store this statistic."""
         column = self.layout.fields.get("statistic")
         if column is None or heading.field != "latency":
             return heading.field
@@ -453,7 +460,7 @@ class _Reader:
             self._bad(row, heading.column, "not a number")
 
     def _recognised(self) -> str:
-        """Return in a line how the table was understood."""
+        """Return a line that states which columns were recognised, and how."""
         parts = [f"{name} = {heading.column or 'the first column'}"
                  for name, heading in self.layout.fields.items()
                  if name not in ("accuracy", "unit")]

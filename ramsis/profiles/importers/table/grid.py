@@ -118,7 +118,7 @@ def _of_text(text: str, path: Path, known: Callable[[str], bool]) -> Grid:
 
 
 def _joined(lines: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    """Yield lines, joined where a quoted cell goes over several."""
+    """Yield lines with their numbers; lines of a quoted cell with line breaks are joined."""
     held: list[str] = []
     begin = size = quotes = 0
     for number, line in lines:
@@ -133,7 +133,7 @@ def _joined(lines: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
 
 
 def _header(lines: list[tuple[int, str]], known: Callable[[str], bool]) -> tuple[str, int]:
-    """Return the separator and the header's place: the first line with most known names."""
+    """Return the separator, and the index of the header: the first line with most known names."""
     best = (0, 0, ",", 0)
     for place, (_, line) in enumerate(lines[:_LEADING]):
         for mark in (*_MARKS, " "):
@@ -148,7 +148,7 @@ def _header(lines: list[tuple[int, str]], known: Callable[[str], bool]) -> tuple
 
 
 def _split(line: str, mark: str) -> list[str]:
-    """Split a line into cells; return an empty list where its quotes do not end."""
+    """Split a line into cells; return an empty list if a quote is not closed."""
     try:
         return _plain_cells(line, mark)
     except csv.Error:
@@ -175,7 +175,7 @@ def _plain_cells(line: str, mark: str) -> list[str]:
 
 
 def _unit_of(comments: list[str]) -> str:
-    """Return the unit of times that comments state; empty where they do not state exactly one."""
+    """Return the unit of times in the comments; empty unless they state exactly one unit."""
     units = {unit.lower() for line in comments for unit in _STATED_UNIT.findall(line)
              if unit.lower() in MS}
     return units.pop() if len(units) == 1 else ""
@@ -202,7 +202,7 @@ def _of_json(text: str, path: Path, known: Callable[[str], bool]) -> Grid:
 
 
 def _lines(text: str) -> bool:
-    """Return whether a text is of JSON lines: its first line is an object."""
+    """Return whether a text has several lines of which the first is a JSON object."""
     first, _, rest = text.strip().partition("\n")
     return bool(rest.strip()) and first.startswith("{") and first.rstrip().endswith("}")
 
@@ -219,7 +219,11 @@ def _records(
     value: Any, above: dict[str, str], known: Callable[[str], bool], depth: int,
     title: str = "latency",
 ) -> Iterator[dict[str, str]]:
-    """Yield the rows in a JSON value; fields beside a list or an object count for all in it."""
+    """Yield the rows in a JSON value.
+
+    Fields beside a list or an object (``above``) belong to all rows in it. ``title`` is the column
+    of a number that is a row by itself.
+    """
     if depth > _DEEPEST:
         return
     if isinstance(value, list):
@@ -235,7 +239,7 @@ def _records(
             beside = {key for key, item in inner.items()
                       if not key.isdecimal() and _is_plain(item)}
             names = [name for key in beside for name in inner[key]] + list(row)
-            if len(set(names)) < len(names):  # which of two is meant, nobody knows
+            if len(set(names)) < len(names):  # two fields of one name: ambiguous
                 beside = set()
             row |= {name: _text(part) for key in inner if key in beside
                     for name, part in inner[key].items()}
@@ -256,7 +260,10 @@ def _records(
 def _flat(
     value: dict[str, Any], known: Callable[[str], bool]
 ) -> tuple[dict[str, str], dict[str, Any]]:
-    """Split an object into plain fields, with those of nested objects, and nested rows."""
+    """Split an object into plain fields and nested rows.
+
+    Known fields of a nested object, such as ``{"latency": {"p95": 5.2}}``, become plain fields.
+    """
     plain: dict[str, str] = {}
     inner: dict[str, Any] = {}
     for key, item in value.items():

@@ -146,7 +146,7 @@ def read_heading(column: str) -> Heading:
 
 
 def _without_batch(words: list[str]) -> tuple[list[str], int | None]:
-    """Split words into those that state no batch size, and the batch size."""
+    """Return the words without those that state a batch size, and the batch size or None."""
     for i, word in enumerate(words):
         joined = _BATCH_WORD.fullmatch(word)
         if joined:
@@ -159,7 +159,7 @@ def _without_batch(words: list[str]) -> tuple[list[str], int | None]:
 
 
 def _field(words: list[str], dimension: str) -> tuple[str, int]:
-    """Return the field that words name, with its rank; empty where they name none."""
+    """Return the field that words name, with its rank; ("", 0) if they name none."""
     if "percentile" in words:  # as 99.00_percentile
         words = [re.sub(r"^([0-9]{2})(\.0+)?(th)?$", r"\1th", word) for word in words]
     those = set(words)
@@ -180,7 +180,7 @@ def _field(words: list[str], dimension: str) -> tuple[str, int]:
 
 
 def nearest(field: str, columns: list[str]) -> str | None:
-    """Return the column whose name is nearest to those of a field; None where none is near."""
+    """Return the column whose name is most similar to a name of a field; None if none is."""
     scores = {
         column: max(difflib.SequenceMatcher(None, " ".join(_words(column)), text).ratio()
                     for text in (*_NAMES.get(field, (field,)), field))
@@ -196,7 +196,7 @@ def is_missing(text: str) -> bool:
 
 
 def split_unit(text: str) -> tuple[str, str]:
-    """Return the number of a cell as it is written, without a spread, and its unit.
+    """Split a cell into its number as written, without a spread, and its unit.
 
     >>> split_unit("6,270.5 ms")
     ('6,270.5', 'ms')
@@ -208,15 +208,16 @@ def split_unit(text: str) -> tuple[str, str]:
 
 
 class DecimalMark:
-    """Which of comma and point is the decimal mark of a table, by all of its numbers.
+    """Decimal mark of a table, comma or point, derived from all of its numbers.
 
     Parameters
     ----------
     texts : iterable of str
         Cells of numbers.
     separator : str
-        Between cells; where it is a semicolon, ``6,270`` has a decimal comma if nothing says
-        otherwise, else the comma is of thousands.
+        Separator of cells. It decides about numbers such as ``6,270`` if all numbers with commas
+        have this form: with a semicolon as the separator, the comma is the decimal mark;
+        otherwise it groups thousands.
     """
 
     def __init__(self, texts: Iterable[str], separator: str) -> None:

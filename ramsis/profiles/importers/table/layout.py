@@ -22,7 +22,7 @@ class Layout:
 
     fields: dict[str, Heading]  # those that hold no latencies
     times: list[Heading]  # columns of latencies
-    by_model: bool = False  # whether each of ``times`` is of the model that it is called after
+    by_model: bool = False  # whether each column of ``times`` is of the model in its heading
     left_out: list[str] = field(default_factory=list)
 
 
@@ -71,9 +71,9 @@ def layout_of(path: Path, grid: Grid, columns: Mapping[str, str]) -> Layout:
 def _without_one_size(
     path: Path, grid: Grid, headings: list[Heading], columns: Mapping[str, str]
 ) -> list[Heading]:
-    """Return the headings, those of sizes only where some model has several.
+    """Return the headings; a column of sizes keeps its field only if some model has several sizes.
 
-    What has one size for each model, such as the resolution of its images, is part of the model.
+    One size per model, such as the resolution of its images, is a property of the model.
     """
     column_of = {heading.field: heading.column for heading in reversed(headings)}
     model = column_of.get("model")
@@ -97,7 +97,7 @@ def _without_one_size(
 def _varies(grid: Grid, column: str, model: str | None, per: str | None) -> bool:
     """Return whether a column has several values in the rows of some model.
 
-    ``per`` is another column, by whose numbers those of the column are divided.
+    If ``per`` is given, values are divided by those of the column ``per``.
     """
     first: dict[str, str | float] = {}
     name = ""
@@ -134,7 +134,7 @@ def _of_model(column: str) -> Heading:
 
 
 def _times(fields: Mapping[str, Heading]) -> tuple[list[Heading], list[str]]:
-    """Return the columns of latencies, and those that say nothing beside others."""
+    """Return the columns of latencies, and those that are redundant beside others."""
     statistics = [fields[name] for name in STATISTICS if name in fields]
     latency = fields.get(LATENCY)
     if latency is None:
@@ -164,7 +164,7 @@ def _headings(path: Path, grid: Grid, columns: Mapping[str, str]) -> list[Headin
 
 
 def _unit_in(column: str) -> str:
-    """Return the unit in which a heading of any name ends; empty where there is none."""
+    """Return the unit at the end of a heading, whatever its name; empty if there is none."""
     if unit := read_heading(column).unit:
         return unit
     for name in ("latency", "accuracy", "memory"):

@@ -1,9 +1,9 @@
 """Rows of a table by size: times of each model by count and size of the requests.
 
-A column of sizes holds the size of every member of a batch, or of the longest. A column of total
-sizes beside it tells how much of a batch is padding. Where it always is count x size, members have
-one size and each cell is what its rows state. Else both laws are fitted to the rows, and times by
-count and size are those of the better one.
+A column of sizes holds the size of every member of a batch, or of its longest member. A column of
+total sizes beside it shows how much of a batch is padding. If the total always is count × size,
+all members of a batch have the same size, and the times of each count and size are those of its
+rows. Otherwise both laws are fitted to the rows, and the times are those of the better law.
 
 By both laws a batch takes about
 
@@ -141,7 +141,7 @@ class SizedRows:
                               **cast(dict[str, Any], grids))
 
     def _fitted(self, name: str, entries: list[Entry]) -> MeasuredModel:
-        """Return the times that a law gives, fitted to batches of members of different sizes."""
+        """Return times by the law fitted to batches whose members differ in size."""
         statistics = list(dict.fromkeys(entry.statistic for entry in entries))
         fits: dict[str, LawFit] = {}
         for statistic in statistics:
@@ -187,7 +187,11 @@ class SizedRows:
 
 
 def _spread(values: list[int], least: int) -> list[int]:
-    """Return numbers that double up to the largest of some, from 1 or the smallest on."""
+    """Return a geometric series of whole numbers, up to the largest of ``values``.
+
+    It begins with 1 if ``least`` is 1; with a ``least`` of 2 it begins with the smallest value,
+    and has at least two numbers.
+    """
     low = 1 if least == 1 else min(values)
     high = max(max(values), low + least - 1)
     steps = np.geomspace(low, high, min(_MOST_FITTED, 2 + int(np.log2(high / low)) * 2))

@@ -186,7 +186,7 @@ def _policy(selector: Selector, answers_of: _Answers) -> FlatPolicy:
 
 
 def _cascade(cascade: CascadeTable, table: DecisionTable, answers_of: _Answers) -> FlatCascade:
-    """Flatten second opinions; the policy's models must be numbered before."""
+    """Flatten second opinions; ``answers_of`` must have numbered the policy's models before."""
     starts = sorted({start for row in cascade.rows for start in row[2::2]})
     place = {start: number for number, start in enumerate(starts, 1)}
 
@@ -237,7 +237,10 @@ def _decision(table: DecisionTable, model: int, batch: int) -> Decision:
 def _limits(
     cascade: CascadeTable, table: DecisionTable, models: Iterable[str]
 ) -> tuple[list[float], list[int]]:
-    """Return confidences below which answers are unsure, and their index by level and model."""
+    """Return thresholds below which answers are unsure, and codes by level and model.
+
+    A code is SURE, UNSURE, or 2 plus the index of a threshold.
+    """
     limits, limit_of = list[float](), list[int]()
     number = {name: m for m, name in enumerate(table.models)}
     for unsure_bins in cascade.unsure_bins:
