@@ -335,7 +335,7 @@ def evidence_of(
     Parameters
     ----------
     problem : WorkerProblem
-        With random service times and maximal batching.
+        Problem with random service times and maximal batching.
     policy : ndarray of int, shape (N, D+1)
     structured : StructuredMDP, optional
         Structured form of the problem, if already built.

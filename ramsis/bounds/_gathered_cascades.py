@@ -7,8 +7,8 @@ Let
 
     G(s; x) = 1 − (1 − P(Poisson(x) >= s − 1))^s,
 
-which is no less than the share of the requests of a Poisson stream that lie in some window with s
-of them, x being expected in a window (:mod:`ramsis.bounds.fluid`). Three families of rows hold for
+which is at least the share of the requests of a Poisson stream that lie in some window with s of
+them, if x are expected in a window (:mod:`ramsis.bounds.fluid`). Three families of rows hold for
 every s and w. *First answers*: all requests of the batch arrived within SLO − l,
 
     Σ_{b >= s, SLO − l(m,b) <= w} y(m, b) <= G(s; λw),

@@ -28,7 +28,7 @@ _BROKEN = 1e-10  # of the requests: violations below are the solver's rounding
 class Columns:
     """Ways to answer a request; arrays of shape (n,)."""
 
-    # worker_type, slo_class, model: which; worker types and classes as they were given
+    # worker_type, slo_class, model: index of each; types and classes in the order given
     worker_type: IntArray
     slo_class: IntArray
     model: IntArray

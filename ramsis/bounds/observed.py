@@ -3,7 +3,7 @@
 It holds for every scheduler that answers each request once, by one model.
 
 *The problem.* n_c requests of class c came within T ms and wanted an answer within SLO_c; K like
-workers served them. Of each batch the log says what it took. Let y_{c,m,b} be how many requests
+workers served them. The log states the time of each batch. Let y_{c,m,b} be how many requests
 of class c are answered in time by model m in batches of b, each of which takes t_c(m, b) / b of a
 worker's time:
 
@@ -16,7 +16,7 @@ factor ψ, near 1, is chosen such that the t_c(m, b)/b of all answers in time ad
 time measured for them. A batch that can be late costs at least that much for each answer in time,
 so the program bounds every scheduler whose batches take L·f·ψ on average.
 
-*Why no log is above it.* Give each request of a batch of b the b-th part of what the batch took.
+*Why no log is above it.* Give each request of a batch of b the b-th part of the batch's time.
 All batches with an answer in time run between the first arrival and max SLO after the last one,
 so the parts of the answers in time add up to at most K·(T + max SLO); by the choice of ψ so do the
 t_c(m, b)/b of the same answers. So what was done is a point of the program.

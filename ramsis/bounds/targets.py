@@ -79,7 +79,7 @@ def check_targets(columns: Columns, classes: Sequence[SloClass], targets: Target
     def best(rows: Sequence[tuple[FloatArray, float]], equal: float | None = None) -> float:
         """Return the largest effective accuracy under further rows ``a·y <= b``.
 
-        With a share of exactly ``equal`` in time, if that is not None.
+        If ``equal`` is not None, exactly this share of the requests is in time.
         """
         return -float(solved(
             "fewest workers", c=-columns.reward,

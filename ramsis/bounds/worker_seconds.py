@@ -197,7 +197,7 @@ def least_cost(
     Parameters
     ----------
     arrival_ms, times, terms
-        As of :func:`fewest_worker_seconds`; the terms without targets.
+        As in :func:`fewest_worker_seconds`; ``terms`` has no targets.
     violation_worker_s, accuracy_worker_s : float
         Price of a request that is late or dropped, and of a unit of accuracy lost, >= 0. An
         answer in time loses ``best_accuracy`` less the accuracy of its model, a violation all of

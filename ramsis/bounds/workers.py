@@ -324,8 +324,8 @@ class _Program:
         Parameters
         ----------
         share : ndarray, shape (n,)
-            Of the requests in each window; y are the shares of a window's requests, window by
-            window.
+            Share of all requests that arrive in each window. ``y`` has the shares of the requests
+            of a window in its columns, one window after the other.
         taken : ndarray, shape (S, n)
             Requests of each window per unit of the time of each stretch; 0 for windows outside it.
         """

@@ -46,10 +46,10 @@ class BatchTerms(NamedTuple):
 def worth_of_batches(
     queue: IntArray, slack_ms: FloatArray, terms: BatchTerms
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the requests in time of each action and what it earns, (N, A, J) each.
+    """Return the expected requests in time of each action, and its earnings, (N, A, J) each.
 
-    Both are expected values; what is earned is accuracy less the prices of violations and of
-    response times. ``slack_ms`` (N, J, B) is the slack of each request of the queue, not falling
+    Earnings are the expected accuracy less the prices of violations and of response times.
+    ``slack_ms`` (N, J, B) is the slack of each request of the queue, not falling
     from the head on.
     """
     (batch, mean_ms, accuracy, quantiles, levels, slo_ms, price, delay_price) = terms

@@ -127,7 +127,7 @@ def evaluate_central(problem: CentralProblem, plan: CentralSolution) -> SteadySt
     Parameters
     ----------
     problem : CentralProblem
-        With the levels, slack bins and actions of the solution's own.
+        Problem with the levels, slack bins and actions of the solution's own problem.
     """
     for restart in _RESTARTS:
         model = central_model(problem, restart * problem.load / problem.workers)

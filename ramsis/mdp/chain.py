@@ -5,10 +5,11 @@ closed class, gain ``g`` and relative values ``h`` of a reward ``r`` earned at c
 
     c g + (I - P) h = r,        h(reference) = 0.
 
-With the reference state's column of ``I - P`` replaced by ``c`` this is a regular system
-``M x = r``; its transpose gives the class's stationary distribution, as ``y M = e_reference``
-says ``y (I - P) = 0`` and ``y c = 1``. Classes do not communicate, so the systems of all
-closed classes stand in one block-diagonal ``M``.
+Let ``M`` be ``I - P`` with the reference state's column replaced by ``c``. Then ``M x = r`` is a
+regular system, whose ``x`` has ``g`` in the place of ``h(reference)``. The transposed system
+``y M = e_reference`` gives the class's stationary distribution, as it says ``y (I - P) = 0`` and
+``y c = 1``. Classes do not communicate, so the systems of all closed classes are solved as one,
+with a block-diagonal ``M``.
 
 Source: Puterman (1994), sections 8.2 and 9.2 and appendix A.
 """
@@ -37,8 +38,8 @@ class Factorisation:
     Parameters
     ----------
     pivots : bool
-        Without row exchanges the factors of ``I - P``, of transitions ``P`` that come to an end,
-        have no positive entry off the diagonal; see :meth:`expected`.
+        Whether rows are exchanged. Without exchanges the factors of ``I - P``, with transitions
+        ``P`` that come to an end, have no positive entry off the diagonal; see :meth:`expected`.
     """
 
     def __init__(self, matrix: sparse.csc_array, *, pivots: bool = True) -> None:
@@ -66,8 +67,8 @@ class Factorisation:
     def expected(self, right: NDArray[np.float64]) -> NDArray[np.float64]:
         """Solve ``(I - P) x = right``, each entry accurate to its own size.
 
-        For a factorisation without pivots. Positive and negative parts are solved for apart, so
-        that nothing is subtracted on the way: what is 0 stays 0, and 1e-40 is told from 2e-40.
+        The factorisation must be without pivots. Positive and negative parts are solved for
+        separately, so nothing is subtracted on the way: a 0 stays 0, and 1e-40 differs from 2e-40.
         """
         above, below = (self._lu.solve(np.maximum(sign * right, 0.0)) for sign in (1.0, -1.0))
         return np.asarray(above - below, dtype=np.float64)

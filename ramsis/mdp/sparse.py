@@ -104,8 +104,8 @@ class SparseMDP:
         transition : (A, S, S), or A dense or sparse matrices (S, S)
             ``transition[a, s, j]``: probability of ``j`` after action ``a`` in ``s``.
         reward : (S, A), (S,), (A, S, S), or A matrices (S, S)
-            Of a state and action, of a state, or of a transition, which is weighted by its
-            probability.
+            Reward of a state and action, of a state, or of a transition; the last is weighted by
+            the probability of the transition.
         allowed : (S, A) booleans, optional
             Which actions a state has; all of them by default.
         cost : (S, A), optional

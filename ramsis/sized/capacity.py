@@ -105,14 +105,14 @@ def fewest_workers_of_sizes(
     workload : Workload
         A constant load, or a trace.
     targets : Targets
-        Without windows.
+        Targets without windows.
     scheduler : str
         ``central-queue``, policies made for each number of workers, or a scheduler of
         :func:`ramsis.sized.sized_scheduler`.
     min_in_time_by_class : float or sequence of float, optional
         Share of each size class that is in time, or a share for each.
     seeds : sequence of int
-        Of simulations.
+        Seeds of the simulations.
     on_trial : callable
         Called with each number of workers that was tried.
 

@@ -22,8 +22,9 @@ wider start. :mod:`ramsis.sized.policy` has the gate that decides which of the t
 
 *Weights.* To answer at least a given share of each size class in time, the weights of classes are
 changed by w ← w · exp(η · (given share − share in time)) for a fixed number of rounds, with η
-falling from 6, and divided by the least. Of the weights that reach the share in every class, those
-with the most requests in time are kept; if there are none, those that miss it least. The numbers
+falling from 6, and then divided by the least weight. Of the weights with which every class reaches
+its share, those with the most requests in time are kept; if there are none, those that miss shares
+by least. The numbers
 are then searched for again.
 
 [1] N. Hansen, "The CMA Evolution Strategy: A Tutorial", arXiv:1604.00772, 2016.

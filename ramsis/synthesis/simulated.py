@@ -1,10 +1,10 @@
 """Simulation of a policy file: its figures, and their errors.
 
 The simulation uses the policy file alone: its table, its service times, and its arrival process at
-its load. Each request is judged by its own deadline. Requests count from when the workers, idle at
-first, have settled, until before they drain. The runs are independent; Student's t over their
-means gives the 95 % intervals. If hardly any request is late, the runs hardly differ; so the
-half-widths of violation rate and effective accuracy are at least 3·b/n. With none late in n
+its load. Each request is judged by its own deadline. Requests are counted from when the workers,
+idle at first, have settled, and until the workers drain. The runs are independent; Student's t
+over their means gives the 95 % intervals. If hardly any request is late, the runs hardly differ;
+so the half-widths of violation rate and effective accuracy are at least 3·b/n. With none late in n
 independent requests the rate is below 3/n with probability 0.95, and requests are late in batches,
 which have b requests on average.
 

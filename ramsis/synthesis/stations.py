@@ -217,7 +217,7 @@ def _expected(
 def _with_shares(
     station: Station[Policy], classes: Sequence[SloClass]
 ) -> Station[Policy]:
-    """Return a station with shares of each class in place of shares of all requests."""
+    """Return a station whose shares are of the requests of each class, not of all requests."""
     whole = {slo_class.slo_ms: slo_class.share for slo_class in classes}
     return station._replace(share={slo: load / whole[slo]
                                    for slo, load in station.share.items()})

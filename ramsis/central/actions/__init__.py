@@ -5,8 +5,8 @@ What follows the start of action a with workers i idle and n requests queued is 
     h V_d(i−1, n−b) + (1−h) V_d(i, n−b),  h = L/SLO                 i > 1,
     −g L/K + Σ_k a_k V_d(1, n−b+k)                                  i = 1,
 
-the latter with the head's age kept where the model does so. Nothing in it depends on the head's
-slack but the kept age, so it is computed once for all slack bins.
+where, for i = 1, the age of the next head is kept if the model keeps it. Only this age depends on
+the slack of the present head; all else is computed once for all slack bins.
 """
 
 from __future__ import annotations

@@ -150,8 +150,9 @@ def after_last_kept(
 def _by_count(model: CentralArrays, last: FloatArray) -> FloatArray:
     """Return the values of deciding with one idle worker, (longest + k, J + 1).
 
-    By queue length, a longer queue than the table's being dropped to it, and by slack bin, with
-    one bin more; a bin that is not needed has the value of the nearest one that is.
+    The first axis is the queue length, where queues longer than the table's have the value of the
+    longest, to which they are dropped. The second is the slack bin, with one bin more; a bin that
+    is not needed has the value of the nearest needed one.
     """
     bins, longest = model.slack_ms.size, model.queue[-1]
     result = np.empty((longest + model.arrivals.shape[1], bins + 1))

@@ -286,9 +286,9 @@ def check_second_opinions(
     Parameters
     ----------
     profiles : sequence of ProfileSet
-        Of each worker type.
+        Profile of each worker type.
     workload, slo_ms
-        As of :func:`fewest_workers`.
+        As in :func:`fewest_workers`.
     """
     refused = partial(InvalidValueError, where="cascades")
     if len(profiles) > 1 or len(classes_of(slo_ms)) > 1:

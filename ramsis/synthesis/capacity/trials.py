@@ -139,7 +139,7 @@ def try_workers(
     ----------
     cluster : Cluster
     workload, targets, scheduler, service, seeds
-        As of :func:`ramsis.synthesis.capacity.fewest_workers`.
+        As in :func:`ramsis.synthesis.capacity.fewest_workers`.
     on_level : callable, optional
         Called as each policy is finished.
 

@@ -3,8 +3,8 @@
 The policy with second opinions and the one without serve the same requests, of other seeds than in
 the search. Second opinions are kept if they gain by *stated* increments, and if the gain by all
 samples, those that chose and those that state, is more than two standard errors of the simulation
-and of the samples (:meth:`~ramsis.synthesis.cascades.rule.CascadeProblem.by_all_samples`). Where
-they add nothing in truth, they are kept with a probability below 3 %.
+and of the samples (:meth:`~ramsis.synthesis.cascades.rule.CascadeProblem.by_all_samples`). If
+they gain nothing in truth, they are kept with a probability below 3 %.
 
 A budget of violations must hold at the upper end of the interval: that of the simulation and,
 where service times are drawn, of the samples behind the policy without second opinions.

@@ -112,7 +112,7 @@ def simulate_placement(
     Parameters
     ----------
     problem, groups
-        As of a placement, or :func:`placement_milp.read_placement`.
+        Those of a placement, such as :func:`placement_milp.read_placement` returns.
     duration_ms : float
         Length of the time in which requests are counted, > 0.
     fixed : bool

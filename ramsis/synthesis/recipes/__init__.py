@@ -44,7 +44,7 @@ def analyse_policy(policy: Policy, *, own_arrivals: str | None = None) -> Analys
     Parameters
     ----------
     own_arrivals : str, optional
-        As of :func:`problem_of`.
+        As in :func:`problem_of`.
 
     Raises
     ------

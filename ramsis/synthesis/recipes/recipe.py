@@ -96,7 +96,7 @@ class Recipe(ABC, Generic[Problem]):
         replays : Replays
             Replays of the tables that it chooses from.
         load_factor : float, optional
-            As of :meth:`problem`.
+            As in :meth:`problem`.
 
         Raises
         ------

@@ -90,7 +90,7 @@ def partial_batch_transitions(
     Parameters
     ----------
     phase : ndarray, shape (N+1, D+1, K)
-        Of :func:`ramsis.worker.problem.batch_arrivals.phase_distribution`.
+        Result of :func:`ramsis.worker.problem.batch_arrivals.phase_distribution`.
     columns : ndarray of int, shape (N+1, D+1)
         Column of the transition matrix that stands for (n', j'), n' = N + 1 the full state;
         several states may share one.

@@ -157,7 +157,7 @@ def add_after_drops(
     Parameters
     ----------
     bins, first, served
-        As of :class:`ramsis.worker.structure.evaluation.PolicyStates`.
+        Fields of :class:`ramsis.worker.structure.evaluation.PolicyStates`.
     """
     width = values.shape[1]
     for n in range(1, served.size):

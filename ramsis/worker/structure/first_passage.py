@@ -29,8 +29,8 @@ would seem to be in time.
 
 Let c + A be the central arrivals from the first new request until SLO before the end, c of them
 known (exact nodes), A drawn over the rest of that time. The worker drops d = 1 + ⌊(c + A)/K⌋
-requests, and its next one is the r'-th central arrival, r' = K − ((c + A) mod K). What follows is
-what follows a service that lasts for just the SLO from there:
+requests, and its next one is the r'-th central arrival, r' = K − ((c + A) mod K). From
+there on, it is as if a service of length SLO began:
 
     continuation(x, s) = Σ_r' P(r' | x)·[Σ_i reach_SLO(i, r')·continuation(i, s) + … idle].
 

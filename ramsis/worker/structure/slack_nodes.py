@@ -17,11 +17,11 @@ and the end of bin j, where x = SLO − T_{j+1} remains:
 Cells reach as far as the longest latency. They are no wider than SLO/100, nor than an eighth of x
 (of the lowest latency, where x is below it); beyond the SLO, where all is bin 0, a sixteenth
 of x. They are cut at every latency l, so that no cell is reached only in part (x <= l), unless a
-piece would be narrower than an eighth of what is allowed there. A cell narrower than a quarter
-of that needs but one point.
+piece would be narrower than an eighth of the allowed width. A cell narrower than a quarter of the
+allowed width has only one point.
 
-*Overdue* nodes: where overdue requests are dropped, x beyond the SLO is no matter of bin 0
-(:mod:`ramsis.worker.structure.first_passage`). Its nodes stand apart, as bin −1; exact ones count
+*Overdue* nodes: if overdue requests are dropped, an x beyond the SLO does not lead to bin 0
+(:mod:`ramsis.worker.structure.first_passage`). Its nodes are separate, as bin −1; exact ones count
 the central arrivals between the first passage and the instant SLO before the end of the service.
 """
 

@@ -18,7 +18,7 @@ service are dropped on the way from its node to the next state
 (:mod:`ramsis.worker.structure.first_passage`); they are charged like those beyond N + 1.
 
 A queue of n requests has up to A actions; arrays are padded with actions of a reward of −inf. A
-drop is not among them: what it is worth follows from the values of states with a request fewer.
+drop is not among them: its value follows from the values of states with one request fewer.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The structured form with variable batching: slack nodes and sparse rows.
 
 A batch of the whole queue leads through the slack nodes
-(:mod:`ramsis.worker.structure.structured`), as with maximal batching; a batch of part of it, or a
-drop, straight to the next state, by a sparse row.
-So with V the value of a state and u that of a node,
+(:mod:`ramsis.worker.structure.structured`), as with maximal batching. A batch of part of it, or a
+drop, leads straight to the next state, by a sparse row. So with V the value of a state and u that
+of a node,
 
     Q(s, whole batch) = reward − gain·cost + Σ_r w(s, r)·h_l(r)
     Q(s, part)        = reward − gain·(cost + excess) + Σ_s' P(s' | s, part)·V(s').
@@ -349,7 +349,7 @@ def partial_actions(
     if after_drop is not None:
         dropped = _drop_transitions(after_drop, columns, length[~served], slack_bin[~served],
                                     transition.shape[1])
-        # Where each action has its row, batches being first and drops behind them.
+        # Row of each action, in a matrix with the rows of batches first and those of drops last.
         index = np.argsort(np.argsort(~served, kind="stable"), kind="stable")
         transition = csr_array(vstack([transition, dropped], format="csr"))[index]
         excess = np.append(excess, np.zeros(dropped.shape[0]))[index]

@@ -44,9 +44,9 @@ def first_rounds(
     Parameters
     ----------
     policy : ndarray of int, shape (N, D+1)
-        Admissible actions to start from; what is returned where values cannot be computed.
+        Admissible policy to start from, returned if values cannot be computed.
     most : int
-        Rounds, >= 0.
+        Largest number of rounds, >= 0.
     """
     from ramsis.worker.solve.rounds import _kernels  # which take long to load
 
