@@ -300,7 +300,7 @@ def simulate_command(
       $ ramsis simulate scenario.json --scheduler own.py:Mine:alpha=2 --plot usage.png
       $ ramsis simulate --placement placement.json --duration-s 5
       $ ramsis simulate --scaling scaled --scaling hpa:target=0.7 --trace day --scale 0.3
-    """  # noqa: E501 - an example is one line
+    """
     if placement is not None and interference is not None:
         simulate_sharing(placement, range(seed, seed + seeds), interference=interference,
                          duration_s=workload.constant_s, as_json=as_json)
