@@ -123,9 +123,11 @@ def load_columns_of(
         return None
     time = times[0]
     unit = unit or unit_of(header[time]) or _UNITS_IN_NAMES.get(names[time])
+    # A usual name of rates or counts decides at once.
     if len(loads) == 1 and names[loads[0]] in RATE_NAMES | COUNT_NAMES:
         return LoadColumns(time, tuple(loads), unit, names[loads[0]] in COUNT_NAMES)
     step_ms = _step_ms([row[time] for row in rows], unit)
+    # Otherwise rows must be evenly spaced, and hold nothing but numbers besides the time.
     if not wanted:
         if step_ms is None or not _numbers_only(rows, time):
             return None

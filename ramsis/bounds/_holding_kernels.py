@@ -113,11 +113,13 @@ def _fill(
         held[0], held_how[0] = 0.0, _KEPT
     for k in range(low.size):
         at = offset[k] - low[k]
+        # A(k − 1, j) and H(k − 1, j): the state stays, and holding costs memory.
         if k > 0:
             span = (low[k - 1], high[k - 1], offset[k - 1] - low[k - 1], low[k], at)
             _carry(away, away, away_how, away_requests, span, 0.0, _KEPT)
             _carry(held, held, held_how, held_requests, span,
                    room * (memory[k] - memory[k - 1]), _KEPT)
+        # A(k − N, j): a load on a worker of type t ends.
         for t in range(load_bins.shape[0]):
             whole = load_bins[t, model]
             if 1 <= whole <= k:

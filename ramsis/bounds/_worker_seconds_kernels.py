@@ -165,6 +165,7 @@ def bin_losses(
                         missing[j, k, d] += weight[c] * max(steady[k] - fresh[before[to]], 0.0)
             for column in (base.lost, base.late, paths.lost, paths.late):
                 column[:] = 0.0
+            # Play the arrivals of the bin; ``apart`` levels still have paths of their own.
             apart = count
             for i in range(first[j], first[j + 1]):
                 if (i - first[j]) % _LOOK == 0:
@@ -178,6 +179,8 @@ def bin_losses(
                     to, here = place[b] * each + d, b * each + d
                     ended.backlog[to], ended.lost[to], ended.late[to] = (
                         paths.backlog[here], paths.lost[here], paths.late[here])
+            # The losses of a path are those of the steady path, plus the difference that arose
+            # before the two joined.
             for k in range(count):
                 middle, left = k * each + NEAR, (end - at) * levels[k]
                 steady[k] = max(steady[k] - left, 0.0)

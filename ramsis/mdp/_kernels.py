@@ -184,6 +184,7 @@ def stabilised_biconjugate_gradients(
             fresh += shadow[i] * residual[i]
         if rho == 0.0 or omega == 0.0:
             return span
+        # Step along the direction, conjugate to the shadow residual …
         beta = fresh / rho * (alpha / omega)
         rho = fresh
         for i in range(size):
@@ -197,6 +198,7 @@ def stabilised_biconjugate_gradients(
         alpha = rho / along
         for i in range(size):
             residual[i] -= alpha * image[i]
+        # … and then along the residual, by the length that leaves the least residual.
         _times_system(chain, factor, residual, other)
         above, below = 0.0, 0.0
         for i in range(size):

@@ -213,6 +213,7 @@ def _iterate(
         if span <= target:
             status = Status.OPTIMAL
             break
+        # A span that no longer falls, and is of the size of rounding, cannot fall further.
         if span < smallest:
             smallest, smallest_at = span, iteration
         elif iteration - smallest_at >= _PATIENCE and span <= _ROUNDING * np.abs(value).max():

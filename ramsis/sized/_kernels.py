@@ -457,6 +457,7 @@ def replanned(
             requests = _by_size(stream, room, at[TAIL])
             cuts = _plan(stream, times, requests, model, most)
             latest_ms = room.when_ms[NOW] - terms.slo_ms - _TOLERANCE_MS
+            # A request is in time for a batch that takes no more than its arrival − ``latest_ms``.
             chosen, key, chosen_ms, enough = 0, np.inf, 0.0, False
             for i in range(cuts.size - 1):
                 count = cuts[i + 1] - cuts[i]
@@ -471,6 +472,7 @@ def replanned(
                     in_time += stream.arrival_ms[requests[place]] - latest_ms >= time_ms
                     oldest = min(oldest, requests[place])
                 fits = in_time > 0 and in_time >= keep * count
+                # Batches that reach ``keep`` go before all others; ranks are lowest for the best.
                 if enough and not fits:
                     continue
                 if fits and order == URGENT:

@@ -312,6 +312,7 @@ def _adapted(
 ) -> Iterator[tuple[FloatArray, FloatArray, Sequence[float]]]:
     """Yield the mean after each generation, its points and their values; notation of [1]."""
     n, parents = len(mean), _CHILDREN // 2
+    # Weights of the parents, and the usual learning rates of paths, step and covariance.
     weights = np.log(parents + 0.5) - np.log(np.arange(1, parents + 1))
     weights /= weights.sum()
     mass = 1.0 / float(weights @ weights)  # mu_eff
@@ -332,12 +333,15 @@ def _adapted(
         best = moves[np.argsort(-np.asarray(values), kind="stable")[:parents]]
         move = weights @ best
         mean = mean + step * move
+        # The step grows if successive moves point in one direction: a path of length above that of
+        # independent moves.
         whitened = axes @ ((axes.T @ move) / lengths)
         step_path = (1.0 - c_step) * step_path + np.sqrt(
             c_step * (2.0 - c_step) * mass) * whitened
         length = float(np.linalg.norm(step_path))
         steady = length / np.sqrt(1.0 - (1.0 - c_step) ** (2 * generation)) < (
             1.4 + 2.0 / (n + 1.0)) * expected
+        # The covariance learns from its own path (not while the step grows fast) and the parents.
         path = (1.0 - c_path) * path + steady * np.sqrt(c_path * (2.0 - c_path) * mass) * move
         covariance = ((1.0 - c_one - c_parents) * covariance + c_one * np.outer(path, path)
                       + c_parents * (best.T * weights) @ best)

@@ -188,6 +188,7 @@ def as_measured(
     """
     violations, capacity_qps = figures["violation_rate"], expected.capacity_qps
     effective = figures["effective_accuracy"]
+    # Neither better than the bounds, nor more accurate than requests in time allow.
     if capacity_qps is not None and violations < 1.0 - capacity_qps / load_qps:
         violations = 1.0 - capacity_qps / load_qps
         effective = figures.get("accuracy", 0.0) * (1.0 - violations)

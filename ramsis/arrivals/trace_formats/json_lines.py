@@ -57,6 +57,7 @@ def read_json_lines(
     instants: Instants | None = None
     went_back = 0
     for first, text in blocks(path):
+        # A regular block is parsed at once, any other line by line.
         values = _at_once(text, key)
         numbers: Sequence[int]
         if values is not None:

@@ -91,6 +91,7 @@ def read_sizes(path: str | os.PathLike[str], *, column: str = "") -> ReadSizes:
     column = size_column(names, column, f"{path}: line 1")
     lower = [name.lower() for name in names]
     counts = [i for i, name in enumerate(lower) if name in _COUNTS and names[i] != column]
+    # A column of counts without a column of times: the rows are a histogram.
     if len(counts) == 1 and not called_times(lower):
         values, weights = _columns(file, names.index(column), counts[0])
         sizes, place = np.unique(values, return_inverse=True)

@@ -126,6 +126,7 @@ def after_last_kept(
             for j in range(from_bin[n], upto[n] + 1):
                 if model.in_time[n, a, j] == 0.0:
                     continue
+                # A batch of the whole queue leaves no head, whose age could be kept.
                 if left == 0:
                     result[n, a, j] = anew[a]
                     continue
@@ -138,6 +139,7 @@ def after_last_kept(
                 continue
             worth = _expected(after[left:], arrivals[a, :most], model.spacing_ms[a],
                               head_ms[: count * parts.size], model.slack_ms, per_ms, even)
+            # The mean over the parts of the distribution of the next head's age.
             for i in range(count):
                 value = -cost[a]
                 for part in range(parts.size):

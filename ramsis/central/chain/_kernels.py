@@ -205,6 +205,7 @@ def _deciding_rows(
     size = idle.size * lengths
     share, level_of, what = np.empty((2, bins)), np.empty(bins, np.int64), np.empty(bins, np.int64)
     for n in range(lengths):
+        # Bins in which the slack may be at all.
         first, last = 0, bins - 1
         while drawn[0, n, first] == 0.0 and drawn[1, n, first] == 0.0:
             first += 1
@@ -229,6 +230,8 @@ def _deciding_rows(
                 constant[size + s] += of_q - q * dropped
                 share[0, runs], share[1, runs], level_of[runs], what[runs] = p, q, level, a
                 runs += 1
+            # An empty queue waits. With one worker idle, the row leads to those by bin. Else a run
+            # of bins, with probability p, waits at its level or starts a batch there.
             for x in range(2):
                 r = (2 - x) * size + s
                 e = _start_row(start, column, weight, r, e)
@@ -245,6 +248,8 @@ def _deciding_rows(
                     elif p > 0.0:
                         left = queue[level] - batch[a]
                         c, y = size + s - n + low[left], split[left]
+                        # The batch lowers the idle level with the probability h over the distance
+                        # of the levels; a queue between two levels is a mix of both.
                         down = p * held[a] / step
                         e = _write(column, weight, e, c - lengths, -down * (1.0 - y))
                         if y > 0.0:

@@ -126,6 +126,7 @@ def partial_batch_rows(
         before[:] = 0.0  # Σ_p up to the last edge, so that a bin's mass is a difference
         kept = 0.0
         bins = start[pair + 1] - start[pair]
+        # Edges rise: the last bin has what is below no edge.
         for e in range(bins + 1):
             if e < bins:
                 at = start[pair] + e
@@ -136,6 +137,7 @@ def partial_batch_rows(
             for i in range(used[2], used[3]):
                 mass = joint[i] - before[i]
                 before[i] = joint[i]
+                # n' = left; what exceeds the full state's N + 1 requests is charged as excess.
                 if mass > negligible:
                     left = queued - batch + i
                     excess[pair] += mass * max(left - top - 1, 0)

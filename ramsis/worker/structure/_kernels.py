@@ -79,12 +79,14 @@ def poisson_passages(
             for r in range(workers + 1):
                 after[r] = min(after[r], before[r])  # falling up to rounding already
                 most = max(most, before[r] - after[r])
+            # ``before`` and ``after``: P(U_r <= l − x) at the low and the high edge of the cell.
             if node == first and most <= _HARDLY:
                 first += points[cell]
             elif points[cell] == 1:
                 for r in range(workers):
                     reach[g, node, r] = before[r] - after[r]
             else:
+                # Two nodes take the mass so that its mean is kept, none less than 0.
                 left = latency - remaining_ms[node]
                 per_gap = 1.0 / (remaining_ms[node + 1] - remaining_ms[node])
                 for r in range(workers):

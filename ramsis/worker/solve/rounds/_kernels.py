@@ -175,6 +175,7 @@ def _with_passages(
 ) -> _Policy:
     """Return a policy with first passages of its services, mixed over their random times."""
     indptr, latency, weights = actions.weights
+    # Services in use get slots; a service of one latency has the passages of this latency.
     slot, used = np.full(indptr.size - 1, -1), 0
     for s in range(states.queued.size):
         n, j = states.queued[s], states.bins[s]
@@ -191,6 +192,7 @@ def _with_passages(
     # Fixed times have the passages of the model itself: nothing is copied.
     if not mixed:
         return _Policy(place, slot, model.reach, model.idle, row, model.nodes)
+    # Else the passages of a service are the mean of those of its latencies.
     reach = np.zeros((used, model.reach.shape[1], model.reach.shape[2]))
     idle = np.zeros((used, model.idle.shape[1], model.idle.shape[2]))
     nodes = np.empty((used, 2), dtype=np.int64)
@@ -290,6 +292,8 @@ def _evaluated(
     _add(cost, -share * _total(value), basis[0])
     left[0] = np.sqrt(dot(basis[0], basis[0], 0, size))
     enough = tolerance * np.sqrt(dot(reward, reward, 0, size))
+    # Step k adds the image of the last basis vector, made orthogonal to all others, and rotates
+    # the new column so that its entry below the diagonal is 0: |left[k]| is then the residual.
     k = 0
     while k < steps and not abs(left[k]) <= enough:
         if k == 0:
@@ -312,6 +316,7 @@ def _evaluated(
     # Negated, so that NaN fails as well.
     if not abs(left[k]) <= enough:
         return np.nan
+    # Back substitution: the solution is the initial value plus a combination of the basis.
     for i in range(k - 1, -1, -1):
         for later in range(i + 1, k):
             left[i] -= upper[later, i] * left[later]
