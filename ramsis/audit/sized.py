@@ -111,6 +111,7 @@ def audit_sized(
         return SizedProblem.of(profile.slower(slowness), sizes, slo_ms=slo_ms, workers=workers,
                                statistic=service, max_batch=max(64, int(log.batch.max())))
 
+    # The service factor comes from the profile's times, and scales the problem to be solved.
     problem = problem_of(1.0)
     model = models_of(log, problem.models, where)
     batches = batches_of(log, model, workers, where)

@@ -130,6 +130,7 @@ class LogTable:
                                      value=", ".join(values_there[:12]),
                                      allowed=" or ".join(values))
             frame = requests
+        # Rows of other kinds by the layout, then requests that are not POST if some are.
         for column, begin in ({} if kind is None else kind.without).items():
             if column in frame:
                 frame = frame[~frame[column].str.startswith(begin)]
@@ -284,7 +285,7 @@ class LogTable:
         return np.asarray(since, dtype=float) + self._after(int(base.timestamp()))
 
     def _after(self, base_s: int) -> int:
-        """Return the seconds from the origin of all times to that of a column."""
+        """Return the seconds from the origin of all times to ``base_s``, that of a column."""
         if self._origin_s is None:
             self._origin_s = base_s
         return base_s - self._origin_s

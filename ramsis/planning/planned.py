@@ -74,6 +74,7 @@ def held_of_placement(path: str, world: World) -> Mapping[int, frozenset[int]]:
             if name not in model_of:
                 raise InputFileError("a model that the scenario does not have", where=path,
                                      value=name, allowed=f"models of {world.name}")
+        # A worker with k lanes holds the models of its k workers in the problem.
         for worker_name in group.workers:
             worker = first[kind.name] + names.index(worker_name) // kind.lanes
             held[worker] = held.get(worker, frozenset()) | {model_of[name] for name in variants}

@@ -119,7 +119,10 @@ def _trade_off(
     figure: Figure, axes: Axes, table: LatencyTable, batch: int,
     looks: dict[str, dict[str, Any]], between: LatencyTable | None, by_batch: dict[str, Line2D],
 ) -> None:
-    """Draw the models at a batch size; rings around others are rings in ``by_batch`` too."""
+    """Draw the models at a batch size.
+
+    A marker that would hide another one becomes a ring, and so does its marker in ``by_batch``.
+    """
     latency = dict(zip(table.models, table.latency_ms[:, batch - 1].tolist(), strict=True))
     accuracy = dict(zip(table.models, table.accuracy.tolist(), strict=True))
     behind = [name for name in table.models if name not in looks]

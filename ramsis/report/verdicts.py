@@ -37,13 +37,14 @@ def simulation_verdict(rows: Rows) -> list[str]:
     Parameters
     ----------
     rows : sequence of mapping
-        Rows of ``simulate --json``. Where they have ``meets_target``, the best row is one that
-        meets it, if there is one. It is None in rows without requests, which are left out.
+        Rows of ``simulate --json``. If they have ``meets_target``, a row is good enough if it
+        meets the target; rows without requests, where it is None, are left out. Otherwise a row is
+        good enough if it is not overloaded.
 
     Returns
     -------
     list of str
-        Sentences; the first names the best row at the highest load at which any is good enough.
+        Sentences. The first names the best row at the highest load with a row that is good enough.
     """
     target = target_words(rows[0])
     empty = [row for row in rows if target and row.get("meets_target", True) is None]
@@ -53,6 +54,7 @@ def simulation_verdict(rows: Rows) -> list[str]:
     if not rows:
         return nothing
     good = [row for row in rows if (row.get("meets_target") if target else not _overloaded(row))]
+    # The first sentences: the best row at this load, the next best, and the fewest violations.
     load = max(_load(row) for row in good or rows)
     at_load = [row for row in rows if _load(row) == load]
     candidates = [row for row in at_load if row in good]

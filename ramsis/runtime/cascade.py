@@ -234,6 +234,8 @@ def cascade_table(item: Fields, models: int, max_batch: int | None = None) -> Ca
     InputFileError
         When it breaks the format, or a lookup could fail on it.
     """
+    # Levels and the longest queue of the table follow from the lengths of ``gather`` and
+    # ``index``.
     bins, levels = item.whole("bins", 1, _MOST_BINS), len(item.items("gather"))
     lines = item.entries("index", levels)
     queued = len(item.items("index")[0]) if isinstance(item.items("index")[0], list) else 1

@@ -193,7 +193,11 @@ _Kind = tuple[Callable[[Fields, str], Any], Schema]
 
 
 def _reader(kind: Any, *marks: Any) -> _Kind:
-    """Return the reader and the schema of a field type."""
+    """Return the reader and the schema of a field type.
+
+    ``marks`` are the metadata of ``Annotated``: a reader, a rule, a range or allowed words, and
+    :data:`EMPTY`. Texts among them are descriptions, which play no part here.
+    """
     mark = next((mark for mark in marks if not isinstance(mark, str)), None)
     origin, inner = get_origin(kind), get_args(kind)
     if isinstance(mark, Reader):

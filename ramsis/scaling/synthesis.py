@@ -207,6 +207,7 @@ def fleet_tables(
         largest, capacity = _cheapest_load(profile, replace(
             settings, workers=trial, violation_price=price), target)
     else:
+        # The price of violations whose policies meet the target at the largest load per worker.
         for trial_price in _PRICES:
             tried, capacity = _largest_load(profile, replace(
                 settings, workers=trial, violation_price=trial_price), target)
@@ -285,7 +286,10 @@ def _largest_load(
 
 
 def _loads(lowest: float, largest: float, highest: float, levels: int) -> FloatArray:
-    """Return loads per worker, half of them around ``largest``, which just meets the target."""
+    """Return ``levels`` loads per worker, half of them near ``largest``, the others spread out.
+
+    ``largest`` is the largest load per worker that meets the target (the cheapest at prices).
+    """
     near = max(levels // 2, 2)
     ends = [min(max(share * largest, lowest), highest) for share in (0.6, 1.5)]
     below = max((levels - near) // 2, 1)

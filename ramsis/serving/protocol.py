@@ -182,13 +182,16 @@ def _header_length(text: str | None, size: int) -> int:
 def _inputs(
     tensors: object, specs: Sequence[TensorSpec], byte_count: int, most: int
 ) -> list[NDArray[Any] | _Bytes]:
-    """Return the data of the inputs, in the model's order."""
+    """Return the data of the inputs, in the model's order.
+
+    ``byte_count`` bytes follow the document; a request has at most ``most`` queries.
+    """
     names = [spec.name for spec in specs]
     if not isinstance(tensors, list) or not tensors:
         raise _wrong("inputs", "not a list of tensors", tensors, allowed=f"the inputs {names}")
     by_name = {spec.name: spec for spec in specs}
     parts: dict[str, NDArray[Any] | _Bytes] = {}
-    queries, start = set[int](), 0
+    queries, start = set[int](), 0  # numbers of queries, and where the next binary data begin
     for i, tensor in enumerate(tensors):
         where = f"inputs[{i}]"
         _check_object(tensor, where)
@@ -214,7 +217,10 @@ def _inputs(
 def _part(
     tensor: Mapping[str, Any], spec: TensorSpec, where: str, start: int, byte_count: int, most: int
 ) -> NDArray[Any] | _Bytes:
-    """Return the data of a tensor, or their position in the bytes after the document."""
+    """Return the data of a tensor, or their position in the bytes after the document.
+
+    Binary data of the tensor begin at the byte ``start`` of ``byte_count``.
+    """
     if tensor.get("datatype") != spec.datatype:
         raise _wrong(f"{where}.datatype", "not the input's type", tensor.get("datatype"),
                      allowed=spec.datatype)
@@ -246,7 +252,7 @@ def _part(
 
 
 def _flat(values: Any, count: int, spec: TensorSpec, where: str) -> list[Any]:
-    """Flatten a list of numbers; checked first, as NumPy would allocate memory for texts in it."""
+    """Flatten a nested list of ``count`` numbers; refuse texts before NumPy allocates memory."""
     flat: list[Any] = values
     good = type(flat) is list
     while good and flat and type(flat[0]) is list:

@@ -73,7 +73,7 @@ class SizeReader:
         Raises
         ------
         InvalidValueError
-            It is not a whole number from 1 to the largest size, or inputs differ in length.
+            A size is not a whole number from 1 to the largest size, or inputs differ in length.
         """
         lengths = {array.shape[axis] for array, axis in zip(arrays, self._axes, strict=True)
                    if axis}

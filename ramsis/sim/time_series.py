@@ -172,6 +172,7 @@ def lanes_of(run: Run) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 def _events(process: int, run: Run) -> Iterator[Event]:
     """Yield Chrome-trace events of a run: track names, batches, loads, drops, waiting requests."""
+    # Tracks of a worker: its lanes, then its loads; numbered from 1 through all workers.
     lane, models = lanes_of(run), run.models
     lanes, loads = int(lane.max(initial=0)) + 1, len(run.load_model) > 0
     width = lanes + loads

@@ -394,7 +394,7 @@ def write_tables(
     """
     tables: dict[str, tuple[Sequence[str], Iterable[Mapping[str, Any]]] | None] = {
         **dict.fromkeys((*_OF_CELLS, *_OF_SCENARIOS))}
-    failing: list[str] = []
+    failing: list[str] = []  # columns of failures.csv: the axes of all kinds of cells
     if spec.cells or not spec.scenarios:
         failing += AXES
         tables["results.csv"] = (

@@ -157,6 +157,7 @@ class PlanRun:
                      for row in self._rows("capacity", self.search, rows_at=4)}
         dispatch = min(best_rows, key=lambda name: (best_rows[name]["workers"],
                                                     -best_rows[name]["effective_accuracy"]))
+        # Confirm the fewer workers with other seeds, and simulate one worker more.
         answer, played, policies = self._enough(dispatch, best_rows[dispatch])
         best_rows[dispatch], workers = answer, answer["workers"]
         more = self.further(dispatch, workers + 1)

@@ -148,6 +148,7 @@ def _serve(policies: str, given: dict[str, Any]) -> None:
     http = HttpSettings(given["host"], given["port"], body, json, ConnectionLimits(
         given["max_connections"], head, given["header_timeout_s"], given["request_timeout_s"],
         max(pending, body + head)))
+    # The policies: of a scaling policy, for requests with a size, or of a set.
     scaling = scaling_file(policies)
     _check_together(given, scaling)
     fleet = None if scaling is None else read_fleet(scaling, given["max_workers"])
@@ -171,7 +172,7 @@ def _serve(policies: str, given: dict[str, Any]) -> None:
     if fleet is not None:
         fleet.check(names, variants)
     advice = None if given["advise"] is None else ScalingTable.load(given["advise"])
-    if given["check"]:
+    if given["check"]:  # load the models, describe their tensors, and stop
         check_served(found, names, None, variants)
         if sized is not None:
             check_sizes(models, sized.tables)
@@ -188,7 +189,7 @@ def _serve(policies: str, given: dict[str, Any]) -> None:
     if given["calibrate"]:
         _calibrate(Server(found, models, settings), given)
         return
-    options: list[str] = []
+    options: list[str] = []  # of `ramsis generate`, for replanning
     if given["replan"]:
         if not Path(policies).is_dir():
             raise InvalidValueError("not a folder, where policies can be added", where="--replan",
@@ -206,6 +207,8 @@ def _serve(policies: str, given: dict[str, Any]) -> None:
             await serve(server, listening, http,
                         lambda url: click.echo(f"serving {models.name} at {url}"), [])
             return
+        # Tasks beside the server. Replanning replaces the watch of the policies' folder, as it
+        # exchanges policies itself.
         beside = [lambda: watch_policies(server, policies)] if fleet is None else [
             OwnWorkers(server, fleet.table).follow]
         if advice is not None:

@@ -94,6 +94,7 @@ class ColumnMap:
             model.accuracy, model.task = accuracies.get(name), tasks.get(name)
             model.alias = self.alias(first[name])
             model.notes += [*note, *self.notes(first[name], left_out)]
+        # A model with several variants is listed by variant, others by their own name.
         variants = Counter(row.cells[self.model] for row in first.values())
         return {name if variants[first[name].cells[self.model]] > 1
                 else first[name].text(self.model): model for name, model in models.items()}

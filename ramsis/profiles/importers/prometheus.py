@@ -187,6 +187,7 @@ def _series(source: Source, name: str) -> dict[tuple[str | None, int | None], _S
             raise InputFileError("not a sample", where=where, value=line)
         labels = _labels(sample[2] or "", where)
         value = _value(sample[3], where)
+        # The name and all labels identify a sample.
         own = (sample[1], *sorted(f"{label}={text}" for label, text in labels.items()))
         if own in seen:
             raise InputFileError("appears twice", where=where, value=line,
@@ -280,6 +281,7 @@ def _from_buckets(
     notes = ["percentiles are those of a histogram, on the straight line between the ends of a "
              "bucket", *more]
     unknown = []
+    # The bucket of each percentile, and the place in it by linear interpolation of the counts.
     for name, level in _LEVELS.items():
         place = int(np.searchsorted(counts, level * series.total))
         if edges[place] == math.inf:

@@ -101,7 +101,8 @@ def over_workers(
 ) -> tuple[str, Axis, Axis, list[Series]]:
     """Return title, axes and lines of accuracy over workers, with target and bound.
 
-    There are no lines where no number of workers was tried.
+    ``options`` are the words of the plan's command, which state the target. There are no lines if
+    no number of workers was tried.
     """
     words = [str(word) for word in options] if isinstance(options, list) else []
     targets = {name: float(words[words.index(option) + 1]) for name, option in (

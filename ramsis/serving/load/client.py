@@ -109,6 +109,7 @@ class RemoteModel:
         if "size" in arrays and "size" not in specs:
             size, arrays = arrays["size"], {name: array for name, array in arrays.items()
                                             if name != "size"}
+        # Arrays that are no inputs are the correct answers: one output of the model.
         inputs = {name: array for name, array in arrays.items() if name in specs}
         right = {name: array for name, array in arrays.items() if name not in specs}
         outputs = [spec.name for spec in self.outputs]
@@ -146,6 +147,7 @@ class RemoteModel:
             array = samples.inputs[spec.name][place : place + 1]
             if samples.size is not None:
                 size = int(samples.size[place])
+                # Cut the dimensions of any size to the size of the sample.
                 array = array[0:1, *(slice(size if n == ANY else None) for n in spec.shape)]
             tensor: dict[str, Any] = {"name": spec.name, "datatype": spec.datatype,
                                       "shape": list(array.shape)}

@@ -21,7 +21,7 @@ _LONGEST_S = 30.0  # after which no request is sent, so that calibration ends on
 
 
 def overheads_ms(host: str, port: int, name: str, count: int) -> list[float]:
-    """Measure the time of requests besides waiting and the model, in ms; zeros are sent."""
+    """Measure the time of requests other than waiting and service, in ms; the inputs are zeros."""
     path = f"/v2/models/{name}"
     connection = http.client.HTTPConnection(host, port, timeout=60)
     with contextlib.closing(connection):

@@ -150,7 +150,7 @@ def _records(source: Source, tool: Tool) -> list[tuple[str, Sequence[Any]]]:
 
 
 def _lines(value: Any, name: str, depth: int) -> Iterator[str]:
-    """Yield a line for each value in an object, lists aside."""
+    """Yield a line ``key.of.keys: value`` for each value in an object; lists are left out."""
     if isinstance(value, dict):
         for key, item in value.items() if depth < _DEEPEST else ():
             yield from _lines(item, f"{name}.{key}" if name else key, depth + 1)
@@ -163,7 +163,7 @@ def _found(text: str, tool: Tool, name: str) -> re.Match[str] | None:
 
 
 def _flight(text: str, head: str, tool: Tool) -> float | None:
-    """Return the requests in flight that a run or the text before states; 0 at a fixed rate."""
+    """Return the requests in flight, as a run or the text before it states; 0 at a fixed rate."""
     found = _found(text, tool, "flight") or _found(head, tool, "flight")
     if found is not None:
         return float(_groups(found)[0])
@@ -177,7 +177,7 @@ def _groups(found: re.Match[str]) -> tuple[str, str]:
 
 
 def _of_all(text: str, head: str, tool: Tool, name: str) -> str | None:
-    """Return a figure of a run, or of the text before the runs, where it is stated once."""
+    """Return a figure of a run, or else of the text before the runs; None unless it is unique."""
     for part in (text, head) if name in tool.figures else ():
         values = {_groups(one)[0] for one in islice(_figure(tool, name).finditer(part), _OFTEN)}
         if values:
@@ -196,7 +196,7 @@ def _run(
         if found is not None:
             units.add(bool(_groups(found)[1]))
             statistics[f"{name}_ms"] = _time_ms(found, unit, f"{source.where}: {name}")
-    if "mean_ms" not in statistics and "part" in tool.figures:
+    if "mean_ms" not in statistics and "part" in tool.figures:  # the mean is the sum of its parts
         parts = [_time_ms(part, unit, source.where)
                  for part in _figure(tool, "part").finditer(text)]
         if parts:

@@ -93,6 +93,7 @@ class SizedRows:
         sizes = {entry.size for entry in entries}
         if any(entry.total < entry.batch * entry.size for entry in entries):
             return self._fitted(name, entries)
+        # Members of a batch have one size: each (count, size) is a cell with the rows' statistics.
         by_size: dict[int, Measurements] = {}
         for entry in entries:
             batch = by_size.setdefault(entry.size, Measurements(self.advice)).of(
@@ -122,6 +123,8 @@ class SizedRows:
             f"{name}: times by size in {self.unit}, {len(cells)} counts to {max(cells)} x "
             f"{len(sizes)} sizes from {min(sizes)} to {max(sizes)}"
             f"{f' ({missing} of them not measured)' if missing else ''}; law {law}: {told}")
+        # Batches of the largest size are the profile without sizes; a statistic becomes a grid if
+        # all cells have it.
         counts, columns = sorted(cells), sorted(sizes)
         largest = [cells[count][columns[-1]] for count in counts if columns[-1] in cells[count]]
         grids: dict[str, Grid] = {}
@@ -155,6 +158,8 @@ class SizedRows:
                 [entry.batch for entry in rows], [entry.size for entry in rows],
                 [entry.total for entry in rows], [entry.time_ms for entry in rows],
                 self.law or (fits[statistics[0]].law if fits else None))
+        # Evaluate the law at counts and sizes that cover the rows; with the packed law the size is
+        # the mean size of a batch.
         fit = fits[statistics[0]]
         counts = _spread([entry.batch for entry in entries], 1)
         sizes = _spread([entry.size for entry in entries], 2)
@@ -167,6 +172,8 @@ class SizedRows:
         grids: dict[str, Grid] = {}
         batches: dict[int, dict[str, float]] = {count: {} for count in counts}
         for statistic, fit in fits.items():
+            # Latencies without a statistic are samples: the law gives their mean, and quantiles of
+            # measured over fitted times give the percentiles.
             fitted = fit.time_ms(np.array(counts)[:, None], np.array(sizes)[None, :])
             level = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
             scales = {"mean": 1.0, **{key: float(np.quantile(fit.ratio, value))

@@ -187,6 +187,7 @@ def _policy(selector: Selector, answers_of: _Answers) -> FlatPolicy:
 
 def _cascade(cascade: CascadeTable, table: DecisionTable, answers_of: _Answers) -> FlatCascade:
     """Flatten second opinions; ``answers_of`` must have numbered the policy's models before."""
+    # All slack bins at which an answer changes; rows refer to them by their place, from 1.
     starts = sorted({start for row in cascade.rows for start in row[2::2]})
     place = {start: number for number, start in enumerate(starts, 1)}
 
@@ -198,6 +199,7 @@ def _cascade(cascade: CascadeTable, table: DecisionTable, answers_of: _Answers) 
         return answers_of.number(_decision(table, *cascade.actions[code]))
 
     begins, rows = list[int](), list[int]()
+    # A row: number of answers, places of the bins from which the next ones hold, answers.
     for row in cascade.rows:
         begins.append(len(rows))
         rows += [len(row) // 2, *(place[start] for start in row[2::2]),

@@ -217,7 +217,7 @@ class Clockwork(Scheduler[Engine]):
                 engine.run(worker, model, requests)
             else:
                 queued.append((model, requests))
-        if not self.settled and self.asleep[worker]:
+        if not self.settled and self.asleep[worker]:  # wake when less than ``ahead_ms`` is left
             self.asleep[worker] = False
             engine.wake_at(_just_after(max(free_ms[worker] - self.ahead_ms, now_ms)), worker)
 

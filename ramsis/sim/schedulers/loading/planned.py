@@ -205,6 +205,7 @@ class Planned(LoadsByPlan):
                 self.drop_late(-2 - model)
                 continue
             queue = self.waiting[model]
+            # A batch that its oldest request keeps small: drop the oldest requests if that pays.
             if small and self.give_up(worker, model):
                 continue
             took_ms = self.rows[worker][model][size - 1]
