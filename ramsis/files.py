@@ -1,8 +1,9 @@
 """Reading and writing the project's files: size limit, byte-stable JSON, atomic writes, a lock.
 
-What is written takes the place of the old file by a single rename. Until then it has a name that
-begins with a dot and ends in ``.ramsis-tmp``, and its writer holds a lock on it (``flock``): the
-next process that writes into the folder removes those without one, which killed processes left.
+A new file replaces the old one by a single rename. Until then it has a temporary name, which
+begins with a dot and ends in ``.ramsis-tmp``, and its writer holds a lock on it (``flock``). The
+next process that writes into the folder removes temporary files without a lock, as killed
+processes left them.
 
 Standard library only, so that the runtime can share it.
 """
@@ -26,16 +27,18 @@ MAX_FILE_BYTES = 64 * 1024 * 1024
 
 _MOST_TOML_BYTES = 4 * 1024 * 1024
 _PARTS = r"""(?<![\w"'-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+)"""
-_DEEP_KEY = re.compile(_PARTS + "{64}")  # its tables take memory by the square of its parts
-_LONG_KEY = re.compile(_PARTS + "{2,}+")  # no number: each part takes half a kilobyte
+# Limits on dotted keys of TOML: the tables of a key take memory by the square of its parts, and
+# each part of all keys takes half a kilobyte (the pattern excludes numbers).
+_DEEP_KEY = re.compile(_PARTS + "{64}")
+_LONG_KEY = re.compile(_PARTS + "{2,}+")
 _LARGE_JSON = 4 * 1024 * 1024
 _MOST_VALUES, _MOST_PARTS = 8_000_000, 500_000
 _PLAIN = json.JSONEncoder(allow_nan=False, ensure_ascii=False)
 _LARGEST_WHOLE = 10**18
 _LONG_NUMBER = re.compile(r"[0-9]{19}")
-_NEW_FILE = 0o666  # less what the umask takes away
+_NEW_FILE = 0o666  # permissions of a new file before the umask
 _TEMPORARY = ".ramsis-tmp"
-_CLEARED: set[Path] = set()  # folders in which this process has looked for what others left
+_CLEARED: set[Path] = set()  # folders in which this process has removed left temporary files
 
 
 def _refuse_constant(name: str) -> float:
@@ -58,12 +61,12 @@ def _within_floats(value: Any) -> Any:
     if isinstance(value, list):
         return [_within_floats(inner) for inner in value]
     if type(value) is int and not -_LARGEST_WHOLE < value < _LARGEST_WHOLE:
-        return float(str(value))  # float(value) would refuse what is infinite
+        return float(str(value))  # float(value) would raise for numbers beyond the range
     return value
 
 
 def keys_once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    """Build an object; refuse a key that stands twice, as programs differ in what they take."""
+    """Build an object from pairs; refuse a repeated key, which programs interpret differently."""
     document: dict[str, Any] = {}
     for key, value in pairs:
         if key in document:
@@ -75,7 +78,7 @@ def keys_once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
 def read_bytes(path: str | os.PathLike[str], *, limit: int | None = None) -> bytes:
     """Read the content of a file of at most ``limit`` bytes (:data:`MAX_FILE_BYTES`).
 
-    Sources that never end are refused too.
+    Sources that never end, such as ``/dev/zero``, are refused, too.
     """
     where = str(path)
     limit = MAX_FILE_BYTES if limit is None else limit
@@ -129,12 +132,12 @@ def read_toml(path: str | os.PathLike[str]) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise InputFileError(f"not valid TOML ({error})", where=str(path),
                              allowed="lines of key = value") from error
-    except IndexError as error:  # what the parser makes of an escape that is cut off
+    except IndexError as error:  # the parser raises it for an escape that is cut off
         raise InputFileError("not valid TOML (cut off)", where=str(path)) from error
 
 
 def parsed(text: str, where: str) -> Any:
-    """Parse a JSON text; ``NaN`` and ``Infinity`` are refused only where they count."""
+    """Parse a JSON text; unlike :func:`read_json`, accept ``NaN`` and ``Infinity``."""
     try:
         return json.loads(text, object_pairs_hook=keys_once)
     except (ValueError, RecursionError) as error:
@@ -157,7 +160,7 @@ def read_json(path: str | os.PathLike[str]) -> dict[str, Any]:
                               parse_int=_number if _LONG_NUMBER.search(text) else None,
                               object_pairs_hook=keys_once)
         if "\\ud" in text or "\\uD" in text:
-            json.dumps(document, ensure_ascii=False).encode()  # half a pair is no character
+            json.dumps(document, ensure_ascii=False).encode()  # refuses half a surrogate pair
     except (ValueError, RecursionError) as error:
         raise InputFileError(f"not valid JSON, cut off or damaged ({error})", where=where,
                              allowed="a whole JSON document") from error
@@ -213,11 +216,11 @@ def write_atomic(path: str | os.PathLike[str], content: str | bytes) -> None:
 def written_whole(path: str | os.PathLike[str], *, binary: bool = False) -> Iterator[IO[Any]]:
     """Open a stream (UTF-8 text by default) that replaces ``path`` as a whole at the block's end.
 
-    A reader sees the old file or the whole new one, never a half; an interruption leaves no
-    temporary file behind, and what a killed process left is removed by the next. Missing parent
-    folders are made. A symbolic link stays, and the file that it names is replaced. An old file's
-    permissions stay; a new one has those that the umask leaves. To a device or a pipe, such as
-    ``/dev/stdout``, the content is written directly.
+    A reader sees either the old file or the complete new one. An interruption leaves no temporary
+    file behind; the temporary file of a killed process is removed by the next writer. Missing
+    parent folders are created. If the path is a symbolic link, its target is replaced. The
+    permissions of an existing file are kept; a new file has the default ones by the umask. A
+    device or a pipe, such as ``/dev/stdout``, is written directly.
     """
     try:
         target = Path(os.path.realpath(path))
@@ -266,7 +269,7 @@ def _replacing(target: Path, binary: bool, permissions: int | None) -> Iterator[
             _try_lock(handle)
             lock = os.dup(handle)
             with _opened(handle, binary) as stream:
-                if not temporary.exists():  # another process took it for one that was left
+                if not temporary.exists():  # another process removed it before it was locked
                     continue
                 yield stream
             if permissions is not None:
@@ -283,7 +286,7 @@ def _replacing(target: Path, binary: bool, permissions: int | None) -> Iterator[
 
 
 def _try_lock(handle: int) -> bool:
-    """Lock a file unless another process has; False too where the system has no such locks."""
+    """Try to lock a file; return False if another process holds it, or without system locks."""
     try:
         import fcntl
 
@@ -320,7 +323,7 @@ def remove(path: str | os.PathLike[str]) -> None:
 
 
 def check_within(folder: str | os.PathLike[str], name: str) -> None:
-    """Refuse a path that a link leads out of a folder."""
+    """Refuse a name in a folder that, through a link, is a path outside of the folder."""
     path = os.path.join(folder, name)
     target = os.path.realpath(path)
     if not target.startswith(os.path.join(os.path.realpath(folder), "")):
@@ -331,7 +334,7 @@ def check_within(folder: str | os.PathLike[str], name: str) -> None:
 def make_folder(
     folder: str | os.PathLike[str], *, of: str | os.PathLike[str] | None = None
 ) -> None:
-    """Make a folder and those above it, where missing; a refusal names ``of``, what it is for."""
+    """Create a folder and missing parents; an error names ``of``, the file it is for, if given."""
     try:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
@@ -341,10 +344,10 @@ def make_folder(
 
 @contextmanager
 def folder_lock(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Hold a folder for one process at a time, where the system offers such locks.
+    """Hold a folder for one process at a time, if the system offers such locks.
 
-    It is the lock of the folder itself (``flock``), so that no file is left behind, and it ends
-    with the process that holds it.
+    The folder itself is locked (``flock``), so no lock file is left behind, and the lock ends with
+    the process that holds it.
     """
     try:
         import fcntl

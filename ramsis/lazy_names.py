@@ -1,4 +1,4 @@
-"""Public names of a package: loaded when they are first used, and all that ``dir`` lists.
+"""Public names of a package, loaded at first use; ``dir`` lists these names only.
 
 >>> import types
 >>> numbers = types.ModuleType("numbers")
@@ -25,14 +25,14 @@ def names_from(
     Parameters
     ----------
     namespace : dict
-        The package's ``globals()``, in which what was loaded is kept. ``__all__`` gets the names
-        of ``modules`` that it lacks.
+        The package's ``globals()``, in which loaded values are stored. Names of ``modules`` that
+        its ``__all__`` lacks are added there.
     modules : mapping of str to str, optional
-        The names that each module defines, with spaces between them; ``name=other`` offers the
-        module's ``other`` as ``name``.
+        Module → the names that it defines, separated by spaces; ``name=other`` offers the module's
+        ``other`` as ``name``.
     submodules : str, optional
-        Packages and modules in the package that can be used without importing them, with spaces
-        between them; ``dir`` lists them, ``__all__`` does not.
+        Names of subpackages and modules, separated by spaces, that can be used without importing
+        them. ``dir`` lists them, ``__all__`` does not.
     """
     homes = {}
     for module, names in (modules or {}).items():

@@ -1,11 +1,11 @@
-"""Code of the user's own: what a text names in a module or file, and the errors that it raises.
+"""Code of the user's own: import of what a text names in a module or file, and its errors.
 
-All code that a text names is imported here, and only where the user has named it, too: on the
-command line, whose words are trusted while it runs, or by :func:`trust` in Python. That a file
-names it is not enough.
+Code that a text names, such as a scheduler in a file, is imported only by this module, and only if
+the user has named it: on the command line, or by :func:`trust` in Python. A name in a file alone
+is not imported.
 
-What the code of another raises, when it is imported or while it runs, is told in one line that
-names its file and line. The exception is the cause of the error that is raised in its place.
+An exception of such code, at import or while it runs, becomes a one-line error with the file and
+line of the code; the exception is its cause.
 
 >>> trust("os.path:basename")
 >>> own("os.path:basename", "function")("a/b")
@@ -45,12 +45,12 @@ _words: tuple[str, ...] = ()
 
 
 def trust(*words: str) -> None:
-    """Let code be imported that these words name, alone or among other things, from now on.
+    """Allow the import of the code that ``words`` name, from now on.
 
     Parameters
     ----------
     *words : str
-        ``package.module:name`` or ``file.py:name``, or what holds them, such as
+        ``package.module:name`` or ``file.py:name``, or texts that contain such names, such as
         ``round-robin:arrivals=package.module:name,late=drop``.
     """
     global _words
@@ -64,7 +64,7 @@ def trusted() -> tuple[str, ...]:
 
 @contextmanager
 def trusting(words: Iterable[str]) -> Iterator[None]:
-    """Trust these words within a block, as :func:`trust` does."""
+    """Allow the import of code that ``words`` name within a block; see :func:`trust`."""
     global _words
     before = _words
     trust(*words)
@@ -75,7 +75,7 @@ def trusting(words: Iterable[str]) -> Iterator[None]:
 
 
 def is_trusted(text: str) -> bool:
-    """Return whether the user has named the code that a text names; a part is not enough.
+    """Return whether the user has named the code that a text names, in full.
 
     >>> with trusting(["--scheduler", "mine.py:Mine:alpha=2"]):
     ...     is_trusted("mine.py:Mine"), is_trusted("e.py:Mine"), is_trusted("mine.py:M")
@@ -86,7 +86,7 @@ def is_trusted(text: str) -> bool:
 
 
 def untrusted(text: str, what: str, where: str, option: str) -> str:
-    """Describe code that the user has not named in an error; arguments as of :func:`own`."""
+    """Return the error text for code that the user has not named; arguments as of :func:`own`."""
     return describe(
         f"{what} named by a file is not imported unless you name it, too", where=where, value=text,
         allowed=f"{option} {text}".strip() + ", if you trust that code (in Python: ramsis.trust)")
@@ -104,21 +104,21 @@ def own(
     ----------
     text : str
     what : str
-        What it is to be, for messages: scheduler, say.
+        Kind of the object, such as ``scheduler``, for messages.
     where : str, optional
-        The option or field that names it, for messages; ``what`` unless given.
+        Option or field that names the object, for messages; ``what`` by default.
     error : type of RamsisError
-        What is raised.
+        Class of the errors.
     option : str
-        Of the command line that names such code, for messages.
+        Option of the command line that names such code, for messages.
 
     Raises
     ------
     RamsisError
-        The user has not named it, it cannot be imported, or has nothing of this name.
+        The user has not named the object, the module cannot be imported, or it has no such name.
     """
     where = where or f"{what}"
-    if not _IS_NAME.fullmatch(text):  # fixed:20, say, which also stands on command lines
+    if not _IS_NAME.fullmatch(text):  # such as fixed:20, which looks similar
         raise error(f"not the name of {what}", where=where, value=text, allowed=_NAMED)
     if not is_trusted(text):
         raise error(untrusted(text, what, where, option))
@@ -156,7 +156,7 @@ def source_of(text: str) -> Path | None:
 
 @contextmanager
 def blamed(failed: str, error: type[RamsisError] = InputFileError) -> Iterator[None]:
-    """Tell whatever the user's code raises in one line: what failed, where, and why."""
+    """Convert exceptions of the user's code to one line: what ``failed``, where, and why."""
     try:
         yield
     except RamsisError:
@@ -199,7 +199,7 @@ def _module(place: str) -> ModuleType:
 
 
 def _see_here() -> None:
-    """Let modules of the current folder be imported, unless there are others of their names."""
+    """Allow the import of modules in the current folder, after all other places."""
     if "" not in sys.path:
         sys.path.append("")
 

@@ -1,4 +1,4 @@
-"""How objects show themselves: a representation of one line, and figures in notebooks.
+"""Representations of objects: a one-line ``repr``, and figures in notebooks.
 
 Standard library only, as the runtime uses it.
 
@@ -28,8 +28,9 @@ _ITEMS = 3  # of a sequence that is shown as it is
 def brief(self: Any) -> str:
     """Return the representation of a record in one line of at most 200 characters.
 
-    What fits is written out as Python would. Else short fields are, and long ones are counted:
-    ``<Class name: slo_ms=25, 9 models>``. A class may say it in its own words (``_summary``).
+    A short record is written as by Python. Otherwise short fields are written out, and of long
+    ones only the length: ``<Class name: slo_ms=25, 9 models>``. A class may define its own text
+    (``_summary``).
     """
     kind = type(self).__name__
     if hasattr(self, "_summary"):
@@ -59,7 +60,7 @@ def _fields_of(record: Any) -> tuple[str, ...]:
 
 
 def _is_exact(value: Any) -> bool:
-    """Return whether the representation of a value is short, and makes it again."""
+    """Return whether the representation of a value is short and evaluates to the value."""
     if value is None or isinstance(value, int | float | enum.Enum):
         return True
     if isinstance(value, str):
@@ -72,7 +73,7 @@ def _is_exact(value: Any) -> bool:
 
 
 def _part(name: str, value: Any) -> str:
-    """Return a field as it is where it is short, else what it holds."""
+    """Return ``name=value`` for a short field; otherwise its shape, its length or its type."""
     if isinstance(value, float | enum.Enum):
         return f"{name}={value.value if isinstance(value, enum.Enum) else format(value, '.6g')}"
     if _is_exact(value) and len(text := repr(value)) <= _SHORT:
@@ -106,6 +107,6 @@ else:
 
 
 def figure_of(kind: str, shown: object, **terms: Any) -> Any:
-    """Draw the figure of an object by the function ``kind``, which takes the terms."""
-    # What draws stands above what holds the data, so it is imported when a figure is asked for.
+    """Draw the figure of an object by the function ``kind`` of :mod:`ramsis.report.objects`."""
+    # Data classes must not depend on reports, so these are imported when a figure is drawn.
     return getattr(importlib.import_module("ramsis.report.objects"), kind)(shown, **terms)

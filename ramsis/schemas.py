@@ -1,4 +1,4 @@
-"""JSON schemas of the project's files, each beside the module that reads what it states."""
+"""JSON schemas of the project's files; each schema is beside the module that reads the file."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def read_schema(package: str, name: str) -> dict[str, Any]:
 def _validator(package: str, name: str) -> Any:
     """Return a validator (draft 2020-12) that checks only the extremes of arrays of numbers.
 
-    The package looks at each item of an array for itself, 25 µs each. Those of a policy's table
-    and of its quantiles are tens of thousands.
+    The package ``jsonschema`` validates each item of an array separately, in 25 µs. The table and
+    the quantiles of a policy have tens of thousands of items.
     """
     from jsonschema import Draft202012Validator  # here, as it takes long to load
     from jsonschema.validators import extend
@@ -34,7 +34,7 @@ def _validator(package: str, name: str) -> Any:
     each = Draft202012Validator.VALIDATORS["items"]
 
     def holds(validator: Any, rule: Any, values: Any) -> bool:
-        """Return whether arrays of numbers keep to a rule; False may also mean anything else."""
+        """Return True if all ``values`` surely satisfy a rule; False leaves it undecided."""
         rule = (schema["$defs"][rule["$ref"].removeprefix("#/$defs/")]
                 if rule.keys() == {"$ref"} else rule)
         if rule.keys() <= _OF_ARRAYS and rule.get("type") == "array":
@@ -55,14 +55,14 @@ def _validator(package: str, name: str) -> Any:
 
 _OF_ARRAYS = {"type", "description", "minItems", "items"}
 _RANGE = {"type", "description", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}
-"""Of a rule that holds for each number of an array if it does for the least and the largest."""
+"""Keywords of a rule that holds for all numbers if it holds for the least and the largest."""
 _KINDS: dict[str, set[type]] = {"integer": {int}, "number": {int, float}}
 
 
 def _extremes(values: Any, kind: object) -> tuple[float, ...]:
-    """Return the extremes of an array of comparable numbers of this kind; else an empty tuple.
+    """Return the extremes of an array of numbers of the JSON type ``kind``; else an empty tuple.
 
-    Nulls beside numbers are left out where the kind allows them.
+    If the type also allows null, nulls are left out.
     """
     if not isinstance(values, list):
         return ()

@@ -1,9 +1,9 @@
 """Settings that are declared once, as fields of a dataclass.
 
 :func:`setting` declares a field: default, allowed values and description; the type is the field's
-annotation. What else states a setting is derived from the declaration: the option of the command
-line (``--max-queue``), the text of a scheduler (``max_queue=16``), the checks of the constructor,
-its documentation and the tables of the manual.
+annotation. Everything else is derived from the declaration: the option of the command line
+(``--max-queue``), the parameter in the text of a scheduler (``max_queue=16``), the checks of the
+constructor, its documentation, and the tables of the manual.
 """
 
 from __future__ import annotations
@@ -32,34 +32,35 @@ class Setting:
     name: str
     kind: Any  # float, int, bool or str; any other type has no text
     default: Any
-    defaults: Mapping[str, Any]  # other defaults, by the word that another setting has then
-    rule: Rule | None  # its values; None where a parser of its own checks them
-    choices: tuple[str, ...]  # its values, where they are words
+    # other defaults that apply if another setting has the value (a word) that is the key
+    defaults: Mapping[str, Any]
+    rule: Rule | None  # allowed values; None if the parser of the setting checks them
+    choices: tuple[str, ...]  # allowed words, if values are words
     help: str  # sentences for the command line and the documentation
-    default_text: str  # in the place of the default, where no value says it
+    default_text: str  # description of a default that is not a single value
     metavar: str | None
 
     def default_with(self, *words: str) -> Any:
-        """Return the default with these words of other settings; the first with one decides."""
+        """Return the default for the values ``words`` of other settings; the first key decides."""
         return next((self.defaults[word] for word in words if word in self.defaults),
                     self.default)
 
     @property
     def default_words(self) -> str:
-        """All its defaults in words; empty where there is none."""
+        """Description of all defaults of the setting; empty if it has none."""
         if self.default_text or not (self.defaults or self.default is not None):
             return self.default_text
         others = (f"{_shown(value)} with {word}" for word, value in self.defaults.items())
         return "; ".join((_shown(self.default), *others))
 
     def check(self, value: Any, where: str = "") -> None:
-        """Refuse a value that the setting does not have, whatever the other settings are."""
+        """Refuse a value that breaks the rule of this setting."""
         if self.rule is not None and not self.rule.holds(value):
             raise InvalidValueError(self.rule.wrong, where=where or self.name, value=value,
                                     allowed=self.rule.allowed)
 
     def read(self, text: str, where: str) -> Any:
-        """Read the value that a text states; refuse another text."""
+        """Parse a value from a text; refuse a text that is no value of the setting."""
         try:
             value = parse(self.kind, text)
         except ValueError:
@@ -128,7 +129,7 @@ def documented(cls: _Class) -> _Class:
 
 
 def _kind(hint: Any) -> Any:
-    """Return the type of a setting's values without None; ``str`` for words."""
+    """Return the type of an annotation without None; ``str`` for literals."""
     if typing.get_origin(hint) is typing.Literal:
         return str
     parts = [part for part in typing.get_args(hint) if part is not type(None)]

@@ -19,7 +19,7 @@ from ramsis.errors import printable
 _SHOWN = 60
 _FORMULA = ("=", "+", "-", "@")
 _ESCAPED = tuple(f"'{sign}" for sign in _FORMULA)
-_WIDE = 40  # letters of a text that is broken into lines
+_WIDE = 40  # letters above which a cell of an HTML table may break into lines
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Column:
 
 
 def load_text(load_qps: float) -> str:
-    """Format a load: whole numbers, and all from 1000 on, without decimals, others by 4 digits.
+    """Format a load: whole numbers and loads from 1000 on without decimals, others in 4 digits.
 
     >>> [load_text(load_qps) for load_qps in (12345.0, 51.7381, 0.25, 5173.81)]
     ['12345', '51.74', '0.25', '5174']
@@ -66,7 +66,7 @@ def load_text(load_qps: float) -> str:
 
 
 def scheduler_words(scheduler: str) -> str:
-    """Return a scheduler's name for a table, where second opinions are its only setting in words.
+    """Return a scheduler's text for a table, with the setting of second opinions in words.
 
     >>> [scheduler_words(name) for name in ("central-queue:cascades=true", "round-robin:paper")]
     ['central-queue with cascades', 'round-robin:paper']
@@ -82,13 +82,13 @@ def escape(text: str, quote: bool = True) -> str:
 def csv_text(
     rows: Iterable[Mapping[str, Any]], columns: Iterable[str] | None = None
 ) -> str:
-    """Return rows as CSV, with an apostrophe before what a spreadsheet would take for a formula.
+    """Return rows as CSV; an apostrophe is put before texts that a spreadsheet takes for formulas.
 
     Parameters
     ----------
     rows : iterable of mapping
     columns : iterable of str, optional
-        Keys to write; by default all, in the order in which they come.
+        Keys to write; by default all keys, in the order of their first appearance.
 
     Examples
     --------
@@ -123,7 +123,7 @@ def text_of(cell: str) -> str:
 
 
 def with_error(value: float, half_width: float | None) -> str:
-    """Format a figure with four decimals, and its error where it has one, rounded up.
+    """Format a figure with four decimals, and with its error, rounded up, if it has one.
 
     >>> with_error(0.83417, 0.00001), with_error(0.83417, 0.0), with_error(0.83417, 0.00021)
     ('0.8342 ± 0.0001', '0.8342', '0.8342 ± 0.0003')
@@ -134,7 +134,7 @@ def with_error(value: float, half_width: float | None) -> str:
 def with_values(
     columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]
 ) -> list[Column]:
-    """Return the columns of which some row has a value."""
+    """Return the columns for which at least one row has a value."""
     return [column for column in columns if any(row.get(column.key) is not None for row in rows)]
 
 
@@ -143,7 +143,7 @@ _EFFECTIVE = "effective accuracy"
 
 
 def effective_words(*accuracies: float | None) -> str:
-    """Return the name of effective accuracy: where all accuracies are 1, a share of requests.
+    """Return the name of effective accuracy; with accuracies of 1 it is the share in time.
 
     >>> effective_words(0.9999999999999999, None), effective_words(1.0, 0.9)
     ('answered in time', 'effective accuracy')
@@ -157,7 +157,7 @@ def effective_words(*accuracies: float | None) -> str:
 def in_their_terms(
     columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]
 ) -> Sequence[Column]:
-    """Rename effective accuracy where all accuracies are 1, and leave out those columns."""
+    """If all accuracies are 1, rename effective accuracy, and leave out columns of accuracy."""
     words = effective_words(*(row.get(name) for row in rows for name in _ACCURACIES))
     if words == _EFFECTIVE or not any(_EFFECTIVE in column.title for column in columns):
         return columns
@@ -169,7 +169,7 @@ def html_table(
     columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], *, caption: str = "",
     most: int = _SHOWN,
 ) -> str:
-    """Render rows as an HTML table; of more than ``most`` the first, and a line that says so.
+    """Render rows as an HTML table; the caption states if only the first ``most`` are shown.
 
     >>> html_table([Column("name", "model"), Column("share", "share", ".1%")],
     ...            [{"name": "<b>", "share": 0.25}]).count("&lt;b&gt;")

@@ -46,7 +46,7 @@ _OTHER_FILES = ("", "a\nb", "\x00", "5", "[]", "{}", "null", "[5]", '"x"', "[[]]
 
 
 def sample_profile() -> ProfileSet:
-    """Return a profile of three models, more accurate and slower in turn."""
+    """Return a profile of three models, each more accurate and slower than the one before."""
     p95_ms = {"small": (0.6, {1: 4.0, 2: 6.0, 4: 10.0, 8: 18.0}),
               "medium": (0.75, {1: 9.0, 2: 15.0, 4: 27.0}), "large": (0.9, {1: 20.0, 2: 36.0})}
     return ProfileSet("sample", tuple(
@@ -56,7 +56,7 @@ def sample_profile() -> ProfileSet:
 
 
 def sample_scenario() -> Scenario:
-    """Return a scenario whose two workers have room for two of three models each."""
+    """Return a scenario of three models and two workers, each with room for two models."""
     return scenario_from_document({
         "format": "ramsis.scenario/1", "name": "sample", "duration_s": 3,
         "worker_types": [{"name": "gpu", "count": 2, "memory_mb": 250}],
@@ -72,16 +72,18 @@ def sample_scenario() -> Scenario:
 def check_scheduler(name: str | SchedulerSpec, *, serves_all: bool = True) -> None:
     """Check a scheduler on a small fleet and on a scenario with less memory than models.
 
-    Schedulers of like workers are checked on the fleet only.
+    Schedulers of equal workers are checked on the fleet only.
 
-    Each request is answered, dropped or left waiting, and only once; no batch starts before its
-    requests have arrived; the same seed gives the same run. On a fleet, decisions depend on the
-    past only: without the later half of the requests the first half is served alike.
+    The rules are: each request is answered, dropped or left waiting, and only once; no batch
+    starts before its requests have arrived; the same seed gives the same run. On a fleet,
+    decisions must depend on the past only: without the later half of the requests, the first half
+    must be served in the same way.
 
     Parameters
     ----------
     name : str or SchedulerSpec
-        As after ``--scheduler``; name code of your own to :func:`ramsis.trust` first.
+        A scheduler as ``--scheduler`` names it. Pass code of your own to :func:`ramsis.trust`
+        first.
     serves_all : bool
         Whether no request may be left waiting at the end.
 
@@ -145,8 +147,8 @@ def _check_same(run: Run, other: Run, before_ms: float) -> None:
 def check_importer(format: str, source: Path, folder: Path, given: Given | None = None) -> None:
     """Check an importer of profiles on a sample file, damaged copies of it and other files.
 
-    The sample has models with batches; a damaged copy is imported or refused in one line; a file
-    that holds something else, such as a JSON list, is refused.
+    The rules are: the sample has models with batches; a damaged copy is imported, or refused in
+    one line; a file with other contents, such as a JSON list, is refused.
 
     Parameters
     ----------
@@ -157,7 +159,7 @@ def check_importer(format: str, source: Path, folder: Path, given: Given | None 
     folder : Path
         An empty folder for the damaged copies.
     given : Given, optional
-        What the sample does not say.
+        Values that the sample does not contain, such as the batch size.
 
     Raises
     ------

@@ -1,6 +1,6 @@
-"""URLs that fsspec opens: whether a place is one, its file system, and what lies there.
+"""URLs that fsspec opens: recognition, file systems, and fetching of files.
 
-fsspec comes with the extra ``store``; a protocol may want a package of its own, such as ``s3fs``.
+fsspec comes with the extra ``store``; a protocol may need a further package, such as ``s3fs``.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Remote:
         self._error: Exception | None = None
 
     def names(self) -> list[str]:
-        """Return the names of the files below the URL; an empty name where it is a file itself."""
+        """Return the names of the files below the URL; one empty name if the URL is a file."""
         try:
             self._system.invalidate_cache()
             names = self._system.find(self._root)
@@ -65,10 +65,10 @@ class Remote:
         return sorted(str(name)[len(self._root):].lstrip("/") for name in names)
 
     def fetch(self, names: Iterable[str], folder: Path) -> None:
-        """Write those of the files that there are below a folder.
+        """Download the existing ones of the files ``names`` into a folder.
 
-        Other errors of single files are kept for :meth:`check`: a place that is a file, or hides
-        what lies there, may answer in many ways when asked for a file below it.
+        Missing files are skipped. Other errors of single files are kept for :meth:`check`, as a
+        store may answer with any error to a name below a file, or to a name it hides.
         """
         wanted = [(f"{self._root}/{name}" if name else self._root, folder / (
             name or self.url.rpartition("/")[2])) for name in names]
@@ -87,7 +87,7 @@ class Remote:
                     self._error = content
 
     def check(self) -> None:
-        """Raise what kept the last file from being fetched, other than that it is not there."""
+        """Raise the last error of :meth:`fetch` other than for a missing file, if there is one."""
         if self._error is not None:
             raise self._unread(self._error)
 
