@@ -40,6 +40,7 @@ def _short_runs() -> Iterator[None]:
         patched.setattr("ramsis.synthesis.type_load.QUERIES", 200_000)
         for name in ("QUERIES", "_OF_ONE"):
             patched.setattr(f"ramsis.synthesis.replayed.{name}", 40_000)
+        patched.setattr("ramsis.synthesis.replayed._ENOUGH", 0)  # once, however wide intervals are
         yield
 
 
