@@ -212,7 +212,7 @@ def draw(rows: pd.DataFrame, path: Path) -> None:
         axis.set_title(f"SLO {slo_ms:g} ms")
         axis.set_xlabel("load (thousand requests/s)")
     axes[0].set_ylabel("effective accuracy")
-    axes[0].legend(frameon=False, fontsize=8)
+    axes[1].legend(frameon=False, fontsize=8, loc="upper right")
     figure.savefig(path, dpi=150)
 
 
