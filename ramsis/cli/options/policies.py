@@ -15,11 +15,11 @@ from ramsis.synthesis.settings import PAPER, SynthesisSettings, as_in_the_paper
 
 _PAPER = click.option(
     "--paper", is_flag=True,
-    help="What the EuroSys '24 paper does, in one word: "
+    help="Settings of the EuroSys '24 paper: "
          + ", ".join(f"--{name.replace('_', '-')} {value:g}" if isinstance(value, float)
                      else f"--{name.replace('_', '-')} {value}" for name, value in PAPER.items()
                      if value is not None)
-         + ". The grid may be another.")
+         + ". --grid can be set beside it.")
 
 _Command = Callable[..., Any]
 _WORDS = {"arrivals": ARRIVALS, "grid": GRID}

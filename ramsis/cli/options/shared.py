@@ -213,7 +213,7 @@ min_in_time_option = click.option(
          "for each class, if that can be.")
 models_option = click.option(
     "--models", type=MODELS, metavar="A,B,...",
-    help="Models of the profile to use.\nOf several worker types each uses those that it has.  "
+    help="Models of the profile to use.\nWith several worker types each uses those it has.  "
          "[default: all]")
 
 def engine_options(processes: int | None = None) -> Callable[[_Command], _Command]:

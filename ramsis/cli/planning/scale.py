@@ -96,8 +96,8 @@ _CERTAINTY = {None: "", True: "; the target is met",
               help="Least mean accuracy, with late and dropped requests counted as 0.")
 @click.option("--dispatch", type=click.Choice(("round-robin", "central-queue")),
               default="round-robin", show_default=True, metavar="NAME",
-              help="How requests reach workers: round-robin or central-queue.\nThat is in turn, "
-                   "or by one queue that all take from.")
+              help="How requests reach workers: round-robin or central-queue.\nIn turn, or by "
+                   "one queue for all workers.")
 @click.option("--levels", type=click.IntRange(4, 200), default=16, show_default=True, metavar="N",
               help="Loads per worker for which decision tables are made.")
 @click.option("--forecast", type=click.Path(path_type=Path), metavar="FILE",
@@ -161,7 +161,7 @@ def scale_command(
                                 allowed=f"less than {duration_s:g}")
     if duration_s < 8 * interval_s:
         raise InvalidValueError(
-            "the trace is too short to fit its load on a half and try it on the other",
+            "the trace is too short to fit its load on one half and evaluate on the other",
             where="--interval-s", value=interval_s, allowed=f"up to {duration_s / 8:g}")
     from ramsis.scaling.comparison import Study
     from ramsis.scaling.levels import read_forecast

@@ -49,8 +49,8 @@ def export() -> None:
 @click.option("--overhead-ms", type=click.FloatRange(min=0), default=0.0, show_default=True,
               help="Overhead to subtract from every slack, besides service times.")
 @click.option("--autoscale", "profile_name", metavar="FILE|NAME",
-              help="Scale the workers by the fewest that this profile needs, up to those of the "
-                   "policies.  [default: a fixed number]")
+              help="Scale the workers to the fewest for the load by this profile, at most those "
+                   "of the policies.  [default: a fixed number]")
 @click.option("--min-accuracy", type=float, metavar="X",
               help="With --autoscale: least mean accuracy of the requests answered in time.")
 @click.option("--max-violation", type=float, default=0.001, show_default=True, metavar="X",
@@ -87,7 +87,7 @@ def export_ray_serve(
     if fleet is not None:
         fleet.check([variant.name for variant in models.variants], variants)
         if profile_name is not None:
-            raise InvalidValueError("the scaling policy says how many workers when",
+            raise InvalidValueError("the scaling policy already sets the number of workers",
                                     where="--autoscale", value=profile_name,
                                     allowed="policies without a scaling policy")
     levels: list[tuple[float, int]] = []

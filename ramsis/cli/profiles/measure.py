@@ -58,7 +58,7 @@ _MORE = (
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
 @click.option("--out", required=True, metavar="FILE", help="Profile file to write.")
 @click.option("--backend", type=click.Choice(tuple(BACKENDS)), default=next(iter(BACKENDS)),
-              show_default=True, help="What runs the models.")
+              show_default=True, help="Back end that runs the models.")
 @click.option("--batches", type=BATCH_SIZES, default=",".join(map(str, BATCHES)),
               show_default=True, metavar="LIST", help="Batch sizes: 1,2,4 or 1:32 or 1:32:4.")
 @click.option("--accuracy", metavar="FILE",
@@ -68,7 +68,7 @@ _MORE = (
               help="Labelled samples, for accuracies and confidences.\nAn .npz with an array for "
                    "each input, `label`, and optionally `group`.")
 @click.option("--confidence", metavar="max|margin|OUTPUT", default=MAX, show_default=True,
-              help="What tells how sure a model is.\nThe largest probability, the margin of the "
+              help="Confidence of an answer.\nThe largest probability, the margin of the "
                    "largest score to the runner-up, or an output.")
 @click.option("--accuracy-source", metavar="TEXT", help="Source of the accuracies, stored in the "
                                                         "file.")
@@ -114,7 +114,7 @@ _MORE = (
 @click.option("--law", type=click.Choice(LAWS),
               help="What the time of a batch depends on: the longest size, or the total.  "
                    "[default: measured on batches of different sizes]")
-@click.option("--restart", is_flag=True, help="Discard what an interrupted measurement left.")
+@click.option("--restart", is_flag=True, help="Discard the results of an interrupted measurement.")
 @json_option
 def measure_command(models: tuple[str, ...], out: str, **options: Any) -> None:
     """Run models and record their warm latencies per batch size.

@@ -180,7 +180,7 @@ def show_command(source: str, statistic: Statistic, max_batch: int, as_json: boo
               help="Batch size, where files do not state it.\nOf all files, or of those whose "
                    "path in SOURCE fits the pattern, as 'b4/*=4'. Can be repeated.")
 @click.option("--model-name", "model_names", multiple=True, metavar="NAME|PATTERN=NAME",
-              help="Name of the model, likewise.  [default: stated in the file, or its name]")
+              help="Name of the model, as --batch.  [default: stated in the file, or its name]")
 @click.option("--metric", metavar="NAME",
               help="Histogram of service times, if a Prometheus file has several.")
 @click.option("--column", "columns", multiple=True, metavar="FIELD=NAME",

@@ -54,8 +54,8 @@ _MORE = (
 @click.option("--request-log", type=OUT_FILE, metavar="FILE",
               help="CSV file for the outcome of each request.\nAn existing one is renamed.")
 @click.option("--slots", type=click.IntRange(min=1), default=2048, show_default=True,
-              help="Most samples that wait or run; beyond it, waiting ones with later deadlines "
-                   "make room.")
+              help="Most samples that wait or run; new ones replace waiting samples with later "
+                   "deadlines.")
 @click.option("--max-wait-s", type=float, default=600.0, show_default=True,
               help="Longest deadline of a request, and longest time after it for a late answer.")
 @click.option("--batch-timeout-s", type=float, default=10.0, show_default=True,
@@ -72,10 +72,10 @@ _MORE = (
               help="Time limit for a whole request, and for a client to read its answer.")
 @click.option("--max-connections", type=click.IntRange(min=1), default=2048, show_default=True,
               help="Most connections, or fewer if the system allows fewer files; beyond it, those "
-                   "that have owed a request longest are closed.")
+                   "with the oldest incomplete request are closed.")
 @click.option("--max-pending-mb", type=float, default=64.0, show_default=True,
-              help="Size of all incomplete requests together; beyond it, the longest in progress "
-                   "are closed.")
+              help="Size of all incomplete requests together; beyond it, connections with the "
+                   "oldest of them are closed.")
 @click.option("--drain-s", type=float, default=10.0, show_default=True,
               help="Time to answer requests under way when stopping.")
 @click.option("--worker-memory-mb", type=float, help="Limit on a worker's address space.")

@@ -161,7 +161,7 @@ _MORE = (
 @partial(cluster_options, required=False)  # a placement says what serves
 @models_option
 @click.option("--placement", type=click.Path(dir_okay=False), metavar="FILE",
-              help="Simulate a placement of `place`, in place of these and of schedulers.")
+              help="Simulate a placement of `place`, without workers and schedulers.")
 @click.option("--fixed", is_flag=True,
               help="With --placement: its fixed batches, without policies.")
 @click.option("--interference", type=click.Choice(("thesis", "thesis-driver-550", "none")),
@@ -600,8 +600,8 @@ def _over_time(run: Run) -> dict[str, Any]:
 def _warn_of_none(rows: Sequence[Mapping[str, Any]]) -> None:
     """Note on stderr the loads without any request, whose rates are undefined."""
     for load_qps in dict.fromkeys(row["load_qps"] for row in rows if not row["queries"]):
-        click.echo(f"note: {load_qps:g} QPS: no request arrived, so these rows tell nothing; a "
-                   "longer --duration-s is needed", err=True)
+        click.echo(f"note: {load_qps:g} QPS: no request arrived, so these rows have no rates; "
+                   "a longer --duration-s is needed", err=True)
 
 
 def _warn_of_burst(rows: Sequence[Mapping[str, Any]]) -> None:

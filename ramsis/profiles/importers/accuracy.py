@@ -192,7 +192,7 @@ def read_samples(
         answered = answers.setdefault(model, {})
         if sample in answered:
             raise InputFileError(f"sample {sample} of model {model} appears twice",
-                                 where=row.at("sample"), allowed="one row for sample and model")
+                                 where=row.at("sample"), allowed="one row per sample and model")
         confidence = row.number("confidence")
         if not math.isfinite(confidence):
             raise InputFileError("not finite", where=row.at("confidence"), value=confidence,
@@ -201,7 +201,8 @@ def read_samples(
         group = row.text("group") if "group" in row.cells else sample
         if groups.setdefault(sample, group) != group:
             raise InputFileError(f"sample {sample} is of group {groups[sample]} in another row",
-                                 where=row.at("group"), value=group, allowed="one group a sample")
+                                 where=row.at("group"), value=group,
+                                 allowed="one group for each sample")
     if not answers:
         raise InputFileError("no rows of these models" if left_out else
                              "no rows below the header", where=str(path),

@@ -124,7 +124,7 @@ def _columns_of(table: Rows) -> _Columns:
     table.require(filter(None, (*columns[:3], columns.rate, columns.model)),
                   (*latencies, *columns.optional))
     if len(set(latencies) & set(table.columns)) != 1:
-        raise InputFileError("latency stands in two columns, or in none",
+        raise InputFileError("not exactly one column of latencies",
                              where=f"{table.path}: header",
                              allowed=f"one of {', '.join(latencies)}")
     if not columns.model and not Path(table.path).stem.isprintable():

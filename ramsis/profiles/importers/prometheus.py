@@ -95,7 +95,7 @@ def _chosen(source: Source, wanted: str | None) -> str:
     if not names:
         of_torchserve = "ts_inference_latency_microseconds" in source.text
         raise InputFileError(
-            "metrics without a histogram: sums of times alone, waiting among them, are no service "
+            "metrics without a histogram: sums of times, which include waiting, are no service "
             "times", where=source.where,
             allowed="TorchServe's model_metrics.log, which has the time of each batch"
             if of_torchserve else "metrics with a line # TYPE NAME histogram")
@@ -154,7 +154,7 @@ def _from_triton(source: Source) -> list[MeasuredRun]:
         batch = counts.get("inferences", 0.0) / counts["executions"]
         if batch < 1 or batch != int(batch) or "infer" not in counts:
             raise InputFileError(
-                "executions with batches of several sizes: a mean over them is of no batch size",
+                "executions with batches of several sizes, so the mean is of no batch size",
                 where=f"{source.where}: model {model}", value=f"{batch:.4g} inputs on the mean",
                 allowed="the counters of a server that has run batches of one size, as under "
                 "perf_analyzer -b 1 --concurrency-range 1")

@@ -220,7 +220,7 @@ class Engine:
         if self.known_qps is not None:
             return self.known_qps
         if self.monitor is None:
-            self._refuse("a load that nobody knows", None, "a scheduler that is told it")
+            self._refuse("the load is unknown", None, "a stated load, or a load monitor")
         return self.monitor.load_qps(self.now_ms)
 
     @property
@@ -388,7 +388,7 @@ class Engine:
         """
         workers = self.workers
         if not (0 <= worker < len(workers) and 0 <= model < len(self._family)):
-            self._refuse("load of what does not exist", f"worker {worker}, model {model}",
+            self._refuse("load of an unknown worker or model", f"worker {worker}, model {model}",
                          "numbers of workers and models")
         if model in workers.loaded[worker] or model in workers.loading[worker]:
             self._refuse("load of a model that is there", self._pair(worker, model),

@@ -108,7 +108,7 @@ class World:
         }
         for condition, holds in conditions.items():
             if not holds:
-                raise InputFileError("a scheduler of like workers cannot serve this scenario",
+                raise InputFileError("a scheduler of equal workers cannot serve this scenario",
                                      where=f"scenario {self.name}", allowed=condition)
         largest = min(int(np.isfinite(times.rows[0][model]).sum()) for model in everything)
         quantiles = np.array([times.quantiles[0][kind][:largest] for kind in times.kind])

@@ -214,7 +214,8 @@ class Policies:
         kinds = {DISPATCHES[name].own_queues for name in named}
         rule = self.dispatch or next(iter(named))
         if len(kinds) > 1 or (self.dispatch is None and len(named) > 1):
-            raise InputFileError("not one way of dispatch", where=f"{self.source}: dispatch",
+            raise InputFileError("policies with several dispatch rules",
+                                 where=f"{self.source}: dispatch",
                                  value=", ".join(sorted(named)),
                                  allowed=" or ".join(DISPATCHES) + " for all")
         if rule not in DISPATCHES or DISPATCHES[rule].own_queues not in kinds:
@@ -260,7 +261,7 @@ def _division(level: Level[Policy], fleets: Fleets, source: str) -> _Division:
         free[kind] = workers.stop
         if workers.stop > fleets.first_workers[kind] + fleets.fleets[kind].workers:
             raise InputFileError(
-                "more workers than there are alike", value=station.workers,
+                "more workers than the cluster has of this type", value=station.workers,
                 where=f"{source}: station {station.name} at {level.load_qps:g} QPS",
                 allowed=f"{fleets.fleets[kind].workers} in all stations")
         stations.append((workers, station.policy.slo_ms, tuple(sorted(station.share))))

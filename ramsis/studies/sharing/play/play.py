@@ -162,7 +162,7 @@ def _placed(cluster: SharedCluster, replica: Replica) -> Placed:
         alone = row.latency_ms * cluster.interference.on_share(
             replica.model, row.utilisation, replica.mps_share)
         if cluster.router.copies_ms(n) >= alone:
-            raise InputFileError("copies take longer than the batch that they are of",
+            raise InputFileError("copies take longer than their batch",
                                  where="copy_ms", value=cluster.router.copy_ms)
         work.append(alone)
     return Placed(m, g, replica.batch, replica.mps_share, tuple(work))
