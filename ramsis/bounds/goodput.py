@@ -44,8 +44,8 @@ in order. If there are more than ``_MOST_CHAINS``, each deadline is moved up to 
 the requests before, which leaves one chain.
 
 *Loading.* A model that no worker holds at the start is not run before it can be loaded. Where
-loading blocks the worker, one load is paid for at its cheapest place, if the model answers
-anything. Further copies, network and slow-down by neighbours are left out: all of them can only
+loading blocks the worker, one load is paid for at its cheapest time, if the model answers any
+request. Further copies, network and slow-down by neighbours are left out: all of them can only
 lower what a schedule reaches. A worker counts once for each of its lanes.
 
 *Memory.* A model takes a share s_m of a worker's memory. Where W workers cannot hold all, memory
@@ -65,10 +65,9 @@ the two bounds is taken.
 *Prices* are constant in bins. The bound is convex in them, and W_t − (workers in use by the best
 runs) is a subgradient. From the best price that is constant, steps go against the mean of the last
 subgradients, smoothed over neighbouring bins, as long as Polyak's: to the best bound less a gap,
-which falls whenever ``_PATIENCE`` rounds get nowhere. It stops after ``rounds``, after ``_TRIAL``
-first rounds without any gain (``_MEMORY_TRIAL`` with memory), or when the gap is below 1e-5 of the
-requests. Any prices give a bound; no
-result depends on convergence.
+which is reduced after ``_PATIENCE`` rounds without progress. The search stops after ``rounds``,
+after ``_TRIAL`` first rounds without any gain (``_MEMORY_TRIAL`` with memory), or when the gap is
+below 1e-5 of the requests. Any prices give a bound, so no result depends on convergence.
 
 *Rounding.* Windows are wider by 2e-6 ms, twice what is counted as in time elsewhere. Sums are
 enlarged by what their rounding can cost, and then rounded down to a whole number of requests.

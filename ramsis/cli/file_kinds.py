@@ -101,15 +101,18 @@ def next_step(message: str, arguments: Sequence[str]) -> str:
     """Describe a refused file and the command that takes it; empty if its kind is unknown."""
     words = [word for word in arguments if not word.startswith("-")]
     commands = {words[0], " ".join(words[:2])} if words else set()
-    before = ""
+    before = ""  # the option that the next word is the value of, if any
     for word in arguments:
+        # ``path``: what the word may name; ``asked``: the option that it belongs to, or "".
         option, _, value = word.partition("=") if word.startswith("--") else ("", "", word)
         path, asked = (value, option) if value else ("", "")
         if not word.startswith("-"):
             path, asked = word.rpartition("=")[2] if "=" in word else word, before
+        # A file to be written cannot be the one that was refused.
         if asked.startswith("--out"):
             path = ""
         kind = _kind_of(path) if path and path in message else None
+        # A file that the option or the command takes is refused for another reason.
         options = {asked} if asked.startswith("--") else commands | {asked}
         if kind is not None and not options & kind.taken_by:
             return f"; this is {kind.what}: {kind.step.format(path)}"

@@ -95,8 +95,9 @@ class WorkloadOptions:
     def for_scaling(self, stretch: float) -> Workload:
         """Return the single workload, for fitting and simulating scaling policies.
 
-        ``stretch`` multiplies the times of loads. Of recorded timestamps ``scale`` multiplies the
-        load of each second, so that it changes no times.
+        ``stretch`` multiplies the times of a trace of loads; recorded timestamps cannot be
+        stretched. ``scale`` multiplies loads: unless it is 1, recorded timestamps are replaced by
+        the load of each second, times ``scale``.
         """
         self.check()
         check_positive(scale=self.scale, stretch=stretch)
@@ -119,6 +120,7 @@ class WorkloadOptions:
                                     value=stretch, allowed="1")
         elif self.scale != 1.0:
             seconds = math.ceil(traced.duration_ms / 1000.0)
+            # The last second ends with the recording, at least 1 ms after its start.
             edges = 1000.0 * np.arange(seconds + 1)
             counts = np.histogram(traced.times_ms, bins=edges)[0]
             traced = RateTrace(edges[:-1], counts * self.scale,
