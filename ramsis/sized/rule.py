@@ -1,19 +1,19 @@
 """The decision rule for requests with a size, as seven numbers and as the tables that they give.
 
 *Problem.* K workers serve requests of sizes l from one queue. An answer within the deadline is
-worth a · w: the accuracy a of its model times the weight w of its size. What waits is a multiset
-of (size, slack), far too many states for a table of actions. The rule decides by an index of each
-request instead, in the manner of a Lagrangian relaxation: a unit of worker time has a price, and
-the value of a request no longer depends on the others.
+worth a · w: the accuracy a of its model times the weight w of its size. The state is a multiset of
+(size, slack), which has far too many values for a table of actions. The rule decides by an index
+of each request instead, in the manner of a Lagrangian relaxation: a unit of worker time has a
+price, and the value of a request no longer depends on the others.
 
 *Value.* With work(l) = min over b of T(b, l) / b, the time that a request takes in a good batch,
 as a multiple of its mean, a request that has slack s left is worth
 
     V(l, s) = max over models of max(0, a·w − μ · work(l)) · (1 − exp(−((s − T(1, l)) / τ)^h)),
 
-if s > T(1, l), else 0; w is a multiple of the mean weight. That models a request that is answered
-later with a probability that rises with its slack, at the price μ for the work of a mean request.
-So an answer now gains a·w − V(l, s).
+if s > T(1, l), else 0; w is a multiple of the mean weight. This models a request that is answered
+later with a probability that rises with its slack; the work of a mean request then costs μ. So an
+answer now gains a·w − V(l, s).
 
 *Backlog.* With x the work of all waiting requests, as a multiple of K · deadline,
 

@@ -4,17 +4,17 @@ A process with independent increments that is not Poisson has batch arrivals. Le
 distribution of the batch size X (the limit of PF(k, h)/P(N(h) >= 1) for short h).
 
 *The start of a busy period.* Let d central arrivals remain until the worker's next request when it
-becomes idle. Batches arrive until one of them passes d. With u(a) the probability that some number
-of batches adds up to exactly a arrivals, c arrivals of the last batch follow the worker's with
-probability  Σ_{a<d} u(a)·f(d + c − a), and the busy period starts with n' = 1 + ⌊c/K⌋ requests at
-slack SLO.
+becomes idle. Batches arrive until their arrivals add up to d or more; the d-th is the worker's.
+With u(a) the probability that some number of batches adds up to exactly a arrivals, c arrivals of
+the last batch follow the worker's with probability  Σ_{a<d} u(a)·f(d + c − a), and the busy period
+starts with n' = 1 + ⌊c/K⌋ requests at slack SLO.
 
 *The phase.* The worker's first request of a batch is followed by c arrivals of the same batch with
 probability  o(c) ∝ P(c < X <= c + K): its place among the first K of the batch is uniform. The
 central arrivals since the head are then c plus those of the time since.
 
 The start of a busy period is exact, given d. The phase uses the mean distribution of the place in
-the batch, and ignores what else the state tells about it. For orderly arrivals f(1) = 1.
+the batch, and ignores what the state tells about this place. For orderly arrivals f(1) = 1.
 
 The head of n queued requests came T_A = SLO − T_j ago. Since then k central arrivals came, with
 (n−1)·K <= k <= n·K − 1, and given n and j their number has the distribution PF(k, T_A) scaled to
