@@ -7,18 +7,19 @@ Trains agents from nothing (extra ``rl``) and evaluates each on requests that it
 not see:
 
 ``rewards``
-    figures 5.2 and 5.9: the three rewards on 2400 requests/s × 48 models, 24 ms;
-``stages``
-    the same, ten times as long and in two stages, of which the second looks further ahead;
-``two-slos``
-    figure 6.1: two users on one GPU, of whom one wants no answer before 100 ms;
+    figure 5.9: the three rewards on 2400 requests/s × 48 models, 24 ms;
+``longer``
+    figure 5.2: the third of them, twice as long;
 ``relaxed``
     figures 5.10 and 5.11: training at 96 ms, then the Azure-like load, beside the shipped agent;
 ``tuned``
-    figures 5.6 and 5.8: the shipped agent on other cells, before and after more training there.
+    figures 5.6 and 5.8: the shipped agent, and one of ``longer``, on other cells, before and after
+    more training there;
+``two-slos``
+    figure 6.1: two users on one GPU, of whom one wants no answer before 100 ms.
 
-What the rows have is not trained again, so that an interrupted study continues: a second stage,
-too, as long as the agent of the first is in ``--agents``. ``--steps`` shortens every training.
+Trainings whose rows and agents (in ``--agents``) are there are not repeated, so that an
+interrupted study continues. ``--steps`` shortens every training.
 """
 
 from __future__ import annotations
@@ -47,15 +48,15 @@ from clockwork import (
 from ramsis.files import write_atomic
 from ramsis.report.figure import COLOURS
 from ramsis.scenario import Scenario, scenario_from_document
-from ramsis.studies.clockwork_rl import REWARDS, needing_extra
+from ramsis.studies.clockwork_rl import REWARDS, needing_extra, reward_named
 from ramsis.studies.clockwork_rl.agent import Agent, read_agent, shipped_agent, write_agent
 
 RATE_QPS, INSTANCES, SLO_MS = 2400.0, 48, 24.0
 PLAYED_S = 3.0  # of the runs that agents play after training
 FRESH_SEED = 2_000_000  # of these runs, beyond the seeds of training and of the choice of agents
-# Decisions of the two stages of a training. Only the discount differs: the second looks some eight
-# milliseconds ahead, which drowns an agent that cannot do anything yet.
-FIRST_STEPS, SECOND_STEPS, SECOND_DISCOUNT = 151_552, 253_952, 0.98
+# With longer SLOs more queued work does no harm.
+RELAXED = "work:work=0.5"
+STEPS, TUNING_STEPS = 61_440, 20_480  # decisions of a training, and of more elsewhere
 TUNED = ((2400.0, 12, 24.0), (2400.0, 12, 12.0), (2400.0, 48, 12.0), (2400.0, 12, 6.0))
 
 
@@ -69,7 +70,7 @@ class Row(NamedTuple):
     instances: int
     slo_ms: float
     stream: str  # of whose requests the share is; "" for all
-    steps: int  # decisions of training before, those of a first stage included
+    steps: int  # decisions of training before, on the cell that it is for
     kept: bool  # whether it is the agent that training keeps, on another run than the choice
     in_time: float
     mean_batch: float
@@ -91,48 +92,41 @@ class Study:
 
     def train(
         self, study: str, reward: str, seed: int, cell: tuple[float, int, float],
-        scenario: Scenario, steps: int, start: Agent | None = None, before: int = 0,
-        **settings: Any,
+        scenario: Scenario, steps: int = STEPS, start: Agent | None = None, **settings: Any,
     ) -> Agent:
-        """Train an agent and write its rows, unless they are there; return the agent.
-
-        ``before`` counts the decisions of an earlier stage.
-        """
-        file = self.agents / f"{study}-{reward}-{seed}-{'-'.join(f'{x:g}' for x in cell)}.json"
+        """Train an agent and write its rows, unless they are there; return the agent."""
+        words = (study, *reward.split(":"), seed, *(f"{x:g}" for x in cell))
+        file = self.agents / f"{'-'.join(map(str, words))}.json"
         if self.has(study, reward, seed, cell) and file.exists():
             return read_agent(file)
         chosen = self.training.TrainingSettings(
-            steps=min(steps, self.most_steps or steps), reward=REWARDS[reward], seed=seed,
+            steps=min(steps, self.most_steps or steps), reward=reward_named(reward), seed=seed,
             evaluate_every=settings.pop("evaluate_every", 10_000), **settings)
         agent: Agent
         agent, evaluations = self.training.train(scenario, chosen, start=start)
         rows = [row for past in evaluations for row in self.of_streams(
-            study, reward, seed, cell, before + past.steps, False, past)]
+            study, reward, seed, cell, past.steps, False, past)]
         self.agents.mkdir(parents=True, exist_ok=True)
         write_agent(agent, file)
         self.rows = [row for row in self.rows if row[:6] != (study, reward, seed, *cell)]
-        self.add([*rows, *self.play(study, reward, seed, cell, scenario, agent, before)])
+        self.add([*rows, *self.play(study, reward, seed, cell, scenario, agent)])
         return agent
-
-    def train_twice(
-        self, study: str, reward: str, seed: int, cell: tuple[float, int, float],
-    ) -> Agent:
-        """Train an agent from nothing in two stages; return the one that the second keeps."""
-        scenario = grid(*cell, 10.0)
-        settings: dict[str, Any] = {"evaluate_every": 20_000, "evaluated_s": 1.0}
-        first = self.train(study, reward, seed, cell, scenario, FIRST_STEPS, **settings)
-        return self.train(f"{study}-second", reward, seed, cell, scenario, SECOND_STEPS, first,
-                          FIRST_STEPS, discount=SECOND_DISCOUNT, **settings)
 
     def play(
         self, study: str, reward: str, seed: int, cell: tuple[float, int, float],
-        scenario: Scenario, agent: Agent, before: int = 0,
+        scenario: Scenario, agent: Agent,
     ) -> list[Row]:
         """Return the rows of a kept agent on a run that neither training nor choice has seen."""
         played = self.training.evaluate(
             agent, shortened(scenario, PLAYED_S), FRESH_SEED + seed)
         return self.of_streams(
-            study, reward, seed, cell, before + agent.training["after_steps"], True, played)
+            study, reward, seed, cell, agent.training["after_steps"], True, played)
+
+    def play_once(self, study: str, reward: str, seed: int, cell: tuple[float, int, float],
+                  scenario: Scenario, agent: Agent) -> None:
+        """Play an agent on a run and write its rows, unless they are there."""
+        if not self.has(study, reward, seed, cell):
+            self.add(self.play(study, reward, seed, cell, scenario, agent))
 
     def of_streams(
         self, study: str, reward: str, seed: int, cell: tuple[float, int, float], steps: int,
@@ -197,33 +191,27 @@ def run(study: Study, names: Sequence[str], seeds: int) -> None:
     """Run the trainings that the rows lack, the shortest first."""
     base = (RATE_QPS, INSTANCES, SLO_MS)
     of_two = (300.0, 2, 100.0)
-    if "two-slos" in names and not study.has("two-slos", "work", 0, of_two):
-        study.train("two-slos", "work", 0, of_two, two_slos(), 40_000, runs=8,
+    if "two-slos" in names:
+        study.train("two-slos", RELAXED, 0, of_two, two_slos(), 40_000, runs=8,
                     evaluate_every=5_000)
-    for seed, reward in product(range(seeds), REWARDS):
-        if "rewards" in names and not study.has("rewards", reward, seed, base):
-            study.train("rewards", reward, seed, base, grid(*base, 10.0), 40_960,
-                        evaluated_s=1.0)
-    shipped = shipped_agent()
+    for seed, reward in product(range(seeds), REWARDS if "rewards" in names else ()):
+        study.train("rewards", reward, seed, base, grid(*base, 10.0), evaluated_s=1.0)
     if "relaxed" in names:
         cell = (RATE_QPS, INSTANCES, 96.0)
         on_azure = (AZURE_QPS, AZURE_MODELS * AZURE_COPIES, AZURE_SLO_MS)
-        load = azure(4.0, 10.0)
-        if not study.has("azure-after-24", "work", 0, on_azure):
-            study.add(study.play("azure-after-24", "work", 0, on_azure, load, shipped))
-        if not study.has("azure-after-96", "work", 0, on_azure):
-            relaxed = study.train("relaxed", "work", 0, cell, grid(*cell, 10.0), 40_960,
-                                  evaluated_s=1.0)
-            study.add(study.play("azure-after-96", "work", 0, on_azure, load, relaxed))
+        relaxed = study.train("relaxed", RELAXED, 0, cell, grid(*cell, 10.0), 40_960,
+                              evaluated_s=1.0)
+        for name, agent in (("shipped", shipped_agent()), ("relaxed", relaxed)):
+            study.play_once(f"{name}-azure", RELAXED, 0, on_azure, azure(4.0, 10.0), agent)
+    longer = [study.train("longer", "work", seed, base, grid(*base, 10.0), 2 * STEPS,
+                          evaluated_s=1.0)
+              for seed in range(seeds) if "longer" in names or ("tuned" in names and not seed)]
     for cell in TUNED if "tuned" in names else ():
-        if not study.has("untuned", "work", 0, cell):
-            study.add(study.play("untuned", "work", 0, cell, grid(*cell, 10.0), shipped))
-        if not study.has("tuned", "work", 0, cell):
-            study.train("tuned", "work", 0, cell, grid(*cell, 10.0), 20_480, start=shipped,
+        for name, reward, agent in (("shipped", RELAXED, shipped_agent()),
+                                    ("longer", "work", longer[0])):
+            study.play_once(f"{name}-untuned", reward, 0, cell, grid(*cell, 10.0), agent)
+            study.train(f"{name}-tuned", reward, 0, cell, grid(*cell, 10.0), TUNING_STEPS, agent,
                         learning_rate=3e-4, evaluated_s=2.0)
-    for seed, reward in product(range(seeds), REWARDS):
-        if "stages" in names and not study.has("stages-second", reward, seed, base):
-            study.train_twice("stages", reward, seed, base)
 
 
 class CurveFigures(NamedTuple):
@@ -256,50 +244,37 @@ def spread(values: Sequence[float]) -> str:
 
 
 def table_of_rewards(rows: Sequence[Row]) -> str:
-    """Return the table of figure 5.9: mean over the seeds, and from the least to the most."""
-    figures = figures_of(rows, "rewards")
+    """Return the table of figures 5.2 and 5.9: mean over the seeds, from the least to the most."""
     lines = []
-    for reward in REWARDS:
-        of_seeds = [values for (name, _), values in figures.items() if name == reward]
-        lines.append([f"`{reward}`", len(of_seeds), *(
+    for study, reward in (*product(["rewards"], REWARDS), ("longer", "work")):
+        of_seeds = [values for (name, _), values in figures_of(rows, study).items()
+                    if name == reward]
+        most = max(row.steps for row in rows if row.study == study)
+        lines.append([f"`{reward}`", f"{most:,}", len(of_seeds), *(
             spread([getattr(values, name) for values in of_seeds])
             for name in ("mean", "best", "kept"))])
-    return markdown(["reward", "seeds", "mean of the curve", "its best",
-                     "kept agent, other requests"], lines)
-
-
-def table_of_stages(rows: Sequence[Row]) -> str:
-    """Return the table of trainings in two stages, of the seeds that have finished each."""
-    lines = []
-    for name, study in (("first", "stages"), ("second", "stages-second")):
-        figures = figures_of(rows, study)
-        for reward in REWARDS:
-            of_seeds = [values for (other, _), values in figures.items() if other == reward]
-            lines.append([f"`{reward}`", name, len(of_seeds), *map(
-                spread, zip(*of_seeds, strict=True))])
-    return markdown(["reward", "stage", "seeds", "mean of the curve", "its best", "its end",
+    return markdown(["reward", "decisions", "seeds", "mean of the curve", "its best",
                      "kept agent, other requests"], lines)
 
 
 def table_of_cells(rows: Sequence[Row]) -> str:
-    """Return the table of figures 5.3, 5.6, 5.8, 5.10, 5.11 and 6.1."""
-    kept = {(row.study, row.rate_qps, row.instances, row.slo_ms, row.stream): row.in_time
-            for row in rows if row.kept}
+    """Return the table of figures 5.6, 5.8, 5.10, 5.11 and 6.1."""
+    kept: dict[tuple[str, ...], float] = {
+        (row.study, f"{row.rate_qps:g} × {row.instances}, {row.slo_ms:g} ms", row.stream):
+        row.in_time for row in rows if row.kept}
     lines = []
-    names = {"untuned": "shipped", "azure-after-24": "shipped", "relaxed": "of 96 ms",
-             "azure-after-96": "of 96 ms", "two-slos": "of two kinds of SLO"}
-    for (study, rate_qps, instances, slo_ms, stream), share in kept.items():
-        if study not in names:
-            continue
-        tuned = kept.get(("tuned", rate_qps, instances, slo_ms, stream))
-        place = f"the stream “{stream}”" if stream else (
-            f"{rate_qps:g} × {instances}, {slo_ms:g} ms")
-        lines.append([names[study], place, f"{share:.4f}",
-                      "" if tuned is None else f"{tuned:.4f}"])
+    names = {"shipped-untuned": "shipped", "longer-untuned": "from nothing, 24 ms",
+             "shipped-azure": "shipped", "relaxed": "from nothing, 96 ms",
+             "relaxed-azure": "from nothing, 96 ms", "two-slos": "of two kinds of SLO"}
+    for (study, cell, stream), share in kept.items():
+        if study in names:
+            tuned = kept.get((study.replace("-untuned", "-tuned"), cell, stream))
+            lines.append([names[study], f"the stream “{stream}”" if stream else cell,
+                          f"{share:.4f}", f"{tuned:.4f}" if "untuned" in study and tuned else ""])
     return markdown(["agent", "played on", "in time", "with more training there"], lines)
 
 
-TABLES = {"rewards": table_of_rewards, "stages": table_of_stages, "trained": table_of_cells}
+TABLES = {"rewards": table_of_rewards, "trained": table_of_cells}
 
 
 def write_tables(rows: Sequence[Row], docs: Path) -> None:
@@ -308,35 +283,28 @@ def write_tables(rows: Sequence[Row], docs: Path) -> None:
         write_part(docs / "evaluation" / "clockwork.md", name, table(rows))
 
 
-_CURVES = (*REWARDS, "at once", "later")  # in the order of their colours
+_CURVES = (*REWARDS, "24 ms", "96 ms", "at once", "later")  # in the order of their colours
 
 
 def plot(rows: Sequence[Row], file: Path) -> None:
-    """Draw the learning curves: figures 5.9, 6.1 and 5.10."""
+    """Draw the learning curves: figures 5.9, 5.10 and 6.1."""
     from matplotlib.figure import Figure  # here, as only figures need it
 
-    figure = Figure(figsize=(9, 6.6), layout="constrained")
-    (rewards, stages), (slos, relaxed) = figure.subplots(2, 2, sharey=True)
-    whole = figures_of(rows, "stages-second")
+    figure = Figure(figsize=(12, 3.6), layout="constrained")
+    rewards, longer, slos = figure.subplots(1, 3, sharey=True)
+    curves = [row for row in rows if not row.kept]
     for reward in REWARDS:
-        curves = [row for row in rows if row.reward == reward and not row.kept]
-        _draw_curve(rewards, reward, [row for row in curves if row.study == "rewards"])
-        # At its start the second stage has the agent that the first has kept, not its last one.
-        _draw_curve(stages, reward, [row for row in curves if (reward, row.seed) in whole and (
-            row.study == "stages"
-            or (row.study == "stages-second" and row.steps > FIRST_STEPS))])
-    stages.axvline(FIRST_STEPS / 1000, color="grey", lw=0.8, ls=":")
-    for stream in dict.fromkeys(row.stream for row in rows if row.study == "two-slos"):
-        _draw_curve(slos, stream, [row for row in rows if row.study == "two-slos"
-                                   and row.stream == stream and not row.kept])
-    _draw_curve(relaxed, "work", [row for row in rows if row.study == "relaxed"
-                                  and not row.kept])
-    count = len({seed for _, seed in whole})
+        _draw_curve(rewards, reward, [row for row in curves if row.study == "rewards"
+                                      and row.reward == reward])
+    for study, label in (("longer", "24 ms"), ("relaxed", "96 ms")):
+        _draw_curve(longer, label, [row for row in curves if row.study == study])
+    for stream in dict.fromkeys(row.stream for row in curves if row.study == "two-slos"):
+        _draw_curve(slos, stream, [row for row in curves if row.study == "two-slos"
+                                   and row.stream == stream])
     rewards.set(title="three rewards, 2400/s × 48, 24 ms", ylabel="in time", ylim=(0, 1.03))
-    stages.set(title=f"the same in two stages ({count} seed{'s' if count > 1 else ''})")
-    slos.set(title="two kinds of SLO, one GPU", ylabel="in time")
-    relaxed.set(title="2400/s × 48, 96 ms")
-    for axes in (rewards, stages, slos, relaxed):
+    longer.set(title="the third reward, two SLOs")
+    slos.set(title="two kinds of SLO, one GPU")
+    for axes in (rewards, longer, slos):
         axes.set_xlabel("thousand decisions")
         axes.grid(alpha=0.3)
         axes.legend()
@@ -359,7 +327,7 @@ def _draw_curve(axes: Any, label: str, rows: Sequence[Row]) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Train what is asked for, and write rows and figure."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    studies = ("two-slos", "rewards", "relaxed", "tuned", "stages")
+    studies = ("two-slos", "rewards", "longer", "relaxed", "tuned")
     parser.add_argument("--study", action="append", choices=studies,
                         help="repeat; by default all")
     parser.add_argument("--rows", type=Path, required=True, metavar="FILE", help="CSV")

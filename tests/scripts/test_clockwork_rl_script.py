@@ -22,24 +22,19 @@ def test_the_page_has_the_tables_of_the_kept_rows(name: str) -> None:
     assert f"<!-- {name}:begin -->\n{table}\n<!-- {name}:end -->" in page
 
 
-def test_the_sparse_reward_learns_nothing_and_early_rewards_do_in_each_seed() -> None:
+def test_rewards_are_in_the_order_of_the_thesis() -> None:
+    """In four of five seeds; in the other the second is ahead by less than 0.004."""
     figures = clockwork_rl.figures_of(ROWS, "rewards")
-    seeds = {seed for _, seed in figures}
-    assert len(figures) == 3 * len(seeds) == 15
-    for seed in seeds:
-        sparse, early = figures["sparse", seed], figures["early", seed]
-        assert sparse.mean < early.mean
-        assert sparse.best < early.best
-    mean = {reward: sum(figures[reward, seed].mean for seed in seeds) / len(seeds)
-            for reward in clockwork_rl.REWARDS}
-    assert mean["sparse"] < mean["work"] < mean["early"]
+    assert len(figures) == 15
+    ahead = [figures["work", seed].mean - figures["early", seed].mean for seed in range(5)]
+    assert sum(lead > 0 for lead in ahead) == 4
+    assert min(ahead) > -0.004
+    assert all(figures["sparse", seed].best < figures["early", seed].best for seed in range(5))
 
 
-def test_longer_training_in_two_stages_does_not_reach_all_requests() -> None:
-    second = clockwork_rl.figures_of(ROWS, "stages-second")
-    assert {reward for reward, _ in second} == set(clockwork_rl.REWARDS)
-    assert max(values.best for values in second.values()) < 0.95
-    assert second["early", 0].last < second["sparse", 0].last < second["work", 0].last
+def test_the_third_reward_passes_the_ceiling_of_batches_of_one() -> None:
+    longer = clockwork_rl.figures_of(ROWS, "longer")
+    assert all(figures.best > 0.95 for figures in longer.values())
 
 
 def test_both_streams_of_two_slos_are_answered_in_time() -> None:
