@@ -76,7 +76,7 @@ def imported(path: Path) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("packages", "belongs"),
     [
-        ({"numba"}, lambda path: path.name in ("_kernels.py", "compiling.py")),
+        ({"numba"}, lambda path: path.name in ("_kernels.py", "_lapack.py", "compiling.py")),
         ({"matplotlib"}, lambda path: path.parent.name == "report"),
         ({"click", "rich"}, lambda path: "cli" in path.parts),
         ({"numpy", "scipy"}, lambda path: path.parent.name != "runtime"),
