@@ -91,6 +91,28 @@ def test_kept_rows_show_what_the_thesis_on_sharing_observes() -> None:
     assert worst["goodput_rps"] < 0.6 * usher["goodput_rps"]
 
 
+def test_kept_rows_of_warsaw_are_near_the_printed_violations_in_one_set_up() -> None:
+    rows = json.loads(tables.kept_file("warsaw-both").read_text("utf-8"))["rows"]
+    rates = {(row["seed"], row["scheduler"], row["order"]): row["violation_rate"] for row in rows}
+    printed = {row["scheduler"]: row["printed_violation_rate"] for row in rows}
+    baseline, late = "modified-baseline, no idle holder", "round-robin-d"
+    for name in printed.keys() - {late}:
+        assert rates[0, name, "arrival"] == pytest.approx(printed[name], abs=0.03)
+    assert rates[0, late, "deadline"] == pytest.approx(printed[late], abs=0.002)
+    for seed in (0, 1, 2):
+        of_seed = [rates[seed, name, "arrival"] for name in printed.keys() - {baseline}]
+        assert rates[seed, late, "deadline"] < 0.5 * min(of_seed)
+        assert rates[seed, baseline, "arrival"] > 1.9 * max(of_seed)
+
+
+def test_one_set_of_igniters_parameters_shows_what_the_thesis_prints() -> None:
+    printed, _, found = json.loads(tables.kept_file("igniter").read_text("utf-8"))["rows"]
+    for key in ("gpus_vision", "gpus_mix", "batches", "vgg19_beside_alexnet",
+                "densenet121_beside_resnet50", "short"):
+        assert found[key] == printed[key]
+    assert sum(found["mix_rps"].values()) > 0.99 * 4 * 274.6
+
+
 def test_clients_send_what_the_thesis_prints_within_a_percent() -> None:
     differences = [float(line.split("|")[4].strip(" %"))
                    for line in tables.clients([]).splitlines()[2:]]
