@@ -99,14 +99,16 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
             load_qps=load_qps,
             max_batch=settings.max_queue,
         )
-        models: dict[float, WorkerModel] = {}
+        as_profiled: WorkerModel | None = None
         solutions: dict[float, WorkerSolution] = {}
 
         def planned(factor: float) -> Policy:
-            plan = problem if factor == 1.0 else problem.slower(
-                factor, settings.grid or DEFAULT_GRID)
-            models[factor] = WorkerModel(plan)
-            solution = models[factor].solve(settings.solver)
+            nonlocal as_profiled
+            model = WorkerModel(problem if factor == 1.0 else problem.slower(
+                factor, settings.grid or DEFAULT_GRID))
+            if factor == 1.0:
+                as_profiled = model
+            solution = model.solve(settings.solver)
             solution.certificate.require_converged(f"load {load_qps:g} QPS")
             solutions[factor] = solution
             return replace(self._unpromised(profile, load_qps, settings, problem, solution),
@@ -114,7 +116,7 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
 
         # The table is made for longer times than profiled; its promise is for the profiled times.
         policy = with_headroom(planned, settings.headroom, replays)
-        solution, as_profiled = solutions[policy.planned_factor], models.get(1.0)
+        solution = solutions[policy.planned_factor]
         if as_profiled is None or not np.array_equal(
                 policy.slack_ms, as_profiled.problem.slack_ms):
             as_profiled = WorkerModel(replace(problem, slack_ms=solution.problem.slack_ms))

@@ -15,6 +15,8 @@ when they are used, since loading their compiled loops takes longer than finding
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,6 +30,9 @@ from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.solve.policy_iteration import solve_on_nodes
 from ramsis.worker.structure import StructuredMDP, build_structured
 from ramsis.worker.structure.evaluation import StateFrequency, evaluate_on_nodes, state_frequency
+
+if TYPE_CHECKING:
+    from ramsis.worker.structure.variable_batching import VariableMDP
 
 __all__ = ["SOLVERS", "SolverName", "WorkerModel", "WorkerSolution", "evaluate_table",
            "solve_worker"]
@@ -114,6 +119,13 @@ class WorkerModel:
             self._structured = build_structured(self.problem)
         return self._structured
 
+    @cached_property
+    def variable(self) -> VariableMDP:
+        """The structured form for variable batching, built on first use."""
+        from ramsis.worker.structure.variable_batching import build_variable
+
+        return build_variable(self.problem)
+
 
 @dataclass(frozen=True)
 class _Formulation:
@@ -165,9 +177,8 @@ def _solve_variable(
     if solver != "policy-iteration":
         return _solve_explicit(problem, solver, tolerance)
     from ramsis.worker.solve.policy_iteration import solve_variable
-    from ramsis.worker.structure.variable_batching import build_variable
 
-    solution = solve_variable(build_variable(problem))
+    solution = solve_variable(model.variable)
     return WorkerSolution(
         problem, solution.policy, solution.evaluation.frequency, solution.evaluation.excess,
         solution.evaluation.gain, solution.certificate, solver,
@@ -175,11 +186,9 @@ def _solve_variable(
 
 
 def _evaluate_variable(model: WorkerModel, table: IntArray) -> StateFrequency:
-    problem = model.problem
     from ramsis.worker.solve.policy_iteration import evaluate_variable
-    from ramsis.worker.structure.variable_batching import build_variable
 
-    evaluation = evaluate_variable(build_variable(problem), table)
+    evaluation = evaluate_variable(model.variable, table)
     return StateFrequency(evaluation.frequency, evaluation.excess)
 
 
