@@ -156,17 +156,17 @@ class Grouping:
         part = run.stream if self.by in ("stream", "tenant") else run.asked
         return by_group(run, self.of[part], len(self.names))
 
-    def row(self, found: Sequence[GroupFigures]) -> dict[str, Any]:
-        """Return fairness, the worst group, and an entry for each group, over the runs ``found``.
+    def row(self, runs: Sequence[GroupFigures]) -> dict[str, Any]:
+        """Return fairness, the worst group, and an entry for each group, from the figures of runs.
 
         Counts are sums over the runs. Shares and means are over the requests of all runs,
         quantiles are means over the runs; they are ``None`` without a request or an answer.
         """
-        counts = {name: sum(getattr(figures, name) for figures in found)
+        counts = {name: sum(getattr(figures, name) for figures in runs)
                   for name in (*_COUNTS, "in_time")}
-        stages = np.sum([figures.stage_ms for figures in found], axis=0)
+        stages = np.sum([figures.stage_ms for figures in runs], axis=0)
         answered = counts["in_time"] + counts["late"]
-        quantiles = {name: [getattr(figures, name) for figures in found] for name in _QUANTILES}
+        quantiles = {name: [getattr(figures, name) for figures in runs] for name in _QUANTILES}
         groups: list[dict[str, Any]] = []
         for i, name in enumerate(self.names):
             entry: dict[str, Any] = {"name": name}
@@ -202,10 +202,10 @@ def grouping_named(by: str, scenario: Scenario) -> Grouping:
     return Grouping(by, names, np.array([places[label] for label in labels]))
 
 
-def stage_means(found: Sequence[GroupFigures]) -> dict[str, float | None]:
+def stage_means(runs: Sequence[GroupFigures]) -> dict[str, float | None]:
     """Return the mean time of each stage, over the answers to all groups in all runs."""
-    return _means(np.sum([figures.stage_ms.sum(axis=1) for figures in found], axis=0),
-                  int(sum(figures.in_time.sum() + figures.late.sum() for figures in found)))
+    return _means(np.sum([figures.stage_ms.sum(axis=1) for figures in runs], axis=0),
+                  int(sum(figures.in_time.sum() + figures.late.sum() for figures in runs)))
 
 
 def _means(stages_ms: FloatArray, answered: int) -> dict[str, float | None]:

@@ -423,33 +423,33 @@ class Policy:
 
     def _extras(self) -> dict[str, Any]:
         """Return the optional fields of the file, as far as this policy needs them."""
-        found: dict[str, Any] = {}
+        extras: dict[str, Any] = {}
         if self.slo_classes:
-            found["slo_classes"] = [asdict(slo_class) for slo_class in self.slo_classes]
+            extras["slo_classes"] = [asdict(slo_class) for slo_class in self.slo_classes]
         if self.budget is not None:
-            found["budget"] = asdict(self.budget)
+            extras["budget"] = asdict(self.budget)
         if self.replay is not None:
-            found["replay"] = {name: value for name, value in _plain(asdict(self.replay)).items()
-                               if value is not None}
+            extras["replay"] = {name: value for name, value in _plain(asdict(self.replay)).items()
+                                if value is not None}
         if self.random_ends:
-            found["random_ends"] = True
+            extras["random_ends"] = True
         if self.patient:
-            found["patient"] = True
+            extras["patient"] = True
         if self.quantile_levels is not None:
-            found["quantile_levels"] = self.quantile_levels.tolist()
+            extras["quantile_levels"] = self.quantile_levels.tolist()
         if self.overhead_ms:
-            found["overhead_ms"] = float(self.overhead_ms)
+            extras["overhead_ms"] = float(self.overhead_ms)
         if self.slowness != 1.0:
-            found["slowness"] = float(self.slowness)
+            extras["slowness"] = float(self.slowness)
         if self.load_factor is not None:
-            found["load_factor"] = float(self.load_factor)
+            extras["load_factor"] = float(self.load_factor)
         if self.headroom is not None:
-            found["headroom"] = _plain(asdict(self.headroom))
+            extras["headroom"] = _plain(asdict(self.headroom))
         if self.tails is not None:
-            found["tails"] = _plain(asdict(self.tails))
+            extras["tails"] = _plain(asdict(self.tails))
         if self.cascade is not None:
-            found["cascade"] = _plain(self.cascade.to_document())
-        return found
+            extras["cascade"] = _plain(self.cascade.to_document())
+        return extras
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any], where: str) -> Policy:

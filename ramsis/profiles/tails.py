@@ -92,7 +92,8 @@ class _Sorted(NamedTuple):
         of_kept = kept[self.batch]
         return _Sorted(self.values[of_kept], self.counts[of_kept], self.median_ms[of_kept],
                        self.batch[of_kept],
-                       sum(one.samples for one, stays in zip(batches, kept, strict=True) if stays))
+                       sum(batch.samples for batch, stays in zip(batches, kept, strict=True)
+                           if stays))
 
 
 @dataclass(frozen=True)

@@ -338,11 +338,12 @@ class PlanRun:
 def _by_workers(*rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return trials by number of workers; of equal numbers the last."""
     keys = ("workers", *FIGURES, "upper_bound")
-    found = {row["workers"]: {**{key: row.get(key) for key in keys},
-                              **({"upper_bound_one_model": row["upper_bound_one_model"]}
-                                 if "upper_bound_one_model" in row else {})}
-             for group in rows for row in group if "accuracy" in row}
-    return [found[workers] for workers in sorted(found)]
+    by_workers = {
+        row["workers"]: {**{key: row.get(key) for key in keys},
+                         **({"upper_bound_one_model": row["upper_bound_one_model"]}
+                            if "upper_bound_one_model" in row else {})}
+        for group in rows for row in group if "accuracy" in row}
+    return [by_workers[workers] for workers in sorted(by_workers)]
 
 
 def _in_words(

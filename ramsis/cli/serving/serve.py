@@ -154,11 +154,12 @@ def _serve(policies: str, given: dict[str, Any]) -> None:
     fleet = None if scaling is None else read_fleet(scaling, given["max_workers"])
     sized = None if fleet is not None else _sized(policies, given)
     if sized is not None:
-        found = sized_policies(sized.tables, sized.load_qps, [
+        policy_set = sized_policies(sized.tables, sized.load_qps, [
             float(model["accuracy"]) for model in sized.document["models"]], sized.expectations)
     else:
-        found = read_policies(policies) if fleet is None else fleet.policies(fleet.table.least)
-    models = _models(given, found)
+        policy_set = (read_policies(policies) if fleet is None
+                      else fleet.policies(fleet.table.least))
+    models = _models(given, policy_set)
     variants = str(models.path)
     settings = ServerSettings(
         dispatch=DispatchSettings(overhead_ms=given["overhead_ms"] or 0.0, timer_ms=1.0,
@@ -173,10 +174,10 @@ def _serve(policies: str, given: dict[str, Any]) -> None:
         fleet.check(names, variants)
     advice = None if given["advise"] is None else ScalingTable.load(given["advise"])
     if given["check"]:  # load the models, describe their tensors, and stop
-        check_served(found, names, None, variants)
+        check_served(policy_set, names, None, variants)
         if sized is not None:
             check_sizes(models, sized.tables)
-        largest = largest_batch(found) if fleet is None else fleet.largest_batch
+        largest = largest_batch(policy_set) if fleet is None else fleet.largest_batch
         with event_loop() as runner:
             inputs, outputs = runner.run(checked(models, largest))
         if models.confidence is not None:
@@ -187,7 +188,7 @@ def _serve(policies: str, given: dict[str, Any]) -> None:
                            f"{['n', *spec.shape]}")
         return
     if given["calibrate"]:
-        _calibrate(Server(found, models, settings), given)
+        _calibrate(Server(policy_set, models, settings), given)
         return
     options: list[str] = []  # of `ramsis generate`, for replanning
     if given["replan"]:
@@ -200,7 +201,7 @@ def _serve(policies: str, given: dict[str, Any]) -> None:
     listening = bound_socket(http)
 
     async def run() -> None:
-        server = Server(found, models, settings, fleet=fleet,
+        server = Server(policy_set, models, settings, fleet=fleet,
                         at_first=None if fleet is None else fleet.table.least,
                         tables=None if sized is None else sized.tables)
         if sized is not None:

@@ -182,12 +182,13 @@ def simulate_scaling(
     forecasts = None if forecast is None else read_forecast(forecast)
     arrival_ms = workload.arrivals_ms(np.random.default_rng(seed))
 
-    def comparison(one: SavedScaling) -> Comparison:
+    def comparison(saved: SavedScaling) -> Comparison:
         initial, rest = (
-            Part.of(arrival_ms, *times, one.known["rate_per_worker_qps"], one.fleet, forecasts)
+            Part.of(arrival_ms, *times, saved.known["rate_per_worker_qps"], saved.fleet, forecasts)
             if times[1] else None for times in ((0.0, from_s), (from_s, duration_s)))
         assert rest is not None
-        return Comparison(one.played, one.target, one.fleet, initial, rest, one.known, seed)
+        return Comparison(saved.played, saved.target, saved.fleet, initial, rest, saved.known,
+                          seed)
 
     on = {name: comparison(policy) for name, policy in saved.items()}
     by_first = next(iter(on.values()))  # whose decision tables the rules play

@@ -115,15 +115,16 @@ def _family_row(
     }
 
 
-def _station_row(one: StationOutcome, family: str, use: int) -> dict[str, Any]:
-    station, outcome = one.station, one.uses[use]
-    promise = None if one.policy is None else one.policy.expectations
+def _station_row(placed: StationOutcome, family: str, use: int) -> dict[str, Any]:
+    station, outcome = placed.station, placed.uses[use]
+    promise = None if placed.policy is None else placed.policy.expectations
     return {
         "family": family, "station": station.name, "worker_type": station.worker_type,
         "workers": list(station.workers), "variants": list(outcome.use.variants),
-        "batch": outcome.use.batch, "dispatch": _dispatch(one), "load_qps": outcome.use.load_qps,
+        "batch": outcome.use.batch, "dispatch": _dispatch(placed),
+        "load_qps": outcome.use.load_qps,
         "slo_ms": outcome.use.family.slo_ms, "utilisation": station.utilisation,
-        "simulated_utilisation": sum(one.busy) / len(one.busy),
+        "simulated_utilisation": sum(placed.busy) / len(placed.busy),
         "placement_effective_accuracy": outcome.use.accuracy * outcome.use.in_time,
         "expected_effective_accuracy": promise and promise.effective_accuracy,
         "expected_violation_rate": promise and promise.violation_rate,
@@ -131,10 +132,10 @@ def _station_row(one: StationOutcome, family: str, use: int) -> dict[str, Any]:
     }
 
 
-def _dispatch(one: StationOutcome) -> str:
-    if one.policy is not None:
-        return one.policy.dispatch
-    return "duty-cycle" if len(one.uses) > 1 else "fixed"
+def _dispatch(placed: StationOutcome) -> str:
+    if placed.policy is not None:
+        return placed.policy.dispatch
+    return "duty-cycle" if len(placed.uses) > 1 else "fixed"
 
 
 def _simulated(seeds: Sequence[Figures]) -> dict[str, Any]:

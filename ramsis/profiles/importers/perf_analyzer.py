@@ -60,7 +60,7 @@ def _alone(experiment: Node) -> bool:
 
 def _latencies(experiment: Node) -> tuple[NDArray[np.float64], int]:
     """Return the latencies in ns, and the number of requests without a response."""
-    found: list[int] = []
+    latencies: list[int] = []
     unanswered = 0
     for request in experiment.item("requests").entries():
         sent = request.item("timestamp").whole()
@@ -71,11 +71,11 @@ def _latencies(experiment: Node) -> tuple[NDArray[np.float64], int]:
         if answers[-1] <= sent:
             raise InputFileError("the last response is not after the request", where=request.where,
                                  value=answers[-1], allowed=f"more than {sent}")
-        found.append(answers[-1] - sent)
-    if not found:
+        latencies.append(answers[-1] - sent)
+    if not latencies:
         raise InputFileError("no request with a response", where=experiment.where,
                              value=unanswered, allowed="one or more")
-    latency_ns = np.array(found, dtype=float)
+    latency_ns = np.array(latencies, dtype=float)
     if np.median(latency_ns) < _SHORTEST_NS:
         raise InputFileError("latencies are below a microsecond, so the timestamps are not ns",
                              where=experiment.where, value=float(np.median(latency_ns)),

@@ -118,12 +118,12 @@ def _likeliest(names: Sequence[str]) -> str:
                  for name in names if word in name and "queue" not in name), names[0])
 
 
-def _factor(source: Source, name: str, said: str | None) -> float:
+def _factor(source: Source, name: str, stated: str | None) -> float:
     unit = name.rpartition("_")[2]
-    if unit in _MS and said is not None and MS[said] != MS[unit]:
+    if unit in _MS and stated is not None and MS[stated] != MS[unit]:
         raise InvalidValueError("the name of the histogram states another unit", where="--unit",
-                                value=said, allowed=f"{unit}, or no --unit")
-    unit = unit if unit in _MS else said or ""
+                                value=stated, allowed=f"{unit}, or no --unit")
+    unit = unit if unit in _MS else stated or ""
     if not unit:
         raise InputFileError("the name does not end in a unit of time", where=source.where,
                              value=name, allowed="--unit s (ms, us, ns)")
@@ -171,7 +171,7 @@ def _from_triton(source: Source) -> list[MeasuredRun]:
 
 
 def _series(source: Source, name: str) -> dict[tuple[str | None, int | None], _Series]:
-    found: dict[tuple[str | None, int | None], _Series] = {}
+    series: dict[tuple[str | None, int | None], _Series] = {}
     seen: set[tuple[str, ...]] = set()
     if not source.text.endswith("\n"):
         raise InputFileError("the last line has no end, so the file is cut off",
@@ -188,12 +188,12 @@ def _series(source: Source, name: str) -> dict[tuple[str | None, int | None], _S
         labels = _labels(sample[2] or "", where)
         value = _value(sample[3], where)
         # The name and all labels identify a sample.
-        own = (sample[1], *sorted(f"{label}={text}" for label, text in labels.items()))
-        if own in seen:
+        identity = (sample[1], *sorted(f"{label}={text}" for label, text in labels.items()))
+        if identity in seen:
             raise InputFileError("appears twice", where=where, value=line,
                                  allowed="each sample once: a file of one scrape")
-        seen.add(own)
-        item = found.setdefault(_key(labels, where), _Series())
+        seen.add(identity)
+        item = series.setdefault(_key(labels, where), _Series())
         kind = sample[1].removeprefix(name)
         item.kinds.add(kind)
         if kind == "_bucket":
@@ -205,7 +205,7 @@ def _series(source: Source, name: str) -> dict[tuple[str | None, int | None], _S
             item.total += value
             for label, text in labels.items():
                 item.others.setdefault(label, set()).add(text)
-    return found
+    return series
 
 
 def _refuse_cut(where: str, series: dict[tuple[str | None, int | None], _Series]) -> None:

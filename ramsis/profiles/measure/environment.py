@@ -39,18 +39,18 @@ def hardware(threads: int = 1) -> dict[str, object]:
 
     ``pinned_core`` is the number of the core when there is only one.
     """
-    found: dict[str, object] = {
+    description: dict[str, object] = {
         "cpu": _cpu(), "cores": os.cpu_count() or 1, "threads": threads,
         "system": platform.system(), "machine": platform.machine(),
     }
     if hasattr(os, "sched_getaffinity"):
         usable = sorted(os.sched_getaffinity(0))
-        found["cores_used"] = len(usable)
+        description["cores_used"] = len(usable)
         if len(usable) == 1:
-            found["pinned_core"] = usable[0]
+            description["pinned_core"] = usable[0]
     if hasattr(os, "getpriority"):
-        found["raised_priority"] = os.getpriority(os.PRIO_PROCESS, 0) < 0
-    return found
+        description["raised_priority"] = os.getpriority(os.PRIO_PROCESS, 0) < 0
+    return description
 
 
 def _cpu() -> str:
@@ -65,13 +65,13 @@ def _cpu() -> str:
 
 def versions(libraries: Iterable[str]) -> dict[str, str]:
     """Return the versions of Python, ramsis, NumPy and the installed ones of ``libraries``."""
-    found = {"python": platform.python_version(), "ramsis": ramsis.__version__}
+    by_library = {"python": platform.python_version(), "ramsis": ramsis.__version__}
     for name in ("numpy", *libraries):
         try:
-            found[name] = version(name)
+            by_library[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return by_library
 
 
 def foreign_load(own: float) -> float | None:
@@ -97,20 +97,20 @@ def spells_of(
         return None
     times = np.asarray(latency_ms, dtype=float)
     ratio = np.empty(len(times))
-    _, own = np.unique([f"{name}/{batch}" for name, batch in keys], return_inverse=True)
-    for key in range(int(own.max()) + 1):
-        ratio[own == key] = times[own == key] / np.median(times[own == key])
+    _, key_of = np.unique([f"{name}/{batch}" for name, batch in keys], return_inverse=True)
+    for key in range(int(key_of.max()) + 1):
+        ratio[key_of == key] = times[key_of == key] / np.median(times[key_of == key])
     slow = ratio >= SLOW
-    found: dict[str, Any] = {"autocorrelation": round(_autocorrelation(ratio), 4)}
+    statistics: dict[str, Any] = {"autocorrelation": round(_autocorrelation(ratio), 4)}
     if slow.any() and not slow.all():
         spells = int(np.count_nonzero(slow & ~np.append(False, slow[:-1])))
         busy_ms = float(times[slow].sum())
-        found |= {
+        statistics |= {
             "share": round(busy_ms / float(times.sum()), 6),
             "factor": round(float(ratio[slow].mean()), 4),
             "length_ms": round(busy_ms / spells, 4),
         }
-    return found
+    return statistics
 
 
 def _autocorrelation(values: NDArray[np.float64]) -> float:

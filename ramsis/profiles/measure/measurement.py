@@ -204,12 +204,12 @@ def measure_profile(
     if not record.models:
         raise InputFileError(f"no model could be measured: {next(iter(record.notes.values()))}",
                              where=f"model {next(iter(record.notes))}")
-    found = record.profile_set(by_name)
+    profile = record.profile_set(by_name)
     if out is not None:
-        save(found, out)
+        save(profile, out)
         partial_path(out).unlink(missing_ok=True)
         kept.discard()
-    return found
+    return profile
 
 
 @dataclass
@@ -240,11 +240,11 @@ class _Record:
 
     def watch(self, own: float, observer: Observer) -> None:
         """Record other load on the machine, and report it if it is high."""
-        found = foreign_load(own)
-        if found is not None:
-            self.foreign_load = max(self.foreign_load, round(found, 2))
-            if found >= MUCH:
-                observer.foreign_load(found)
+        busy_processors = foreign_load(own)
+        if busy_processors is not None:
+            self.foreign_load = max(self.foreign_load, round(busy_processors, 2))
+            if busy_processors >= MUCH:
+                observer.foreign_load(busy_processors)
 
     def measured(
         self, models: Mapping[str, str], backend: Backend, settings: MeasureSettings,

@@ -151,10 +151,10 @@ def unfinished(
     """Load the set measured so far from ``path``; None when there is no such file."""
     if not path.exists():
         return None
-    found = load(path)
-    _check_same(_identity(found.hardware, found.measurement), _identity(hardware, measurement),
+    profile = load(path)
+    _check_same(_identity(profile.hardware, profile.measurement), _identity(hardware, measurement),
                 path)
-    return found
+    return profile
 
 
 def _check_same(before: Mapping[str, Any], now: Mapping[str, Any], path: Path) -> None:
@@ -167,8 +167,8 @@ def _check_same(before: Mapping[str, Any], now: Mapping[str, Any], path: Path) -
 
 def _identity(hardware: Mapping[str, Any], measurement: Mapping[str, Any]) -> dict[str, Any]:
     """Return the entries that must agree to resume, as they read back from a file."""
-    found = {"hardware": dict(hardware), **{key: measurement.get(key) for key in SAME}}
-    result: dict[str, Any] = json.loads(canonical_json(found))
+    entries = {"hardware": dict(hardware), **{key: measurement.get(key) for key in SAME}}
+    result: dict[str, Any] = json.loads(canonical_json(entries))
     return result
 
 

@@ -325,8 +325,8 @@ def _profile(
     batch: int, latencies_ms: list[float], rule: StopRule, quantiles: int
 ) -> BatchProfile:
     error = rule.error(latencies_ms)
-    found = BatchProfile.from_samples(batch, latencies_ms, quantiles)
-    return replace(found, relative_error=None if error is None else round(error, 6))
+    profile = BatchProfile.from_samples(batch, latencies_ms, quantiles)
+    return replace(profile, relative_error=None if error is None else round(error, 6))
 
 
 def ranks(n: int, level: float) -> tuple[int, int] | None:

@@ -118,9 +118,10 @@ def sized_times(
     sampled : mapping of int to Sampled
         Samples of each size.
     """
-    by_size = {size: {batch.batch: batch for batch in one.batches}
-               for size, one in sorted(sampled.items()) if one.batches}
-    notes = [f"size {size}: {one.note}" for size, one in sorted(sampled.items()) if one.note]
+    by_size = {size: {batch.batch: batch for batch in measured.batches}
+               for size, measured in sorted(sampled.items()) if measured.batches}
+    notes = [f"size {size}: {measured.note}"
+             for size, measured in sorted(sampled.items()) if measured.note]
     note = "; ".join(notes) or None
     if len(by_size) < 2:
         batches = next(iter(by_size.values()), {})

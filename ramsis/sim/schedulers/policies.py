@@ -203,7 +203,7 @@ class Policies:
             raise InvalidValueError("second opinions are for service times as profiled",
                                     where=f"{self.source}: slowness", value=self.slowness,
                                     allowed="1, or policies without --cascades")
-        ordered = sorted(placed, key=lambda one: one[0].load_qps)
+        ordered = sorted(placed, key=lambda pair: pair[0].load_qps)
         return tuple(None if policy.cascade is None else
                      PlacedCascade.of(policy.cascade, index, len(fleet.models))
                      for policy, index in ordered)

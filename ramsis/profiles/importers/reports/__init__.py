@@ -164,15 +164,15 @@ def _found(text: str, tool: Tool, name: str) -> re.Match[str] | None:
 
 def _flight(text: str, head: str, tool: Tool) -> float | None:
     """Return the requests in flight, as a run or the text before it states; 0 at a fixed rate."""
-    found = _found(text, tool, "flight") or _found(head, tool, "flight")
-    if found is not None:
-        return float(_groups(found)[0])
+    figure = _found(text, tool, "flight") or _found(head, tool, "flight")
+    if figure is not None:
+        return float(_groups(figure)[0])
     return 0.0 if re.match(r"Request [Rr]ate: ", text) else None
 
 
-def _groups(found: re.Match[str]) -> tuple[str, str]:
+def _groups(figure: re.Match[str]) -> tuple[str, str]:
     """Return the value and the unit of a match; the unit may be empty."""
-    value, *units = [group for group in found.groups() if group is not None]
+    value, *units = [group for group in figure.groups() if group is not None]
     return value, units[0] if units else ""
 
 
@@ -192,10 +192,10 @@ def _run(
     statistics: dict[str, Any] = {}
     units: set[bool] = set()
     for name in _STATISTICS:
-        found = _found(text, tool, name)
-        if found is not None:
-            units.add(bool(_groups(found)[1]))
-            statistics[f"{name}_ms"] = _time_ms(found, unit, f"{source.where}: {name}")
+        figure = _found(text, tool, name)
+        if figure is not None:
+            units.add(bool(_groups(figure)[1]))
+            statistics[f"{name}_ms"] = _time_ms(figure, unit, f"{source.where}: {name}")
     if "mean_ms" not in statistics and "part" in tool.figures:  # the mean is the sum of its parts
         parts = [_time_ms(part, unit, source.where)
                  for part in _figure(tool, "part").finditer(text)]
@@ -227,12 +227,12 @@ def _run(
         one_size=tool.one_size)
 
 
-def _time_ms(found: re.Match[str], unit: str, where: str) -> float:
-    number, own = _groups(found)
+def _time_ms(figure: re.Match[str], unit: str, where: str) -> float:
+    number, stated_unit = _groups(figure)
     try:
-        return duration_ms(number, own or unit)
+        return duration_ms(number, stated_unit or unit)
     except ValueError:
-        raise InputFileError("not a time", where=where, value=f"{number} {own or unit}",
+        raise InputFileError("not a time", where=where, value=f"{number} {stated_unit or unit}",
                              allowed="a number of ns, us, ms or s") from None
 
 

@@ -124,15 +124,15 @@ def _size_dimension(
 
 def _shape(entry: Any, sizes: Mapping[str, int], model: str) -> list[int]:
     """Return the sizes of an input's dimensions after the first, which is the batch's."""
-    found = []
+    shape = []
     for dimension in entry.shape[1:]:
         size = dimension if isinstance(dimension, int) else sizes.get(str(dimension))
         if size is None:
             raise InvalidValueError(f"input {entry.name!r} has a dimension of no fixed size",
                                     where=model, value=dimension,
                                     allowed=f"--dim {dimension}=SIZE")
-        found.append(size)
-    return found
+        shape.append(size)
+    return shape
 
 
 def _kind(entry: Any, model: str) -> Any:
