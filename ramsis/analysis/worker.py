@@ -12,11 +12,12 @@ and the same with q = 1 per decision, as the paper weighs. A decision is in time
 deadline is met at the rounded slack. Where service times are fixed and the late rule is ``serve``,
 a batch that is late for its first request counts every request as late.
 
-What is exact and what is not: these are exact expectations of the model. The model rounds slack
-down, and may count a batch as late with its first request, which makes the promise pessimistic: by
-0.0003 to 0.001 of effective accuracy at D = 100 well below capacity, by much more near it, where
-a little slack decides. Above capacity it may be optimistic, since the full state serves all that
-it holds at once. These differences are biases, which no number of samples removes.
+What is exact and what is not: these are exact expectations of the decision problem. The problem
+rounds slack down, and may count a batch as late with its first request, which makes the promise
+pessimistic: by 0.0003 to 0.001 of effective accuracy at D = 100 well below capacity, by much more
+near it, where a little slack decides. Above capacity the promise may be optimistic, since the full
+state serves all its requests at once. These differences are biases, which no number of samples
+removes.
 
 The violation rate v of a table is a function of the laws F_i of the service times of its batches,
 where i is a batch size on a model. If all its batches took l ms, then, per request,
@@ -228,10 +229,11 @@ class WorkerAnalysis:
     def _evidence_of_groups(self) -> Evidence | None:
         """Return the evidence by groups of samples, where batches may leave some of the queue.
 
-        A batch that takes longer than the SLO also makes requests late that arrive meanwhile. A
-        late request whose slack is below the SLO has waited for an earlier batch, and is late by
-        the time of that batch as much as by that of its own: the sum of two equal influences has
-        four times the variance of one.
+        A group is the samples of one model and batch size. A batch that takes longer than the SLO
+        also makes requests late that arrive meanwhile. A late request whose slack is below the SLO
+        has waited for an earlier batch, and is late by the time of that batch as much as by that
+        of its own. The earlier batch is taken to be of the same group: the error of its samples
+        then enters twice with full correlation, hence four times the variance.
         """
         problem, outcome = self.problem, self._outcome
         assert problem.quantiles_ms is not None
@@ -246,13 +248,14 @@ class WorkerAnalysis:
         np.add.at(waited, (model, batch - 1), is_late * (j < problem.bins))
         per_query = problem.arrivals.rate_per_ms / problem.workers
         # The factor on the variance: 4 if all late requests of a group waited, 1 if none did.
-        twice = (1.0 + _shares(waited, late)) ** 2
+        variance_factor = (1.0 + _shares(waited, late)) ** 2
         started = [
-            Started(problem.latency.models[m], problem.quantiles_ms[m, column],
-                    int(problem.samples[m, column]), by_slack[m, column], float(late[m, column]),
-                    per_query * float(by_slack[m, column].sum()) / (column + 1.0),
-                    float(twice[m, column]))
-            for m, column in np.argwhere(by_slack.sum(axis=2) > 0.0).tolist()]
+            Started(model=problem.latency.models[m], quantiles_ms=problem.quantiles_ms[m, b],
+                    samples=int(problem.samples[m, b]), queries=by_slack[m, b],
+                    late=float(late[m, b]),
+                    per_ms=per_query * float(by_slack[m, b].sum()) / (b + 1.0),
+                    more=float(variance_factor[m, b]))
+            for m, b in np.argwhere(by_slack.sum(axis=2) > 0.0).tolist()]
         return evidence_of_groups(started, problem.slack_ms,
                                   hat_weights(problem.quantile_levels), problem.tails,
                                   problem.slo_ms)

@@ -56,9 +56,13 @@ class FewRequests:
     most: float
 
     def solve(self, asked: tuple[float, float]) -> LeastCost | None:
-        """Bound from below the cost of the required sums of accuracies and of answers.
+        """Return a lower bound on the cost of meeting two targets; None if the solver finds none.
 
-        None where the solver found no bound.
+        Parameters
+        ----------
+        asked : (float, float)
+            Least sums over all requests of the expected reward (accuracy, 0 if late), and of the
+            probability to be in time; 0 for no target.
         """
         from scipy.optimize import Bounds, LinearConstraint, milp  # which take long to load
 

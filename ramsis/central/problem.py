@@ -312,11 +312,14 @@ class CentralProblem:
         if self.workers == 1:  # a Poisson distribution
             count = np.arange(_most(lambda k: np.max(pdtrc(k, mean))) + 2)
             log_pf = xlogy(count, mean[:, None]) - gammaln(count + 1.0) - mean[:, None]
-        else:  # a negative binomial one; logarithms, since the chance of none may underflow
-            shape, lose = self._spacing_shape, mean / (self._spacing_shape + mean)
-            count = np.arange(1, _most(lambda k: np.max(betainc(k + 1.0, shape, lose))) + 2)
-            ratio = (shape[:, None] + count - 1.0) / count * lose[:, None]
-            log_pf = np.cumsum(np.column_stack([shape * np.log1p(-lose), np.log(ratio)]), axis=1)
+        else:
+            # A gamma-distributed time gives a negative binomial number of arrivals. At each event
+            # the probability of an arrival is p, of the end of a phase 1 − p. Logarithms, since
+            # the probability of no arrival may underflow.
+            shape, p = self._spacing_shape, mean / (self._spacing_shape + mean)
+            count = np.arange(1, _most(lambda k: np.max(betainc(k + 1.0, shape, p))) + 2)
+            ratio = (shape[:, None] + count - 1.0) / count * p[:, None]
+            log_pf = np.cumsum(np.column_stack([shape * np.log1p(-p), np.log(ratio)]), axis=1)
         probability = np.exp(log_pf)
         probability = np.where(probability < _UNLIKELY, 0.0, probability)
         return np.asarray(probability / probability.sum(axis=1, keepdims=True))

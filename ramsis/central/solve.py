@@ -16,8 +16,9 @@ every (i, n, slack bin), and keeps the old one unless another gains more than 1e
 A start that leaves workers idle leads to such states, and is valued by their new decisions
 (Gauss-Seidel; Puterman 1994, §6.3.3), so that fewer rounds are needed. The iteration stops when no
 action gains more than 1e-6. That includes states that the policy never reaches, as real workers
-reach more states than the model. Until then values need only be exact to 1e-5 of the gain of the
-last round. The initial policy is the solution of a model with few idle levels.
+reach more states than this decision problem. Until then values need only be exact to 1e-5 of the
+gain of the last round. The initial policy is the solution of a decision problem with few idle
+levels.
 
 The table is one step of improvement on that policy: while waiting it keeps the age of the head,
 bin by bin from the least slack up, and values what follows the first start by the policy's values.
@@ -74,7 +75,7 @@ class CentralSolution:
     # With an empty queue and at least this many idle workers, lending one of them for a batch of 1
     # on the fastest model costs less than :data:`FREE`; None if that does not hold with all idle
     spare_idle: int | None
-    # to, action: shape (I, N, J): the model's optimal policy: level to which the queue is
+    # to, action: shape (I, N, J): the optimal policy: level to which the queue is
     # dropped first, and then the action
     to: Codes
     action: Codes
@@ -93,7 +94,7 @@ class CentralSolution:
 
 
 def solve_central(problem: CentralProblem) -> CentralSolution:
-    """Find the optimal policy of the model by policy iteration."""
+    """Find the optimal policy of a decision problem by policy iteration."""
     for restart in _RESTARTS:
         solution = _solved(problem, restart * problem.load / problem.workers)
         if solution is not None:
@@ -156,9 +157,9 @@ def _solved(problem: CentralProblem, restart: float) -> CentralSolution | None:
 
 
 def _from_few_levels(model: CentralArrays) -> _Policy | None:
-    """Return the best policy of a coarse model as a start for all idle levels.
+    """Return the best policy of a coarse decision problem as a start for all idle levels.
 
-    The model has few levels of idle workers, and the age of the head is drawn anew.
+    The coarse problem has few levels of idle workers, and draws the age of the head anew.
     """
     start = _coarse_levels(model.idle)
     to, action = _first_policy(model, len(start))

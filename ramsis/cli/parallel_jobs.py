@@ -37,7 +37,11 @@ _ERRORS = {error.exit_code: error for error in (
 def capacity_question(
     models: ProfileSet | Sequence[WorkerType], workload: Any, scheduler: str, **terms: Any
 ) -> Question:
-    """Return the question of the fewest workers for a workload under a scheduler."""
+    """Return the job that searches the fewest workers for a workload under a scheduler.
+
+    ``terms`` are the other arguments of :func:`ramsis.synthesis.capacity.fewest_workers`, such as
+    ``targets``, ``slo_ms``, ``service`` and ``seeds``.
+    """
     return Question(
         partial(_capacity_row, models, workload, scheduler, terms),
         {"asked": "capacity", "scheduler": scheduler, "workload": plain(workload),
@@ -84,7 +88,7 @@ def rows_of(
     questions: Sequence[Question], engine: Engine, place: Place | None,
     on_answer: Callable[[], object],
 ) -> tuple[list[dict[str, Any]], list[InfeasibleError]]:
-    """Return rows in the order of the questions, and the errors of those that are infeasible."""
+    """Run jobs; return the rows in the order of the jobs, and the errors of infeasible ones."""
     outcomes: dict[int, JobOutcome] = {}
     for index, outcome in answers(questions, engine, place):
         outcomes[index] = outcome
@@ -110,11 +114,11 @@ def level_maker(
 ) -> Callable[[Sequence[Point]], Iterator[Level[Policy]]]:
     """Return the function that :func:`ramsis.synthesis.generate_set` calls to make levels."""
     def make(points: Sequence[Point]) -> Iterator[Level[Policy]]:
-        questions = [Question(partial(_level_document, cluster, load_qps, settings),
-                              {"asked": "level", "load_qps": load_qps,
-                               "settings": settings_document(settings)})
-                     for load_qps, settings in points]
-        for _, outcome in answers(questions, engine):
+        jobs = [Question(partial(_level_document, cluster, load_qps, settings),
+                         {"asked": "level", "load_qps": load_qps,
+                          "settings": settings_document(settings)})
+                for load_qps, settings in points]
+        for _, outcome in answers(jobs, engine):
             yield _level(value_of(outcome))
 
     return make

@@ -63,7 +63,7 @@ class Deviations:
 
     @cached_property
     def _beyond(self) -> FloatArray:
-        """Probability above the first 0, 1, … values, shape (q + 1,)."""
+        """Probability of a deviation above the i smallest values, i = 0 … q; shape (q + 1,)."""
         return np.maximum(1.0 - np.append(0.0, np.cumsum(self.weights)), 0.0)
 
 

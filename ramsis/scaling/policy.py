@@ -552,6 +552,7 @@ class _Search:
                 high, best = middle, tried
             else:
                 low = middle
+        # The corrected aim is met near this level, so the next search spans fewer levels.
         lowest, highest = self.make.between
         self.between = max(high / _NEAR, lowest), min(high * _NEAR, highest)
         return best

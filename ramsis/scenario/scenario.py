@@ -186,7 +186,11 @@ def _listed(model: ScenarioModel, kind: ScenarioWorkerType) -> dict[int, tuple[f
 def _quantiles_ms(
     types: Sequence[ScenarioWorkerType], models: Sequence[ScenarioModel]
 ) -> FloatArray:
-    """Return quantiles of all batches, each at the time of the next listed size."""
+    """Return quantiles of service times by type, model and batch size − 1; shape (T, M, B, Q).
+
+    A batch of a size that is not listed takes as long as one of the next larger listed size. Times
+    are infinite beyond the largest size listed for the type and model.
+    """
     largest = max(entry.batch for model in models for entry in model.latency)
     width = max(len(entry.quantiles_ms) or 1 for model in models for entry in model.latency)
     quantiles = np.full((len(types), len(models), largest, width), np.inf)

@@ -222,7 +222,11 @@ def measured_again(policy: SizedPolicy, own_arrivals: str | None = None) -> dict
 
 
 def generation_steps(*, weighted: bool = False) -> int:
-    """Estimate the number of simulations that :func:`generate_sized` takes."""
+    """Estimate the number of simulations that :func:`generate_sized` takes.
+
+    If ``weighted``, a least share in time is asked for each size class, and the rule is searched
+    again with weights of the classes.
+    """
     return steps(weighted=weighted) + 2 * RUNS
 
 

@@ -296,7 +296,11 @@ def _exp(value: float | FloatArray) -> FloatArray:
 
 
 def _single_and_work(problem: SizedProblem, sizes: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Return the time alone and in a good batch of its like, by model and size, shape (M, n)."""
+    """Return a request's time when run alone, and its least worker time; each (M, n).
+
+    The worker time per request is the least over all batch sizes of requests of the same size.
+    ``sizes`` has shape (n,).
+    """
     padded, step, time_ms = problem.times
     counts = np.arange(1, problem.max_batch + 1)
     measures = sizes[None, :] if padded else counts[:, None] * sizes[None, :]

@@ -1,8 +1,7 @@
 """Engines of jobs: this process, several processes of this machine, or a Ray cluster.
 
-Questions run like the cells of a sweep, and their values are returned to the calling process. With
-a place, values are also stored there under the fingerprints of their inputs,
-and reused.
+Jobs run like the cells of a sweep, and their values are returned to the calling process. With a
+place, values are also stored there under the fingerprints of their inputs, and reused.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from ramsis.files import canonical_json, fingerprint, write_atomic
 from ramsis.sweep.pool import Job, JobOutcome, Runner, process_runner, whole_file
 from ramsis.sweep.store import Place, store_at
 
-ANSWER_FORMAT = "ramsis.answer/1"  # of an answer's file
+ANSWER_FORMAT = "ramsis.answer/1"  # of the file of a stored result
 
 
 @dataclass(frozen=True)
@@ -84,37 +83,37 @@ ENGINES: dict[str, Callable[[Engine], AbstractContextManager[Runner]]] = {
 
 @dataclass(frozen=True)
 class Question(Job):
-    """A call that returns plain JSON values."""
+    """Job that calls a function and returns its result as plain JSON values."""
 
     # importable with its arguments, as a :func:`functools.partial` of a function of a module
     call: Callable[[], dict[str, Any]]
-    # all that the answer depends on, as plain JSON values
+    # all that the result depends on, as plain JSON values
     inputs: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def path(self) -> Path:
-        """File of the answer, below the place of answers."""
+        """File of the stored result, below the place of results."""
         digest = fingerprint({"code": f"{ANSWER_FORMAT} {__version__}", **self.inputs})
         return Path("answers") / f"{digest.partition(':')[2][:32]}.json"
 
     def done(self) -> bool:
-        """Return False: :func:`answers` looks for stored answers."""
+        """Return False: :func:`answers` looks for stored results."""
         return False
 
     def run(self) -> dict[str, Any]:
-        """Compute the answer."""
+        """Call the function."""
         return self.call()
 
 
 def answers(
     questions: Sequence[Question], engine: Engine, place: Place | None = None
 ) -> Iterator[tuple[int, JobOutcome]]:
-    """Yield index and outcome of each question as it is answered; stored answers come first.
+    """Run jobs, and yield index and outcome of each as it ends; stored results come first.
 
     Parameters
     ----------
     place : path or URL, optional
-        Place where answers are stored.
+        Place where results are stored.
     """
     with ExitStack() as leaving:
         store = None if place is None else leaving.enter_context(store_at(place))
@@ -140,7 +139,7 @@ def answers(
 
 
 def _kept(path: Path, question: Question) -> dict[str, Any] | None:
-    """Return the stored answer; None without a complete file of these inputs."""
+    """Return the stored result of a job; None without a complete file for its inputs."""
     document = whole_file(path, ANSWER_FORMAT, dict(question.inputs))
     answer = None if document is None else document.get("answer")
     return answer if isinstance(answer, dict) else None

@@ -39,12 +39,12 @@ class Corner:
 
     @property
     def violation_rate(self) -> float:
-        """Violation rate of the policy by the model."""
+        """Violation rate of the policy, computed by the decision problem."""
         return self.policy.expectations.violation_rate
 
     @property
     def effective_accuracy(self) -> float:
-        """Effective accuracy of the policy by the model."""
+        """Effective accuracy of the policy, computed by the decision problem."""
         return self.policy.expectations.effective_accuracy
 
 

@@ -70,10 +70,11 @@ def generate_policy(
 def modelled_policy(
     profile: ProfileSet, load_qps: float, settings: SynthesisSettings
 ) -> Policy:
-    """Generate a policy with the promise of the model, which is not measured.
+    """Generate a policy whose promise is computed by the decision problem, not measured.
 
-    The rates of policies for several prices then lie on one concave curve. If the model does not
-    know the arrival process, the rates are those of the short replays that chose the planned load.
+    The rates of policies for several prices then lie on one concave curve. If the decision problem
+    does not know the arrival process, the rates are those of the short replays that chose the
+    planned load.
     """
     return _at_confidence(_modelled(profile, load_qps, settings)(Replays(settings.arrivals)),
                           settings.confidence)

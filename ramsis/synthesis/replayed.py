@@ -6,7 +6,7 @@ figures of a table only within some per cent. The problem of a worker
 of a central queue (:mod:`ramsis.central.problem`) lets batches end at random, so that its
 violation rate may be wrong by a factor where workers are mostly idle. So the finished table is
 replayed in simulation, at its load and with its service times. All figures of its behaviour are
-measured there, with half of a 95 % interval for each. The model's gain stays in the certificate.
+measured there, with half of a 95 % interval for each. The computed gain stays in the certificate.
 
 **Runs.** Under round robin one worker is replayed by itself, if it has the figures of all
 (:func:`ramsis.synthesis.simulated.one_worker`). Runs are independent; each starts from idle
@@ -28,7 +28,7 @@ between them, as far as 1e7 requests in all runs allow it. Shorter runs could al
 would then agree on wrong figures.
 
 **Not measured** are policies for arrivals that cannot be drawn, and policies for which settling
-takes more than 1e7 requests. They state the figures of the model.
+takes more than 1e7 requests. They state the figures computed by the decision problem.
 """
 
 from __future__ import annotations
@@ -177,9 +177,9 @@ def as_measured(
     Parameters
     ----------
     expected : Expectations
-        The promise by the model. Its capacity, bound and evidence stay, and limit the figures: by
-        chance a simulation can exceed the bound, or have fewer violations than the load beyond the
-        capacity must cause.
+        The promise computed by the decision problem. Its capacity, bound and evidence stay, and
+        limit the figures: by chance a simulation can exceed the bound, or have fewer violations
+        than the load beyond the capacity must cause.
     figures : mapping of str to float
         All of :func:`ramsis.sim.stationary.in_steady_state`, except those without observations.
         Those that grow for as long as a run lasts are infinite.

@@ -69,7 +69,7 @@ def generate_set(
     Parameters
     ----------
     cluster : Cluster or ProfileSet
-        A profile stands for like workers and one SLO, those of the settings.
+        A profile stands for identical workers and one SLO, those of the settings.
     loads_qps : sequence of float
         Loads of all requests together, > 0.
     settings : SynthesisSettings, or sequence of these

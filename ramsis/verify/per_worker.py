@@ -3,7 +3,7 @@
 The synthesis solves the worker's MDP on slack nodes. Here the MDP is written out in full (explicit
 rows, four-interval sums). Then
 
-- the file's table is compared with the model: admissible choices, late states, batches;
+- the file's table is compared with the decision problem: admissible choices, late states, batches;
 - power iteration gives the stationary distribution of the table, hence every expectation;
 - value iteration gives the optimal gain, which the policy's gain must reach;
 - the fluid bound is computed from its dual, the minimum over y >= 0 of
@@ -32,7 +32,7 @@ some tolerances are wider:
   only roughly.
 
 Figures of a policy within a budget of violations are measured (:mod:`ramsis.verify.budget`). The
-rest of the certificate, the model's figures that such a policy states, and everything in overload
+rest of the certificate, the computed figures that such a policy states, and everything in overload
 are also compared, to the tolerance itself, with a fresh solution by the file's solver
 (:mod:`ramsis.verify.solved_again`).
 """
@@ -97,7 +97,7 @@ def worker_claims(
         policy.planned_factor, problem.slack_ms)
     again, certificate = _solved_again(policy, problem, plan)
     table = _table_check(policy, plan)
-    # The rest is derived from the table's choices, which the model has to allow.
+    # The rest is derived from the table's choices, which must be admissible.
     if not table.holds:
         return (table,)
     bound, capacity = _dual_bound(policy, problem)
@@ -173,14 +173,14 @@ def _measured_checks(
 def _modelled_checks(
     stated: Expectations, analysis: WorkerAnalysis, derived: Expectations, tolerance: float
 ) -> list[Check]:
-    """Check figures of the model, which a file states where they cannot be measured."""
+    """Check computed figures, which a file states where they cannot be measured."""
     return [*_rate_checks(stated, derived, tolerance),
             *_expectation_checks(stated, derived, tolerance),
             *_spread_checks(stated, analysis, _LOOSER * tolerance)]
 
 
 def _table_check(policy: Policy, problem: WorkerProblem) -> Check:
-    """Check that the model allows every entry of the table; the figures are shares of entries."""
+    """Check that all entries of the table are admissible; figures are shares of entries."""
     share = float(np.mean(problem.admissible(_table(problem, policy))[:-1]))
     return Check("table entries that the model allows", 1.0, share, share == 1.0)
 
@@ -196,7 +196,7 @@ def _overflow_check(policy: Policy, problem: WorkerProblem) -> Check:
 
     If late requests are served, the fastest model has to serve such a queue. Under the late rule
     ``drop`` the queue has to be treated like one of the last level, or its earliest request has to
-    be dropped, as the model assumes.
+    be dropped, as the decision problem assumes.
     """
     if problem.late is LateRule.DROP:
         code = policy.longer_queue
@@ -218,7 +218,7 @@ def _memoryless(
     answered. Then the relative values of states differ by up to thousands of requests, and an
     error in the rows of slack nodes changes the gain by up to as many times the error. The
     tolerance is widened by this amount. If the gain was also measured, it is widened by the
-    difference between the model's and the measured gain, too.
+    difference between the computed and the measured gain, too.
     """
     # Imported here: loading their compiled loops takes longer than making a policy.
     from ramsis.mdp._value_iteration import value_iteration

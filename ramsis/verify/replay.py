@@ -114,7 +114,7 @@ def _limit(policy: Policy, late: Estimate) -> tuple[list[Check], dict[str, Estim
 
 
 def not_measured_checks(policy: Policy, own_arrivals: str | None = None) -> tuple[Check, ...]:
-    """Check that a promise computed by the model could not have been measured instead."""
+    """Check that a promise of the decision problem could not have been measured instead."""
     if policy.replay is not None:
         return ()
     again = replayed(policy, own_arrivals=own_arrivals).replay

@@ -161,13 +161,14 @@ def arrived(
     spread = times
     if clock is not None and clock.matters:
         spread = clock.spread(stamps)
-        order = spread
+        by_row = spread
         spread = spread if lasted is None else np.sort(spread - lasted)
         spread -= times[0]  # the same origin as ``times``, so that requests stay in their tick
     else:
-        order = stamps
+        by_row = stamps
     if sizes is not None and lasted is not None:
-        sizes = sizes[np.argsort(order - lasted, kind="stable")]
+        # Sort sizes by arrival; timestamps and durations are in the order of the rows.
+        sizes = sizes[np.argsort(by_row - lasted, kind="stable")]
     origin = times[:1].copy()
     times -= origin
     return Arrived(times, clock, spread, sizes)

@@ -309,15 +309,15 @@ def capacity(
         None if named else partial(_next_command, context, workloads),
         [workload.load_qps for workload in workloads])
     offered: Any = types or profile
-    questions = [capacity_question(offered, load, name, targets=targets, **runs)
-                 for load, name in product(workloads, names)]
-    _search(questions, engine, keep, output)
+    searches = [capacity_question(offered, load, name, targets=targets, **runs)
+                for load, name in product(workloads, names)]
+    _search(searches, engine, keep, output)
 
 
 def _search(
     questions: Sequence[Question], engine: Engine, keep: Path | str | None, output: _Output
 ) -> None:
-    """Answer the questions and print the rows."""
+    """Run the searches and print the rows."""
     # In this process each search shows its own progress.
     with progress("searches", len(questions), shown=engine.elsewhere) as advance:
         rows, missed = rows_of(questions, engine, keep, advance)

@@ -62,10 +62,10 @@ def scenario_capacity(
     if missed:
         raise missed[0]
     terms = {**terms, "least": bounds[0]["least"]}
-    questions = [_question(read, text, grow, terms) for text in schedulers]
+    searches = [_question(read, text, grow, terms) for text in schedulers]
     # In this process each search shows its own progress.
-    with progress("searches", len(questions), shown=engine.elsewhere) as advance:
-        rows, missed = rows_of(questions, engine, keep, advance)
+    with progress("searches", len(searches), shown=engine.elsewhere) as advance:
+        rows, missed = rows_of(searches, engine, keep, advance)
     if rows and as_json:
         print_json(rows, scenario=scenario_file, name=read.scenario.name,
                    duration_s=read.scenario.duration_s)
@@ -81,7 +81,7 @@ def scenario_capacity(
 
 
 def _bound_question(read: SweepScenario, grow: str, terms: Mapping[str, Any]) -> Question:
-    """Return the question of the bound on requests in time of a scenario."""
+    """Return the job that computes the least workers or memory that the bound allows."""
     return Question(
         partial(_bound, read.scenario, grow, terms),
         {"asked": "capacity of a scenario, bound", "grow": grow, **read.document,
@@ -95,7 +95,7 @@ def _bound(scenario: Scenario, grow: str, terms: Mapping[str, Any]) -> dict[str,
 def _question(
     read: SweepScenario, scheduler: str, grow: str, terms: Mapping[str, Any]
 ) -> Question:
-    """Return the question for a scheduler's fewest workers or least memory in a scenario."""
+    """Return the job that searches a scheduler's fewest workers or least memory."""
     return Question(
         partial(_search, read.scenario, scheduler, grow, terms),
         {"asked": "capacity of a scenario", "grow": grow, **scheduler_inputs(scheduler),

@@ -69,7 +69,7 @@ class SizedCapacity:
         return cls(inputs, problem, tuple(schedulers), targets, min_in_time_by_class, seeds)
 
     def questions(self) -> list[Question]:
-        """Return a search for each load and scheduler."""
+        """Return a job for each load and scheduler, which searches the fewest workers."""
         terms = {"targets": self.targets, "min_in_time_by_class": self.min_in_time_by_class,
                  "seeds": self.seeds}
         return [

@@ -75,11 +75,13 @@ def analyze(
     requests have at least p1) and of batch size are over the requests, those of queue and slack
     over the decisions. Response times are from arrival to answer. The certified gap is the
     relative gap of the promise to the bound on every scheduler that answers each request by one
-    model, at the policy's own violation price. The certificate bounds the gap between the gain and
-    the optimum of its model.
+    model, at the policy's own violation price. The certificate bounds how far the policy's gain
+    (mean reward less the prices of violations and delays) is below the optimum of the decision
+    problem that was solved.
 
-    With --loadgen the run is compared with the policy of the lowest level at or above its load.
-    The exit code is 6 if significantly more requests were late than promised (level 1 %).
+    With --loadgen the measured run is compared with the policy for the lowest load that is at
+    least the run's load. The exit code is 6 if significantly more requests were late than promised
+    (level 1 %).
 
     \b
     Examples:
@@ -184,7 +186,7 @@ class Held:
 
 
 def hold_against(policies: Sequence[Policy], run: ServerRun) -> Held:
-    """Compare a run with the policy of the lowest level that meets its load."""
+    """Compare a run with the policy for the lowest load that is at least the run's load."""
     from scipy.stats import binom
 
     slos = sorted({policy.slo_ms for policy in policies})

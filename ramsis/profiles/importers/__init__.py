@@ -268,6 +268,11 @@ def _alone_counts_one(
 def _model(
     name: str, item: MeasuredModel, accuracies: Mapping[str, float], path: str
 ) -> ModelProfile:
+    """Return the profile of a measured model, by the name that the profile set gives it.
+
+    The accuracy is that of ``accuracies`` under this name or under the model's alias, else the
+    measured one.
+    """
     accuracy = accuracies.get(name, accuracies.get(item.alias or name, item.accuracy))
     if accuracy is None:
         near = difflib.get_close_matches(item.alias or name, accuracies, n=3)
@@ -278,6 +283,7 @@ def _model(
                        "" if accuracies else f", or --models {name} for a profile of one model, "
                        "which needs none"))
     sizes = sorted({batch.batch for batch in item.batches})
+    # ``more`` tells the user how to measure a missing batch size.
     if item.more and 1 not in sizes:
         raise InputFileError("batch size 1 was not measured",
                              where=f"{path}: model {name}, batches", value=sizes,

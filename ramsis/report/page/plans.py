@@ -71,9 +71,9 @@ def plan_section(path: Path, document: Mapping[str, Any], rows: Sequence[Mapping
         parts += [PageTable("Workers as the load grows", with_values(_GROWN, grown), grown),
                   curves("Workers as the load grows", Axis("load (queries/s)", zero=True),
                          Axis("workers", whole=True, zero=True), [
-                      Series(name, [row["load_qps"] for row in grown],
+                      Series(label, [row["load_qps"] for row in grown],
                              [row[key] for row in grown], ref=ref)
-                      for name, key, ref in (("needed", "workers", False), (
+                      for label, key, ref in (("needed", "workers", False), (
                           f"bound ({bounded_schedulers(grown[0])})", "workers_bound", True))])]
     return Section(
         PLAN, path.resolve().parent.name or name,

@@ -95,9 +95,10 @@ def class_tables(rows: Rows, *names: Column) -> list[Part]:
 
 
 def _simulated_measures(rows: Rows) -> dict[str, tuple[float | None, str]]:
-    """Return by scheduler and load the figures that other simulations may have, too.
+    """Return the figures to compare between reports: title → value and format.
 
-    A simulation of one scheduler is compared with one of another scheduler.
+    A title names the load only if there are several rows, and the scheduler only if there are
+    several schedulers. So the figures of two simulations of one scheduler each have equal titles.
     """
     several = len({row["label"] for row in rows}) > 1
     measures: dict[str, tuple[float | None, str]] = {}

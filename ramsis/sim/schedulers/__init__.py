@@ -1,4 +1,7 @@
-"""Schedulers of like workers that hold all models, one file each; others are in ``loading``."""
+"""Schedulers of identical workers that hold all models, one file each.
+
+Schedulers that load models are in ``loading``.
+"""
 
 from __future__ import annotations
 

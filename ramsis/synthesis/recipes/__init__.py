@@ -49,6 +49,7 @@ def analyse_policy(policy: Policy, *, own_arrivals: str | None = None) -> Analys
     Raises
     ------
     InputFileError
-        As :func:`problem_of`; or, with a central queue, the table is not that of the model.
+        As :func:`problem_of`; or, with a central queue, the table differs from that of
+        the repeated solution of the file's decision problem.
     """
     return RECIPES[policy.dispatch].analysis(policy, own_arrivals=own_arrivals)

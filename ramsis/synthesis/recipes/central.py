@@ -55,7 +55,7 @@ _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 CENTRAL_QUEUE = "central-queue"
 
-_NO_MATTER = 3e-4  # gain that a replay may miss: the model's error where nothing swings
+_NO_MATTER = 3e-4  # gain that a replay may miss: the problem's error where nothing swings
 _FAR_SHORT = 1.5e-3  # gain missed that a third optimum is worth its time for
 
 
@@ -141,7 +141,10 @@ class Central(Recipe["CentralProblem"]):
     def analysis(self, policy: Policy, *, own_arrivals: str | None = None) -> CentralAnalysis:
         """See :meth:`Recipe.analysis`.
 
-        It is that of the model's optimal policy, which the table improves on.
+        The analysed policy is the optimum of the file's decision problem, which is solved again.
+        The file's table differs from this policy by one more step of improvement
+        (:mod:`ramsis.central.solve`). A file whose table differs from that of the repeated
+        solution raises `InputFileError`, as the analysis is not of its table then.
         """
         problem = self.problem_of(policy)
         solution = solved_again(problem, policy.planned_factor)
@@ -174,12 +177,12 @@ def _better_played(
     plan: CentralProblem, factor: float, policy_of: Callable[[CentralSolution], Policy],
     replays: Replays,
 ) -> CentralSolution:
-    """Return the best of up to three optima of the model by their gain in replays.
+    """Return the best of up to three optima of the decision problem by their gain in replays.
 
     The first optimum answers early. If its replay, at the service times planned for, earns less
-    than the model predicts, workers start together and end together (:data:`WAIT_REWARD`). Then
-    the optimum that lets requests queue is replayed, too; if that also falls far short, the
-    optimum for batches that end at random instants.
+    than the decision problem predicts, workers start together and end together
+    (:data:`WAIT_REWARD`). Then the optimum that lets requests queue is replayed, too; if that also
+    falls far short, the optimum for batches that end at random instants.
     """
     from ramsis.central.solve import solve_central
 

@@ -29,15 +29,15 @@ At low loads, waiting for a larger batch hardly changes accuracy. With this pric
 answers earliest is chosen among tables that are nearly equally good. With E the gain of a policy
 without this price p and C in [0, 1] the mean of min(response time / SLO, 1), the best policy π for
 E − p·C has E(π) >= E* − p·(C* − C(π)) >= E* − p, where E* and C* are those of the best policy
-without the price. So no more than 0.0002 of the model's gain is given up."""
+without the price. So at most 0.0002 of the gain is given up."""
 WAIT_REWARD = 2e-5
 """Reward for a response time of an SLO or more, instead of that cost, where early answers cost too
 much.
 
 Many workers on a central queue may start together, end together, and start together again. The
-model of the queue does not include this oscillation. If early and late starts are equally good in
-the model, it costs several 0.001 of effective accuracy. With a reward for waiting, the queue is
-longer, and larger batches start as workers come free. The loss is limited as with
+decision problem does not include this oscillation. If early and late starts are equally good in
+the problem, the oscillation costs several 0.001 of effective accuracy. With a reward for waiting,
+the queue is longer, and larger batches start as workers come free. The loss is limited as with
 :data:`DELAY_PRICE`."""
 
 
@@ -50,7 +50,7 @@ class Analysis(Protocol):
     def expectations(
         self, *, capacity_qps: float | None = None, upper_bound: float | None = None
     ) -> Expectations:
-        """Return the promise by the model, as a policy file records it."""
+        """Return the promise computed by the decision problem, as a policy file records it."""
 
 
 class Recipe(ABC, Generic[Problem]):
@@ -89,7 +89,7 @@ class Recipe(ABC, Generic[Problem]):
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings, problem: Problem,
         replays: Replays, load_factor: float | None = None,
     ) -> Policy:
-        """Return the best policy of a problem, with its certificate and the model's promise.
+        """Return the best policy of a problem, with its certificate and computed promise.
 
         Parameters
         ----------

@@ -258,22 +258,27 @@ def expected_worth(
     ends: tuple[int, int], early: FloatArray, row: NDArray[np.int64], probability: FloatArray,
     possible: FloatArray, result: FloatArray,
 ) -> None:
-    """Write Σ_b early(b)·P(window of n − b) / P(window of n), for bins j <= j', to ``result``.
+    """Write E[worth(B) | n, j] for bins j <= j' to ``result``, B the arrivals from T_j to T_j'.
 
-    The window of n is (n−1)·K … n·K − 1 arrivals (:mod:`ramsis.worker.problem.waiting_slack`).
+    This is Σ_b early(b)·P(window of n − b) / P(window of n), with early(b) = worth(b)·P(B = b).
+    The window of n is (n−1)·K … n·K − 1 arrivals: those behind a head of slack T_j, if n requests
+    are queued and K workers take turns. The arrivals beyond B must fill the rest of the window
+    (:mod:`ramsis.worker.problem.waiting_slack`).
 
     Parameters
     ----------
     ends : (int, int)
-        First and last j', exclusive.
+        Bins j' to compute: first, and last, exclusive.
     early : (T, B)
-        early(b) by time, for b = B − 1 … 0.
+        early(b) for each of T lengths of time, for b = B − 1 … 0: reversed for the convolution.
     row : (D+1, D+1)
-        Index in ``early`` of the time from j to j'.
-    probability : (D+1, at least N·K)
-        P(m arrivals in the time up to j').
+        Row of ``early`` for the time between T_j and T_j', by j and j'.
+    probability : (D+1, N·K)
+        P(m arrivals) by j' and m, in the time between T_j' and the SLO.
     possible : (N, D+1)
-        P(window of n) at j; 0 where it is taken for impossible.
+        P(window of n) by n − 1 and j; 0 where the window is taken for impossible.
+    result : (N', D+1, D+1)
+        Output by n − 1, j and j', for N' <= N; entries of impossible windows are left alone.
     """
     counts, lengths, workers = early.shape[1], result.shape[0], probability.shape[1]
     workers //= possible.shape[0]

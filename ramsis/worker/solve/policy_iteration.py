@@ -109,7 +109,7 @@ class NodeSolution:
 
     policy: IntArray  # action for n queued (row n − 1) at slack bin j, shape (N, D+1)
     evaluation: NodeEvaluation
-    certificate: Certificate  # bounds on the optimal gain of the model that was solved
+    certificate: Certificate  # bounds on the optimal gain of the solved problem
 
 
 def solve_on_nodes(

@@ -194,7 +194,7 @@ class PolicyStates(NamedTuple):
     served: IntArray  # where those with a service begin; they are last, shape (N+1,)
     reached: IntArray  # places of the states that nodes lead to, shape (S,)
 
-    def idle(self, n: int) -> slice:
+    def dropping(self, n: int) -> slice:
         """Return the states with n + 1 queued that drop; these come first."""
         return slice(int(self.first[n]), int(self.served[n]))
 
@@ -240,7 +240,7 @@ def to_nodes(mdp: StructuredMDP, states: PolicyStates) -> FloatArray:
         np.matmul(phase[part], passage.reach.T, out=rows[part, passage.nodes])
         np.matmul(phase[part], passage.idle.T, out=rows[part, -len(passage.idle) :])
     if mdp.drops is not None:
-        emptied, none = mdp.drops.emptied, states.idle(0)
+        emptied, none = mdp.drops.emptied, states.dropping(0)
         rows[none, -len(emptied) :] = phase[none] @ emptied.T
         _add_after_drops(mdp, states, rows)
     return np.asarray(rows[states.reached])
@@ -265,7 +265,7 @@ def state_kernel(mdp: StructuredMDP, states: PolicyStates) -> tuple[FloatArray, 
         beyond[part] = phase @ excess
     if mdp.drops is not None:
         last = len(mdp.excess) - len(mdp.drops.emptied)
-        none = states.idle(0)
+        none = states.dropping(0)
         emptied = _phase(mdp, states, none) @ mdp.drops.emptied.T
         kernel[none] = emptied @ mdp.continuation[last:].toarray()
         beyond[none] = emptied @ mdp.charged_excess[last:]
@@ -276,20 +276,24 @@ def state_kernel(mdp: StructuredMDP, states: PolicyStates) -> tuple[FloatArray, 
 
 def node_frequency(mdp: StructuredMDP, states: PolicyStates, frequency: FloatArray) -> FloatArray:
     """Return v·F: frequencies of the nodes from frequencies of reached states; shape (I+L,)."""
-    node_weight = np.zeros(len(mdp.excess))
+    node_weight = np.zeros(len(mdp.excess))  # the I nodes, then the L busy-period starts
     by_state = np.zeros(len(states.queued))
     by_state[states.reached] = frequency
     if mdp.drops is not None:
+        # A drop takes no time: pass the frequency of states that drop on to the states that the
+        # drop leads to, from the longest queue down, as those may drop again.
         for n in range(len(states.first) - 2, 0, -1):
-            drops, onto = states.idle(n), states.of_queue(n - 1)
-            by_state[onto] += by_state[drops] @ _after_drop(mdp, states, n)
-        none, emptied = states.idle(0), mdp.drops.emptied
+            dropping, onto = states.dropping(n), states.of_queue(n - 1)
+            by_state[onto] += by_state[dropping] @ _after_drop(mdp, states, n)
+        none, emptied = states.dropping(0), mdp.drops.emptied
         node_weight[-len(emptied) :] = emptied @ (by_state[none] @ _phase(mdp, states, none))
+    # Services share latencies. Sum the weights of the K phases by latency, so that each first
+    # passage is multiplied once.
     weights: dict[float, FloatArray] = {}
     for part, service in states.groups():
-        weight_here = by_state[part] @ _phase(mdp, states, part)
+        phase_weight = by_state[part] @ _phase(mdp, states, part)
         for latency, share in mdp.latencies_of(service):
-            weights[latency] = weights.get(latency, 0.0) + share * weight_here
+            weights[latency] = weights.get(latency, 0.0) + share * phase_weight
     for latency, weight in weights.items():
         passage = mdp.passages[latency]
         node_weight[passage.nodes] += passage.reach @ weight
@@ -326,7 +330,7 @@ def _phase(mdp: StructuredMDP, states: PolicyStates, part: slice) -> FloatArray:
 def _after_drop(mdp: StructuredMDP, states: PolicyStates, n: int) -> FloatArray:
     """Return the transitions of drops from the states of n + 1 queued to those of n queued."""
     assert mdp.drops is not None
-    dropping, onto = states.bins[states.idle(n)], states.bins[states.of_queue(n - 1)]
+    dropping, onto = states.bins[states.dropping(n)], states.bins[states.of_queue(n - 1)]
     transitions: FloatArray = mdp.drops.next_slack[n, dropping[:, None], onto]
     return transitions
 

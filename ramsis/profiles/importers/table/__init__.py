@@ -237,11 +237,11 @@ class _Reader:
         sized = SizedRows(self.path, unit_of_size(self._size_column), law, total, self._count,
                           self._telling_apart) if self._size_column else None
         empty: list[CsvRow] = []
-        waiting = 0
+        in_flight = 0  # rows measured with several requests at once
         model = ""
         for row in self.grid.rows:
             if self._in_flight(row):
-                waiting += 1
+                in_flight += 1
                 continue
             if not self.layout.by_model:
                 model = self._model(row, model)
@@ -262,19 +262,21 @@ class _Reader:
         if not measured.sizes and not (sized and sized.entries):
             raise InputFileError("no latency in any row", where=str(self.path),
                                  allowed="numbers below the headings")
-        sizes = [size for sizes in measured.sizes.values() for size in sizes.values()]
-        for size in sizes:
-            size.n = self._count(size.first)
+        batch_records = [record for by_batch in measured.sizes.values()
+                         for record in by_batch.values()]
+        for record in batch_records:
+            record.n = self._count(record.first)
         models = measured.models(
             self.path, "a row with batch size 1 (or --models without this model)") if (
             sized is None) else sized.models()
         self.notes += sized.notes if sized is not None else ()
-        if any(len(size.times_ms[LATENCY][0]) == 1 for size in sizes if LATENCY in size.times_ms):
+        if any(len(record.times_ms[LATENCY][0]) == 1 for record in batch_records
+               if LATENCY in record.times_ms):
             self.notes.append("one latency for each batch size, taken as the mean")
         self._accuracies(models)
-        self._sizes(models)
-        if waiting:
-            self.notes.append(f"rows with several requests in flight, left out: {waiting}")
+        self._memory_and_load(models)
+        if in_flight:
+            self.notes.append(f"rows with several requests in flight, left out: {in_flight}")
         if empty:
             self.notes.append(f"rows without a latency, left out: {len(empty)} (the first is line "
                               f"{empty[0].line})")
@@ -431,7 +433,7 @@ class _Reader:
         self.accuracy_unit = f"{'percent' if above else 'fraction'}, by the values"
         return bool(above)
 
-    def _sizes(self, models: dict[str, MeasuredModel]) -> None:
+    def _memory_and_load(self, models: dict[str, MeasuredModel]) -> None:
         """Enter memory and load times."""
         for name, units in (("memory", MB), ("load", MS)):
             heading = self.layout.fields.get(name)

@@ -113,7 +113,7 @@ type Policy struct {
 	cascade                 *cascade
 }
 
-// Station is like workers that serve by one policy, from so many queues.
+// Station is a group of identical workers that serve by one policy, from so many queues.
 type Station struct {
 	Name        string
 	WorkerTypes []string
