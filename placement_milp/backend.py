@@ -136,7 +136,7 @@ def _relaxed_bound(lp: Any) -> float:
 
 
 def _set_objective(lp: Any, objective: Any, maximise: bool, size: float) -> float:
-    """Set the objective of a minimisation; return the factor that it is scaled by."""
+    """Set the objective of a minimisation; return its factor, < 0 for a maximum."""
     scale = (-1.0 if maximise else 1.0) * _SIZE / (size if size > 0 else 1.0)
     constant = getattr(lp, "_one", None)
     if constant is None:

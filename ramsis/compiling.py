@@ -270,7 +270,7 @@ def of_types(kernel: F, *arguments: Any) -> F:
 
 
 def uniform(arguments: T) -> T:
-    """Return a named tuple with contiguous, writable arrays; copy those that are not.
+    """Return a named tuple with contiguous, writable arrays; copy all other arrays.
 
     For arrays of another layout, and for read-only arrays, numba would compile the kernel once
     more, which takes seconds.
@@ -282,7 +282,7 @@ def uniform(arguments: T) -> T:
 
 
 class _Compilations(event.Listener):  # type: ignore[misc,unused-ignore]
-    """Listener that logs the first compilation and counts those that the main thread runs."""
+    """Listener that logs the first compilation and counts compilations in the main thread."""
 
     def __init__(self) -> None:
         self.logged = False

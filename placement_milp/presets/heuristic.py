@@ -26,7 +26,7 @@ class ModelOnGpu(NamedTuple):
 
     @property
     def rate_qps(self) -> float:
-        """Requests per second that it can answer, alone on its GPU."""
+        """Requests per second that the instance can answer, alone on its GPU."""
         return 1000.0 * self.entry.batch / self.entry.latency_ms
 
     @property

@@ -148,7 +148,7 @@ def proteus(
 
 
 def _divided(problem: Problem, by: float) -> Problem:
-    """Return the problem with the demand divided by ``by`` and all of it to be served."""
+    """Return the problem with demands divided by ``by``, all of which must be served."""
     families_ = tuple(replace(family, demand_qps=family.demand_qps / by, min_served=1.0)
                       for family in problem.families)
     return replace(problem, families=families_, objective=PlacementObjective())

@@ -99,7 +99,7 @@ def _sizes(duration: FloatArray) -> list[tuple[int, float]]:
 
 
 def _width(task: Task) -> tuple[float | None, int]:
-    """Return the widest bin whose rounding costs little, and the number of columns with it."""
+    """Return the widest bin whose rounding costs little, and its number of columns."""
     batches = [(t, m, took) for t, m in _pairs(task) for _, took in _sizes(task.duration[t, m])]
     if not batches:
         return None, 0

@@ -52,6 +52,7 @@ class FewRequests:
     whole: bool  # whether each request is answered in a single way, not in a mix of ways
     startup_ms: float
     end_ms: float
+    # least, most: limits on the number of workers at any time
     least: float
     most: float
 

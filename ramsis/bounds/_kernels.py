@@ -334,7 +334,10 @@ def _use(start: float, length: float, share: float, used: FloatArray, width: flo
 def _spans(
     release: FloatArray, deadline: FloatArray, first: int, last: int, shortest: float,
 ) -> IntArray:
-    """Return how many requests, from each one on, could be in one batch with it."""
+    """Return for each request i how many requests i, i + 1, … could share a batch with it; >= 1.
+
+    Request j can join if it is released at least ``shortest`` before the deadline of request i.
+    """
     span = np.ones(last - first, np.int64)
     j = first
     for i in range(first, last):

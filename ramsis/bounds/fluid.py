@@ -395,7 +395,7 @@ class _Program:
         return Mix(amount, float(prices @ limits + unpaid @ self.most), prices)
 
     def _cost(self, prices: FloatArray) -> FloatArray:
-        """Return each column's cost at dual prices; large programs are not copied for it."""
+        """Return each column's cost at dual prices; do not copy the rows of large programs."""
         if len(self._of_class[0]) <= _ALL_COLUMNS:
             return np.asarray(prices @ np.vstack(self._rows))
         ends = np.cumsum([len(block) for block in self._rows])[:-1]

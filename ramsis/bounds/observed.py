@@ -98,7 +98,10 @@ class WaysToAnswer:
         return cls(np.asarray(slo_ms, dtype=float), times.accuracy, mean)
 
     def with_observed(self, seen: Observed) -> WaysToAnswer:
-        """Return these ways and those that were in time although the profile excludes them."""
+        """Return the ways extended by observed batches that the profile excludes as late.
+
+        Such a batch is taken to last for the SLO.
+        """
         time_ms, done = self.time_ms.copy(), seen.batch > 0
         place = (seen.slo_class[done], seen.model[done], seen.batch[done] - 1)
         at = np.where(np.isfinite(time_ms[place]), time_ms[place], self.slo_ms[place[0]])

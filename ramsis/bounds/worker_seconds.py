@@ -529,9 +529,10 @@ def _bound(problem: _Problem) -> WorkerSecondsBound:
         work = problem.work
         ways = [np.stack([work.time_ms[k], work.reward[k], work.in_time[k]])
                 for k in work.kind.tolist()]
-        plan = FewRequests(problem.arrival, problem.window_ms, ways, not target.drawn,
-                           fleet.startup_ms, fleet.end_ms, fleet.least, fleet.most).solve(
-                               (target.accuracy or 0.0, target.answered or 0.0))
+        program = FewRequests(problem.arrival, problem.window_ms, ways, whole=not target.drawn,
+                              startup_ms=fleet.startup_ms, end_ms=fleet.end_ms, least=fleet.least,
+                              most=fleet.most)
+        plan = program.solve((target.accuracy or 0.0, target.answered or 0.0))
         if plan is not None and plan.cost_ms > best_ms:
             best_ms, edges, workers = plan.cost_ms, plan.edges_ms, plan.workers
     return WorkerSecondsBound(best_ms / 1000.0, peak, best_ms / fleet.end_ms, edges / 1000.0,

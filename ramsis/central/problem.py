@@ -405,7 +405,7 @@ def worthwhile_batches(times: ServiceTimes, slo_ms: float) -> tuple[IntArray, In
 
 
 def latency_grid(latency_ms: FloatArray, slo_ms: float) -> FloatArray:
-    """Return 0 and the distinct latencies; of those closer than SLO/256 the largest."""
+    """Return 0 and the distinct latencies; merge those within SLO/256 into the largest."""
     grid: list[float] = []
     for value in np.unique(latency_ms)[::-1].tolist():
         if not grid or grid[-1] - value >= slo_ms / _FINEST:

@@ -204,7 +204,7 @@ class Policy:
 
     @property
     def planned_factor(self) -> float:
-        """The service times that the table was planned for, as a multiple of those profiled."""
+        """Ratio of the service times that the table was planned for to the profiled ones."""
         return 1.0 if self.headroom is None else self.headroom.factor
 
     @property

@@ -203,7 +203,7 @@ class SetFolder:
             self._levels[key] = document
 
     def add(self, level: Level[Policy]) -> None:
-        """Write the policies of a level, in place of those for its load and arrival process.
+        """Write the policies of a level; replace a level of the same load and arrival process.
 
         Levels that other processes have written meanwhile are kept.
         """

@@ -499,7 +499,7 @@ def _estimated(
     first: str, correct: Mapping[str, NDArray[np.bool_]], confidence: FloatArray,
     chooses: NDArray[np.bool_], item: NDArray[np.int64], bins: int,
 ) -> tuple[ModelConfidence, list[Pair]]:
-    """Estimate the confidence bins of a model, and the pairs in which it is the first."""
+    """Estimate the confidence bins of model ``first``, and the pairs that begin with it."""
     thresholds = _thresholds(confidence[chooses], confidence[~chooses], bins)
     if not thresholds.size:
         raise ProfileError("equally sure of almost all samples, which tells none apart",
@@ -567,7 +567,10 @@ def _rounded(values: FloatArray) -> tuple[float, ...]:
 
 
 def _thresholds(chosen: FloatArray, stated: FloatArray, bins: int) -> FloatArray:
-    """Return quantiles of ``chosen``, without those that leave a bin of either part too small."""
+    """Return the quantiles of ``chosen`` that divide it into ``bins`` bins.
+
+    Thresholds next to a bin without samples, of ``chosen`` or of ``stated``, are left out.
+    """
     quantiles = np.quantile(chosen, np.arange(1, bins) / bins)
     thresholds = np.unique([float(f"{value:.{_SIGNIFICANT}g}") for value in quantiles])
     for part in (chosen, stated):

@@ -148,7 +148,20 @@ def _won(
     name: str, wins: Sequence[tuple[tuple[Any, ...], Row, Row | None]], total: int,
     where: Sequence[str], score: str, bound: str, words: str,
 ) -> str:
-    """Describe how often a scheduler is best, by how much, and how far it is from the bound."""
+    """Describe how often a scheduler is best, by how much, and how far below the bound.
+
+    Parameters
+    ----------
+    wins
+        For each setting where the scheduler is best: its values of the axes, the row of the
+        scheduler and that of the second best, None without one.
+    total
+        Number of all settings.
+    where
+        Texts of the settings where the scheduler is best.
+    score, bound, words
+        Keys of the score and of its bound in a row, and the name of the score.
+    """
     leads = [first[score] - second[score] for _, first, second in wins if second is not None]
     text = f"{name} is best in " + (f"{len(wins)} of " if total > 1 else "") + _settings(total)
     if where:
@@ -170,7 +183,10 @@ def _where(
     places: Sequence[tuple[Any, ...]], everywhere: Sequence[tuple[Any, ...]],
     axes: Mapping[str, str],
 ) -> list[str]:
-    """Return the values of the axes where a scheduler is best, if it is not on all of an axis."""
+    """Return for each axis the values at which a scheduler is best, as text.
+
+    Axes at all of whose values the scheduler is best are left out.
+    """
     words = []
     for i, title in enumerate(axes.values()):
         all_values = {place[i] for place in everywhere}

@@ -226,7 +226,7 @@ def _repeated(values: Iterable[A], levels: Sequence[int]) -> Iterator[A]:
 
 
 def _longer(code: int, actions: Sequence[Decision]) -> Drop | Decision | None:
-    """Return the answer beyond the last level; None if it is the last level's."""
+    """Return the answer for queues beyond the last level; None to use the last level's row."""
     if code == AS_LAST_CODE:
         return None
     return DROP if code == DROP_CODE else actions[code]

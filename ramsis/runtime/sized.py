@@ -587,7 +587,7 @@ class SizedQueue(Generic[T]):
         return result
 
     def _take(self, now_ms: float, state: _State, best: _Candidate) -> list[T]:
-        """Remove and return the members of a batch, without those that it would answer late.
+        """Remove and return the members of a batch, except those that would be answered late.
 
         Within a class gains fall as slack rises. So the members of a class are neighbours in the
         order of arrival: the oldest from the batch's least slack bin on.
@@ -618,7 +618,7 @@ class SizedQueue(Generic[T]):
         return members
 
     def _oldest(self, dropped: list[T]) -> SizedBatch[T]:
-        """Remove the oldest request, to run alone on the model that is fastest for it."""
+        """Remove the oldest request and return it as a batch of one on its fastest model."""
         rule = self.rule
         c = min((c for c, waiting in enumerate(self._waiting) if waiting),
                 key=lambda c: self._waiting[c][0][0])

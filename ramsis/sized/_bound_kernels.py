@@ -43,7 +43,7 @@ class Choices(NamedTuple):
 def most_work(
     windows: Windows, request: IntArray, work: FloatArray, workers: float,
 ) -> tuple[FloatArray, IntArray, IntArray]:
-    """Add pieces of work in their order, each as far as it fits the workers.
+    """Add pieces of work one after the other, of each as much as the workers have time for.
 
     Work w_i fits if between any release r_i and deadline d_j requests i to j have no more than
     K·(d_j − r_i). With W the work of all requests up to one, the most to add to request i is

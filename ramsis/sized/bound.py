@@ -272,7 +272,7 @@ class _Stretch:
         return np.ones_like(self.worth) if equal else self.worth
 
     def _works(self) -> Iterator[FloatArray]:
-        """Yield the least work of each request on each model, (M, n); infinite if it is late."""
+        """Yield the least work of each request on each model, (M, n); infinite if always late."""
         problem, size = self.problem, self.windows.size
         times = problem.times
         allowed_ms = problem.slo_ms + 3.0 * SLACK_TOLERANCE_MS  # windows are wider on both sides

@@ -251,7 +251,7 @@ class CellJob(Job):
             ConstantLoad(stated_share * cast(float, self.cell.load_qps), 1.0))
 
     def _ready(self, levels: tuple[Level[Policy], ...]) -> FleetScheduler:
-        """Return the scheduler, with the files that it needs."""
+        """Return the scheduler with its policies, or with the stored results that it needs."""
         if levels:
             return Policies(PolicySet(levels, *set_header(self.cluster.cluster)),
                             self.cell.scheduler)

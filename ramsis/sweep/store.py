@@ -130,7 +130,7 @@ class UrlStore:
                         raise content
 
     def _with_parts(self, path: Path) -> list[Path]:
-        """Return the file, after those that a manifest lists."""
+        """Return a file; before a manifest, all other files of its folder in the store."""
         if path.name != MANIFEST_NAME:
             return [path]
         _, root = self._opened

@@ -186,7 +186,10 @@ class Chain:
 
 
 class _Sparse:
-    """Sparse system, solved by its own factors, or by GMRES with those of a similar system."""
+    """Sparse linear system, solved by its LU factors or by GMRES.
+
+    GMRES is preconditioned with the factors of ``near``, a similar system.
+    """
 
     def __init__(self, system: _kernels.System, home: int, near: _Sparse | None) -> None:
         size = len(system.cost)

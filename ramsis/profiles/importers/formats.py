@@ -147,7 +147,10 @@ class ColumnMap:
                 size.add(row, column, statistic, row.number(column, MS[self.unit]))
 
     def _fractions(self, accuracies: dict[str, float]) -> tuple[dict[str, float], list[str]]:
-        """Return accuracies as fractions; use the other unit if all values contradict the unit."""
+        """Return accuracies as fractions, and a note if all values contradict the stated unit.
+
+        In this case the other unit is used: percent for fraction, and vice versa.
+        """
         unit, notes = self.accuracy_unit, []
         if accuracies and unit == "percent" and max(accuracies.values()) <= 1:
             unit, notes = "fraction", ["no accuracy is above 1: taken as fractions"]

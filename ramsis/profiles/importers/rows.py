@@ -115,7 +115,7 @@ class Rows:
     rows: Iterable[CsvRow]  # read from the file when they are asked for, where it is large
 
     def require(self, columns: Iterable[str], others: Iterable[str] = ()) -> None:
-        """Refuse a header that lacks one of the columns, or has one that is not among the others.
+        """Refuse a header without one of ``columns``, or with a column in neither argument.
 
         Names of ``others`` may end in ``*``.
         """

@@ -98,7 +98,7 @@ class PlacedStation:
 
 
 def placed_stations(problem: Problem, groups: Sequence[Group]) -> tuple[PlacedStation, ...]:
-    """Return the stations of a placement to which requests are sent; refuse if there are none."""
+    """Return the stations to which a placement sends requests; refuse a placement without one."""
     stations: dict[object, PlacedStation] = {}
     for group in groups:
         for key, station in _of_group(problem, group):
@@ -115,16 +115,19 @@ def _of_group(problem: Problem, group: Group) -> Iterator[tuple[object, PlacedSt
     if any(use.batch is None for use in group.uses):  # a policy for every ``together`` workers
         for first in range(0, len(group.workers), group.together):
             workers = group.workers[first : first + group.together]
-            yield (workers, None), _station(problem, kind, workers, group.uses, 1, False)
+            yield (workers, None), _station(problem, kind, workers, group.uses, times=1,
+                                            at_once=False)
     elif group.cycle_ms is None:
         for use in group.uses:
             part = len(group.uses) > 1
             yield ((kind.name, use.variants, use.batch, part),
-                   _station(problem, kind, group.workers, (use,), len(group.workers), part))
+                   _station(problem, kind, group.workers, (use,), times=len(group.workers),
+                            at_once=part))
     else:
         held = tuple((use.variants, use.batch, use.processes) for use in group.uses)
-        yield (kind.name, held), _station(problem, kind, group.workers, group.uses,
-                                          len(group.workers) // group.together, False)
+        times = len(group.workers) // group.together
+        yield (kind.name, held), _station(problem, kind, group.workers, group.uses, times=times,
+                                          at_once=False)
 
 
 def _joined(station: PlacedStation, other: PlacedStation) -> PlacedStation:
@@ -138,7 +141,10 @@ def _station(
     problem: Problem, kind: WorkerType, workers: tuple[str, ...], uses: Sequence[Use],
     times: int, at_once: bool,
 ) -> PlacedStation:
-    """Return the station of ``times`` workers or sub-fleets with the same uses."""
+    """Return the station of ``times`` workers or sub-fleets with the same uses.
+
+    ``at_once`` says whether the station has only a part of each worker.
+    """
     # Loads and rates of a placement are those of one worker, or of one sub-fleet.
     station_uses = tuple(
         StationUse(problem.family(use.family), use.variants, use.batch, use.latency_ms,

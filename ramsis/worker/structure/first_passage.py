@@ -329,7 +329,7 @@ def _sums(before: FloatArray, within: FloatArray) -> FloatArray:
 
 
 class AfterDrops(NamedTuple):
-    """Rows of overdue nodes, as means of the rows of the other nodes."""
+    """Continuation from overdue nodes, as weighted means of the rows of other nodes."""
 
     nodes: IntArray  # the overdue nodes, shape (J,)
     # reach, idle: shape (J, I') and (J, L): weights of the first I' nodes and of the starts of

@@ -177,7 +177,10 @@ def _groups(figure: re.Match[str]) -> tuple[str, str]:
 
 
 def _of_all(text: str, head: str, tool: Tool, name: str) -> str | None:
-    """Return a figure of a run, or else of the text before the runs; None unless it is unique."""
+    """Return a figure from the text of a run, or else from ``head``, the text before all runs.
+
+    None if the figure is missing, or has several values.
+    """
     for part in (text, head) if name in tool.figures else ():
         values = {_groups(one)[0] for one in islice(_figure(tool, name).finditer(part), _OFTEN)}
         if values:

@@ -146,7 +146,10 @@ def read_heading(column: str) -> Heading:
 
 
 def _without_batch(words: list[str]) -> tuple[list[str], int | None]:
-    """Return the words without those that state a batch size, and the batch size or None."""
+    """Split a heading into the batch size that it states, None without one, and its other words.
+
+    Returns the other words first.
+    """
     for i, word in enumerate(words):
         joined = _BATCH_WORD.fullmatch(word)
         if joined:

@@ -134,7 +134,7 @@ def _of_model(column: str) -> Heading:
 
 
 def _times(fields: Mapping[str, Heading]) -> tuple[list[Heading], list[str]]:
-    """Return the columns of latencies, and those that are redundant beside others."""
+    """Return the latency columns to read, and the names of redundant latency columns."""
     statistics = [fields[name] for name in STATISTICS if name in fields]
     latency = fields.get(LATENCY)
     if latency is None:
