@@ -226,7 +226,7 @@ def _queues(
 
 
 def _lanes(batches: list[FeasibleBatch]) -> dict[tuple[int, int], Lane]:
-    """Return lanes by (processes, largest batch); a lane runs smaller batches, too."""
+    """Return lanes by (processes, largest batch); a lane also runs smaller batches."""
     listed: dict[int, dict[int, float]] = defaultdict(dict)
     for item in batches:
         listed[item.processes][item.batch] = item.latency_ms

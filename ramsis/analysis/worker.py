@@ -158,7 +158,7 @@ class WorkerAnalysis:
 
     @property
     def model_share(self) -> dict[str, float]:
-        """Share of the requests served that each model serves; those that serve none left out."""
+        """Each model's share of the served requests; models that serve none are left out."""
         served = self._outcome.service >= 0
         share = np.bincount(
             self._outcome.model[served], weights=self.queries[served],

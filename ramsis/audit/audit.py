@@ -258,11 +258,13 @@ class _Case:
                      for slo, part in zip(shortest, share, strict=True))
 
     def cascade_bound(self, profile: ProfileSet) -> float:
-        """Return the bound for schedulers with cascades, by the time that the workers had.
+        """Return the bound for schedulers with cascades, at the log's mean load.
 
-        That is from the first arrival to the last deadline.
+        The mean is taken from the first arrival to the last deadline, the time in which workers
+        could serve.
         """
         span_ms = 1000.0 * float(self.log.arrival_s[-1] - self.log.arrival_s[0])
+        # Any constant load does: the check refuses loads that vary.
         confidences, _ = check_second_opinions(
             [profile], ConstantLoad(1.0, 1.0), self.slo_classes())
         slo_ms = float(self.log.deadline_ms.max())

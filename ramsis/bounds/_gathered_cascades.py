@@ -331,11 +331,12 @@ class _Program:
         share = amount[self._asked.column] * self._asked.share
         asked, share = self._asked.take(share > 0.0), share[share > 0.0]
         result = [_Cuts(row, nothing[None], nothing[None], *terms)
-                  for _, row, _, *terms in self._worst(first, nothing, 1.0, 0.0)]
+                  for _, row, _, *terms in self._worst(first, nothing, sigma=1.0, least_ms=0.0)]
         if len(share):
             second = self._totals(asked.model, asked.batch, share)
             result += [_Cuts(nothing[None], row, row, *terms)
-                       for _, row, _, *terms in self._worst(second, nothing, 1.0, 0.0)]
+                       for _, row, _, *terms in self._worst(second, nothing, sigma=1.0,
+                                                            least_ms=0.0)]
             unsure = []
             for sigma in _spread(np.minimum(asked.low_from, 1.0), _MOST_SHARES):
                 for least_ms in _spread(asked.began_ms, _MOST_TIMES):

@@ -160,7 +160,7 @@ def _summary(fitted: TraceFit) -> dict[str, Any]:
 
 
 def _motion(motion: MovingMean | None, fitted: TraceFit) -> dict[str, Any]:
-    """Return the JSON fields of a moving mean, None where it is steady, and loads for policies."""
+    """Return the JSON fields of a moving mean, null for a steady load, and loads for policies."""
     if motion is None:
         return {"moving_mean": None, "bursts": None, "load_levels_qps": [fitted.rate_qps]}
     return {"moving_mean": motion.moves, "bursts": motion.bursts,

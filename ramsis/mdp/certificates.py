@@ -85,7 +85,10 @@ def _gain_bounds(
 def _state_bounds(
     mdp: SparseMDP, value: FloatArray, rows: IntArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return bounds on the gain from each state, by the end components that it can reach."""
+    """Return lower and upper bounds on the gain from each state.
+
+    They follow from the end components that the state can reach.
+    """
     policy = SparseMDP(np.arange(mdp.n_states), mdp.action[rows], mdp.transition[rows],
                        mdp.reward[rows], mdp.costs[rows])
     return -_reached(policy, value, lower=True), _reached(mdp, value)

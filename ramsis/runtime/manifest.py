@@ -67,7 +67,7 @@ def manifest_path(folder: str | os.PathLike[str]) -> Path:
 
 
 def _placed(folder: Path, name: str) -> Path:
-    """Return the path of a set's file, in ``.whole`` if it has not been moved yet."""
+    """Return the path of a set's file; it is in ``.whole`` before it is moved to ``folder``."""
     moving = folder / WHOLE_NAME / name
     return moving if moving.is_file() else folder / name
 

@@ -178,7 +178,7 @@ class SynthesisSettings:
         return self.max_queue + 1 if self.rule.own_queues else self.max_queue
 
     def with_one_queue(self) -> SynthesisSettings:
-        """Return these settings; for a single worker with its own queue, with a central queue.
+        """Return these settings; replace a single worker's own queue by a central queue.
 
         The two are the same queue, but with a central queue, tables may choose batches of any size
         and may wait, and they distinguish more slacks. Settings stay as they are if the objective,
@@ -213,8 +213,8 @@ class SynthesisSettings:
     def _is_usual(self, *names: str) -> bool:
         """Return whether each worker has its own queue, and settings have their defaults.
 
-        These are the settings in ``names``, the objective, late rule, batching and solver. It is
-        also False if arrivals cannot be drawn.
+        These are the settings in ``names``, the objective, late rule, batching and solver. Returns
+        False, too, if arrivals cannot be drawn.
         """
         usual = {**defaults_of(self.dispatch, None), "objective": Objective.PER_QUERY.value}
         return (self.rule.own_queues

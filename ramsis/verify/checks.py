@@ -44,7 +44,7 @@ def close(
 
 
 def exactly(claim: str, stated: float | None, derived: float | None) -> Check:
-    """Check that a figure that was measured twice on the same requests is the same."""
+    """Check that two measurements of a figure on the same requests are equal."""
     return close(claim, stated, derived, _AGAIN * abs(derived or 0.0))
 
 

@@ -32,7 +32,7 @@ _ROUNDING = 1e-6
 
 
 def verify_levels(folder: str | os.PathLike[str], tolerance: float) -> tuple[Check, ...]:
-    """Check the levels' claims; with a single station, those that its file lacks.
+    """Check the claims of levels; of a single station, only claims that its policy file lacks.
 
     Parameters
     ----------

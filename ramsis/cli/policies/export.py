@@ -169,7 +169,7 @@ def _batching(
     policies: Path, variants: str | None, out: Path, overhead_ms: float | None, size: str | None,
     limit_ms: float | None,
 ) -> None:
-    """Write the batching library and say what to do with it."""
+    """Write the batching library; print its path and the change of Triton's configuration."""
     for name, value in (("--variants", variants), ("--overhead-ms", overhead_ms)):
         if value is not None:
             raise InvalidValueError("the models stay on Triton's back ends", where=name,
@@ -238,7 +238,10 @@ def export_kubernetes(
 
 
 def _files(models: VariantsFile) -> tuple[list[str], list[str]]:
-    """Return the files of models, weights and code in the folder of the file, and the others."""
+    """Return the files of models, weights and code inside the folder of the variants file.
+
+    The second list has such files outside this folder.
+    """
     paths: set[Path] = set()
     for variant in models.variants:
         if variant.backend == "callable":

@@ -650,7 +650,7 @@ class Engine:
     # Within.
 
     def _take(self, requests: Sequence[int], worker: int, model: int, batch: int) -> None:
-        """Put waiting requests into a batch; refuse those that this worker or model cannot run."""
+        """Put requests into a batch; refuse those that do not wait for this model and worker."""
         state, models, anything = self.requests.batch, self.requests.model, self._any_model
         self._waiting -= len(requests)
         for request in requests:

@@ -192,7 +192,7 @@ class PhasedScheduler(Scheduler[Engine]):
             self.busy.discard(model)
 
     def _apart(self, worker: int) -> _Queue:
-        """Give a worker whose models change its own queue, and return it."""
+        """Return the queue of a worker whose models change, separated from other workers'."""
         queue = self._queues[worker]
         if queue.workers > 1:
             queue.workers -= 1

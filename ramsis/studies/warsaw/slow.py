@@ -115,7 +115,7 @@ class Slow(Scheduler[Engine]):
         return spec
 
     def _queue(self, news: _News) -> None:
-        """Queue an item; the process begins with it if it does nothing."""
+        """Queue an item, and begin to handle items if the process is idle."""
         self.inbox.append(news)
         if self.idle:
             self._begin()
@@ -139,7 +139,7 @@ class Slow(Scheduler[Engine]):
             self.engine.wake_at(self._seen_ms(self.inbox[0]), _CONSIDERED)
 
     def _next(self) -> _News | None:
-        """Return the item to handle, of those that were seen; None if there is none."""
+        """Return the next of the seen items to handle; None if no item was seen."""
         while self.seen:
             due_ms, _, news = heappop(self.seen)
             if news.worker is not None or not self.by_deadline:

@@ -134,7 +134,7 @@ class CombinationSearch:
             smallest(lambda k: self._met(tuple(k * (i == t) for i in types)), lowest, highest)
 
     def _climb(self, step: float) -> float:
-        """Raise the cost in doubling steps until it is enough; return the last that was not."""
+        """Raise the cost in doubling steps until a mix meets the targets; return the last miss."""
         missed, budget = self.fluid.cost(self.bound) - step, self.fluid.cost(self.bound)
         while budget <= self._top():
             if self._improve(budget):

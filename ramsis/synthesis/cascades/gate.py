@@ -105,7 +105,7 @@ def promised(
 
 
 def _within_budget(policy: Policy, violation_rate: float, half_width: float) -> bool:
-    """Return whether violations keep the policy's budget, if it has one."""
+    """Return whether violations are within the policy's budget; True without a budget."""
     if policy.budget is None:
         return True
     interval = policy.expectations.interval

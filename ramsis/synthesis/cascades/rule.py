@@ -117,7 +117,7 @@ class CascadeProblem:
 
     @cached_property
     def shares(self) -> tuple[FloatArray, ...]:
-        """Share of the requests in each bin, by model; empty for those that are no first model."""
+        """Share of the requests in each confidence bin, by first model; empty for other models."""
         name = self.fleet.models[self.second]
         firsts = {pair.first for pair in self.confidences.pairs if pair.second == name}
         return tuple(np.array(self.confidences.model(model).share if model in firsts else ())
@@ -125,7 +125,7 @@ class CascadeProblem:
 
     @cached_property
     def expected(self) -> tuple[FloatArray, ...]:
-        """Expected increment in each of these bins."""
+        """Expected increment of accuracy in each bin of ``shares``, by first model."""
         name = self.fleet.models[self.second]
         return tuple(np.array(self.confidences.pair(model, name).expected_increment
                               if len(share) else ())

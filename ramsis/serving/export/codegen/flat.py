@@ -147,7 +147,7 @@ class _Answers:
             (FlatAnswer("error"), FlatAnswer("drop"), FlatAnswer("wait")))}
 
     def number(self, answer: Any, kind: str = "run") -> int:
-        """Return the index of a selector's answer; ``kind`` applies if it is a batch."""
+        """Return the index of a selector's answer; ``kind`` is for answers with a batch."""
         if answer is DROP:
             return DROPPED
         if isinstance(answer, Wait):

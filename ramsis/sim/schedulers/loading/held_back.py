@@ -29,7 +29,7 @@ class HeldBack:
                              for rows in zip(*engine.times.rows, strict=True)]
 
     def hold(self, request: int) -> bool:
-        """Set a timer if a request has to wait, and return whether it has to."""
+        """Return whether a request must be held back; if so, set a timer for its release."""
         engine = self.engine
         release_ms = (engine.requests.earliest_ms[request]
                       - self._shortest_ms[engine.requests.model[request]])

@@ -92,7 +92,7 @@ class Invoked(Scheduler[Engine]):
         return bool(waiting)
 
     def asked(self) -> Iterator[int]:
-        """Yield the workers to decide about, in their order: those that are active."""
+        """Yield the active workers, in their order."""
         for worker, status in enumerate(self.engine.workers.status):
             if status == "active":
                 yield worker
@@ -120,7 +120,7 @@ class Invoked(Scheduler[Engine]):
         return self.free_ms[worker]
 
     def start(self, worker: int) -> None:
-        """Start the next batches that the worker was given, as it has free lanes."""
+        """Start the next batches given to a worker, as long as the worker has free lanes."""
         queued = self.given[worker]
         while queued and self.engine.workers.free_lanes[worker] > 0:
             self.engine.run(worker, *queued.popleft())

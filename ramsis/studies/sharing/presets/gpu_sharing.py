@@ -178,7 +178,7 @@ def _first_of_equals(
 
 
 def _least(lp: pulp.LpProblem, goal: pulp.LpAffineExpression, limits: Limits) -> Solved:
-    """Minimise a goal; if a solver wrongly reports infeasibility, use the other one."""
+    """Minimise a goal; if the solver wrongly reports infeasibility, use the other solver."""
     size = math.fsum(abs(factor) for factor in goal.values()) or 1.0
     solution = solve(lp, goal, maximise=False, size=size, limits=limits)
     if solution.status is SearchStatus.INFEASIBLE:
