@@ -179,7 +179,8 @@ def test_no_kernel_is_compiled_otherwise() -> None:
     others = [str(file.relative_to(root)) for package in ("ramsis", "placement_milp")
               for file in sorted((root / package).rglob("*.py"))
               if re.search(r"^ *(import numba|from numba)", file.read_text(), re.MULTILINE)]
-    assert others == ["ramsis/compiling.py"]
+    # numba also names the symbols of LAPACK that kernels call.
+    assert others == ["ramsis/central/chain/_lapack.py", "ramsis/compiling.py"]
 
 
 ASKS = """

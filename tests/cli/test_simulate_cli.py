@@ -96,8 +96,8 @@ def test_policies_for_other_service_times_are_told(
 
 def test_a_load_without_requests_is_told(run: Run, base: list[Any]) -> None:
     ran = run(*base, "--scheduler", "greedy", "--load", "1e-5,200", "--duration-s", 1)
-    assert ran.err.splitlines() == ["note: 1e-05 QPS: no request arrived, so these rows tell "
-                                    "nothing; a longer --duration-s is needed"]
+    assert ran.err.splitlines() == ["note: 1e-05 QPS: no request arrived, so these rows have "
+                                    "no rates; a longer --duration-s is needed"]
 
 
 def test_one_row_per_scheme_and_load_with_the_named_fields(

@@ -169,7 +169,7 @@ ANSWERS: dict[str, tuple[Answer, str]] = {
     "a type that is none": (whole({"outputs": [
         {"name": "sum", "datatype": [], "parameters": {"binary_data_size": 0}}]}),
         "not an answer"),
-    "compressed": (whole(b"x", b"Content-Encoding: br"), "compressed otherwise"),
+    "compressed": (whole(b"x", b"Content-Encoding: br"), "compressed, which was not asked for"),
     "redirect": (b"HTTP/1.1 307 Temporary Redirect\r\nLocation: http://elsewhere/\r\n"
                  b"Content-Length: 0\r\n\r\n", "307, to http://elsewhere/, which is not followed"),
     "an error with codes": (b"HTTP/1.1 500 No\r\nContent-Length: 9\r\n\r\n\x1b[31m\nred\n",

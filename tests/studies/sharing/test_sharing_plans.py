@@ -271,7 +271,7 @@ def test_igniter_has_the_printed_figures_of_both_workloads(v100: SharingProfile)
     assert row["gpus_mix"] == 6
     assert sum(row["mix_rps"].values()) > 0.99 * 4 * 274.6
     assert row["short"] == 5
-    assert row["batches"] == [5, 5, 5, 3]
+    assert row["batches"] == [9, 5, 5, 5]
     assert row["vgg19_beside_alexnet"]
     assert row["densenet121_beside_resnet50"]
 
