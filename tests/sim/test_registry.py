@@ -133,6 +133,6 @@ def test_one_of_your_own_runs_on_fleets_and_scenarios(own: Path) -> None:
 
 
 def test_a_fleets_scheduler_refuses_a_scenario_that_is_no_fleet() -> None:
-    with pytest.raises(InputFileError, match="a scheduler of equal workers cannot serve this "
-                                             "scenario; allowed: all models loaded on all workers"):
+    with pytest.raises(InputFileError, match="a scheduler of equal workers cannot serve "
+                                             "this scenario; allowed: all models loaded on all"):
         scheduler("greedy").serve(Engine.of_scenario(scenario(start=[]), 1))
