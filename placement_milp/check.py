@@ -87,7 +87,11 @@ class _Check:
                 seen.add(name)
 
     def partitions(self) -> None:
-        """Check that each partitioned GPU has a legal layout with all instances in use."""
+        """Check that each partitioned GPU has a legal layout, with every instance that is used.
+
+        Other instances may be idle. The GPU's cost, and the instances that are made and destroyed,
+        must be right, too.
+        """
         tables = {item.name: item for item in self.problem.worker_types if item.partitions}
         used: dict[str, set[str]] = {}
         for group in self.placement.groups:

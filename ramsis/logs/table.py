@@ -332,9 +332,11 @@ class LogTable:
         return unit
 
     def results(self) -> TextArray:
-        """Return the outcome of each request, by its status, success or error.
+        """Return the outcome of each request, by the columns status, success and error.
 
-        Empty for an answer; ``failed``, ``dropped``, or ``refused`` for status 4xx.
+        Columns that the file lacks are left out. A stated success or failure overrides the
+        status, but a drop stays a drop. An outcome is empty for an answer, ``refused`` for status
+        4xx, ``dropped`` for a timeout or overload, and ``failed`` for any other error.
         """
         results = np.full(len(self.frame), "", dtype=object)
         if (column := self.column("status")) is not None:

@@ -293,12 +293,13 @@ def read_set(folder: str | os.PathLike[str]) -> PolicySet[Policy]:
 
 
 def validate_set(folder: str | os.PathLike[str]) -> PolicySet[Policy]:
-    """Read a set as :func:`read_set` does; check schemas, files' consistency and sums too.
+    """Read a set as :func:`read_set` does; check schemas, policy files and sums, too.
 
     Raises
     ------
     InputFileError
-        Also when loads of the stations or the rates do not add up.
+        Also when a station's load is not that of its shares of the SLO classes, or a level's
+        expected effective accuracy is not the mean of its stations' by load.
     """
     policies = read_set(folder)
     path = manifest_path(folder)

@@ -110,7 +110,7 @@ class FleetTables:
         return float(max(rate[good].max(initial=0.0), mixed.max(initial=0.0)))
 
     def known(self, slo_ms: float, target: Targets | Prices) -> dict[str, float]:
-        """Return the default parameters of rules that follow from a worker's capacity."""
+        """Return the parameters of scaling rules that a worker's capacity gives by default."""
         return {"rate_per_worker_qps": float(self.largest_qps),
                 "batch_rate_qps": self.batch_rate_qps(slo_ms, target)}
 

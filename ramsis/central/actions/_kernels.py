@@ -385,7 +385,8 @@ def improve(
             met[n, j] = (model.slack_probability[0, n, j] > 0.0
                          or model.slack_probability[1, n, j] > 0.0)
     free = free.copy()
-    # With one worker idle each bin has a row of its own, whether it is drawn or not.
+    # With one worker idle the chain has a state for each slack bin, so all bins are decided; with
+    # more idle workers only those that have a probability.
     changed, most = _improve_level(model, 1, after_last, free, wait[1], every, to[1], action[1])
     after = np.full((lengths, model.batch.size, 1), -np.inf)
     for i in range(2, model.idle.size):
@@ -424,7 +425,8 @@ def _settle_level(
     for n in range(1, lengths - 1):
         most[n + 1] = max(most[n], max(start[n].max(), wait[n]) + price * queue[n])
     for j in range(bins):
-        # If nothing can answer the head in time, waiting only makes the others older. The model
+        # earned[1, a, j] is -price where action a is late for a single request of this slack. If
+        # nothing can answer the head in time, waiting only makes the others older. The model
         # sees no loss in it, as it draws ages anew, and such states are rare.
         may_wait = j > 0 and earned[1, :, j].max() > _ROUNDING - price
         # P(no event while the head's slack crosses the bin), kept from one rate to the next.

@@ -470,7 +470,10 @@ def _of_scenario(policies: Sequence[str], texts: Sequence[str]) -> list[Schedule
 
 
 def _service_of(sets: Sequence[Policies], cluster: Cluster) -> str:
-    """Return the service times of all policies if these agree, else the cluster's default."""
+    """Return the statistic of service times that all policies are made for, as in --service.
+
+    If they differ, or there are none, it is the cluster's default.
+    """
     made_for = {policy.service for policies in sets for policy in policies.policies}
     return made_for.pop() if len(made_for) == 1 else cluster.default_service
 

@@ -149,7 +149,9 @@ def simulate_sized(
 ) -> tuple[list[dict[str, Any]], dict[str, Run], IntArray]:
     """Simulate every scheduler on every workload.
 
-    Returns also, by label, the runs of the first workload and seed, and the sizes of its requests.
+    Service takes ``slowness`` times as long as profiled; schedulers assume ``told_slowness``.
+    Returns a row for each scheduler and workload, the first run of each scheduler by its label,
+    and the sizes of the requests of the very first run.
     """
     problem_of = cache(partial(terms.problem, service=service, slowness=told_slowness))
     rows: list[dict[str, Any]] = []
