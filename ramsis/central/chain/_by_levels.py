@@ -94,8 +94,9 @@ def visits(system: System, levels: Levels) -> FloatArray:
     else:
         unit[:lengths] = gain[:lengths]
     frequency = np.linalg.solve(last.T, unit)
-    # The part of the unit of time that level 1 leaves. NumPy's own sums differ between processors.
-    left = 1.0 - sum((frequency * cost).tolist())
+    # The part of the unit of time that level 1 leaves, summed in the order of the terms: NumPy's
+    # sums differ between processors, and Python's between versions.
+    left = 1.0 - float(np.cumsum(frequency * cost)[-1])
     result[size + lengths : size + 2 * lengths] = frequency[:lengths]
     result[lengths : 2 * lengths][waits[1] >= 0] = frequency[lengths:]
     for i in range(2, idle):
