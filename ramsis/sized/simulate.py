@@ -128,7 +128,7 @@ def simulate_sized(
     padding, figures = [], []
     run: SizedRun | None = None
     for seed in seeds:
-        if run is None or not have_sizes(workload):
+        if run is None or recorded_sizes(workload) is None:
             run = run_sized(problem, scheduler, workload, seed, slowness=slowness)
         total.append(measure(run.run))
         size_class = problem.class_of(run.size)
@@ -149,9 +149,10 @@ def simulate_sized(
         {name: float(np.mean([figure[name] for figure in figures])) for name in figures[0]})
 
 
-def have_sizes(workload: Workload) -> bool:
-    """Return whether requests are recorded with their sizes, so that no seed changes them."""
-    return getattr(workload, "sizes", None) is not None
+def recorded_sizes(workload: Workload) -> IntArray | None:
+    """Return the sizes of requests that are recorded with them; no seed changes such requests."""
+    sizes: IntArray | None = getattr(workload, "sizes", None)
+    return sizes
 
 
 def drawn(
@@ -172,7 +173,7 @@ def drawn(
                                                 of_sizes)
     else:
         arrival_ms = workload.arrivals_ms(arrivals)
-        recorded: IntArray | None = getattr(workload, "sizes", None)
+        recorded = recorded_sizes(workload)
         sizes = problem.sizes.sample(len(arrival_ms), of_sizes) if recorded is None else recorded
     if len(sizes) and sizes.max() > problem.max_size:
         raise InvalidValueError("a size beyond those of the profile", where="sizes",

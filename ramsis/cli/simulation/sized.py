@@ -26,7 +26,7 @@ from ramsis.sized import SizedProblem, SizedScheduler, path_bound, sized_schedul
 from ramsis.sized import simulate as sized_simulation
 from ramsis.sized.policy import SizedPolicy, for_load, is_sized, read_sized
 from ramsis.sized.problem import MAX_BATCH_BY_DEFAULT
-from ramsis.sized.simulate import have_sizes
+from ramsis.sized.simulate import recorded_sizes
 
 _ALLOWED = (
     "profile_names", "models", "workers", "slo_ms", "policies", "scheduler_texts", "sizes",
@@ -214,7 +214,7 @@ def with_upper_bounds(
     seeds; None for too many requests to compute it within a few seconds.
     """
     problem = terms.problem(terms.largest_batch, service, slowness)
-    if len(seeds) > 1 and have_sizes(terms.workloads[0]):
+    if len(seeds) > 1 and recorded_sizes(terms.workloads[0]) is not None:
         click.echo("note: the requests of the trace and their sizes are the same with each seed: "
                    "they were played once", err=True)
         seeds = seeds[:1]
