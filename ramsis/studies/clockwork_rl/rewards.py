@@ -20,7 +20,7 @@ with times in ms, *alone* in a batch of one. Requests answered before their stre
 ``work``
     its third: like ``early``, with a cost of the worker's queued work. The thesis states no factor
     for this. With ours, 1.5, and a discount of 0.9 a batch of one of 2.7 ms pays on a worker with
-    up to 0.7 ms of work, so that requests wait where they can still form batches.
+    less than 0.8 ms of work, so that requests wait where they can still form batches.
 
 ``work:work=1,early=3`` changes factors of a reward.
 """
