@@ -6,13 +6,16 @@ import gc
 import os
 import re
 import signal
+import sys
 import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
-# The modules are compiled once, not in each of the hundreds of processes that the tests start.
+# The modules are compiled once, not in each of the hundreds of processes that the tests start; nor
+# are the tests in each process of a later run, in which pytest rewrites 7,500 assertions.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # The matrices are small: threads of the linear algebra cost more than they bring, above all where
 # several tests run at once. As in the command line, they are set before NumPy is loaded.

@@ -327,12 +327,14 @@ def kernel_arrays(
                                               NDArray[np.unsignedinteger], NDArray[np.float64]]]:
     """Return the arrays of the compiled loops: :attr:`SparseMDP.first` and the CSR transitions.
 
-    Indices are views as unsigned integers of the same width, which spares the loops the test for
-    negative ones.
+    Indices are unsigned, which spares the loops the test for negative ones. Columns have 32 bits
+    where that suffices, so that the loops are compiled once for the matrices of all callers.
     """
     matrix = mdp.transition
-    indptr = matrix.indptr.astype(np.int64, copy=False)
-    return _unsigned(mdp.first), (_unsigned(indptr), _unsigned(matrix.indices), matrix.data)
+    indptr, columns = matrix.indptr.astype(np.int64, copy=False), matrix.indices
+    if mdp.n_states <= np.iinfo(np.int32).max:
+        columns = columns.astype(np.int32, copy=False)
+    return _unsigned(mdp.first), (_unsigned(indptr), _unsigned(columns), matrix.data)
 
 
 def _unsigned(integers: NDArray[np.signedinteger]) -> NDArray[np.unsignedinteger]:

@@ -348,9 +348,9 @@ def play(
     workers.run_until(duration_ms)
     worker_s = workers.worker_ms / 1000.0
     workers.run_until(math.inf)
+    accuracy = np.array(tables.accuracy, dtype=float)  # numba would compile read-only ones anew
     counted = kernels.figures(
-        arrivals, station.out, np.ascontiguousarray(tables.accuracy, dtype=float),
-        float(fleet.slo_ms), 2.0 * SLACK_TOLERANCE_MS, edge_ms)
+        arrivals, station.out, accuracy, float(fleet.slo_ms), 2.0 * SLACK_TOLERANCE_MS, edge_ms)
     return _run(station.out, counted, edge_ms, worker_s, decisions)
 
 

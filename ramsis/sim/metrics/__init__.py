@@ -168,6 +168,7 @@ class _Tally:
         from ramsis.sim.metrics import _kernels  # which take long to load
 
         n, slos = run.requests, np.ascontiguousarray(run.slo_ms)
+        until_ms = float(run.duration_ms)  # numba would compile whole numbers anew
         slo_ms = float(slos.max(initial=0.0)) or 1.0
         self._kernels = _kernels
         self.dropped = len(run.drop_request)
@@ -176,15 +177,14 @@ class _Tally:
             np.ascontiguousarray(run.arrival_ms), run.batch_of, run.start_ms, run.finish_ms,
             run.model, run.size, run.drop_ms)
         self._bins_per_ms = _BINS / (_SLOS * slo_ms)
-        terms = _kernels.FigureTerms(slos, 2.0 * SLACK_TOLERANCE_MS, run.duration_ms,
-                                     self._bins_per_ms)
+        terms = _kernels.FigureTerms(slos, 2.0 * SLACK_TOLERANCE_MS, until_ms, self._bins_per_ms)
         self.answered = np.zeros(len(run.models), dtype=np.int64)
         self.waiting = np.zeros(0, dtype=np.int64)
         self._responses = np.zeros(_BINS + 1, dtype=np.int64)
         largest = int(run.size.max()) if len(run.size) else 0
         self.by_size = np.zeros(largest + 1, dtype=np.int64)
-        self.busy_ms = _kernels.of_batches(self._record, run.duration_ms, self.by_size)
-        given_up = [np.minimum(when, run.duration_ms)
+        self.busy_ms = _kernels.of_batches(self._record, until_ms, self.by_size)
+        given_up = [np.minimum(when, until_ms)
                     for when in (run.drop_ms, run.arrival_ms[run.drop_request])]
         self.waited_ms = float((given_up[0] - given_up[1]).sum())
         self.answering_ms = 0.0
