@@ -5,13 +5,15 @@
 A row of docs/results/coverage.csv is a mechanism, an experiment, a figure or a table of a text:
 where it is in the code, the command that shows it, the printed figure and ours, and its grade.
 Change a grade there, with the command and the figure that justify it, and run this script.
+The page leaves out places and commands, and the figures of rows without a remark, which are on
+the page of their text.
 """
 
 from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,21 +53,25 @@ def read_rows(path: Path = ROWS) -> list[Row]:
 
 
 def render(rows: Sequence[Row]) -> str:
-    """Return the counts, and a table for each text, in Markdown."""
+    """Return the counts, and for each text what is whole and what has a remark."""
     counts = []
     for key, title in {**TEXTS, "": "all"}.items():
         grades = Counter(row.grade for row in rows if key in ("", row.text))
         counts.append([title, grades.total(), *(grades[grade] for grade in GRADES)])
     return "\n".join([markdown(["text", "rows", *GRADES], counts), *(
-        f"\n## {title}\n\n" + _table(row for row in rows if row.text == key)
+        f"\n## {title}\n\n" + _section([row for row in rows if row.text == key])
         for key, title in TEXTS.items())])
 
 
-def _table(rows: Iterable[Row]) -> str:
-    return markdown(("", "what", "where", "command", "printed", "here", "grade"), (
-        [row.row, row.what, ", ".join(f"`{place}`" for place in row.where.split()),
-         row.command and f"`{row.command}`", row.printed, row.ours,
-         f"{row.grade}: {row.reason}" if row.reason else row.grade] for row in rows))
+def _section(rows: Sequence[Row]) -> str:
+    """Return a table of the rows with a remark, and a list of all others."""
+    alike = [row for row in rows if not row.reason]
+    table = markdown(("", "what", "printed", "here", "grade"), (
+        [row.row, row.what, row.printed, row.ours,
+         f"{row.grade}: {row.reason}" if row.reason else row.grade]
+        for row in rows if row not in alike))
+    names = "; ".join(row.what for row in alike)
+    return f"Whole, without remarks: {names}.\n\n{table}"
 
 
 if __name__ == "__main__":
