@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     from sphinx.environment import BuildEnvironment
 
 _ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(_ROOT))
+sys.path[:0] = [str(_ROOT), str(_ROOT / "scripts")]
+
+import gallery  # noqa: E402 - of scripts, as the next two
+import options_page  # noqa: E402
+import texts  # noqa: E402
 
 import ramsis  # noqa: E402 - from the checkout
 from ramsis.cli.help import TOPICS  # noqa: E402
@@ -160,12 +164,21 @@ def _add_aliases(_app: Any, env: BuildEnvironment) -> None:
                 objects.setdefault(f"{module}.{name}", objects[home]._replace(aliased=True))
 
 
+_TABLES = {"<!-- settings of policies -->": options_page.settings_table,
+           "<!-- limits of settings -->": options_page.limits_table,
+           "<!-- all figures -->": lambda: gallery.gallery(gallery.DOCS),
+           "<!-- coverage -->": lambda: texts.render(texts.read_rows())}
+
+
 def _add_help(_app: Any, page: str, text: list[str]) -> None:
-    """Put lists and fields where pages name them, and each command's help below it."""
+    """Put lists, fields and tables where pages name them, and each command's help below it."""
     text[0] = re.sub(r"<!-- ramsis help ([a-z-]+) -->", lambda mark: _table(
         list(TOPICS[mark[1]][1]())[1:]), text[0])
     text[0] = re.sub(r"<!-- fields of (\w+) -->", lambda mark: _table(_fields(
         getattr(ramsis.policy, mark[1]))), text[0])
+    for mark, table in _TABLES.items():
+        if mark in text[0]:
+            text[0] = text[0].replace(mark, table())
     if page == "cli":
         text[0] = re.sub(r"(?ms)^## `(ramsis(?: [a-z-]+)+).*?(?=^## |\Z)",
                          lambda section: section[0] + _help(section[1]), text[0])

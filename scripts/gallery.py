@@ -1,13 +1,11 @@
-"""The page of all figures of the documentation, and the pictures of its tutorials.
+"""The list of all figures of the documentation, and the pictures of its tutorials.
 
-`python scripts/gallery.py` writes docs/gallery.md from the images that the pages show. With
-`--draw` the pictures of docs/pictures come first, some minutes; that of a report page needs
-Chromium.
+The list is put into docs/gallery.md as the documentation is built. `python scripts/gallery.py`
+draws the pictures of docs/pictures, some minutes; that of a report page needs Chromium.
 """
 
 from __future__ import annotations
 
-import argparse
 import re
 import shutil
 import subprocess
@@ -18,15 +16,11 @@ from pathlib import Path
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 _IMAGE = re.compile(r"!\[(?P<alt>[^]]*)\]\((?P<file>[^)]+\.(?:png|svg))\)")
 _SERVED = ["--profiles", "digits-cpu", "--slo-ms", "25"]
-_HEAD = """# Gallery
-
-Every figure of these pages, with the page that says how it is made.
-"""
 
 
 def gallery(docs: Path) -> str:
-    """Return the page: a heading for each page with figures, and each figure once."""
-    parts = [_HEAD]
+    """Return a heading for each page with figures, and each figure once, in Markdown."""
+    parts = []
     shown: set[Path] = set()
     for page in sorted(docs.rglob("*.md")):
         text = page.read_text()
@@ -68,8 +62,4 @@ def draw(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--draw", action="store_true", help="also draw docs/pictures")
-    if parser.parse_args().draw:
-        draw(DOCS / "pictures")
-    (DOCS / "gallery.md").write_text(gallery(DOCS))
+    draw(DOCS / "pictures")

@@ -1,15 +1,10 @@
-"""Write the tables of ``docs/options.md`` from the declared settings of policies."""
+"""Tables of declared settings and their limits, put into ``docs/options.md`` as it is built."""
 
 from __future__ import annotations
-
-import re
-from pathlib import Path
 
 from ramsis.settings import settings_of
 from ramsis.synthesis import SynthesisSettings
 from ramsis.synthesis.settings import LIMITS, Limit
-
-PAGE = Path(__file__).resolve().parents[1] / "docs/options.md"
 
 
 def settings_table() -> str:
@@ -35,16 +30,3 @@ def limits_table() -> str:
 def condition(limit: Limit) -> str:
     """The condition of a limit, in Markdown."""
     return ", ".join(f"`{name}` {word}" for name, word in limit.given.items())
-
-
-def with_tables(page: str) -> str:
-    """Replace the first table below each of two headings of a page."""
-    for heading, table in (("Settings", settings_table()), ("Why", limits_table())):
-        match = re.search(rf"(?ms)^## {heading}\n.*?(^\|.*?)(?=\n\n)", page)
-        if match:
-            page = page[:match.start(1)] + table + page[match.end(1):]
-    return page
-
-
-if __name__ == "__main__":
-    PAGE.write_text(with_tables(PAGE.read_text("utf-8")), "utf-8")

@@ -6,7 +6,8 @@ python scripts/tables.py --kept [--only NAME]
 Runs each script, keeps its rows in FOLDER, and puts the table between its two marks on its page.
 What FOLDER has whole is not run again; scripts that go on where they were cut off do. What a table
 shows of its rows is kept in docs/results/tables, if the table names columns. ``--kept`` writes the
-pages from there and runs nothing.
+pages from there and runs nothing. A table without a page, of which a page has one sentence, is
+printed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ LANGUAGE = "resnet50,mobilenet_v2,bert,gpt2"
 class Table(NamedTuple):
     """A page's table, the runs that it is of, and what makes it of their rows."""
 
-    page: str
+    page: str  # "": none
     runs: Mapping[str, str]
     text: Callable[[Sequence[Row]], str]
     columns: Sequence[str] = ()  # of the rows, kept in the repository
@@ -122,11 +123,11 @@ def listed(heads: Mapping[str, str]) -> Callable[[Sequence[Row]], str]:
         list(heads.values()), [[cell(row.get(key)) for key in heads] for row in rows])
 
 
-def sigmaos(part: str, heads: Mapping[str, str], shown: Callable[[Row], bool] | None = None
-            ) -> Table:
+def sigmaos(part: str, heads: Mapping[str, str], shown: Callable[[Row], bool] | None = None,
+            page: str = "") -> Table:
     """Return the table of a part of the σOS experiments, by default of all its rows."""
     text = listed(heads)
-    return Table("evaluation/sigmaos.md", {f"sigmaos-{part}": f"sigmaos.py --part {part}"},
+    return Table(page, {f"sigmaos-{part}": f"sigmaos.py --part {part}"},
                  lambda rows: text(list(filter(shown, rows)) if shown else rows), tuple(heads))
 
 
@@ -374,7 +375,8 @@ TABLES = {
     "sigmaos-6.1": sigmaos("figure-6.1", {
         "model": "", "inference_s": "inference (s)",
         "cold_start_s": "a cold start (s)", "cold_starts": "cold starts",
-        "default_s": "default (s)", "colocation_s": "colocation (s)", "lower": "lower by"}),
+        "default_s": "default (s)", "colocation_s": "colocation (s)", "lower": "lower by"},
+        page="evaluation/sigmaos.md"),
     "sigmaos-6.2": sigmaos("figure-6.2", {
         "scheduler": "", **{f"request_{i}_s": str(i) for i in range(1, 11)}}),
     "sigmaos-stages": sigmaos("stages", {
@@ -383,7 +385,7 @@ TABLES = {
     "sigmaos-classes": sigmaos("classes", {
         "others": "others", "cores_used": "cores in use", "critical_wait_s": "critical wait (s)",
         "critical_wait_p99_s": "99 % (s)", "other_wait_s": "others wait (s)",
-        "other_wait_p99_s": "99 % (s) of others"}),
+        "other_wait_p99_s": "99 % (s) of others"}, page="evaluation/sigmaos.md"),
     "sigmaos-formulas": sigmaos("formulas", {
         "post_s": "processing (s)", "network_s": "network (s)", "waiting": "requests before",
         "scheduler": "", "formula_s": "formula (s)", "simulated_s": "simulated (s)"},
@@ -391,7 +393,7 @@ TABLES = {
     "warsaw": Table("evaluation/warsaw.md", {
         f"warsaw-{ms}": f"warsaw.py --overhead-ms {ms}" for ms in (0, 150, 300)},
         warsaw("overhead_ms", "{:g} ms"), ("scheduler", "overhead_ms", "bound", *_WARSAW)),
-    "warsaw-decisions": Table("evaluation/warsaw.md", {
+    "warsaw-decisions": Table("", {
         f"warsaw-decision-{ms}": f"{_SLOW} --decision-ms {ms} {_IN_PRINT}"
         for ms in (16, 17, 18, 20, 24, 28)},
         decision_times, ("scheduler", "decision_ms", *_WARSAW)),
@@ -401,7 +403,7 @@ TABLES = {
         for seed in (0, 1, 2) for order, names in (
             ("arrival", _IN_PRINT), ("deadline", "--scheduler round-robin-d"))},
         both, ("scheduler", "seed", "order", "longest_s", *_WARSAW)),
-    "warsaw-requests": Table("evaluation/warsaw.md", {
+    "warsaw-requests": Table("", {
         f"warsaw-requests-{requests}":
             f"warsaw.py --no-bound --overhead-ms 150 --requests {requests} {_IN_PRINT}"
         for requests in ("thesis", "equal", "equal-work", "mirrored")},
@@ -417,23 +419,23 @@ TABLES = {
     "language-gpus": Table("sharing.md", {
         "language-gpus": f"{_SHARING} {LANGUAGE} --rps 300 --slo-ms 300 --gpus 1,2,3,4,5,6,7,8",
     }, sharing("gpus"), _GOODPUT),
-    "vision-slos": Table("sharing.md", {
+    "vision-slos": Table("", {
         "vision-slos": f"{_SHARING} {VISION} --rps 200,400,600,800,1000 --slo-ms 150,250,350 "
                        "--gpus 4 --plot docs/evaluation/sharing-vision.png",
     }, sharing("slo_ms", "load"), _GOODPUT),
     "sharing-random": Table("sharing.md", {
         "sharing-random": "sharing.py --random 12 --duration-s 60 --seeds 2",
     }, sharing_random, (*_GOODPUT, "slower_simulated_goodput_rps", "slower_bound_rps")),
-    "wao": Table("sharing.md", {
+    "wao": Table("", {
         f"wao-{interference}": f"{_OBSERVED} --policy wao-usher,wao-usher:mps=no "
                                f"--interference {interference}"
         for interference in ("thesis", "thesis-driver-550")
     }, without_mps, ("run", "gpus", "policy", "simulated_goodput_rps")),
-    "ties": Table("sharing.md", {
+    "ties": Table("", {
         "ties": f"{_OBSERVED} --policy usher,ao-milp,wsm-milp --ties 6",
     }, ties, ("gpus", "policy", "simulated_goodput_rps", "tied_goodput_rps", "by_model",
               "tied_worst_by_model")),
-    "clients": Table("sharing.md", {}, clients, ("target",)),
+    "clients": Table("", {}, clients, ("target",)),
     "igniter": Table("sharing.md", {"igniter": "igniter.py"}, igniter, (
         "setup", "gpus_vision", "gpus_mix", "gpus_350_ms", "batches", "vgg19_beside_alexnet",
         "densenet121_beside_resnet50", "mix_rps", "vision_rps", "short")),
@@ -467,7 +469,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--docs", type=Path, default=ROOT / "docs", metavar="FOLDER",
                         help="whose pages are written")
     options = parser.parse_args(arguments)
-    options.rows.mkdir(parents=True, exist_ok=True)
+    if not options.kept:
+        options.rows.mkdir(parents=True, exist_ok=True)
     for name, table in TABLES.items():
         if name not in (options.only or TABLES) or (options.kept and not table.columns):
             continue
@@ -480,7 +483,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             rows = [{column: row[column] for column in table.columns if column in row}
                     for row in rows]
             write_atomic(kept_file(name), canonical_json({"rows": rows}))
-        write_part(options.docs / table.page, name, table.text(rows))
+        if table.page:
+            write_part(options.docs / table.page, name, table.text(rows))
+        else:
+            print(f"{name}\n\n{table.text(rows)}\n")
     return 0
 
 

@@ -1,12 +1,10 @@
-"""Write the page on what is implemented of five texts from the rows kept in docs/results.
+"""Tables of what is implemented of five texts, from the rows kept in docs/results.
 
-    python scripts/texts.py
-
-A row of docs/results/coverage.csv is a mechanism, an experiment, a figure or a table of a text:
-where it is in the code, the command that shows it, the printed figure and ours, and its grade.
-Change a grade there, with the command and the figure that justify it, and run this script.
-The page leaves out places and commands, and the figures of rows without a remark, which are on
-the page of their text.
+They are put into docs/evaluation/coverage.md as the documentation is built. A row of
+docs/results/coverage.csv is a mechanism, an experiment, a figure or a table of a text: where it is
+in the code, the command that shows it, the printed figure and ours, and its grade. Change a grade
+there, with the command and the figure that justify it. The tables leave out places and commands,
+and the figures of rows without a remark, which are on the page of their text.
 """
 
 from __future__ import annotations
@@ -17,10 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from acceptance.pages import markdown, write_part
+from acceptance.pages import markdown
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "evaluation" / "coverage.md"
 ROWS = ROOT / "docs" / "results" / "coverage.csv"
 TEXTS = {
     "sigmaos": "σOS",
@@ -72,7 +69,3 @@ def _section(rows: Sequence[Row]) -> str:
         for row in rows if row not in alike))
     names = "; ".join(row.what for row in alike)
     return f"Whole, without remarks: {names}.\n\n{table}"
-
-
-if __name__ == "__main__":
-    write_part(PAGE, "coverage", render(read_rows()))

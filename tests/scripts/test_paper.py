@@ -21,6 +21,12 @@ def test_the_page_is_what_the_rows_say(name: str) -> None:
     assert f"<!-- {name}:begin -->\n{text}\n<!-- {name}:end -->" in paper.PAGE.read_text("utf-8")
 
 
+@pytest.mark.parametrize("name", paper.OTHERS)
+def test_the_page_names_tables_that_are_only_printed(name: str) -> None:
+    assert f"(`{name}`)" in paper.PAGE.read_text("utf-8")
+    assert len(paper.OTHERS[name](ROWS).splitlines()) > 5
+
+
 def test_every_run_has_its_rows() -> None:
     assert {row.run for row in ROWS} == set(paper.RUNS) - {"table2"}
 
