@@ -7,6 +7,7 @@ import inspect
 import re
 import sys
 import textwrap
+import tomllib
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -164,7 +165,8 @@ def _add_aliases(_app: Any, env: BuildEnvironment) -> None:
                 objects.setdefault(f"{module}.{name}", objects[home]._replace(aliased=True))
 
 
-_TABLES = {"<!-- settings of policies -->": options_page.settings_table,
+_TABLES = {"<!-- layers -->": lambda: _layers(),
+           "<!-- settings of policies -->": options_page.settings_table,
            "<!-- limits of settings -->": options_page.limits_table,
            "<!-- all figures -->": lambda: gallery.gallery(gallery.DOCS),
            "<!-- coverage -->": lambda: texts.render(texts.read_rows())}
@@ -182,6 +184,18 @@ def _add_help(_app: Any, page: str, text: list[str]) -> None:
     if page == "cli":
         text[0] = re.sub(r"(?ms)^## `(ramsis(?: [a-z-]+)+).*?(?=^## |\Z)",
                          lambda section: section[0] + _help(section[1]), text[0])
+
+
+def _layers() -> str:
+    """The layers that import-linter checks, each package with the summary of its docstring."""
+    settings = tomllib.loads((_ROOT / "pyproject.toml").read_text("utf-8"))
+    layers = next(contract["layers"]
+                  for contract in settings["tool"]["importlinter"]["contracts"]
+                  if "ramsis.cli" in contract.get("layers", ()))
+    rows = [(str(number), f"`{name}`", (inspect.getdoc(importlib.import_module(name)) or "")
+             .partition("\n\n")[0].replace("\n", " "))
+            for number, layer in enumerate(layers, 1) for name in layer.split(" | ")]
+    return texts.markdown(("row", "package", "contents"), rows)
 
 
 def _help(path: str) -> str:
