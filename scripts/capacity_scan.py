@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ramsis import Cluster, load_profile
-from ramsis.report.figure import Line, Panel, PanelRow, plot_panels
+from ramsis.report.chart import Series
+from ramsis.report.figure import Panel, PanelRow, plot_panels
 from ramsis.sim import ConstantLoad
 from ramsis.synthesis.capacity import Targets, Trial, fewest_workers, try_workers
 
@@ -49,16 +50,16 @@ def draw(found: Mapping[str, Mapping[str, Any]], path: Path) -> None:
         workers = [point[0] for point in one["points"]]
         ends = [workers[0], workers[-1]]
         title = f"{name}: {one['answer']}, by scan {one['scan']}"
-        curve = [Line("every number of workers", workers, [p[1] for p in one["points"]]),
-                 Line("the search's answer", [one["answer"]],
+        curve = [Series("every number of workers", workers, [p[1] for p in one["points"]]),
+                 Series("the search's answer", [one["answer"]],
                       [next(p[1] for p in one["points"] if p[0] == one["answer"])]),
-                 Line("target", ends, [TARGETS.min_accuracy] * 2, reference=True)]
+                 Series("target", ends, [TARGETS.min_accuracy] * 2, ref=True)]
         accuracy.append(Panel(title, curve))
         rates = [100.0 * p[2] for p in one["points"]]
         late.append(Panel("", [
-            Line("every number of workers", workers, rates),
-            Line("the search's answer", [one["answer"]], [rates[workers.index(one["answer"])]]),
-            Line("target", ends, [100.0 * TARGETS.max_violation] * 2, reference=True)]))
+            Series("every number of workers", workers, rates),
+            Series("the search's answer", [one["answer"]], [rates[workers.index(one["answer"])]]),
+            Series("target", ends, [100.0 * TARGETS.max_violation] * 2, ref=True)]))
     plot_panels([PanelRow("accuracy in time", accuracy, 1.3),
                  PanelRow("violations (%)", late, 0.9, log_like=True)], path, "workers")
 

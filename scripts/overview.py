@@ -13,7 +13,8 @@ import subprocess
 import sys
 from typing import Any
 
-from ramsis.report.figure import Line, Panel, PanelRow, plot_panels
+from ramsis.report.chart import Series
+from ramsis.report.figure import Panel, PanelRow, plot_panels
 
 LOADS = "400,800,1200,1600,2400,3200,4800,6400,8000"
 SCHEMES = {"central-queue": "ramsis, common queue", "round-robin": "ramsis, a queue each",
@@ -38,11 +39,11 @@ def main() -> None:
     out = parser.parse_args().out
     found = rows()
     bound = {row["load_qps"]: row["upper_bound"] for row in found}
-    lines = [Line("bound (one model per request)", list(bound), list(bound.values()),
-                  reference=True)]
+    lines = [Series("bound (one model per request)", list(bound), list(bound.values()),
+                  ref=True)]
     for scheduler, words in SCHEMES.items():
         own = [row for row in found if row["scheduler"] == scheduler]
-        lines.append(Line(words, [row["load_qps"] for row in own],
+        lines.append(Series(words, [row["load_qps"] for row in own],
                           [row["effective_accuracy"] for row in own]))
     plot_panels([PanelRow("effective accuracy", [Panel(
         "digits, 4 workers, SLO 25 ms", lines)], 1.4)], out, "load (requests/s)")

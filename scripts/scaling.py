@@ -26,7 +26,8 @@ from ramsis.arrivals.trace import RateTrace
 from ramsis.bounds import Targets
 from ramsis.errors import InfeasibleError, RamsisError
 from ramsis.files import write_atomic
-from ramsis.report.figure import Line, Panel, PanelRow, plot_panels
+from ramsis.report.chart import Series
+from ramsis.report.figure import Panel, PanelRow, plot_panels
 from ramsis.runtime.scaling_table import stages_of
 from ramsis.scaling.comparison import Part, Study
 from ramsis.scaling.fleet import ScaledFleet, ScaledRun
@@ -361,7 +362,7 @@ def draw(points: Sequence[dict[str, Any]], path: Path) -> None:
         lines = []
         for way in WAYS:
             line = _line(own, way)
-            lines.append(Line(way, [x for x, _ in line], [y / 1000.0 for _, y in line]))
+            lines.append(Series(way, [x for x, _ in line], [y / 1000.0 for _, y in line]))
         panels.append(Panel(f"{name}, start-up {startup_s:g} s", lines))
     plot_panels([PanelRow("1000 worker-seconds", panels)], path, "effective accuracy")
 

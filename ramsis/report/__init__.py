@@ -8,10 +8,13 @@ from __future__ import annotations
 from ramsis.lazy_names import names_from
 
 __getattr__, __dir__ = names_from(globals(), {
+    "ramsis.report.chart": "Axis Curves Dots Series",
     "ramsis.report.cluster": "plot_cluster",
+    "ramsis.report.figure": "plot_charts",
     "ramsis.report.page": "write_report",
-    "ramsis.report.placement": "plot_placement plot_simulated",
+    "ramsis.report.placement": "plot_placement",
     "ramsis.report.profile": "plot_profile",
-    "ramsis.report.simulations": "plot_audit plot_capacity plot_fit plot_frontier plot_loads "
-                                 "plot_over_time plot_promises plot_scaling",
+    "ramsis.report.simulations": "capacity_charts over_time_charts placed_charts plan_charts "
+                                 "plot_audit plot_fit plot_frontier plot_promises promise_charts "
+                                 "scaling_charts simulation_charts",
 })

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count, pairwise
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from ramsis.errors import InvalidValueError, install
 from ramsis.files import written_whole
+from ramsis.report.chart import Charts, Curves, Dots, Series
 
 if TYPE_CHECKING:
     from matplotlib.axis import Axis
@@ -175,23 +176,11 @@ def line_look(number: int) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Line:
-    """Points of a line."""
-
-    label: str
-    # x, y: a ``y`` of ``None`` leaves a gap
-    x: Sequence[float]
-    y: Sequence[float | None]
-    half_width: Sequence[float] | None = None  # of intervals around ``y``
-    reference: bool = False  # a thin dotted grey line without markers, such as a bound
-
-
-@dataclass(frozen=True)
 class Panel:
     """Lines in a pair of axes."""
 
     title: str
-    lines: Sequence[Line]
+    lines: Sequence[Series]
     # label of the horizontal axis, where columns have different ones
     x_label: str | None = None
     log_x: bool = False  # whether that axis is logarithmic
@@ -214,10 +203,58 @@ class PanelRow:
 
 
 _END_LETTER = 9.0  # height of a name at the end of a line, in points
+_BESIDE = 0.1  # distance between the dots of a name, of that between two names
 _MOST_MARKED = 60  # points of a line with markers, at most
 _BELOW = 0.06  # share of an axis from 0 that lies below 0, so that markers at 0 are whole
-LEAST_BUDGET_PERCENT = 0.1  # violations up to which their axis goes at least
 _LEGEND_MARK, _LEGEND_LETTER = 0.7, 0.06  # inches that an entry of the legend takes
+
+
+def plot_charts(charts: Charts, path: str | os.PathLike[str], title: str = "") -> None:
+    """Draw charts above one another.
+
+    Parameters
+    ----------
+    charts : sequence of Curves, or of Dots
+        One or more, of which all are over the same axis, or have the same names.
+    path : path
+        See :func:`saved_figure`, for errors, too.
+    title : str
+        Title of the figure; by default that of the first chart.
+    """
+    first = charts[0]
+    rows = []
+    for i, chart in enumerate(charts):
+        y = chart.y
+        factor = 100.0 if y.percent else 1.0
+        rows.append(PanelRow(
+            y.label + (" (%)" if y.percent else ""),
+            [Panel("" if i else title or chart.title, _scaled(chart, factor))],
+            0.7 if y.zero and not y.whole else 1.3, whole=y.whole, from_zero=y.zero,
+            reach=factor * (y.reach or 0.0)))
+    if isinstance(first, Dots):
+        plot_panels(rows, path, cases=[name for name, _ in first.rows])
+    else:
+        plot_panels(rows, path, first.x.label, log_x=first.x.log)
+
+
+def _scaled(chart: Curves | Dots, factor: float) -> list[Series]:
+    """Return the lines of a chart with their values multiplied.
+
+    Dots of one kind are a line of points, a little beside those of the other kinds.
+    """
+    def times(values: Iterable[float | None]) -> list[float | None]:
+        return [None if value is None else factor * value for value in values]
+
+    if isinstance(chart, Curves):
+        return [replace(line, y=times(line.y), half=line.half and times(line.half))
+                for line in chart.series]
+    rows = [row for _, row in chart.rows]
+    used = [(name, key) for name, key in chart.values.items()
+            if any(row.get(key) is not None for row in rows)]
+    return [Series(name, [i + _BESIDE * (k - (len(used) - 1) / 2) for i in range(len(rows))],
+                   times(row.get(key) for row in rows),
+                   times(row.get(f"{key}_half_width") for row in rows))
+            for k, (name, key) in enumerate(used)]
 
 
 def plot_panels(
@@ -250,8 +287,8 @@ def plot_panels(
             axes_row[0].set_ylabel(row.quantity)
             for axes, panel in zip(axes_row, row.panels, strict=True):
                 for line in panel.lines:
-                    joined = {} if line.reference or not cases else {"linestyle": "none"}
-                    _draw(axes, line, looks[line.label] | joined)
+                    joined = {} if line.ref or not cases else {"linestyle": "none"}
+                    _draw(axes, line, looks[line.name] | joined)
                 _finish(axes, log_x or panel.log_x)
                 if cases:
                     axes.set_xticks(range(len(cases)), cases, rotation=40, ha="right",
@@ -295,7 +332,7 @@ def _named_at_ends(
         Whether the names fit; otherwise a legend is needed.
     """
     for axes, row in zip(axes_column, rows, strict=True):
-        ends = [(line.label, line.x[-1], line.y[-1]) for line in row.panels[0].lines
+        ends = [(line.name, line.x[-1], line.y[-1]) for line in row.panels[0].lines
                 if len(line.x) and line.y[-1] is not None]
         if not {label for label, *_ in ends} >= looks.keys():
             continue
@@ -315,7 +352,7 @@ def _named_at_ends(
 def _looks(rows: Sequence[PanelRow]) -> dict[str, dict[str, Any]]:
     """Return how the line of each label is drawn."""
     lines = [line for row in rows for panel in row.panels for line in panel.lines]
-    numbers = look_numbers(line.label for line in lines if not line.reference)
+    numbers = look_numbers(line.name for line in lines if not line.ref)
     looks: dict[str, dict[str, Any]] = {
         label: line_look(number) | {
             "linewidth": 1.2, "markersize": 4 + 0.7 * min(i, 6), "clip_on": False,
@@ -323,20 +360,27 @@ def _looks(rows: Sequence[PanelRow]) -> dict[str, dict[str, Any]]:
         for i, (label, number) in enumerate(numbers.items())
     }
     plain = {"color": "0.35", "linestyle": (0, (1, 1)), "linewidth": 1.0}
-    return {**{line.label: plain for line in lines if line.reference}, **looks}
+    return {**{line.name: plain for line in lines if line.ref}, **looks}
 
 
-def _draw(axes: Axes, line: Line, look: dict[str, Any]) -> None:
+def _draw(axes: Axes, line: Series, look: dict[str, Any]) -> None:
     if not len(line.x):
         return  # without points, error bars would be drawn at the figure's corner
-    if len(line.x) > _MOST_MARKED:
+    if len(line.x) > _MOST_MARKED or line.draw == "line":
         look = look | {"marker": ""}
+    if line.draw == "points":
+        look = look | {"linestyle": "none"}
+    if line.steps:
+        look = look | {"drawstyle": "steps-post"}
     y = [float("nan") if value is None else value for value in line.y]
-    if line.half_width is None:
-        axes.plot(line.x, y, label=line.label, **look)
+    half = [value or 0.0 for value in line.half or ()]
+    if any(half):
+        _, caps, bars = axes.errorbar(line.x, y, yerr=half, label=line.name, capsize=2,
+                                      elinewidth=0.8, **look)
+        for bar in (*caps, *bars):  # unlike markers, they may be longer than the axis
+            bar.set_clip_on(True)
     else:
-        axes.errorbar(line.x, y, yerr=line.half_width, label=line.label, capsize=2,
-                      elinewidth=0.8, **look)
+        axes.plot(line.x, y, label=line.name, **look)
 
 
 def _any_above_zero(row: PanelRow) -> bool:

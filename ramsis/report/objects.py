@@ -11,9 +11,9 @@ from placement_milp import Placement
 from ramsis.errors import InvalidValueError, check_known
 from ramsis.policy import Policy, PolicySet
 from ramsis.profiles import ProfileSet, Statistic
+from ramsis.report.chart import Series
 from ramsis.report.figure import (
     COLOURS,
-    Line,
     Panel,
     PanelRow,
     captured,
@@ -47,7 +47,12 @@ def profile(shown: ProfileSet, *, batch: int = 1, statistic: Statistic = "p95") 
 
 def policy_set(shown: PolicySet[Policy]) -> Figure:
     """Plot the promises of the policies of a simple set over the load."""
-    return _captured(plot_promises, [level.policy for level in shown.levels], _ANY)
+    return _captured(plot_promises, [
+        {"load_qps": level.load_qps, "slowness": level.slowness, **level.policy.promised,
+         "workers": level.policy.workers, "slo_ms": level.policy.slo_ms,
+         **({} if level.policy.cascade is None else {
+             "upper_bound_one_model": level.policy.expectations.upper_bound})}
+        for level in shown.levels], _ANY)
 
 
 def placement(shown: Placement) -> Figure:
@@ -162,7 +167,7 @@ def sweep(
         title = f"{panels} {row.get(panels)}" if panels else ""
         label = ", ".join([str(row.get(by)), *(f"{name} {row.get(name)}" for name in others)])
         groups.setdefault(title, {}).setdefault(label, []).append((row[x], row[y]))
-    drawn = [Panel(title, [Line(name, [p[0] for p in sorted(points)],
+    drawn = [Panel(title, [Series(name, [p[0] for p in sorted(points)],
                                 [p[1] for p in sorted(points)])
                            for name, points in lines.items()])
              for title, lines in groups.items()]

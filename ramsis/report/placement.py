@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from placement_milp import Placement
-from ramsis.report.figure import COLOURS, Line, Panel, PanelRow, plot_panels, saved_figure
+from ramsis.report.figure import COLOURS, saved_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -104,31 +103,3 @@ def _draw_families(axes: Axes, placement: Placement) -> None:
     axes.invert_yaxis()
     axes.set_xlim(0, 1.08)
     axes.set_xlabel("effective accuracy (grey: share served in time)")
-
-
-def plot_simulated(
-    rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]
-) -> None:
-    """Draw promised and simulated figures of each family.
-
-    Parameters
-    ----------
-    rows : sequence of mapping
-        Rows of families, as ``ramsis simulate --placement --json`` prints them.
-    path : path
-        See :func:`~ramsis.report.figure.saved_figure`, for errors, too.
-    """
-    def line(label: str, beside: float, key: str, half_width: str | None = None) -> Line:
-        widths = [row[half_width] or 0.0 for row in rows] if half_width else None
-        return Line(label, [i + beside for i in range(len(rows))], [row[key] for row in rows],
-                    widths)
-
-    accuracy = Panel("", [
-        line("promise of the placement", -0.15, "placement_effective_accuracy"),
-        line("promise of the policies", -0.05, "expected_effective_accuracy"),
-        line("simulated", 0.05, "effective_accuracy", "effective_accuracy_half_width"),
-        line("upper bound", 0.15, "upper_bound")])
-    late = Panel("", [line("simulated", 0.05, "violation_rate", "violation_rate_half_width")])
-    plot_panels([PanelRow("effective accuracy", [accuracy], 2.0),
-                 PanelRow("not in time", [late])], path,
-                cases=[str(row["family"]) for row in rows])

@@ -1,10 +1,9 @@
-"""Figures of schedulers over the load, and of schedulers and fleets over time."""
+"""Charts of the rows that commands print, and figures of single runs and fits."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,222 +11,276 @@ from numpy.typing import NDArray
 
 from ramsis.arrivals.fitting import TraceFit
 from ramsis.errors import InvalidValueError
-from ramsis.policy import Policy
-from ramsis.report.figure import (
-    COLOURS,
-    LEAST_BUDGET_PERCENT,
-    Line,
-    Panel,
-    PanelRow,
-    line_look,
-    plain_numbers,
-    plot_panels,
-    saved_figure,
-)
+from ramsis.report.chart import Axis, Charts, Curves, Dots, Series, violations
+from ramsis.report.figure import COLOURS, line_look, plain_numbers, plot_charts, saved_figure
 from ramsis.report.verdicts import (
+    OVERLOAD,
     bounded_schedulers,
     bounds_on_workers,
-    one_model_bound,
     upper_bounds,
 )
-from ramsis.sim import TimeSeries
-from ramsis.tables import load_text, scheduler_words
+from ramsis.tables import effective_words, scheduler_words
 
+Rows = Sequence[Mapping[str, Any]]
+_LOAD = Axis("load (queries/s)")
+_EFFECTIVE = Axis("effective accuracy", most=1.0)
+_LATE = violations()
+_TIME = Axis("time (s)", zero=True)
+_SCALED = ("load_qps", "workers", "wanted", "active", "accuracy", "violation_rate")
 _DASHES = ("-", "--", ":")
 
 _FLOOR = 1e-5  # violation rates below this are drawn here, as the axis is logarithmic
 _BETWEEN = 60  # points between two corners: a line of chance is curved on a logarithmic axis
 
 
-def plot_loads(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
-    """Draw effective accuracy with its upper bound, and violations, over the load.
+def simulation_charts(rows: Rows) -> Charts:
+    """Return charts of effective accuracy, violations and response times of schedulers.
+
+    The rows are those of ``simulate --json``. They are drawn over their loads, and beside one
+    another if there is one load or a trace.
+    """
+    loads = {row["load_qps"] for row in rows}
+    return _over_loads(rows) if len(loads) > 1 and None not in loads else _side_by_side(rows)
+
+
+def _over_loads(rows: Rows) -> Charts:
+    effective, late, slow = [], [], []
+    fit = [row for row in rows if row["violation_rate"] <= OVERLOAD] or rows
+    for name, of_scheduler in by_load(rows, "label").items():
+        loads = [row["load_qps"] for row in of_scheduler]
+        effective.append(Series(name, loads,  # one in overload would make the others one line
+                                [row["effective_accuracy"] if row in fit else None
+                                 for row in of_scheduler],
+                                [row.get("effective_accuracy_half_width")
+                                 for row in of_scheduler]))
+        if any(row.get("expected_effective_accuracy") is not None for row in of_scheduler):
+            effective.append(Series(
+                f"{name}, promised", loads,
+                [row.get("expected_effective_accuracy") for row in of_scheduler],
+                draw="line"))
+        late.append(Series(name, loads, [row["violation_rate"] for row in of_scheduler],
+                           [row.get("violation_rate_half_width") for row in of_scheduler]))
+        slow.append(Series(name, loads, [row.get("response_p99_ms") for row in of_scheduler]))
+    effective += _bounds(upper_bounds(rows))
+    slos = {row["load_qps"]: row["slo_ms"] for row in rows}
+    slow.append(Series("SLO", sorted(slos), [slos[x] for x in sorted(slos)], draw="line",
+                       ref=True))
+    without = "" if len(fit) == len(rows) else ", without rows in OVERLOAD"
+    return [Curves(f"Promise, simulation and bound{without}", _LOAD, _EFFECTIVE, effective),
+            Curves("Violations", _LOAD, _LATE, late),
+            Curves("99th percentile of the response time", _LOAD, Axis("response (ms)", zero=True),
+                   slow)]
+
+
+def _side_by_side(rows: Rows) -> Charts:
+    named = [(row["label"], {**row, **{name: bound for name, bounds in upper_bounds(
+        [{**row, "load_qps": 0.0}]).items() for bound in bounds.values()}}) for row in rows]
+    return [Dots("Promise, simulation and bound", _EFFECTIVE, named, {
+                "promised": "expected_effective_accuracy", "simulated": "effective_accuracy",
+                **{name: name for name in upper_bounds(rows)}}),
+            Dots("Violations", _LATE, named, {
+                "promised": "expected_violation_rate", "simulated": "violation_rate"})]
+
+
+def _bounds(bounds: Mapping[str, Mapping[Any, float]], name: str = "{}") -> list[Series]:
+    return [Series(name.format(of), [*line], [*line.values()], draw="line", ref=True)
+            for of, line in bounds.items()]
+
+
+def by_load(rows: Rows, key: str) -> dict[str, list[Mapping[str, Any]]]:
+    """Return the rows of each scheduler, which is under ``key``, by rising load."""
+    by_name: dict[str, list[Mapping[str, Any]]] = {row[key]: [] for row in rows}
+    for row in sorted(rows, key=lambda row: (row["load_qps"] is None, row["load_qps"])):
+        by_name[row[key]].append(row)
+    return by_name
+
+
+def promise_charts(rows: Rows) -> Charts:
+    """Return charts of promised effective accuracy with its bound, and violations, by load."""
+    def slower(slowness: float) -> str:
+        return "" if slowness == 1.0 else f", slowness {slowness:g}"
+
+    def line(name: str, key: str, **more: Any) -> list[Series]:
+        lines: dict[float, list[Mapping[str, Any]]] = {}
+        for row in rows:
+            if row.get(key) is not None:
+                lines.setdefault(row.get("slowness", 1.0), []).append(row)
+        return [Series(name + slower(slowness), [row["load_qps"] for row in stated],
+                       [row[key] for row in stated], **more)
+                for slowness, stated in lines.items()]
+
+    bounds = [bound for slowness in dict.fromkeys(row.get("slowness", 1.0) for row in rows)
+              for bound in _bounds(upper_bounds(
+                  [row for row in rows if row.get("slowness", 1.0) == slowness]),
+                  "{}" + slower(slowness))]
+    return [Curves("Promise and bound", _LOAD, _EFFECTIVE, [
+                *line("promised", "expected_effective_accuracy"),
+                *line("simulated when it was made", "simulated", draw="points"), *bounds]),
+            Curves("Violations promised", _LOAD, _LATE,
+                   line("promised", "expected_violation_rate"))]
+
+
+def plot_promises(rows: Rows, path: str | os.PathLike[str]) -> None:
+    """Draw the promises of policies, of the same SLO and number of workers, over the load.
 
     Parameters
     ----------
     rows : sequence of Mapping
-        ``label``, ``load_qps``, ``effective_accuracy``, ``violation_rate``, ``upper_bound`` (or
-        ``None``), ``workers``, ``slo_ms``.
+        Rows of ``generate --json`` or ``analyze --json``.
     path : path
         See :func:`~ramsis.report.figure.saved_figure`, for errors, too.
     """
-    title = f"{rows[0]['workers']} workers, SLO {rows[0]['slo_ms']:g} ms"
-    if len({row["load_qps"] for row in rows}) == 1:
-        _plot_one_load(rows, path, title)
-        return
-    accuracy, late = [], []
-    accuracy += [Line(name, [*bounds], [*bounds.values()], reference=True)
-                 for name, bounds in upper_bounds(rows).items()]
-    for label in dict.fromkeys(row["label"] for row in rows):
-        line = sorted((r for r in rows if r["label"] == label), key=lambda r: r["load_qps"])
-        load = [row["load_qps"] for row in line]
-        accuracy.append(Line(label, load, [row["effective_accuracy"] for row in line]))
-        late.append(Line(label, load, [100.0 * row["violation_rate"] for row in line]))
-    plot_panels([PanelRow("effective accuracy", [Panel(title, accuracy)], 1.4),
-                 PanelRow("violations (%)", [Panel("", late)], 0.6, from_zero=True,
-                          reach=LEAST_BUDGET_PERCENT)],
-                path, "load (queries/s)")
-
-
-def _plot_one_load(
-    rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str], title: str
-) -> None:
-    """Draw effective accuracy with its bound, and violations, a place for each scheduler."""
-    places = range(len(rows))
-    accuracy = [Line("effective accuracy", places, [row["effective_accuracy"] for row in rows],
-                     [row.get("effective_accuracy_half_width") or 0.0 for row in rows])]
-    bounds = [one_model_bound(row) for row in rows]
-    if None not in bounds:
-        accuracy.append(Line("upper bound (one model per request)",
-                             [-0.4, *places, len(rows) - 0.6],
-                             [bounds[0], *bounds, bounds[-1]], reference=True))
-    late = [Line("violations", places, [100.0 * row["violation_rate"] for row in rows])]
-    load = "" if rows[0]["load_qps"] is None else f"{load_text(rows[0]['load_qps'])} queries/s, "
-    plot_panels([PanelRow("effective accuracy", [Panel(load + title, accuracy)], 1.4),
-                 PanelRow("violations (%)", [Panel("", late)], 0.6, from_zero=True,
-                          reach=LEAST_BUDGET_PERCENT)],
-                path, cases=[row["label"] for row in rows])
-
-
-def plot_promises(policies: Sequence[Policy], path: str | os.PathLike[str]) -> None:
-    """Draw the promises of policies over the load, as :func:`plot_loads` draws simulations.
-
-    Parameters
-    ----------
-    policies : sequence of Policy
-        One or more, of the same SLO and number of workers.
-    path : path
-        Ends in .png, .pdf or .svg.
-    """
-    kinds = {(p.slo_ms, p.workers) for p in policies}
+    kinds = {(row["slo_ms"], row["workers"]) for row in rows}
     if len(kinds) != 1:
         raise InvalidValueError("a figure needs policies of one SLO and number of workers",
                                 where="plot", value=sorted(kinds))
-    slower = {policy.slowness: f", slowness {policy.slowness:g}" for policy in policies
-              if policy.slowness != 1.0}
-    plot_loads([{"label": f"policy, expected{slower.get(policy.slowness, '')}",
-                 "load_qps": policy.load_qps, "workers": policy.workers, "slo_ms": policy.slo_ms,
-                 "effective_accuracy": policy.rates.effective_accuracy,
-                 "violation_rate": policy.rates.violation_rate,
-                 "upper_bound": policy.upper_bound,
-                 **({} if policy.cascade is None else {
-                     "upper_bound_one_model": policy.expectations.upper_bound})}
-                for policy in policies], path)
+    plot_charts(promise_charts(rows), path, setting_words(rows[0]))
 
 
-def plot_over_time(series: Mapping[str, TimeSeries], path: str | os.PathLike[str]) -> None:
-    """Draw load, accuracy in time and violations of each scheduler, over time."""
-    first = next(iter(series.values()))
-    load = [Line("load", _seconds(first), first.load_qps.tolist(), reference=True)]
-    accuracy = [Line(label, _seconds(run), run.accuracy.tolist())
-                for label, run in series.items()]
-    late = [Line(label, _seconds(run), (100.0 * run.violation_rate).tolist())
-            for label, run in series.items()]
-    plot_panels([PanelRow("load (queries/s)", [Panel("", load)], 0.5),
-                 PanelRow("accuracy in time", [Panel("", accuracy)]),
-                 PanelRow("violations (%)", [Panel("", late)], 0.5, from_zero=True,
-                          reach=LEAST_BUDGET_PERCENT)],
-                path, "time (s)")
+def setting_words(row: Mapping[str, Any]) -> str:
+    """Return the number of workers and the SLO of a row, for a title."""
+    return f"{row['workers']} workers, SLO {row['slo_ms']:g} ms"
 
 
-def _seconds(series: TimeSeries) -> list[float]:
-    seconds: list[float] = (series.start_ms / 1000.0).tolist()
-    return seconds
+def has_series(series: object, keys: Sequence[str]) -> bool:
+    """Return whether there are values over time of all keys."""
+    return isinstance(series, Mapping) and isinstance(series.get("time_s"), list) and all(
+        isinstance(series.get(key), list) and len(series[key]) == len(series["time_s"])
+        for key in keys)
 
 
-def plot_scaling(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
-    """Draw load, workers that are paid for, accuracy and violations over time.
+def over_time_charts(
+    rows: Rows, name: str, load: str, *between: Curves,
+    keys: Sequence[str] = ("load_qps", "accuracy", "violation_rate"),
+) -> list[Curves]:
+    """Return charts of the first row's load, and of accuracy and violations of all, over time.
 
-    Parameters
-    ----------
-    rows : sequence of Mapping
-        ``label`` or ``scheduler``, and ``over_time``, returned by
-        :meth:`ramsis.scaling.fleet.ScaledRun.over_time`.
-    path : path
-        See :func:`~ramsis.report.figure.saved_figure`, for errors, too.
+    Only rows whose ``over_time`` has values of all ``keys`` are drawn; without any there are no
+    charts. ``between`` are further charts, below the load.
     """
-    first = rows[0]["over_time"]
-    workers, accuracy, late = [], [], []
-    for row in rows:
-        name, series = str(row.get("label", row["scheduler"])), row["over_time"]
-        time_s = series["time_s"]
-        edges_s = [*time_s, 2 * time_s[-1] - time_s[-2:][0]]
-        workers.append(Line(name, [edge for pair in pairwise(edges_s) for edge in pair],
-                            [value for value in series["workers"] for _ in range(2)]))
-        accuracy.append(Line(name, time_s, series["accuracy"]))
-        late.append(Line(name, time_s, [None if rate is None else 100.0 * rate
-                                        for rate in series["violation_rate"]]))
-    load = Line("load", first["time_s"], first["load_qps"], reference=True)
-    plot_panels([PanelRow("load (queries/s)", [Panel("", [load])], 0.6, from_zero=True),
-                 PanelRow("workers paid for", [Panel("", workers)], whole=True, from_zero=True),
-                 PanelRow("accuracy in time", [Panel("", accuracy)], 0.7),
-                 PanelRow("violations (%)", [Panel("", late)], 0.6, from_zero=True,
-                          reach=LEAST_BUDGET_PERCENT)],
-                path, "time (s)")
+    drawn = [(row[name], row["over_time"]) for row in rows if has_series(
+        row.get("over_time"), keys)]
+    if not drawn:
+        return []
+    first = drawn[0][1]
+    return [Curves(load, _TIME, Axis("queries/s", zero=True), [
+                Series("load", first["time_s"], first["load_qps"], draw="line", steps=True)]),
+            *between,
+            *(Curves(title, _TIME, axis, [
+                Series(scheduler, series["time_s"], series[key], draw="line")
+                for scheduler, series in drawn]) for title, axis, key in (
+                    ("Accuracy in time over time", Axis("accuracy", most=1.0), "accuracy"),
+                    ("Violations over time", _LATE, "violation_rate")))]
 
 
-def plot_bounds(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
-    """Draw the upper bounds on effective accuracy over the load, or the fewest workers over time.
+def scaling_charts(rows: Rows, bound: Mapping[str, Any], name: str = "scheduler") -> list[Curves]:
+    """Return charts of load, workers, accuracy and violations of fleets over time.
 
-    Parameters
-    ----------
-    rows : sequence of Mapping
-        Rows of ``ramsis bound --json``; of a trace one with ``time_s`` and ``workers_over_time``.
-    path : path
-        See :func:`~ramsis.report.figure.saved_figure`, for errors, too.
+    ``bound`` has the workers over time with which no scheduler does with fewer worker-seconds.
     """
+    drawn = [row for row in rows if has_series(row.get("over_time"), _SCALED)]
+    if not drawn:
+        return []
+    first = drawn[0]["over_time"]
+    workers = [Series(row[name], row["over_time"]["time_s"], row["over_time"]["workers"],
+                      draw="line", steps=True) for row in drawn]
+    if has_series(bound, ("workers",)):
+        workers.append(Series("bound (one model per request)", bound["time_s"], bound["workers"],
+                              draw="line", ref=True, steps=True))
+    wanted = [Series(key, first["time_s"], first[key], draw="line", steps=True)
+              for key in ("wanted", "active")]
+    axis = Axis("workers", zero=True)
+    return over_time_charts(
+        drawn, name, "Load over time", Curves("Workers that are paid for", _TIME, axis, workers),
+        Curves(f"Workers wanted and active, {drawn[0][name]}", _TIME, axis, wanted))
+
+
+def bound_charts(rows: Rows) -> Charts:
+    """Return the chart of the rows of ``bound --json``: over the load, or over a trace's time."""
     first = rows[0]
     if "time_s" in first:
-        edges_s = first["time_s"]
-        fewest = Line("fewest workers (one model per request)", edges_s,
-                      first["workers_over_time"])
-        plot_panels([PanelRow("workers", [Panel("", [fewest])], 1.4, whole=True, from_zero=True)],
-                    path, "time (s)")
-        return
-    loads = [row["load_qps"] for row in rows]
-    bounds = [Line(name, loads, [row.get(key) for row in rows]) for name, key in (
-        (f"upper bound ({bounded_schedulers(first)})", "upper_bound"),
-        ("the same for Poisson arrivals", "poisson_upper_bound"),
-        ("the same without cascades", "upper_bound_one_model"),
-        ("the same without padding", "upper_bound_without_padding"))
-        if any(row.get(key) is not None for row in rows)]
-    plot_panels([PanelRow("effective accuracy", [Panel("", bounds)], 1.4)], path,
-                "load (queries/s)")
+        return [Curves("Fewest workers", _TIME, Axis("workers", whole=True, zero=True), [Series(
+            "fewest workers (one model per request)", first["time_s"],
+            first["workers_over_time"])])]
+    return [Curves("", _LOAD, _EFFECTIVE, [
+        Series(name, [row["load_qps"] for row in rows], [row.get(key) for row in rows])
+        for name, key in (
+            (f"upper bound ({bounded_schedulers(first)})", "upper_bound"),
+            ("the same for Poisson arrivals", "poisson_upper_bound"),
+            ("the same without cascades", "upper_bound_one_model"),
+            ("the same without padding", "upper_bound_without_padding"))
+        if any(row.get(key) is not None for row in rows)])]
 
 
-def plot_capacity(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:
-    """Draw workers over loads, and how many more than the bound, a line for each scheduler.
+def capacity_charts(rows: Rows, key: str = "workers") -> Charts:
+    """Return charts of workers, or ``cost``, and how much more they are than the bound.
 
-    Parameters
-    ----------
-    rows : sequence of Mapping
-        ``scheduler``, ``load_qps``, ``workers``, ``workers_bound``, ``slo_ms``, as returned by
-        :meth:`ramsis.synthesis.capacity.Capacity.row`.
-    path : path
-        See :func:`~ramsis.report.figure.saved_figure`, for errors, too.
+    The rows are those of ``capacity --json``, drawn over their loads, and beside one another if
+    there is one load or a trace.
     """
+    bound, loads = f"{key}_bound", {row["load_qps"] for row in rows}
+    axis = Axis(key, whole=key == "workers", zero=True)
+    if len(loads) == 1 or None in loads:
+        return [Dots("Needed, and the bound", axis, [
+            (row["scheduler"], {**row, name: row[bound]}) for row in rows
+            for name in bounds_on_workers([row], bound)],
+            {"needed": key, **{name: name for name in bounds_on_workers(rows, bound)}})]
     needed, more = [], []
-    for scheduler in dict.fromkeys(row["scheduler"] for row in rows):
-        trials = [row for row in rows if row["scheduler"] == scheduler]
-        loads = [row["load_qps"] for row in trials]
-        name = scheduler_words(scheduler)
-        needed.append(Line(name, loads, [row["workers"] for row in trials]))
-        more.append(Line(name, loads,
-                         [100.0 * row["workers"] / row["workers_bound"] - 100.0
-                          for row in trials]))
-    needed += [Line(name, [*bounds], [*bounds.values()], reference=True)
-               for name, bounds in bounds_on_workers(rows).items()]
-    plot_panels([
-        PanelRow("workers", [Panel(_title(rows[0]), needed)], 1.4, whole=True),
-        PanelRow("more than the bound (%)", [Panel("", more)], 1.0),
-    ], path, "load (queries/s)")
+    for name, of_scheduler in by_load(rows, "scheduler").items():
+        x = [row["load_qps"] for row in of_scheduler]
+        needed.append(Series(name, x, [row[key] for row in of_scheduler]))
+        more.append(Series(name, x, [row[key] / row[bound] - 1.0 if row[bound] else None
+                                     for row in of_scheduler]))
+    return [Curves("Needed, and the bound", _LOAD, axis,
+                   [*needed, *_bounds(bounds_on_workers(rows, bound))]),
+            Curves("More than the bound", _LOAD, Axis("more", percent=True, zero=True), more)]
 
 
-def _title(row: Mapping[str, Any]) -> str:
-    targets = [f"{words} ≥ {row[name]:g}" for name, words in (
-        ("min_accuracy", "accuracy"), ("min_effective_accuracy", "effective accuracy"))
-        if row[name] is not None]
-    return ", ".join([f"SLO {row['slo_ms']:g} ms", *targets,
-                      f"violations ≤ {100.0 * row['max_violation']:g} %"])
+def placed_charts(rows: Rows) -> Charts:
+    """Return charts of the families of a simulated placement."""
+    named = [(str(row["family"]), row) for row in rows]
+    return [Dots("Promise, simulation and bound", _EFFECTIVE, named, {
+                "promise of the placement": "placement_effective_accuracy",
+                "promise of the policies": "expected_effective_accuracy",
+                "simulated": "effective_accuracy",
+                "upper bound (one model per request)": "upper_bound"}),
+            Dots("Violations", _LATE, named, {"simulated": "violation_rate"})]
+
+
+def plan_charts(rows: Rows, options: object) -> Charts:
+    """Return the chart of accuracy over workers, with target and bound.
+
+    ``options`` are the words of the plan's command, which state the target. There is no chart if
+    no number of workers was tried.
+    """
+    words = [str(word) for word in options] if isinstance(options, list) else []
+    targets = {name: float(words[words.index(option) + 1]) for name, option in (
+        ("accuracy", "--min-accuracy"), ("effective_accuracy", "--min-effective-accuracy"))
+        if option in words[:-1]}
+    name, target = next(iter(targets.items()), ("effective_accuracy", None))
+    series, workers = [], set()
+    bounds: dict[str, dict[float, float]] = {}
+    for row in rows:
+        trials = [trial for trial in row.get("trials") or () if trial.get(name) is not None]
+        workers |= {trial["workers"] for trial in trials}
+        series.append(Series(scheduler_words(str(row["dispatch"])),
+                             [trial["workers"] for trial in trials],
+                             [trial[name] for trial in trials]))
+        if name == "effective_accuracy":
+            for bound, line in upper_bounds([trial for trial in trials if trial.get(
+                    "upper_bound") is not None], "workers").items():
+                bounds.setdefault(bound.removeprefix("upper "), {}).update(line)
+    if not workers:
+        return []
+    series += [Series(bound, [*line], [*line.values()], ref=True)
+               for bound, line in bounds.items()]
+    if target is not None:
+        series.append(Series("target", [min(workers), max(workers)], [target, target],
+                             draw="line", ref=True))
+    label = "accuracy of requests in time" if name == "accuracy" else effective_words(
+        *(row.get("accuracy") for row in rows))
+    return [Curves(f"{label[0].upper()}{label[1:]} by number of workers",
+                   Axis("workers", whole=True), Axis(label, most=1.0), series)]
 
 
 def plot_frontier(rows: Sequence[Mapping[str, Any]], path: str | os.PathLike[str]) -> None:

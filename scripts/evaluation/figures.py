@@ -9,7 +9,8 @@ from typing import Any
 from evaluation.case import Case
 from evaluation.savings import OVERLOAD, savings, setting, without
 from evaluation.specs import POLICIES, label, rank
-from ramsis.report.figure import Line, Panel, PanelRow, plot_panels
+from ramsis.report.chart import Series
+from ramsis.report.figure import Panel, PanelRow, plot_panels
 
 __all__ = ["draw_batchings", "draw_by_load", "draw_by_workers", "draw_grids", "draw_many_models",
            "draw_promises", "draw_savings", "draw_violations_by_load",
@@ -43,12 +44,12 @@ def panels(
         lines = []
         if bound:
             known = {row[x]: row["upper_bound"] for row in own if row["upper_bound"] is not None}
-            lines.append(Line("upper bound (one model per request)", list(known),
-                              list(known.values()), reference=True))
+            lines.append(Series("upper bound (one model per request)", list(known),
+                              list(known.values()), ref=True))
         for name in names:
             part = [row for row in own if line(row) == name]
             width = None if half_width is None else [row[half_width] or 0.0 for row in part]
-            lines.append(Line(name, [row[x] for row in part], [y(row) for row in part], width))
+            lines.append(Series(name, [row[x] for row in part], [y(row) for row in part], width))
         result.append(Panel(title, lines))
     return result
 

@@ -24,7 +24,8 @@ import numpy as np
 from evaluation.case import FLEET, Case, round_slo
 from evaluation.figures import LOAD, effective, panels, scheduler, violations
 from evaluation.specs import CENTRAL, LEVELS, POLICIES, baselines, label, rank
-from ramsis.report.figure import Line, Panel, PanelRow, plot_panels
+from ramsis.report.chart import Series
+from ramsis.report.figure import Panel, PanelRow, plot_panels
 
 __all__ = ["draw_fleets", "draw_promises", "draw_robustness", "errors", "fleets", "promises",
            "robust_rows", "robustness", "shown", "text"]
@@ -120,8 +121,8 @@ def draw_fleets(rows: Rows, path: Path, case: Case) -> None:
                                                  if name != x)), key=lambda r: r[x])
             (panel,) = panels(own, lambda _, t=title: t, scheduler, x, y)
             known = {r[x]: r["upper_bound"] for r in own if bound and r["upper_bound"] >= worst}
-            most = Line("upper bound (one model per request)", list(known), list(known.values()),
-                        reference=True)
+            most = Series("upper bound (one model per request)", list(known), list(known.values()),
+                        ref=True)
             result.append(Panel(title, [most, *panel.lines], x_label, log_x))
         return PanelRow(quantity, result, height, log_like)
 

@@ -14,6 +14,7 @@ import pytest
 
 from ramsis.arrivals import Arrivals
 from ramsis.bounds import cascade_bound, certified_gap
+from ramsis.cli.output.rows import policy_row
 from ramsis.cluster import Cluster, ServiceTimes
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.policy import (
@@ -27,9 +28,9 @@ from ramsis.policy import (
     write_set,
 )
 from ramsis.profiles import ProfileSet, save
-from ramsis.report import simulations
 from ramsis.report.page import write_report
-from ramsis.report.verdicts import one_model_bound, upper_bounds
+from ramsis.report.simulations import promise_charts
+from ramsis.report.verdicts import one_model_bound
 from ramsis.sim import ConstantLoad, Fleet, Policies, SimulationSettings, simulate
 from ramsis.sim.cascades import served
 from ramsis.sim.tables import PlacedCascade
@@ -302,20 +303,17 @@ def test_a_page_says_of_whom_its_bounds_are_and_what_second_opinions_add(
     assert "ascade" not in (tmp_path / "alone.html").read_text().split("What was asked")[0]
 
 
-def test_a_drawn_promise_is_that_with_second_opinions(
-    policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    drawn: list[Any] = []
-    monkeypatch.setattr(simulations, "plot_loads", lambda rows, path: drawn.extend(rows))
-    simulations.plot_promises([policy, replace(policy, cascade=None)], tmp_path / "a.svg")
-    with_opinions, alone = drawn
+def test_a_drawn_promise_is_that_with_second_opinions(policy: Policy) -> None:
     assert policy.cascade is not None
-    assert with_opinions["effective_accuracy"] == policy.cascade.promise.effective_accuracy
-    assert with_opinions["effective_accuracy"] > alone["effective_accuracy"]
-    assert with_opinions["upper_bound_one_model"] == alone["upper_bound"]
-    assert upper_bounds([{**with_opinions, "load_qps": 1.0}]) == {
-        "upper bound (one model per request)": {1.0: alone["upper_bound"]},
-        "upper bound (with cascades)": {1.0: policy.cascade.promise.upper_bound}}
+    promise, bound = policy.cascade.promise, policy.expectations.upper_bound
+    effective, late = promise_charts([policy_row(policy)])
+    assert {line.name: line.y for line in effective.series} == {
+        "promised": [promise.effective_accuracy],
+        "upper bound (one model per request)": [bound],
+        "upper bound (with cascades)": [promise.upper_bound]}
+    assert [line.y for line in late.series] == [[promise.violation_rate]]
+    without = promise_charts([policy_row(replace(policy, cascade=None))])[0].series[0]
+    assert without.y[0] < promise.effective_accuracy
 
 
 @pytest.mark.slow

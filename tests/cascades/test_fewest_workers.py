@@ -19,8 +19,9 @@ from ramsis.bounds import (
 from ramsis.cluster import WorkerType
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import ProfileSet, save
+from ramsis.report.figure import plot_charts
 from ramsis.report.page import write_report
-from ramsis.report.simulations import plot_capacity
+from ramsis.report.simulations import capacity_charts
 from ramsis.report.verdicts import bounded_schedulers, bounds_on_workers
 from ramsis.sim import ConstantLoad, RateTrace
 from ramsis.synthesis.capacity import fewest_workers
@@ -166,7 +167,7 @@ def test_bounds_on_workers_are_named_by_their_schedulers(
                   "bound (with cascades)", "gain by them",
                   "with one model or a cascade per request no scheduler does with fewer than 3"):
         assert words in text, words
-    plot_capacity(capacity_rows, tmp_path / "capacity.svg")
+    plot_charts(capacity_charts(capacity_rows), tmp_path / "capacity.svg")
 
 
 @pytest.mark.parametrize(("options", "words"), [

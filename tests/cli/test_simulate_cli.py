@@ -14,7 +14,7 @@ import pytest
 from ramsis import profiles
 from ramsis.arrivals import Poisson
 from ramsis.errors import OutputError
-from ramsis.report import simulations
+from ramsis.report import figure
 from ramsis.sim import ConstantLoad, JellyfishPlus
 from ramsis.synthesis import generate_set
 from tests.cli.command import Run, refused, snapshot
@@ -386,10 +386,10 @@ def test_rows_are_printed_when_a_figure_cannot_be_drawn(
 ) -> None:
     pytest.importorskip("matplotlib")
 
-    def fail(rows: object, plot: Path) -> None:
+    def fail(charts: object, plot: Path, title: str) -> None:
         raise OutputError(f"{plot.name}: disk is full")
 
-    monkeypatch.setattr(simulations, "plot_loads", fail)
+    monkeypatch.setattr(figure, "plot_charts", fail)
     ran = run("simulate", "--profiles", tiny_file, "--slo-ms", 100, "--workers", 2, "--load", 100,
               "--duration-s", 1, "--scheduler", "greedy", "--plot", tmp_path / "a.png")
     assert (ran.code, ran.err) == (2, "error: a.png: disk is full\n")

@@ -14,7 +14,8 @@ pytest.importorskip("matplotlib")
 
 from ramsis.errors import InvalidValueError
 from ramsis.report import figure
-from ramsis.report.figure import Line, Panel, PanelRow, plot_panels
+from ramsis.report.chart import Series
+from ramsis.report.figure import Panel, PanelRow, plot_panels
 
 
 @pytest.fixture
@@ -36,8 +37,8 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def some_rows(columns: int, lines: int) -> list[PanelRow]:
     def panel(i: int) -> Panel:
         return Panel(f"panel {i}", [
-            Line("the bound of all", [100.0, 2000.0], [0.9, 0.8], reference=True),
-            *(Line(f"a rather long name {k}", [100.0, 2000.0], [0.8, None if k else 0.7])
+            Series("the bound of all", [100.0, 2000.0], [0.9, 0.8], ref=True),
+            *(Series(f"a rather long name {k}", [100.0, 2000.0], [0.8, None if k else 0.7])
               for k in range(lines))])
 
     both = [panel(i) for i in range(columns)]
@@ -78,14 +79,14 @@ def test_a_line_looks_the_same_in_every_panel_and_unlike_the_others(
 def test_a_log_like_axis_is_not_stretched_over_nothing(
     drawn: list[Any], tmp_path: Path
 ) -> None:
-    flat = [Panel("", [Line("none", [1.0, 2.0], [0.0, 0.0])])]
+    flat = [Panel("", [Series("none", [1.0, 2.0], [0.0, 0.0])])]
     plot_panels([PanelRow("violations (%)", flat, log_like=True)], tmp_path / "a.png", "load")
     assert drawn[0].axes[0].get_ylim() == (0.0, 1.0)
 
 
 def test_a_panel_whose_values_are_all_zero_says_so(drawn: list[Any], tmp_path: Path) -> None:
     def row(top: float) -> PanelRow:
-        lines = [Line("a", [1.0, 2.0], [0.0, None]), Line("b", [1.0, 2.0], [0.0, top])]
+        lines = [Series("a", [1.0, 2.0], [0.0, None]), Series("b", [1.0, 2.0], [0.0, top])]
         return PanelRow("violations (%)", [Panel("", lines)] * 2, from_zero=True)
 
     plot_panels([row(0.0), row(0.001)], tmp_path / "a.png", "load")
@@ -101,7 +102,7 @@ def test_a_panel_whose_values_are_all_zero_says_so(drawn: list[Any], tmp_path: P
 
 def test_many_points_have_no_markers(drawn: list[Any], tmp_path: Path) -> None:
     few, many = ([float(x) for x in range(n)] for n in (60, 61))
-    panel = Panel("", [Line("few", few, few), Line("many", many, many)])
+    panel = Panel("", [Series("few", few, few), Series("many", many, many)])
     plot_panels([PanelRow("y", [panel])], tmp_path / "a.png", "load")
     assert [line.get_marker() for line in drawn[0].axes[0].lines] == ["o", ""]
 
@@ -109,13 +110,13 @@ def test_many_points_have_no_markers(drawn: list[Any], tmp_path: Path) -> None:
 def test_a_log_like_axis_reaches_over_the_points_of_all_panels(
     drawn: list[Any], tmp_path: Path
 ) -> None:
-    both = [Panel("", [Line("some", [1.0, 2.0], [0.0, top])]) for top in (1.0, 50.0)]
+    both = [Panel("", [Series("some", [1.0, 2.0], [0.0, top])]) for top in (1.0, 50.0)]
     plot_panels([PanelRow("violations (%)", both, log_like=True)], tmp_path / "a.png", "load")
     assert all(axes.get_ylim()[1] >= 50.0 for axes in drawn[0].axes)
 
 
 def test_columns_may_have_axes_of_their_own(drawn: list[Any], tmp_path: Path) -> None:
-    line = [Line("some", [1.0, 100.0], [0.0, 1.0])]
+    line = [Series("some", [1.0, 100.0], [0.0, 1.0])]
     panels = [Panel("a", line, "load", log_x=True), Panel("b", line, "workers")]
     plot_panels([PanelRow("above", panels), PanelRow("below", panels)], tmp_path / "a.png")
     axes = drawn[0].axes
@@ -124,7 +125,7 @@ def test_columns_may_have_axes_of_their_own(drawn: list[Any], tmp_path: Path) ->
 
 
 def test_cases_are_named_and_their_points_not_joined(drawn: list[Any], tmp_path: Path) -> None:
-    rows = [PanelRow("accuracy", [Panel("", [Line("some", [0.0, 0.9], [0.5, 0.6])])])]
+    rows = [PanelRow("accuracy", [Panel("", [Series("some", [0.0, 0.9], [0.5, 0.6])])])]
     plot_panels(rows, tmp_path / "a.png", cases=["one", "two"])
     (axes,) = drawn[0].axes
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["one", "two"]
@@ -137,7 +138,7 @@ def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_line_without_points_takes_no_room(tmp_path: Path) -> None:
-    some, none = Line("some", [1.0, 2.0], [0.1, 0.2], [0.01, 0.01]), Line("none", [], [], [])
+    some, none = Series("some", [1.0, 2.0], [0.1, 0.2], [0.01, 0.01]), Series("none", [], [], [])
     columns = [Panel("a", [some]), Panel("b", [some, none]), Panel("c", [some, none])]
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a figure that cannot be laid out warns

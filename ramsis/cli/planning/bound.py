@@ -217,9 +217,10 @@ def bound(
 
 def _draw(rows: list[dict[str, Any]], plot: Path | None) -> None:
     if plot is not None:
-        from ramsis.report.simulations import plot_bounds
+        from ramsis.report.figure import plot_charts
+        from ramsis.report.simulations import bound_charts
 
-        plot_bounds(rows, plot)
+        plot_charts(bound_charts(rows), plot)
 
 
 def _of_trace(params: Mapping[str, Any], workload: WorkloadOptions, *, json_rows: bool) -> None:

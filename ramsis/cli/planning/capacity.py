@@ -64,6 +64,7 @@ from ramsis.cluster import SloClass, WorkerType, default_service, merged_classes
 from ramsis.cluster.service_times import DISTRIBUTION
 from ramsis.errors import InfeasibleError, InvalidValueError, check_known
 from ramsis.profiles import ProfileSet
+from ramsis.report.verdicts import target_words
 from ramsis.sim import ConstantLoad, Fleet, Recorded, Workload
 from ramsis.sweep import Engine
 from ramsis.sweep.engines import Question
@@ -410,9 +411,12 @@ def _show(rows: list[dict[str, Any]], output: _Output) -> None:
             for row in rows:
                 say_command(output.next_command(row))
     if output.plot is not None:
-        from ramsis.report.simulations import plot_capacity
+        from ramsis.report.figure import plot_charts
+        from ramsis.report.simulations import capacity_charts
 
-        plot_capacity(rows, output.plot)
+        named = [{**row, "scheduler": scheduler_words(row["scheduler"])} for row in rows]
+        plot_charts(capacity_charts(named), output.plot,
+                    f"SLO {rows[0]['slo_ms']:g} ms, {target_words(rows[0])}")
 
 
 def _next_command(

@@ -220,9 +220,10 @@ def plan(
     recipe.begin(inputs)
     plan_result = recipe.run(cost_per_worker, grown)
     if plot is not None:
-        from ramsis.report.page.plans import plot_plan
+        from ramsis.report.figure import plot_charts
+        from ramsis.report.simulations import plan_charts
 
-        plot_plan(plan_result, plot)
+        plot_charts(plan_charts(plan_result["rows"], plan_result["inputs"]["options"]), plot)
     if as_json:
         print_json(plan_result.pop("rows"), **plan_result)
         return

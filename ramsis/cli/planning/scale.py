@@ -181,9 +181,10 @@ def scale_command(
                 "rows": rows}
     write_atomic(out / "results.json", json.dumps(document, indent=1) + "\n")
     if plot is not None:
-        from ramsis.report.simulations import plot_scaling
+        from ramsis.report.figure import plot_charts
+        from ramsis.report.simulations import scaling_charts
 
-        plot_scaling([row for row in rows if "over_time" in row], plot)
+        plot_charts(scaling_charts(rows, more["bound"]), plot)
     if as_json:
         print_json(rows, **more)
         return

@@ -101,7 +101,7 @@ def analyze(
     if plot is not None:
         from ramsis.report.simulations import plot_promises
 
-        plot_promises(policies, plot)
+        plot_promises(rows, plot)
         click.echo(f"figure in {plot}", err=True)
     if held is not None:
         if not as_json:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ _HEADROOM = (
            wide=True),
     Column("slower_violation_rate", "violations at +10 % service time", ".4%", wide=True),
 )
-PROMISE_COLUMNS = (*_RATES, *_CASCADES, Column("utilisation", "utilisation", ".1%"), *_HEADROOM,
+_PROMISE = (*_RATES, *_CASCADES, Column("utilisation", "utilisation", ".1%"), *_HEADROOM,
                    Column("state", "state"))
 _STATIONS = (
     *_RATES,
@@ -186,12 +186,17 @@ def generate(
     with progress("levels", len(loads) * len(slowness)) as advance, made_by(command_line()):
         generated = generate_set(cluster, loads, several, out, overwrite=overwrite,
                                  on_level=lambda _: advance(), make=make)
+    rows = [_policy_row(level.policy, out) if cluster.simple else _stations_row(cluster, level)
+            for level in generated.levels]
     if plot is not None:
         from ramsis.report.simulations import plot_promises
 
-        plot_promises([station.policy for level in generated.levels
-                       for station in level.stations], plot)
-    print_levels(cluster, generated.levels, out, as_json=as_json)
+        plot_promises(rows, plot)
+    if as_json:
+        print_json(rows)
+    else:
+        _print(cluster, generated.levels, rows, out)
+    tell_overload(warning for level in generated.levels for warning in _overload(level))
     used = generated.levels[0].stations[0].policy
     if cluster.workers == 1 and used.dispatch != chosen.dispatch:
         click.echo("note: the queue of a single worker is a central queue: the policies are "
@@ -202,23 +207,12 @@ def generate(
                    f"{used.max_queue}", err=True)
 
 
-def print_levels(
-    cluster: Cluster, levels: Sequence[Level[Policy]], folder: Path, *, as_json: bool
-) -> None:
-    """Print a row for each level of a cluster, and the overloaded levels."""
-    _print(cluster, levels, folder, as_json=as_json)
-    tell_overload(warning for level in levels for warning in _overload(level))
-
-
 def _print(
-    cluster: Cluster, levels: Sequence[Level[Policy]], folder: Path, *, as_json: bool
+    cluster: Cluster, levels: Sequence[Level[Policy]], rows: Sequence[Mapping[str, Any]],
+    folder: Path,
 ) -> None:
-    chosen: Sequence[Column] = PROMISE_COLUMNS if cluster.simple else _STATIONS
-    rows = [_policy_row(level.policy, folder) if cluster.simple else _stations_row(cluster, level)
-            for level in levels]
-    if as_json:
-        print_json(rows)
-        return
+    """Print a row for each level of a cluster."""
+    chosen: Sequence[Column] = _PROMISE if cluster.simple else _STATIONS
     if all(level.slowness == 1.0 for level in levels):
         chosen = [column for column in chosen if column.key != "slowness"]
     filled = with_values(chosen, rows)

@@ -209,6 +209,7 @@ def simulate_scaling(
             {key: value for key, value in row.items() if key not in ("over_time", "parameters")}
             for row in with_words(rows)]))
     if plot is not None:
-        from ramsis.report.simulations import plot_scaling
+        from ramsis.report.figure import plot_charts
+        from ramsis.report.simulations import scaling_charts
 
-        plot_scaling(rows, plot)
+        plot_charts(scaling_charts(rows, {}), plot)

@@ -90,9 +90,10 @@ def simulate_placement_file(
     if csv_file is not None:
         write_atomic(csv_file, _csv_text(rows))
     if plot is not None:
-        from ramsis.report.placement import plot_simulated
+        from ramsis.report.figure import plot_charts
+        from ramsis.report.simulations import placed_charts
 
-        plot_simulated(rows, plot)
+        plot_charts(placed_charts(rows), plot)
     if timeline is not None:
         from ramsis.sim.time_series import write_timeline
 

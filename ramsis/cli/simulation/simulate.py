@@ -675,13 +675,13 @@ def _write_files(
     if csv_file is not None:
         write_atomic(csv_file, _csv_text(rows))
     if plot is not None:
-        from ramsis.report import simulations
+        from ramsis.report import figure
+        from ramsis.report.simulations import over_time_charts, setting_words, simulation_charts
 
-        if traced:
-            simulations.plot_over_time(
-                {label: over_time(run) for label, run in first.items()}, plot)
-        else:
-            simulations.plot_loads(rows, plot)
+        charts = over_time_charts([{"label": label, **_over_time(run)} for label, run in
+                                   first.items()], "label", "Load over time") if traced else (
+            simulation_charts(rows))
+        figure.plot_charts(charts, plot, setting_words(rows[0]))
     if timeline is not None:
         write_timeline(first, timeline)
 

@@ -6,15 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ramsis.report.chart import LEAST_BUDGET, Axis, Series
 from ramsis.report.page.parts import (
-    LEAST_BUDGET,
-    Axis,
     Entry,
     Note,
     PageTable,
     Part,
     Section,
-    Series,
     curves,
     dots,
     rows_figure,

@@ -15,7 +15,8 @@ from itertools import pairwise
 from typing import Any
 
 from ramsis.errors import InputFileError
-from ramsis.tables import Column, load_text
+from ramsis.report.chart import Axis, Charts, Curves, Series
+from ramsis.tables import Column
 
 _MOST_NAMES = 12
 _UNITS = {"--slo-ms": ("SLO", " ms"), "--load": ("load", " queries/s"),
@@ -73,69 +74,7 @@ class Section:
     models: Mapping[str, float | None] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Axis:
-    """An axis of a figure."""
-
-    label: str
-    # whether it is logarithmic, in percent, of whole numbers, begins at zero
-    log: bool = False
-    percent: bool = False
-    whole: bool = False
-    zero: bool = False
-    most: float | None = None  # no value is above
-    # the axis goes up to here at least, so that values far below a budget look small
-    reach: float | None = None
-
-    def text(self, value: float) -> str:
-        """Return a value in words, as the axis shows it."""
-        if self.percent:
-            return f"{100.0 * value:.4g} %"
-        return load_text(value) if abs(value) >= 1.0 or not value else f"{value:.4f}"
-
-    @property
-    def spec(self) -> dict[str, Any]:
-        """The axis in the script's form."""
-        spec: dict[str, Any] = {"label": self.label, "log": self.log, "percent": self.percent,
-                                "whole": self.whole, "zero": self.zero}
-        return spec | {key: value for key, value in (("max", self.most), ("reach", self.reach))
-                       if value is not None}
-
-
 PLAN = "Plan"  # kind of the section whose verdict is the page's
-LEAST_BUDGET = 0.001  # share of violations up to which an axis goes where no budget is known
-
-
-def violations(label: str = "violations", budget: float | None = None) -> Axis:
-    """Return the axis of shares of violations, up to the budget at least."""
-    return Axis(label, percent=True, zero=True, most=1.0, reach=budget or LEAST_BUDGET)
-
-
-@dataclass(frozen=True)
-class Series:
-    """Points of a line."""
-
-    name: str
-    # x, y: a ``y`` of ``None`` leaves a gap
-    x: Sequence[float]
-    y: Sequence[float | None]
-    half: Sequence[float | None] | None = None  # half-widths of intervals around ``y``
-    draw: str = "both"  # ``both``, ``points`` or ``line``
-    ref: bool = False  # a dotted grey line, such as a bound
-    text: Sequence[str] | None = None  # names of the points
-    steps: bool = False  # level from each point to the next, then up or down
-    named: bool = False  # whether the names of the points stand beside them
-
-    @property
-    def spec(self) -> dict[str, Any]:
-        """The series in the script's form."""
-        spec: dict[str, Any] = {"name": self.name, "x": list(self.x), "y": list(self.y),
-                                "draw": self.draw, "ref": self.ref, "steps": self.steps,
-                                "named": self.named}
-        for key, value in (("half", self.half), ("text", self.text)):
-            if value is not None:
-                spec[key] = list(value)
-        return spec
 
 
 def curves(
@@ -215,6 +154,11 @@ def dots(
     return rows_figure(title, x, [
         (name, [(words, row.get(key), row.get(f"{key}_half_width"))
                 for words, key in values.items()]) for name, row in rows], dots=True)
+
+
+def shown(charts: Charts) -> list[Part]:
+    """Return the figures of charts."""
+    return [curves(*chart) if isinstance(chart, Curves) else dots(*chart) for chart in charts]
 
 
 def checked_rows(

@@ -8,14 +8,13 @@ from typing import Any
 
 import placement_milp
 from ramsis.files import fingerprint, read_json
+from ramsis.report.chart import Axis, Series
 from ramsis.report.page.parts import (
-    Axis,
     Entry,
     Note,
     PageTable,
     Part,
     Section,
-    Series,
     checked_rows,
     curves,
     dots,

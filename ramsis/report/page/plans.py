@@ -6,24 +6,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ramsis.report.chart import Axis, Series, violations
 from ramsis.report.page.parts import (
     PLAN,
-    Axis,
     Entry,
     PageTable,
     Part,
     Section,
-    Series,
     checked_rows,
     curves,
     option_values,
     option_values_in,
     rows_figure,
-    violations,
+    shown,
 )
 from ramsis.report.page.results import class_tables, result_section
-from ramsis.report.verdicts import bounded_schedulers, upper_bounds
-from ramsis.tables import Column, effective_words, scheduler_words, with_values
+from ramsis.report.simulations import plan_charts
+from ramsis.report.verdicts import bounded_schedulers
+from ramsis.tables import Column, scheduler_words, with_values
 
 _PLANNED = (
     Column("dispatch", "dispatch"), Column("workers", "workers", "d"),
@@ -64,9 +64,7 @@ def plan_section(path: Path, document: Mapping[str, Any], rows: Sequence[Mapping
         growth, list) else []
     parts: list[Part] = [PageTable("Dispatch rules side by side", with_values(_PLANNED, rows),
                                    rows)]
-    by_workers = over_workers(rows, options)
-    if by_workers[-1]:
-        parts.append(curves(*by_workers))
+    parts += shown(plan_charts(rows, options))
     if grown:
         parts += [PageTable("Workers as the load grows", with_values(_GROWN, grown), grown),
                   curves("Workers as the load grows", Axis("load (queries/s)", zero=True),
@@ -94,51 +92,6 @@ def _budget(verdict: object, grown: Sequence[Mapping[str, Any]]) -> list[tuple[s
         factors = ", ".join(f"{row['growth']:g}" for row in grown if row["growth"] != 1.0)
         terms.append(("growth", f"{factors} times the load"))
     return terms
-
-
-def over_workers(
-    rows: Sequence[Mapping[str, Any]], options: object
-) -> tuple[str, Axis, Axis, list[Series]]:
-    """Return title, axes and lines of accuracy over workers, with target and bound.
-
-    ``options`` are the words of the plan's command, which state the target. There are no lines if
-    no number of workers was tried.
-    """
-    words = [str(word) for word in options] if isinstance(options, list) else []
-    targets = {name: float(words[words.index(option) + 1]) for name, option in (
-        ("accuracy", "--min-accuracy"), ("effective_accuracy", "--min-effective-accuracy"))
-        if option in words[:-1]}
-    name, target = next(iter(targets.items()), ("effective_accuracy", None))
-    series, workers = [], set()
-    bounds: dict[str, dict[float, float]] = {}
-    for row in rows:
-        trials = [trial for trial in row.get("trials") or () if trial.get(name) is not None]
-        workers |= {trial["workers"] for trial in trials}
-        series.append(Series(scheduler_words(str(row["dispatch"])),
-                             [trial["workers"] for trial in trials],
-                             [trial[name] for trial in trials]))
-        if name == "effective_accuracy":
-            for bound, line in upper_bounds([trial for trial in trials if trial.get(
-                    "upper_bound") is not None], "workers").items():
-                bounds.setdefault(bound.removeprefix("upper "), {}).update(line)
-    ends = [min(workers, default=0), max(workers, default=0)]
-    series += [Series(bound, [*line], [*line.values()], ref=True)
-               for bound, line in bounds.items()]
-    if target is not None and workers:
-        series.append(Series("target", ends, [target, target], draw="line", ref=True))
-    label = "accuracy of requests in time" if name == "accuracy" else effective_words(
-        *(row.get("accuracy") for row in rows))
-    return (f"{label[0].upper()}{label[1:]} by number of workers", Axis("workers", whole=True),
-            Axis(label, most=1.0), series if workers else [])
-
-
-def plot_plan(document: Mapping[str, Any], path: Path) -> None:
-    """Draw the accuracy of a plan over the number of workers, as its page does."""
-    from ramsis.report.figure import Line, Panel, PanelRow, plot_panels
-
-    title, x, y, series = over_workers(document["rows"], document["inputs"]["options"])
-    lines = [Line(line.name, line.x, line.y, reference=line.ref) for line in series]
-    plot_panels([PanelRow(y.label, [Panel(title, lines)], 1.4)], path, x.label)
 
 
 _AUDITED = (

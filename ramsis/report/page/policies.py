@@ -10,22 +10,21 @@ from ramsis import profiles
 from ramsis.policy import Level, Policy, PolicySet
 from ramsis.policy.policy import price_and_headroom
 from ramsis.policy.table import compressed
+from ramsis.report.chart import Axis
 from ramsis.report.page.parts import (
-    Axis,
     Entry,
     Figure,
     Note,
     PageTable,
     Part,
     Section,
-    Series,
-    curves,
     rows_figure,
-    violations,
+    shown,
 )
 from ramsis.report.page.results import class_tables
+from ramsis.report.simulations import promise_charts
 from ramsis.report.states import rare_from
-from ramsis.report.verdicts import bounded_schedulers, upper_bounds
+from ramsis.report.verdicts import bounded_schedulers
 from ramsis.tables import Column, effective_words, load_text, with_values
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 _BUDGET = 3_000_000  # characters that the tables of all policies may take
 _MOST_MAPS = 8  # stations whose tables are shown
-_LOAD = Axis("load (queries/s)")
 _COLUMNS = (
     Column("load_qps", "load (QPS)", "g"), Column("slowness", "slowness", "g"),
     Column("arrivals", "arrivals"),
@@ -64,11 +62,11 @@ def policies_section(
     rows = [_row(level) for level in levels]
     lowest = min(row["slowness"] for row in rows)
     usual = [row for row in rows if row["slowness"] == lowest]
-    shown = [column for column in _COLUMNS
-             if any(row.get(column.key) not in (None, "") for row in rows)
-             and (column.key != "slowness" or len(usual) < len(rows))]
-    parts: list[Part] = [PageTable("What is promised, by load", shown, rows),
-                         *promise_figures(rows), *_shares(levels), *_maps(levels)]
+    columns = [column for column in _COLUMNS
+               if any(row.get(column.key) not in (None, "") for row in rows)
+               and (column.key != "slowness" or len(usual) < len(rows))]
+    parts: list[Part] = [PageTable("What is promised, by load", columns, rows),
+                         *shown(promise_charts(rows)), *_shares(levels), *_maps(levels)]
     slos = ", ".join(f"{slo:g} ms" + (f" ({share:.0%})" if share < 1 else "")
                      for slo, share in policies.slo_classes.items())
     workers = ", ".join(f"{count}" if len(policies.worker_types) == 1 else f"{name}: {count}"
@@ -98,7 +96,7 @@ def sized_section(
                  {*policy.document["classes"]["weights"]}) == 1 else None}
             for policy in policies]
     columns = [column for column in _COLUMNS if column.key != "slowness"]
-    shown = with_values((*columns[:-1], *_OF_SIZES, columns[-1]), rows)
+    columns = with_values((*columns[:-1], *_OF_SIZES, columns[-1]), rows)
     workers = str(tables.workers)
     terms = [("workers", workers), ("SLO", f"{tables.slo_ms:g} ms"),
              ("loads", _span([policy.load_qps for policy in policies])),
@@ -110,7 +108,7 @@ def sized_section(
         if isinstance(value, str | int | float))]
     return Section(
         "Policies", source, terms,
-        [PageTable("What is promised, by load", shown, rows), *promise_figures(rows),
+        [PageTable("What is promised, by load", columns, rows), *shown(promise_charts(rows)),
          *class_tables(rows)],
         (*commands, f"ramsis verify {source}"), origin, verdict=_verdict(rows, workers),
         measures=_measures(rows),
@@ -206,29 +204,6 @@ def _row(level: Level[Policy]) -> dict[str, Any]:
         if not policy.certificate.converged:
             cells.append("not converged")
     return {**row, "state": ", ".join(cells) or "ok"}
-
-
-def promise_figures(rows: Sequence[dict[str, Any]]) -> list[Part]:
-    """Return figures of effective accuracy with its bound, and violations, over the load."""
-    def line(name: str, key: str, **more: Any) -> list[Series]:
-        lines: dict[float, list[dict[str, Any]]] = {}
-        for row in rows:
-            if row.get(key) is not None:
-                lines.setdefault(row.get("slowness", 1.0), []).append(row)
-        return [Series(name + _slower(slowness), [row["load_qps"] for row in stated],
-                       [row[key] for row in stated], **more)
-                for slowness, stated in lines.items()]
-
-    bounds = [Series(name + _slower(slowness), [*bound], [*bound.values()], ref=True, draw="line")
-              for slowness in dict.fromkeys(row.get("slowness", 1.0) for row in rows)
-              for name, bound in upper_bounds(
-                  [row for row in rows if row.get("slowness", 1.0) == slowness]).items()]
-    return [
-        curves("Promise and bound", _LOAD, Axis("effective accuracy", most=1.0), [
-            *line("promised", "expected_effective_accuracy"),
-            *line("simulated when it was made", "simulated", draw="points"), *bounds]),
-        curves("Violations promised", _LOAD, violations(),
-               line("promised", "expected_violation_rate"))]
 
 
 def _shares(levels: Levels) -> list[Part]:

@@ -7,7 +7,8 @@ from typing import Any, cast
 from ramsis.errors import InvalidValueError
 from ramsis.profiles import STATISTICS, LatencyTable, ProfileSet, Statistic, pareto_front
 from ramsis.profiles.checks import check_profile
-from ramsis.report.page.parts import Axis, Note, PageTable, Part, Section, Series, curves
+from ramsis.report.chart import Axis, Series
+from ramsis.report.page.parts import Note, PageTable, Part, Section, curves
 from ramsis.tables import Column, with_values
 
 _MOST_FRAMES = 24  # batch sizes of the slider, evenly spaced

@@ -5,37 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ramsis.report.chart import Axis, Series, violations
 from ramsis.report.page.parts import (
-    Axis,
     Entry,
     PageTable,
     Part,
     Section,
-    Series,
     curves,
     dots,
     number,
     option_values_in,
     rows_figure,
+    shown,
     span,
     text,
-    violations,
 )
-from ramsis.report.verdicts import (
-    OVERLOAD,
-    bounded_schedulers,
-    bounds_on_workers,
-    simulation_verdict,
-    target_words,
-    upper_bounds,
+from ramsis.report.simulations import (
+    capacity_charts,
+    over_time_charts,
+    placed_charts,
+    scaling_charts,
+    simulation_charts,
 )
+from ramsis.report.verdicts import bounded_schedulers, simulation_verdict, target_words
 from ramsis.tables import Column, load_text, scheduler_words, with_error, with_values
 
 Rows = Sequence[Mapping[str, Any]]
-_LOAD = Axis("load (queries/s)")
-_EFFECTIVE = Axis("effective accuracy", most=1.0)
-_LATE = violations()
-_TIME = Axis("time (s)", zero=True)
 FIGURES = (  # of a simulation
     Column("violation_rate", "violations", ".4%"),
     Column("expected_violation_rate", "promised", ".4%"),
@@ -60,16 +55,11 @@ def simulation_section(document: Mapping[str, Any], rows: Rows, source: str) -> 
     """Return the section on a simulation: schedulers, their promises, and the bound."""
     rows = [{**row, "met": {True: "yes", False: "no", None: None}[row["meets_target"]]}
             if "meets_target" in row else row for row in rows]
-    shown = with_values(_SIMULATED, rows)
-    parts: list[Part] = [PageTable("Schedulers, means over the seeds", shown, rows),
+    parts: list[Part] = [PageTable("Schedulers, means over the seeds",
+                                   with_values(_SIMULATED, rows), rows),
                          *class_tables(rows, Column("label", "scheduler"))]
-    loads = {row["load_qps"] for row in rows}
-    if len(loads) > 1 and None not in loads:
-        parts += _over_loads(rows)
-    else:
-        parts += _side_by_side(rows)
-    parts += _over_time(_with_series(rows, "label", ("load_qps", "accuracy", "violation_rate")),
-                       "Load over time, of the first seed")
+    parts += shown(simulation_charts(rows))
+    parts += shown(over_time_charts(rows, "label", "Load over time, of the first seed"))
     accuracies = _known_models(document, rows)
     if any(row.get("model_share") for row in rows):
         parts.append(_models(rows, accuracies))
@@ -126,79 +116,6 @@ def _known_models(document: Mapping[str, Any], rows: Rows) -> dict[str, float | 
     return accuracies
 
 
-def _with_series(
-    rows: Rows, name: str, keys: Sequence[str]
-) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return name and series over time of the rows that have all of ``keys``."""
-    return [(row[name], row["over_time"]) for row in rows
-            if _are_series(row.get("over_time"), keys)]
-
-
-def _are_series(series: object, keys: Sequence[str]) -> bool:
-    """Return whether there are values of all keys for each time."""
-    return isinstance(series, Mapping) and isinstance(series.get("time_s"), list) and all(
-        isinstance(series.get(key), list) and len(series[key]) == len(series["time_s"])
-        for key in keys)
-
-
-def _over_time(
-    rows: Sequence[tuple[str, Mapping[str, Any]]], load: str, *between: Part
-) -> list[Part]:
-    """Return figures of the first series' load, and of accuracy and violations of all."""
-    if not rows:
-        return []
-    first = rows[0][1]
-    return [curves(load, _TIME, Axis("queries/s", zero=True), [
-                Series("load", first["time_s"], first["load_qps"], draw="line", steps=True)]),
-            *between,
-            *(curves(title, _TIME, axis, [
-                Series(name, series["time_s"], series[key], draw="line")
-                for name, series in rows]) for title, axis, key in (
-                    ("Accuracy in time over time", Axis("accuracy", most=1.0), "accuracy"),
-                    ("Violations over time", _LATE, "violation_rate")))]
-
-
-def _over_loads(rows: Rows) -> list[Part]:
-    effective, late, slow = [], [], []
-    fit = [row for row in rows if row["violation_rate"] <= OVERLOAD] or rows
-    for name, of_scheduler in _by_scheduler(rows, "label").items():
-        loads = [row["load_qps"] for row in of_scheduler]
-        effective.append(Series(name, loads,  # one in overload would make the others one line
-                                [row["effective_accuracy"] if row in fit else None
-                                 for row in of_scheduler],
-                                [row.get("effective_accuracy_half_width")
-                                 for row in of_scheduler]))
-        if any(row.get("expected_effective_accuracy") is not None for row in of_scheduler):
-            effective.append(Series(
-                f"{name}, promised", loads,
-                [row.get("expected_effective_accuracy") for row in of_scheduler],
-                draw="line"))
-        late.append(Series(name, loads, [row["violation_rate"] for row in of_scheduler],
-                           [row.get("violation_rate_half_width") for row in of_scheduler]))
-        slow.append(Series(name, loads, [row.get("response_p99_ms") for row in of_scheduler]))
-    effective += [Series(name, [*bounds], [*bounds.values()], draw="line", ref=True)
-                  for name, bounds in upper_bounds(rows).items()]
-    slos = {row["load_qps"]: row["slo_ms"] for row in rows}
-    slow.append(Series("SLO", sorted(slos), [slos[x] for x in sorted(slos)], draw="line",
-                       ref=True))
-    without = "" if len(fit) == len(rows) else ", without rows in OVERLOAD"
-    return [curves(f"Promise, simulation and bound{without}", _LOAD, _EFFECTIVE, effective),
-            curves("Violations", _LOAD, _LATE, late),
-            curves("99th percentile of the response time", _LOAD, Axis("response (ms)", zero=True),
-                   slow)]
-
-
-def _side_by_side(rows: Rows) -> list[Part]:
-    """Return figures of promise, simulation and bound of each scheduler, at the only load."""
-    named = [(row["label"], {**row, **{name: bound for name, bounds in upper_bounds(
-        [{**row, "load_qps": 0.0}]).items() for bound in bounds.values()}}) for row in rows]
-    return [dots("Promise, simulation and bound", _EFFECTIVE, named, {
-                "promised": "expected_effective_accuracy", "simulated": "effective_accuracy",
-                **{name: name for name in upper_bounds(rows)}}),
-            dots("Violations", _LATE, named, {
-                "promised": "expected_violation_rate", "simulated": "violation_rate"})]
-
-
 def _models(rows: Rows, accuracies: Mapping[str, float | None]) -> Part:
     """Return the figure of the models' shares in the answers, by rising accuracy."""
     def rank(name: str) -> tuple[float, str]:
@@ -240,21 +157,12 @@ def capacity_section(
              **({"mix": ", ".join(f"{name}: {count}" for name, count
                                   in row["worker_types"].items() if count)} if typed else {})}
             for row in rows]
-    shown = with_values(_CAPACITY, rows)
-    key, bound, words = (("cost", "cost_bound", "cost") if typed else
-                         ("workers", "workers_bound", "workers"))
-    parts: list[Part] = [PageTable("Enough workers", shown, rows),
-                         *class_tables(rows, Column("scheduler", "scheduler"))]
-    loads = {row["load_qps"] for row in rows}
-    if len(loads) > 1 and None not in loads:
-        parts += _workers_over_loads(rows, key, bound, words)
-    else:
-        parts.append(dots("Needed, and the bound", Axis(words, whole=not typed, zero=True), [
-            (row["scheduler"], {**row, name: row[bound]}) for row in rows
-            for name in bounds_on_workers([row], bound)],
-            {"needed": key, **{name: name for name in bounds_on_workers(rows, bound)}}))
+    key = "cost" if typed else "workers"
     first = rows[0]
-    parts.append(_promises(rows, first.get("max_violation")))
+    parts: list[Part] = [PageTable("Enough workers", with_values(_CAPACITY, rows), rows),
+                         *class_tables(rows, Column("scheduler", "scheduler")),
+                         *shown(capacity_charts(rows, key)),
+                         _promises(rows, first.get("max_violation"))]
     terms = [("targets", target_words(first)), ("SLO", span(rows, "slo_ms", "ms")),
              ("load", span(rows, "load_qps", "queries/s")),
              ("schedulers", text(rows, "scheduler")),
@@ -262,8 +170,8 @@ def capacity_section(
     return result_section(
         "Capacity", source, document, terms, parts,
         verdict=[] if typed else _enough(rows), measures={
-            f"{words}, {row['scheduler']}" + ("" if row["load_qps"] is None else
-                                           f" at {row['load_qps']:.6g} queries/s"):
+            f"{key}, {row['scheduler']}" + ("" if row["load_qps"] is None else
+                                            f" at {row['load_qps']:.6g} queries/s"):
             (row[key], ".6g") for row in rows})
 
 
@@ -289,20 +197,6 @@ def _opinions(rows: Rows) -> list[str]:
             "error) of effective accuracy" for row in rows if row.get("second_opinions")]
 
 
-def _workers_over_loads(rows: Rows, key: str, bound: str, words: str) -> list[Part]:
-    needed, more = [], []
-    for name, of_scheduler in _by_scheduler(rows, "scheduler").items():
-        loads = [row["load_qps"] for row in of_scheduler]
-        needed.append(Series(name, loads, [row[key] for row in of_scheduler]))
-        more.append(Series(name, loads, [row[key] / row[bound] - 1.0 if row[bound] else None
-                                         for row in of_scheduler]))
-    needed += [Series(name, [*bounds], [*bounds.values()], draw="line", ref=True)
-               for name, bounds in bounds_on_workers(rows, bound).items()]
-    return [curves("Needed, and the bound", _LOAD,
-                   Axis(words, whole=words == "workers", zero=True), needed),
-            curves("More than the bound", _LOAD, Axis("more", percent=True, zero=True), more)]
-
-
 def _promises(rows: Rows, budget: float | None) -> Part:
     return dots(
         "Violations: promise, simulation, and what is allowed", violations(budget=budget),
@@ -324,16 +218,8 @@ _PLACED = (
 
 def placed_section(document: Mapping[str, Any], rows: Rows, source: str) -> Section:
     """Return the section on families of a simulated placement."""
-    shown = with_values(_PLACED, rows)
-    named = [(row["family"], row) for row in rows]
-    parts: list[Part] = [
-        PageTable("Families", shown, rows),
-        dots("Promise, simulation and bound", _EFFECTIVE, named, {
-            "promise of the placement": "placement_effective_accuracy",
-            "promise of the policies": "expected_effective_accuracy",
-            "simulated": "effective_accuracy",
-            "upper bound (one model per request)": "upper_bound"}),
-        dots("Violations", _LATE, named, {"simulated": "violation_rate"})]
+    parts: list[Part] = [PageTable("Families", with_values(_PLACED, rows), rows),
+                         *shown(placed_charts(rows))]
     terms = [("placement", str(document.get("placement", "–"))),
              ("families", text(rows, "family")), ("seeds", text(rows, "seeds")),
              ("simulated for", span(rows, "duration_s", "s"))]
@@ -345,7 +231,6 @@ _SCALED = (
     Column("cost", "cost", ".4g"), Column("cost_worker_s", "cost in worker-seconds", ".0f"),
     Column("violation_rate", "violations", ".4%"),
     Column("effective_accuracy", "effective accuracy", ".4f"), Column("meets", "meets target"))
-_SERIES = ("load_qps", "workers", "wanted", "active", "accuracy", "violation_rate")
 
 
 def scaling_section(
@@ -368,7 +253,7 @@ def scaling_section(
                              draw="line", ref=True))
     parts.append(curves("Cost against violations", violations(),
                         Axis("worker-seconds", zero=True), points))
-    parts += _scaled_over_time(rows, bound)
+    parts += shown(scaling_charts(rows, bound, "name"))
     meeting = sorted((row for row in rows if row["meets"] == "yes"),
                      key=lambda row: row["worker_s"])
     verdict = [f"{row['name']} meets the target with {row['worker_s']:.0f} worker-seconds"
@@ -386,33 +271,6 @@ def scaling_section(
                           verdict=verdict, measures={
                               f"worker-seconds, {row['name']}": (row["worker_s"], ".0f")
                               for row in rows})
-
-
-def _scaled_over_time(rows: Rows, bound: Mapping[str, Any]) -> list[Part]:
-    """Return figures of load, workers, accuracy and violations over time."""
-    with_series = _with_series(rows, "name", _SERIES)
-    if not with_series:
-        return []
-    first = with_series[0][1]
-    workers = [Series(name, series["time_s"], series["workers"], draw="line",
-                      steps=True) for name, series in with_series]
-    if _are_series(bound, ("workers",)):
-        workers.append(Series("bound (one model per request)", bound["time_s"], bound["workers"],
-                              draw="line", ref=True, steps=True))
-    wanted = [Series(key, first["time_s"], first[key], draw="line", steps=True)
-              for key in ("wanted", "active")]
-    axis = Axis("workers", zero=True)
-    return _over_time(
-        with_series, "Load over time", curves("Workers that are paid for", _TIME, axis, workers),
-        curves(f"Workers wanted and active, {with_series[0][0]}", _TIME, axis, wanted))
-
-
-def _by_scheduler(rows: Rows, key: str) -> dict[str, list[Mapping[str, Any]]]:
-    """Return the rows of each scheduler, by rising load."""
-    by_name: dict[str, list[Mapping[str, Any]]] = {}
-    for row in sorted(rows, key=lambda row: number(row["load_qps"])):
-        by_name.setdefault(row[key], []).append(row)
-    return {row[key]: by_name[row[key]] for row in rows}
 
 
 def result_section(
