@@ -49,7 +49,7 @@ def _starts(item: Fields, key: str) -> tuple[int, ...]:
 class Instance(Record):
     """Kind of instance of a partitioned GPU."""
 
-    name: Annotated[str, "As the driver has it, such as 2g.20gb."]
+    name: Annotated[str, "Profile name that the driver reports, such as 2g.20gb."]
     compute_slices: Annotated[_Slices, "Compute slices that it takes of a GPU."]
     memory_slices: Annotated[_Slices, "Memory slices that it takes of a GPU."]
     memory_mb: Annotated[Positive, "Memory for variants."]
@@ -61,10 +61,10 @@ class Instance(Record):
 class PartitionTable(Record):
     """Table of a GPU's kinds of instances, with their allowed positions."""
 
-    name: Annotated[str, "Of the GPU."]
+    name: Annotated[str, "Name of the GPU model."]
     compute_slices: Annotated[_Slices, "Compute slices of the GPU."]
     memory_slices: Annotated[_Slices, "Memory slices of the GPU."]
-    instances: Annotated[tuple[Instance, ...], "Kinds of instances."]
+    instances: Annotated[tuple[Instance, ...], "Kinds of instances that the GPU can be cut into."]
 
     @classmethod
     def from_field(cls, item: Fields, key: str) -> PartitionTable:

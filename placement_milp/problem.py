@@ -99,12 +99,13 @@ class WorkerType(Record):
         int, Whole(0, MAX_WORKERS), "Workers there are, or the most that can be rented."]
     memory_mb: Annotated[
         Positive, "Memory of a worker for variants; with partitions that of the largest instance."]
-    cost_per_hour: Annotated[NonNegative, "Of a worker that is used."] = 0.0
+    cost_per_hour: Annotated[NonNegative, "Cost per hour of a worker in use."] = 0.0
     latency_like: Annotated[
         str | None,
         "Another type, whose latencies apply where a variant lists none for this one.",
     ] = None
-    relative_speed: Annotated[Positive, "What those latencies are divided by."] = 1.0
+    relative_speed: Annotated[
+        Positive, "Factor that the latencies of that type are divided by."] = 1.0
     workers: Annotated[
         tuple[str, ...], "Names, as many as count; NAME-1 to NAME-count if absent."] = ()
     partitions: Annotated[
@@ -113,7 +114,7 @@ class WorkerType(Record):
         "Instances that a GPU of this type is cut into; an instance is a worker of type "
         "NAME/INSTANCE, named GPU/INSTANCE@START.",
     ] = None
-    instance_ms: Annotated[NonNegative, "Time to make an instance, or to destroy one."] = 0.0
+    instance_ms: Annotated[NonNegative, "Time to make or to destroy an instance."] = 0.0
 
     @classmethod
     def from_fields(cls, item: Fields) -> WorkerType:
@@ -175,9 +176,9 @@ class WorkerType(Record):
 class Latency(Record):
     """Time and memory of a batch of a variant on a worker type."""
 
-    worker_type: Annotated[str, "Its name."]
-    batch: Annotated[Count, "Queries in the batch."]
-    latency_ms: Annotated[Positive, "Time of the batch."]
+    worker_type: Annotated[str, "Name of the worker type."]
+    batch: Annotated[Count, "Requests in the batch."]
+    latency_ms: Annotated[Positive, "Service time of the batch."]
     memory_mb: Annotated[
         Positive | None, "Memory with this batch, instead of the variant's."] = None
     compute_share: Annotated[
@@ -205,11 +206,11 @@ class Variant(Record):
     """A model that answers the requests of one family."""
 
     name: Annotated[str, "Unique."]
-    family: Annotated[str, "Name of its family."]
+    family: Annotated[str, "Name of the family that the variant belongs to."]
     accuracy: Fraction
     memory_mb: Annotated[
         NonNegative, "Memory once loaded; 0 where every listed batch is known to fit."]
-    load_ms: Annotated[NonNegative, "Time to load it onto a worker."] = 0.0
+    load_ms: Annotated[NonNegative, "Time to load the variant onto a worker."] = 0.0
     latency: Annotated[
         tuple[Latency, ...], EMPTY,
         "By worker type and batch; may be empty for a variant that only value tables use.",
@@ -250,7 +251,7 @@ class PlacementObjective(Record):
         tuple[str, ...], Reader(texts, _ORDER),
         "For lexicographic: the most important metric first.",
     ] = ()
-    points: Annotated[int, Whole(2, 1000), "For pareto: points on the front."] = 10
+    points: Annotated[int, Whole(2, 1000), "Number of points on the front; for pareto only."] = 10
 
     @classmethod
     def from_fields(cls, item: Fields) -> PlacementObjective:
@@ -288,7 +289,8 @@ class Rules(Record):
     interference: Annotated[
         float, at_least(1), "Factor on the latencies of variants that share a worker."] = 1.0
     max_workers: Annotated[int | None, "Maximum number of workers in use."] = None
-    max_cost_per_hour: Annotated[NonNegative | None, "Maximum of their cost per hour."] = None
+    max_cost_per_hour: Annotated[
+        NonNegative | None, "Maximum cost per hour of the workers in use."] = None
     in_time_quantile: Annotated[
         Annotated[float, INNER] | None,
         "Quantile of the response times that has to be within the SLO under Poisson arrivals, "
@@ -311,8 +313,8 @@ class Colocation(Record):
     ]
     members: Annotated[
         tuple[str, ...], "Names of families or variants; a family stands for all its variants."]
-    worker_types: Annotated[tuple[str, ...], "For only-on."] = ()
-    factor: Annotated[float, at_least(1), "For slow-down."] = 1.0
+    worker_types: Annotated[tuple[str, ...], "Worker types allowed; for only-on."] = ()
+    factor: Annotated[float, at_least(1), "Factor on the latencies; for slow-down."] = 1.0
 
     @classmethod
     def from_fields(cls, item: Fields) -> Colocation:
@@ -347,9 +349,9 @@ class ValueRow(Record):
 
     worker_type: Annotated[str, "Name of the type of all the workers."]
     model_set: Annotated[tuple[str, ...], "Models that each of the workers holds."]
-    workers: Annotated[Count, "How many there are."]
+    workers: Annotated[Count, "Number of such workers."]
     load_qps: Annotated[Positive, "Load that the workers share."]
-    slo_ms: Annotated[Positive, "The deadline that the policy was made for."]
+    slo_ms: Annotated[Positive, "Deadline that the policy was made for."]
     expected_effective_accuracy: Annotated[Fraction, "Accuracy x (1 - violation rate)."]
     expected_violation_rate: Annotated[Fraction, "Share of the requests not answered in time."]
 
@@ -386,21 +388,22 @@ class ValuesFile(Record):
     """The file of a value table of a family that policies serve."""
 
     family: str
-    file: Annotated[str, "A ramsis.value-table/1 beside this file."]
+    file: Annotated[str, "Path of a ramsis.value-table/1, relative to this file."]
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileFile(Record):
     """Batches of models on instances, added to variants of the same names."""
 
-    worker_type: Annotated[str, "One with partitions, or an instance of it, TYPE/INSTANCE."]
+    worker_type: Annotated[
+        str, "Worker type with partitions, or an instance of it (TYPE/INSTANCE)."]
     file: Annotated[
         str,
         "Beside this file: a CSV profile of instances; for one instance a profile that was "
         "measured on it.",
     ]
-    gpu_type: Annotated[str | None, "Rows of this GPU only."] = None
-    max_processes: Annotated[Count | None, "Most processes of the rows that count."] = None
+    gpu_type: Annotated[str | None, "GPU model whose rows are read; null for all."] = None
+    max_processes: Annotated[Count | None, "Rows with more processes are left out."] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,7 +422,7 @@ class Problem(Record):
     variants: Annotated[tuple[Variant, ...], EMPTY]
     objective: PlacementObjective = field(default_factory=PlacementObjective)
     rules: Rules = field(default_factory=Rules)
-    current: Annotated[tuple[Holding, ...], EMPTY, "What workers hold now."] = ()
+    current: Annotated[tuple[Holding, ...], EMPTY, "Variants that the workers hold now."] = ()
     colocation: Annotated[tuple[Colocation, ...], EMPTY] = ()
     values: Annotated[tuple[Values, ...], EMPTY] = ()
 

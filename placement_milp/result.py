@@ -31,16 +31,16 @@ STATUSES = ("optimal", "time-limit", "interrupted", "heuristic")
 class Use(WrittenRecord):
     """Use of a worker by one of its variants, or of a station by a policy."""
 
-    family: Annotated[str, "Whose requests."]
+    family: Annotated[str, "Family whose requests are served."]
     variants: Annotated[
         tuple[str, ...], "The variants that answer them: one, or the model set of a policy."]
     batch: Annotated[Count | None, "Batch size; null under a policy."]
     latency_ms: Annotated[
         Positive | None, "Time of a batch, with the slow-down of sharing; null under a policy."]
-    accuracy: Annotated[Fraction, "Of the requests answered in time."]
+    accuracy: Annotated[Fraction, "Mean accuracy of the requests answered in time."]
     in_time: Annotated[Fraction, "Share of the load that is answered in time."]
-    rate_qps: Annotated[Positive, "Queries per second that it can take."]
-    load_qps: Annotated[NonNegative, "Queries per second that it is sent."]
+    rate_qps: Annotated[Positive, "Capacity, requests per second."]
+    load_qps: Annotated[NonNegative, "Arrival rate, requests per second."]
     mps_share: Annotated[
         Fraction | None,
         "Share of the worker's multiprocessors that it is held to; null is no limit.",
@@ -52,7 +52,7 @@ class Use(WrittenRecord):
 class Group(WrittenRecord):
     """Workers of a type with the same use."""
 
-    worker_type: Annotated[str, "Name of their type."]
+    worker_type: Annotated[str, "Name of the type of these workers."]
     workers: Annotated[
         tuple[str, ...], "Alike; every `together` of them in turn are one sub-fleet."]
     together: Annotated[
@@ -60,25 +60,25 @@ class Group(WrittenRecord):
         "Workers of a station, which one policy serves; rates and loads are those of one "
         "station.",
     ]
-    uses: Annotated[tuple[Use, ...], "What each does."]
-    memory_mb: Annotated[NonNegative, "Memory that is used on each."]
-    memory_limit_mb: Annotated[Positive, "Memory that each has."]
+    uses: Annotated[tuple[Use, ...], "Variants and loads of each of these workers."]
+    memory_mb: Annotated[NonNegative, "Memory in use on each worker."]
+    memory_limit_mb: Annotated[Positive, "Memory of each worker."]
     cycle_ms: Annotated[
         Positive | None, "Time in which each variant runs once; null under a policy."]
-    cost_per_hour: Annotated[NonNegative, "Of all of them."]
+    cost_per_hour: Annotated[NonNegative, "Cost per hour of all these workers together."]
 
 
 @dataclass(frozen=True, slots=True)
 class CutGpu(WrittenRecord):
     """Partitioned GPU in use, with its instances."""
 
-    gpu: Annotated[str, "Its name."]
-    worker_type: Annotated[str, "Its type."]
-    instances: Annotated[tuple[str, ...], "INSTANCE@START, idle ones too."]
+    gpu: Annotated[str, "Name of the GPU."]
+    worker_type: Annotated[str, "Type of worker that it is."]
+    instances: Annotated[tuple[str, ...], "Instances as INSTANCE@START, idle ones too."]
     made: Annotated[tuple[str, ...], EMPTY, "Instances that have to be made."]
     destroyed: Annotated[
         tuple[str, ...], EMPTY, "Instances that it has now and that have to go."]
-    cost_per_hour: Annotated[NonNegative, "Of the GPU."]
+    cost_per_hour: Annotated[NonNegative, "Cost per hour of the GPU."]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +88,18 @@ class FamilyResult(WrittenRecord):
     name: str
     demand_qps: Positive
     slo_ms: Positive
-    served_qps: Annotated[NonNegative, "Answered in time."]
-    served_share: Annotated[NonNegative, "The same as a share of the demand."]
-    accuracy: Annotated[float | None, "Mean accuracy of these; null when there are none."]
+    served_qps: Annotated[NonNegative, "Requests per second answered in time."]
+    served_share: Annotated[NonNegative, "Share of the demand that is answered in time."]
+    accuracy: Annotated[
+        float | None,
+        "Mean accuracy of the requests answered in time; null when there are none."]
     effective_accuracy: Annotated[NonNegative, "Accuracy x served share, 0 for none."]
     worst_latency_ms: Annotated[
         float | None,
         "Longest time of a request answered in time, its wait for a batch included; null when no "
         "request is answered by a variant of known latency.",
     ]
-    workers: Annotated[int, "Workers that hold a variant of it."]
+    workers: Annotated[int, "Number of workers that hold a variant of the family."]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +116,10 @@ class Move(WrittenRecord):
 class Stage(WrittenRecord):
     """Stage of the optimisation; later stages keep its value."""
 
-    metric: Annotated[str, "The metric that was optimised."]
-    objective: Annotated[float, "The value that was reached."]
-    dual_bound: Annotated[float, "A bound on all placements."]
-    gap: Annotated[NonNegative, "Their difference relative to the objective."]
+    metric: Annotated[str, "Metric that was optimised."]
+    objective: Annotated[float, "Value of the metric that was reached."]
+    dual_bound: Annotated[float, "Bound on the metric that no placement passes."]
+    gap: Annotated[NonNegative, "Difference of bound and objective, relative to the objective."]
 
 
 @dataclass(frozen=True, slots=True)

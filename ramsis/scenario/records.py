@@ -63,14 +63,14 @@ class ScenarioWorkerType(Record):
     """Identical workers."""
 
     name: Annotated[str, "Unique."]
-    count: Annotated[Count, "How many there are."]
+    count: Annotated[Count, "Number of such workers."]
     memory_mb: Annotated[
         Positive | None, "Of one worker for models; any number of them fits if absent."] = None
     max_models: Annotated[
         Count | None,
         "Most models that a worker holds at a time, those included that are being loaded.",
     ] = None
-    cores: Annotated[Count, "Of one worker, for processing before and after inference."] = 1
+    cores: Annotated[Count, "Cores of one worker, for processing before and after inference."] = 1
     lanes: Annotated[Count, "Most batches that a worker runs at a time."] = 1
     load_mb_per_s: Annotated[
         Positive | None,
@@ -102,7 +102,7 @@ class ScenarioWorkerType(Record):
 class BatchTime(Record):
     """Time of a batch of a model on a worker type."""
 
-    worker_type: Annotated[str, "Its name."]
+    worker_type: Annotated[str, "Name of the worker type."]
     batch: Annotated[Count, "Requests in the batch, from 1."]
     latency_ms: Annotated[
         Positive | None,
@@ -169,7 +169,7 @@ class ScenarioModel(Record):
         "A batch of a size that is not listed runs as the next larger one that is; a worker type "
         "without any cannot run the model.",
     ]
-    memory_mb: Annotated[NonNegative, "Once loaded."] = 0.0
+    memory_mb: Annotated[NonNegative, "Memory of the loaded model."] = 0.0
     load_ms: Annotated[
         NonNegative | None, "Time to load it; memory over bandwidth if absent."] = None
     first_load_ms: Annotated[
@@ -178,13 +178,14 @@ class ScenarioModel(Record):
     ] = None
     load: Annotated[tuple[LoadTime, ...], "Times by worker type that differ from these."] = ()
     copies: Annotated[Count, "Models of this kind, called NAME-1, NAME-2 and so on."] = 1
-    inference: Annotated[Inference, "What a run does."] = field(default_factory=Inference)
+    inference: Annotated[Inference, "How long a run of the model takes."] = field(
+        default_factory=Inference)
     family: Annotated[
         str | None,
         "The task: any model of a family answers the requests of the others; the model alone if "
         "absent.",
     ] = None
-    accuracy: Annotated[Fraction, "Of its answers."] = 1.0
+    accuracy: Annotated[Fraction, "Accuracy of the answers."] = 1.0
 
     def instance_names(self) -> tuple[str, ...]:
         """Return the name of each copy."""
@@ -207,8 +208,9 @@ class Stream(Record):
     slo_ms: Annotated[Positive, "Deadline after arrival."]
     earliest_ms: Annotated[
         NonNegative, "An answer earlier than this after arrival is not in time either."] = 0.0
-    shares: Annotated[tuple[NonNegative, ...], "Weights of the copies; all alike if absent."] = ()
-    tenant: Annotated[str, "Whose requests these are."] = ""
+    shares: Annotated[
+        tuple[NonNegative, ...], "Weights of the copies in the requests; equal if absent."] = ()
+    tenant: Annotated[str, "Tenant whose requests these are."] = ""
     pre_ms: Annotated[NonNegative, "Processing before inference, on a machine."] = 0.0
     post_ms: Annotated[NonNegative, "Processing after inference."] = 0.0
     cores: Annotated[

@@ -41,11 +41,12 @@ class Scenario(Record):
     FORMAT: ClassVar[str] = SCENARIO_FORMAT
 
     name: str
-    duration_s: Annotated[Positive, "When requests stop to come; what was begun is finished."]
+    duration_s: Annotated[
+        Positive, "Length of the arrivals; requests that have begun are finished."]
     worker_types: tuple[ScenarioWorkerType, ...]
     models: tuple[ScenarioModel, ...]
     streams: tuple[Stream, ...]
-    start: Annotated[tuple[StartState, ...], EMPTY, "What is loaded at the start."] = ()
+    start: Annotated[tuple[StartState, ...], EMPTY, "Models loaded at the start."] = ()
 
     @property
     def duration_ms(self) -> float:

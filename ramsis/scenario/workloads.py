@@ -89,7 +89,7 @@ class WorkloadOf(Protocol):
 class _Spell(Record):
     """Base of workloads with a start and a duration."""
 
-    start_ms: Annotated[NonNegative, "When it begins, from the stream's time 0."] = field(
+    start_ms: Annotated[NonNegative, "Start of the stream, from time 0 of the trace."] = field(
         default=0.0, kw_only=True)
     duration_s: Annotated[
         Positive | None, "For how long; to the scenario's end if absent."] = field(
@@ -198,13 +198,13 @@ class FunctionTrace(_InFile):
         "turn is assigned to a copy of the model.",
     ]
     first_minute: int = 0
-    last_minute: Annotated[int | None, "The first minute that is left out."] = None
+    last_minute: Annotated[int | None, "First minute that is left out."] = None
     scale: Positive = 1.0
     within: Annotated[
         str, _WITHIN,
         "Each minute has this many requests at random times, or a Poisson number of this mean.",
     ] = "uniform"
-    first_function: Annotated[int, "The first function that is taken, counted from 0."] = 0
+    first_function: Annotated[int, "First function that is read, counted from 0."] = 0
     every: Annotated[
         Count,
         "Steps between the functions that are taken from there on; so several streams share a "
@@ -249,7 +249,8 @@ class TimesOf(_Spell):
 
     key: ClassVar[str] = "times_ms"
 
-    times_ms: Annotated[tuple[NonNegative, ...], "Times, rising or equal."]
+    times_ms: Annotated[
+        tuple[NonNegative, ...], "Arrival times, in rising order; equal times are allowed."]
 
     def check(self, item: Fields) -> None:
         """Refuse decreasing times."""

@@ -108,7 +108,8 @@ class ServerSettings:
 def check_sizes(variants: VariantsFile, tables: SizedTables) -> None:
     """Refuse variants without request sizes, or with larger sizes than in the policy."""
     if variants.size is None:
-        raise InputFileError("a policy for requests with a size, and no source of it",
+        raise InputFileError("the policy decides by request size, and the variants file does not "
+                             "say where sizes come from",
                              where=f"{variants.path}: size",
                              allowed='size = "INPUT:1" and max_size in the variants file')
     if variants.max_size > tables.edges[-1]:

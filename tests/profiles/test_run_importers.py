@@ -168,7 +168,7 @@ def test_a_pattern_that_fits_nothing_is_refused(tmp_path: Path) -> None:
 
 def test_batch_sizes_are_not_for_tables_that_have_them(tmp_path: Path) -> None:
     path = written(tmp_path, "s.csv", "model,accuracy,batch,p95_s\na,70,1,0.01\n")
-    with pytest.raises(InvalidValueError, match="the table has a column of it, batch"):
+    with pytest.raises(InvalidValueError, match="the table has it in column batch"):
         read(path, batch=1)
 
 

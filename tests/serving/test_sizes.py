@@ -176,7 +176,7 @@ def test_a_load_sends_samples_of_their_sizes(by_size: Running, tmp_path: Path) -
 
 def test_a_policy_for_sizes_needs_a_source_of_them(by_size: Running, tmp_path: Path) -> None:
     for change, message in (
-            (('size = "x:1"\nmax_size = 16\n', ""), "no source of it"),
+            (('size = "x:1"\nmax_size = 16\n', ""), "does not say where sizes come from"),
             (("max_size = 16", "max_size = 32"), "max_size: sizes beyond those of the policy: got "
                                                  "32; allowed: at most 16")):
         text = VARIANTS.format(size="x:1").replace(*change, 1)

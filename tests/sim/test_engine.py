@@ -101,15 +101,15 @@ def wrong(act: str) -> type[Scheduler]:
         ("engine.run(0, 0, [1])", ["cannot start one", "worker 0"]),
         ("engine.run(9, 0, [1])", ["no such batch", "worker 9"]),
         ("engine.run(-1, 0, [1])", ["cannot start one", "worker -1"]),
-        ("engine.run(1, 0, [0])", ["does not wait", "got 0"]),
-        ("engine.run(1, 0, [1, 1])", ["does not wait", "got 1"]),
-        ("engine.run(1, 0, [7])", ["does not wait", "got 7"]),
-        ("engine.run(1, 0, [-1])", ["does not wait", "got -1"]),
+        ("engine.run(1, 0, [0])", ["not waiting", "got 0"]),
+        ("engine.run(1, 0, [1, 1])", ["not waiting", "got 1"]),
+        ("engine.run(1, 0, [7])", ["not waiting", "got 7"]),
+        ("engine.run(1, 0, [-1])", ["not waiting", "got -1"]),
         ("engine.run(1, 0, [])", ["no such batch", "0 requests"]),
         ("engine.run(1, 0, [1, 2, 2])", ["no such batch", "3 requests"]),
         ("engine.run(1, 1, [1])", ["model that is not loaded", "model 1"]),
-        ("engine.drop(0)", ["drop", "does not wait"]),
-        ("engine.drop(3)", ["drop", "does not wait"]),
+        ("engine.drop(0)", ["drop", "not waiting"]),
+        ("engine.drop(3)", ["drop", "not waiting"]),
         ("engine.wake_at(1.0)", ["timer", "got 1.0"]),
         ("engine.wake_at(float('nan'))", ["timer", "nan"]),
         ("engine.wake_at(float('inf'))", ["timer", "inf"]),
@@ -163,7 +163,7 @@ def test_users_who_do_not_think_and_are_always_dropped_are_stopped() -> None:
             self.engine.drop(query)
 
     loop = ClosedLoop(1, 0.0, 10.0)
-    with pytest.raises(SchedulerError, match="dropped without end"):
+    with pytest.raises(SchedulerError, match="never stops dropping"):
         Engine.of_fleets((fleet([[1.0]]),), loop, 10.0, np.random.default_rng(0), None).serve(
             Refusing)
 

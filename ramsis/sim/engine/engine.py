@@ -344,7 +344,7 @@ class Engine:
         progress = self.progress
         running = None if progress is None else progress.held_by.get(batch)
         if progress is None or running is None or running.steps_ms is None:
-            self._refuse("no continuous batch that runs", batch, "what run() returned")
+            self._refuse("not a running continuous batch", batch, "what run() returned")
         if progress.groups[batch] + len(requests) > len(running.steps_ms):
             self._refuse("more requests than a continuous batch holds",
                          progress.groups[batch] + len(requests),
@@ -362,7 +362,7 @@ class Engine:
         state = self.requests
         if not (0 <= request < len(state.batch)
                 and state.batch[request] in (WAITING, TO_PROCESS)):
-            self._refuse("drop of a request that does not wait", request,
+            self._refuse("drop of a request that is not waiting", request,
                          "requests that have arrived, each once")
         state.batch[request] = DROPPED
         self._waiting -= 1
@@ -370,7 +370,8 @@ class Engine:
         drops.append((request, self.now_ms))
         # A closed loop sends a new request for each one dropped, and could do so for ever.
         if state.reacts and len(drops) > _MOST and drops[-_MOST][1] == self.now_ms:
-            self._refuse("requests are dropped without end", request, f"{_MOST} at one instant")
+            self._refuse("the scheduler never stops dropping requests", request,
+                         f"{_MOST} at one instant")
         if request in self._at_machine:
             self._free_cores(request)
         if state.reacts:
@@ -391,13 +392,13 @@ class Engine:
             self._refuse("load of an unknown worker or model", f"worker {worker}, model {model}",
                          "numbers of workers and models")
         if model in workers.loaded[worker] or model in workers.loading[worker]:
-            self._refuse("load of a model that is there", self._pair(worker, model),
+            self._refuse("load of a model that is loaded already", self._pair(worker, model),
                          "models that are neither loaded nor being loaded")
         if not self.times.runs(workers.type[worker], model):
             self._refuse("load of a model that the worker cannot run", self._pair(worker, model),
                          "models with a latency on its type")
         if not workers.may_load(worker):
-            self._refuse("load on a worker that cannot", self._worker(worker),
+            self._refuse("load on a worker that cannot load now", self._worker(worker),
                          "an active worker with no load on the way, and no batch where loading "
                          "blocks")
         if not workers.fits(worker, model):
@@ -445,7 +446,7 @@ class Engine:
         """
         state, workers = self.requests, self.workers
         if not (0 <= request < len(state.batch) and state.batch[request] == TO_PROCESS):
-            self._refuse("processing of a request that does not wait for a machine", request,
+            self._refuse("processing of a request that is not waiting for a machine", request,
                          "requests of streams with cores, once each")
         where = machine if inference_on is None else inference_on
         stream = self._streams[state.stream[request]]
@@ -471,7 +472,7 @@ class Engine:
             The time is past, or not finite.
         """
         if not self.now_ms <= at_ms < inf:
-            self._refuse("timer for a time that does not come", at_ms,
+            self._refuse("timer for a time in the past or without end", at_ms,
                          f"a finite time >= {self.now_ms}")
         self._set += 1
         heappush(self._timers, (at_ms, self._set, token))
@@ -599,7 +600,8 @@ class Engine:
         self.now_ms, _, token = heappop(self._timers)
         self._event = "timer", token
         if in_a_row > _MOST:
-            self._refuse("timers ring without end", in_a_row, f"{_MOST} with nothing between")
+            self._refuse("the scheduler sets timers without end", in_a_row,
+                         f"{_MOST} with nothing between")
         scheduler.on_timer(token)
 
     def _happen(self, scheduler: Scheduler[Any], event: tuple[float, int, int, int, int]) -> None:
@@ -676,7 +678,7 @@ class Engine:
                          f"{self._streams[state.stream[request]].name}",
                          "after process() on a machine; the schedulers sigmaos… do that, "
                          "others serve streams without cores")
-        self._refuse("run of a request that does not wait", request,
+        self._refuse("run of a request that is not waiting", request,
                      "requests that have arrived and are prepared, each once")
 
     def _drawn_ms(

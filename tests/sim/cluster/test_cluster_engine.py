@@ -198,17 +198,17 @@ REFUSALS: list[tuple[str, Callable[[Engine, int], Any]]] = [
     ("no such batch", lambda e, r: e.run(0, 0, [])),
     ("no such batch", lambda e, r: e.run(7, 0, [r])),
     ("no such batch", lambda e, r: e.run(0, 0, [r, r])),
-    ("run of a request that does not wait: got 1", lambda e, r: e.run(0, 0, [1])),
+    ("run of a request that is not waiting: got 1", lambda e, r: e.run(0, 0, [1])),
     ("load beyond the memory of a worker", lambda e, r: e.load(0, 2)),
-    ("load of a model that is there", lambda e, r: e.load(0, 0)),
+    ("load of a model that is loaded already", lambda e, r: e.load(0, 0)),
     ("load on a worker that cannot", lambda e, r: (e.load(0, 1), e.load(0, 3))),
     ("unload of a model that is not loaded", lambda e, r: e.unload(0, 1)),
     ("unload of a model that runs", lambda e, r: (e.run(0, 0, [r]), e.unload(0, 0))),
-    ("drop of a request that does not wait", lambda e, r: (e.drop(r), e.drop(r))),
-    ("timer for a time that does not come", lambda e, r: e.wake_at(-1.0)),
-    ("processing of a request that does not wait", lambda e, r: e.process(r, 0)),
+    ("drop of a request that is not waiting", lambda e, r: (e.drop(r), e.drop(r))),
+    ("timer for a time in the past or without end", lambda e, r: e.wake_at(-1.0)),
+    ("processing of a request that is not waiting", lambda e, r: e.process(r, 0)),
     ("stop of a worker that is not idle", lambda e, r: (e.load(0, 1), e.scale_down(0))),
-    ("no continuous batch", lambda e, r: e.join(0, [r])),
+    ("not a running continuous batch", lambda e, r: e.join(0, [r])),
     ("run of a request for another model", lambda e, r: e.run(1, 1, [r])),
 ]
 
@@ -236,7 +236,7 @@ def test_timers_without_end_are_stopped() -> None:
         if name in ("on_arrival", "on_timer"):
             engine.wake_at(engine.now_ms + 1.0)
 
-    with pytest.raises(SchedulerError, match="timers ring without end"):
+    with pytest.raises(SchedulerError, match="sets timers without end"):
         played(scenario(streams=[times(0)]), script)
 
 

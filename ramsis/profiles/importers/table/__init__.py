@@ -91,7 +91,7 @@ class _Reader:
                                     ("batch", "--batch", self.batch)):
             if name in layout.fields and value is not None:
                 raise InvalidValueError(
-                    f"the table has a column of it, {layout.fields[name].column}", where=option,
+                    f"the table has it in column {layout.fields[name].column}", where=option,
                     value=value, allowed="no such option here")
         by_size = layout.times[0].batch is not None  # a column for each batch size
         if "batch" not in layout.fields and not by_size and self.batch is None:
