@@ -37,7 +37,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from acceptance.pages import write_part
 from numpy.typing import NDArray
 
 from live.fleet import Load, host_times, send, server, stolen_share
@@ -407,7 +406,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--others-s", type=float,
                         help="of a rule's run, the first part of the policy's  [a third of it]")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--page", type=Path, help="page with the marks of the table")
     chosen = parser.parse_args(words)
     if chosen.model is not None:
         with (tempfile.TemporaryDirectory() as name,
@@ -422,10 +420,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 file.flush()
                 say("{scheduler} at {load_share:.0%}: in time {in_time:.4f}, promised "
                     "{promised_in_time}, simulated {simulated_in_time:.4f}".format_map(row))
-    table = table_of(pd.read_csv(chosen.rows))
-    print(table)
-    if chosen.page is not None:
-        write_part(chosen.page, "live-sizes", table)
+    print(table_of(pd.read_csv(chosen.rows)))
     return 0
 
 
