@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import re
 import sys
 import textwrap
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_type_hints
 
@@ -30,7 +32,8 @@ import gallery  # noqa: E402 - of scripts, as the next two
 import options_page  # noqa: E402
 import texts  # noqa: E402
 
-import ramsis  # noqa: E402 - from the checkout
+import placement_milp  # noqa: E402 - from the checkout, as the next ones
+import ramsis  # noqa: E402
 from ramsis.cli.help import TOPICS  # noqa: E402
 from ramsis.cli.main import cli  # noqa: E402
 
@@ -165,6 +168,39 @@ def _add_aliases(_app: Any, env: BuildEnvironment) -> None:
                 objects.setdefault(f"{module}.{name}", objects[home]._replace(aliased=True))
 
 
+_SCHEMAS: dict[str, Callable[[], dict[str, Any]]] = {
+    "problem": lambda: placement_milp.schema("placement-problem-1"),
+    "placement": lambda: placement_milp.schema("placement-1"),
+    "scenario": ramsis.scenario.schema,
+    "profile": lambda: json.loads(
+        (_ROOT / "ramsis" / "profiles" / "profile-1.schema.json").read_text("utf-8"))}
+
+
+def _schema_fields(schema: dict[str, Any], path: str) -> str:
+    """A row for each field of an object of a JSON schema: its default and its description."""
+    def named(node: dict[str, Any]) -> dict[str, Any]:
+        return schema["$defs"][node["$ref"].rpartition("/")[2]] | node if "$ref" in node else node
+
+    def entry(node: dict[str, Any]) -> dict[str, Any]:
+        node = named(node)
+        return named(node["items"]) if "items" in node else node
+
+    node = schema
+    for name in filter(None, path.split(".")):
+        node = entry(node["properties"][name])
+    def cells(name: str) -> tuple[str, str]:
+        field = named(node["properties"][name])
+        default = field.get("default")
+        return ("required" if name in node["required"] else "optional" if default is None
+                else f"`{default:g}`" if isinstance(default, float)
+                else f"`{json.dumps(default)}`".replace('"', ""),
+                _marked(field.get("description", "")))
+
+    return texts.markdown(("field", "default", "meaning"), (
+        [", ".join(f"`{name}`" for name in names), *same]
+        for same, names in groupby(node["properties"], cells)))
+
+
 _TABLES = {"<!-- layers -->": lambda: _layers(),
            "<!-- settings of policies -->": options_page.settings_table,
            "<!-- limits of settings -->": options_page.limits_table,
@@ -178,6 +214,8 @@ def _add_help(_app: Any, page: str, text: list[str]) -> None:
         list(TOPICS[mark[1]][1]())[1:]), text[0])
     text[0] = re.sub(r"<!-- fields of (\w+) -->", lambda mark: _table(_fields(
         getattr(ramsis.policy, mark[1]))), text[0])
+    text[0] = re.sub(r"<!-- schema of ([a-z]+): ([a-z_.]*) -->", lambda mark: _schema_fields(
+        _SCHEMAS[mark[1]](), mark[2]), text[0])
     for mark, table in _TABLES.items():
         if mark in text[0]:
             text[0] = text[0].replace(mark, table())

@@ -113,6 +113,16 @@ def test_the_search_gives_the_right_page_first(built: Path) -> None:
     assert found == {query: page for query, (page, _) in WORDS.items()}
 
 
+def test_tables_that_the_build_makes_are_on_their_pages(built: Path) -> None:
+    for page, words in {
+        "architecture": "Bounds for every scheduler", "cluster": "Most batches that a worker runs",
+        "evaluation/coverage": "Whole, without remarks", "gallery": "Worker-seconds against",
+        "options": "Price of a late or dropped request", "placement": "Factor that the latencies",
+        "policy-file": "The batch size to run for a batch",
+    }.items():
+        assert words in text_of(built / f"{page}.html"), page
+
+
 def test_what_is_found_is_answered_there(built: Path) -> None:
     for query, (page, words) in WORDS.items():
         assert words in text_of(built / f"{page}.html"), query
