@@ -44,7 +44,7 @@ from ramsis.scaling.rule import Observation, ScalingRule
 from ramsis.sim._kernels import RunTerms
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.schedulers import Policies
-from ramsis.sim.tables import CentralTables, Compiled, Tables, level_of, stack, stack_central
+from ramsis.sim.tables import Compiled, policy_tables
 
 PolicyLevels = PolicySet[Policy] | Iterable[Policy]
 
@@ -145,11 +145,7 @@ class DecisionTables:
         for workers, levels in by_workers.items():
             placed = [(policy, [place[model.name] for model in policy.models])
                       for policy in levels]
-            tables: Tables | CentralTables = (
-                stack_central(placed) if dispatch == "central-queue"
-                else stack([level_of(policy, rows) for policy, rows in placed]))
-            compiled[workers] = Compiled(
-                "central-queue" if dispatch == "central-queue" else "round-robin", tables)
+            compiled[workers] = Compiled(dispatch, policy_tables(dispatch, placed))
         accuracy = np.array([policy.models[row].accuracy for policy, row in largest.values()])
         return cls(dispatch, names, accuracy, every[0].levels, compiled, quantiles_ms)
 

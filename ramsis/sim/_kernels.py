@@ -235,82 +235,6 @@ def _ring_size(workers: int) -> int:
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def first_come(
-    arrival_ms: FloatArray, tables: Tables, terms: RunTerms, out: DecisionRoom, drop_ms: FloatArray
-) -> int:
-    """Simulate one queue whose table does not count idle workers; return the number of batches.
-
-    The worker that has been idle longest takes the next batch from the head. Busy workers are a
-    ring sorted by finish, idle workers another one; both are indexed modulo a power of two.
-    """
-    _, _, last, slack_ms, per_ms, first_bin, models, batches = tables
-    quantiles_ms, levels, uniform = terms.quantiles_ms, terms.quantile_levels, terms.uniform
-    near = terms.near_level
-    start_ms, finish_of, worker_of, model_of, size_of, queued_of, batch_of, drop_queued = out
-    n, workers = arrival_ms.size, terms.workers
-    ring = _ring_size(workers)
-    mask = ring - 1
-    times, who = np.empty(ring), np.empty(ring, dtype=np.int64)
-    idle = np.empty(ring, dtype=np.int64)
-    for worker in range(workers):
-        idle[worker] = worker
-    first, busy, first_idle, idles = 0, 0, 0, workers
-    head, arrived, count, gone = 0, 0, 0, 0
-    level = terms.level
-    while True:
-        # At one instant batches end before requests arrive.
-        if busy > 0 and (arrived == n or times[first & mask] <= arrival_ms[arrived]):
-            now_ms = times[first & mask]
-            idle[(first_idle + idles) & mask] = who[first & mask]
-            idles += 1
-            first += 1
-            busy -= 1
-        elif arrived < n:
-            now_ms = arrival_ms[arrived]
-            arrived += 1
-        else:
-            break
-        while idles > 0 and head < arrived:
-            if terms.level < 0:
-                gone = _first(arrival_ms, now_ms - terms.window_ms, gone, True)
-                level = _level(tables, terms, arrival_ms, now_ms, arrived, gone)
-            left_ms = arrival_ms[head] + terms.slo_ms - now_ms
-            j = _near_bin(per_ms, first_bin, level, left_ms)
-            while left_ms > 0.0 and slack_ms[level, j + 1] <= left_ms:
-                j += 1
-            model, batch = _answer(models, batches,
-                                   (level, min(arrived - head - 1, last[level]), j))
-            if batch == 0:
-                batch_of[head] = -2
-                drop_ms[head] = now_ms
-                drop_queued[head] = arrived - head
-                head += 1
-                continue
-            worker = idle[first_idle & mask]
-            if uniform.size == 0:
-                service_ms = quantiles_ms[model, batch - 1, 0]
-            else:
-                service_ms = quantile(quantiles_ms, levels, near, (model, batch - 1),
-                                      uniform[head])
-            finish_ms = now_ms + terms.network_ms + service_ms
-            first_idle += 1
-            idles -= 1
-            _insert(times, who, first, busy, finish_ms, worker)
-            busy += 1
-            start_ms[count] = now_ms
-            finish_of[count] = finish_ms
-            worker_of[count] = worker
-            model_of[count] = model
-            size_of[count] = batch
-            queued_of[count] = arrived - head
-            for _ in range(batch):
-                batch_of[head] = count
-                head += 1
-            count += 1
-    return count
-
-
-@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def shortest_queue(
     arrival_ms: FloatArray, tables: Tables, terms: RunTerms, out: DecisionRoom, drop_ms: FloatArray
 ) -> int:
@@ -477,7 +401,8 @@ def central_queue(
     first, busy, first_idle, idles = 0, 0, 0, workers
     arrived, queued, count, gone = 0, 0, 0, 0
     one_line = slo_of.size == 1
-    last_bin = edges_ms.shape[1] - 1
+    last_bin, last_row = edges_ms.shape[1] - 1, queue_row.shape[1] - 1
+    most_idle = idle_row.shape[1] - 1
     head_of, end = starts[:-1].copy(), starts[:-1].copy()
     level = terms.level
     timer_ms, wake_ms = np.inf, np.inf
@@ -521,7 +446,8 @@ def central_queue(
                 if asked > longest[at]:
                     answer = int(longer[at])
                 else:
-                    i, row = index(idle_row[at, index(idles)]), index(queue_row[at, index(asked)])
+                    i = index(idle_row[at, index(min(idles, most_idle))])
+                    row = index(queue_row[at, index(min(asked, last_row))])
                     left_ms, j = min((deadline_ms - now_ms) / slowness, at_most), last_bin
                     if not edges_ms[at, index(j)] <= left_ms:  # as of a head that has just come
                         j = _bin(edges_ms, level, left_ms)

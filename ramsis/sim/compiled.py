@@ -97,7 +97,6 @@ def _with_one_slo(kernel: Callable[..., int]) -> Callable[..., int]:
 _KERNELS: Mapping[str, Callable[..., int]] = {
     "round-robin": _with_one_slo(_kernels.round_robin),
     "shortest-queue": _with_one_slo(_kernels.shortest_queue),
-    "first-come": _with_one_slo(_kernels.first_come),
     "central-queue": _central_queue,
 }
 

@@ -1,9 +1,9 @@
 """Decision tables as the arrays that compiled kernels read.
 
 For each load level, :class:`Tables` map (queue length, slack bin) to (model, batch), with one
-answer for all longer queues. Policies for queues of single workers have this form, and so has
-every scheduler that decides only by the load, the queue length and the slack of the queue's head.
-Policies of a central queue decide by the number of idle workers, too (:class:`CentralTables`). The
+answer for all longer queues: policies for queues of single workers have this form. Policies of a
+central queue decide by the number of idle workers, too (:class:`CentralTables`); a scheduler that
+decides by load, queue length and slack alone has one row for all numbers of idle workers. The
 level for a load is the lowest level at or above it, or else the highest level, as in
 :class:`ramsis.runtime.PolicySet`.
 """
@@ -18,15 +18,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ramsis.compiling import uniform
-from ramsis.policy import Cascade, Policy
+from ramsis.policy import DISPATCHES, Cascade, Policy, encoded
 from ramsis.runtime.table import AS_LAST_CODE, SLACK_TOLERANCE_MS
 from ramsis.sim.engine import SchedulerError
 
-KERNELS = ("round-robin", "shortest-queue", "central-queue", "first-come")
-"""Dispatch rules with a compiled kernel. *first-come* is one queue from which an idle worker takes
-a batch at once. Policies with any other dispatch rule run on the plain engine."""
-
 _BUCKETS_PER_BIN = 4
+_ANY_LENGTH = np.iinfo(np.int64).max
 
 
 class Tables(NamedTuple):
@@ -50,9 +47,13 @@ class CentralTables(NamedTuple):
     """Tables of central queues for L load levels, padded to common shapes."""
 
     load_qps: NDArray[np.float64]  # rising, shape (L,)
-    longest: NDArray[np.int64]  # longest queue in a level's table, shape (L,)
-    idle_row: NDArray[np.int32]  # row by number of idle workers; unused at 0, shape (L, K+1)
-    queue_row: NDArray[np.int32]  # row by queue length; unused at 0, shape (L, longest+1)
+    # shape (L,): longest queue in a level's table; :data:`_ANY_LENGTH` if its last row is for all
+    # longer queues
+    longest: NDArray[np.int64]
+    # row by number of idle workers, or queue length; unused at 0; the last entry is also for
+    # higher numbers; shape (L, K+1), (L, N+1)
+    idle_row: NDArray[np.int32]
+    queue_row: NDArray[np.int32]
     # shape (L, J): least slack of each slack bin; infinite beyond a level's last
     slack_ms: NDArray[np.float64]
     answer: NDArray[np.int16]  # an action's index, -1 to wait, -2 to drop, shape (L, I, N, J)
@@ -122,7 +123,7 @@ class PlacedCascade(NamedTuple):
 class Compiled:
     """A scheduler that kernels can run."""
 
-    kernel: str  # one of :data:`KERNELS`
+    kernel: str  # the dispatch rule
     tables: Tables | CentralTables
     slowness: float = 1.0  # service time as a multiple of what the tables assume
     # second opinions of each level of a central queue, by rising load; none where no level has any
@@ -207,33 +208,79 @@ def stack(levels: Sequence[TableOfLevel]) -> Tables:
     )
 
 
-def stack_central(levels: Sequence[tuple[Policy, Sequence[int]]]) -> CentralTables:
-    """Return central queues' policies, each with its models' indices, as one set of arrays."""
-    ordered = sorted(levels, key=lambda level: level[0].load_qps)
-    policies = [policy for policy, _ in ordered]
-    count, workers = len(ordered), policies[0].workers
-    longest = np.array([policy.max_queue for policy in policies])
-    queue_row = np.zeros((count, int(longest.max()) + 1), dtype=np.int32)
-    idle_row = np.zeros((count, workers + 1), dtype=np.int32)
-    slack = np.full((count, max(len(policy.slack_ms) for policy in policies)), np.inf)
-    answer = np.zeros((count, *np.max([policy.codes.shape for policy in policies], axis=0)),
+class CentralLevel(NamedTuple):
+    """Level of :class:`CentralTables`: a load, and its table with the axes of a policy."""
+
+    load_qps: float
+    idle: ArrayLike  # numbers of idle workers with a row, rising from 0, shape (I+1,)
+    queued: ArrayLike  # queue lengths with a row, rising from 0, shape (N+1,)
+    slack_ms: ArrayLike  # shape (J,)
+    # an action's index, -1 to wait, -2 to drop; none for no idle worker or an empty queue, as
+    # nothing is decided there; shape (I, N, J)
+    codes: NDArray[np.int64]
+    actions: NDArray[np.int64]  # the fleet's model and the batch of each action, shape (A, 2)
+    longer: int  # code for a queue above the last length; AS_LAST_CODE for those of its row
+
+
+def central_level(policy: Policy, index: Sequence[int]) -> CentralLevel:
+    """Return the table of a central queue's policy.
+
+    ``index`` is the fleet's index of each of the policy's models.
+    """
+    actions = np.stack([np.asarray(index)[policy.actions[:, 0]], policy.actions[:, 1]], axis=1)
+    return CentralLevel(policy.load_qps, policy.idle_levels, policy.queue_levels, policy.slack_ms,
+                        policy.codes, actions, policy.longer_queue)
+
+
+def policy_tables(
+    dispatch: str, placed: Sequence[tuple[Policy, Sequence[int]]]
+) -> Tables | CentralTables:
+    """Return the tables of policies for a dispatch rule, each with its models' indices."""
+    if DISPATCHES[dispatch].own_queues:
+        return stack([level_of(*policy) for policy in placed])
+    return stack_central([central_level(*policy) for policy in placed])
+
+
+def any_idle_level(
+    load_qps: float, slack_ms: ArrayLike, model: ArrayLike, batch: ArrayLike
+) -> CentralLevel:
+    """Return a table that is the same for all numbers of idle workers.
+
+    Parameters
+    ----------
+    model, batch : array_like, shape (N, J)
+        For queues of 1, 2, … N requests, the last row also for longer ones. A batch of 0 drops the
+        earliest request.
+    """
+    actions, codes, _ = encoded(model, batch, (0, 0))
+    return CentralLevel(load_qps, (0, 1), np.arange(codes.shape[1] + 1), slack_ms, codes, actions,
+                        AS_LAST_CODE)
+
+
+def stack_central(levels: Sequence[CentralLevel]) -> CentralTables:
+    """Return the tables of all levels, by rising load, as one set of arrays."""
+    ordered = sorted(levels, key=lambda level: level.load_qps)
+    count, actions = len(ordered), max(len(level.actions) for level in ordered)
+    last = np.array([(np.max(level.idle), np.max(level.queued)) for level in ordered])
+    idle_row, queue_row = (np.zeros((count, most + 1), dtype=np.int32)
+                           for most in last.max(axis=0))
+    slack = np.full((count, max(np.size(level.slack_ms) for level in ordered)), np.inf)
+    answer = np.zeros((count, *np.max([level.codes.shape for level in ordered], axis=0)),
                       dtype=np.int16)
-    actions = max(len(policy.actions) for policy in policies)
-    model, batch = np.zeros((count, actions), np.int16), np.zeros((count, actions), np.int16)
-    for i, (policy, index) in enumerate(ordered):
-        codes = policy.codes
-        slack[i, : len(policy.slack_ms)] = _reached_from(policy.slack_ms)
+    model, batch = np.zeros((2, count, actions), dtype=np.int16)
+    for i, level in enumerate(ordered):
+        codes = level.codes
+        slack[i, : codes.shape[2]] = _reached_from(level.slack_ms)
         answer[i, : codes.shape[0], : codes.shape[1], : codes.shape[2]] = codes
-        for row, levels_of in ((idle_row, policy.idle_levels), (queue_row, policy.queue_levels)):
-            # The first level, no idle worker or an empty queue, has no row: nothing is decided
-            # there.
-            row[i] = np.searchsorted(levels_of, np.arange(row.shape[1]), side="right") - 2
-        model[i, : len(policy.actions)] = np.asarray(index)[policy.actions[:, 0]]
-        batch[i, : len(policy.actions)] = policy.actions[:, 1]
+        for row, axis in ((idle_row, level.idle), (queue_row, level.queued)):
+            row[i] = np.searchsorted(axis, np.arange(row.shape[1]), side="right") - 2
+        model[i, : len(level.actions)], batch[i, : len(level.actions)] = level.actions.T
+    longer = np.array([level.longer for level in ordered])
     return CentralTables(
-        load_qps=np.array([policy.load_qps for policy in policies], dtype=float), longest=longest,
+        load_qps=np.array([level.load_qps for level in ordered], dtype=float),
+        longest=np.where(longer == AS_LAST_CODE, _ANY_LENGTH, last[:, 1]),
         idle_row=idle_row, queue_row=queue_row, slack_ms=slack, answer=answer, model=model,
-        batch=batch, longer=np.array([policy.longer_queue for policy in policies]))
+        batch=batch, longer=longer)
 
 
 def _reached_from(slack_ms: ArrayLike) -> NDArray[np.float64]:

@@ -53,7 +53,6 @@ from ramsis.sim.plan import Plan
 from ramsis.sim.result import Estimate
 from ramsis.sim.run import Run
 from ramsis.sim.stationary import in_steady_state, rates
-from ramsis.sim.tables import KERNELS
 from ramsis.worker.problem.actions import LateRule
 
 __all__ = ["MOST_BURSTY", "SETTLES", "Drawn", "Simulated", "bursty_queries", "can_be_replayed",
@@ -280,9 +279,7 @@ def _windows(
 ) -> Iterator[tuple[Run, float, float]]:
     """Yield each run with the start and end in ms of its steady state."""
     fleet, plan = prepared_policy(policy, slower)
-    if plan.compiled is None:
-        raise InvalidValueError("no compiled simulation", where="dispatch", value=policy.dispatch,
-                                allowed=", ".join(KERNELS))
+    assert plan.compiled is not None  # every dispatch rule has a kernel
     since_ms = warm_up_slos * policy.slo_ms
     until_ms = since_ms + 1000.0 * queries / policy.load_qps
     workload = ConstantLoad(policy.load_qps, until_ms + _DRAINS * policy.slo_ms,

@@ -11,7 +11,17 @@ import pytest
 from ramsis.cluster.cluster import SloClass
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.policy import Policy
-from ramsis.sim import ClosedLoop, ConstantLoad, Fleet, Policies, Run
+from ramsis.sim import (
+    ClosedLoop,
+    ConstantLoad,
+    Fleet,
+    FleetScheduler,
+    Greedy,
+    JellyfishPlus,
+    Policies,
+    Run,
+)
+from ramsis.sim.schedulers.slack_fit import SlackFit
 from ramsis.synthesis import generate_policy
 from tests.central import samples
 from tests.runs import run_plan
@@ -26,17 +36,20 @@ def policy(load_qps: float) -> Policy:
     return generate_policy(tiny_profile(), load_qps, chosen)
 
 
-def run(load_qps: float, engine: str, fleet: Fleet | None = None,
+def run(load_qps: float, engine: str, scheduler: FleetScheduler | None = None,
         duration_ms: float = 4000.0) -> Run:
-    fleet = fleet or replace(Fleet.of(tiny_profile(), workers=6, slo_ms=100.0), classes=CLASSES)
-    plan = Policies((policy(load_qps),)).prepare(fleet)
+    fleet = replace(Fleet.of(tiny_profile(), workers=6, slo_ms=100.0), classes=CLASSES)
+    plan = (scheduler or Policies((policy(load_qps),))).prepare(fleet)
     return run_plan(fleet, plan, ConstantLoad(load_qps, duration_ms), seed=3,
-                    engine=engine)  # type: ignore[arg-type]
+                    engine=engine)
 
 
+@pytest.mark.parametrize("scheduler", [None, Greedy("drop"), JellyfishPlus(), SlackFit(4)])
 @pytest.mark.parametrize("load_qps", [300.0, 1500.0, 6000.0])
-def test_compiled_and_plain_runs_agree(load_qps: float) -> None:
-    plain, compiled = (run(load_qps, engine, duration_ms=1000.0)
+def test_compiled_and_plain_runs_agree(
+    load_qps: float, scheduler: FleetScheduler | None
+) -> None:
+    plain, compiled = (run(load_qps, engine, scheduler, duration_ms=1000.0)
                        for engine in ("plain", "compiled"))
     assert compiled.slo_ms is not None
     assert np.array_equal(plain.slo_ms, compiled.slo_ms)
@@ -67,7 +80,7 @@ def test_classes_come_in_their_shares_and_change_no_arrivals() -> None:
 
 def test_a_policy_for_other_classes_is_refused() -> None:
     with pytest.raises(InputFileError, match="made for other SLO classes"):
-        run(300.0, "auto", Fleet.of(tiny_profile(), workers=6, slo_ms=100.0))
+        Policies((policy(300.0),)).prepare(Fleet.of(tiny_profile(), workers=6, slo_ms=100.0))
 
 
 def test_a_closed_loop_has_no_classes() -> None:

@@ -21,7 +21,7 @@ from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schedulers.central import EarliestDeadlineFirst, most_efficient
-from ramsis.sim.tables import Compiled, TableOfLevel, stack
+from ramsis.sim.tables import Compiled, any_idle_level, stack_central
 
 LATE = ("serve", "drop")
 """Rules for requests that cannot be answered in time."""
@@ -65,7 +65,8 @@ def _tables(fleet: Fleet, late: tuple[int, int] | None) -> Compiled:
     """Return the choices as tables over queue length and slack intervals between latencies."""
     late_model, late_batch = late or (0, 0)
     latency_ms = fleet.table.latency_ms
-    edges = np.append(0.0, np.unique(latency_ms[latency_ms <= fleet.slo_ms]))
+    longest_ms = max([fleet.slo_ms, *(slo_class.slo_ms for slo_class in fleet.classes)])
+    edges = np.append(0.0, np.unique(latency_ms[latency_ms <= longest_ms]))
     rows = fleet.max_batch
     queued = np.arange(1, rows + 1)
     model = np.full((rows, len(edges)), late_model)
@@ -77,4 +78,4 @@ def _tables(fleet: Fleet, late: tuple[int, int] | None) -> Compiled:
             model[:, column] = best
             batch[:, column] = np.minimum(queued, fleet.largest_batch(best, float(slack_ms)))
     # A longer queue is answered as one of the largest batch.
-    return Compiled("first-come", stack([TableOfLevel(np.inf, edges, model, batch, (0, 0))]))
+    return Compiled("central-queue", stack_central([any_idle_level(np.inf, edges, model, batch)]))

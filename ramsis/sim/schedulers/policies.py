@@ -25,14 +25,7 @@ from ramsis.runtime.station_queues import QueueState, StationQueues
 from ramsis.sim.engine import Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet, Fleets
 from ramsis.sim.plan import ClusterPlan, Plan, StationPlan
-from ramsis.sim.tables import (
-    KERNELS,
-    Compiled,
-    PlacedCascade,
-    level_of,
-    stack,
-    stack_central,
-)
+from ramsis.sim.tables import Compiled, PlacedCascade, policy_tables
 
 _Division = tuple[tuple[range, float, tuple[float, ...]], ...]
 
@@ -186,11 +179,8 @@ class Policies:
                   for policy in self.policies]
         start = partial(_Run, tables=cache(lambda: [p.decision_table() for p in self.policies]),
                         index=index, dispatch=rule, slowness=self.slowness)
-        tables = (stack([level_of(*placed_policy) for placed_policy in placed])
-                  if DISPATCHES[rule].own_queues
-                  else stack_central(placed))
-        compiled = (Compiled(rule, tables, self.slowness, self._cascades(fleet, placed))
-                    if rule in KERNELS else None)
+        compiled = Compiled(rule, policy_tables(rule, placed), self.slowness,
+                            self._cascades(fleet, placed))
         return Plan(self.name, start, compiled, self.max_batch)
 
     def _cascades(

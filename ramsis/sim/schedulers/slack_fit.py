@@ -32,7 +32,7 @@ from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schedulers.central import EarliestDeadlineFirst, most_efficient
-from ramsis.sim.tables import Compiled, TableOfLevel, stack
+from ramsis.sim.tables import Compiled, any_idle_level, stack_central
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ class SlackFit(PerType):
             return int(model[row, bucket]), int(batch[row, bucket])
 
         return Plan(self.name, partial(EarliestDeadlineFirst, choose=choose),
-                    Compiled("first-come", stack([
-                        TableOfLevel(np.inf, edges, model, batch, (0, 0))])), fleet.max_batch)
+                    Compiled("central-queue", stack_central([
+                        any_idle_level(np.inf, edges, model, batch)])), fleet.max_batch)
 
 
 def _pairs(fleet: Fleet, edges: IntArray) -> tuple[IntArray, IntArray]:

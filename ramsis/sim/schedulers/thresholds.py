@@ -25,7 +25,7 @@ from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.sim.engine import WorkerGroup
 from ramsis.sim.fleet import Fleet, Fleets
 from ramsis.sim.plan import ClusterPlan, FleetScheduler, PerType
-from ramsis.sim.tables import CascadeTables, PlacedCascade, TableOfLevel
+from ramsis.sim.tables import CascadeTables, CentralLevel, PlacedCascade, any_idle_level
 
 _BINS = 96  # of slack
 
@@ -90,10 +90,10 @@ def second_times(fleet: Fleet, model: int) -> FloatArray:
     return within
 
 
-def alone(fleet: Fleet, model: int, load_qps: float) -> TableOfLevel:
+def alone(fleet: Fleet, model: int, load_qps: float) -> CentralLevel:
     """Return the level of a model that answers all requests up to a load."""
     batch = _batches(fleet, model)
-    return TableOfLevel(load_qps, _slacks_ms(fleet), np.full_like(batch, model), batch, (0, 0))
+    return any_idle_level(load_qps, _slacks_ms(fleet), np.full_like(batch, model), batch)
 
 
 def stated_load_only(name: str) -> Callable[[WorkerGroup], Any]:
