@@ -392,15 +392,12 @@ def render_overload(_: Sequence[Row]) -> str:
 
 PARTS: Mapping[str, Callable[[Sequence[Row]], str]] = {
     "paper-headline": render_headline,
-    "paper-below": render_below,
     "paper-gains": render_gains,
     "paper-savings": render_savings,
     "paper-times": render_times,
     "gains-worker": render_shipped(WORKER),
     "gains-central": render_shipped(CENTRAL),
     "shipped-figures": render_figures,
-    "batching-schemes": render_batching_schemes,
-    "overload": render_overload,
 }
 """Tables of the page."""
 OTHERS: Mapping[str, Callable[[Sequence[Row]], str]] = {
@@ -408,6 +405,9 @@ OTHERS: Mapping[str, Callable[[Sequence[Row]], str]] = {
     "paper-grids": render_grids,
     "paper-batchings": render_batchings,
     "paper-three": render_three,
+    "paper-below": render_below,
+    "batching-schemes": render_batching_schemes,
+    "overload": render_overload,
 }
 """Tables of which the page has one sentence each."""
 

@@ -123,11 +123,11 @@ def listed(heads: Mapping[str, str]) -> Callable[[Sequence[Row]], str]:
         list(heads.values()), [[cell(row.get(key)) for key in heads] for row in rows])
 
 
-def sigmaos(part: str, heads: Mapping[str, str], shown: Callable[[Row], bool] | None = None,
-            page: str = "") -> Table:
+def sigmaos(part: str, heads: Mapping[str, str], shown: Callable[[Row], bool] | None = None
+            ) -> Table:
     """Return the table of a part of the σOS experiments, by default of all its rows."""
     text = listed(heads)
-    return Table(page, {f"sigmaos-{part}": f"sigmaos.py --part {part}"},
+    return Table("", {f"sigmaos-{part}": f"sigmaos.py --part {part}"},
                  lambda rows: text(list(filter(shown, rows)) if shown else rows), tuple(heads))
 
 
@@ -375,8 +375,7 @@ TABLES = {
     "sigmaos-6.1": sigmaos("figure-6.1", {
         "model": "", "inference_s": "inference (s)",
         "cold_start_s": "a cold start (s)", "cold_starts": "cold starts",
-        "default_s": "default (s)", "colocation_s": "colocation (s)", "lower": "lower by"},
-        page="evaluation/sigmaos.md"),
+        "default_s": "default (s)", "colocation_s": "colocation (s)", "lower": "lower by"}),
     "sigmaos-6.2": sigmaos("figure-6.2", {
         "scheduler": "", **{f"request_{i}_s": str(i) for i in range(1, 11)}}),
     "sigmaos-stages": sigmaos("stages", {
@@ -385,7 +384,7 @@ TABLES = {
     "sigmaos-classes": sigmaos("classes", {
         "others": "others", "cores_used": "cores in use", "critical_wait_s": "critical wait (s)",
         "critical_wait_p99_s": "99 % (s)", "other_wait_s": "others wait (s)",
-        "other_wait_p99_s": "99 % (s) of others"}, page="evaluation/sigmaos.md"),
+        "other_wait_p99_s": "99 % (s) of others"}),
     "sigmaos-formulas": sigmaos("formulas", {
         "post_s": "processing (s)", "network_s": "network (s)", "waiting": "requests before",
         "scheduler": "", "formula_s": "formula (s)", "simulated_s": "simulated (s)"},
@@ -408,7 +407,7 @@ TABLES = {
             f"warsaw.py --no-bound --overhead-ms 150 --requests {requests} {_IN_PRINT}"
         for requests in ("thesis", "equal", "equal-work", "mirrored")},
         warsaw("requests", "{}"), ("scheduler", "requests", *_WARSAW)),
-    "warsaw-switching": Table("evaluation/warsaw.md", {
+    "warsaw-switching": Table("", {
         f"warsaw-switching-{ms}": f"warsaw.py --no-bound --machines 4 --poll-ms {ms} "
                                   "--scheduler baseline --scheduler modified-baseline"
         for ms in (0, 100)},
@@ -416,7 +415,7 @@ TABLES = {
     "vision-gpus": Table("sharing.md", {
         "vision-gpus": f"{_SHARING} {VISION} --rps 500 --slo-ms 200 --gpus 1,2,3,4,5,6,7,8",
     }, sharing("gpus"), _GOODPUT),
-    "language-gpus": Table("sharing.md", {
+    "language-gpus": Table("", {
         "language-gpus": f"{_SHARING} {LANGUAGE} --rps 300 --slo-ms 300 --gpus 1,2,3,4,5,6,7,8",
     }, sharing("gpus"), _GOODPUT),
     "vision-slos": Table("", {
@@ -436,7 +435,7 @@ TABLES = {
     }, ties, ("gpus", "policy", "simulated_goodput_rps", "tied_goodput_rps", "by_model",
               "tied_worst_by_model")),
     "clients": Table("", {}, clients, ("target",)),
-    "igniter": Table("sharing.md", {"igniter": "igniter.py"}, igniter, (
+    "igniter": Table("", {"igniter": "igniter.py"}, igniter, (
         "setup", "gpus_vision", "gpus_mix", "gpus_350_ms", "batches", "vgg19_beside_alexnet",
         "densenet121_beside_resnet50", "mix_rps", "vision_rps", "short")),
 }
