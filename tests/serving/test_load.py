@@ -10,7 +10,7 @@ import struct
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,10 @@ import pytest
 
 from ramsis.audit.request_log import read_request_log
 from ramsis.cli.main import cli
-from ramsis.errors import InvalidValueError
+from ramsis.errors import InputFileError, InvalidValueError
+from ramsis.serving.load.client import RemoteModel
 from ramsis.serving.load.settings import LoadSettings, model_url
+from ramsis.serving.tensors import TensorSpec
 from ramsis.sim import ConstantLoad
 from ramsis.sim.experiment import streams
 from tests.cli.command import Run, refused
@@ -305,6 +307,20 @@ def test_what_cannot_be_sent_is_refused_in_one_line(
     refused(run("load", server.url, "--model", "sums", *base, "--data", tmp_path / "pickled.npy"),
             3, "cannot read an .npz file")
     assert server.seen == []
+
+
+def test_labelled_samples_of_a_measurement_can_be_sent() -> None:
+    model = RemoteModel("http://x", (TensorSpec("x", "FP32", (3,)),), (
+        TensorSpec("scores", "FP32", (4,)), TensorSpec("energy", "FP32", (1,))), False, False)
+    labels, groups = np.array([3, 0]), np.array([0, 0])
+    samples = model.samples({"x": np.zeros((2, 3)), "label": labels, "group": groups}, "file")
+    assert samples.right == {"scores": pytest.approx(labels)}
+    named = replace(model, outputs=(TensorSpec("label", "INT64", ()),
+                                    TensorSpec("scores", "FP32", (4,))))
+    assert list(named.samples({"x": np.zeros((2, 3)), "label": labels}, "file").right) == ["label"]
+    two = replace(model, outputs=(*model.outputs, TensorSpec("more", "FP32", (4,))))
+    with pytest.raises(InputFileError, match="neither an input nor the one output"):
+        two.samples({"x": np.zeros((2, 3)), "label": labels}, "file")
 
 
 def test_without_the_extra_help_works_and_running_says_what_is_missing(

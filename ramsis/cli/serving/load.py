@@ -55,9 +55,9 @@ _MORE = (
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
               help="Seed of the arrivals, which equal those of `simulate` with this seed.")
 @click.option("--data", type=click.Path(), metavar="FILE",
-              help="Samples to send: an .npz with an array for each input, known answers under "
-                   "the name of an output, and for inputs of any length the size of each sample "
-                   "as `size`.  [default: random numbers]")
+              help="Samples to send: an .npz with an array for each input, known answers as "
+                   "`label` or under the name of an output, and for inputs of any length the size "
+                   "of each sample as `size`.  [default: random numbers]")
 @click.option("--deadline/--no-deadline", "send_deadline", default=True,
               help="Send each request's deadline to the server (default).")
 @click.option("--tensors", type=click.Choice(TENSORS), default=TENSORS[0], show_default=True,

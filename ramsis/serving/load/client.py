@@ -16,6 +16,7 @@ import orjson
 from numpy.typing import NDArray
 
 from ramsis.errors import InputFileError, InvalidValueError, check_known, printable
+from ramsis.profiles.measure.labels import GROUP, LABEL
 from ramsis.profiles.sized import MAX_SIZE
 from ramsis.serving.tensors import ANY, DATATYPES, TensorSpec
 
@@ -102,10 +103,13 @@ class RemoteModel:
         """Check a file's arrays: inputs of samples, and optional sizes and correct answers.
 
         The array ``size`` has the size of each sample, to which inputs are cut along the
-        dimensions of any size.
+        dimensions of any size. Files of labelled samples for measurements are read alike: their
+        ``label`` is the class with the largest score in the only output of scores, and ``group``
+        is left out.
         """
         specs = {spec.name: spec for spec in self.inputs}
         size = None
+        arrays = self._named_as_outputs(arrays)
         if "size" in arrays and "size" not in specs:
             size, arrays = arrays["size"], {name: array for name, array in arrays.items()
                                             if name != "size"}
@@ -139,6 +143,15 @@ class RemoteModel:
                                      value=size.tolist()[:4],
                                      allowed=f"whole numbers from 1 to {most}, one for each")
         return Samples(typed, right, size)
+
+    def _named_as_outputs(self, arrays: Mapping[str, Array]) -> dict[str, Array]:
+        """Return arrays with labels under the name of the output of scores, without groups."""
+        known = {spec.name for spec in (*self.inputs, *self.outputs)}
+        scores = [spec.name for spec in self.outputs
+                  if spec.datatype.startswith("FP") and spec.shape[-1:] not in ((), (1,))]
+        named = {LABEL: scores[0]} if LABEL not in known and len(scores) == 1 else {}
+        return {named.get(name, name): array for name, array in arrays.items()
+                if name != GROUP or name in known}
 
     def body(self, samples: Samples, place: int, deadline_ms: float | None) -> Body:
         """Encode the request for a sample."""
