@@ -1,4 +1,4 @@
-"""Arrival process that repeats a recorded trace, scaled to any load.
+"""Arrival processes that repeat recorded requests, scaled to any load.
 
 The trace is circular: after its end it continues at its beginning. A sample begins at a random
 position, with time stretched to the wanted load. So a run as long as the stretched trace contains
@@ -23,6 +23,64 @@ from ramsis.errors import InputFileError, InvalidValueError
 
 PROCESS = "trace"
 """Name of the process on the command line and in policy files."""
+
+
+@dataclass(frozen=True, eq=False)
+class RepeatedRequests:
+    """Arrivals that repeat recorded requests, stretched in time to a given load.
+
+    Parameters
+    ----------
+    load_qps : float
+        Requests per second, finite and > 0.
+    times_ms : ndarray, shape (n,)
+        Times of the requests within [0, duration_ms), non-decreasing.
+    duration_ms : float
+        Length of the recording, > 0.
+    sizes : ndarray of int, shape (n,), optional
+        Sizes of the requests.
+    """
+
+    load_qps: float
+    times_ms: FloatArray
+    duration_ms: float
+    sizes: IntArray | None = None
+
+    @property
+    def rate_per_ms(self) -> float:
+        """Mean arrivals per millisecond."""
+        return self.load_qps / 1000.0
+
+    @property
+    def requests(self) -> int:
+        """Number of requests that are repeated."""
+        return len(self.times_ms)
+
+    def sample(self, duration_ms: float, rng: np.random.Generator) -> FloatArray:
+        """Return non-decreasing arrival times in ms within [0, duration_ms).
+
+        The recording is stretched to the process's rate and repeated from a random instant of it.
+        """
+        return self.sample_sized(duration_ms, rng)[0]
+
+    def sample_sized(
+        self, duration_ms: float, rng: np.random.Generator
+    ) -> tuple[FloatArray, IntArray | None]:
+        """Return the times of :meth:`sample` and the sizes of these requests, shape (n,) each.
+
+        Sizes are None if the process has none.
+        """
+        check_sample(self.rate_per_ms, duration_ms)
+        period_ms = self.requests / self.rate_per_ms
+        times = self.times_ms * (period_ms / self.duration_ms)
+        start_ms = rng.random() * period_ms
+        first = int(np.searchsorted(times, start_ms))
+        times = np.concatenate([times[first:], times[:first] + period_ms]) - start_ms
+        rounds = math.ceil(duration_ms / period_ms)
+        every = (np.arange(rounds)[:, None] * period_ms + times).ravel()
+        count = int(np.searchsorted(every, duration_ms))
+        sizes = None if self.sizes is None else np.resize(np.roll(self.sizes, -first), count)
+        return np.asarray(every[:count]), sizes
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,31 +135,16 @@ class RecordedProcess:
                 "digest": self.digest, **({} if self.size is None else {"size": self.size})}
 
     def sample(self, duration_ms: float, rng: np.random.Generator) -> FloatArray:
-        """Return non-decreasing arrival times in ms within [0, duration_ms).
-
-        The recording is stretched to the process's rate and repeated from a random instant of it.
-        """
+        """Return arrival times, as :meth:`RepeatedRequests.sample`."""
         return self.sample_sized(duration_ms, rng)[0]
 
     def sample_sized(
         self, duration_ms: float, rng: np.random.Generator
     ) -> tuple[FloatArray, IntArray | None]:
-        """Return the times of :meth:`sample` and the sizes of these requests, shape (n,) each.
-
-        Sizes are None if the process has none.
-        """
-        check_sample(self.rate_per_ms, duration_ms)
+        """Return times and sizes, as :meth:`RepeatedRequests.sample_sized`."""
         trace = self._trace
-        period_ms = len(trace.times_ms) / self.rate_per_ms
-        times = trace.times_ms * (period_ms / trace.duration_ms)
-        start_ms = rng.random() * period_ms
-        first = int(np.searchsorted(times, start_ms))
-        times = np.concatenate([times[first:], times[:first] + period_ms]) - start_ms
-        rounds = math.ceil(duration_ms / period_ms)
-        every = (np.arange(rounds)[:, None] * period_ms + times).ravel()
-        count = int(np.searchsorted(every, duration_ms))
-        sizes = None if trace.sizes is None else np.resize(np.roll(trace.sizes, -first), count)
-        return np.asarray(every[:count]), sizes
+        return RepeatedRequests(self.load_qps, trace.times_ms, trace.duration_ms,
+                                trace.sizes).sample_sized(duration_ms, rng)
 
     @property
     def _trace(self) -> _Trace:

@@ -2,8 +2,9 @@
 
 The search is that of all capacities (:mod:`ramsis.synthesis.capacity`), from the least number of
 workers that the bound without padding (:mod:`ramsis.sized.bound`) allows. Each number of workers
-that is tried has a policy made for it, whose promise decides at a constant load; on a trace the
-policy for its mean load is played with each seed, as other schedulers are.
+that is tried has a policy made for it, whose promise decides at a constant load. On a trace the
+policy is made for its mean load, and for arrivals that repeat it if it has the times of requests;
+it is played on the trace with each seed, as other schedulers are.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from ramsis.arrivals.recorded import RepeatedRequests
+from ramsis.arrivals.registry import AnyArrivals
+from ramsis.arrivals.trace import Recorded
 from ramsis.bounds import Targets, smallest
 from ramsis.cluster.cluster import classes_of
 from ramsis.errors import InfeasibleError, InvalidValueError
@@ -163,8 +167,12 @@ def _trial(
     if workload.load_qps is None:
         raise InvalidValueError("the load is not known beforehand", where="workload",
                                 value=workload, allowed="a constant load, or a trace")
+    arrivals: AnyArrivals = getattr(workload, "arrivals", "poisson")
+    if isinstance(workload, Recorded):
+        arrivals = partial(RepeatedRequests, times_ms=workload.times_ms,
+                           duration_ms=workload.duration_ms, sizes=workload.sizes)
     policy = generate_sized(
-        problem, profile, workload.load_qps, arrivals=getattr(workload, "arrivals", "poisson"),
+        problem, profile, workload.load_qps, arrivals=arrivals,
         min_in_time_by_class=None if shares is None else shares.tolist())
     if not isinstance(workload, ConstantLoad):
         return trial_of(simulate_sized(problem, policy.scheduler, workload, seeds=seeds).row())

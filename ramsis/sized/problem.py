@@ -16,7 +16,7 @@ import numpy as np
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals.process import Sampler
-from ramsis.arrivals.recorded import RecordedProcess
+from ramsis.arrivals.recorded import RecordedProcess, RepeatedRequests
 from ramsis.arrivals.sizes import SizeDistribution
 from ramsis.errors import (
     POSITIVE,
@@ -222,7 +222,7 @@ class SizedProblem:
         -------
         arrival_ms, size : ndarray, shape (n,)
         """
-        if isinstance(process, RecordedProcess):
+        if isinstance(process, RecordedProcess | RepeatedRequests):
             arrival_ms, size = process.sample_sized(duration_ms, arrivals)
         else:
             arrival_ms, size = process.sample(duration_ms, arrivals), None

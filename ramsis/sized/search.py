@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 LOADS = ((0.75, 1.0), (0.25, 1.15))  # weight in the objective, and factor of the load
 REQUESTS = 16_000  # of each simulation of the search
+_MOST_REQUESTS = 48_000  # where a trace is repeated: all of it if it has no more
 _GENERATIONS, _CHILDREN = 14, 10
 _FAR = 0.01  # share by which a start has to be better to replace the default one
 _STARTS = tuple(RuleNumbers(price=price, worker_price=worker_price - price, reference=reference)
@@ -186,7 +187,8 @@ class _Search:
 
         workload = self.workload
         if isinstance(workload, ConstantLoad):
-            workload = replace(workload, duration_ms=1000.0 * REQUESTS / workload.load_qps)
+            requests = max(REQUESTS, min(getattr(workload.process, "requests", 0), _MOST_REQUESTS))
+            workload = replace(workload, duration_ms=1000.0 * requests / workload.load_qps)
         arrival_ms, size = drawn(self.problem, workload, seed)
         return kernels.Stream(np.require(arrival_ms / factor, float, ("C", "W")),
                               np.require(size, np.int64, ("C", "W")))

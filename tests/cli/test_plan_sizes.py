@@ -82,12 +82,18 @@ def test_a_trace_with_sizes_needs_no_file_of_sizes(
     assert row["expected_violation_rate"] is None
     assert verdict["violation_rate"] == row["violation_rate"] <= 0.02
     assert verdict["certain"] is True  # nothing varies with the seed
-    # Policies are made for the sizes of the part of the trace that is played.
+    # Policies are made for arrivals that repeat the part of the trace that is played.
     rows = np.loadtxt(tmp_path / "trace.csv", delimiter=",", skiprows=1)
-    sizes = rows[rows[:, 0] - rows[0, 0] < 0.5, 1]
-    assert row["queries"] == 10 * len(sizes)
-    written = np.loadtxt(out / "sizes.csv", delimiter=",", skiprows=1)
-    np.testing.assert_array_equal(written, np.column_stack(np.unique(sizes, return_counts=True)))
+    rows[:, 0] -= rows[0, 0]
+    rows = rows[rows[:, 0] < 0.5]
+    assert row["queries"] == 10 * len(rows)
+    written = np.loadtxt(out / "requests.csv", delimiter=",", skiprows=1)
+    np.testing.assert_allclose(written, rows)
+    (level,) = validate_sized(out / verdict["policies"])
+    arrivals = level.document["arrivals"]
+    assert (arrivals["process"], arrivals["requests"]) == ("trace", len(rows))
+    assert arrivals["file"] == str(out / "requests.csv")
+    assert "size" in arrivals
 
 
 def test_a_trace_as_arrivals_is_found_from_the_folder_of_the_plan(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +15,10 @@ from ramsis.bounds import Targets
 from ramsis.errors import InfeasibleError, InvalidValueError
 from ramsis.profiles import load
 from ramsis.sim import ConstantLoad, Recorded
-from ramsis.sized import SizedProblem, simulate_sized, sized_scheduler
+from ramsis.sized import SizedProblem, capacity, simulate_sized, sized_scheduler
 from ramsis.sized.capacity import SizedTrial, fewest_workers_of_sizes
 from tests.cli.command import Run, refused
+from tests.sized.short import short_search
 
 PROFILE = load("minilm-cpu")
 SIZES = SizeDistribution((8, 20, 60, 250), (5, 3, 2, 1))
@@ -55,6 +58,43 @@ def test_recorded_requests_have_their_sizes() -> None:
                                   scheduler="replanned-dp", seeds=range(2))
     assert row["queries"] == 1200
     assert row["workers"] >= row["workers_bound"] >= 1
+
+
+def bursts() -> Recorded:
+    """Requests whose rate is eight times as high for a twentieth of the time, and longer then."""
+    rng = np.random.default_rng(7)
+    times, sizes, at_ms = [], [], 0.0
+    for busy in [False, True] * 30:
+        end_ms = at_ms + (200.0 if busy else 3800.0)
+        while at_ms < end_ms:
+            at_ms += rng.exponential(1000.0 / (480.0 if busy else 60.0))
+            times.append(at_ms)
+            sizes.append(int(rng.choice([20, 60, 250] if busy else [8, 8, 20])))
+    return Recorded(times, sizes=sizes)
+
+
+@pytest.mark.slow
+def test_a_policy_for_a_trace_is_made_for_its_bursts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One worker fewer misses the target, and the search plays the trace."""
+    short_search(monkeypatch)
+    trace, policies = bursts(), {}
+    made = capacity.generate_sized
+
+    def kept(problem: SizedProblem, *rest: Any, **options: Any) -> Any:
+        policies[problem.workers] = made(problem, *rest, **options)
+        return policies[problem.workers]
+
+    monkeypatch.setattr(capacity, "generate_sized", kept)
+    sizes = SizeDistribution.of_sizes(trace.sizes)
+    there = SizedProblem.of(PROFILE, sizes, slo_ms=300.0)
+    row = fewest_workers_of_sizes(there, PROFILE, trace, Targets(0.1), seeds=range(1))
+    late = [simulate_sized(replace(there, workers=workers), policies[workers].scheduler,
+                           trace).total.violation_rate
+            for workers in (row["workers"] - 1, row["workers"])]
+    assert late[0] > 0.1 >= late[1] == row["violation_rate"]
+    promised = policies[row["workers"]].expectations["violation_rate"]
+    # It is .005 where sizes are drawn apart from the times.
+    assert promised == pytest.approx(late[1], abs=0.02)
 
 
 @pytest.mark.slow

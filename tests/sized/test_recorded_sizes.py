@@ -11,7 +11,7 @@ from ramsis.arrivals import Arrivals, SizeDistribution
 from ramsis.arrivals.reading import read_any_trace
 from ramsis.profiles import load
 from ramsis.sim import ConstantLoad, Recorded
-from ramsis.sized import SizedProblem, simulate_sized, upper_bound
+from ramsis.sized import SizedProblem, search, simulate_sized, upper_bound
 from ramsis.sized.policy import SizedPolicy, generate_sized
 from ramsis.sized.simulate import drawn
 from tests.cli.command import Run
@@ -61,6 +61,20 @@ def test_simulation_and_bound_have_the_requests_of_the_trace(trace: Path) -> Non
               for arrivals in (own, apart)]
     assert bounds[0].in_time + bounds[0].in_time_half_width < (
         bounds[1].in_time - bounds[1].in_time_half_width)
+
+
+def test_the_search_plays_the_whole_trace(trace: Path) -> None:
+    problem, recorded = problem_and_requests(trace)
+    own = Arrivals.parse(f"trace:{trace}").with_sizes_of(trace)
+    for arrivals, requests in ((own, 20_000), (Arrivals.parse("poisson"), search.REQUESTS)):
+        load = ConstantLoad(recorded.load_qps, 1000.0, arrivals)
+        stream = search._Search(problem, load, 0, lambda: None)._checks[0]
+        assert len(stream.size) == pytest.approx(requests, rel=0.03)
+    # The same requests, from a random one of them on.
+    played = search._Search(problem, ConstantLoad(recorded.load_qps, 1.0, own), 0,
+                            lambda: None)._checks[0]
+    assert recorded.sizes is not None
+    assert np.bincount(played.size) == pytest.approx(np.bincount(recorded.sizes), abs=2)
 
 
 @pytest.mark.slow

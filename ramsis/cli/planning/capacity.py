@@ -272,7 +272,7 @@ def capacity(
                                  min_in_time_by_class, range(seed, seed + seeds), service)
         _search(asked.questions(), engine, keep, _Output(
             as_json, plot, {inputs.profile.name: inputs.profile.fingerprint},
-            None if named else partial(next_command, context.params),
+            None if named else partial(next_command, context.params, inputs.workloads[0]),
             [load.load_qps for load in inputs.workloads]))
         return
     refuse_options(("min_in_time_by_class",), "needs requests with a size: --sizes.")

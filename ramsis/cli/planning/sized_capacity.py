@@ -9,8 +9,9 @@ from itertools import product
 from typing import Any, ClassVar
 
 import click
-import numpy as np
+import pandas as pd
 
+from ramsis.arrivals.recorded import PROCESS as TRACE
 from ramsis.bounds import Targets
 from ramsis.cli.options.command import allow_options
 from ramsis.cli.options.sizes import SizedInputs, default_statistic
@@ -27,7 +28,7 @@ from ramsis.sized.problem import MAX_BATCH_BY_DEFAULT
 from ramsis.sized.schedulers import POLICY
 from ramsis.sweep.engines import Question
 
-_SIZES = "sizes.csv"  # in the folder, of a trace
+_REQUESTS = "requests.csv"  # in the folder, of a trace
 
 _ALLOWED = (
     "profile_names", "models", "classes", "sizes", "size_column", "min_in_time_by_class",
@@ -93,14 +94,26 @@ def _row(
                 text=f"{trial.workers} workers miss {trial.violation_rate:.2%}", more=1))
 
 
-def next_command(params: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]:
-    """Return the command that generates the policy of a row, by the parameters of the search."""
+def next_command(
+    params: Mapping[str, Any], workload: Workload, row: Mapping[str, Any]
+) -> list[str]:
+    """Return the command that generates the policy of a row, by the parameters of the search.
+
+    ``workload`` is that of the row, or another of the same kind.
+    """
     trace, shares = params["trace"], params["min_in_time_by_class"]
+    arrivals = getattr(workload, "arrivals", None)
+    process = "" if arrivals is None or arrivals.name == "poisson" else arrivals.text
+    # An arrival process cannot state how a trace is read.
+    if isinstance(workload, Recorded) and params["trace_format"] == "auto" and not any(
+            params[name] for name in ("unit", "time_column", "load_columns")):
+        process = f"{TRACE}:{trace.name}"
     words = ["ramsis", "generate", "--profiles", params["profile_names"].text, "--slo-ms",
              f"{row['slo_ms']:.10g}", "--workers", str(row["workers"]), "--load",
              f"{row['load_qps']:.10g}"]
     for option, value in (
         ("--models", ",".join(params["models"] or ())), ("--service", params["service"]),
+        ("--arrivals", process),
         ("--sizes", params["sizes"] or (trace and trace.name)),
         ("--size-column", params["size_column"]),
         ("--min-in-time-by-class", ",".join(f"{share:.10g}" for share in shares or ())),
@@ -113,7 +126,11 @@ def next_command(params: Mapping[str, Any], row: Mapping[str, Any]) -> list[str]
 
 @dataclass(kw_only=True)
 class SizedPlanRun(PlanRun):
-    """A plan in progress for requests with a size, with policies for the mean load."""
+    """A plan in progress for requests with a size, with policies for the mean load.
+
+    Policies for a trace of requests are made for arrivals that repeat it, with their own sizes if
+    the trace has them.
+    """
 
     # sizes, by_class: options of commands; none where the trace has the sizes, and where no share
     # is asked for
@@ -146,9 +163,14 @@ class SizedPlanRun(PlanRun):
     def making(self, dispatch: str, workers: int, policies: str) -> list[str]:
         """Return the command that makes policies for some workers."""
         at = self.arrivals.index("--arrivals") if "--arrivals" in self.arrivals else None
-        process = () if at is None else self.arrivals[at:at + 2]
-        return [*self.making_for_loads(workers), *process, "--dispatch", dispatch,
-                *(self.sizes or ("--sizes", _SIZES)), *self.by_class, "--out", policies, "--json"]
+        process, sizes = () if at is None else self.arrivals[at:at + 2], self.sizes
+        if isinstance(self.workload, Recorded):
+            requests = str((self.folder / _REQUESTS).resolve())
+            process = ("--arrivals", f"{TRACE}:{requests}")
+            if self.workload.sizes is not None:
+                sizes = ("--sizes", requests)
+        return [*self.making_for_loads(workers), *process, "--dispatch", dispatch, *sizes,
+                *self.by_class, "--out", policies, "--json"]
 
     def further(self, dispatch: str, workers: int) -> Mapping[str, Any]:
         """Simulate policies for some workers with other seeds, and return the row."""
@@ -159,12 +181,10 @@ class SizedPlanRun(PlanRun):
         return SizedTrial.of_row(played, self.targets, self.shares)
 
     def begin(self, inputs: Mapping[str, Any]) -> None:
-        """Make the folder, with the sizes of the trace, or go on with the plan that it holds."""
+        """Make the folder, with the requests of a trace, or go on with the plan that it holds."""
         super().begin(inputs)
-        if not self.sizes:
-            assert isinstance(self.workload, Recorded)
-            assert self.workload.sizes is not None
-            sizes, counts = np.unique(self.workload.sizes, return_counts=True)
-            write_atomic(self.folder / _SIZES, "size,count\n" + "".join(
-                f"{size},{count}\n" for size, count in zip(
-                    sizes.tolist(), counts.tolist(), strict=True)))
+        if isinstance(self.workload, Recorded):
+            columns: dict[str, Any] = {"arrival_s": self.workload.times_ms / 1000.0}
+            if self.workload.sizes is not None:
+                columns["size"] = self.workload.sizes
+            write_atomic(self.folder / _REQUESTS, pd.DataFrame(columns).to_csv(index=False))
