@@ -64,7 +64,7 @@ def built(language: str, policies: PolicySet[Selector], folder: Path) -> list[st
     """The command of a program with these policies; the test is skipped without its compiler."""
     folder.mkdir(parents=True, exist_ok=True)
     if language == "go":
-        return go_program(policies, folder, HERE / "driver.go")
+        return go_program(go_file(policies), folder, HERE / "driver.go")
     compiler = COMPILERS[language]
     needs(compiler[0])
     (folder / "policies.h").write_text(c_header(policies))
@@ -75,11 +75,11 @@ def built(language: str, policies: PolicySet[Selector], folder: Path) -> list[st
     return [str(program)]
 
 
-def go_program(policies: PolicySet[Selector], folder: Path, main: Path) -> list[str]:
-    """The command of a Go program of a main file and a package ``ramsis`` with these policies."""
+def go_program(code: str, folder: Path, main: Path) -> list[str]:
+    """The command of a Go program of a main file and the exported code of a package ``ramsis``."""
     needs("go")
     (folder / "ramsis").mkdir(exist_ok=True)
-    (folder / "ramsis" / "policies.go").write_text(go_file(policies))
+    (folder / "ramsis" / "policies.go").write_text(code)
     (folder / "go.mod").write_text("module driver\n\ngo 1.18\n")
     shutil.copy(main, folder / "main.go")
     go("build", "-o", "program", ".", folder=folder)
@@ -92,6 +92,15 @@ def go(*words: str, folder: Path) -> str:
                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert ran.returncode == 0, ran.stdout
     return ran.stdout
+
+
+def check_go(folder: Path) -> None:
+    """Check that ``go vet`` and ``gofmt`` have nothing to say about the code in a folder."""
+    assert go("vet", "./...", folder=folder) == ""
+    gofmt = shutil.which("gofmt") or Path(go("env", "GOROOT", folder=folder).strip(),
+                                          "bin", "gofmt")
+    assert subprocess.run([gofmt, "-l", "."], cwd=folder, check=True,
+                          capture_output=True).stdout == b""
 
 
 def needs(tool: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -457,15 +456,11 @@ def test_valgrind_finds_nothing(tmp_path: Path) -> None:
 
 
 def test_go_finds_nothing_to_say_about_the_package(tmp_path: Path) -> None:
-    programs.go_program(as_set(programs.samples()), tmp_path, HERE / "driver.go")
-    assert programs.go("vet", "./...", folder=tmp_path) == ""
-    gofmt = shutil.which("gofmt") or Path(programs.go("env", "GOROOT", folder=tmp_path).strip(),
-                                          "bin", "gofmt")
-    assert subprocess.run([gofmt, "-l", "."], cwd=tmp_path, check=True,
-                          capture_output=True).stdout == b""
+    built("go", as_set(programs.samples()), tmp_path)
+    programs.check_go(tmp_path)
     selectors = [*programs.samples(), *programs.opinion_samples()]
-    ran = subprocess.run(programs.go_program(as_set(selectors), tmp_path, HERE / "speed.go"),
-                         check=True, capture_output=True)
+    command = programs.go_program(go_file(as_set(selectors)), tmp_path, HERE / "speed.go")
+    ran = subprocess.run(command, check=True, capture_output=True)
     assert all(0 < ns < 100 for ns in map(float, ran.stdout.split()))
 
 

@@ -15,10 +15,10 @@ import pytest
 from ramsis.errors import InvalidValueError
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.sized import SizedQueue, SizedRule, SizedTables
-from ramsis.serving.export.codegen.sources import sized_header
+from ramsis.serving.export.codegen.sources import sized_go_file, sized_header
 from ramsis.sized.rule import RuleNumbers, RuleSpace
 from scripts.sized import CELLS
-from tests.codegen.programs import COMPILERS, HERE, WARNINGS, needs
+from tests.codegen.programs import COMPILERS, HERE, WARNINGS, check_go, go_program, needs
 from tests.reference import sized_lookup as twin
 from tests.sized.test_rule import two_models
 
@@ -69,10 +69,12 @@ def runtimes_answer(rule: SizedRule, question: Question) -> Answer:
 
 
 def built(language: str, policies: Sequence[SizedTables], folder: Path) -> list[str]:
+    loads = [(float(load_qps), tables) for load_qps, tables in enumerate(policies, 1)]
+    if language == "go":
+        return go_program(sized_go_file(loads), folder, HERE / "sized_driver.go")
     compiler = COMPILERS[language]
     needs(compiler[0])
-    (folder / "policies.h").write_text(sized_header(
-        [(load_qps, tables) for load_qps, tables in enumerate(policies, 1)]))
+    (folder / "policies.h").write_text(sized_header(loads))
     program = folder / "program"
     ran = subprocess.run([*compiler, f"-I{folder}", HERE / "sized_driver.c", "-o", program, "-lm"],
                          capture_output=True, text=True)
@@ -135,7 +137,7 @@ def test_every_vector_holds_in_the_runtime() -> None:
         assert runtimes_answer(rules[question.policy], question) == answer, question
 
 
-@pytest.fixture(scope="module", params=["c", "c++", "sanitised"])
+@pytest.fixture(scope="module", params=["c", "c++", "sanitised", "go"])
 def program(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """With the policies of the vectors."""
     return built(request.param, [tables_of(vector["policy"]) for vector in VECTORS["decisions"]],
@@ -149,11 +151,13 @@ def test_every_vector_holds_in_exported_code(program: list[str]) -> None:
         assert answer == expected, question
 
 
-@pytest.fixture(scope="module")
-def real(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[SizedTables], list[str]]:
+@pytest.fixture(scope="module", params=["c", "go"])
+def real(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[list[SizedTables], list[str]]:
     """Tables of real policies, and a program with them."""
     tables = real_tables()
-    return tables, built("c", tables, tmp_path_factory.mktemp("real"))
+    return tables, built(request.param, tables, tmp_path_factory.mktemp("real"))
 
 
 def test_queues_at_random_are_decided_as_by_the_runtime(
@@ -182,12 +186,17 @@ def test_what_is_no_question_has_no_answer(program: list[str]) -> None:
 def test_a_decision_takes_microseconds_with_100_waiting(
     real: tuple[list[SizedTables], list[str]]
 ) -> None:
-    """2 to 5 µs on a quiet core; others may share it here."""
+    """2 to 5 µs in C, 5 to 10 in Go on a quiet core; others may share it here."""
     tables, command = real
     for number in range(2):
         ran = subprocess.run([*command, "time"], check=True, capture_output=True,
                              input=as_bytes(queues(tables[number], number, 40, 100)))
         assert 0 < float(ran.stdout) < 20_000
+
+
+def test_go_finds_nothing_to_say_about_the_package(tmp_path: Path) -> None:
+    built("go", [tables_of(vector["policy"]) for vector in VECTORS["decisions"]], tmp_path)
+    check_go(tmp_path)
 
 
 @pytest.mark.parametrize("standard", [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +18,13 @@ from ramsis.cli.output.rows import progress
 from ramsis.errors import InfeasibleError, InvalidValueError, install
 from ramsis.files import write_atomic
 from ramsis.policy import Policy, PolicySet
-from ramsis.serving.export.codegen.sources import c_header, go_file, sized_header
+from ramsis.runtime.sized import SizedTables
+from ramsis.serving.export.codegen.sources import (
+    c_header,
+    go_file,
+    sized_go_file,
+    sized_header,
+)
 from ramsis.serving.export.kubernetes import manifests, manifests_text
 from ramsis.serving.export.ray_configuration import configuration, yaml_text
 from ramsis.serving.export.triton import (
@@ -273,17 +280,7 @@ def export_c(policies: Path, out: Path, prefix: str) -> None:
       $ ramsis export c policies_out/example --out policies.h
     """
     if is_sized(policies):
-        sized = read_sized(policies)
-        write_atomic(out, sized_header([(policy.load_qps, policy.tables) for policy in sized],
-                                       prefix))
-        models = {name for policy in sized for name in policy.tables.models}
-        for policy in sized:
-            if policy.tables.plan is not None:
-                gain = policy.expectations["rule_gain"]
-                click.echo(f"note: at {policy.load_qps:g} QPS replanned-dp decides, which the "
-                           f"header has no code for: its rule is {-gain:.4f} below in value",
-                           err=True)
-        click.echo(f"{out}: {len(sized)} policies for requests with a size, {len(models)} models")
+        _write_sized_code(policies, partial(sized_header, prefix=prefix), out)
         return
     policy_set = read_policies(policies)
     _write_code(policy_set, c_header(selectors_of(policy_set), prefix), out)
@@ -298,14 +295,33 @@ def export_go(policies: Path, out: Path, package: str) -> None:
     """Write policies as a Go file, for servers without Python.
 
     POLICIES is a folder or a file. The file holds tables, lookup, choice of level and station,
-    routing and load monitor. It needs Go 1.21 and the standard library only.
+    routing and load monitor; of policies for requests with a size, tables and lookup. It needs
+    Go 1.18 and the standard library only.
 
     \b
     Examples:
       $ ramsis export go policies_out/example --out policies.go
     """
+    if is_sized(policies):
+        _write_sized_code(policies, partial(sized_go_file, package=package), out)
+        return
     policy_set = read_policies(policies)
     _write_code(policy_set, go_file(selectors_of(policy_set), package), out)
+
+
+def _write_sized_code(
+    policies: Path, code_of: Callable[[Sequence[tuple[float, SizedTables]]], str], out: Path
+) -> None:
+    """Write source code of policies for requests with a size, and print a summary."""
+    sized = read_sized(policies)
+    write_atomic(out, code_of([(policy.load_qps, policy.tables) for policy in sized]))
+    models = {name for policy in sized for name in policy.tables.models}
+    for policy in sized:
+        if policy.tables.plan is not None:
+            gain = policy.expectations["rule_gain"]
+            click.echo(f"note: at {policy.load_qps:g} QPS replanned-dp decides, which the code "
+                       f"lacks: its rule is {-gain:.4f} below in value", err=True)
+    click.echo(f"{out}: {len(sized)} policies for requests with a size, {len(models)} models")
 
 
 def _write_code(policies: PolicySet[Policy], code: str, out: Path) -> None:

@@ -35,20 +35,20 @@ typedef struct {
     double time_ms;
 } ramsis_batch;
 
-/* The policy for one load: numbers of models, size classes, bins of slack, levels of backlog, sizes
- * that times are known at, and counts of a batch; then tables. A cell is class * bins + bin. */
+/* The policy for one load: numbers of models, size classes, levels of backlog, sizes that times are
+ * known at, bins of slack, and counts of a batch; then tables. A cell is class * bins + bin. */
 typedef struct {
     double load_qps;
     double slo_ms;
     int64_t workers;
+    const char *const *names; /* of the models */
     int padded; /* a batch takes the time of its longest size, else that of the total one */
     int models;
     int classes;
-    int bins;
     int levels;
     int places;
+    int bins;
     int counts;
-    const char *const *names;  /* of the models */
     const int64_t *edges;      /* largest size of each class */
     const double *mean_size;   /* by class */
     const int64_t *work_us;    /* by class */

@@ -47,7 +47,7 @@ _PUBLIC = {
 _GO_TYPES = {"text": "string", "whole": "int", "real": "float64", "place": "uint32",
           "index": "tableIndex", "answer": "Answer", "policy": "Policy", "cascade": "cascade",
           "station": "Station", "share": "share", "class": "class", "level": "Level",
-          "process": "Process"}
+          "process": "Process", "long": "int64", "cell": "uint8", "sized": "Policy"}
 
 _KEYWORDS = frozenset([
     "and", "asm", "auto", "bool", "break", "case", "catch", "char", "class", "compl", "const",
@@ -58,8 +58,9 @@ _KEYWORDS = frozenset([
     "this", "throw", "true", "try", "typedef", "typeid", "typename", "union", "unsigned", "using",
     "virtual", "void", "volatile", "while", "xor",
 ])
-_TYPES = {"text": "const char *const", "whole": "const int64_t", "real": "const double",
-          "place": "const uint32_t", "cell": "const uint8_t"}
+_TYPES = {"text": "const char *const", "whole": "const int64_t", "long": "const int64_t",
+          "real": "const double", "place": "const uint32_t",
+          "cell": "const uint8_t"}
 
 
 def c_header(policies: PolicySet[Selector], prefix: str = "ramsis") -> str:
@@ -89,16 +90,28 @@ def sized_header(policies: Sequence[tuple[float, SizedTables]], prefix: str = "r
         Prefix of all names; see :func:`c_header`.
     """
     check_identifier(prefix, "prefix", _KEYWORDS)
-    language = _language(prefix)
+    lines = [f"#define {prefix.upper()}_SIZED_POLICIES {len(policies)}",
+             *_sized_lines(policies, _language(prefix), "sized_")]
+    return _written(template("sized.h"), prefix, lines)
+
+
+def _sized_lines(
+    policies: Sequence[tuple[float, SizedTables]], language: Language, beginning: str
+) -> list[str]:
+    """Return the declarations of policies for requests with a size, by increasing load.
+
+    All names have the same ``beginning``.
+    """
     arrays: dict[tuple[str, tuple[object, ...]], str] = {}  # equal ones are written once
-    lines = [f"#define {prefix.upper()}_SIZED_POLICIES {len(policies)}"]
+    lines: list[str] = []
 
     def array(kind: str, word: str, values: Iterable[object]) -> str:
         entries = tuple(map(real, values) if kind == "real" else values)  # type: ignore[arg-type]
         name = arrays.get((kind, entries))
         if name is None:
-            name = arrays[kind, entries] = language.name(f"sized_{word}_{len(arrays)}")
-            lines.extend(language.array(kind, f"sized_{word}_{len(arrays) - 1}", entries))
+            word = f"{beginning}{word}_{len(arrays)}"
+            name = arrays[kind, entries] = language.name(word)
+            lines.extend(language.array(kind, word, entries))
         return name
 
     rows = []
@@ -113,22 +126,24 @@ def sized_header(policies: Sequence[tuple[float, SizedTables]], prefix: str = "r
         padded = tables.law == "padded"
         slope = [value for row in times for value in [*slopes(row)[:-1], float_info.max]] \
             if padded else [0.0]
+        lengths = () if language.knows_length else (
+            len(tables.models), len(tables.edges), len(tables.price), len(tables.sizes))
         rows.append(literal(
-            real(load_qps), real(tables.slo_ms), tables.workers, int(padded),
-            len(tables.models), len(tables.edges), bins, len(tables.price), len(tables.sizes),
-            len(times[0]), array("text", "models", map(quoted, tables.models)),
-            array("whole", "edges", tables.edges), array("real", "mean_size", tables.mean_size),
-            array("whole", "work_us", tables.work_us), tables.level_us,
+            real(load_qps), real(tables.slo_ms), tables.workers,
+            array("text", "models", map(quoted, tables.models)), int(padded), *lengths, bins,
+            len(times[0]), array("long", "edges", tables.edges),
+            array("real", "mean_size", tables.mean_size),
+            array("long", "work_us", tables.work_us), tables.level_us,
             rule.bin_us, array("real", "middle_ms", rule.middle_ms),
             array("real", "alone_ms", rule.longest_ms), array("cell", "rank", ranks),
-            array("whole", "gain", gains),
-            array("whole", "aging", (value for level in tables.aging for row in level
-                                     for value in row)),
-            array("real", "price", tables.price), array("whole", "sizes", tables.sizes),
+            array("long", "gain", gains),
+            array("long", "aging", (value for level in tables.aging for row in level
+                                    for value in row)),
+            array("real", "price", tables.price), array("long", "sizes", tables.sizes),
             array("real", "times_ms", chain.from_iterable(times)),
             array("real", "slopes", slope)))
-    lines += language.array("sized", "sized_policies", rows, by_line=True)
-    return _written(template("sized.h"), prefix, lines)
+    lines += language.array("sized", f"{beginning}policies", rows, by_line=True)
+    return lines
 
 
 def _written(text: str, prefix: str, lines: Iterable[str]) -> str:
@@ -195,6 +210,15 @@ def go_file(policies: PolicySet[Selector], package: str = "ramsis") -> str:
                         *_LANGUAGE.lines(flat)])
     return template(
         "lookup.go", index_bits=index_bits(flat), package=package).replace("@tables", tables, 1)
+
+
+def sized_go_file(
+    policies: Sequence[tuple[float, SizedTables]], package: str = "ramsis"
+) -> str:
+    """Generate the Go file of policies for requests with a size; see :func:`sized_header`."""
+    check_identifier(package, "package", _RESERVED)
+    tables = "\n".join(_sized_lines(policies, _LANGUAGE, ""))
+    return template("sized.go", package=package).replace("@tables", tables, 1)
 
 
 def _declared(
