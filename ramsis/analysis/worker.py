@@ -212,19 +212,9 @@ class WorkerAnalysis:
 
     def evidence(self) -> Evidence | None:
         """Return the evidence behind the promise; None if sample sizes are unknown."""
-        problem, batches = self.problem, self.problem.max_queue
-        if problem.quantiles_ms is None or problem.samples is None:
-            return None
-        evidence = (self._evidence_of_groups() if problem.batching.partial
-                    else evidence_of(problem, self.policy, self.structured))
-        if evidence is None:
-            return None
-        times = ServiceTimes(
-            problem.latency.models, problem.latency.accuracy, problem.quantiles_ms[:, :batches],
-            DISTRIBUTION, problem.quantile_levels, problem.samples[:, :batches])
-        return evidence._replace(accuracy_error=accuracy_error(
-            times, slo_ms=problem.slo_ms, workers=problem.workers,
-            load_qps=1000.0 * problem.arrivals.rate_per_ms))
+        if self.problem.batching.partial:
+            return self._evidence_of_groups()
+        return evidence_of(self.problem, self.policy, self.structured)
 
     def _evidence_of_groups(self) -> Evidence | None:
         """Return the evidence by groups of samples, where batches may leave some of the queue.
@@ -236,8 +226,8 @@ class WorkerAnalysis:
         then enters twice with full correlation, hence four times the variance.
         """
         problem, outcome = self.problem, self._outcome
-        assert problem.quantiles_ms is not None
-        assert problem.samples is not None
+        if problem.quantiles_ms is None or problem.samples is None:
+            return None
         n, j = np.nonzero(outcome.service >= 0)
         model, batch = outcome.model[n, j], outcome.batch[n, j]
         by_slack = np.zeros((*problem.samples.shape, problem.bins + 1))
@@ -256,9 +246,9 @@ class WorkerAnalysis:
                     per_ms=per_query * float(by_slack[m, b].sum()) / (b + 1.0),
                     more=float(variance_factor[m, b]))
             for m, b in np.argwhere(by_slack.sum(axis=2) > 0.0).tolist()]
-        return evidence_of_groups(started, problem.slack_ms,
-                                  hat_weights(problem.quantile_levels), problem.tails,
-                                  problem.slo_ms)
+        return _with_accuracy_error(problem, evidence_of_groups(
+            started, problem.slack_ms, hat_weights(problem.quantile_levels), problem.tails,
+            problem.slo_ms))
 
     def expectations(
         self, *, capacity_qps: float | None = None, upper_bound: float | None = None
@@ -338,13 +328,13 @@ def evidence_of(
     Parameters
     ----------
     problem : WorkerProblem
-        Problem with random service times and maximal batching.
+        Problem with maximal batching.
     policy : ndarray of int, shape (N, D+1)
     structured : StructuredMDP, optional
         Structured form of the problem, if already built.
     """
-    assert problem.quantiles_ms is not None
-    assert problem.samples is not None
+    if problem.quantiles_ms is None or problem.samples is None:
+        return None
     # With late requests as the only cost, the gain is -v, and relative values count late requests.
     mdp = structured or build_structured(problem)
     mdp = replace(mdp, problem=mdp.problem.of_violations())
@@ -375,8 +365,24 @@ def evidence_of(
                 _late(problem, n, runs, times) + np.interp(times, grid, later), meanwhile))
     weights = hat_weights(problem.quantile_levels)
     effects = [reduce(Effect.and_also, parts) for parts in groups.values()]
-    return evidence_of_effects(-evaluation.gain, _variance(effects, weights), effects, weights,
-                               problem.tails, problem.slo_ms)
+    return _with_accuracy_error(problem, evidence_of_effects(
+        -evaluation.gain, _variance(effects, weights), effects, weights, problem.tails,
+        problem.slo_ms))
+
+
+def _with_accuracy_error(problem: WorkerProblem, evidence: Evidence | None) -> Evidence | None:
+    """Return evidence with the error of effective accuracy by errors of mean service times."""
+    if evidence is None:
+        return None
+    assert problem.quantiles_ms is not None
+    assert problem.samples is not None
+    batches = problem.max_queue
+    times = ServiceTimes(
+        problem.latency.models, problem.latency.accuracy, problem.quantiles_ms[:, :batches],
+        DISTRIBUTION, problem.quantile_levels, problem.samples[:, :batches])
+    return evidence._replace(accuracy_error=accuracy_error(
+        times, slo_ms=problem.slo_ms, workers=problem.workers,
+        load_qps=1000.0 * problem.arrivals.rate_per_ms))
 
 
 def _variance(effects: list[Effect], weights: FloatArray) -> float:

@@ -28,7 +28,7 @@ from ramsis.policy import Policy
 from ramsis.profiles import ProfileSet
 from ramsis.synthesis.headroom import Replays
 from ramsis.synthesis.recipes import RECIPES
-from ramsis.synthesis.recipes.recipe import Recipe
+from ramsis.synthesis.recipes.recipe import Planned, Recipe
 from ramsis.synthesis.replayed import replayed
 from ramsis.synthesis.settings import SynthesisSettings, with_settings
 from ramsis.synthesis.simulated import (
@@ -36,6 +36,7 @@ from ramsis.synthesis.simulated import (
     Drawn,
     Simulated,
     bursty_queries,
+    can_be_replayed,
     settles,
     simulated,
 )
@@ -76,8 +77,8 @@ def modelled_policy(
     does not know the arrival process, the rates are those of the short replays that chose the
     planned load.
     """
-    return _at_confidence(_modelled(profile, load_qps, settings)(Replays(settings.arrivals)),
-                          settings.confidence)
+    plan = _planner(profile, load_qps, settings)(Replays(settings.arrivals))
+    return _at_confidence(plan.as_modelled(), settings.confidence)
 
 
 def prepared(
@@ -87,12 +88,15 @@ def prepared(
     if settings.max_violation is not None:
         prepared(profile, load_qps, priced(settings, 1.0))
         return partial(_within_budget, profile, load_qps, settings)
-    modelled = _modelled(profile, load_qps, settings)
+    planner = _planner(profile, load_qps, settings)
 
     def promised() -> Policy:
         replays = Replays(settings.arrivals)
+        plan = planner(replays)
+        policy = (plan.to_be_measured() if can_be_replayed(plan.policy, settings.arrivals)
+                  else plan.as_modelled())
         policy = _at_confidence(
-            replayed(modelled(replays), own_arrivals=settings.arrivals, replays=replays),
+            replayed(policy, own_arrivals=settings.arrivals, replays=replays),
             settings.confidence)
         return _with_second_opinions(policy, profile, settings)
 
@@ -112,10 +116,10 @@ def _with_second_opinions(
     return with_cascade(policy, profile.confidences, times, settings.arrivals)
 
 
-def _modelled(
+def _planner(
     profile: ProfileSet, load_qps: float, settings: SynthesisSettings
-) -> Callable[[Replays], Policy]:
-    """Check the input, and return a function that generates the policy without measuring it."""
+) -> Callable[[Replays], Planned]:
+    """Check the input, and return a function that plans the policy without measuring it."""
     recipe = RECIPES[settings.dispatch]
     if settings.cascades and profile.confidences is None:
         raise InvalidValueError(
@@ -126,7 +130,7 @@ def _modelled(
         recipe.problem(profile, load_qps, settings, 1.0)
         return partial(planned_by_replay, recipe, profile, load_qps, settings)
     problem = recipe.problem(profile, load_qps, settings)
-    return partial(recipe.modelled, profile, load_qps, settings, problem)
+    return partial(recipe.planned, profile, load_qps, settings, problem)
 
 
 def _at_confidence(policy: Policy, confidence: float) -> Policy:
@@ -164,27 +168,28 @@ def _within_budget(
 def planned_by_replay(
     recipe: Recipe[Any], profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
     replays: Replays,
-) -> Policy:
+) -> Planned:
     """Return the policy planned for the factor on the load whose table earns most in replay."""
     without = replace(settings, headroom=0.0)
     drawn = Drawn()
     planned = partial(_planned, recipe, profile, load_qps, replays)
     best = planned(without, LOAD_FACTORS[0])
-    figures = _replayed(best, settings, drawn)
+    figures = _replayed(best.policy, settings, drawn)
     for factor in LOAD_FACTORS[1:]:
         try:
-            policy = planned(without, factor)
+            plan = planned(without, factor)
         except (InfeasibleError, NotConvergedError):
             break
-        other = _replayed(policy, settings, drawn)
-        if _gain(policy, other) > _gain(best, figures) + _WORTH:
-            best, figures = policy, other
+        other = _replayed(plan.policy, settings, drawn)
+        if _gain(plan.policy, other) > _gain(best.policy, figures) + _WORTH:
+            best, figures = plan, other
     if settings.headroom != 0.0:
-        assert best.load_factor is not None
-        best = planned(settings, best.load_factor)
+        assert best.policy.load_factor is not None
+        best = planned(settings, best.policy.load_factor)
     late, effective = figures.violation_rate, figures.effective_accuracy
-    return replace(best, expectations=replace(
-        best.expectations, violation_rate=late, effective_accuracy=effective,
+    modelled = best.modelled
+    return best._replace(modelled=lambda: replace(
+        modelled(), violation_rate=late, effective_accuracy=effective,
         accuracy=ratio(effective, 1.0 - late)))
 
 
@@ -212,9 +217,9 @@ def check_measurable(settings: SynthesisSettings, load_qps: float) -> None:
 def _planned(
     recipe: Recipe[Any], profile: ProfileSet, load_qps: float, replays: Replays,
     settings: SynthesisSettings, factor: float,
-) -> Policy:
+) -> Planned:
     problem = recipe.problem(profile, load_qps, settings, factor)
-    return recipe.modelled(profile, load_qps, settings, problem, replays, factor)
+    return recipe.planned(profile, load_qps, settings, problem, replays, factor)
 
 
 def _replayed(policy: Policy, settings: SynthesisSettings, drawn: Drawn) -> Simulated:

@@ -20,8 +20,8 @@ from ramsis.policy import Policy
 from ramsis.synthesis.recipes import problem_of
 from ramsis.synthesis.recipes.central import (
     analysis_of,
-    bounds_of,
     certificate_of,
+    limits_of,
     solved_again,
 )
 from ramsis.verify.budget import budget_checks
@@ -53,7 +53,7 @@ def central_claims(
     """
     problem: CentralProblem = problem_of(policy, where)
     solution = solved_again(problem, policy.planned_factor)
-    capacity_qps, upper_bound = bounds_of(problem, policy.load_qps)
+    _, capacity_qps, upper_bound = limits_of(problem, policy.load_qps)
     derived = analysis_of(problem, solution).expectations(
         capacity_qps=capacity_qps, upper_bound=upper_bound)
     certificate = certificate_of(solution, upper_bound)

@@ -16,7 +16,7 @@ from ramsis.policy import Policy, read, write
 from ramsis.policy.records import HeadroomRecord, Simulated
 from ramsis.sim import ConstantLoad, Policies, SimulationSettings, SlowSpells, simulate
 from ramsis.synthesis import SynthesisSettings, generate_policy
-from ramsis.synthesis.headroom import ALLOWED_LOSS, Replays, with_headroom
+from ramsis.synthesis.headroom import ALLOWED_LOSS, Limits, Replays, with_headroom
 from ramsis.synthesis.simulated import simulated
 from ramsis.verify import verify_policy
 from tests.verify.mutations import derived_once
@@ -86,8 +86,10 @@ def test_the_file_verifies_and_each_of_its_numbers_is_checked(
             assert not all(check.holds for check in derived.anew(verify_policy, path)), change
 
 
-def _choice(losses: dict[float, float | None]) -> tuple[float, list[float]]:
-    """Return the factor that is chosen by losses, and those that were planned for."""
+def _choice(
+    losses: dict[float, float | None], bound: float = 1.0, capacity_qps: float = 2.0
+) -> tuple[float, list[float]]:
+    """Return the factor that is chosen by losses at 1 QPS, and those that were planned for."""
     factors = list[float]()
     policy = made(0.0)
 
@@ -103,7 +105,8 @@ def _choice(losses: dict[float, float | None]) -> tuple[float, list[float]]:
             assert loss is not None
             return Simulated(0.0, 0.0, 0.9 - loss, 0.0, queries=1, runs=2, seed=0)
 
-    return with_headroom(planned, None, Losses()).planned_factor, factors
+    limits = Limits(1.0, capacity_qps, bound)
+    return with_headroom(planned, None, Losses(), limits).planned_factor, factors
 
 
 @pytest.mark.parametrize(("losses", "factor", "solutions"), [
@@ -115,6 +118,35 @@ def test_the_first_share_that_gives_up_little_is_taken(
     chosen, factors = _choice({1.0: 0.0, 1.1: losses[0], 1.05: losses[1]})
     assert chosen == factor
     assert len(factors) == solutions
+
+
+@pytest.mark.parametrize(("bound", "solutions"), [(0.9, 1), (0.9011, 2)])
+def test_what_is_close_to_the_bound_is_compared_with_nothing(
+    bound: float, solutions: int
+) -> None:
+    chosen, factors = _choice({1.0: 0.0, 1.1: 0.002}, bound)
+    assert chosen == 1.1
+    assert len(factors) == solutions
+
+
+@pytest.mark.parametrize(("capacity_qps", "factors"), [
+    (1.11, [1.1]), (1.09, [1.05]), (1.04, [1.0]), (0.9, [1.0])])
+def test_none_is_planned_for_more_than_the_workers_can_do(
+    capacity_qps: float, factors: list[float]
+) -> None:
+    losses: dict[float, float | None] = {1.0: 0.0, 1.1: 0.0, 1.05: 0.0}
+    assert _choice(losses, 0.9, capacity_qps) == (factors[0], factors)
+
+
+@pytest.mark.parametrize("dispatch", ["round-robin", "central-queue"])
+def test_near_and_beyond_the_capacity_policies_are_planned_as_profiled(dispatch: str) -> None:
+    settings = SynthesisSettings(**{**GIVEN, "grid": "fixed:15", "max_queue": 6},
+                                 dispatch=dispatch)
+    capacity_qps = generate_policy(PROFILE, LOAD_QPS, settings).expectations.capacity_qps
+    assert capacity_qps is not None
+    for share, least, most in ((0.85, 1.0, 1.1), (0.96, 1.0, 1.0), (1.2, 1.0, 1.0)):
+        policy = generate_policy(PROFILE, share * capacity_qps, settings)
+        assert least <= policy.planned_factor <= most
 
 
 def test_a_share_that_is_given_is_that_of_the_policy() -> None:

@@ -34,10 +34,11 @@ from ramsis.policy import CertificateRecord, Inputs, Policy, PolicyModel
 from ramsis.policy.records import NOTHING
 from ramsis.profiles import ProfileSet
 from ramsis.runtime.table import DROP_CODE
-from ramsis.synthesis.headroom import Replays, with_headroom
+from ramsis.synthesis.headroom import Limits, Replays, with_headroom
 from ramsis.synthesis.recipes.recipe import (
     DELAY_PRICE,
     WAIT_REWARD,
+    Planned,
     Recipe,
     as_stated,
     sizes_stated,
@@ -80,28 +81,27 @@ class Central(Recipe["CentralProblem"]):
         return _problem_at(times.without_late(settings.slo_ms),
                            load_qps * (load_factor or 1.0), settings)
 
-    def modelled(
+    def planned(
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
         problem: CentralProblem, replays: Replays, load_factor: float | None = None,
-    ) -> Policy:
-        """See :meth:`Recipe.modelled`."""
+    ) -> Planned:
+        """See :meth:`Recipe.planned`."""
         from ramsis.central.actions import LAST_KERNEL
         from ramsis.central.solve import solve_central
 
         inputs = inputs_of(profile, settings)
-        capacity_qps, upper_bound = bounds_of(problem, load_qps)
+        limits = limits_of(problem, load_qps)
         solutions: dict[float, CentralSolution] = {}
 
         def unpromised(solution: CentralSolution) -> Policy:
-            return replace(_unpromised(problem, solution, upper_bound, inputs, settings),
-                           load_qps=load_qps, load_factor=load_factor,
-                           arrivals=stated_arrivals(settings, load_qps))
+            return replace(_unpromised(problem, solution, limits, inputs, settings),
+                           load_factor=load_factor, arrivals=stated_arrivals(settings, load_qps))
 
         def planned(factor: float) -> Policy:
             plan = problem if factor == 1.0 else _problem_at(
                 problem.times.scaled(factor), problem.load_qps, settings)
-            if 1.0 in solutions:  # with headroom: the kind of optimum that was chosen without it
-                best = solutions[1.0].problem
+            if solutions:  # the kind of optimum that was chosen at other service times
+                best = next(iter(solutions.values())).problem
                 solutions[factor] = solve_central(plan.varied(
                     delay_price=best.delay_price, random_ends=best.random_ends))
             else:
@@ -110,11 +110,17 @@ class Central(Recipe["CentralProblem"]):
 
         compile_ahead(LAST_KERNEL,
                       partial(_run_last_steps, problem, profile, settings, unpromised))
-        policy = with_headroom(planned, settings.headroom, replays)
+        policy = with_headroom(planned, settings.headroom, replays, limits)
         solution = solutions[policy.planned_factor]
-        analysis = analysis_of(solution.problem.varied(times=problem.times), solution)
-        return replace(policy, expectations=analysis.expectations(
-            capacity_qps=capacity_qps, upper_bound=upper_bound))
+
+        def analysis() -> CentralAnalysis:
+            return analysis_of(solution.problem.varied(times=problem.times), solution)
+
+        return Planned(
+            policy,
+            lambda: analysis().expectations(capacity_qps=limits.capacity_qps,
+                                            upper_bound=limits.effective_accuracy),
+            lambda: analysis().evidence() if problem.times.distributed else None)
 
     def problem_of(
         self, policy: Policy, where: str = "policy", *, own_arrivals: str | None = None
@@ -225,15 +231,15 @@ def analysis_of(problem: CentralProblem, solution: CentralSolution) -> CentralAn
         problem, solution.steady_state if same else evaluate_central(problem, solution))
 
 
-def bounds_of(problem: CentralProblem, load_qps: float) -> tuple[float, float]:
-    """Return the capacity in requests per second, and the fluid bound at a load."""
+def limits_of(problem: CentralProblem, load_qps: float) -> Limits:
+    """Return the capacity and the fluid bound at a load."""
     bound = fluid_bound(problem.times, slo_ms=problem.slo_ms, workers=problem.workers,
                         load_qps=load_qps, max_batch=problem.times.max_batch)
     upper_bound = bound.effective_accuracy
     if problem.classes:
         upper_bound = fluid_bound(problem.times, slo_ms=problem.classes, workers=problem.workers,
                                   load_qps=load_qps).effective_accuracy
-    return bound.capacity_qps, upper_bound
+    return Limits(load_qps, bound.capacity_qps, upper_bound)
 
 
 def certificate_of(solution: CentralSolution, upper_bound: float | None) -> CertificateRecord:
@@ -266,10 +272,10 @@ def _problem_at(
 
 
 def _unpromised(
-    problem: CentralProblem, solution: CentralSolution, upper_bound: float, inputs: Inputs,
+    problem: CentralProblem, solution: CentralSolution, limits: Limits, inputs: Inputs,
     settings: SynthesisSettings,
 ) -> Policy:
-    """Return the optimal table as a policy without a promise.
+    """Return the optimal table as a policy that promises no more than capacity and bound.
 
     ``problem`` has the profiled service times, ``solution`` those that are planned for.
     """
@@ -278,7 +284,7 @@ def _unpromised(
         models=tuple(_model(times, m, overhead_ms) for m in range(len(times.models))),
         slo_ms=plan.slo_ms,
         workers=plan.workers,
-        load_qps=plan.load_qps,
+        load_qps=limits.load_qps,
         service=times.service,
         arrivals={"process": "poisson"},
         dispatch=CENTRAL_QUEUE,
@@ -291,8 +297,9 @@ def _unpromised(
         actions=np.stack([plan.action_model, plan.action_batch], axis=1),
         codes=solution.table.astype(np.int64),
         longer_queue=DROP_CODE,
-        expectations=NOTHING,
-        certificate=certificate_of(solution, upper_bound),
+        expectations=replace(NOTHING, capacity_qps=limits.capacity_qps,
+                             upper_bound=limits.effective_accuracy),
+        certificate=certificate_of(solution, limits.effective_accuracy),
         inputs=inputs,
         created_by=f"ramsis {__version__}",
         violation_price=plan.price,

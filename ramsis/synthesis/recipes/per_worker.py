@@ -12,11 +12,14 @@ the promises of its policies are measured by simulation.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 
 from ramsis import __version__
 from ramsis.analysis import WorkerAnalysis, analyse_worker
+from ramsis.analysis.sampled import Evidence
+from ramsis.analysis.worker import evidence_of
 from ramsis.arrays import IntArray
 from ramsis.arrivals import ArrivalProcess, Arrivals, Poisson, Sampler, is_orderly
 from ramsis.arrivals.process import poisson_rate
@@ -26,9 +29,10 @@ from ramsis.policy import CertificateRecord, Policy, PolicyModel, encoded
 from ramsis.policy.records import NOTHING, ORIGINS
 from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.runtime.table import AS_LAST_CODE
-from ramsis.synthesis.headroom import Replays, with_headroom
+from ramsis.synthesis.headroom import Limits, Replays, with_headroom
 from ramsis.synthesis.recipes.recipe import (
     DELAY_PRICE,
+    Planned,
     Recipe,
     bounded_by,
     service_times,
@@ -87,11 +91,11 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
                 law.quantiles_ms, law.levels, law.samples, law.tails),
         )
 
-    def modelled(
+    def planned(
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
         problem: WorkerProblem, replays: Replays, load_factor: float | None = None,
-    ) -> Policy:
-        """See :meth:`Recipe.modelled`."""
+    ) -> Planned:
+        """See :meth:`Recipe.planned`."""
         bound = fluid_bound(
             bounded_by(problem),
             slo_ms=settings.slo_ms,
@@ -99,39 +103,50 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
             load_qps=load_qps,
             max_batch=settings.max_queue,
         )
-        as_profiled: WorkerModel | None = None
+        limits = Limits(load_qps, bound.capacity_qps, bound.effective_accuracy)
+        models: dict[float, WorkerModel] = {}
         solutions: dict[float, WorkerSolution] = {}
 
         def planned(factor: float) -> Policy:
-            nonlocal as_profiled
-            model = WorkerModel(problem if factor == 1.0 else problem.slower(
+            models[factor] = WorkerModel(problem if factor == 1.0 else problem.slower(
                 factor, settings.grid or DEFAULT_GRID))
-            if factor == 1.0:
-                as_profiled = model
-            solution = model.solve(settings.solver)
+            solution = models[factor].solve(settings.solver)
             solution.certificate.require_converged(f"load {load_qps:g} QPS")
             solutions[factor] = solution
-            return replace(self._unpromised(profile, load_qps, settings, problem, solution),
+            return replace(self._unpromised(profile, settings, problem, solution, limits),
                            load_factor=load_factor)
 
-        # The table is made for longer times than profiled; its promise is for the profiled times.
-        policy = with_headroom(planned, settings.headroom, replays)
+        policy = with_headroom(planned, settings.headroom, replays, limits)
         solution = solutions[policy.planned_factor]
-        if as_profiled is None or not np.array_equal(
-                policy.slack_ms, as_profiled.problem.slack_ms):
-            as_profiled = WorkerModel(replace(problem, slack_ms=solution.problem.slack_ms))
-        frequency = solution if policy.planned_factor == 1.0 else as_profiled.evaluate(
-            solution.policy)
-        analysis = analyse_worker(as_profiled.problem, solution.policy, frequency.frequency,
-                                  frequency.excess, as_profiled.at_hand)
-        return replace(policy, expectations=analysis.expectations(
-            capacity_qps=bound.capacity_qps, upper_bound=bound.effective_accuracy))
+
+        # The table is made for longer times than profiled; its promise is for the profiled times.
+        @cache
+        def as_profiled() -> WorkerModel:
+            if 1.0 in models and np.array_equal(policy.slack_ms, problem.slack_ms):
+                return models[1.0]
+            return WorkerModel(replace(problem, slack_ms=solution.problem.slack_ms))
+
+        def analysis() -> WorkerAnalysis:
+            frequency = solution if policy.planned_factor == 1.0 else as_profiled().evaluate(
+                solution.policy)
+            return analyse_worker(as_profiled().problem, solution.policy, frequency.frequency,
+                                  frequency.excess, as_profiled().at_hand)
+
+        def evidence() -> Evidence | None:
+            if problem.samples is None:
+                return None
+            if problem.batching.partial:
+                return analysis().evidence()
+            return evidence_of(as_profiled().problem, solution.policy, as_profiled().structured)
+
+        return Planned(policy, lambda: analysis().expectations(
+            capacity_qps=bound.capacity_qps, upper_bound=bound.effective_accuracy), evidence)
 
     def _unpromised(
-        self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings,
-        problem: WorkerProblem, solution: WorkerSolution,
+        self, profile: ProfileSet, settings: SynthesisSettings, problem: WorkerProblem,
+        solution: WorkerSolution, limits: Limits,
     ) -> Policy:
-        """Return the optimal table as a policy without a promise.
+        """Return the optimal table as a policy that promises no more than capacity and bound.
 
         ``problem`` has the profiled service times, ``solution`` those that are planned for.
         """
@@ -141,8 +156,8 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
             models=_models(problem, settings.overhead_ms),
             slo_ms=problem.slo_ms,
             workers=problem.workers,
-            load_qps=load_qps,
-            arrivals=stated_arrivals(settings, load_qps),
+            load_qps=limits.load_qps,
+            arrivals=stated_arrivals(settings, limits.load_qps),
             service=table.statistic,
             dispatch=settings.dispatch,
             batching=problem.batching.value,
@@ -154,7 +169,8 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
             actions=actions,
             codes=codes,
             longer_queue=longer_queue,
-            expectations=NOTHING,
+            expectations=replace(NOTHING, capacity_qps=limits.capacity_qps,
+                                 upper_bound=limits.effective_accuracy),
             certificate=certificate_of(solution),
             inputs=inputs_of(profile, settings),
             created_by=f"ramsis {__version__}",

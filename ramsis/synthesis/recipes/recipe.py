@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 import numpy as np
 
+from ramsis.analysis.sampled import Evidence, at_confidence
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.arrivals import Arrivals, describe_process
 from ramsis.cluster.service_times import DISTRIBUTION, ServiceTimes
@@ -53,6 +55,27 @@ class Analysis(Protocol):
         """Return the promise computed by the decision problem, as a policy file records it."""
 
 
+class Planned(NamedTuple):
+    """Best policy of a decision problem, and what the problem says about it where that is asked.
+
+    Most promises are measured, so the figures that the problem computes are not needed.
+    """
+
+    policy: Policy  # with its certificate; of its promise only capacity and upper bound
+    modelled: Callable[[], Expectations]  # its promise as the decision problem computes it
+    # evidence behind the promise: how well the samples of service times are known
+    evidence: Callable[[], Evidence | None]
+
+    def as_modelled(self) -> Policy:
+        """Return the policy with the promise that the decision problem computes."""
+        return replace(self.policy, expectations=self.modelled())
+
+    def to_be_measured(self) -> Policy:
+        """Return the policy with the evidence behind its promise, not measured yet."""
+        return replace(self.policy, expectations=at_confidence(
+            self.policy.expectations, self.evidence()))
+
+
 class Recipe(ABC, Generic[Problem]):
     """Synthesis, reading and analysis of the policies of one dispatch rule."""
 
@@ -85,11 +108,11 @@ class Recipe(ABC, Generic[Problem]):
         """
 
     @abstractmethod
-    def modelled(
+    def planned(
         self, profile: ProfileSet, load_qps: float, settings: SynthesisSettings, problem: Problem,
         replays: Replays, load_factor: float | None = None,
-    ) -> Policy:
-        """Return the best policy of a problem, with its certificate and computed promise.
+    ) -> Planned:
+        """Return the best policy of a problem, with its certificate.
 
         Parameters
         ----------
