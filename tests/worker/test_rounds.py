@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 
 from ramsis.worker.problem import WorkerProblem
+from ramsis.worker.solve import policy_iteration
 from ramsis.worker.solve.policy_iteration import improve_until_stable, solve_on_nodes
-from ramsis.worker.solve.rounds import first_rounds
+from ramsis.worker.solve.rounds import FirstRounds, first_rounds
 from ramsis.worker.structure import build_structured
 from ramsis.worker.structure.evaluation import evaluate_on_nodes
 from tests.worker.problems import small_problem, worker_problems
@@ -36,18 +39,44 @@ def test_what_first_rounds_lead_to_is_what_exact_rounds_lead_to(problem: WorkerP
 
 @pytest.mark.parametrize("late", ["serve", "drop"])
 @pytest.mark.parametrize("load_qps", [20.0, 150.0, 600.0])
-def test_one_exact_round_is_enough(load_qps: float, late: str) -> None:
-    """The table is the one of exact rounds, and the first of these finds nothing better."""
+def test_no_exact_round_is_needed(load_qps: float, late: str) -> None:
+    """The table is the one of exact rounds, and values of the first rounds prove it optimal."""
     problem = small_problem(load_qps, late=late)
     mdp = build_structured(problem)
-    policy, rounds = first_rounds(mdp, problem.fastest_policy(), 50)
-    assert 1 <= rounds < 50
-    np.testing.assert_array_equal(policy, by_exact_rounds(problem)[0])
-    assert solve_on_nodes(mdp).certificate.iterations == rounds + 1
+    first = first_rounds(mdp, problem.fastest_policy(), 50)
+    assert 1 <= first.rounds < 50
+    policy, gain = by_exact_rounds(problem)
+    np.testing.assert_array_equal(first.policy, policy)
+    solution = solve_on_nodes(mdp)
+    assert solution.exact is None
+    assert solution.certificate.iterations == first.rounds + 1
+    low, high = solution.certificate.lower_bound, solution.certificate.upper_bound
+    assert low is not None
+    assert high is not None
+    assert low <= gain <= high <= low + 4e-9
+
+
+def test_values_that_are_not_exact_prove_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then a factorisation does, with the same result."""
+    mdp = build_structured(small_problem(150.0))
+    proven = solve_on_nodes(mdp)
+
+    def off(*arguments: Any) -> FirstRounds:
+        first = first_rounds(*arguments)
+        assert first.values is not None
+        value, gain = first.values
+        return first._replace(values=(value + 1e-5 * np.arange(len(value)), gain))
+
+    monkeypatch.setattr(policy_iteration, "first_rounds", off)
+    factorised = solve_on_nodes(mdp)
+    assert factorised.exact is not None
+    np.testing.assert_array_equal(factorised.policy, proven.policy)
+    assert factorised.gain == pytest.approx(proven.gain, abs=1e-10)
 
 
 def test_without_rounds_the_policy_is_kept() -> None:
     problem = small_problem(150.0)
-    policy, rounds = first_rounds(build_structured(problem), problem.fastest_policy(), 0)
-    assert rounds == 0
+    policy, rounds, values = first_rounds(
+        build_structured(problem), problem.fastest_policy(), 0)
+    assert (rounds, values) == (0, None)
     np.testing.assert_array_equal(policy, problem.fastest_policy())

@@ -7,7 +7,8 @@ round raises the gain, or keeps it and raises V; the argument for semi-Markov pr
 
 *Certificate.* With T the Bellman operator at gain g and c(s) the cost of a decision in s, the
 optimal gain lies in [g, g + max_s (T V − V)(s) / c(s)], widened by the residual of u = A·V and by
-the rounding of u. The rounding matters if the chain all but falls into parts: its values are then
+the rounding of u. So values by GMRES (:mod:`ramsis.worker.solve.rounds`) are enough where that
+residual is small. The rounding matters if the chain all but falls into parts: its values are then
 huge, and its gain depends on where it starts. Such a chain is evaluated with restarts from empty,
 and the certificate notes their probability.
 
@@ -25,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -36,7 +38,7 @@ from ramsis.mdp.result import Certificate, Criterion, Status
 from ramsis.reprs import dataclass
 from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.problem.actions import Batching, Outcome
-from ramsis.worker.solve.rounds import first_rounds
+from ramsis.worker.solve.rounds import FirstRounds, first_rounds
 from ramsis.worker.structure import build_structured
 from ramsis.worker.structure.evaluation import (
     NodeEvaluation,
@@ -49,6 +51,7 @@ from ramsis.worker.structure.structured import Backup, StructuredMDP
 from ramsis.worker.structure.variable_batching import VariableMDP
 
 _LARGEST_ERROR = 1e-5  # of a gain that is still certified
+_PROVEN = 1e-9  # largest error of a gain whose policy needs no factorisation
 
 
 class _Evaluated(Protocol):
@@ -107,9 +110,16 @@ def improve_until_stable(
 class NodeSolution:
     """A policy for one worker and its certificate."""
 
+    mdp: StructuredMDP
     policy: IntArray  # action for n queued (row n − 1) at slack bin j, shape (N, D+1)
-    evaluation: NodeEvaluation
+    gain: float
     certificate: Certificate  # bounds on the optimal gain of the solved problem
+    exact: NodeEvaluation | None = None  # of the policy, where it is at hand
+
+    @cached_property
+    def evaluation(self) -> NodeEvaluation:
+        """Gain, values and frequencies of the policy by one factorisation."""
+        return self.exact or evaluate_on_nodes(self.mdp, self.policy)
 
 
 def solve_on_nodes(
@@ -134,16 +144,48 @@ def solve_on_nodes(
         initial = mdp.problem.fastest_policy()
     else:
         mdp.problem.check_policy(initial)
-    first, done = first_rounds(mdp, initial, max_rounds - 1)
+    first = first_rounds(mdp, initial, max_rounds - 1)
+    solution = _proven(mdp, first)
+    if solution is not None:
+        return solution
     last = improve_until_stable(
-        first,
+        first.policy,
         lambda policy, reference, restart: evaluate_on_nodes(
             mdp, policy, reference, restart=restart),
         lambda evaluation, policy: mdp.greedy(evaluation.onward_value, evaluation.gain, policy),
-        max_rounds - done,
+        max_rounds - first.rounds,
     )
-    return NodeSolution(last.policy, last.evaluation, certify(
-        mdp, last.evaluation, last.backup, done + last.number, last.status))
+    evaluation = last.evaluation
+    return NodeSolution(mdp, last.policy, evaluation.gain, certify(
+        mdp, Values(evaluation.node_value, evaluation.gain, evaluation.restart), last.backup,
+        first.rounds + last.number, last.status), evaluation)
+
+
+def _proven(mdp: StructuredMDP, first: FirstRounds) -> NodeSolution | None:
+    """Return the policy of the first rounds if their values prove that it is optimal, else None.
+
+    No factorisation is needed then: one backup bounds the error of the values as well.
+    """
+    if first.values is None:
+        return None
+    node_value, gain = first.values
+    backup = mdp.greedy(node_value, gain, first.policy)
+    if not np.array_equal(backup.policy, first.policy):
+        return None
+    certificate = certify(mdp, Values(node_value, gain, 0.0), backup, first.rounds + 1,
+                          Status.OPTIMAL)
+    assert certificate.lower_bound is not None
+    if gain - certificate.lower_bound > _PROVEN:
+        return None
+    return NodeSolution(mdp, first.policy, gain, certificate)
+
+
+class Values(NamedTuple):
+    """Values of a policy, by which it is improved and certified."""
+
+    node_value: FloatArray  # u, up to a constant, shape (I+L,)
+    gain: float
+    restart: float  # as in :class:`~ramsis.worker.structure.evaluation.NodeEvaluation`
 
 
 class Improvement(NamedTuple):
@@ -155,16 +197,16 @@ class Improvement(NamedTuple):
 
 
 def certify(
-    mdp: StructuredMDP, evaluation: NodeEvaluation, backup: Backup, iterations: int, status: Status
+    mdp: StructuredMDP, policy: Values, backup: Backup, iterations: int, status: Status
 ) -> Certificate:
     """Bound the optimal gain from an evaluated policy and one backup of its values."""
     residual = backup.value - backup.kept
     per_cost = float((residual / mdp.costs[:, None]).max())
-    values = evaluation.node_value
+    values = policy.node_value
     # Residual of the evaluation itself: the values that its own actions would give.
-    missed = np.abs(mdp.node_values(backup.kept, evaluation.gain) - values).max()
+    missed = np.abs(mdp.node_values(backup.kept, policy.gain) - values).max()
     error = float(missed / mdp.costs.min()) + rounding_error(values, mdp.costs)
-    return gain_certificate(mdp, (evaluation.gain, evaluation.restart), iterations, status,
+    return gain_certificate(mdp, (policy.gain, policy.restart), iterations, status,
                             Improvement(float(residual.max()), per_cost, error))
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.mdp._value_iteration import AdaptiveDamping
 from ramsis.mdp.result import Status, check_iterations
-from ramsis.worker.solve.policy_iteration import NodeSolution, certify
+from ramsis.worker.solve.policy_iteration import NodeSolution, Values, certify
 from ramsis.worker.structure import StructuredMDP
 from ramsis.worker.structure.evaluation import evaluate_on_nodes
 
@@ -55,7 +55,9 @@ def iterate_on_nodes(
         gain += (low + high) / 2.0
     evaluation = evaluate_on_nodes(mdp, policy)
     last = mdp.greedy(evaluation.onward_value, evaluation.gain, policy)
-    return NodeSolution(policy, evaluation, certify(mdp, evaluation, last, sweep, status))
+    return NodeSolution(mdp, policy, evaluation.gain, certify(
+        mdp, Values(evaluation.node_value, evaluation.gain, evaluation.restart), last, sweep,
+        status), evaluation)
 
 
 def _costs(mdp: StructuredMDP) -> list[FloatArray]:

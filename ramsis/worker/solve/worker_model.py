@@ -47,11 +47,6 @@ class WorkerSolution:
     problem : WorkerProblem
     policy : ndarray of int, shape (N, D+1)
         Action for n queued (row n − 1) at slack bin j.
-    frequency : ndarray, shape (N+1, D+1)
-        Stationary frequency of each state, up to a common factor; the last row is the full
-        state, at bin 0.
-    excess : float
-        Requests of the full state beyond N + 1, at the same factor.
     gain : float
         Gain of the policy, in the units of the problem's objective.
     certificate : Certificate
@@ -60,11 +55,28 @@ class WorkerSolution:
 
     problem: WorkerProblem
     policy: IntArray
-    frequency: FloatArray
-    excess: float
     gain: float
     certificate: Certificate
     solver: str
+    evaluate: Callable[[], StateFrequency]  # of the policy
+
+    @property
+    def frequency(self) -> FloatArray:
+        """Stationary frequency of each state, up to a common factor; shape (N+1, D+1).
+
+        The last row is the full state, at bin 0.
+        """
+        return self.visits.frequency
+
+    @property
+    def excess(self) -> float:
+        """Requests of the full state beyond N + 1, at the same factor."""
+        return self.visits.excess
+
+    @cached_property
+    def visits(self) -> StateFrequency:
+        """Stationary frequencies, computed at the first use."""
+        return self.evaluate()
 
 
 def solve_worker(
@@ -154,10 +166,8 @@ def _solve_maximal(
         solution = iterate_on_nodes(mdp, tolerance=tolerance)
     else:
         return _solve_explicit(problem, solver, tolerance)
-    return WorkerSolution(
-        problem, solution.policy, *state_frequency(mdp, solution.evaluation),
-        solution.evaluation.gain, solution.certificate, solver,
-    )
+    return WorkerSolution(problem, solution.policy, solution.gain, solution.certificate, solver,
+                          lambda: state_frequency(mdp, solution.evaluation))
 
 
 def _evaluate_maximal(model: WorkerModel, table: IntArray) -> StateFrequency:
@@ -179,10 +189,10 @@ def _solve_variable(
     from ramsis.worker.solve.policy_iteration import solve_variable
 
     solution = solve_variable(model.variable)
+    evaluation = solution.evaluation
     return WorkerSolution(
-        problem, solution.policy, solution.evaluation.frequency, solution.evaluation.excess,
-        solution.evaluation.gain, solution.certificate, solver,
-    )
+        problem, solution.policy, evaluation.gain, solution.certificate, solver,
+        lambda: StateFrequency(evaluation.frequency, evaluation.excess))
 
 
 def _evaluate_variable(model: WorkerModel, table: IntArray) -> StateFrequency:
@@ -206,10 +216,9 @@ def _solve_explicit(
     empty[0] = 1.0  # chooses among closed classes if rounding splits the chain into several
     share = stationary_distribution(explicit.mdp.transition[pairs], start=empty).distribution
     gain = float(share @ explicit.mdp.reward[pairs] / (share @ explicit.mdp.costs[pairs]))
-    return WorkerSolution(
-        problem, explicit.table(solution.policy), explicit.visits(share, pairs),
-        float(share @ explicit.excess[pairs]), gain, solution.certificate, solver,
-    )
+    visits = StateFrequency(explicit.visits(share, pairs), float(share @ explicit.excess[pairs]))
+    return WorkerSolution(problem, explicit.table(solution.policy), gain, solution.certificate,
+                          solver, lambda: visits)
 
 
 _MAXIMAL = _Formulation(_solve_maximal, _evaluate_maximal)

@@ -13,33 +13,43 @@ residuals in a Krylov space (GMRES; Saad and Schultz 1986) need few steps from t
 previous round.
 
 *Stopping rule.* The residual of a round is at most 1e-6 of r; if no action changes, it is lowered
-to 1e-11. An action changes only if another one is better by 1e-9. Once no action changes, the
-policy is improved in all states and handed on to rounds with exact values, which prove that it is
-optimal or improve it further. Where GMRES does not converge within its steps, as in a chain that
-almost falls into parts, all rounds are exact.
+to 1e-12. An action changes only if another one is better by 1e-9. Once no action changes, the
+policy is improved in all states. If that changes none that it can reach, the values are those of
+the improved policy, too. Else, and where GMRES does not converge within its steps, as in a chain
+that almost falls into parts, the policy is handed on to rounds with values from a factorisation.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from ramsis.arrays import IntArray
+from ramsis.arrays import FloatArray, IntArray
 from ramsis.worker.structure.structured import NEGLIGIBLE, StructuredMDP
 
 __all__ = ["first_rounds"]
 
 # Relative residuals of rough and of exact values, and relative gain of an action that is rounding.
-_ROUGH, _TOLERANCE, _ROUNDING = 1e-6, 1e-11, 1e-9
+_ROUGH, _TOLERANCE, _ROUNDING = 1e-6, 1e-12, 1e-9
 _STEPS = 60  # largest dimension of a Krylov space
 _MOST = 1_000  # rounds; a few are enough
 
 
+class FirstRounds(NamedTuple):
+    """Policy of the first rounds, and its values by GMRES."""
+
+    policy: IntArray  # improved in all states, shape (N, D+1)
+    rounds: int
+    # node values u, (I+L,), and gain of ``policy``; None where GMRES does not converge, or where
+    # the last improvement changed the policy in states that it can reach
+    values: tuple[FloatArray, float] | None
+
+
 def first_rounds(
     mdp: StructuredMDP, policy: IntArray, most: int
-) -> tuple[IntArray, int]:
-    """Return a nearly optimal policy, and the number of rounds that it took.
+) -> FirstRounds:
+    """Return a nearly optimal policy.
 
     Parameters
     ----------
@@ -53,12 +63,18 @@ def first_rounds(
     choices = mdp.choices
     codes = mdp.problem.with_full_state(policy)
     place, value = choices.place_of(codes), np.zeros(len(mdp.excess))
-    count, gain = _kernels.rounds(
-        _model(mdp, _kernels), _actions(mdp, _kernels), _states(mdp, _kernels), place, value,
+    states = _states(mdp, _kernels)
+    count, gain, stable = _kernels.rounds(
+        _model(mdp, _kernels), _actions(mdp, _kernels), states,
+        _mixtures(mdp, _kernels), place, value,
         (_ROUGH, _TOLERANCE, _ROUNDING), _STEPS, min(most, _MOST))
     if np.isnan(gain):
-        return policy, 0
-    return mdp.greedy(value, gain, choices.code_at(place)[:-1]).policy, count
+        return FirstRounds(policy, 0, None)
+    evaluated = choices.code_at(place)
+    improved = mdp.greedy(value, gain, evaluated[:-1]).policy
+    at = states.queued, states.bins
+    stable &= np.array_equal(mdp.problem.with_full_state(improved)[at], evaluated[at])
+    return FirstRounds(improved, count, (value, gain) if stable else None)
 
 
 def _matrix(kernels: Any, matrix: Any) -> Any:
@@ -69,13 +85,30 @@ def _matrix(kernels: Any, matrix: Any) -> Any:
 def _model(mdp: StructuredMDP, kernels: Any) -> Any:
     drops = mdp.drops
     reach, idle, row, nodes = mdp.passages.arrays()
+    late, onward = mdp.late, mdp.continuation
+    if late is not None:
+        onward, overdue, late_reach, late_idle = late.others, late.nodes, late.reach, late.idle
+    else:
+        overdue, late_reach = np.zeros(0, dtype=np.int64), np.zeros((0, 0))
+        late_idle = np.zeros((0, idle.shape[1]))
     return kernels.StructuredArrays(
         mdp.phase,
         np.zeros((0, 0, 0)) if drops is None else drops.next_slack,
         np.zeros((0, mdp.phase.shape[2])) if drops is None else np.ascontiguousarray(
             drops.emptied),
-        reach, idle, row, nodes, _matrix(kernels, mdp.continuation), mdp.charged_excess,
-        mdp.problem.violation_price)
+        reach, idle, row, nodes, _matrix(kernels, onward), overdue, late_reach, late_idle,
+        mdp.charged_excess, mdp.problem.violation_price)
+
+
+def _mixtures(mdp: StructuredMDP, kernels: Any) -> Any:
+    """Return room for the first passages of all services, none if each has a single latency."""
+    reach, idle, _, _ = mdp.passages.arrays()
+    weights = mdp.problem.services.weights
+    services = weights.shape[0] if weights.nnz > weights.shape[0] else 0
+    # Pages of services that no policy uses are never touched, so they take no memory.
+    return kernels.Mixtures(
+        np.zeros((services, *reach.shape[1:])), np.zeros((services, *idle.shape[1:])),
+        np.zeros((services, 2), dtype=np.int64), np.zeros(services, dtype=bool))
 
 
 def _actions(mdp: StructuredMDP, kernels: Any) -> Any:

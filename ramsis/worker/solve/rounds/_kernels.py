@@ -5,10 +5,20 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.compiling import dot, index, njit
 from ramsis.worker.structure._kernels import service_values
+
+
+class Mixtures(NamedTuple):
+    """First passages of random service times: room for every service, filled when one is used."""
+
+    reach: FloatArray  # shape (S, I, K); (0, I, K) if times are fixed
+    idle: FloatArray  # shape (S, L, K)
+    nodes: IntArray  # first and last node, exclusive, that each reaches, shape (S, 2)
+    known: NDArray[np.bool_]  # whether they have been computed, shape (S,)
 
 
 class Matrix(NamedTuple):
@@ -55,7 +65,13 @@ class StructuredArrays(NamedTuple):
     idle: FloatArray
     row: IntArray  # first passage of each latency, shape (G,)
     nodes: IntArray  # first and last node, exclusive, that each reaches, shape (G', 2)
-    onward: Matrix  # the continuation: P(state | node), (I+L, S)
+    # the continuation: P(state | node), (I+L, S), with rows of zeros for the overdue nodes
+    onward: Matrix
+    late: IntArray  # the overdue nodes, shape (J,)
+    # late_reach, late_idle: their continuation as weights of the first I' nodes, (J, I'), and of
+    # starts of busy periods, (J, L)
+    late_reach: FloatArray
+    late_idle: FloatArray
     excess: FloatArray  # cost of a node for requests beyond the table, shape (I+L,)
     price: float  # of a violation
 
@@ -94,9 +110,11 @@ def _total(vector: FloatArray) -> float:
 
 
 @njit(cache=True, fastmath={"reassoc", "contract"})  # type: ignore[untyped-decorator,unused-ignore]
-def _onto_nodes(onward: Matrix, states: States, value: FloatArray, result: FloatArray) -> None:
+def _onto_nodes(
+    model: StructuredArrays, states: States, value: FloatArray, result: FloatArray
+) -> None:
     """Write node values into ``result``: the continuation times state values, (N+1, D+1)."""
-    indptr, indices, data = onward
+    indptr, indices, data = model.onward
     queued, bins = states.reached_queued, states.reached_bins
     reached = np.empty(queued.size)
     for s in range(queued.size):
@@ -106,6 +124,14 @@ def _onto_nodes(onward: Matrix, states: States, value: FloatArray, result: Float
         for entry in range(index(indptr[i]), index(indptr[i + 1])):
             total += data[entry] * reached[index(indices[entry])]
         result[i] = total
+    starts = model.late_idle.shape[1]
+    for j in range(model.late.size):
+        total = 0.0
+        for i in range(model.late_reach.shape[1]):
+            total += model.late_reach[j, i] * result[i]
+        for i in range(starts):
+            total += model.late_idle[j, i] * result[result.size - starts + i]
+        result[model.late[j]] = total
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -171,10 +197,10 @@ class _Policy(NamedTuple):
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _with_passages(
-    model: StructuredArrays, actions: Actions, states: States, place: IntArray
+    model: StructuredArrays, actions: Actions, states: States, mixtures: Mixtures, place: IntArray
 ) -> _Policy:
-    """Return a policy with first passages of its services, mixed over their random times."""
-    indptr, latency, weights = actions.weights
+    """Return a policy with the first passages of its services."""
+    indptr, latency, _ = actions.weights
     # Services in use get slots; a service of one latency has the passages of this latency.
     slot, used = np.full(indptr.size - 1, -1), 0
     for s in range(states.queued.size):
@@ -183,33 +209,33 @@ def _with_passages(
         if place[n, j] >= 0 and slot[service] < 0:
             slot[service] = used
             used += 1
-    row, mixed = np.arange(used), False
+    row, mixed = np.empty(used, dtype=np.int64), mixtures.known.size > 0
     for service in range(slot.size):
         if slot[service] >= 0:
-            first = indptr[service]
-            row[slot[service]] = model.row[latency[first]]
-            mixed = mixed or indptr[service + 1] != first + 1 or weights[first] != 1.0
-    # Fixed times have the passages of the model itself: nothing is copied.
-    if not mixed:
-        return _Policy(place, slot, model.reach, model.idle, row, model.nodes)
-    # Else the passages of a service are the mean of those of its latencies.
-    reach = np.zeros((used, model.reach.shape[1], model.reach.shape[2]))
-    idle = np.zeros((used, model.idle.shape[1], model.idle.shape[2]))
-    nodes = np.empty((used, 2), dtype=np.int64)
-    for service in range(slot.size):
-        if slot[service] < 0:
-            continue
-        u, first, stop = slot[service], model.reach.shape[1], 0
-        for entry in range(indptr[service], indptr[service + 1]):
-            g, weight = model.row[latency[entry]], weights[entry]
-            low, high = model.nodes[g, 0], model.nodes[g, 1]
-            first, stop = min(first, low), max(stop, high)
-            for i in range(low, high):
-                _add(model.reach[g, i], weight, reach[u, i])
-            for i in range(idle.shape[1]):
-                _add(model.idle[g, i], weight, idle[u, i])
-        nodes[u, 0], nodes[u, 1] = min(first, stop), stop
-    return _Policy(place, slot, reach, idle, np.arange(used), nodes)
+            row[slot[service]] = service if mixed else model.row[latency[indptr[service]]]
+            if mixed and not mixtures.known[service]:
+                _mix(model, actions.weights, service, mixtures)
+    if mixed:
+        return _Policy(place, slot, mixtures.reach, mixtures.idle, row, mixtures.nodes)
+    return _Policy(place, slot, model.reach, model.idle, row, model.nodes)
+
+
+@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
+def _mix(
+    model: StructuredArrays, weights: Matrix, service: int, mixtures: Mixtures
+) -> None:
+    """Compute the first passages of a service: the mean of those of its latencies."""
+    first, stop = model.reach.shape[1], 0
+    for entry in range(weights.indptr[service], weights.indptr[service + 1]):
+        g, weight = model.row[weights.indices[entry]], weights.data[entry]
+        low, high = model.nodes[g, 0], model.nodes[g, 1]
+        first, stop = min(first, low), max(stop, high)
+        for i in range(low, high):
+            _add(model.reach[g, i], weight, mixtures.reach[service, i])
+        for i in range(model.idle.shape[1]):
+            _add(model.idle[g, i], weight, mixtures.idle[service, i])
+    mixtures.nodes[service, 0], mixtures.nodes[service, 1] = min(first, stop), stop
+    mixtures.known[service] = True
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -232,7 +258,7 @@ def _moved(
             value[n, j] = dot(phase[0, j], emptied, 0, emptied.size)
         else:
             value[n, j] = dot(next_slack[n, j], value[n - 1], first[s], stop[s])
-    _onto_nodes(model.onward, states, value, result)
+    _onto_nodes(model, states, value, result)
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
@@ -252,8 +278,8 @@ def _rewards_and_costs(
             reward[n, j] += dot(next_slack[n, j], reward[n - 1], first[s], stop[s])
             cost[n, j] += dot(next_slack[n, j], cost[n - 1], first[s], stop[s])
     of_reward, of_cost = np.empty(model.excess.size), np.empty(model.excess.size)
-    _onto_nodes(model.onward, states, reward, of_reward)
-    _onto_nodes(model.onward, states, cost, of_cost)
+    _onto_nodes(model, states, reward, of_reward)
+    _onto_nodes(model, states, cost, of_cost)
     _add(model.excess, -model.price, of_reward)
     _add(model.excess, 1.0, of_cost)
     return of_reward, of_cost
@@ -327,13 +353,15 @@ def _evaluated(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def rounds(
-    model: StructuredArrays, actions: Actions, states: States, place: IntArray, value: FloatArray,
-    limits: tuple[float, float, float], steps: int, most: int,
-) -> tuple[int, float]:
+    model: StructuredArrays, actions: Actions, states: States, mixtures: Mixtures,
+    place: IntArray, value: FloatArray, limits: tuple[float, float, float], steps: int, most: int,
+) -> tuple[int, float, bool]:
     """Evaluate and improve a policy until no action changes in the listed states.
 
     Parameters
     ----------
+    mixtures : Mixtures
+        Room for the first passages of services, filled here.
     place : ndarray of int, shape (N+1, D+1)
         Index of each state's action, -1 for drops; changed in place.
     value : ndarray, shape (I+L,)
@@ -351,19 +379,21 @@ def rounds(
         Rounds that were done.
     gain : float
         Gain of the policy before the last change; NaN where its values could not be computed.
+    stable : bool
+        Whether values and gain are exact, and no action changed by them.
     """
     rough, exact, rounding = limits
     gain = np.nan
     for count in range(1, most + 1):
-        policy = _with_passages(model, actions, states, place)
+        policy = _with_passages(model, actions, states, mixtures, place)
         # Rough values suffice to find a change; only exact ones show that there is none.
         for tolerance in (rough, exact):
             gain = _evaluated(model, actions, states, policy, value, tolerance, steps)
             if np.isnan(gain):
-                return count, gain
+                return count, gain, False
             changed = _improve(model, actions, states, value, gain, rounding, place)
             if changed:
                 break
         if not changed:
-            return count, gain
-    return most, gain
+            return count, gain, True
+    return most, gain, False
