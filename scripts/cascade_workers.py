@@ -6,7 +6,7 @@ python scripts/cascade_workers.py [--figure docs/pictures/cascade-workers.png]
 ``--run`` writes docs/results/cascade-workers.csv. Its targets are the effective accuracies that
 policies with one model per request promise on some numbers of workers, rounded down. For each,
 `ramsis capacity --cascades` finds the fewest workers without and with second opinions, beside the
-bounds of both. The rows are then put on their page, and drawn with ``--figure``.
+bounds of both. The rows are then printed as a table, and drawn with ``--figure``.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
-from acceptance.pages import markdown, write_part
+from acceptance.pages import markdown
 
 from ramsis import load_profile
 from ramsis.synthesis import SynthesisSettings, generate_policy
 
 ROOT = Path(__file__).resolve().parents[1]
-ROWS, PAGE = ROOT / "docs/results/cascade-workers.csv", ROOT / "docs/howto/cascades.md"
+ROWS = ROOT / "docs/results/cascade-workers.csv"
 PROFILE, LOAD_QPS, SLO_MS, SERVICE = "digits-cpu", 40_000.0, 60.0, "p95"
 WORKERS = range(8, 25, 2)  # whose accuracies with one model per request are targets
 
@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if chosen.run:
         pd.DataFrame(rows()).round(6).to_csv(ROWS, index=False)
     found = pd.read_csv(ROWS)
-    write_part(PAGE, "workers saved", table_of(found))
+    print(table_of(found))
     if chosen.figure is not None:
         draw(found, chosen.figure)
     return 0
