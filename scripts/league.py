@@ -396,13 +396,13 @@ def conditions(document: Mapping[str, Any]) -> str:
 
 
 def main() -> None:
-    """Run the league; write its rows, and the page with table and figure."""
+    """Run the league; write its rows and the page with the figure, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true",
                         help="within six minutes, once the models are trained")
     parser.add_argument("--json", type=Path, required=True, help="file to write")
-    parser.add_argument("--page", type=Path, help="page that gets the table between its marks, "
-                        "and the figure beside it")
+    parser.add_argument("--page", type=Path, help="page that gets conditions and figure between "
+                        "its marks; the figure is beside it")
     parser.add_argument("--models", type=Path, default=Path("build/league"),
                         help="folder that keeps the models")
     parser.add_argument("--triton-python", type=Path, help="interpreter that has nvidia-pytriton")
@@ -446,7 +446,7 @@ def main() -> None:
         drawing = options.page.with_suffix(".svg")
         figure(document["rows"], drawing)
         write_part(options.page, "league", (
-            f"{conditions(document)}{table(document['rows'])}\n"
+            f"{conditions(document)}"
             f"![Effective accuracy and violations over the load]({drawing.name})"))
 
 

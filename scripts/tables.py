@@ -334,7 +334,7 @@ _OBSERVED = (f"{_SHARING} {VISION} --rps 500 --slo-ms 200 --gpus 1,2,3,4,5,6 "
              "--client-overhead-ms 0.3077")
 _GOODPUT = ("models", "rps", "slo_ms", "gpus", "policy", "simulated_goodput_rps", "bound_rps")
 TABLES = {
-    "random": Table("cluster.md", {"random": "planned.py --random 100 --rows {rows}.jsonl "
+    "random": Table("", {"random": "planned.py --random 100 --rows {rows}.jsonl "
                                              "--scheduler clockwork --scheduler lru "
                                              "--scheduler round-robin"}, random_scenarios,
                     ("scarce", "planned", "clockwork", "lru", "round-robin", "bound")),
@@ -389,7 +389,7 @@ TABLES = {
         "post_s": "processing (s)", "network_s": "network (s)", "waiting": "requests before",
         "scheduler": "", "formula_s": "formula (s)", "simulated_s": "simulated (s)"},
         off_the_formula),
-    "warsaw": Table("evaluation/warsaw.md", {
+    "warsaw": Table("", {
         f"warsaw-{ms}": f"warsaw.py --overhead-ms {ms}" for ms in (0, 150, 300)},
         warsaw("overhead_ms", "{:g} ms"), ("scheduler", "overhead_ms", "bound", *_WARSAW)),
     "warsaw-decisions": Table("", {
@@ -422,7 +422,7 @@ TABLES = {
         "vision-slos": f"{_SHARING} {VISION} --rps 200,400,600,800,1000 --slo-ms 150,250,350 "
                        "--gpus 4 --plot docs/evaluation/sharing-vision.png",
     }, sharing("slo_ms", "load"), _GOODPUT),
-    "sharing-random": Table("sharing.md", {
+    "sharing-random": Table("", {
         "sharing-random": "sharing.py --random 12 --duration-s 60 --seeds 2",
     }, sharing_random, (*_GOODPUT, "slower_simulated_goodput_rps", "slower_bound_rps")),
     "wao": Table("", {

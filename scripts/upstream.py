@@ -1,12 +1,12 @@
 """Policies in front of a real Triton: `ramsis serve --upstream`, its promise and its cost.
 
     python scripts/upstream.py --triton-python PYTHON --rows docs/results/upstream.csv
-    python scripts/upstream.py --rows docs/results/upstream.csv --page docs/serving/upstream.md
+    python scripts/upstream.py --rows docs/results/upstream.csv
 
 The first command runs Triton with two models of its Python backend that take stated times, as
 models on an accelerator do: two instances of each. Service times are measured through the proxy,
 policies are made for shares of the capacity, and each share gets Poisson arrivals. A further run
-kills Triton and starts it again. The second command writes the kept rows into the page.
+kills Triton and starts it again. The second command prints the kept rows.
 PYTHON needs nvidia-pytriton and numpy, and is of the same version as this one.
 """
 
@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from acceptance.pages import markdown, write_part
+from acceptance.pages import markdown
 from live import peers
 
 from ramsis.files import write_atomic
@@ -232,7 +232,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--triton-python", type=Path, help="interpreter that has nvidia-pytriton")
     parser.add_argument("--rows", type=Path, required=True, help="file of the rows")
-    parser.add_argument("--page", type=Path, help="page that gets the table between its marks")
     parser.add_argument("--shares", default=SHARES, help="of the capacity")
     parser.add_argument("--requests", type=int, default=34_000, help="of each run")
     options = parser.parse_args()
@@ -247,9 +246,8 @@ def main() -> None:
                 f"{value:.6g}" if isinstance(value, float) else "" if value is None else str(value)
                 for value in (row.get(name) for name in COLUMNS)))
             write_atomic(options.rows, "\n".join(lines) + "\n")
-    if options.page is not None:
-        with options.rows.open(newline="") as stream:
-            write_part(options.page, "upstream", "\n" + table(list(csv.DictReader(stream))) + "\n")
+    with options.rows.open(newline="") as stream:
+        print(table(list(csv.DictReader(stream))))
 
 
 if __name__ == "__main__":

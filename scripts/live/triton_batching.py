@@ -16,8 +16,7 @@ the runtime's rule is asked for it again. A batch is
 - different: anything else.
 
 A second row is Triton without the library. PYTHON needs nvidia-pytriton and numpy, and is of the
-same version as this one. Without it, ``--page docs/serving/triton.md`` writes the table of kept
-rows.
+same version as this one. Without it the kept rows are printed.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from acceptance.pages import markdown, write_part
+from acceptance.pages import markdown
 from sized import CELLS
 
 from live import peers
@@ -170,13 +169,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--triton-python", type=Path)
     parser.add_argument("--rows", type=Path, required=True)
     parser.add_argument("--requests", type=int, default=REQUESTS)
-    parser.add_argument("--page", type=Path)
     options = parser.parse_args(arguments)
     if options.triton_python is not None:
         measure(options.triton_python, options.rows, options.requests)
-    if options.page is not None:
-        with options.rows.open(newline="") as file:
-            write_part(options.page, "batching", table(list(csv.DictReader(file))))
+    with options.rows.open(newline="") as file:
+        print(table(list(csv.DictReader(file))))
     return 0
 
 

@@ -138,6 +138,8 @@ def test_rows_that_are_there_are_not_made_again(
     rows = [{"scarce": True, "planned": 0.5, "clockwork": 0.25, "lru": 0.125,
              "round-robin": 0.25, "bound": 1.0}]
     (tmp_path / "random.json").write_text(json.dumps({"rows": rows}))
+    monkeypatch.setitem(tables.TABLES, "random",
+                        tables.TABLES["random"]._replace(page="cluster.md"))
     monkeypatch.setattr(tables, "kept_file", lambda name: tmp_path / f"{name}-kept.json")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a script was run"))
     assert tables.main(["--only", "random", "--rows", str(tmp_path), "--docs",
