@@ -39,8 +39,10 @@ help:
 	@echo "make dist   wheel and source archive in dist/, and tests of the installed wheel"
 	@echo "make clean  remove what these made"
 
-# Neighbours run in one process, so that what several tests of a file need is made once.
-PYTEST = $(BIN)/python -m pytest -n auto --dist worksteal
+# One process more than there are cores, as tests of servers and of commands mostly wait. Neighbours
+# run in one process, so that what several tests of a file need is made once.
+PROCESSES ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+PYTEST = $(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal
 
 INSTALLING = @echo "Installing $(1) into $(VENV) (a minute or so, the first time only) ..."
 

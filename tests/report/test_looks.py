@@ -14,7 +14,8 @@ from ramsis.profiles import ProfileSet
 from ramsis.report.figure import COLOURS, line_look, look_numbers
 from ramsis.report.page.parts import Axis, Note, Series, curves, dots
 from ramsis.report.states import rare_from
-from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.synthesis import SynthesisSettings
+from ramsis.synthesis.generate import modelled_policy
 from tests.cli.command import Run
 
 
@@ -43,7 +44,7 @@ def test_pages_and_figures_have_the_same_colours() -> None:
 def test_queues_longer_than_what_arrives_within_the_slack_used_are_rare(tiny: ProfileSet) -> None:
     settings = SynthesisSettings(slo_ms=100.0, workers=2, dispatch="central-queue", max_queue=20,
                                  grid="fixed:10", headroom=0.0)
-    policy = generate_policy(tiny, 20.0, settings)
+    policy = modelled_policy(tiny, 20.0, settings)
     rare = rare_from(policy)
     assert rare[0] == len(policy.slack_ms)  # a queue of one occurs with any slack
     assert (np.diff(rare) <= 0).all()

@@ -22,7 +22,8 @@ from ramsis.sim import (
     SimulationSettings,
     simulate,
 )
-from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.synthesis import SynthesisSettings
+from ramsis.synthesis.generate import modelled_policy
 from tests.slow import slow_after
 from tests.synthesis.samples import tiny_profile
 
@@ -38,9 +39,9 @@ def test_a_scheme_and_its_table_run_the_same_batches(
     spec: FleetScheduler, load_qps: float, slo_ms: float
 ) -> None:
     profile = tiny_profile()
-    like = generate_policy(profile, load_qps, SynthesisSettings(
+    like = modelled_policy(profile, load_qps, SynthesisSettings(
         slo_ms=slo_ms, workers=2, dispatch="central-queue", max_queue=16, service="p95",
-        grid="fixed:10"))
+        grid="fixed:10", headroom=0.0))
     fleet = Fleet.of(profile, workers=2, slo_ms=slo_ms)
     policy = as_policy(spec, fleet, like)
     Selector(policy.decision_table())  # a server can look things up in it

@@ -16,7 +16,7 @@ from ramsis.policy import Policy
 from ramsis.profiles import LatencyTable, ProfileSet
 from ramsis.sim import Engine, Fleet, Plan, Run, Scheduler
 from ramsis.sim.engine import WorkerGroup
-from ramsis.synthesis import generate_policy
+from ramsis.synthesis.generate import modelled_policy
 from tests.policy import samples
 from tests.synthesis.samples import settings, tiny_profile
 
@@ -38,8 +38,8 @@ def fleet(
 
 
 def tiny_policy(load_qps: float = 400.0, **changes: Any) -> Policy:
-    """A real policy of the tiny profile: 4 workers, SLO 100 ms."""
-    return generate_policy(tiny_profile(), load_qps, settings(**changes))
+    """A real policy of the tiny profile, its promise not replayed: 4 workers, SLO 100 ms."""
+    return modelled_policy(tiny_profile(), load_qps, settings(**changes))
 
 
 def with_table(

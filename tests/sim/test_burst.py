@@ -10,7 +10,8 @@ from ramsis.cluster import Cluster
 from ramsis.errors import InvalidValueError
 from ramsis.sim import ConstantLoad, Greedy, Policies, Run, SimulationSettings, simulate
 from ramsis.sim.workload import Burst, recovery_ms
-from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.synthesis import SynthesisSettings
+from ramsis.synthesis.generate import modelled_policy
 
 LOAD = ConstantLoad(2000.0, 2000.0)
 
@@ -57,7 +58,7 @@ def test_workers_that_drop_recover_and_those_that_serve_late_may_not() -> None:
     load = Burst(ConstantLoad(25_000.0, 2000.0), 3000)
     times = []
     for late in ("drop", "serve"):
-        policy = generate_policy(profiles.load("digits-cpu"), 25_000.0, SynthesisSettings(
+        policy = modelled_policy(profiles.load("digits-cpu"), 25_000.0, SynthesisSettings(
             slo_ms=25.0, workers=4, late=late, headroom=0.0, max_queue=8, service="p95"))
         compiled, plain = (recovery_ms(_run(Policies((policy,)), load, engine=engine,
                                             service="p95"), load.at_ms)

@@ -22,7 +22,7 @@ from ramsis.sim import (
     Run,
 )
 from ramsis.sim.schedulers.slack_fit import SlackFit
-from ramsis.synthesis import generate_policy
+from ramsis.synthesis.generate import modelled_policy
 from tests.central import samples
 from tests.runs import run_plan
 from tests.synthesis.samples import tiny_profile
@@ -33,7 +33,7 @@ CLASSES = (SloClass(60.0, 0.3), SloClass(100.0, 0.7))
 @cache
 def policy(load_qps: float) -> Policy:
     chosen = samples.settings(workers=6, slo_classes=CLASSES)
-    return generate_policy(tiny_profile(), load_qps, chosen)
+    return modelled_policy(tiny_profile(), load_qps, chosen)
 
 
 def run(load_qps: float, engine: str, scheduler: FleetScheduler | None = None,

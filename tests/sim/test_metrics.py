@@ -32,7 +32,8 @@ from ramsis.sim import (
 )
 from ramsis.sim.metrics import measure
 from ramsis.sim.time_series import timeline, write_timeline
-from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.synthesis import SynthesisSettings
+from ramsis.synthesis.generate import modelled_policy
 from tests.reference.metrics import figures, queue_at_arrivals
 from tests.runs import run_plan, simulate_profile
 from tests.sim.samples import Logged, anything, fleet, lattice_arrivals, run, tiny
@@ -134,7 +135,7 @@ def test_the_queue_that_an_arrival_sees_is_who_waits() -> None:
 def test_figures_of_policies_are_those_of_whole_arrays(late: str, monitored: bool) -> None:
     """Far beyond capacity too, where response times pass the SLO many times over."""
     settings_ = SynthesisSettings(slo_ms=100.0, workers=4, late=late, headroom=0.0)
-    policies = Policies([generate_policy(tiny(), load, settings_) for load in (50.0, 200.0)])
+    policies = Policies([modelled_policy(tiny(), load, settings_) for load in (50.0, 200.0)])
     own = Fleet.of(tiny(), workers=4, slo_ms=100.0, service="distribution")
     for load in (60.0, 2000.0):
         done = run_plan(own, policies.prepare(own), ConstantLoad(load, 20_000.0),

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.synthesis import SynthesisSettings
+from ramsis.synthesis.generate import modelled_policy
 from tests.sim.raw_replay import Chance, compiled, through_runtime
 from tests.sim.raw_samples import LAWS, Measured
 
@@ -18,7 +19,7 @@ CHANCE = Chance.drawn(150.0, 1500, 5)
 
 @cache
 def made(dispatch: str, workers: int) -> Any:
-    return generate_policy(MEASURED.profile, 150.0, SynthesisSettings(
+    return modelled_policy(MEASURED.profile, 150.0, SynthesisSettings(
         slo_ms=60.0, workers=workers, dispatch=dispatch, max_queue=8, headroom=0.0)).to_document()
 
 

@@ -37,7 +37,7 @@ from ramsis.sim.routed import Routed
 from ramsis.sim.run import Run
 from ramsis.sim.schedulers import Greedy
 from ramsis.sim.schedulers.central import EarliestDeadlineFirst
-from ramsis.synthesis import generate_policy
+from ramsis.synthesis.generate import modelled_policy
 from tests.sim.samples import Anything, fleet, lattice_arrivals, tiny
 from tests.synthesis.samples import linear_profile, settings
 
@@ -244,7 +244,7 @@ def policy_set(cluster: Cluster, loads: tuple[float, ...]) -> Policies:
         for one, counts in parts:
             for number, workers in enumerate(counts):
                 share = 0.4 / len(counts) if one is old else 0.6
-                policy = generate_policy(one.profile, share * load, settings(workers=workers))
+                policy = modelled_policy(one.profile, share * load, settings(workers=workers))
                 stations.append(Station(f"{one.name}-{number}", (one.name,), workers,
                                         share * load, {100.0: share}, policy))
         levels.append(Level(load, "poisson", tuple(stations), {}))

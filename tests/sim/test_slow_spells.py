@@ -12,7 +12,8 @@ from ramsis import profiles
 from ramsis.cluster import Cluster
 from ramsis.errors import InvalidValueError
 from ramsis.sim import ConstantLoad, Policies, Run, SimulationSettings, SlowSpells, simulate
-from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.synthesis import SynthesisSettings
+from ramsis.synthesis.generate import modelled_policy
 
 SPELLS = SlowSpells(share=0.05, factor=3.0, length_ms=100.0)
 
@@ -42,7 +43,7 @@ def test_the_share_holds_from_the_start() -> None:
 
 def _run(dispatch: str, spells: SlowSpells | None, **more: Any) -> Run:
     profile, load_qps, workers = profiles.load("digits-cpu"), 1500.0, 3
-    policy = generate_policy(profile, load_qps, SynthesisSettings(
+    policy = modelled_policy(profile, load_qps, SynthesisSettings(
         slo_ms=25.0, workers=workers, dispatch=dispatch, grid="fixed:20", max_queue=8,
         headroom=0.0))
     found = simulate(Cluster.of(profile, workers=workers, slo_ms=25.0), Policies((policy,)),

@@ -14,7 +14,8 @@ from ramsis.sim import ConstantLoad
 from ramsis.sim._window import quantiles
 from ramsis.sim.run import Run
 from ramsis.sim.stationary import earned, in_steady_state, rates
-from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.synthesis import SynthesisSettings
+from ramsis.synthesis.generate import modelled_policy
 from ramsis.synthesis.simulated import prepared_policy
 from tests.runs import run_plan
 from tests.synthesis.samples import tiny_profile
@@ -33,7 +34,7 @@ def test_quantiles_are_numpys(values: np.ndarray, often: bool) -> None:
 
 
 def _made(dispatch: str, **settings: object) -> Policy:
-    return generate_policy(tiny_profile(), 150.0, SynthesisSettings(
+    return modelled_policy(tiny_profile(), 150.0, SynthesisSettings(
         slo_ms=100.0, workers=3, dispatch=dispatch, headroom=0.0, **settings))  # type: ignore[arg-type]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,15 @@ from tests.sized.short import short_search
 
 PROFILE = load("minilm-cpu")
 SIZES = SizeDistribution((8, 20, 60, 250), (5, 3, 2, 1))
-LOAD = ConstantLoad(150.0, 5_000.0)
+LOAD = ConstantLoad(150.0, 2_000.0)
 FILE = "size,count\n8,5\n20,3\n60,2\n250,1\n"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _short_bounds() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("ramsis.sized.capacity._STRETCHES", 3)
+        yield
 
 
 def problem(workers: int = 1, slo_ms: float = 300.0) -> SizedProblem:
@@ -130,7 +138,7 @@ def test_the_command_states_workers_and_shares_by_size(run: Run, tmp_path: Path)
     sizes = tmp_path / "sizes.csv"
     sizes.write_text(FILE)
     command = ["capacity", "--profiles", "minilm-cpu", "--slo-ms", "300", "--load", "150",
-               "--sizes", sizes, "--max-violation", "0.02", "--seeds", "2", "--duration-s", "10"]
+               "--sizes", sizes, "--max-violation", "0.02", "--seeds", "2", "--duration-s", "2"]
     text = run(*command, "--scheduler", "replanned-dp").out
     assert "in time by size:" in text
     assert "next" not in text

@@ -37,6 +37,7 @@ def test_search_is_repeatable_and_beats_the_replanned_plan() -> None:
     assert shares[0] > shares[1] + 0.02
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_requests")
 def test_weights_raise_the_share_of_the_long() -> None:
     """Classes of long requests get the share that is asked for, at the cost of others."""

@@ -35,6 +35,7 @@ from ramsis.synthesis.capacity import (
 )
 from ramsis.synthesis.schedulers import fleet_scheduler
 from tests.runs import simulate_profile
+from tests.slow import slow_after
 from tests.synthesis.samples import model
 
 SEEDS = range(3)
@@ -172,7 +173,7 @@ def test_clear_means_that_the_interval_is_on_the_same_side(tiny: ProfileSet) -> 
     assert Trial(20, None, rates, Targets(0.1, None, 0.79)).clear is False
 
 
-@pytest.mark.parametrize("name", ["central-queue", "greedy:late=drop"])
+@pytest.mark.parametrize("name", slow_after(1, ["greedy:late=drop", "central-queue"]))
 def test_slow_services_are_simulated_for_as_long_as_their_events_need(name: str) -> None:
     """Of M/D/K with requests dropped once late, 1.6 % and 0.18 % are with 6 and 7 workers.
 

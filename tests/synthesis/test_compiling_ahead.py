@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.slow import slow_after
+
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="no second process")
 
@@ -46,7 +48,7 @@ def _printed(
              "OPENBLAS_NUM_THREADS": "1"})
 
 
-@pytest.mark.parametrize("then", ["raise SystemError", "time.sleep(100)"])
+@pytest.mark.parametrize("then", slow_after(1, ["raise SystemError", "time.sleep(100)"]))
 def test_the_copy_compiles_says_nothing_and_does_not_outlive_the_first_one(
     tmp_path: Path, then: str
 ) -> None:
@@ -54,6 +56,7 @@ def test_the_copy_compiles_says_nothing_and_does_not_outlive_the_first_one(
     assert (done.stdout, done.stderr, done.returncode) == ("3.0 1\n", "", 0)
 
 
+@pytest.mark.slow
 def test_kept_kernels_need_no_copy(tmp_path: Path) -> None:
     assert _printed(tmp_path, before="first(1.5)\nlast(1)").stdout == "3.0 0\n"
 

@@ -17,6 +17,7 @@ from ramsis.profiles.tails import Tail, Tails
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from tests.sim.raw_replay import replayed
 from tests.sim.raw_samples import LAWS, Measured, one_model
+from tests.slow import slow_after
 
 SMALL = SynthesisSettings(slo_ms=40.0, workers=1, max_queue=2, late="drop", grid="fixed:20")
 
@@ -150,9 +151,8 @@ def test_a_budget_beyond_the_samples_names_how_many_would_do() -> None:
         generate_policy(one_model("log-normal", 200, 1), 20.0, settings)
 
 
-@pytest.mark.parametrize(("law", "dispatch"), [("log-normal", "round-robin"),
-                                               ("outlier", "round-robin"),
-                                               ("bimodal", "central-queue")])
+@pytest.mark.parametrize(("law", "dispatch"), slow_after(2, [
+    ("log-normal", "round-robin"), ("bimodal", "central-queue"), ("outlier", "round-robin")]))
 def test_a_policy_delivers_on_raw_samples_what_it_promises(law: str, dispatch: str) -> None:
     """A batch of 3 is slower than one of 4: promise and lookup rest on padding."""
     measured = Measured.of(LAWS[law])

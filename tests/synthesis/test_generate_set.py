@@ -59,7 +59,9 @@ CHANGED_BY_PER_MS = [load for load in map(float, range(1, 10_001))
 TWO_SLOS = (SloClass(50.0, 0.3), SloClass(55.0, 0.7))  # one queue
 
 
-@pytest.mark.parametrize("classes", [(SloClass(50.0),), TWO_SLOS], ids=["one SLO", "two SLOs"])
+@pytest.mark.parametrize("classes", [
+    pytest.param((SloClass(50.0),), id="one SLO"),
+    pytest.param(TWO_SLOS, id="two SLOs", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("loads_qps", [
     (3.0, 1001.0),
     pytest.param((3.0, *CHANGED_BY_PER_MS), marks=pytest.mark.slow)], ids=["some", "many"])

@@ -15,6 +15,7 @@ from ramsis.profiles import load as load_profile
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.verify.policy import verify_policy
 from ramsis.verify.replay import played
+from tests.slow import slow_after
 from tests.synthesis import samples
 
 MMPP = "mmpp:ratio=4,burst-ms=200,share=0.2"
@@ -37,9 +38,9 @@ def trace(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("dispatch", "arrivals"), [
+@pytest.mark.parametrize(("dispatch", "arrivals"), slow_after(2, [
     ("central-queue", MMPP), ("round-robin", "renewal:2"), ("round-robin", "negative-binomial:4"),
-    ("central-queue", "fixed-rate")])
+    ("central-queue", "fixed-rate")]))
 def test_the_promise_is_what_another_simulator_measures_under_the_process(
     dispatch: str, arrivals: str
 ) -> None:
@@ -54,7 +55,8 @@ def test_the_promise_is_what_another_simulator_measures_under_the_process(
             again[name].mean, abs=1.5 * width + 1e-5)
 
 
-@pytest.mark.parametrize("dispatch", ["round-robin", "shortest-queue", "central-queue"])
+@pytest.mark.parametrize("dispatch", slow_after(
+    2, ["round-robin", "central-queue", "shortest-queue"]))
 def test_a_recorded_trace_is_an_arrival_process(
     dispatch: str, trace: Path, tmp_path: Path
 ) -> None:

@@ -85,6 +85,7 @@ def test_workers_near_capacity_do_not_collapse_and_recover_from_a_burst(
     assert recovers_within_ms(shortest) < 2.0 * given["slo_ms"]
 
 
+@pytest.mark.slow
 def test_a_worker_that_joined_the_fewest_would_answer_less_where_many_are_late() -> None:
     """Half of all requests are late here: who has the fewest has just dropped the others."""
     in_turn, shortest = both(profiles.load("digits-cpu"), 1_044_000.0, slo_ms=1.18, workers=49)
@@ -112,7 +113,7 @@ def test_the_table_is_that_of_round_robin() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    slow_after(4, [{"arrivals": "negative-binomial:4"}, {"arrivals": f"{__name__}:Drawn"},
+    slow_after(1, [{"arrivals": "negative-binomial:4"}, {"arrivals": f"{__name__}:Drawn"},
      {"arrivals": "mmpp:ratio=4,burst-ms=500,share=0.2", "max_queue": 3, "grid": "fixed:6"},
      {"late": "serve"}, {"batching": "variable"}, {"violation_price": 0.5},
      {"objective": "per-decision"}, {"headroom": 0.01}, {"max_queue": 70, "grid": "fixed:4"},
@@ -128,6 +129,7 @@ def test_options_are_those_of_round_robin(changes: dict[str, Any], tmp_path: Pat
     assert not [check for check in checks if not check.holds]
 
 
+@pytest.mark.slow
 def test_service_times_are_drawn_and_a_budget_is_kept(tmp_path: Path) -> None:
     policy = generate_policy(samples.varying_profile(), 900.0, samples.settings(
         dispatch="shortest-queue", grid="fixed:8", max_queue=6, max_violation=0.02))

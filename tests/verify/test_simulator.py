@@ -9,7 +9,8 @@ from ramsis.cluster import SloClass
 from ramsis.policy import Policy
 from ramsis.sim.compiled import replay
 from ramsis.sim.stationary import in_steady_state
-from ramsis.synthesis import SynthesisSettings, generate_policy
+from ramsis.synthesis import SynthesisSettings
+from ramsis.synthesis.generate import modelled_policy
 from ramsis.synthesis.simulated import prepared_policy
 from ramsis.verify.simulator import Chance, figures, play
 from tests.synthesis import samples
@@ -32,8 +33,9 @@ CASES = {
 @pytest.fixture(params=CASES, scope="module")
 def policy(request: pytest.FixtureRequest) -> Policy:
     load_qps, changes = CASES[request.param]
-    settings = SynthesisSettings(**{"slo_ms": 100.0, "workers": 4, "max_queue": 6, **changes})
-    return generate_policy(samples.tiny_profile(), load_qps, settings)
+    settings = SynthesisSettings(**{"slo_ms": 100.0, "workers": 4, "max_queue": 6,
+                                    "headroom": 0.0, **changes})
+    return modelled_policy(samples.tiny_profile(), load_qps, settings)
 
 
 def chance_of(policy: Policy, seed: int) -> Chance:
@@ -74,7 +76,7 @@ def test_figures_of_a_window_are_those_of_another_count(policy: Policy) -> None:
 
 
 def test_service_times_are_drawn_from_the_stated_quantiles() -> None:
-    policy = generate_policy(samples.varying_profile(), 900.0, SynthesisSettings(
+    policy = modelled_policy(samples.varying_profile(), 900.0, SynthesisSettings(
         slo_ms=100.0, workers=4, max_queue=6, grid="fixed:12"))
     chance = chance_of(policy, 3)
     played = play(policy.to_document(), chance)

@@ -281,6 +281,7 @@ def test_a_consistent_file_of_a_worse_policy_is_found(tiny: ProfileSet, tmp_path
     assert not {"gain", "expected accuracy", "expected effective accuracy"} & set(found)
 
 
+@pytest.mark.slow
 def test_a_model_that_knows_little_near_the_capacity_refuses_no_file(tmp_path: Path) -> None:
     """Its gain moves with the grid by more than the tolerance there; the rates are measured."""
     chosen = SynthesisSettings(slo_ms=291.3, workers=29, max_queue=12, grid="fixed:20")
@@ -461,7 +462,7 @@ def test_workers_that_answer_late_are_measured_where_their_model_is_wrong(tmp_pa
     assert failures(tmp_path / "late.json") == []
 
 
-@pytest.mark.parametrize("dispatch", ["round-robin", "shortest-queue"])
+@pytest.mark.parametrize("dispatch", slow_after(1, ["round-robin", "shortest-queue"]))
 def test_queues_that_grow_without_end_promise_what_long_runs_tend_to(
     tmp_path: Path, dispatch: str
 ) -> None:
@@ -480,7 +481,7 @@ def test_queues_that_grow_without_end_promise_what_long_runs_tend_to(
     assert failures(tmp_path / "unstable.json") == []
 
 
-@pytest.mark.parametrize("changes", slow_after(1, [
+@pytest.mark.parametrize("changes", slow_after(0, [
     {"load": 59293.61, "slo_ms": 31.4, "workers": 3, "service": "p95"},  # seldom overloaded
     {"load": 9130.89, "slo_ms": 38.4, "workers": 5, "max_queue": 1},  # long queues are never left
     # Bursts add up unless they are 512 SLOs apart.
