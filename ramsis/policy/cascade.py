@@ -2,8 +2,9 @@
 
 A request is *fresh* until a first model has answered it. If the confidence of this answer lies in
 one of the lowest bins, the request is *unsure*, and waits for a second opinion by a larger model.
-The first answer is kept, and sent, once a second opinion cannot be in time any more. All workers
-share two queues by deadline, of fresh and of unsure requests.
+The first answer is kept, and sent, once a second opinion cannot be in time any more. There are two
+queues by deadline, of fresh and of unsure requests: two that all workers share, or with round
+robin two for each worker, which also gives the second opinions on its own first answers.
 
 **The rule.** The numbers of waiting requests, ``fresh`` and ``unsure``, set the level from 0 to
 L-1: level = ⌊fresh · levels_per_fresh + unsure · levels_per_unsure⌋. The level stands for the
@@ -85,7 +86,7 @@ class CascadePromise(WrittenRecord):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cascade:
-    """Second opinions of a policy for a central queue.
+    """Second opinions of a policy for a central queue, or for queues that are joined in turn.
 
     Attributes
     ----------

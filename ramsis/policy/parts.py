@@ -14,7 +14,7 @@ from ramsis.errors import FRACTION, POSITIVE, InvalidValueError
 from ramsis.policy.cascade import Cascade
 from ramsis.policy.records import PolicyModel
 from ramsis.profiles.tails import Tail, Tails
-from ramsis.runtime.cascade import check_central
+from ramsis.runtime.cascade import check_in_turn
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.records import names
 from ramsis.runtime.routing import DISPATCHES
@@ -134,6 +134,6 @@ def cascade_in(fields: Fields, models: Sequence[PolicyModel]) -> Cascade | None:
     item = fields.child_or_none("cascade")
     if item is None:
         return None
-    check_central(fields)
+    check_in_turn(fields)
     longest = max(len(model.service_ms) for model in models)
     return Cascade.from_fields(item, len(models), longest)

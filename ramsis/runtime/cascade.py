@@ -1,4 +1,4 @@
-"""Lookup of a policy with second opinions (model cascade) at a central queue.
+"""Lookup of a policy with second opinions (model cascade).
 
 :mod:`ramsis.policy.cascade` states the rule, ``docs/lookup.md`` the format. Documents that break
 the format are refused here, so that a lookup never fails. Slacks are compared with a tolerance of
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from ramsis.errors import FINITE, NON_NEGATIVE, POSITIVE
 from ramsis.runtime.decisions import DROP, Decision, Drop
 from ramsis.runtime.fields import Fields
+from ramsis.runtime.routing import DISPATCHES
 from ramsis.runtime.table import DROP_CODE, SLACK_TOLERANCE_MS, WAIT_CODE, DecisionTable
 
 _MOST_BINS = 100_000
@@ -208,15 +209,17 @@ def cascade_rule(document: Fields, table: DecisionTable) -> CascadeRule | None:
     item = document.child_or_none("cascade")
     if item is None:
         return None
-    check_central(document)
+    check_in_turn(document)
     return CascadeRule(cascade_table(item, len(table.models)), table)
 
 
-def check_central(document: Fields) -> None:
-    """Refuse second opinions in a policy without a central queue."""
-    if document.text("dispatch") != "central-queue":
-        raise document.refusal("cascade", "second opinions beside queues of workers' own",
-                               value=document.text("dispatch"), allowed="dispatch central-queue")
+def check_in_turn(document: Fields) -> None:
+    """Refuse second opinions in a policy whose queues are not joined in turn."""
+    if not DISPATCHES[document.text("dispatch", DISPATCHES)].in_turn:
+        raise document.refusal(
+            "cascade", "second opinions with queues that are not joined in turn",
+            value=document.text("dispatch"), allowed="dispatch " + " or ".join(
+                name for name, rule in DISPATCHES.items() if rule.in_turn))
 
 
 def cascade_table(item: Fields, models: int, max_batch: int | None = None) -> CascadeTable:

@@ -261,7 +261,7 @@ class Dispatcher(Generic[R]):
         self._up[worker] = True
         orders: Orders[R] = Orders([], [], [])
         if not self._divided_anew(now_ms, orders, unsure=unsure):
-            self._join_unsure(unsure, orders)
+            self._join_unsure(unsure, orders, worker)
             for station in self._stations:
                 if worker in station.queue_of:
                     queue = station.queue_of[worker]
@@ -546,14 +546,19 @@ class Dispatcher(Generic[R]):
             station = self._station_of(ticket)
             self._unasked[_joined(station, ticket)] = station
 
-    def _join_unsure(self, tickets: Sequence[Ticket[R]], orders: Orders[R]) -> None:
-        """Queue requests for second opinions; send their first answers at stations without."""
+    def _join_unsure(
+        self, tickets: Sequence[Ticket[R]], orders: Orders[R], worker: int | None = None
+    ) -> None:
+        """Queue requests for second opinions; send their first answers at stations without.
+
+        ``worker`` gave the first answers; the dispatch rule routes requests without one.
+        """
         for ticket in tickets:
             station = self._station_of(ticket)
             if self._rule(station) is None:
                 orders.keep(ticket)
             else:
-                queue = station.join_unsure(ticket.deadline_ms, ticket.number, ticket)
+                queue = station.join_unsure(ticket.deadline_ms, ticket.number, ticket, worker)
                 self._unasked[queue] = station
 
     def _ask(self, now_ms: float, orders: Orders[R]) -> None:

@@ -1,4 +1,4 @@
-"""Dispatch of a central queue whose policy has second opinions; see :mod:`.cascade`.
+"""Dispatch of a queue whose policy has second opinions; see :mod:`.cascade`.
 
 It replaces :meth:`~ramsis.runtime.station_queues.StationQueues.act`: besides fresh requests, the
 queue holds requests that wait for a second opinion. First answers are sent at the deadline at the

@@ -225,23 +225,35 @@ class StationQueues(Generic[T]):
         number
             Of equal deadlines the lower number is served first.
         """
-        chosen = self.route(self.in_system)
-        queue = self.queues[chosen]
+        queue = self._routed()
+        self.in_system[queue.number] += 1
+        heappush(queue.waiting, (deadline_ms, number, request))
+        return queue
+
+    def join_unsure(
+        self, deadline_ms: float, number: int, request: T, worker: int | None
+    ) -> QueueState[T]:
+        """Queue a request with a first answer, to wait for a second opinion.
+
+        Parameters
+        ----------
+        worker
+            The worker that gave the first answer, whose queue the request joins; if None, or of
+            another station, the dispatch rule selects the queue.
+        """
+        queue = self._routed() if worker not in self.queue_of else self.queue_of[worker]
+        self.in_system[queue.number] += 1
+        heappush(queue.unsure, (deadline_ms, number, request))
+        return queue
+
+    def _routed(self) -> QueueState[T]:
+        """Return the queue that the dispatch rule selects; see :meth:`join`."""
+        queue = self.queues[self.route(self.in_system)]
         if not queue.up and any(queue.up for queue in self.queues):
             lengths = [n if queue.up else inf
                        for n, queue in zip(self.in_system, self.queues, strict=True)]
             while not queue.up:
-                chosen = self.route(lengths)
-                queue = self.queues[chosen]
-        self.in_system[chosen] += 1
-        heappush(queue.waiting, (deadline_ms, number, request))
-        return queue
-
-    def join_unsure(self, deadline_ms: float, number: int, request: T) -> QueueState[T]:
-        """Put a request with a first answer in the central queue, to wait for a second opinion."""
-        (queue,) = self.queues
-        self.in_system[queue.number] += 1
-        heappush(queue.unsure, (deadline_ms, number, request))
+                queue = self.queues[self.route(lengths)]
         return queue
 
     def left_alone(self, queue: QueueState[T]) -> list[T]:

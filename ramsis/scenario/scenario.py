@@ -270,7 +270,8 @@ class Requests:
         return Requests(
             self.arrival_ms[chosen],
             self.slo_ms[chosen] if len(self.slo_ms) == len(self) else self.slo_ms,
-            uniform=self.uniform[chosen] if len(self.uniform) else self.uniform)
+            uniform=self.uniform[chosen] if len(self.uniform) else self.uniform,
+            sureness=self.sureness[chosen] if len(self.sureness) else self.sureness)
 
     @property
     def deadline_ms(self) -> FloatArray:

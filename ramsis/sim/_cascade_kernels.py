@@ -1,4 +1,4 @@
-"""Compiled simulation of a central queue whose requests may get a second opinion.
+"""Compiled simulation of a queue whose requests may get a second opinion.
 
 The rule and its steps 1 to 4 are those of :mod:`ramsis.policy.cascade`. Events come in the order
 of :func:`ramsis.sim._kernels.central_queue`: at one instant batches end before requests arrive,
@@ -53,7 +53,7 @@ def cascade(
     arrival_ms: FloatArray, sureness: FloatArray, tables: CascadeTables, terms: RunTerms,
     out: CascadeRoom,
 ) -> int:
-    """Simulate a central queue with second opinions; return the number of batches.
+    """Simulate a queue with second opinions and its workers; return the number of batches.
 
     ``sureness`` is the rank of each request's confidence, uniform in [0, 1).
     """

@@ -20,6 +20,8 @@ from ramsis.sim.run import DROPPED, Run
 from ramsis.sim.tables import PlacedCascade
 from ramsis.sim.terms import run_terms
 
+_OF_BATCHES = ("start_ms", "finish_ms", "worker", "model", "size", "queued")
+
 
 class Outcomes(NamedTuple):
     """Outcome of each request of a run, shape (n,)."""
@@ -39,15 +41,14 @@ def room_for(requests: int) -> kernels.CascadeRoom:
 
 
 def served(
-    placed: PlacedCascade, fleet: Fleet, requests: Requests
+    placed: PlacedCascade, fleet: Fleet, requests: Requests, queues: int = 1
 ) -> tuple[kernels.CascadeRoom, Outcomes]:
-    """Serve requests with ranks of their confidence by a cascade."""
-    room = room_for(len(requests))
-    terms = run_terms(fleet, requests)
-    count = kernels.cascade(np.ascontiguousarray(requests.arrival_ms), requests.sureness,
-                            placed.tables, terms, room)
-    room = room._replace(**{name: getattr(room, name)[:count] for name in (
-        "start_ms", "finish_ms", "worker", "model", "size", "queued")})
+    """Serve requests with ranks of their confidence by a cascade.
+
+    ``queues`` is 1, or the number of workers: then requests join the workers' queues in turn.
+    """
+    room = (_served_by_one_queue(placed, fleet, requests) if queues == 1
+            else _served_in_turn(placed, fleet, requests))
     answered = room.first >= 0
     by_model = room.model[np.where(answered, room.first, 0)]
     again = room.second >= 0
@@ -56,11 +57,42 @@ def served(
     return room, Outcomes(accuracy, again, np.where(answered, room.answered_ms, np.inf))
 
 
+def _served_by_one_queue(
+    placed: PlacedCascade, fleet: Fleet, requests: Requests
+) -> kernels.CascadeRoom:
+    room = room_for(len(requests))
+    terms = run_terms(fleet, requests)
+    count = kernels.cascade(np.ascontiguousarray(requests.arrival_ms), requests.sureness,
+                            placed.tables, terms, room)
+    return room._replace(**{name: getattr(room, name)[:count] for name in _OF_BATCHES})
+
+
+def _served_in_turn(
+    placed: PlacedCascade, fleet: Fleet, requests: Requests
+) -> kernels.CascadeRoom:
+    """Serve each worker's requests apart, and join the records."""
+    workers, alone = fleet.workers, replace(fleet, workers=1)
+    rooms = [_served_by_one_queue(placed, alone, requests.part(
+        np.arange(worker, len(requests), workers))) for worker in range(workers)]
+    joined = room_for(len(requests))._replace(**{
+        name: np.concatenate([getattr(room, name) for room in rooms]) for name in _OF_BATCHES})
+    joined.worker[:] = np.repeat(np.arange(workers), [len(room.size) for room in rooms])
+    batches = 0
+    for worker, room in enumerate(rooms):
+        mine = slice(worker, None, workers)
+        for name in ("first", "second"):
+            of = getattr(room, name)
+            getattr(joined, name)[mine] = np.where(of >= 0, of + batches, of)
+        joined.bin_of[mine], joined.answered_ms[mine] = room.bin_of, room.answered_ms
+        batches += len(room.size)
+    return joined
+
+
 def replay_cascade(
-    placed: PlacedCascade, fleet: Fleet, requests: Requests, duration_ms: float
+    placed: PlacedCascade, fleet: Fleet, requests: Requests, duration_ms: float, queues: int = 1
 ) -> Run:
-    """Return the record of requests that a cascade serves."""
-    room, outcomes = served(placed, fleet, requests)
+    """Return the record of requests that a cascade serves; ``queues`` as in :func:`served`."""
+    room, outcomes = served(placed, fleet, requests, queues)
     dropped = np.flatnonzero(room.first == DROPPED).astype(np.int32)
     return Run(
         site=replace(fleet.site, one_at_a_time=False), duration_ms=duration_ms,

@@ -54,7 +54,8 @@ def replay(
         if cascade is not None and len(requests.sureness):
             from ramsis.sim.cascades import replay_cascade  # whose kernel takes long to load
 
-            return replay_cascade(cascade, fleet, requests, duration_ms)
+            return replay_cascade(cascade, fleet, requests, duration_ms,
+                                  fleet.workers if scheduler.in_turn else 1)
     terms = run_terms(fleet, requests, level, monitor_ms, scheduler.slowness)
     out = _kernels.DecisionRoom(*np.empty((2, n)), *np.empty((6, n), dtype=np.int32))
     drop_ms = np.empty(n)  # set for dropped requests only

@@ -126,13 +126,18 @@ class Compiled:
     kernel: str  # the dispatch rule
     tables: Tables | CentralTables
     slowness: float = 1.0  # service time as a multiple of what the tables assume
-    # second opinions of each level of a central queue, by rising load; none where no level has any
+    # second opinions of each level, by rising load; none where no level has any
     cascades: tuple[PlacedCascade | None, ...] = ()
 
     @property
     def central(self) -> bool:
         """Whether the kernel is the central queue, whose requests may have different SLOs."""
         return self.kernel == "central-queue"
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether requests join the workers' own queues in turn."""
+        return self.kernel == "round-robin"
 
     def check(self, models: int, max_batch: int) -> None:
         """Refuse tables with models or batches that a fleet lacks: kernels do not check bounds.

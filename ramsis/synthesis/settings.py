@@ -335,8 +335,8 @@ _NO = _only("false", lambda cascades: not cascades)
 
 LIMITS: tuple[Limit, ...] = (
     *(Limit({"dispatch": dispatch}, "cascades", _NO,
-            "second opinions wait in a queue that all workers share")
-      for dispatch, rule in DISPATCHES.items() if rule.own_queues),
+            "the arrivals at a worker then depend on the queues of all others")
+      for dispatch, rule in DISPATCHES.items() if not rule.in_turn),
     Limit({"cascades": "True"}, "slo_classes", _ONE_SLO, "the rule knows one deadline"),
     *(Limit({"dispatch": dispatch}, "slo_classes", _ONE_SLO,
             "a worker's table knows one deadline; give each class workers of its own")

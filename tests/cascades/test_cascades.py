@@ -59,6 +59,14 @@ def policy(profile: ProfileSet) -> Policy:
     return made
 
 
+@pytest.fixture(scope="module")
+def in_turn(profile: ProfileSet) -> Policy:
+    """A policy by which each worker has its own queues."""
+    made = generate_policy(profile, LOAD_QPS, settings(dispatch="round-robin"))
+    assert made.cascade is not None
+    return made
+
+
 def requests_of(fleet: Fleet, count: int, seed: int = 3, load_qps: float = LOAD_QPS) -> Any:
     rng = np.random.default_rng(seed)
     drawn = fleet.requests(np.cumsum(rng.exponential(1000.0 / load_qps, count)), rng=rng)
@@ -94,6 +102,79 @@ def test_the_compiled_run_equals_a_plain_one(policy: Policy, load_qps: float) ->
                                atol=1e-9)
     np.testing.assert_array_equal(outcomes.second_opinion, [one.second for one in plain])
     np.testing.assert_allclose(outcomes.accuracy, [one.accuracy for one in plain], atol=1e-12)
+
+
+@pytest.mark.parametrize("load_qps", [3_000.0, LOAD_QPS, 40_000.0])
+def test_queues_that_are_joined_in_turn_are_those_of_a_worker_each(
+    in_turn: Policy, load_qps: float
+) -> None:
+    """Each is played by itself in plain Python, with every fourth request."""
+    assert in_turn.cascade is not None
+    fleet, _ = prepared_policy(in_turn)
+    requests = requests_of(fleet, 12_001, load_qps=load_qps)
+    placed = PlacedCascade.of(in_turn.cascade, range(len(fleet.models)), len(fleet.models))
+    room, outcomes = served(placed, fleet, requests, WORKERS)
+    alone = {**in_turn.to_document(), "dispatch": "central-queue", "workers": 1}
+    for worker in range(WORKERS):
+        mine = slice(worker, None, WORKERS)
+        plain = play(alone, requests.arrival_ms[mine], np.random.default_rng(0),
+                     requests.sureness[mine])
+        np.testing.assert_allclose(outcomes.answered_ms[mine],
+                                   [one.answered_ms for one in plain], atol=1e-9)
+        np.testing.assert_allclose(outcomes.accuracy[mine], [one.accuracy for one in plain],
+                                   atol=1e-12)
+        first = room.first[mine]
+        assert (room.worker[first[first >= 0]] == worker).all()
+
+
+def test_second_opinions_pay_with_queues_of_workers_own(
+    profile: ProfileSet, policy: Policy, in_turn: Policy, tmp_path: Path
+) -> None:
+    """Less than with a common queue, as for policies with one model; the file verifies."""
+    assert in_turn.cascade is not None
+    assert policy.cascade is not None
+    promise, common = in_turn.cascade.promise, policy.cascade.promise
+    alone = in_turn.expectations.effective_accuracy
+    assert alone + 0.005 < promise.effective_accuracy < common.effective_accuracy
+    assert promise.upper_bound == common.upper_bound
+    assert promise.gain == pytest.approx(promise.effective_accuracy - alone, abs=0.001)
+    write(in_turn, tmp_path / "policy.json")
+    assert all(check.holds for check in verify_policy(tmp_path / "policy.json"))
+    result = simulate(Cluster.of(profile, workers=WORKERS, slo_ms=SLO_MS), Policies((in_turn,)),
+                      ConstantLoad(LOAD_QPS, 8_000.0),
+                      SimulationSettings(service="p95", seeds=(1, 2, 3)))
+    assert result.effective_accuracy == pytest.approx(promise.effective_accuracy, abs=0.001)
+    assert result.row()["second_opinions"] == pytest.approx(promise.second_opinions, abs=0.02)
+
+
+@pytest.mark.parametrize("process", ["renewal:2", "mmpp:ratio=2,burst-ms=200,share=0.2"])
+def test_the_search_meets_the_arrivals_of_one_worker(profile: ProfileSet, process: str) -> None:
+    """Every second request of those that come together, which are no process with a name."""
+    made = generate_policy(profile, 4_000.0, settings(dispatch="round-robin", workers=2,
+                                                      arrivals=process))
+    assert made.cascade is not None
+    assert [check for check in cascade_checks(made) if not check.holds] == []
+
+
+@pytest.mark.parametrize("dispatch", ["central-queue", "round-robin"])
+def test_long_queues_become_short_again(
+    policy: Policy, in_turn: Policy, dispatch: str
+) -> None:
+    """A rule that works with short queues only would never leave the long ones of the start."""
+    made = policy if dispatch == "central-queue" else in_turn
+    assert made.cascade is not None
+    promise, (fleet, _) = made.cascade.promise, prepared_policy(made)
+    placed = PlacedCascade.of(made.cascade, range(len(fleet.models)), len(fleet.models))
+    requests = requests_of(fleet, 60_000)
+    waiting = np.zeros(2 * int(LOAD_QPS * SLO_MS / 1000.0))
+    full = replace(requests, arrival_ms=np.concatenate([waiting, requests.arrival_ms[
+        : -len(waiting)]]))
+    _, outcomes = served(placed, fleet, full, made.rule.queues(WORKERS))
+    late = outcomes.answered_ms - full.arrival_ms > SLO_MS + 1e-6
+    settled = full.arrival_ms > 20.0 * SLO_MS
+    assert not late[settled].any()
+    assert outcomes.accuracy[settled].mean() == pytest.approx(
+        promise.effective_accuracy, abs=0.002)
 
 
 def test_no_request_is_lost_and_no_worker_runs_two_batches(policy: Policy) -> None:
@@ -193,9 +274,17 @@ def test_bad_files_are_refused_with_the_place(
     assert "\n" not in str(refused.value)
 
 
-def test_second_opinions_with_a_queue_for_each_worker_are_refused() -> None:
-    with pytest.raises(InvalidValueError, match="wait in a queue that all workers share"):
-        settings(dispatch="round-robin")
+def test_second_opinions_with_shortest_queues_are_refused(
+    profile: ProfileSet, in_turn: Policy
+) -> None:
+    with pytest.raises(InvalidValueError, match="depend on the queues of all others"):
+        settings(dispatch="shortest-queue")
+    with pytest.raises(InvalidValueError, match="for queues that requests join in turn"):
+        simulate(Cluster.of(profile, workers=WORKERS, slo_ms=SLO_MS),
+                 Policies((in_turn,), dispatch="shortest-queue"), ConstantLoad(LOAD_QPS, 1_000.0))
+    document = {**in_turn.to_document(), "dispatch": "shortest-queue"}
+    with pytest.raises(InputFileError, match="not joined in turn"):
+        Policy.from_document(document, "file")
 
 
 def test_a_profile_without_confidences_is_refused(profile: ProfileSet) -> None:
@@ -341,8 +430,8 @@ def test_an_audit_says_what_second_opinions_would_have_brought(
     assert f"second opinions for {best['second_opinions']:.1%} of the requests" in page.read_text()
     save(replace(profile, confidences=None), profile_file)
     refused(run("audit", log, *served, "--cascades"), 2, "--cascades", "no confidences")
-    refused(run("audit", log, *served, "--dispatch", "round-robin", "--cascades"), 2,
-            "--dispatch central-queue")
+    refused(run("audit", log, *served, "--dispatch", "shortest-queue", "--cascades"), 2,
+            "--dispatch round-robin or central-queue")
 
 
 def test_second_opinions_keep_a_budget_of_violations(

@@ -129,12 +129,14 @@ def test_the_command_adds_a_row_with_second_opinions(
               "3200", "--min-effective-accuracy", "0.93", "--cascades", "--json")
     assert ran.code == 0, ran.err
     document = json.loads(ran.out)
-    _, alone, cascades = document["rows"]
-    assert (alone["scheduler"], cascades["scheduler"]) == ("central-queue", SCHEDULER)
+    assert [row["scheduler"] for row in document["rows"]] == [
+        "round-robin", "central-queue", "round-robin:cascades=true", SCHEDULER]
+    in_turn, alone, in_turn_cascades, cascades = document["rows"]
     assert "second_opinions" not in alone
-    assert cascades["workers"] <= alone["workers"]
-    assert cascades["workers_bound"] <= alone["workers_bound"]
-    assert document["next"][2].endswith("--dispatch central-queue --cascades --out "
+    for without, with_ in ((in_turn, in_turn_cascades), (alone, cascades)):
+        assert with_["workers"] <= without["workers"]
+        assert with_["workers_bound"] <= without["workers_bound"]
+    assert document["next"][3].endswith("--dispatch central-queue --cascades --out "
                                         f"policies-central-queue-cascades-{cascades['workers']}")
 
 
@@ -171,14 +173,15 @@ def test_bounds_on_workers_are_named_by_their_schedulers(
 
 
 @pytest.mark.parametrize(("options", "words"), [
-    (("--load", "100", "--dispatch", "round-robin"), ("--dispatch central-queue",)),
-    (("--load", "100", "--scheduler", "round-robin:cascades=true"), ("--cascades", "queue")),
+    (("--load", "100", "--dispatch", "shortest-queue"),
+     ("--dispatch round-robin or central-queue",)),
+    (("--load", "100", "--scheduler", "shortest-queue:cascades=true"), ("--cascades", "queue")),
     (("--trace", "day"), ("--cascades", "a constant load")),
 ])
 def test_the_command_refuses_cascades_that_cannot_be(
     run: Run, options: tuple[str, ...], words: tuple[str, ...]
 ) -> None:
-    more = () if "round-robin:cascades=true" in options else ("--cascades",)
+    more = () if "shortest-queue:cascades=true" in options else ("--cascades",)
     refused(run("capacity", "--profiles", "digits-cpu", "--slo-ms", "60", *options, *more), 2,
             *words)
 

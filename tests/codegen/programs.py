@@ -143,7 +143,8 @@ def samples() -> list[Selector]:
 @cache
 def opinion_samples() -> list[Selector]:
     """Policies with second opinions: those of the vectors, random ones, and one without."""
-    drawn = (cascades.selector_of(cascades.drawn_document(np.random.default_rng(seed), 2))
+    drawn = (cascades.selector_of(cascades.drawn_document(
+        np.random.default_rng(seed), 2, ("central-queue", "round-robin")[seed % 2]))
              for seed in range(8))
     return [*(selector(vector["policy"]) for vector in twin.vectors()["second_opinions"]), *drawn,
             selector(twin.CENTRAL)]

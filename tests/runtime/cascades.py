@@ -15,7 +15,9 @@ SLO_MS, MODELS, BATCH, QUEUED, BINS = 60.0, 3, 6, 8, 24
 _CONFIDENCES = 8
 
 
-def drawn_document(rng: np.random.Generator, workers: int) -> dict[str, Any]:
+def drawn_document(
+    rng: np.random.Generator, workers: int, dispatch: str = "central-queue"
+) -> dict[str, Any]:
     """What lookups read of a policy file with a rule drawn by chance.
 
     Ranks of confidence are the confidences themselves.
@@ -35,7 +37,7 @@ def drawn_document(rng: np.random.Generator, workers: int) -> dict[str, Any]:
     second_ms = np.cumsum([rng.uniform(10.0, 16.0), *rng.uniform(0.0, 1.5, BATCH - 1)])
     latency_ms = [np.cumsum(rng.uniform(0.5, 3.0, BATCH)).tolist() for _ in range(MODELS - 1)]
     return {
-        "slo_ms": SLO_MS, "workers": workers, "dispatch": "central-queue",
+        "slo_ms": SLO_MS, "workers": workers, "dispatch": dispatch,
         "models": [{"name": f"m{m}", "accuracy": 0.8 + 0.05 * m, "latency_ms": times}
                    for m, times in enumerate([*latency_ms, second_ms.tolist()])],
         "cascade": {
@@ -55,11 +57,12 @@ def drawn_document(rng: np.random.Generator, workers: int) -> dict[str, Any]:
 
 def selector_of(document: dict[str, Any], load_qps: float = 100.0) -> Selector:
     """Lookup of such a document; its table, which has no second opinions, runs all at once."""
-    workers = document["workers"]
+    central = document["dispatch"] == "central-queue"
+    idle = document["workers"] if central else 1
     table = DecisionTable(
         models=tuple(model["name"] for model in document["models"]), slo_ms=SLO_MS,
-        load_qps=load_qps, workers=workers, dispatch="central-queue", arrivals="poisson",
-        idle=tuple(range(workers + 1)), queued=(0, 1), slack_ms=(0.0,), actions=[[0, 1]],
-        rows=[[0, 0]], row_of=[[0]] * workers, longer_queue=0)
+        load_qps=load_qps, workers=document["workers"], dispatch=document["dispatch"],
+        arrivals="poisson", idle=tuple(range(idle + 1)), queued=(0, 1), slack_ms=(0.0,),
+        actions=[[0, 1]], rows=[[0, 0]], row_of=[[0]] * idle, longer_queue=0)
     cascade = cascade_table(Fields(document["cascade"], "drawn", "cascade"), MODELS)
     return Selector(table, CascadeRule(cascade, table))

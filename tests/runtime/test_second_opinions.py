@@ -98,10 +98,12 @@ def plain(document: dict[str, Any], load_qps: float = 100.0) -> Selector:
     return Selector(selector_of(document, load_qps).table)
 
 
-def loop_on(seed: int, count: int = 1500, workers: int = 2, **changes: Any) -> tuple[
-        Loop, list[float], dict[str, Any], np.random.Generator]:
+def loop_on(
+    seed: int, count: int = 1500, workers: int = 2, dispatch: str = "central-queue",
+    **changes: Any,
+) -> tuple[Loop, list[float], dict[str, Any], np.random.Generator]:
     rng = np.random.default_rng(seed)
-    document = drawn_document(rng, workers)
+    document = drawn_document(rng, workers, dispatch)
     document["cascade"].update(changes)
     mean_ms = 1000.0 / rng.uniform(20.0, 90.0) / workers
     came_ms = np.cumsum(rng.exponential(mean_ms, count)).tolist()
@@ -109,12 +111,13 @@ def loop_on(seed: int, count: int = 1500, workers: int = 2, **changes: Any) -> t
     return loop, came_ms, document, rng
 
 
+@pytest.mark.parametrize("dispatch", ["central-queue", "round-robin"])
 @pytest.mark.parametrize("seed", range(12))
-def test_answers_are_those_of_the_rule_in_plain_python(seed: int) -> None:
+def test_answers_are_those_of_the_rule_in_plain_python(seed: int, dispatch: str) -> None:
     """Where batches end as they start: the simulator has unsure requests in that order."""
     workers = 1 + seed % 3
-    loop, came_ms, document, rng = loop_on(seed, workers=workers)
-    if workers > 1:
+    loop, came_ms, document, rng = loop_on(seed, workers=workers, dispatch=dispatch)
+    if workers > 1 and dispatch == "central-queue":
         for model in document["models"][:-1]:
             loop.times_ms[model["name"]] = model["latency_ms"] = [float(workers)] * BATCH
     loop.run(came_ms)
@@ -135,10 +138,11 @@ def test_answers_are_those_of_the_rule_in_plain_python(seed: int) -> None:
     assert sum(expected[request].second for request in same) > 20
 
 
+@pytest.mark.parametrize("dispatch", ["central-queue", "round-robin"])
 @pytest.mark.parametrize("seed", range(20))
-def test_no_request_is_lost_whatever_happens(seed: int) -> None:
-    loop, _, document, rng = loop_on(seed, 600, workers=3)
-    other = drawn_document(rng, 3)
+def test_no_request_is_lost_whatever_happens(seed: int, dispatch: str) -> None:
+    loop, _, document, rng = loop_on(seed, 600, workers=3, dispatch=dispatch)
+    other = drawn_document(rng, 3, dispatch)
     other["models"] = document["models"]
     sets = [policies(selector_of(document)), policies(plain(document)),
             policies(selector_of(other))]
@@ -178,7 +182,7 @@ def test_no_request_is_lost_whatever_happens(seed: int) -> None:
 
 
 def waiting_for_opinions(count: int = 3, **changes: Any) -> Loop:
-    """A dispatcher of two workers with so many unsure requests that wait."""
+    """A dispatcher of two workers after the first answers of so many unsure requests."""
     loop, _, _, _ = loop_on(0, count, **{
         "unsure_bins": [[8, 8, 0]], "gather": [6], "least": [7], "index": [[0] * 8],
         "rows": [[0, 0]], "last_call_ms": 0.0, **changes})
@@ -187,7 +191,7 @@ def waiting_for_opinions(count: int = 3, **changes: Any) -> Loop:
         loop.obey(loop.dispatcher.arrive(loop.now_ms, [request], loop.now_ms + SLO_MS))
         loop.end()
     assert loop.first == set(range(count))
-    assert loop.dispatcher.queued == count
+    assert loop.dispatcher.queued + len(loop.ends) == count
     return loop
 
 
@@ -209,6 +213,21 @@ def test_first_answers_are_sent_once_no_worker_is_up() -> None:
     assert not loop.answers
     loop.obey(loop.dispatcher.down(25.0, 1))
     assert set(loop.answers) == {0, 1, 2}
+
+
+def test_a_second_opinion_waits_for_the_worker_of_the_first_answer() -> None:
+    """With queues of their own, another worker that is idle does not take it."""
+    loop = waiting_for_opinions(2, dispatch="round-robin", gather=[1], least=[1], index=[[0] * 8],
+                                levels_per_fresh=0.0, levels_per_unsure=0.0)
+    assert [start.worker for _, _, start in sorted(loop.ends)] == [0, 1]
+    assert all(start.second for _, _, start in loop.ends)
+
+
+def test_a_failed_worker_leaves_its_unsure_requests_with_their_first_answers() -> None:
+    loop = waiting_for_opinions(3, dispatch="round-robin")
+    loop.obey(loop.dispatcher.down(loop.now_ms, 0))
+    assert set(loop.answers) == {0, 2}
+    assert loop.dispatcher.queued == 1
 
 
 def test_unsure_requests_keep_waiting_if_the_new_policy_gives_second_opinions() -> None:

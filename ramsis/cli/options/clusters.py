@@ -107,15 +107,16 @@ def cluster_terms_if_several(cluster: Cluster) -> dict[str, Any]:
 
 
 def also_with_cascades(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return schedulers and, for each with a central queue, the same with second opinions.
+    """Return schedulers and, for each whose policies can, the same with second opinions.
 
     >>> also_with_cascades(("greedy", "central-queue:max_queue=16"))
     ('greedy', 'central-queue:max_queue=16', 'central-queue:max_queue=16,cascades=true')
     """
+    able = [name for name, rule in DISPATCHES.items() if rule.in_turn]
     added = [f"{name}{',' if ':' in name else ':'}{_CASCADES}" for name in names
-             if name.partition(":")[0] == "central-queue" and "cascades=" not in name]
+             if name.partition(":")[0] in able and "cascades=" not in name]
     if not added:
-        raise click.UsageError("--cascades is for a central queue: add --dispatch central-queue.")
+        raise click.UsageError(f"--cascades takes --dispatch {' or '.join(able)}.")
     return (*names, *added)
 
 

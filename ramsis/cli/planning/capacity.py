@@ -154,8 +154,8 @@ _MORE = (
                   "round-robin:grid=model.\nWith --scenario a scheduler of clusters, as "
                   "clockwork. Repeat to compare.")
 @click.option("--cascades", is_flag=True,
-              help="Search for each central queue with second opinions, too: a second model is "
-                   "asked where the first is unsure.\nThe profile needs confidences.")
+              help="Search for policies with second opinions, too: a second model is asked where "
+                   "the first is unsure.\nThe profile needs confidences.")
 @target_options
 @workload_options
 @sizes_options
@@ -210,7 +210,7 @@ def capacity(
     (round-robin), and a common queue (central-queue), which needs fewer workers. The commands
     that make their policies follow.
 
-    With --cascades each central queue has a second row, with second opinions. Its lower bound is
+    With --cascades each dispatch rule has a second row, with second opinions. Its lower bound is
     for every scheduler that answers a request by one model or by a cascade of the profile's pairs.
 
     With several worker types (--profiles TYPE=FILE,...) the command finds the cheapest

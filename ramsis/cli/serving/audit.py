@@ -119,7 +119,7 @@ def audit(
 
     If no policies are named, both dispatch rules are compared: a queue for each worker
     (round-robin), and a common queue (central-queue). The commands that make these policies
-    follow. With --cascades each central queue has a second row, with second opinions, and the
+    follow. With --cascades each dispatch rule has a second row, with second opinions, and the
     bound a second one, for schedulers with cascades.
 
     If the requests have a size and the models times by size, the tables are shares in time in all

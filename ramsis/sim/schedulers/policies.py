@@ -193,6 +193,11 @@ class Policies:
             raise InvalidValueError("second opinions are for service times as profiled",
                                     where=f"{self.source}: slowness", value=self.slowness,
                                     allowed="1, or policies without --cascades")
+        if not DISPATCHES[self._rule()].in_turn:
+            raise InvalidValueError(
+                "second opinions are for queues that requests join in turn",
+                where=f"{self.source}: dispatch", value=self._rule(),
+                allowed="the dispatch of the policies")
         ordered = sorted(placed, key=lambda pair: pair[0].load_qps)
         return tuple(None if policy.cascade is None else
                      PlacedCascade.of(policy.cascade, index, len(fleet.models))

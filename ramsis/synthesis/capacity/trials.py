@@ -206,7 +206,7 @@ def _is_promise(level: Level[Policy], workload: ConstantLoad, service: str) -> b
 def _promised(level: Level[Policy]) -> MeasuredRates | None:
     """Return the promise of policies, where it was measured."""
     stations = [station.policy for station in level.stations]
-    if stations[0].cascade is not None:  # of a central queue, which is the only station
+    if stations[0].cascade is not None:  # then it is the only station
         return _promised_with_opinions(stations[0].cascade.promise)
     replays = [policy.replay for policy in stations if policy.replay is not None]
     if len(replays) < len(stations):

@@ -1,4 +1,4 @@
-"""Second opinions for the policy of a central queue: an index rule, its search and its gate."""
+"""Second opinions for a policy: an index rule, its search and its gate."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def with_cascade(
     Parameters
     ----------
     policy : Policy
-        For a central queue and one SLO.
+        For one SLO, and a dispatch rule by which requests join queues in turn.
     times : ServiceTimes
         Service times of all models that a cascade may use, for the bound.
     own_arrivals : str, optional
@@ -43,7 +43,7 @@ def with_cascade(
     for price in ((policy.violation_price,) if policy.budget is None else
                   (max(policy.violation_price, _BUDGET_PRICES[0]), *_BUDGET_PRICES[1:])):
         problem, tables = best_rule(policy, problems, own_arrivals, price)
-        cascade = promised(policy, plan.compiled, problem, tables, own_arrivals)
+        cascade = promised(policy, fleet, plan.compiled, problem, tables, own_arrivals)
         if cascade is not None:
             bound = cascade_bound(
                 times, confidences, slo_ms=policy.slo_ms, workers=policy.workers,

@@ -1,7 +1,8 @@
 """Test whether second opinions pay, with the promise of those that do.
 
 The policy with second opinions and the one without serve the same requests, of other seeds than in
-the search. Second opinions are kept if they gain by *stated* increments, and if the gain by all
+the search. In every other run queues are full at first, so that a rule that works only with short
+ones loses. Second opinions are kept if they gain by *stated* increments, and if the gain by all
 samples, those that chose and those that state, is more than two standard errors of the simulation
 and of the samples (:meth:`~ramsis.synthesis.cascades.rule.CascadeProblem.by_all_samples`). If
 they gain nothing in truth, they are kept with a probability below 3 %.
@@ -21,6 +22,7 @@ from ramsis.analysis.sampled import Evidence, rate_interval
 from ramsis.arrays import FloatArray
 from ramsis.policy import Policy
 from ramsis.policy.cascade import Cascade, CascadePromise
+from ramsis.sim import Fleet
 from ramsis.sim.cascades import served
 from ramsis.sim.compiled import replay
 from ramsis.sim.result import Estimate
@@ -47,8 +49,8 @@ class _Measured:
 
 
 def promised(
-    policy: Policy, without: Compiled, problem: CascadeProblem, tables: CascadeTables,
-    own_arrivals: str | None,
+    policy: Policy, fleet: Fleet, without: Compiled, problem: CascadeProblem,
+    tables: CascadeTables, own_arrivals: str | None,
 ) -> Cascade | None:
     """Measure second opinions; return the cascade with its promise, or None if they do not pay.
 
@@ -56,6 +58,8 @@ def promised(
 
     Parameters
     ----------
+    fleet : Fleet
+        All workers of the policy.
     without : Compiled
         The table of the policy without second opinions.
     tables : CascadeTables
@@ -63,14 +67,15 @@ def promised(
     own_arrivals : str, optional
         ``package.module:name`` of an arrival process of one's own.
     """
-    fleet = problem.fleet
     cascade = problem.cascade(tables, NO_PROMISE)
     placed = PlacedCascade.of(cascade, range(len(fleet.models)), len(fleet.models))
     runs, opinions = _Measured(), np.zeros(placed.increment.shape)
     requests = max(_REQUESTS, bursty_queries(policy, _RUNS))
     for seed in range(_SEED, _SEED + _RUNS):
-        sample = Sample(policy, fleet, policy.load_qps, requests // _RUNS, seed, own_arrivals)
-        batches, outcomes = served(placed, fleet, sample.requests)
+        sample = Sample(policy, fleet, policy.load_qps, requests // _RUNS, seed, own_arrivals,
+                        full=seed % 2 == 1)
+        batches, outcomes = served(placed, fleet, sample.requests,
+                                   policy.rule.queues(policy.workers))
         in_time = sample.in_time(outcomes.answered_ms, fleet.slo_ms)
         value = np.where(in_time, outcomes.accuracy[sample.counted], 0.0)
         compared = replay(fleet, without, sample.requests, sample.duration_ms,

@@ -96,10 +96,10 @@ class FixedThreshold(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class CascadeProblem:
-    """Models, times, confidences and load that a cascade is made for."""
+    """Queue that a cascade is made for: models, times, confidences and load."""
 
-    fleet: Fleet  # the workers, with the models of the policy
-    load_qps: float  # of all workers together
+    fleet: Fleet  # the workers that take from the queue, with the models of the policy
+    load_qps: float  # of the queue
     confidences: Confidences  # of the profile
     second: int  # index of the model of second opinions
 
@@ -320,9 +320,23 @@ def _whole(
 def problems_of(
     policy: Policy, fleet: Fleet, confidences: Confidences
 ) -> list[CascadeProblem]:
-    """Return a problem for each model that can give second opinions, the most promising first."""
+    """Return a problem for each model that can give second opinions, the most promising first.
+
+    Where workers have queues of their own, it is that of one of them, with its share of the load,
+    and with batches up to the longest queue of the policy's table.
+
+    Parameters
+    ----------
+    fleet : Fleet
+        All workers of the policy.
+    """
+    rule = policy.rule
+    queues = rule.queues(policy.workers)
+    if rule.own_queues:
+        fleet = replace(fleet, workers=1,
+                        service_times=fleet.service_times.up_to(policy.max_queue))
     seconds = {pair.second for pair in confidences.pairs if pair.first in fleet.models}
-    problems = [CascadeProblem(fleet, policy.load_qps, confidences, m)
+    problems = [CascadeProblem(fleet, policy.load_qps / queues, confidences, m)
                 for m, name in enumerate(fleet.models) if name in seconds]
     usable = [problem for problem in problems if len(problem.second_ms)]
     return sorted(usable, key=lambda problem: -problem.fluid.upper_bound)

@@ -2,17 +2,19 @@
 
 All candidates meet the same requests (common random numbers): those of the stated load, and with a
 weight of a quarter those of a load a tenth higher, so that the rule does not tip into overload
-where more first answers are unsure than in the profile. What counts is effective accuracy by
-*expected* increments, less the price of violations, less two standard errors by the samples. So of
-two rules with the same expected value, the one with fewer second opinions is better, and more
-likely to pass the gate. The best of a grid of starts, for the most promising second models, is
-varied a few numbers at a time; a variation that is better is kept. The search stops when
-variations gain nothing any more. The best rules with one threshold at all times, which the numbers
-do not quite contain, are tried beside the result.
+where more first answers are unsure than in the profile. There queues are full at first: a rule
+may be good as long as they are short, and never make long ones short again. What counts is
+effective accuracy by *expected* increments, less the price of violations, less two standard errors
+by the samples. So of two rules with the same expected value, the one with fewer second opinions is
+better, and more likely to pass the gate. The best of a grid of starts, for the most promising
+second models, is varied a few numbers at a time; a variation that is better is kept. The search
+stops when variations gain nothing any more. Of these rules and the best ones with one threshold at
+all times, which the numbers do not quite contain, the best on further requests is the result.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import cached_property
 from itertools import product
@@ -31,7 +33,7 @@ from ramsis.sim.experiment import streams
 from ramsis.sim.tables import CascadeTables, PlacedCascade
 from ramsis.sim.terms import run_terms
 from ramsis.synthesis.cascades.rule import STEPS, CascadeProblem, Numbers
-from ramsis.synthesis.simulated import bursty_queries
+from ramsis.synthesis.simulated import SETTLES, bursty_queries, one_worker
 
 _STARTS = tuple(
     Numbers(price=price, work=work, gather=(gather, gather), least=(least, least),
@@ -42,6 +44,7 @@ _STARTS = tuple(
     if ((work == 0.3) + (gather == 0.5) + (least == 0.3) + (fresh == 0.0)) % 2 == 0)
 _REQUESTS, _MOST_BURSTY = 24_000, 200_000  # of the stated load; most where these come in bursts
 _IN_GRID = 5, 12  # share of the requests in the grid of starts
+_IN_CHOICE = 4  # times the requests in the choice among the rules found
 _HEAVIER, _WEIGHT = 1.1, 0.25
 _SECONDS, _NEAR = 2, 0.001  # second models that are tried, and varied if as near to the best
 _THRESHOLDS, _PLAYED_AGAIN = 60, 4  # fixed ones that are tried, and tried with all requests
@@ -49,7 +52,7 @@ _VARIATIONS, _AT_MOST = 200, 3  # and numbers that are varied at a time
 _LITTLE, _PATIENCE = 2e-5, 50  # variations in turn that gain less end the search
 _LUCK = 0.001  # that chance may add to a rule's value at the heavier load
 _LONGER, _SHORTER = 1.3, 0.95  # factors on a step that was better, or was not
-_WARM_UP, _SHORT_WARM_UP, _DRAINS = 20.0, 5.0, 2.0  # SLOs; short in the search
+_SHORT_WARM_UP, _DRAINS = 5.0, 2.0  # SLOs; short in the search
 _SURE = 2.0  # standard errors by the samples that a rule is charged
 _SEED = 1 << 27
 
@@ -59,17 +62,24 @@ class Sample:
 
     Parameters
     ----------
+    load_qps : float
+        Load of all workers.
     requests : int
-        Mean number of requests that are counted.
+        Mean number of requests that arrive after the warm-up.
     warm_up : float
         Time before them, in SLOs.
     own_arrivals : str, optional
         ``package.module:name`` of an arrival process of one's own.
+    every : int
+        Only each so many-th request is served: those of one of so many queues, joined in turn.
+    full : bool
+        Whether as many requests as arrive within the SLO wait at the start.
     """
 
     def __init__(
         self, policy: Policy, fleet: Fleet, load_qps: float, requests: int, seed: int,
-        own_arrivals: str | None = None, warm_up: float = _WARM_UP,
+        own_arrivals: str | None = None, warm_up: float = SETTLES, every: int = 1,
+        full: bool = False,
     ) -> None:
         since_ms = warm_up * policy.slo_ms
         until_ms = since_ms + 1000.0 * requests / load_qps
@@ -77,7 +87,9 @@ class Sample:
         workload = ConstantLoad(load_qps, until_ms + _DRAINS * policy.slo_ms,
                                 Arrivals.of(policy.arrivals, own_arrivals=own_arrivals))
         self.duration_ms = workload.duration_ms
-        drawn = fleet.requests(workload.arrivals_ms(arrivals), rng=service)
+        waiting = math.ceil(load_qps / 1000.0 * policy.slo_ms) if full else 0
+        times_ms = np.concatenate([np.zeros(waiting), workload.arrivals_ms(arrivals)])
+        drawn = fleet.requests(times_ms[::every], rng=service)
         self.requests = replace(drawn, sureness=confidence.random(len(drawn)))
         first, last = np.searchsorted(drawn.arrival_ms, [since_ms, until_ms])
         self.counted = slice(int(first), int(last))
@@ -120,13 +132,21 @@ class Sample:
 def best_rule(
     policy: Policy, problems: list[CascadeProblem], own_arrivals: str | None, price: float
 ) -> tuple[CascadeProblem, CascadeTables]:
-    """Return the best rule at a price of violations, and the problem with its second model."""
-    fleet = problems[0].fleet
-    requests = max(_REQUESTS, min(bursty_queries(policy, 1), _MOST_BURSTY))
-    few, many = ([Sample(policy, fleet, policy.load_qps * factor, int(count * part), _SEED,
-                         own_arrivals, _SHORT_WARM_UP)
-                  for factor, part in ((1.0, 1.0), (_HEAVIER, 0.5))]
-                 for count in (requests * _IN_GRID[0] // _IN_GRID[1], requests))
+    """Return the best rule at a price of violations, and the problem with its second model.
+
+    Where workers have queues of their own, one of them serves in the simulations.
+    """
+    fleet, queues = problems[0].fleet, policy.rule.queues(policy.workers)
+    requests = max(_REQUESTS, min(bursty_queries(policy, 1) // queues, _MOST_BURSTY))
+    alone = one_worker(policy)
+    if alone is not None:  # the same arrivals at a worker, without those at the others
+        policy, queues = alone, 1
+    few, many, others = (
+        [Sample(policy, fleet, policy.load_qps * factor, int(count * queues * part), seed,
+                own_arrivals, _SHORT_WARM_UP, every=queues, full=factor > 1.0)
+         for factor, part in ((1.0, 1.0), (_HEAVIER, 0.5))]
+        for count, seed in ((requests * _IN_GRID[0] // _IN_GRID[1], _SEED), (requests, _SEED),
+                            (requests * _IN_CHOICE, _SEED + 1)))
     tried = [max(((_worth(problem, problem.tables(numbers), few, price), problem, numbers)
                   for numbers in _STARTS), key=itemgetter(0)) for problem in problems[:_SECONDS]]
     near = max(worth for worth, _, _ in tried) - _NEAR
@@ -134,7 +154,9 @@ def best_rule(
              if worth >= near]
     most = max(worth for worth, _, _ in rules)
     rules += [_best_threshold(problem, few, many, price, most) for problem in problems[:_SECONDS]]
-    _, problem, tables = max(rules, key=itemgetter(0))
+    # A rule that is only lucky with the requests by which it was varied loses on others.
+    _, problem, tables = max(((_worth(problem, tables, others, price), problem, tables)
+                              for _, problem, tables in rules), key=itemgetter(0))
     return problem, tables
 
 
