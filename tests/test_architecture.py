@@ -94,17 +94,17 @@ def branches() -> Counter[str]:
     return found
 
 
-def test_kinds_are_asked_for_where_files_and_words_are_read_only() -> None:
+def test_kinds_are_asked_for_where_files_and_words_are_read_only():
     assert branches() == KNOWN
 
 
-def test_one_place_says_how_to_install_an_extra() -> None:
+def test_one_place_says_how_to_install_an_extra():
     saying = [str(path.relative_to(ROOT)) for path in SOURCES
               if "pip install 'ramsis[" in path.read_text()]
     assert saying == ["ramsis/errors.py"]
 
 
-def test_a_noun_is_defined_once() -> None:
+def test_a_noun_is_defined_once():
     homes = Counter(node.name for path in SOURCES
                     for node in tree(path).body
                     if isinstance(node, ast.ClassDef) and node.name in NOUNS)
@@ -134,7 +134,7 @@ def names(node: Noted, classes: dict[str, ast.ClassDef]) -> set[str]:
                            if base in classes))
 
 
-def test_docstrings_name_parameters_as_signatures_do() -> None:
+def test_docstrings_name_parameters_as_signatures_do():
     nodes = [(path, node) for path in SOURCES for node in ast.walk(tree(path))
              if isinstance(node, Noted)]
     classes = {node.name: node for _, node in nodes if isinstance(node, ast.ClassDef)}

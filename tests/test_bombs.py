@@ -41,7 +41,7 @@ def written(path: Path, text: str) -> Path:
     ".".join("a" * 20_000), "[" + ".".join("a" * 20_000) + "]\nx",
     " . ".join(["b-1"] * 5000), ".".join(['"a"'] * 5000), ".".join(["'a b'"] * 5000),
     "x = {" + ".".join("a" * 5000)])
-def test_a_key_of_many_parts_is_refused(tmp_path: Path, key: str) -> None:
+def test_a_key_of_many_parts_is_refused(tmp_path, key):
     """Its tables would take gigabytes."""
     begun = time.process_time()
     with pytest.raises(InputFileError, match=r"key has too many parts: .*allowed: at most 64"):
@@ -50,7 +50,7 @@ def test_a_key_of_many_parts_is_refused(tmp_path: Path, key: str) -> None:
 
 
 @pytest.mark.slow
-def test_many_keys_of_some_parts_are_refused(tmp_path: Path) -> None:
+def test_many_keys_of_some_parts_are_refused(tmp_path):
     """A megabyte of them took 280."""
     line = ".".join("a" * 60)
     text = "".join(f"x{i}.{line} = 1\n" for i in range(9000))
@@ -62,7 +62,7 @@ def test_many_keys_of_some_parts_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["a" * 10**6, '"' * 10**6, "a." * 63 + "a = 1", "'a\n" * 10**5,
                                   "x = '" + "a " * 10**5 + "'", "-" * 10**6])
-def test_other_texts_are_looked_through_quickly(tmp_path: Path, text: str) -> None:
+def test_other_texts_are_looked_through_quickly(tmp_path, text):
     begun = time.process_time()
     files._DEEP_KEY.search(text)
     list(files._LONG_KEY.finditer(text))
@@ -70,7 +70,7 @@ def test_other_texts_are_looked_through_quickly(tmp_path: Path, text: str) -> No
 
 
 @pytest.mark.parametrize("value", ["9" * 400, "9" * 19, "-" + "9" * 400])
-def test_a_whole_number_without_end_is_no_whole_number(tmp_path: Path, value: str) -> None:
+def test_a_whole_number_without_end_is_no_whole_number(tmp_path, value):
     """As in JSON; to compare such a one with a float would fail."""
     found = read_toml(written(tmp_path / "a.toml", f"x = [{{y = {value}}}]\nz = 7\n"))
     assert type(found["x"][0]["y"]) is float
@@ -80,16 +80,14 @@ def test_a_whole_number_without_end_is_no_whole_number(tmp_path: Path, value: st
         SweepSpec.load(path)
 
 
-def test_a_long_toml_file_is_refused(tmp_path: Path) -> None:
+def test_a_long_toml_file_is_refused(tmp_path):
     path = written(tmp_path / "a.toml", "x = 1\n#" + "a" * (4 << 20))
     with pytest.raises(InputFileError, match=r"file is too large: .*allowed: .*4 MB"):
         SweepSpec.load(path)
 
 
 @pytest.mark.parametrize("item", ["[],", "{},", "1,"])
-def test_a_document_of_many_values_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, item: str
-) -> None:
+def test_a_document_of_many_values_is_refused(tmp_path, monkeypatch, item):
     monkeypatch.setattr(files, "_LARGE_JSON", 1 << 20)
     monkeypatch.setattr(files, "_MOST_VALUES", 400_000)
     path = written(tmp_path / "a.json", '{"a": [' + item * 600_000 + "0]}")
@@ -97,7 +95,7 @@ def test_a_document_of_many_values_is_refused(
         read_json(path)
 
 
-def test_a_profile_of_many_models_is_refused(tmp_path: Path) -> None:
+def test_a_profile_of_many_models_is_refused(tmp_path):
     models = [{"name": f"m{i}", "accuracy": 0.5, "batches": [{"batch": 1, "p95_ms": 1.0}]}
               for i in range(10_001)]
     path = written(tmp_path / "a.json", json.dumps(
@@ -121,9 +119,7 @@ SIMULATED = {"violation_rate": 0.0, "violation_half_width": 0.0, "effective_accu
 @pytest.mark.parametrize(("key", "value"), [
     ("queries", 10**9), ("runs", 10**6), ("runs", 65), ("queries", 20_000_001)])
 @pytest.mark.parametrize("record", ["replay", "budget"])
-def test_what_a_file_has_its_verifier_simulate_is_limited(
-    tmp_path: Path, record: str, key: str, value: int
-) -> None:
+def test_what_a_file_has_its_verifier_simulate_is_limited(tmp_path, record, key, value):
     stated = document()
     stated[record] = {**SIMULATED, key: value,
                       **({"max_violation_rate": 0.1} if record == "budget" else
@@ -139,9 +135,7 @@ def test_what_a_file_has_its_verifier_simulate_is_limited(
     (put("models", 0, "latency_ms", value=[]), r"models\[0\].latency_ms: not a list"),
     (put("models", value=[{"name": f"m{i}"} for i in range(10_001)]), "models: too many models"),
 ])
-def test_what_a_server_loads_is_limited(
-    tmp_path: Path, change: Callable[[Any], None], said: str
-) -> None:
+def test_what_a_server_loads_is_limited(tmp_path, change, said):
     stated = document()
     change(stated)
     with pytest.raises(InputFileError, match=said):
@@ -149,7 +143,7 @@ def test_what_a_server_loads_is_limited(
 
 
 @pytest.mark.parametrize("name", ["x" * 5000, "/".join(["x" * 100] * 5), "é" * 200])
-def test_a_file_with_a_long_name_is_refused_in_a_line(tmp_path: Path, name: str) -> None:
+def test_a_file_with_a_long_name_is_refused_in_a_line(tmp_path, name):
     from ramsis.policy import write_set
     from ramsis.policy.policy_set import set_of
     from tests.policy.samples import small_policy
@@ -163,7 +157,7 @@ def test_a_file_with_a_long_name_is_refused_in_a_line(tmp_path: Path, name: str)
         runtime.load(tmp_path)
 
 
-def test_numbers_that_no_solver_holds_are_refused(tmp_path: Path) -> None:
+def test_numbers_that_no_solver_holds_are_refused(tmp_path):
     """Workers by the billion took gigabytes; a demand of 1e300 ended with a traceback."""
     for place, value, said in ((("families", 0, "demand_qps"), 1e300, "demand_qps: not a valid"),
                                (("worker_types", 0, "count"), 10**9, "count: not a valid number")):
@@ -173,9 +167,7 @@ def test_numbers_that_no_solver_holds_are_refused(tmp_path: Path) -> None:
             problem_from_document(stated, "a problem")
 
 
-def test_arrays_that_grow_without_end_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_arrays_that_grow_without_end_are_refused(tmp_path, monkeypatch):
     """32 MB in 32 kB where a tenth of the usual limit holds, and a header that asks for more."""
     monkeypatch.setattr(arrays, "_MAX_BYTES", arrays._MAX_BYTES // 10)
     path = tmp_path / "data.npz"
@@ -190,7 +182,7 @@ def test_arrays_that_grow_without_end_are_refused(
         read_arrays(str(path))
 
 
-def test_times_that_are_none_are_refused() -> None:
+def test_times_that_are_none_are_refused():
     """Squares of latencies, and windows of a trace, were infinite."""
     with pytest.raises(profiles.ProfileError, match=r"samples_ms\[1\]: latency .*below 1e\+150"):
         profiles.BatchProfile.from_samples(1, [1.0, 1e300])

@@ -53,25 +53,25 @@ MADE = {
 }
 
 
-def test_one_compilation() -> None:
+def test_one_compilation():
     kernel = _kernel()
     found = [kernel(uniform(Arguments(make(), 2.0))) for make in MADE.values()]
     assert found == [12.0, 36.0, 12.0, 12.0]
     assert len(kernel.signatures) == 1
 
 
-def test_what_fits_is_not_copied() -> None:
+def test_what_fits_is_not_copied():
     values = np.arange(4.0)
     assert uniform(Arguments(values, 1.0)).values is values
 
 
-def test_what_does_not_is_left_alone() -> None:
+def test_what_does_not_is_left_alone():
     values = _read_only(np.arange(4.0))
     uniform(Arguments(values, 1.0)).values[0] = 5.0
     assert values[0] == 0.0
 
 
-def test_a_number_that_is_written_in_a_call_compiles_nothing_anew() -> None:
+def test_a_number_that_is_written_in_a_call_compiles_nothing_anew():
     @njit()
     def _shifted(value: float, by: int) -> float:
         return value + by
@@ -84,7 +84,7 @@ def test_a_number_that_is_written_in_a_call_compiles_nothing_anew() -> None:
     assert len(cast(CPUDispatcher, _shifted).signatures) == 1
 
 
-def test_a_kernel_for_kernels_is_refused_elsewhere() -> None:
+def test_a_kernel_for_kernels_is_refused_elsewhere():
     @njit()
     def _doubled(value: float) -> float:
         return 2 * value
@@ -128,11 +128,11 @@ def _shown_by(code: str, terminal: bool) -> str:
     return shown.getvalue().decode()
 
 
-def test_a_terminal_is_told_once_that_kernels_are_compiled() -> None:
+def test_a_terminal_is_told_once_that_kernels_are_compiled():
     assert _shown_by(COMPILES_TWO, terminal=True).count("compiling") == 1
 
 
-def test_others_are_not() -> None:
+def test_others_are_not():
     assert _shown_by(COMPILES_TWO, terminal=False) == ""
 
 
@@ -168,13 +168,13 @@ print(kernel(np.ones(2), False))
 
 @pytest.mark.parametrize("result", slow_after(1, [
     "Made(1.0, 2.0 * array)", "2.0 * array", "(1.0, array)", "(1, 2.5)", "None"]))
-def test_an_interrupt_within_a_kernel_waits_for_its_end(result: str) -> None:
+def test_an_interrupt_within_a_kernel_waits_for_its_end(result):
     ended = subprocess.run([sys.executable, "-c", INTERRUPTED_WITHIN.replace("{result}", result)],
                            capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
 
 
-def test_no_kernel_is_compiled_otherwise() -> None:
+def test_no_kernel_is_compiled_otherwise():
     root = Path(__file__).parents[1]
     others = [str(file.relative_to(root)) for package in ("ramsis", "placement_milp")
               for file in sorted((root / package).rglob("*.py"))
@@ -220,28 +220,22 @@ def _asked_for_while_compiled(
         del sys.modules["kernel"]
 
 
-def test_processes_that_need_a_kernel_at_once_compile_it_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_processes_that_need_a_kernel_at_once_compile_it_once(tmp_path, monkeypatch):
     with _asked_for_while_compiled(tmp_path, monkeypatch) as (twice, other):
         assert other.poll() is None
         assert twice(1.5) == 3.0  # which lets go of it
-        assert other.stdout is not None
         assert other.stdout.read() == "3.0 1\n"  # of the cache
 
 
 @pytest.mark.slow
-def test_waiting_for_a_kernel_is_interrupted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_for_a_kernel_is_interrupted(tmp_path, monkeypatch):
     with _asked_for_while_compiled(tmp_path, monkeypatch) as (_, other):
         other.send_signal(signal.SIGINT)
-        assert other.stdout is not None
         assert other.stdout.read() == "interrupted\n"
 
 
 @pytest.mark.slow
-def test_a_cache_that_names_a_class_of_before_is_made_anew(tmp_path: Path) -> None:
+def test_a_cache_that_names_a_class_of_before_is_made_anew(tmp_path):
     """A class has moved, as between two versions; the kernel's file is the same."""
     (tmp_path / "kernel.py").write_text(
         "from ramsis.compiling import njit\n"
@@ -264,9 +258,7 @@ def test_a_cache_that_names_a_class_of_before_is_made_anew(tmp_path: Path) -> No
     assert hits == "1"
 
 
-def test_a_cache_that_another_version_wrote_meanwhile_is_made_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_that_another_version_wrote_meanwhile_is_made_anew(tmp_path, monkeypatch):
     """Between the look into the cache and the writing another process may have written."""
     written: Any = FunctionCache.save_overload
     refused: list[Any] = []

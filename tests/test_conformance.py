@@ -19,7 +19,7 @@ LEFT_OUT = {"policies", "rl", "planned", "fixed-threshold", "cascade-serve"}
 
 
 @pytest.mark.parametrize("name", sorted(set(SCHEDULERS) - LEFT_OUT))
-def test_schedulers_conform(name: str) -> None:
+def test_schedulers_conform(name):
     check_scheduler(f"{name}:{PARAMETERS[name]}" if name in PARAMETERS else name)
 
 
@@ -76,7 +76,7 @@ class Moody(Oldest):
 @pytest.mark.parametrize(("kind", "rule"), [
     (Forgetful, "requests are left waiting"), (Clairvoyant, "have not arrived"),
     (Moody, "two runs of the same seed differ")])
-def test_a_scheduler_that_breaks_a_rule_is_found(kind: type[Oldest], rule: str) -> None:
+def test_a_scheduler_that_breaks_a_rule_is_found(kind, rule):
     with pytest.raises(AssertionError, match=rule):
         check_scheduler(SchedulerSpec("own", kind, {}))
 
@@ -85,7 +85,7 @@ def whole(path: Path) -> None:
     path.read_bytes().decode()
 
 
-def test_a_reader_that_raises_another_error_is_found(tmp_path: Path) -> None:
+def test_a_reader_that_raises_another_error_is_found(tmp_path):
     (tmp_path / "a.csv").write_text("é,1\n2,3\n")
     with pytest.raises(AssertionError, match="UnicodeDecodeError"):
         check_reader(whole, tmp_path / "a.csv", tmp_path / "damaged")

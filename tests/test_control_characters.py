@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from ramsis.profiles.importers.instances import read_instance_profile
 from ramsis.scenario import read_scenario
 from ramsis.serving.variants import read_variants
 from ramsis.tables import Column, csv_text, html_table
-from tests.cli.command import Run
 from tests.policy.samples import document
 
 ODD = {"escape": "a\x1b[31mb", "right to left": "a\u202eb", "nul": "a\x00b", "lines": "a\r\nb",
@@ -37,7 +35,7 @@ def refused(error: pytest.ExceptionInfo[InputFileError]) -> None:
 
 
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
-def test_names_are_refused_where_they_are_read(tmp_path: Path, odd: str) -> None:
+def test_names_are_refused_where_they_are_read(tmp_path, odd):
     path = tmp_path / "a.json"
     path.write_text(json.dumps(profile(odd)))
     with pytest.raises(InputFileError) as error:
@@ -62,7 +60,7 @@ def test_names_are_refused_where_they_are_read(tmp_path: Path, odd: str) -> None
 
 
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
-def test_cells_of_tables_are_refused(tmp_path: Path, odd: str) -> None:
+def test_cells_of_tables_are_refused(tmp_path, odd):
     log = tmp_path / "log.csv"
     log.write_text(f'arrival_s,finish_s,deadline_ms,model\n0,1,2000,"{odd}"\n', newline="")
     with pytest.raises(InputFileError, match="model: not a text") as error:
@@ -85,7 +83,7 @@ def test_cells_of_tables_are_refused(tmp_path: Path, odd: str) -> None:
 
 
 @pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
-def test_other_texts_are_escaped(tmp_path: Path, run: Run, odd: str) -> None:
+def test_other_texts_are_escaped(tmp_path, run, odd):
     assert describe(odd, where=odd, value=odd, allowed=odd).isprintable()
     assert str(InputFileError(odd)).isprintable()  # without any detail, too
     assert printable(odd).isprintable()
@@ -104,12 +102,12 @@ def test_other_texts_are_escaped(tmp_path: Path, run: Run, odd: str) -> None:
 
 
 @pytest.mark.parametrize("formula", ["=1+1", "+1", "-1", "@sum(1)"])
-def test_a_table_holds_no_formulas(formula: str) -> None:
+def test_a_table_holds_no_formulas(formula):
     assert csv_text([{"a": formula, "b": -1.5}]) == f"a,b\n'{formula},-1.5\n"
 
 
 @pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@sum(1)", "'tis", "a"])
-def test_a_request_log_holds_no_formulas_and_gives_names_back(tmp_path: Path, name: str) -> None:
+def test_a_request_log_holds_no_formulas_and_gives_names_back(tmp_path, name):
     path = tmp_path / "log.csv"
     write_request_log(path, [Request(0.0, 0.0, 0.1, 200.0, "served", name, 1, 1, 0)])
     _, line = path.read_text().splitlines()

@@ -121,16 +121,14 @@ def fits(shown: str, printed: str) -> bool:
 @pytest.mark.parametrize("page", [
     pytest.param(page, marks=[] if page.name in SHORT else [pytest.mark.slow], id=page.name)
     for page in PAGES])
-def test_a_page_shows_what_its_blocks_print(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_shows_what_its_blocks_print(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("COLUMNS", raising=False)  # tables are as wide as on no terminal
     for block, printed in Page().shown(page.read_text(encoding="utf-8")):
         assert fits(block["text"], printed), f"{block['text']}\n--- but it prints\n{printed}"
 
 
-def test_the_readme_shows_what_make_demo_runs() -> None:
+def test_the_readme_shows_what_make_demo_runs():
     recipe = re.search(r"^demo:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.M)
     assert recipe
     commands = re.findall(r"^\t\$\(BIN\)/(ramsis (?:.*\\\n)*.*)$", recipe[1], re.M)
@@ -158,7 +156,7 @@ COMMANDS = dict(_commands(cli, "ramsis"))
 
 
 @pytest.mark.parametrize("path", COMMANDS)
-def test_the_command_line_page_has_every_command_and_its_arguments(path: str) -> None:
+def test_the_command_line_page_has_every_command_and_its_arguments(path):
     command = COMMANDS[path]
     page = (ROOT / "docs/cli.md").read_text(encoding="utf-8")
     heading = re.search(rf"^## `{path}\b(.*)`$", page, re.M)
@@ -177,7 +175,7 @@ def _anchors(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", [*PAGES, *OTHERS],
                          ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_and_names_lead_somewhere(page: Path) -> None:
+def test_links_and_names_lead_somewhere(page):
     text = _BLOCK.sub("", page.read_text(encoding="utf-8"))
     for link in re.findall(r"\]\(([^)\s]+)\)", text):
         name, _, anchor = link.partition("#")
@@ -201,7 +199,7 @@ def _functions() -> dict[str, Callable[..., Any]]:
 
 
 @pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES])
-def test_a_call_in_the_text_is_one_that_can_be_made(page: Path) -> None:
+def test_a_call_in_the_text_is_one_that_can_be_made(page):
     functions = _functions()
     for call in re.findall(r"`(\w+\([^`…]*\))`", _BLOCK.sub("", page.read_text(encoding="utf-8"))):
         parsed = ast.parse(call, mode="eval").body
@@ -212,13 +210,13 @@ def test_a_call_in_the_text_is_one_that_can_be_made(page: Path) -> None:
             inspect.signature(functions[parsed.func.id]).bind(*parsed.args, **named)
 
 
-def test_the_reference_has_a_page_for_every_public_package() -> None:
+def test_the_reference_has_a_page_for_every_public_package():
     listed = re.findall(r"^   ([a-z_.]+)$", (ROOT / "docs/reference.md").read_text(), re.M)
     assert sorted(listed) == sorted(MODULES)
 
 
 @pytest.mark.parametrize("page", ["docs/architecture.md", "CONTRIBUTING.md"])
-def test_modules_that_a_page_for_maintainers_names_are_there(page: str) -> None:
+def test_modules_that_a_page_for_maintainers_names_are_there(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     named = re.findall(r"`((?:\w+/)+(?:\w+\.py)?)`", text)
     assert len(named) > 5
@@ -226,7 +224,7 @@ def test_modules_that_a_page_for_maintainers_names_are_there(page: str) -> None:
             if not ((ROOT / name).exists() or (ROOT / "ramsis" / name).exists())] == []
 
 
-def test_every_page_is_in_the_table_of_contents() -> None:
+def test_every_page_is_in_the_table_of_contents():
     index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
     listed = "\n".join(re.findall(r"```\{toctree\}\n(.*?)```", index, re.S))
     names = {line for line in listed.splitlines() if line and not line.startswith(":")}

@@ -43,9 +43,7 @@ DOCUMENTS = st.dictionaries(
 
 
 @given(DOCUMENTS, st.randoms())
-def test_canonical_text_does_not_depend_on_the_order_of_keys(
-    document: dict[str, Any], random: Any
-) -> None:
+def test_canonical_text_does_not_depend_on_the_order_of_keys(document, random):
     keys = list(document)
     random.shuffle(keys)
     shuffled = {key: document[key] for key in keys}
@@ -54,16 +52,14 @@ def test_canonical_text_does_not_depend_on_the_order_of_keys(
 
 
 @given(DOCUMENTS)
-def test_what_is_written_is_read_again(
-    tmp_path_factory: pytest.TempPathFactory, document: dict[str, Any]
-) -> None:
+def test_what_is_written_is_read_again(tmp_path_factory, document):
     path = tmp_path_factory.getbasetemp() / "round.json"
     text = canonical_json(document)
     write_atomic(path, text)
     assert read_json(path) == json.loads(text) == document
 
 
-def test_canonical_text_has_sorted_keys_and_short_lists_on_a_line() -> None:
+def test_canonical_text_has_sorted_keys_and_short_lists_on_a_line():
     document = {"b": [1, 2.5, "é"], "a": {"y": [], "x": {}}, "c": [[1, 2], [3]], "d": (True, None)}
     assert canonical_json(document) == (
         '{\n "a": {\n  "x": {},\n  "y": []\n },\n "b": [1, 2.5, "é"],\n'
@@ -71,7 +67,7 @@ def test_canonical_text_has_sorted_keys_and_short_lists_on_a_line() -> None:
     )
 
 
-def test_fingerprints_tell_documents_apart() -> None:
+def test_fingerprints_tell_documents_apart():
     one = fingerprint({"a": 1})
     assert one == fingerprint(canonical_json({"a": 1}))
     assert one.startswith("sha256:")
@@ -81,7 +77,7 @@ def test_fingerprints_tell_documents_apart() -> None:
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("place", [lambda x: x, lambda x: [1.0, x], lambda x: [[x]],
                                    lambda x: {"deep": [{"er": x}]}])
-def test_numbers_that_json_does_not_have_are_not_written(value: float, place: Any) -> None:
+def test_numbers_that_json_does_not_have_are_not_written(value, place):
     with pytest.raises(ValueError, match="JSON compliant"):
         canonical_json({"a": place(value)})
 
@@ -106,7 +102,7 @@ def test_numbers_that_json_does_not_have_are_not_written(value: float, place: An
     ],
     ids=lambda value: str(value)[:30],
 )
-def test_what_is_no_json_object_is_refused(tmp_path: Path, content: bytes, says: str) -> None:
+def test_what_is_no_json_object_is_refused(tmp_path, content, says):
     path = tmp_path / "file.json"
     path.write_bytes(content)
     with pytest.raises(InputFileError) as refusal:
@@ -117,21 +113,19 @@ def test_what_is_no_json_object_is_refused(tmp_path: Path, content: bytes, says:
     assert "\n" not in message
 
 
-def test_pairs_of_surrogates_are_characters(tmp_path: Path) -> None:
+def test_pairs_of_surrogates_are_characters(tmp_path):
     (tmp_path / "file.json").write_text('{"a": "\\ud83d\\ude00"}')
     assert read_json(tmp_path / "file.json") == {"a": "😀"}
 
 
-def test_missing_files_and_folders_are_named(tmp_path: Path) -> None:
+def test_missing_files_and_folders_are_named(tmp_path):
     with pytest.raises(InputFileError, match=r"none.json: cannot read file \(No such file"):
         read_json(tmp_path / "none.json")
     with pytest.raises(InputFileError, match=r"cannot read file \(Is a directory\)"):
         read_json(tmp_path)
 
 
-def test_the_size_limit_is_the_largest_size(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_size_limit_is_the_largest_size(tmp_path, monkeypatch):
     assert files.MAX_FILE_BYTES == 64 * 2**20
     monkeypatch.setattr(files, "MAX_FILE_BYTES", 10)
     path = tmp_path / "file.json"
@@ -143,15 +137,13 @@ def test_the_size_limit_is_the_largest_size(
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs an endless device")
-def test_the_size_limit_holds_for_what_does_not_state_its_size(
-    monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_size_limit_holds_for_what_does_not_state_its_size(monkeypatch):
     monkeypatch.setattr(files, "MAX_FILE_BYTES", 10)
     with pytest.raises(InputFileError, match="/dev/zero: file is too large"):
         read_json("/dev/zero")
 
 
-def test_writing_makes_missing_folders_and_a_readable_file(tmp_path: Path) -> None:
+def test_writing_makes_missing_folders_and_a_readable_file(tmp_path):
     path = tmp_path / "a" / "b" / "file.json"
     write_atomic(path, "text é\n")
     assert path.read_text(encoding="utf-8") == "text é\n"
@@ -164,8 +156,8 @@ def test_writing_makes_missing_folders_and_a_readable_file(tmp_path: Path) -> No
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left on device")])
 @pytest.mark.parametrize("step", ["replace", "chmod", "fdopen"])
 def test_a_failure_at_any_step_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, error: BaseException
-) -> None:
+    tmp_path, monkeypatch, step, error
+):
     path = tmp_path / "file.json"
     path.write_text("old")
 
@@ -183,7 +175,7 @@ def test_a_failure_at_any_step_leaves_the_old_file_and_nothing_else(
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_an_interrupt_at_any_moment_leaves_a_whole_file_and_nothing_else(tmp_path: Path) -> None:
+def test_an_interrupt_at_any_moment_leaves_a_whole_file_and_nothing_else(tmp_path):
     """At every step of the interpreter's in the writing code, each in a run of its own.
 
     A handle that an interrupt leaves open ends with the process, so warnings of it are no matter.
@@ -217,7 +209,7 @@ def test_an_interrupt_at_any_moment_leaves_a_whole_file_and_nothing_else(tmp_pat
     assert moment > 100
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("mine")
     for path in (tmp_path / "file" / "x.json", tmp_path / "file" / "below" / "x.json"):
         with pytest.raises(OutputError, match=f"^{path}: cannot write file"):
@@ -229,18 +221,18 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ['{"a": 1, "a": 2}', '{"b": [{"a": 1, "c": 0, "a": 1}]}'])
-def test_a_key_that_stands_twice_is_refused(tmp_path: Path, content: str) -> None:
+def test_a_key_that_stands_twice_is_refused(tmp_path, content):
     (tmp_path / "file.json").write_text(content)
     with pytest.raises(InputFileError, match="key 'a' appears twice"):
         read_json(tmp_path / "file.json")
 
 
-def test_numbers_too_large_to_count_with_are_floats(tmp_path: Path) -> None:
+def test_numbers_too_large_to_count_with_are_floats(tmp_path):
     (tmp_path / "file.json").write_text('{"a": 1' + "0" * 24 + ', "b": 123456789012345678}')
     assert read_json(tmp_path / "file.json") == {"a": 1e24, "b": 123456789012345678}
 
 
-def test_permissions_follow_the_old_file_or_the_umask(tmp_path: Path) -> None:
+def test_permissions_follow_the_old_file_or_the_umask(tmp_path):
     old, new = tmp_path / "old", tmp_path / "new"
     old.write_text("")
     old.chmod(0o640)
@@ -256,7 +248,7 @@ def test_permissions_follow_the_old_file_or_the_umask(tmp_path: Path) -> None:
     assert new.stat().st_mode & 0o777 == 0o604
 
 
-def test_a_link_stays_and_its_file_is_written(tmp_path: Path) -> None:
+def test_a_link_stays_and_its_file_is_written(tmp_path):
     (tmp_path / "real").mkdir()
     link = tmp_path / "link.json"
     link.symlink_to(tmp_path / "real" / "file.json")
@@ -265,7 +257,7 @@ def test_a_link_stays_and_its_file_is_written(tmp_path: Path) -> None:
     assert (tmp_path / "real" / "file.json").read_text() == "x"
 
 
-def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
+def test_a_pipe_is_written_to_and_stays(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with subprocess.Popen(["cat", str(pipe)], stdout=subprocess.PIPE) as reader:
@@ -274,33 +266,30 @@ def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
-def test_a_device_is_written_to_and_stays() -> None:
+def test_a_device_is_written_to_and_stays():
     write_atomic(os.devnull, "gone")
     assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
 
 
-def test_a_name_that_cannot_be_is_refused(tmp_path: Path) -> None:
+def test_a_name_that_cannot_be_is_refused(tmp_path):
     with pytest.raises(OutputError, match="null"):
         write_atomic(f"{tmp_path}/a\0b", "x")
     with pytest.raises(InputFileError, match="null"):
         read_text(f"{tmp_path}/a\0b")
 
 
-def test_a_folder_is_held_by_one_process_at_a_time(tmp_path: Path) -> None:
+def test_a_folder_is_held_by_one_process_at_a_time(tmp_path):
     program = ("import sys, time; from ramsis.files import folder_lock\n"
                "with folder_lock(sys.argv[1]): print('held', flush=True); time.sleep(0.5)")
     with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)],
                           stdout=subprocess.PIPE) as holder:
-        assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         with folder_lock(tmp_path):
             assert holder.wait(timeout=10) == 0 or holder.poll() is not None
     assert not list(tmp_path.iterdir())
 
 
-def test_what_a_killed_writer_left_is_removed_by_the_next_and_a_living_one_keeps_its_own(
-    tmp_path: Path
-) -> None:
+def test_what_a_killed_writer_left_is_removed_by_the_next_and_a_living_one_keeps_its_own(tmp_path):
     code = ("import os, signal, sys, time\n"
             "from ramsis.files import written_whole\n"
             "with written_whole(sys.argv[1]) as stream:\n"
@@ -313,7 +302,6 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_and_a_living_one_keeps
                          stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         for name in ("killed.json", "living.json"))
     for one in (killed, living):
-        assert one.stdout is not None
         assert one.stdout.readline() == "begun\n"
     killed.kill()
     killed.wait()
@@ -328,16 +316,15 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_and_a_living_one_keeps
     assert (tmp_path / "living.json").read_text() == "half"
     assert killed.stdin is not None
     for stream in (killed.stdin, killed.stdout):
-        assert stream is not None
         stream.close()
 
 
-def test_bytes_are_written_whole_too(tmp_path: Path) -> None:
+def test_bytes_are_written_whole_too(tmp_path):
     write_atomic(tmp_path / "figure.png", b"\x89PNG\r\n")
     assert (tmp_path / "figure.png").read_bytes() == b"\x89PNG\r\n"
 
 
-def test_an_error_while_writing_is_not_taken_for_one_of_the_disk(tmp_path: Path) -> None:
+def test_an_error_while_writing_is_not_taken_for_one_of_the_disk(tmp_path):
     def write() -> None:
         with files.written_whole(tmp_path / "a") as out:
             out.write("half")

@@ -46,15 +46,13 @@ def imports(path: Path) -> list[ast.Import | ast.ImportFrom]:
             if isinstance(node, ast.Import | ast.ImportFrom)]
 
 
-def test_the_layering_contracts_are_kept(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_layering_contracts_are_kept(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     code = import_linter.lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True)
     assert code == 0, capsys.readouterr().out
 
 
-def test_every_package_stands_in_a_layer() -> None:
+def test_every_package_stands_in_a_layer():
     """A package that no contract names could import anything."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     layers = next(c["layers"] for c in contracts["contracts"] if c["type"] == "layers")
@@ -83,14 +81,14 @@ def imported(path: Path) -> Iterator[str]:
     ],
     ids=["numba", "matplotlib", "click", "numpy"],
 )
-def test_outside_packages_stay_where_they_belong(packages: set[str], belongs: object) -> None:
+def test_outside_packages_stay_where_they_belong(packages, belongs):
     assert callable(belongs)
     found = [str(path.relative_to(ROOT)) for path in SOURCES
              if packages & set(imported(path)) and not belongs(path)]
     assert found == []
 
 
-def test_pandas_is_imported_inside_functions_only() -> None:
+def test_pandas_is_imported_inside_functions_only():
     """Frames are for the user's edge: nothing else waits for pandas to load."""
     for path in SOURCES:
         top = [node for node in tree(path).body if isinstance(node, (ast.Import, ast.ImportFrom))]
@@ -100,7 +98,7 @@ def test_pandas_is_imported_inside_functions_only() -> None:
 
 @pytest.mark.parametrize("module", [
     "ramsis.policy", "ramsis.serving.workers.worker"])
-def test_policies_are_read_and_served_without_what_makes_them(module: str) -> None:
+def test_policies_are_read_and_served_without_what_makes_them(module):
     """The import of scipy alone would take as long as ``ramsis validate``."""
     code = (f"import sys, {module}\n"
             "print({'scipy', 'numba', 'pandas', 'matplotlib'} & set(sys.modules))")
@@ -114,7 +112,7 @@ EXTRAS = ("aiohttp", "fsspec", "gymnasium", "httptools", "matplotlib", "mlserver
           "transformers", "uvicorn", "uvloop", "zstandard")
 
 
-def test_every_command_starts_without_any_extra() -> None:
+def test_every_command_starts_without_any_extra():
     """What needs an extra says so when it is used; help and other commands do without."""
     code = f"""
 import sys
@@ -174,7 +172,7 @@ def circles() -> list[set[str]]:
     return [found for found in members if len(found) > 1]
 
 
-def test_no_modules_import_each_other() -> None:
+def test_no_modules_import_each_other():
     """Arrows go one way; an import inside a function is an arrow, too."""
     assert circles() == []
 
@@ -196,7 +194,7 @@ def rooms_of(path: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_a_room_imports_what_its_docstring_says_and_nothing_else(room: str) -> None:
+def test_a_room_imports_what_its_docstring_says_and_nothing_else(room):
     docstring = ast.get_docstring(tree(ROOMS[room])) or ""
     said = _MAY.search(docstring)
     assert said, "the docstring has to end with a line such as 'May import: policy, runtime.'"
@@ -213,7 +211,7 @@ def says_standard_library_only(path: Path) -> bool:
                for text in docstrings)
 
 
-def test_what_needs_the_standard_library_only_imports_no_more() -> None:
+def test_what_needs_the_standard_library_only_imports_no_more():
     modules = [path for path in SOURCES if says_standard_library_only(path)]
     assert len(modules) > 15
     outside = {f"{path.relative_to(ROOT)}: {name}" for path in modules for name in imported(path)

@@ -6,7 +6,6 @@ import os
 import resource
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from ramsis.arrivals import Arrivals
 from ramsis.arrivals.process import check_amount
 from ramsis.errors import InvalidValueError
 from ramsis.sim import Engine
-from tests.cli.command import Run
 from tests.scenario.samples import scenario as scenario_of
 from tests.scenario.samples import stream
 
@@ -24,12 +22,12 @@ GB = 1e9
 
 
 @pytest.fixture
-def tight(monkeypatch: pytest.MonkeyPatch) -> None:
+def tight(monkeypatch):
     """A tenth of a GB."""
     monkeypatch.setattr(memory, "available_bytes", lambda: 0.1 * GB)
 
 
-def test_the_limit_of_the_address_space_counts() -> None:
+def test_the_limit_of_the_address_space_counts():
     """In a process of its own, as the limit cannot be raised again."""
     code = ("import resource; from ramsis.memory import available_bytes\n"
             "resource.setrlimit(resource.RLIMIT_AS, (4 << 30, resource.RLIM_INFINITY))\n"
@@ -40,9 +38,7 @@ def test_the_limit_of_the_address_space_counts() -> None:
 
 
 @pytest.mark.parametrize("kind", ["second", "first"])
-def test_the_limits_of_control_groups_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_the_limits_of_control_groups_count(tmp_path, monkeypatch, kind):
     """Those of the groups that the own one is in, too; what they cache is free."""
     below, limit, used, line = {
         "second": ("", "memory.max", "memory.current", "0::/outer/inner"),
@@ -65,12 +61,12 @@ def test_the_limits_of_control_groups_count(
     assert memory.available_bytes() == 300.0
 
 
-def test_what_is_available_is_plausible() -> None:
+def test_what_is_available_is_plausible():
     pages = os.sysconf("SC_PHYS_PAGES") * resource.getpagesize()
     assert 1e6 < memory.available_bytes() <= pages
 
 
-def test_more_arrivals_than_there_is_memory_for_are_refused(tight: None) -> None:
+def test_more_arrivals_than_there_is_memory_for_are_refused(tight):
     check_amount(1e6)
     with pytest.raises(InvalidValueError, match=(
             r"^--queries: too many arrivals for one run for the memory: got '2e\+06'; "
@@ -81,7 +77,7 @@ def test_more_arrivals_than_there_is_memory_for_are_refused(tight: None) -> None
 @pytest.mark.parametrize("process", [
     "poisson", "renewal:2", "fixed-rate", "negative-binomial:1e7",
     "mmpp:ratio=2,burst-ms=1e-9,share=0.5"])
-def test_no_process_draws_more_than_fits(tight: None, process: str) -> None:
+def test_no_process_draws_more_than_fits(tight, process):
     """Nor switches between more modes."""
     drawn = Arrivals.parse(process).drawn(1000.0)
     duration_ms = 1e5 if "binomial" in process else 1e7
@@ -94,7 +90,7 @@ def test_no_process_draws_more_than_fits(tight: None, process: str) -> None:
         many()
 
 
-def test_requests_that_a_run_makes_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_that_a_run_makes_are_counted(monkeypatch):
     monkeypatch.setattr(memory, "available_bytes", lambda: 0.02 * GB)
     scenario = scenario_of(streams=[stream(workload={"users": 1_000_000})])
     with pytest.raises(InvalidValueError, match="streams: too many arrivals"):
@@ -106,14 +102,14 @@ def test_requests_that_a_run_makes_are_counted(monkeypatch: pytest.MonkeyPatch) 
     "--scheduler greedy",
     "capacity --profiles digits-cpu --slo-ms 25 --load 4000 --duration-s 1e5 --scheduler greedy",
 ])
-def test_a_command_says_so_before_it_begins(tight: None, run: Run, words: str) -> None:
+def test_a_command_says_so_before_it_begins(tight, run, words):
     ran = run(*words.split())
     assert ran.code == 2
     assert ran.err.startswith("error: workload: too many arrivals for one run for the memory")
     assert len(ran.err.splitlines()) == 1
 
 
-def test_a_frontier_simulates_in_runs_that_fit(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_frontier_simulates_in_runs_that_fit(run, monkeypatch):
     """Whatever its number of queries: ``--queries 1e9`` took all memory."""
     from ramsis.synthesis import simulated
 

@@ -92,7 +92,7 @@ def _code(document: dict[str, Any]) -> list[dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_shows_what_it_is_kept_with(path: Path) -> None:
+def test_a_notebook_shows_what_it_is_kept_with(path):
     pytest.importorskip("matplotlib")
     document = json.loads(path.read_text(encoding="utf-8"))
     assert document["nbformat"] == 4
@@ -113,11 +113,11 @@ def test_a_notebook_shows_what_it_is_kept_with(path: Path) -> None:
     assert min(map(kinds.count, ("image/png", "text/html"))) >= 5
 
 
-def test_there_is_a_notebook() -> None:
+def test_there_is_a_notebook():
     assert [path.stem for path in NOTEBOOKS] == ["tutorial"]
 
 
-def test_names_are_escaped_and_absent_values_dashes() -> None:
+def test_names_are_escaped_and_absent_values_dashes():
     text = html_table([Column("name", "<model>"), Column("share", "share", ".1%")],
                       [{"name": "<script>alert(1)</script>", "share": None}], caption="<c>")
     assert balanced(text) == {"table", "caption", "thead", "tbody", "tr", "th", "td"}
@@ -126,7 +126,7 @@ def test_names_are_escaped_and_absent_values_dashes() -> None:
     assert ">–<" in text
 
 
-def test_the_rows_of_a_policy_are_its_table(tiny: Any) -> None:
+def test_the_rows_of_a_policy_are_its_table(tiny):
     from ramsis.synthesis import SynthesisSettings, generate_policy
 
     policy = generate_policy(tiny, 60.0, SynthesisSettings(

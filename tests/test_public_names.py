@@ -1,7 +1,5 @@
 """``import ramsis`` gives the steps of the command line, and loads nothing before it is used."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import subprocess
@@ -23,14 +21,14 @@ INTERNAL = {"cli", "logs", "studies"}
 
 
 @pytest.mark.parametrize("name", ramsis.__all__)
-def test_every_public_name_is_there_and_documented(name: str) -> None:
+def test_every_public_name_is_there_and_documented(name):
     value = getattr(ramsis, name)
     assert callable(value)
     assert value.__doc__
     assert value.__module__.startswith("ramsis.")
 
 
-def test_every_package_can_be_used_without_importing_it() -> None:
+def test_every_package_can_be_used_without_importing_it():
     packages = {path.parent.name for path in (ROOT / "ramsis").glob("*/__init__.py")}
     assert packages - INTERNAL <= {name.removeprefix("ramsis.") for name in PACKAGES}
     for name in PACKAGES:
@@ -38,7 +36,7 @@ def test_every_package_can_be_used_without_importing_it() -> None:
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_a_package_has_what_it_lists_and_lists_nothing_foreign(name: str) -> None:
+def test_a_package_has_what_it_lists_and_lists_nothing_foreign(name):
     module = importlib.import_module(name)
     assert len(set(module.__all__)) == len(module.__all__)
     if name == "ramsis.serving":
@@ -49,14 +47,14 @@ def test_a_package_has_what_it_lists_and_lists_nothing_foreign(name: str) -> Non
         assert {each for each in dir(module) if not each.startswith("__")} == {*module.__all__}
 
 
-def test_names_are_listed_and_others_are_not_there() -> None:
+def test_names_are_listed_and_others_are_not_there():
     assert {name for name in dir(ramsis) if not name.startswith("__")} == {
         *ramsis.__all__, *(name.removeprefix("ramsis.") for name in PACKAGES)}
     with pytest.raises(AttributeError, match="'ramsis' has no attribute 'no_such_name'"):
         _ = ramsis.no_such_name
 
 
-def test_importing_loads_nothing_but_the_package_itself() -> None:
+def test_importing_loads_nothing_but_the_package_itself():
     code = "import json, sys; import ramsis; print(json.dumps(sorted(sys.modules)))"
     ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True,
                          cwd=ROOT)
@@ -66,7 +64,7 @@ def test_importing_loads_nothing_but_the_package_itself() -> None:
     assert not {"numpy", "scipy", "numba", "pandas", "click", "rich"} & set(loaded)
 
 
-def test_the_steps_of_the_command_line_in_python(tmp_path: Path) -> None:
+def test_the_steps_of_the_command_line_in_python(tmp_path):
     profile = ramsis.load_profile("digits-cpu")
     settings = ramsis.SynthesisSettings(slo_ms=100.0, workers=4, grid="fixed:10", max_queue=4,
                                         service="p95", late="serve", violation_price=0.0,

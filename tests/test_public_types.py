@@ -58,7 +58,7 @@ ENTRY_POINTS = entry_points()
 
 
 @pytest.fixture(scope="module")
-def good(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def good(tmp_path_factory):
     """A good value by the name of a parameter."""
     folder = tmp_path_factory.mktemp("good")
     tiny = tiny_profile()
@@ -123,9 +123,7 @@ def call(function: Any, arguments: dict[str, Any]) -> Exception | None:
 
 
 @pytest.mark.parametrize("name", sorted(ENTRY_POINTS))
-def test_wrong_types_are_refused_by_name(
-    name: str, good: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_types_are_refused_by_name(name, good, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     function = ENTRY_POINTS[name]
     try:
@@ -148,7 +146,7 @@ def test_wrong_types_are_refused_by_name(
     assert not wrong, "\n".join(wrong)
 
 
-def test_a_refusal_names_function_argument_and_what_is_allowed(tiny: Any) -> None:
+def test_a_refusal_names_function_argument_and_what_is_allowed(tiny):
     table = tiny.latency_table("p95", max_batch=4)
     with pytest.raises(InvalidTypeError) as refusal:
         ramsis.fluid_bound(table, slo_ms=100.0, workers="four", load_qps=100.0)
@@ -164,14 +162,14 @@ def test_a_refusal_names_function_argument_and_what_is_allowed(tiny: Any) -> Non
         ramsis.simulate(cluster, ramsis.sim.Scheduler, load)
 
 
-def test_numbers_of_numpy_and_sequences_of_any_kind_are_taken() -> None:
+def test_numbers_of_numpy_and_sequences_of_any_kind_are_taken():
     found = LatencyTable.measured(np.array(["a"], dtype=object), np.array([0.5]),
                                   [[np.float32(3.0)]])
     assert found.max_batch == 1
     assert ramsis.Poisson(np.int32(100)).rate_per_ms == 0.1
 
 
-def test_functions_stay_what_they_are() -> None:
+def test_functions_stay_what_they_are():
     assert ramsis.simulate is importlib.import_module("ramsis.sim.experiment").simulate
     assert pickle.loads(pickle.dumps(ramsis.simulate)) is ramsis.simulate
     assert "cluster" in inspect.signature(ramsis.simulate).parameters

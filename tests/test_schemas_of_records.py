@@ -126,14 +126,12 @@ def _is_read(read: Any, name: str, value: Any) -> bool:
 
 @pytest.mark.parametrize(("schema", "path", "record"), RECORDS,
                          ids=[record.__name__ for _, _, record in RECORDS])
-def test_schema_and_record_allow_the_same(
-    schema: dict[str, Any], path: str, record: type[Record]
-) -> None:
+def test_schema_and_record_allow_the_same(schema, path, record):
     found = _found(schema, path)
     assert not list(_differences(schema, found, record))
 
 
-def test_a_schema_has_format_descriptions_and_defaults() -> None:
+def test_a_schema_has_format_descriptions_and_defaults():
     schema = Sample.schema()
     Draft202012Validator.check_schema(schema)
     assert schema["required"] == ["format", "name", "share"]

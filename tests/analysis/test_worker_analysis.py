@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from ramsis.analysis import WorkerAnalysis, analyse_worker
 from ramsis.arrivals import Poisson
 from ramsis.policy import read, write
-from ramsis.profiles import LatencyTable, ProfileSet
+from ramsis.profiles import LatencyTable
 from ramsis.synthesis import analyse_policy, generate_policy
 from ramsis.synthesis.generate import modelled_policy
 from ramsis.synthesis.recipes.recipe import DELAY_PRICE
@@ -30,7 +29,7 @@ def analysis_of(problem: WorkerProblem) -> WorkerAnalysis:
 
 
 @pytest.mark.parametrize("load_qps", [1.0, 20.0, 60.0, 400.0])
-def test_one_slack_value_has_a_closed_form(load_qps: float) -> None:
+def test_one_slack_value_has_a_closed_form(load_qps):
     """K = 1, N = 1, D = 1, every batch takes l: decisions do not depend on the state.
 
     Of all decisions p0 = exp(−λl) find one request that has just come, in time; λl·p0 one late
@@ -53,7 +52,7 @@ def test_one_slack_value_has_a_closed_form(load_qps: float) -> None:
 
 
 @pytest.mark.parametrize("load_qps", [5.0, 50.0, 120.0])
-def test_one_worker_with_a_constant_service_meets_poisson_batches(load_qps: float) -> None:
+def test_one_worker_with_a_constant_service_meets_poisson_batches(load_qps):
     """What gathers in a service of l is Poisson(λl); nothing of it, and the next comes alone."""
     problem = samples.one_model([20.0] * 31, load_qps=load_qps, slo_ms=60.0)
     found = analysis_of(problem)
@@ -71,9 +70,7 @@ def test_one_worker_with_a_constant_service_meets_poisson_batches(load_qps: floa
 
 
 @pytest.mark.parametrize("workers", [1, 4, 1000])
-def test_a_light_load_gets_the_most_accurate_model_that_fits_and_rate_times_service(
-    workers: int
-) -> None:
+def test_a_light_load_gets_the_most_accurate_model_that_fits_and_rate_times_service(workers):
     load_qps = 0.01 * workers
     policy = modelled_policy(samples.tiny_profile(), load_qps, samples.settings(workers=workers))
     expected = policy.expectations
@@ -86,7 +83,7 @@ def test_a_light_load_gets_the_most_accurate_model_that_fits_and_rate_times_serv
     assert not expected.overloaded
 
 
-def test_a_model_that_never_fits_is_not_used_however_accurate() -> None:
+def test_a_model_that_never_fits_is_not_used_however_accurate():
     expected = generate_policy(samples.tiny_profile(), 1.0,
                                samples.settings(slo_ms=15.0)).expectations
     assert expected.accuracy == pytest.approx(0.75, abs=1e-3)
@@ -95,7 +92,7 @@ def test_a_model_that_never_fits_is_not_used_however_accurate() -> None:
 
 @pytest.mark.parametrize(("load_qps", "objective"), [(300.0, "per-query"), (900.0, "per-query"),
                                                      (1500.0, "per-decision")])
-def test_expectations_are_those_of_walking_the_chain(load_qps: float, objective: str) -> None:
+def test_expectations_are_those_of_walking_the_chain(load_qps, objective):
     """Walks of the written-out chain, each a sample: within 5 standard errors."""
     problem = WorkerProblem.create(
         samples.tiny_profile().latency_table("p95", 6), slo_ms=60.0, workers=2,
@@ -132,9 +129,7 @@ def test_expectations_are_those_of_walking_the_chain(load_qps: float, objective:
 @given(profile=samples.linear_profiles(), workers=st.integers(1, 5),
        demand=st.sampled_from([0.05, 0.5, 0.9, 1.5, 4.0]),
        objective=st.sampled_from(["per-query", "per-decision"]))
-def test_distributions_and_rates_fit_together(
-    profile: ProfileSet, workers: int, demand: float, objective: str
-) -> None:
+def test_distributions_and_rates_fit_together(profile, workers, demand, objective):
     fastest = float(profile.latency_table("p95", 1).latency_ms.min())
     chosen = samples.settings(slo_ms=3 * fastest, workers=workers, objective=objective,
                               grid="fixed:12", max_queue=5)
@@ -160,7 +155,7 @@ def test_distributions_and_rates_fit_together(
         assert 1 <= spread.mean <= chosen.max_queue + 1
 
 
-def test_spreads_are_the_mean_and_the_least_values_that_reach_the_level() -> None:
+def test_spreads_are_the_mean_and_the_least_values_that_reach_the_level():
     problem = samples.one_model([10.0] * 4, load_qps=10.0, slo_ms=40.0, grid="fixed:2")
     visits = np.array([[0.0, 3.0, 3.0], [2.0, 1.0, 0.0], [0.9, 0.0, 0.0], [0.1, 0.0, 0.0]])
     found = analyse_worker(problem, np.zeros((3, 3), dtype=np.int64), visits, 0.6)
@@ -177,7 +172,7 @@ def test_spreads_are_the_mean_and_the_least_values_that_reach_the_level() -> Non
     assert expected.full_queue_rate == pytest.approx(0.01)
 
 
-def test_overload_is_flagged_above_capacity_and_above_a_tenth_of_violations() -> None:
+def test_overload_is_flagged_above_capacity_and_above_a_tenth_of_violations():
     table = LatencyTable.measured(["only"], [0.8], [[10.0, 11.0, 12.0]])
     problem = WorkerProblem.create(table, slo_ms=30.0, workers=1, arrivals=Poisson(10.0),
                                    grid="fixed:3", max_queue=2)
@@ -193,7 +188,7 @@ def test_overload_is_flagged_above_capacity_and_above_a_tenth_of_violations() ->
     assert not analyse_worker(problem, light.policy, visits, 0.0).expectations().overloaded
 
 
-def test_an_accuracy_of_nothing_is_undefined() -> None:
+def test_an_accuracy_of_nothing_is_undefined():
     problem = samples.one_model([10.0] * 3, load_qps=10.0, slo_ms=30.0)
     visits = np.zeros((3, 11))
     visits[0, 0] = 1.0
@@ -203,7 +198,7 @@ def test_an_accuracy_of_nothing_is_undefined() -> None:
     assert (found.violation_rate, found.effective_accuracy) == (1.0, 0.0)
 
 
-def test_the_frame_holds_every_distribution_in_long_form(tiny: ProfileSet) -> None:
+def test_the_frame_holds_every_distribution_in_long_form(tiny):
     found = analyse_policy(generate_policy(tiny, 600.0, samples.SETTINGS))
     frame = found.to_frame()
     assert list(frame.columns) == ["quantity", "value", "probability"]
@@ -216,9 +211,7 @@ def test_the_frame_holds_every_distribution_in_long_form(tiny: ProfileSet) -> No
     assert dict(zip(shares["value"], shares["probability"], strict=True)) == found.model_share
 
 
-def test_a_policy_file_is_analysed_as_it_was_generated(
-    tiny: ProfileSet, tmp_path: Path
-) -> None:
+def test_a_policy_file_is_analysed_as_it_was_generated(tiny, tmp_path):
     made = modelled_policy(tiny, 700.0, samples.settings(objective="per-decision"))
     write(made, tmp_path / "policy.json")
     again = analyse_policy(read(tmp_path / "policy.json"))

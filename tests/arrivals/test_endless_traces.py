@@ -19,7 +19,7 @@ from ramsis.arrivals.load_table import read_rates
 from ramsis.arrivals.timestamps import read_timestamps
 from ramsis.arrivals.trace_formats import files, read_trace
 from ramsis.errors import InputFileError
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 
 READERS: dict[str, Callable[[Path], object]] = {
     "timestamps": lambda path: read_timestamps(path, unit="s"),
@@ -43,12 +43,12 @@ def bomb(path: Path, unit: bytes, megabytes: int) -> Path:
 
 
 @pytest.fixture(scope="module", params=[b"\x00", b"\n", b"1"], ids=repr)
-def bombed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def bombed(request, tmp_path_factory):
     return bomb(tmp_path_factory.mktemp("bomb") / "trace.gz", request.param, 100)
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_a_bomb_is_refused(bombed: Path, reader: str) -> None:
+def test_a_bomb_is_refused(bombed, reader):
     assert bombed.stat().st_size < 2**21
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(InputFileError, match=r"too large when decompressed|line is too long|"
@@ -58,12 +58,12 @@ def test_a_bomb_is_refused(bombed: Path, reader: str) -> None:
 
 
 @pytest.mark.parametrize("reader", READERS)
-def test_an_endless_line_is_refused(reader: str) -> None:
+def test_an_endless_line_is_refused(reader):
     with pytest.raises(InputFileError, match=r"line 1: line is too long; allowed: at most 16 MB"):
         READERS[reader](Path("/dev/zero"))
 
 
-def test_rows_that_shrink_as_traces_do_are_read(tmp_path: Path) -> None:
+def test_rows_that_shrink_as_traces_do_are_read(tmp_path):
     path = tmp_path / "trace.txt.gz"
     with gzip.open(path, "wt") as stream:
         stream.writelines(f"{0.001 * i:.3f}\n" for i in range(200_000))
@@ -86,9 +86,7 @@ def endless(lines: Iterator[bytes], path: Path) -> threading.Thread:
 
 
 @pytest.mark.parametrize("reader", ["timestamps", "rates by second"])
-def test_a_pipe_without_an_end_is_refused_after_a_number_of_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str
-) -> None:
+def test_a_pipe_without_an_end_is_refused_after_a_number_of_lines(tmp_path, monkeypatch, reader):
     monkeypatch.setattr(files, "MAX_LINES", 100_000)
     monkeypatch.setattr(files, "_BLOCK_BYTES", 65536)
     os.mkfifo(tmp_path / "pipe")
@@ -99,7 +97,7 @@ def test_a_pipe_without_an_end_is_refused_after_a_number_of_lines(
     assert not writer.is_alive()
 
 
-def test_the_command_line_says_so_in_a_line(run: Run, tmp_path: Path) -> None:
+def test_the_command_line_says_so_in_a_line(run, tmp_path):
     path = bomb(tmp_path / "trace.gz", b"1" + b" " * 98 + b"\n", 80)  # each line takes its time
     refused(run("arrivals", "fit", path, "--unit", "s"), 3, "too large when decompressed",
             "64 MB")
@@ -109,7 +107,7 @@ def test_the_command_line_says_so_in_a_line(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize("source", ["/dev/zero", "bomb"])
 @pytest.mark.parametrize("command", ["arrivals fit", "simulate", "audit", "validate", "sweep",
                                      "profile check", "export"])
-def test_no_command_takes_a_gigabyte(tmp_path: Path, command: str, source: str) -> None:
+def test_no_command_takes_a_gigabyte(tmp_path, command, source):
     path = source if source != "bomb" else str(bomb(tmp_path / "trace.gz", b"\x00", 1500))
     lines = {
         "arrivals fit": ["arrivals", "fit", path, "--unit", "s"],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -39,17 +37,17 @@ def picked(kind: str, traces: int, seed: int) -> int:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_fit_tells_the_processes_apart(kind: str) -> None:
+def test_the_fit_tells_the_processes_apart(kind):
     assert picked(kind, traces=5, seed=1) >= 4
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_fit_picks_the_right_process_nine_times_in_ten(kind: str) -> None:
+def test_the_fit_picks_the_right_process_nine_times_in_ten(kind):
     assert picked(kind, traces=20, seed=2) >= 18
 
 
-def test_parameters_are_found_again() -> None:
+def test_parameters_are_found_again():
     rng = np.random.default_rng(5)
     clumped = fit_trace(NegativeBinomial(200.0, 5.0).sample(100_000.0, rng)).best
     assert isinstance(clumped.process, NegativeBinomial)
@@ -66,7 +64,7 @@ def test_parameters_are_found_again() -> None:
     assert all(fit.p_value < 1e-6 for fit in found.fits[1:])
 
 
-def test_dispersion_is_one_for_poisson_and_that_of_the_counts_for_clumps() -> None:
+def test_dispersion_is_one_for_poisson_and_that_of_the_counts_for_clumps():
     rng = np.random.default_rng(6)
     windows = np.array([5.0, 50.0])
     plain = Arrivals.parse("poisson")(1000.0)
@@ -77,7 +75,7 @@ def test_dispersion_is_one_for_poisson_and_that_of_the_counts_for_clumps() -> No
     np.testing.assert_allclose(dispersion_by_window(pairs, windows), 2.0, atol=0.4)
 
 
-def test_a_coarse_clock_is_not_taken_for_clumps() -> None:
+def test_a_coarse_clock_is_not_taken_for_clumps():
     """Timestamps in whole 10 ms of a Poisson process with five requests in each."""
     times = Arrivals.parse("poisson")(500.0)
     assert hasattr(times, "sample")
@@ -85,23 +83,23 @@ def test_a_coarse_clock_is_not_taken_for_clumps() -> None:
     assert fit_trace(np.floor(exact / 10.0) * 10.0).best.word == "poisson"
 
 
-def test_where_the_trace_begins_does_not_matter() -> None:
+def test_where_the_trace_begins_does_not_matter():
     times = NegativeBinomial(100.0, 3.0).sample(20_000.0, np.random.default_rng(9))
     assert fit_trace(times).best.word == fit_trace(times + 1e6).best.word
 
 
 @pytest.mark.parametrize("times", [[], [1.0] * 50, list(range(50))])
-def test_too_few_timestamps_are_refused(times: list[float]) -> None:
+def test_too_few_timestamps_are_refused(times):
     with pytest.raises(InvalidValueError, match="too few timestamps"):
         fit_trace(np.array(times, dtype=float))
 
 
-def test_equal_timestamps_are_refused_as_such() -> None:
+def test_equal_timestamps_are_refused_as_such():
     with pytest.raises(InvalidValueError, match=r"all timestamps are equal: got 500"):
         fit_trace(np.full(500, 7.25))
 
 
-def test_the_azure_trace_is_bursty_at_every_window(reference_dir: Path) -> None:
+def test_the_azure_trace_is_bursty_at_every_window(reference_dir):
     found = fit_trace(read_timestamps(reference_dir / "azure_llm_code_trace.csv"))
     assert found.best.word.startswith("mmpp:")
     assert found.rate_qps == pytest.approx(2.566, rel=1e-3)

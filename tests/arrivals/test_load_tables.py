@@ -59,7 +59,7 @@ ALIKE = {
 
 
 @pytest.mark.parametrize("shape", ALIKE)
-def test_rows_are_intervals(tmp_path: Path, shape: str) -> None:
+def test_rows_are_intervals(tmp_path, shape):
     found = read(tmp_path, ALIKE[shape])
     assert isinstance(found.workload, RateTrace)
     assert found.workload.rate_qps[:5] == pytest.approx(RATES, rel=3e-3)
@@ -70,7 +70,7 @@ def test_rows_are_intervals(tmp_path: Path, shape: str) -> None:
     assert "1 min: " in note
 
 
-def test_an_empty_cell_leaves_the_load_as_it_was(tmp_path: Path) -> None:
+def test_an_empty_cell_leaves_the_load_as_it_was(tmp_path):
     found = read(tmp_path, table('"Time","m"', [18.5, "", 30.5, "null", 21.5]))
     assert isinstance(found.workload, RateTrace)
     assert found.workload.rate_qps.tolist() == [18.5, 30.5, 21.5]
@@ -83,7 +83,7 @@ def refusal(folder: Path, text: str) -> str:
     return str(caught.value)
 
 
-def test_whole_numbers_are_refused_with_both_readings_and_what_decides(tmp_path: Path) -> None:
+def test_whole_numbers_are_refused_with_both_readings_and_what_decides(tmp_path):
     said = refusal(tmp_path, table('"Time","m"', COUNTS))
     assert "26.46 requests/s on the mean" in said
     assert "Rates, 1588 requests/s" in said
@@ -97,9 +97,7 @@ def test_whole_numbers_are_refused_with_both_readings_and_what_decides(tmp_path:
 
 
 @pytest.mark.parametrize("header", ['"Time","GET /a","GET /b"', '"Time","p50","m"'])
-def test_several_columns_are_refused_and_named_columns_are_added_up(
-    tmp_path: Path, header: str
-) -> None:
+def test_several_columns_are_refused_and_named_columns_are_added_up(tmp_path, header):
     text = table(header, [f"{rate},{2 * rate}" for rate in RATES])
     said = refusal(tmp_path, text)
     assert "--load-column" in said
@@ -117,12 +115,12 @@ def test_several_columns_are_refused_and_named_columns_are_added_up(
 
 
 @pytest.mark.parametrize("cells", ["{} ms", "{}%", "{}"])
-def test_a_metric_is_no_load_and_no_request(tmp_path: Path, cells: str) -> None:
+def test_a_metric_is_no_load_and_no_request(tmp_path, cells):
     said = refusal(tmp_path, table('"Time","latency p95"', [cells.format(r) for r in RATES]))
     assert "rows 1 min apart: intervals with a load, or requests" in said
 
 
-def test_a_decimal_comma_is_not_read_as_thousands(tmp_path: Path) -> None:
+def test_a_decimal_comma_is_not_read_as_thousands(tmp_path):
     text = "Time;m\n" + "".join(f"{s};{str(r).replace('.', ',')}\n"
                                 for s, r in zip(STAMPS, RATES, strict=True))
     said = refusal(tmp_path, text)
@@ -138,11 +136,11 @@ def test_a_decimal_comma_is_not_read_as_thousands(tmp_path: Path) -> None:
     "timestamp,tokens\n" + "".join(f"2026-05-06 07:00:{i * i:02d},{i}\n" for i in range(6)),
     "arrival_s,tokens\n" + "".join(f"{0.025 * i},{i}\n" for i in range(60)),
 ], ids=["texts", "no even times", "a constant rate"])
-def test_rows_of_requests_stay_requests(tmp_path: Path, text: str) -> None:
+def test_rows_of_requests_stay_requests(tmp_path, text):
     assert isinstance(read(tmp_path, text).workload, Recorded)
 
 
-def test_lines_of_milliseconds_since_1970_and_loads(tmp_path: Path) -> None:
+def test_lines_of_milliseconds_since_1970_and_loads(tmp_path):
     found = read(tmp_path, "".join(f"{1778050800000 + 60_000 * i} {rate}\n"
                                    for i, rate in enumerate(RATES))).workload
     assert isinstance(found, RateTrace)
@@ -177,9 +175,7 @@ DOCUMENTS = {
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq")
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_the_command_that_a_refusal_of_a_document_names_works(
-    tmp_path: Path, document: str
-) -> None:
+def test_the_command_that_a_refusal_of_a_document_names_works(tmp_path, document):
     said = refusal(tmp_path, DOCUMENTS[document])
     command = said.partition(": jq")[2].partition("; or")[0]
     subprocess.run("jq" + command, shell=True, cwd=tmp_path, check=True)
@@ -190,7 +186,7 @@ def test_the_command_that_a_refusal_of_a_document_names_works(
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq")
-def test_a_list_of_requests_becomes_lines(tmp_path: Path) -> None:
+def test_a_list_of_requests_becomes_lines(tmp_path):
     path = tmp_path / "list.json"
     path.write_text('[{"timestamp": 1778050800.5}, {"timestamp": 1778050801.25}]')
     with pytest.raises(InputFileError) as caught:

@@ -26,9 +26,7 @@ def by_generator(process: MarkovModulated, most: int, interval_ms: float) -> np.
 
 @pytest.mark.parametrize("process", PROCESSES)
 @pytest.mark.parametrize("interval_ms", [0.0, 0.01, 1.0, 30.0])
-def test_the_joint_law_is_that_of_the_generator(
-    process: MarkovModulated, interval_ms: float
-) -> None:
+def test_the_joint_law_is_that_of_the_generator(process, interval_ms):
     most = int(40 + 1.5 * process.rates[1] * interval_ms)
     counts, length = np.arange(most), np.array([interval_ms])
     truth = by_generator(process, most, interval_ms)
@@ -36,7 +34,7 @@ def test_the_joint_law_is_that_of_the_generator(
 
 
 @pytest.mark.parametrize("process", PROCESSES)
-def test_the_dispersion_is_that_of_the_law_and_rises_from_one(process: MarkovModulated) -> None:
+def test_the_dispersion_is_that_of_the_law_and_rises_from_one(process):
     lengths = np.array([1e-3, 1.0, 20.0])
     counts = np.arange(600)
     law = np.einsum("z,tzyk->tk", process.stationary, process.joint_pf(counts, lengths))
@@ -49,7 +47,7 @@ def test_the_dispersion_is_that_of_the_law_and_rises_from_one(process: MarkovMod
     assert (np.diff(wide) > 0).all()
 
 
-def test_with_equal_rates_the_counts_are_poisson() -> None:
+def test_with_equal_rates_the_counts_are_poisson():
     counts, lengths = np.arange(120), np.array([2.0, 70.0])
     process = MarkovModulated(1000.0, 1.0, 30.0, 0.3)
     got = np.einsum("z,tzyk->tk", process.stationary, process.joint_pf(counts, lengths))
@@ -57,7 +55,7 @@ def test_with_equal_rates_the_counts_are_poisson() -> None:
     np.testing.assert_allclose(got, truth, rtol=1e-9, atol=1e-12)
 
 
-def test_draws_have_the_mean_and_dispersion_of_the_law() -> None:
+def test_draws_have_the_mean_and_dispersion_of_the_law():
     process, duration = MarkovModulated(1000.0, 5.0, 20.0, 0.2), 400_000.0
     times = process.sample(duration, np.random.default_rng(8))
     assert (np.diff(times) >= 0).all()
@@ -73,9 +71,7 @@ def test_draws_have_the_mean_and_dispersion_of_the_law() -> None:
 
 @pytest.mark.parametrize("burst_ms", [1e-12, 1e-6, 1e-3, 4e-3])
 @pytest.mark.parametrize("share", [0.01, 0.5])
-def test_counts_of_ever_so_many_switches_are_those_of_poisson(
-    burst_ms: float, share: float
-) -> None:
+def test_counts_of_ever_so_many_switches_are_those_of_poisson(burst_ms, share):
     """So fast are modes left that only their mean rate counts."""
     process = MarkovModulated(1000.0, 5.0, burst_ms, share)
     count, lengths = np.arange(150), np.array([1.0, 50.0])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from ramsis.arrivals.modulated import MarkovModulated
 from ramsis.arrivals.process import ArrivalProcess
 from ramsis.arrivals.renewal import Poisson
 from ramsis.arrivals.trace import RateTrace
-from tests.cli.command import Run
 
 SECONDS = 600
 DAY = 100.0 * (1.0 + 0.6 * np.sin(np.arange(SECONDS) * 2.0 * np.pi / SECONDS))
@@ -27,7 +25,7 @@ def drawn(process: ArrivalProcess, rng: np.random.Generator) -> np.ndarray:
 @pytest.mark.parametrize(("kind", "moves", "bursts"), [
     ("poisson", False, False), ("bursts", False, True), ("day", True, False),
     ("bursty day", True, True)])
-def test_motion_and_bursts_are_told_apart(kind: str, moves: bool, bursts: bool, seed: int) -> None:
+def test_motion_and_bursts_are_told_apart(kind, moves, bursts, seed):
     rng = np.random.default_rng(seed)
     times = {
         "poisson": lambda: drawn(Poisson(100.0), rng),
@@ -38,7 +36,6 @@ def test_motion_and_bursts_are_told_apart(kind: str, moves: bool, bursts: bool, 
             arrivals="mmpp:ratio=5,burst-ms=30,share=0.2").arrivals_ms(rng),
     }[kind]()
     found = moving_mean(times)
-    assert found is not None
     assert (found.moves, found.bursts) == (moves, bursts), found
     levels = np.array(found.levels_qps)
     if moves:
@@ -55,10 +52,9 @@ def bursts_then_quiet_hours() -> np.ndarray:
     return times
 
 
-def test_hours_without_requests_in_between_leave_no_figure_undefined() -> None:
+def test_hours_without_requests_in_between_leave_no_figure_undefined():
     times = bursts_then_quiet_hours()
     found = moving_mean(times)
-    assert found is not None
     assert np.isfinite(found.correlation)
     if not found.moves:
         mean_qps = 1000.0 * (len(times) - 1) / (times[-1] - times[0])
@@ -66,30 +62,28 @@ def test_hours_without_requests_in_between_leave_no_figure_undefined() -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_a_steady_mean_is_that_of_the_whole_trace(seed: int) -> None:
+def test_a_steady_mean_is_that_of_the_whole_trace(seed):
     times = drawn(MarkovModulated(100.0, 9.0, 500.0, 0.2), np.random.default_rng(seed))
     found = moving_mean(times)
-    assert found is not None
     assert not found.moves
     mean_qps = 1000.0 * (len(times) - 1) / (times[-1] - times[0])
     assert found.levels_qps == pytest.approx([mean_qps])
 
 
-def test_a_load_that_only_the_end_has_is_the_highest() -> None:
+def test_a_load_that_only_the_end_has_is_the_highest():
     rates = np.where(np.arange(SECONDS) < 555, DAY, 300.0)
     times = RateTrace(1000.0 * np.arange(SECONDS), rates).arrivals_ms(np.random.default_rng(6))
     found = moving_mean(times)
-    assert found is not None
     assert found.moves
     assert found.levels_qps[-1] > 250.0
     assert found.stretch_ms * len(found.rate_qps) == pytest.approx(times[-1] - times[0])
 
 
-def test_a_short_trace_tells_nothing() -> None:
+def test_a_short_trace_tells_nothing():
     assert moving_mean(np.arange(1000.0)) is None
 
 
-def test_the_command_proposes_levels_beside_a_process(run: Run, tmp_path: Path) -> None:
+def test_the_command_proposes_levels_beside_a_process(run, tmp_path):
     times = RateTrace(1000.0 * np.arange(SECONDS), 0.4 * DAY).arrivals_ms(
         np.random.default_rng(4))
     (tmp_path / "trace.csv").write_text("arrival_ms\n" + "".join(f"{t:.4f}\n" for t in times))

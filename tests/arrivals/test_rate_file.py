@@ -26,14 +26,14 @@ def write(folder: Path, text: str, name: str = "trace.txt") -> Path:
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
-def test_lines_of_seconds_and_load(tmp_path: Path, name: str) -> None:
+def test_lines_of_seconds_and_load(tmp_path, name):
     trace = read_rates(write(tmp_path, "# made up\n10 100\n\n11 200 # more\n13,50\n", name))
     assert trace.start_ms.tolist() == [0.0, 1000.0, 3000.0]
     assert trace.rate_qps.tolist() == [100.0, 200.0, 50.0]
     assert trace.duration_ms == 5000.0
 
 
-def test_times_in_another_unit(tmp_path: Path) -> None:
+def test_times_in_another_unit(tmp_path):
     path = write(tmp_path, "0 100\n500 200\n")
     assert read_rates(path, unit="ms").duration_ms == 1000.0
     assert read_rates(path, unit="min").duration_ms == 1000 * 60_000.0
@@ -46,14 +46,12 @@ def test_times_in_another_unit(tmp_path: Path) -> None:
     [("0 5\n", True), ("# x\n0,5\n", True), ("a,1,2,3\nx,5,5,5\n", True), ("12.5\n13\n", False),
      ("", False), ("time_s,size\n1,2\n", False), ("2024-01-01 00:00:00\n", False)],
 )
-def test_rate_traces_are_told_from_recorded_arrivals(
-    tmp_path: Path, text: str, rates: bool
-) -> None:
+def test_rate_traces_are_told_from_recorded_arrivals(tmp_path, text, rates):
     assert is_rate_trace(write(tmp_path, text)) == rates
     assert is_rate_trace("day")
 
 
-def test_minute_bins_are_added_up_over_functions(tmp_path: Path) -> None:
+def test_minute_bins_are_added_up_over_functions(tmp_path):
     text = "HashOwner,HashApp,HashFunction,Trigger,1,2,3\na,b,c,http,60,0,6\nd,e,f,timer,0,120,6\n"
     trace = read_rates(write(tmp_path, text, "azure.csv"))
     assert trace.start_ms.tolist() == [0.0, 60_000.0, 120_000.0]
@@ -81,7 +79,7 @@ def test_minute_bins_are_added_up_over_functions(tmp_path: Path) -> None:
         ("x,1,2,3\n", "empty trace"),
     ],
 )
-def test_bad_traces_are_refused_by_line(tmp_path: Path, text: str, words: str) -> None:
+def test_bad_traces_are_refused_by_line(tmp_path, text, words):
     path = write(tmp_path, text)
     with pytest.raises(InputFileError, match=words) as refused:
         read_rates(path)
@@ -89,7 +87,7 @@ def test_bad_traces_are_refused_by_line(tmp_path: Path, text: str, words: str) -
     assert str(path) in str(refused.value)
 
 
-def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_read_is_refused(tmp_path):
     with pytest.raises(InputFileError, match=r"cannot read.*one of: day"):
         read_rates(tmp_path / "none.txt")
     with pytest.raises(InputFileError, match="cannot read"):
@@ -100,7 +98,7 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
         read_rates(broken)
 
 
-def test_the_shipped_day_is_five_minutes_between_1600_and_3900() -> None:
+def test_the_shipped_day_is_five_minutes_between_1600_and_3900():
     day = read_rates("day")
     assert day.duration_ms == 300_000.0
     assert (day.rate_qps.min(), day.rate_qps.max()) == (1600.0, 3900.0)
@@ -108,14 +106,14 @@ def test_the_shipped_day_is_five_minutes_between_1600_and_3900() -> None:
     assert day.rate_qps[:50].max() < day.rate_qps[90:270].min()
 
 
-def test_the_shipped_spikes_are_a_minute_of_1000_on_average() -> None:
+def test_the_shipped_spikes_are_a_minute_of_1000_on_average():
     spikes = read_rates("spikes")
     assert spikes.duration_ms == 60_000.0
     assert spikes.load_qps == pytest.approx(1000.0)
     assert set(spikes.rate_qps) == {800.0, 1800.0}
 
 
-def test_the_shipped_day_is_what_its_script_makes() -> None:
+def test_the_shipped_day_is_what_its_script_makes():
     made = subprocess.run([sys.executable, str(ROOT / "scripts/make_day.py")], check=True,
                           capture_output=True, text=True)
     assert made.stdout == shipped_traces()["day"].read_text(encoding="utf-8")

@@ -1,8 +1,5 @@
 """A recorded trace as an arrival process."""
 
-from __future__ import annotations
-
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,13 +9,13 @@ from ramsis.errors import InputFileError, InvalidValueError
 
 
 @pytest.fixture
-def trace(tmp_path: Path) -> Path:
+def trace(tmp_path):
     path = tmp_path / "times.csv"
     path.write_text("time_ms\n" + "".join(f"{t}\n" for t in (0, 1, 2, 50, 51, 90)))
     return path
 
 
-def test_a_round_has_every_gap_once_stretched_to_the_load(trace: Path) -> None:
+def test_a_round_has_every_gap_once_stretched_to_the_load(trace):
     arrivals = Arrivals.parse(f"trace:{trace}")
     assert Arrivals.of(arrivals(5.0).describe()) == arrivals  # type: ignore[attr-defined]
     assert arrivals.text == f"trace:{trace}"
@@ -32,7 +29,7 @@ def test_a_round_has_every_gap_once_stretched_to_the_load(trace: Path) -> None:
     assert gaps.min() == pytest.approx(gaps.max() / 48.0)
 
 
-def test_another_trace_than_the_named_one_is_refused(trace: Path) -> None:
+def test_another_trace_than_the_named_one_is_refused(trace):
     description = Arrivals.parse(f"trace:{trace}")(5.0).describe()  # type: ignore[attr-defined]
     trace.write_text(trace.read_text() + "95\n")
     with pytest.raises(InputFileError, match="not the trace that is named"):
@@ -41,14 +38,14 @@ def test_another_trace_than_the_named_one_is_refused(trace: Path) -> None:
         Arrivals.of({"process": "trace", "file": 3, "requests": 6, "digest": ""})
 
 
-def test_loads_and_missing_files_are_refused() -> None:
+def test_loads_and_missing_files_are_refused():
     with pytest.raises(InvalidValueError, match="holds loads, and no times of requests"):
         Arrivals.parse("trace:spikes")
     with pytest.raises(InputFileError, match=r"no-such\.csv"):
         Arrivals.parse("trace:no-such.csv")
 
 
-def test_requests_keep_their_sizes_round_and_round(tmp_path: Path) -> None:
+def test_requests_keep_their_sizes_round_and_round(tmp_path):
     path = tmp_path / "trace.csv"
     path.write_text("time_ms,tokens\n" + "".join(
         f"{t},{size}\n" for t, size in ((0, 1), (1, 2), (2, 3), (50, 4), (51, 5), (90, 6))))

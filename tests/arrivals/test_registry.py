@@ -1,7 +1,5 @@
 """The registry of arrival processes: one name, one process, everywhere."""
 
-from __future__ import annotations
-
 import pickle
 import re
 from pathlib import Path
@@ -34,7 +32,7 @@ WORDS = ("poisson", "negative-binomial:4", "negative-binomial:1.0625", "renewal:
 
 
 @pytest.mark.parametrize("text", WORDS)
-def test_text_process_and_description_lead_to_one_another(text: str) -> None:
+def test_text_process_and_description_lead_to_one_another(text):
     arrivals = Arrivals.parse(text)
     assert arrivals.text == text
     process = arrivals(80.0)
@@ -50,7 +48,7 @@ def test_text_process_and_description_lead_to_one_another(text: str) -> None:
 @pytest.mark.parametrize("text", [
     "renewal:1", "negative-binomial:1", "mmpp:ratio=1,burst-ms=5,share=0.5",
 ])
-def test_what_is_poisson_is_called_so(text: str) -> None:
+def test_what_is_poisson_is_called_so(text):
     assert Arrivals.parse(text) == Arrivals.parse("poisson")
     assert Arrivals.parse(text)(5.0) == Poisson(5.0)
 
@@ -58,11 +56,11 @@ def test_what_is_poisson_is_called_so(text: str) -> None:
 @pytest.mark.parametrize("process", [
     Renewal(7.0, 1.0), NegativeBinomial(7.0, 1.0), MarkovModulated(7.0, 1.0, 5.0, 0.5),
 ])
-def test_an_object_that_is_poisson_describes_itself_so(process: object) -> None:
+def test_an_object_that_is_poisson_describes_itself_so(process):
     assert describe_process(process) == {"process": "poisson"}  # type: ignore[arg-type]
 
 
-def test_the_page_has_every_process_with_its_parameters() -> None:
+def test_the_page_has_every_process_with_its_parameters():
     table = re.search(r"^\| process \|.*\n\|[-|]+\n((?:\|.*\n)+)", PAGE.read_text(), re.M)
     assert table
     rows = [[cell.strip() for cell in line.strip("|").split(" | ")]
@@ -76,13 +74,13 @@ def test_the_page_has_every_process_with_its_parameters() -> None:
 
 
 @pytest.mark.parametrize("kind", SHIPPED.values(), ids=SHIPPED.keys())
-def test_a_process_says_why_its_counts_make_no_decision_problem(kind: type) -> None:
+def test_a_process_says_why_its_counts_make_no_decision_problem(kind):
     assert hasattr(kind, "log_pf") == (not kind.why_no_counts)  # type: ignore[attr-defined]
     assert kind.__module__.startswith("ramsis.arrivals.")
 
 
 @pytest.mark.parametrize("text", ["renewal:2", "fixed-rate"])
-def test_a_process_without_independent_counts_makes_no_decision_problem(text: str) -> None:
+def test_a_process_without_independent_counts_makes_no_decision_problem(text):
     arrivals = Arrivals.parse(text)
     assert isinstance(arrivals.drawn(100.0), Sampler)
     with pytest.raises(InvalidValueError, match="are not independent") as caught:
@@ -92,7 +90,7 @@ def test_a_process_without_independent_counts_makes_no_decision_problem(text: st
     assert "\n" not in str(caught.value)
 
 
-def test_a_process_that_cannot_be_drawn_from_is_not_simulated() -> None:
+def test_a_process_that_cannot_be_drawn_from_is_not_simulated():
     with trusting(["tests.arrivals.processes:Wrapped"]):
         arrivals = Arrivals.parse("tests.arrivals.processes:Wrapped")
     assert isinstance(arrivals.counted(100.0), ArrivalProcess)
@@ -100,7 +98,7 @@ def test_a_process_that_cannot_be_drawn_from_is_not_simulated() -> None:
         arrivals.drawn(100.0)
 
 
-def test_a_class_or_function_is_taken_as_it_is() -> None:
+def test_a_class_or_function_is_taken_as_it_is():
     assert arrivals_of(Wrapped)(50.0) == Wrapped(50.0)
     assert arrivals_of(Poisson)(50.0) == Poisson(50.0)
     assert arrivals_of("renewal:3") == arrivals_of(Arrivals.parse("renewal:3"))
@@ -108,7 +106,7 @@ def test_a_class_or_function_is_taken_as_it_is() -> None:
 
 @pytest.mark.parametrize("text", ["renewal", "renewal:x", "renewal:0",
                                   "renewal:inf", "renewal:2,3", "fixed-rate:2", ])
-def test_bad_parameters_are_refused_in_one_line(text: str) -> None:
+def test_bad_parameters_are_refused_in_one_line(text):
     with pytest.raises(InvalidValueError, match="allowed: ") as caught:
         Arrivals.parse(text)
     assert "\n" not in str(caught.value)
@@ -116,7 +114,7 @@ def test_bad_parameters_are_refused_in_one_line(text: str) -> None:
 
 @pytest.mark.parametrize("load", [0.0, -1.0, float("nan"), float("inf")])
 @pytest.mark.parametrize("text", WORDS)
-def test_every_process_refuses_a_load_that_is_none(text: str, load: float) -> None:
+def test_every_process_refuses_a_load_that_is_none(text, load):
     with pytest.raises(InvalidValueError, match="load_qps: load is not positive"):
         Arrivals.parse(text)(load)
 
@@ -125,9 +123,7 @@ def test_every_process_refuses_a_load_that_is_none(text: str, load: float) -> No
     ("poisson", 1.0), ("negative-binomial:4", 4.0), ("renewal:2", 4.0), ("renewal:0.5", 0.25),
     ("fixed-rate", 0.0), ("mmpp:ratio=4,burst-ms=20,share=0.2", None),
 ])
-def test_samples_have_the_rate_and_the_dispersion_of_theory(
-    text: str, dispersion: float | None
-) -> None:
+def test_samples_have_the_rate_and_the_dispersion_of_theory(text, dispersion):
     """Variance over mean of the counts in windows of 2 s; CV² for renewal processes (large T)."""
     process = Arrivals.parse(text).drawn(500.0)
     window = 2000.0
@@ -145,5 +141,5 @@ def test_samples_have_the_rate_and_the_dispersion_of_theory(
 
 
 @pytest.mark.parametrize("text", WORDS)
-def test_nothing_arrives_in_no_time(text: str) -> None:
+def test_nothing_arrives_in_no_time(text):
     assert len(Arrivals.parse(text).drawn(50.0).sample(0.0, np.random.default_rng(0))) == 0

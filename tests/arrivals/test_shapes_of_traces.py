@@ -13,7 +13,7 @@ import pytest
 from ramsis.arrivals.load_table import is_rate_trace, read_rates
 from ramsis.arrivals.timestamps import read_timestamps
 from ramsis.arrivals.trace_formats import detect_trace, read_trace
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 
 SINCE_S = [0.0, 0.25, 0.25, 1.5, 2.0]
 EPOCH_S = 1714557600
@@ -68,7 +68,7 @@ def written(folder: Path, content: str | bytes) -> Path:
 
 
 @pytest.mark.parametrize("shape", ARRIVALS)
-def test_arrivals_are_read_without_any_option(tmp_path: Path, shape: str) -> None:
+def test_arrivals_are_read_without_any_option(tmp_path, shape):
     path = written(tmp_path, ARRIVALS[shape])
     named = detect_trace(path)
     times = read_trace(path, named).times_ms if named else read_timestamps(path)
@@ -78,7 +78,7 @@ def test_arrivals_are_read_without_any_option(tmp_path: Path, shape: str) -> Non
 
 
 @pytest.mark.parametrize("shape", LOADS)
-def test_loads_are_read_without_any_option(tmp_path: Path, shape: str) -> None:
+def test_loads_are_read_without_any_option(tmp_path, shape):
     path = written(tmp_path, LOADS[shape])
     assert detect_trace(path) is None
     assert is_rate_trace(path)
@@ -101,9 +101,7 @@ def test_loads_are_read_without_any_option(tmp_path: Path, shape: str) -> None:
     ("a,b,c\n1,2,3\n", 3, "--time-column with one of these"),
     (b"PAR1" + bytes(60), 3, "read_parquet"),
 ])
-def test_another_shape_is_refused_with_the_next_step(
-    run: Run, tmp_path: Path, content: str | bytes, code: int, step: str
-) -> None:
+def test_another_shape_is_refused_with_the_next_step(run, tmp_path, content, code, step):
     path = tmp_path / "trace.csv"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     unit = ("--unit", "s") if content == "2\n1\n" else ()
@@ -111,6 +109,6 @@ def test_another_shape_is_refused_with_the_next_step(
                 "--scheduler", "greedy", "--trace", path, *unit), code, step)
 
 
-def test_arrivals_fit_says_what_takes_a_table_of_counts(run: Run, tmp_path: Path) -> None:
+def test_arrivals_fit_says_what_takes_a_table_of_counts(run, tmp_path):
     path = written(tmp_path, LOADS["counts by minute"])
     refused(run("arrivals", "fit", path), 3, "--trace of `simulate`")

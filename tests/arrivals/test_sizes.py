@@ -1,8 +1,5 @@
 """Distributions of sizes: shares, quantiles, draws and classes."""
 
-from __future__ import annotations
-
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +10,7 @@ from ramsis.arrivals import SizeDistribution
 from ramsis.errors import InvalidValueError
 
 
-def test_sizes_are_counted() -> None:
+def test_sizes_are_counted():
     sizes = SizeDistribution.of_sizes([128, 8, 8, 32])
     assert sizes.values.tolist() == [8, 32, 128]
     assert sizes.probability.tolist() == [0.5, 0.25, 0.25]
@@ -22,7 +19,7 @@ def test_sizes_are_counted() -> None:
     assert sizes.largest == 128
 
 
-def test_draws_have_the_probabilities() -> None:
+def test_draws_have_the_probabilities():
     sizes = SizeDistribution([3, 5], [1, 3])
     drawn = sizes.sample(20_000, np.random.default_rng(1))
     assert (drawn == 5).mean() == pytest.approx(0.75, abs=0.01)
@@ -39,13 +36,13 @@ def test_draws_have_the_probabilities() -> None:
     ([5, 6], [1, float("nan")], r"probability\[1\]: not a probability"),
     (["a"], [1], "not an array of sizes"),
 ])
-def test_what_is_no_distribution_is_refused(values: Any, probability: Any, message: str) -> None:
+def test_what_is_no_distribution_is_refused(values, probability, message):
     with pytest.raises(InvalidValueError, match=message):
         SizeDistribution(values, probability)
 
 
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=200), st.integers(1, 8))
-def test_classes_cover_all_sizes(values: list[int], k: int) -> None:
+def test_classes_cover_all_sizes(values, k):
     sizes = SizeDistribution.of_sizes(values)
     edges = sizes.classes(k)
     assert list(edges) == sorted(set(edges))
@@ -55,7 +52,7 @@ def test_classes_cover_all_sizes(values: list[int], k: int) -> None:
     assert (sizes.shares(edges) > 0).all()
 
 
-def test_classes_share_requests_and_work() -> None:
+def test_classes_share_requests_and_work():
     sizes = SizeDistribution([1, 10, 100, 1000], [0.4, 0.3, 0.2, 0.1])
     assert sizes.classes(2) == (100, 1000)
     assert sizes.classes(1) == (1000,)

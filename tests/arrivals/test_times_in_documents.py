@@ -25,15 +25,13 @@ def spans(key: str, factor: float, count: int = 200) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize(("key", "factor"), [("startTime", 1e6), ("begun", 1e3), ("at", 1.0)])
-def test_times_since_1970_are_told_by_their_values(
-    tmp_path: Path, key: str, factor: float
-) -> None:
+def test_times_since_1970_are_told_by_their_values(tmp_path, key, factor):
     path = written(tmp_path, {"data": [{"spans": spans(key, factor)}]})
     workload = read_any_trace(path).workload
     assert workload.load_qps == pytest.approx(10.0, rel=0.02)
 
 
-def test_numbers_in_texts_count(tmp_path: Path) -> None:
+def test_numbers_in_texts_count(tmp_path):
     path = tmp_path / "journal.json"
     path.write_text("".join(
         json.dumps({"__REALTIME_TIMESTAMP": str(int((EPOCH_S + i / 20) * 1e6)), "MESSAGE": "x"})
@@ -41,7 +39,7 @@ def test_numbers_in_texts_count(tmp_path: Path) -> None:
     assert read_any_trace(path).workload.load_qps == pytest.approx(20.0, rel=0.01)
 
 
-def test_several_times_are_named_and_each_of_them_is_taken(tmp_path: Path) -> None:
+def test_several_times_are_named_and_each_of_them_is_taken(tmp_path):
     path = written(tmp_path, {"spans": [
         {"startTimeUnixNano": str(int((EPOCH_S + i / 10) * 1e9)),
          "endTimeUnixNano": str(int((EPOCH_S + i / 10 + 0.03) * 1e9))} for i in range(200)]})
@@ -52,9 +50,7 @@ def test_several_times_are_named_and_each_of_them_is_taken(tmp_path: Path) -> No
         assert read_any_trace(path, time_column=key).workload.load_qps == pytest.approx(10.0)
 
 
-def test_a_document_over_several_lines_is_refused_with_the_filter_for_its_list(
-    tmp_path: Path
-) -> None:
+def test_a_document_over_several_lines_is_refused_with_the_filter_for_its_list(tmp_path):
     path = written(tmp_path, {"a": [{"b": spans("startTime", 1e6)}]}, indent=1)
     with pytest.raises(InputFileError, match=r"jq -c '\.a\[\]\.b\[\]' file\.json"):
         read_any_trace(path)
@@ -65,12 +61,12 @@ def test_a_document_over_several_lines_is_refused_with_the_filter_for_its_list(
     {"latency": {"average": 30.2, "p99": 80}, "requests": {"total": 900}, "duration": 60},
     {"results": [{"command": "python run.py", "mean": 0.03, "times": [0.02, 0.04]}]},
 ])
-def test_summaries_hold_no_times_of_requests(tmp_path: Path, document: object) -> None:
+def test_summaries_hold_no_times_of_requests(tmp_path, document):
     with pytest.raises(RamsisError, match="no key holds times of requests"):
         read_any_trace(written(tmp_path, document))
 
 
-def test_dates_with_the_year_last_are_refused_with_what_turns_them(tmp_path: Path) -> None:
+def test_dates_with_the_year_last_are_refused_with_what_turns_them(tmp_path):
     path = tmp_path / "us.csv"
     path.write_text("timestamp\n05/13/2026 10:00:00\n05/13/2026 10:00:01\n")
     with pytest.raises(InputFileError, match="the year first; where the month is, as by sed"):

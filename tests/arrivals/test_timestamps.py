@@ -34,9 +34,7 @@ def trace(folder: Path, text: str, name: str = "trace.csv") -> Path:
     ("1700000000.25\r\n1700000000.5\r\n", {"unit": "s"}, [0.0, 250.0]),
     ("-3\n-1\n", {"unit": "h"}, [0.0, 7.2e6]),
 ])
-def test_times_are_milliseconds_since_the_first(
-    tmp_path: Path, text: str, options: dict[str, str], times: list[float]
-) -> None:
+def test_times_are_milliseconds_since_the_first(tmp_path, text, options, times):
     for name in ("trace.csv", "trace.txt.gz"):
         found = read_timestamps(trace(tmp_path, text, name), **options)
         np.testing.assert_allclose(found, times, rtol=1e-12, atol=1e-9)
@@ -62,9 +60,7 @@ def test_times_are_milliseconds_since_the_first(
     ("a,b\n3,4\n", "line 1: cannot tell which column.*got 'a, b'"),
     ("time,ts\n3,4\n", "line 1: cannot tell which column"),
 ])
-def test_a_bad_trace_is_refused_for_its_first_bad_line(
-    tmp_path: Path, text: str, says: str
-) -> None:
+def test_a_bad_trace_is_refused_for_its_first_bad_line(tmp_path, text, says):
     with pytest.raises(InputFileError, match=says) as caught:
         read_timestamps(trace(tmp_path, text), unit="ms")
     assert "trace.csv" in str(caught.value)
@@ -72,14 +68,14 @@ def test_a_bad_trace_is_refused_for_its_first_bad_line(
     assert caught.value.exit_code == 3
 
 
-def test_numbers_without_a_unit_are_not_guessed(tmp_path: Path) -> None:
+def test_numbers_without_a_unit_are_not_guessed(tmp_path):
     with pytest.raises(InvalidValueError, match=r"line 2: numbers need a unit.*--unit"):
         read_timestamps(trace(tmp_path, "time\n1\n2\n"))
     with pytest.raises(InvalidValueError, match="unknown unit of time: got 'days'"):
         read_timestamps(trace(tmp_path, "1\n2\n"), unit="days")
 
 
-def test_a_table_of_counts_is_not_taken_for_requests(tmp_path: Path) -> None:
+def test_a_table_of_counts_is_not_taken_for_requests(tmp_path):
     path = tmp_path / "trace.csv"
     path.write_text("time_s,requests\n0,93\n10,87\n")
     with pytest.raises(InputFileError, match=r"line 1: a table of counts.*got 'requests'"):
@@ -87,25 +83,25 @@ def test_a_table_of_counts_is_not_taken_for_requests(tmp_path: Path) -> None:
     assert read_timestamps(path, time_column="time_s").tolist() == [0.0, 10_000.0]
 
 
-def test_a_column_that_is_not_there_is_refused_with_those_that_are(tmp_path: Path) -> None:
+def test_a_column_that_is_not_there_is_refused_with_those_that_are(tmp_path):
     with pytest.raises(InputFileError, match=r"no such column: got 'c'; allowed: a, b"):
         read_timestamps(trace(tmp_path, "a,b\n1,2\n"), time_column="c", unit="s")
 
 
 @pytest.mark.parametrize("name", ["missing.csv", "plain.csv.gz", "."])
-def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_file_that_cannot_be_read_is_refused(tmp_path, name):
     (tmp_path / "plain.csv.gz").write_text("1\n2\n")
     with pytest.raises(InputFileError, match="cannot read"):
         read_timestamps(tmp_path / name, unit="s")
 
 
-def test_a_binary_file_is_refused(tmp_path: Path) -> None:
+def test_a_binary_file_is_refused(tmp_path):
     (tmp_path / "trace.csv").write_bytes(b"\xff\xfe\x00\x81\x00")
     with pytest.raises(InputFileError, match="cannot read"):
         read_timestamps(tmp_path / "trace.csv", unit="s")
 
 
-def test_the_azure_trace_is_read(reference_dir: Path) -> None:
+def test_the_azure_trace_is_read(reference_dir):
     times = read_timestamps(reference_dir / "azure_llm_code_trace.csv")
     assert len(times) == 8819
     assert (np.diff(times) >= 0).all()
@@ -115,14 +111,14 @@ def test_the_azure_trace_is_read(reference_dir: Path) -> None:
 @pytest.mark.parametrize(("header", "line"), [
     ("", "{}Z"), ("timestamp\n", "{}+02:00"), ("id,user,timestamp\n", "1,u,{}"),
     ("when;user\n", "{}.250Z;u"), ("id,created_at,user\n", "1,{}Z,u")])
-def test_dates_need_no_name_of_their_column(tmp_path: Path, header: str, line: str) -> None:
+def test_dates_need_no_name_of_their_column(tmp_path, header, line):
     path = tmp_path / "trace.csv"
     path.write_text(header + "".join(
         line.format(f"2026-01-01T00:{i // 60:02}:{i % 60:02}") + "\n" for i in range(120)))
     assert read_timestamps(path).tolist() == [1000.0 * i for i in range(120)]
 
 
-def test_how_far_reading_is_can_be_watched(tmp_path: Path) -> None:
+def test_how_far_reading_is_can_be_watched(tmp_path):
     path = tmp_path / "trace.txt"
     path.write_text("".join(f"{i}.{0:040d}\n" for i in range(200_000)))
     seen: list[int] = []

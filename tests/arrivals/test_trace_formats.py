@@ -16,7 +16,7 @@ from ramsis.arrivals.trace_formats import TRACE_FORMATS, Trace, detect_trace, re
 from ramsis.arrivals.trace_formats.instants import Instants
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.testing import check_reader
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 
 AZURE_LLM = """\
 TIMESTAMP,ContextTokens,GeneratedTokens
@@ -95,14 +95,14 @@ def written(folder: Path, text: str, name: str = "trace.csv") -> Path:
     return path
 
 
-def test_every_format_has_a_sample_here() -> None:
+def test_every_format_has_a_sample_here():
     assert set(SAMPLES) == set(TRACE_FORMATS)
     assert len(TRACE_FORMATS) == 11
 
 
 @pytest.mark.parametrize("ending", ["", ".gz", ".zst"])
 @pytest.mark.parametrize("format", SAMPLES)
-def test_every_format_is_read_compressed_too(tmp_path: Path, format: str, ending: str) -> None:
+def test_every_format_is_read_compressed_too(tmp_path, format, ending):
     path = written(tmp_path, SAMPLES[format], "trace" + ending)
     found = read_trace(path, format, **OPTIONS.get(format, {}))
     times = found.times_ms if format not in LOADS else found.rate_qps
@@ -113,9 +113,7 @@ def test_every_format_is_read_compressed_too(tmp_path: Path, format: str, ending
 
 @pytest.mark.parametrize("ending", ["", ".gz", ".zst"])
 @pytest.mark.parametrize("format", TIMES)
-def test_arrivals_of_a_format_are_ms_since_the_first(
-    tmp_path: Path, format: str, ending: str
-) -> None:
+def test_arrivals_of_a_format_are_ms_since_the_first(tmp_path, format, ending):
     path = written(tmp_path, SAMPLES[format], "trace.csv" + ending)
     assert detect_trace(path) == format
     found = read_trace(path, format)
@@ -123,53 +121,46 @@ def test_arrivals_of_a_format_are_ms_since_the_first(
     np.testing.assert_allclose(found.times_ms, TIMES[format], rtol=0, atol=1e-6)
 
 
-def test_what_goes_back_in_time_is_sorted_and_counted(tmp_path: Path) -> None:
+def test_what_goes_back_in_time_is_sorted_and_counted(tmp_path):
     assert read_trace(written(tmp_path, FUNCTIONS_2021), "azure-functions-2021").notes == (
         "lines that go back in time, sorted: 1",)
     assert read_trace(written(tmp_path, VIDUR), "vidur").notes == ()
 
 
-def test_minute_bins_are_added_up_over_functions(tmp_path: Path) -> None:
+def test_minute_bins_are_added_up_over_functions(tmp_path):
     path = written(tmp_path, FUNCTIONS_2019)
     assert detect_trace(path) == "azure-functions-2019"
     found = read_trace(path, "azure-functions-2019")
     assert (found.step_ms, found.notes) == (60_000.0, ("invocations of 2 functions, added up",))
-    assert found.rate_qps is not None
     assert found.rate_qps.tolist() == [1.0, 2.0, 0.2]
 
 
 @pytest.mark.parametrize(("text", "column"), [
     (RATES, None), ("rate_qps\n" + RATES, None), ("t,qps\n0,100\n1,250\n2,0\n3,50\n", "qps")])
-def test_rates_by_second(tmp_path: Path, text: str, column: str | None) -> None:
+def test_rates_by_second(tmp_path, text, column):
     found = read_trace(written(tmp_path, text), "per-second-rates", time_column=column)
     assert (found.step_ms, found.times_ms) == (1000.0, None)
-    assert found.rate_qps is not None
     assert found.rate_qps.tolist() == [100.0, 250.0, 0.0, 50.0]
 
 
 @pytest.mark.parametrize("text", [
     "1\n2.5\n3e2\n", "1\n\n2.5\n3e2", "1\r\n2.5\r\n3e2\r\n", "1 \n 2.5\n3e2\n"])
-def test_rates_are_the_same_by_block_and_by_line(
-    tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rates_are_the_same_by_block_and_by_line(tmp_path, text, monkeypatch):
     monkeypatch.setattr("ramsis.arrivals.trace_formats.files._BLOCK_BYTES", 4)
     found = read_trace(written(tmp_path, text), "per-second-rates").rate_qps
-    assert found is not None
     assert found.tolist() == [1.0, 2.5, 300.0]
     for bad in ("-1", "1 2", "nan", "inf", "x"):
         with pytest.raises(InputFileError, match=r"line 3: not a rate"):
             read_trace(written(tmp_path, f"1\n2\n{bad}\n"), "per-second-rates")
 
 
-def test_json_lines_need_a_key_and_a_unit(tmp_path: Path) -> None:
+def test_json_lines_need_a_key_and_a_unit(tmp_path):
     path = written(tmp_path, LINES, "t.jsonl")
     assert detect_trace(path) == "jsonl"
     times = read_trace(path, "jsonl", time_column="at", unit="s").times_ms
-    assert times is not None
     assert times.tolist() == [0.0, 500.0]
     iso = written(tmp_path, '{"at": "2024-05-01T00:00:00Z"}\n\n{"at": "2024-05-01T00:00:01Z"}\n')
     times = read_trace(iso, "jsonl", time_column="at").times_ms
-    assert times is not None
     assert times.tolist() == [0.0, 1000.0]
     with pytest.raises(InvalidValueError, match=r"no key holds times.*--time-column KEY"):
         read_trace(path, "jsonl")
@@ -177,7 +168,7 @@ def test_json_lines_need_a_key_and_a_unit(tmp_path: Path) -> None:
         read_trace(path, "jsonl", time_column="at")
 
 
-def test_timestamps_by_name_are_those_without_one(tmp_path: Path) -> None:
+def test_timestamps_by_name_are_those_without_one(tmp_path):
     path = written(tmp_path, TIMESTAMPS)
     found = read_trace(path, "timestamps", time_column="seen_ms").times_ms
     assert found is not None
@@ -186,7 +177,7 @@ def test_timestamps_by_name_are_those_without_one(tmp_path: Path) -> None:
         read_trace(written(tmp_path, "1\n2\n"), "timestamps")
 
 
-def test_a_unit_that_is_stated_counts_more_than_the_formats(tmp_path: Path) -> None:
+def test_a_unit_that_is_stated_counts_more_than_the_formats(tmp_path):
     def read(format: str, unit: str) -> Trace:
         return read_trace(written(tmp_path, SAMPLES[format]), format, unit=unit)
 
@@ -201,7 +192,7 @@ def test_a_unit_that_is_stated_counts_more_than_the_formats(tmp_path: Path) -> N
         read("vidur", "days")
 
 
-def test_mooncakes_keys_with_seconds(tmp_path: Path) -> None:
+def test_mooncakes_keys_with_seconds(tmp_path):
     def lines(times: list[float]) -> Path:
         return written(tmp_path, "".join(
             json.dumps({"timestamp": t, "input_length": 1, "output_length": 1}) + "\n"
@@ -216,17 +207,15 @@ def test_mooncakes_keys_with_seconds(tmp_path: Path) -> None:
     with pytest.raises(InputFileError, match=r"requests/s if they are ms.*--unit s, or --unit ms"):
         read_trace(lines(whole), "mooncake")
     times = read_trace(lines(whole), "mooncake", unit="s").times_ms
-    assert times is not None
     assert times[-1] == 17_000.0
 
 
-def test_objects_in_lists_of_a_line_are_requests(tmp_path: Path) -> None:
+def test_objects_in_lists_of_a_line_are_requests(tmp_path):
     path = written(tmp_path, "".join(json.dumps(
         {"session": s, "date": "2026-06-01", "turns": [
             {"turn": 0, "calls": [{"timestamp": f"2026-06-01T00:00:{10 * s + 3 * i:02d}.5Z"}
                                   for i in range(5)]}]}) + "\n" for s in range(2)))
     found = read_trace(path, "jsonl")
-    assert found.times_ms is not None
     assert found.times_ms.tolist() == [0.0, 3e3, 6e3, 9e3, 10e3, 12e3, 13e3, 16e3, 19e3, 22e3]
     assert found.notes == ("times under turns.calls.timestamp, all in the lists of a line",)
 
@@ -251,9 +240,7 @@ def test_objects_in_lists_of_a_line_are_requests(tmp_path: Path) -> None:
     ("per-second-rates", "0\n0\n", "empty trace"),
     ("per-second-rates", "a,b\n1,2\n", "line 1: several columns"),
 ])
-def test_a_bad_trace_is_refused_by_line(
-    tmp_path: Path, format: str, text: str, says: str
-) -> None:
+def test_a_bad_trace_is_refused_by_line(tmp_path, format, text, says):
     path = written(tmp_path, text)
     with pytest.raises(InputFileError, match=says) as caught:
         read_trace(path, format)
@@ -261,26 +248,24 @@ def test_a_bad_trace_is_refused_by_line(
     assert "\n" not in str(caught.value)
 
 
-def test_json_lines_do_not_go_back(tmp_path: Path) -> None:
+def test_json_lines_do_not_go_back(tmp_path):
     path = written(tmp_path, '{"t": 2}\n{"t": 1}\n')
     with pytest.raises(InputFileError, match="line 2: timestamp goes back in time: got 1"):
         read_trace(path, "jsonl", time_column="t", unit="s")
 
 
-def test_samples_of_gentd26_are_told_from_its_requests(tmp_path: Path) -> None:
+def test_samples_of_gentd26_are_told_from_its_requests(tmp_path):
     path = written(tmp_path, "timestamp_anon,value,container_ip,request_type\n1,2,x,API\n")
     with pytest.raises(InputFileError, match=r"not its requests.*lora_request_trace\.csv"):
         detect_trace(path)
 
 
 @pytest.mark.parametrize("text", ["", "1\n2\n", "arrival_ms,x\n1,2\n", "0 100\n", "a,1,2,3\n"])
-def test_other_files_are_left_to_their_readers(tmp_path: Path, text: str) -> None:
+def test_other_files_are_left_to_their_readers(tmp_path, text):
     assert detect_trace(written(tmp_path, text)) is None
 
 
-def test_zst_without_its_package_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_zst_without_its_package_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "zstandard", None)
     (tmp_path / "a.csv.zst").write_bytes(b"")
     with pytest.raises(InvalidValueError, match=r"extra 'zstd'.*pip install 'ramsis\[zstd\]'"):
@@ -288,7 +273,7 @@ def test_zst_without_its_package_says_what_to_install(
 
 
 @pytest.mark.parametrize("name", ["damaged.csv.gz", "damaged.csv.zst", "missing.csv"])
-def test_a_damaged_file_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_damaged_file_is_refused(tmp_path, name):
     if name.endswith("zst"):
         pytest.importorskip("zstandard")
     if "damaged" in name:
@@ -297,7 +282,7 @@ def test_a_damaged_file_is_refused(tmp_path: Path, name: str) -> None:
         detect_trace(tmp_path / name)
 
 
-def test_columns_at_once_and_texts_one_by_one_give_the_same() -> None:
+def test_columns_at_once_and_texts_one_by_one_give_the_same():
     rng = random.Random(4)
 
     def stamp() -> str:
@@ -310,7 +295,6 @@ def test_columns_at_once_and_texts_one_by_one_give_the_same() -> None:
         texts = [stamp() + zone for _ in range(500)]
         instants = Instants(texts[0], None, "here")
         found = instants.column(pd.Series(texts, dtype=object))
-        assert found is not None
         assert found.tolist() == [instants.one(text) for text in texts]
         for bad in ("2024-02-30 00:00:00.5", "2024-01-01 24:00:00.5", "2024-01-01 00:00:00.",
                     "2024-01-01 00:00:00.5x", "2024-01-01", "é"):
@@ -318,7 +302,7 @@ def test_columns_at_once_and_texts_one_by_one_give_the_same() -> None:
 
 
 @pytest.mark.parametrize("format", SAMPLES)
-def test_damaged_traces_end_in_one_line(tmp_path: Path, format: str) -> None:
+def test_damaged_traces_end_in_one_line(tmp_path, format):
     def read(path: Path) -> None:
         detect_trace(path)
         read_trace(path, format, **OPTIONS.get(format, {}))
@@ -327,17 +311,16 @@ def test_damaged_traces_end_in_one_line(tmp_path: Path, format: str) -> None:
     check_reader(read, written(tmp_path, SAMPLES[format]), tmp_path / "damaged")
 
 
-def test_the_real_azure_trace_is_the_same_by_name(reference_dir: Path) -> None:
+def test_the_real_azure_trace_is_the_same_by_name(reference_dir):
     path = reference_dir / "azure_llm_code_trace.csv"
     assert detect_trace(path) == "azure-llm"
     found = read_trace(path, "azure-llm").times_ms
-    assert found is not None
     assert len(found) == 8819
     assert found.tolist() == read_timestamps(path).tolist()
 
 
 @pytest.mark.slow
-def test_commands_take_traces_by_format(run: Run, tmp_path: Path, tiny_file: Path) -> None:
+def test_commands_take_traces_by_format(run, tmp_path, tiny_file):
     lines = "".join(json.dumps({"timestamp": 20 * i, "input_length": 1, "output_length": 1}) + "\n"
                     for i in range(100))
     path = written(tmp_path, lines, "mooncake.jsonl")

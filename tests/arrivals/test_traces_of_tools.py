@@ -101,12 +101,12 @@ def same(found: ReadTrace) -> None:
 
 
 @pytest.mark.parametrize("tool", REQUESTS)
-def test_requests(tmp_path: Path, tool: str) -> None:
+def test_requests(tmp_path, tool):
     same(read(tmp_path, REQUESTS[tool]))
 
 
 @pytest.mark.parametrize("tool", LOADS)
-def test_loads(tmp_path: Path, tool: str) -> None:
+def test_loads(tmp_path, tool):
     found = read(tmp_path, LOADS[tool])
     assert isinstance(found.workload, RateTrace)
     assert found.workload.rate_qps == pytest.approx(RATES)
@@ -114,17 +114,16 @@ def test_loads(tmp_path: Path, tool: str) -> None:
 
 
 @pytest.mark.parametrize("tool", REFUSED)
-def test_the_next_step_of_a_refusal_works(tmp_path: Path, tool: str) -> None:
+def test_the_next_step_of_a_refusal_works(tmp_path, tool):
     with pytest.raises(InputFileError) as caught:
         read(tmp_path, REFUSED[tool])
     command = re.search(r"`([^`]+)`", str(caught.value).partition("allowed: ")[2])
-    assert command is not None
     subprocess.run(command[1], shell=True, cwd=tmp_path, check=True)
     same(read_any_trace(tmp_path / command[1].rpartition("> ")[2]))
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq")
-def test_pageviews(tmp_path: Path) -> None:
+def test_pageviews(tmp_path):
     items = [{"project": "en.wikipedia", "timestamp": f"202605060{hour}", "views": 3600 * views}
              for hour, views in enumerate((5, 9, 7))]
     with pytest.raises(InputFileError) as caught:
@@ -137,7 +136,7 @@ def test_pageviews(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tool", [*REQUESTS, *LOADS, *REFUSED])
-def test_damaged_traces_end_in_one_line(tmp_path: Path, tool: str) -> None:
+def test_damaged_traces_end_in_one_line(tmp_path, tool):
     path = tmp_path / "trace"
     path.write_text({**REQUESTS, **LOADS, **REFUSED}[tool][:2000])
     check_reader(read_any_trace, path, tmp_path / "damaged", count=25)

@@ -1,19 +1,13 @@
 """Access logs in one command, against what they were made of."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 
-from tests.cli.command import Run
 from tests.logs.samples import STATUS, TOOK_S, nginx
 
 
-def test_an_access_log_is_audited_in_one_command(
-    run: Run, tiny_file: Path, tmp_path: Path
-) -> None:
+def test_an_access_log_is_audited_in_one_command(run, tiny_file, tmp_path):
     (tmp_path / "access.log").write_text(nginx())
     ran = run("audit", tmp_path / "access.log", "--profiles", tiny_file, "--workers", 2,
               "--slo-ms", 100, "--scheduler", "round-robin:grid=fixed:10,max_queue=8", "--seeds",

@@ -33,7 +33,7 @@ from ramsis.sim import (
     JellyfishPlus,
     RateTrace,
 )
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 from tests.runs import simulate_profile
 from tests.synthesis.samples import tiny_profile
 
@@ -101,14 +101,14 @@ def check_sums(audit: Audit) -> None:
 
 
 @pytest.mark.parametrize("number", range(RANDOM_LOGS))
-def test_parts_add_up_and_no_log_is_above_its_bound(tmp_path: Path, number: int) -> None:
+def test_parts_add_up_and_no_log_is_above_its_bound(tmp_path, number):
     log, profile, workers, service = random_log(tmp_path, number)
     audit = audit_log(log, profile, AuditSettings(workers, service=service, schedulers=()))
     check_sums(audit)
     assert (audit.best, audit.fewest) == (None, None)
 
 
-def test_a_bound_is_not_idle(tmp_path: Path) -> None:
+def test_a_bound_is_not_idle(tmp_path):
     """Twice what can be served: nobody answers more than capacity allows, and most of that."""
     profile = tiny_profile()
     table = profile.latency_table("p95", 33)
@@ -123,18 +123,16 @@ def test_a_bound_is_not_idle(tmp_path: Path) -> None:
     assert audit.causes["overload"] > 0.9 * (audit.achieved.requests - audit.achieved.served)
 
 
-def test_waste_that_was_put_in_is_found(tmp_path: Path) -> None:
+def test_waste_that_was_put_in_is_found(tmp_path):
     profile = tiny_profile()
     log = simulated(tmp_path, profile, Greedy(), ConstantLoad(100.0, 10000.0), workers=8,
                     slo_ms=100.0)
     audit = audit_log(log, profile, AuditSettings(
         8, "p95", ("round-robin:grid=fixed:20,max_queue=8",), seeds=1))
     check_sums(audit)
-    assert audit.fewest is not None
     assert audit.workers_bound <= audit.fewest.workers < 8
     assert audit.wasted_workers == 8 - audit.fewest.workers
     assert audit.fewest.effective_accuracy >= audit.achieved.effective_accuracy - 1e-9
-    assert audit.best is not None
     assert audit.best.effective_accuracy <= audit.upper_bound + 0.002
     row = json.loads(json.dumps(audit.row()))
     assert row["gap_to_bound"] == pytest.approx(
@@ -147,7 +145,7 @@ def one_worker(*requests: Request, tmp_path: Path) -> RequestLog:
     return read_request_log(path)
 
 
-def test_each_violation_has_its_cause(tmp_path: Path) -> None:
+def test_each_violation_has_its_cause(tmp_path):
     """tiny_profile's fast model takes some ms; each case by hand."""
     profile = tiny_profile()
     fast = profile.models[0]
@@ -174,7 +172,7 @@ def test_each_violation_has_its_cause(tmp_path: Path) -> None:
     assert audit.achieved.service_factor > 5
 
 
-def test_without_start_times_nothing_is_said_of_service_times(tmp_path: Path) -> None:
+def test_without_start_times_nothing_is_said_of_service_times(tmp_path):
     fast = tiny_profile().models[0]
     log = one_worker(*(Request(at, None, at + 0.02, 100.0, "served", fast.name, 1, 1, 0)
                        for at in (0.0, 1.0, 2.0)), tmp_path=tmp_path)
@@ -182,7 +180,7 @@ def test_without_start_times_nothing_is_said_of_service_times(tmp_path: Path) ->
     assert (achieved.service_factor, achieved.utilisation) == (None, None)
 
 
-def test_too_large_a_batch_is_a_cause(tmp_path: Path) -> None:
+def test_too_large_a_batch_is_a_cause(tmp_path):
     profile = tiny_profile()
     slow = profile.models[-1]
     table = profile.latency_table("p95", 33)
@@ -197,7 +195,7 @@ def test_too_large_a_batch_is_a_cause(tmp_path: Path) -> None:
     assert audit.achieved.service_factor == pytest.approx(1.0)
 
 
-def test_names_of_routers_and_ensembles_stand_for_models(tmp_path: Path) -> None:
+def test_names_of_routers_and_ensembles_stand_for_models(tmp_path):
     profile = tiny_profile()
     fast, *_, slow = (model.name for model in profile.models)
     log = one_worker(*(Request(float(at), None, at + 0.02, 100.0, "served", name) for at, name in
@@ -219,7 +217,7 @@ def test_names_of_routers_and_ensembles_stand_for_models(tmp_path: Path) -> None
             accuracy(**settings)
 
 
-def test_logs_that_cannot_be_are_refused(tmp_path: Path) -> None:
+def test_logs_that_cannot_be_are_refused(tmp_path):
     profile = tiny_profile()
     name = profile.models[0].name
     with pytest.raises(InputFileError, match="a model that the profile lacks: got 'other'"):
@@ -238,7 +236,7 @@ def test_logs_that_cannot_be_are_refused(tmp_path: Path) -> None:
             AuditSettings(**wrong)  # type: ignore[arg-type]
 
 
-def test_the_command_prints_what_adds_up(run: Run, tiny_file: Path, tmp_path: Path) -> None:
+def test_the_command_prints_what_adds_up(run, tiny_file, tmp_path):
     simulated(tmp_path, tiny_profile(), Greedy(), ConstantLoad(800.0, 3000.0), workers=2,
               slo_ms=50.0)
     base = ["audit", tmp_path / "log.csv", "--profiles", tiny_file, "--workers", 2,
@@ -257,19 +255,18 @@ def test_the_command_prints_what_adds_up(run: Run, tiny_file: Path, tmp_path: Pa
     assert f"{row['requests']} requests in" in lines[-1]
 
 
-def test_of_equal_levels_the_one_for_the_mean_load_is_recommended(tmp_path: Path) -> None:
+def test_of_equal_levels_the_one_for_the_mean_load_is_recommended(tmp_path):
     """One model, hardly any load but for a burst: policies of all levels are as good."""
     profile = ProfileSet("one", (ModelProfile("m", 0.9, (BatchProfile(1, p95_ms=5.0),)),))
     arrivals_s = [0.05 * i for i in range(200)] + [10.0 + 0.02 * i for i in range(20)]
     log = one_worker(*(Request(at, deadline_ms=100.0, finish_s=at + 0.005, outcome="served",
                                model="m") for at in arrivals_s), tmp_path=tmp_path)
     audit = audit_log(log, profile, AuditSettings(1, schedulers=("round-robin",)))
-    assert audit.best is not None
     assert audit.best.effective_accuracy == pytest.approx(0.9)
     assert audit.best.level_qps == pytest.approx(audit.achieved.load_qps, rel=1e-5)
 
 
-def test_a_best_policy_below_what_was_achieved_says_why(run: Run, tmp_path: Path) -> None:
+def test_a_best_policy_below_what_was_achieved_says_why(run, tmp_path):
     """It is simulated with 95th percentiles, which are above the deadline."""
     save(ProfileSet("one", (ModelProfile("m", 0.9, (
         BatchProfile(1, p95_ms=20.0), BatchProfile(2, p95_ms=30.0))),)), tmp_path / "one.json")
@@ -285,9 +282,7 @@ def test_a_best_policy_below_what_was_achieved_says_why(run: Run, tmp_path: Path
             "percentiles, and most batches take less") in " ".join(ran.out.split())
 
 
-def test_the_command_refuses_what_it_cannot_judge(
-    run: Run, tiny_file: Path, tmp_path: Path
-) -> None:
+def test_the_command_refuses_what_it_cannot_judge(run, tiny_file, tmp_path):
     path = tmp_path / "other.csv"
     path.write_text("came_ms,net\n1,small\n2,small\n")
     base = ["audit", path, "--profiles", tiny_file, "--workers", 1]
@@ -302,7 +297,7 @@ def test_the_command_refuses_what_it_cannot_judge(
 
 
 @pytest.mark.parametrize("length_ms", [700.0, 997.0, 1311.0, 5300.0])
-def test_levels_of_a_short_log_go_up_to_its_peak_and_no_further(length_ms: float) -> None:
+def test_levels_of_a_short_log_go_up_to_its_peak_and_no_further(length_ms):
     """Even arrivals: no half second has more than the mean, however the log is cut into them."""
     times_ms = np.arange(0.5, length_ms, 1000.0 / 311.0)
     day = Day(tiny_profile(), "p95", 1.0, times_ms, (SloClass(50.0),), {})

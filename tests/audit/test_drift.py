@@ -9,7 +9,7 @@ from ramsis.audit.drift import ARRIVALS, SERVICE, ArrivalDrift, Cusum, ServiceDr
 
 
 @pytest.mark.parametrize("shift", [0.5, 1.0])
-def test_false_alarms_are_as_rare_as_stated(shift: float) -> None:
+def test_false_alarms_are_as_rare_as_stated(shift):
     rng = np.random.default_rng(0)
     lengths = []
     for _ in range(150):
@@ -22,7 +22,7 @@ def test_false_alarms_are_as_rare_as_stated(shift: float) -> None:
     assert np.mean(lengths) == pytest.approx(500.0, rel=0.25)
 
 
-def test_a_rarer_alarm_needs_a_higher_threshold() -> None:
+def test_a_rarer_alarm_needs_a_higher_threshold():
     assert threshold(0.5, 1e9) > threshold(0.5, 1e6) > threshold(1.0, 1e6) > 0
 
 
@@ -34,9 +34,7 @@ def drawn_ms(rng: np.random.Generator, mean_ms: float, spread: float) -> float:
 
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("spread", [0.05, 0.25])
-def test_longer_service_times_are_found_soon_and_quiet_gives_no_alarm(
-    spread: float, known: bool
-) -> None:
+def test_longer_service_times_are_found_soon_and_quiet_gives_no_alarm(spread, known):
     """At 10 batches a second, 30 s are 300 batches."""
     rng = np.random.default_rng(1)
     means = {("small", 1): 4.0, ("small", 4): 9.0, ("large", 1): 11.0}
@@ -54,7 +52,7 @@ def test_longer_service_times_are_found_soon_and_quiet_gives_no_alarm(
 
 
 @pytest.mark.slow
-def test_ten_quiet_hours_of_batches_give_no_alarm() -> None:
+def test_ten_quiet_hours_of_batches_give_no_alarm():
     """Half a million of them; then batches that take 30 % longer are reported within 30 s."""
     rng = np.random.default_rng(4)
     means = {("small", 1): 4.0, ("small", 4): 9.0, ("large", 1): 11.0}
@@ -69,7 +67,7 @@ def test_ten_quiet_hours_of_batches_give_no_alarm() -> None:
                for key in rng.integers(3, size=30 * per_s))
 
 
-def test_shorter_service_times_are_found_too() -> None:
+def test_shorter_service_times_are_found_too():
     rng = np.random.default_rng(2)
     drift = ServiceDrift(lambda variant, batch: 5.0)
     alarms = [drift.add("a", 1, drawn_ms(rng, 5.0, 0.1)) for _ in range(1000)]
@@ -79,7 +77,7 @@ def test_shorter_service_times_are_found_too() -> None:
     assert first.ratio < 0.9
 
 
-def test_ten_quiet_hours_of_arrivals_at_the_highest_level_give_no_alarm() -> None:
+def test_ten_quiet_hours_of_arrivals_at_the_highest_level_give_no_alarm():
     rng = np.random.default_rng(3)
     drift = ArrivalDrift(80.0)
     assert not any(drift.add(int(count)) for count in rng.poisson(80.0, 36_000))

@@ -20,7 +20,7 @@ from ramsis.audit.request_log import (
 from ramsis.audit.simulated_log import requests_of_run
 from ramsis.errors import InputFileError, InvalidValueError, OutputError
 from ramsis.sim import ConstantLoad, Greedy, JellyfishPlus
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 from tests.runs import simulate_profile
 from tests.synthesis.samples import tiny_profile
 
@@ -31,7 +31,7 @@ def written(tmp_path: Path, *lines: str) -> Path:
     return path
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_what_is_written_is_read(tmp_path):
     path = tmp_path / "deep" / "log.csv"
     with RequestLogWriter(path) as writer:
         writer.write(Request(2.5, 2.6, 2.7, 150.0, "late", "b", 3, 4, 1, False))
@@ -53,7 +53,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 LINE = Request(1.0, 1.01, 1.05, 150.0, "served", "a, b", 1, 1, 0, True)
 
 
-def test_sizes_are_a_column_where_requests_have_them(tmp_path: Path) -> None:
+def test_sizes_are_a_column_where_requests_have_them(tmp_path):
     path = tmp_path / "log.csv"
     write_request_log(path, [LINE._replace(size=17), LINE._replace(arrival_s=1.005)],
                       sized=True)
@@ -65,14 +65,14 @@ def test_sizes_are_a_column_where_requests_have_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["tokens", "seq_len", "ContextTokens", "size"])
-def test_sizes_of_other_programs_are_read(tmp_path: Path, name: str) -> None:
+def test_sizes_of_other_programs_are_read(tmp_path, name):
     path = written(tmp_path, f"arrival_s,finish_s,{name}", "1.0,1.1,12", "2.0,2.2,0", "3.0,3.1,",
                    "4.0,4.1,1.5")
     assert read_request_log(path, LogFormat(slo_ms=150.0)).size.tolist() == [12, 0, 0, 0]
     assert read_request_log(path, LogFormat({"size": "finish_s"}, slo_ms=150.0)).size[0] == 0
 
 
-def test_a_log_of_before_is_kept(tmp_path: Path) -> None:
+def test_a_log_of_before_is_kept(tmp_path):
     path = tmp_path / "log.csv"
     for number in range(3):
         with RequestLogWriter(path) as writer:
@@ -82,7 +82,7 @@ def test_a_log_of_before_is_kept(tmp_path: Path) -> None:
     assert found == {"log.csv": 3, "log.1.csv": 1, "log.2.csv": 2}
 
 
-def test_a_log_has_whole_lines_whenever_its_writer_ends(tmp_path: Path) -> None:
+def test_a_log_has_whole_lines_whenever_its_writer_ends(tmp_path):
     path = tmp_path / "log.csv"
     writer = RequestLogWriter(path)
     for number in range(500):
@@ -96,7 +96,7 @@ def test_a_log_has_whole_lines_whenever_its_writer_ends(tmp_path: Path) -> None:
     writer.close()
 
 
-def test_a_log_on_a_full_disk_keeps_whole_lines_and_goes_on(tmp_path: Path) -> None:
+def test_a_log_on_a_full_disk_keeps_whole_lines_and_goes_on(tmp_path):
     path = tmp_path / "log.csv"
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     with RequestLogWriter(path) as writer:
@@ -119,7 +119,7 @@ def test_a_log_on_a_full_disk_keeps_whole_lines_and_goes_on(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("scheduler", [Greedy(late="drop"), JellyfishPlus()])
-def test_the_log_of_a_simulation_has_its_figures(tmp_path: Path, scheduler: Greedy) -> None:
+def test_the_log_of_a_simulation_has_its_figures(tmp_path, scheduler):
     result = simulate_profile(tiny_profile(), scheduler, ConstantLoad(900.0, 3000.0), workers=2,
                               slo_ms=100.0, keep_runs=True)
     run, metrics = result.runs[0], result.metrics[0]
@@ -138,7 +138,7 @@ def test_the_log_of_a_simulation_has_its_figures(tmp_path: Path, scheduler: Gree
     assert sum(row["outcome"] == "served" for row in rows) == metrics.in_time
 
 
-def test_columns_of_other_programs(tmp_path: Path) -> None:
+def test_columns_of_other_programs(tmp_path):
     path = written(tmp_path, "received,took_ms,done,net,n,ok",
                    "2026-01-02T10:00:01.500Z,9,2026-01-02T10:00:01.650Z,small,2,TRUE",
                    "2026-01-02T10:00:00Z,9,2026-01-02T10:00:00.050Z,big,1,false",
@@ -152,7 +152,7 @@ def test_columns_of_other_programs(tmp_path: Path) -> None:
     assert log.correct.tolist()[:2] == [0.0, 1.0]
 
 
-def test_units_are_those_of_the_name_or_stated(tmp_path: Path) -> None:
+def test_units_are_those_of_the_name_or_stated(tmp_path):
     path = written(tmp_path, "arrival_ms,finish_ms,model", "0,20,a", "1500,1700,a")
     log = read_request_log(path, LogFormat({"arrival": "arrival_ms", "finish": "finish_ms"},
                                            slo_ms=100.0))
@@ -165,7 +165,7 @@ def test_units_are_those_of_the_name_or_stated(tmp_path: Path) -> None:
     assert log.finish_s.tolist() == [pytest.approx(20e-6)]
 
 
-def test_a_stated_unit_is_not_that_of_times_since_1970_in_another(tmp_path: Path) -> None:
+def test_a_stated_unit_is_not_that_of_times_since_1970_in_another(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("when,took,code\n1770109200.5,38.25,200\n1770109201.0,40,200\n")
     columns = {"finish": "when", "duration": "took", "status": "code"}
@@ -197,16 +197,14 @@ def test_a_stated_unit_is_not_that_of_times_since_1970_in_another(tmp_path: Path
     (["arrival_s,deadline_ms"], "no requests"),
     ([], "not a CSV"),
 ])
-def test_bad_logs_are_refused_with_the_line(
-    tmp_path: Path, lines: list[str], words: str
-) -> None:
+def test_bad_logs_are_refused_with_the_line(tmp_path, lines, words):
     with pytest.raises(InputFileError) as caught:
         read_request_log(written(tmp_path, *lines))
     assert words in str(caught.value)
     assert "log.csv" in str(caught.value)
 
 
-def test_bad_formats_are_refused(tmp_path: Path) -> None:
+def test_bad_formats_are_refused(tmp_path):
     with pytest.raises(InputFileError, match="cannot read file"):
         read_request_log(tmp_path / "none.csv")
     for wrong in ({"columns": {"colour": "x"}}, {"unit": "days"}, {"slo_ms": 0.0},
@@ -218,7 +216,7 @@ def test_bad_formats_are_refused(tmp_path: Path) -> None:
                          LogFormat({"arrival": "when"}))
 
 
-def test_simulate_writes_a_request_log(run: Run, tiny_file: Path, tmp_path: Path) -> None:
+def test_simulate_writes_a_request_log(run, tiny_file, tmp_path):
     base = ["simulate", "--profiles", tiny_file, "--workers", 4, "--slo-ms", 100, "--load", 300,
             "--duration-s", 1, "--request-log", tmp_path / "log.csv"]
     refused(run(*base, "--scheduler", "greedy", "--scheduler", "jellyfish-plus"), 2,

@@ -18,7 +18,7 @@ from ramsis.profiles import load
 from ramsis.sim import ConstantLoad
 from ramsis.sized import SizedProblem, SizedRun, sized_scheduler
 from ramsis.sized.simulate import run_sized
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 
 PROFILE = load("minilm-cpu")
 SIZES = SizeDistribution((8, 20, 60, 250), (5, 3, 2, 1))
@@ -37,7 +37,7 @@ def audited(tmp_path: Path, run: SizedRun, *schedulers: str) -> SizedAudit:
                        schedulers={text: sized_scheduler(text) for text in schedulers})
 
 
-def test_the_log_of_a_simulation_has_its_figures_by_class(tmp_path: Path) -> None:
+def test_the_log_of_a_simulation_has_its_figures_by_class(tmp_path):
     run = played()
     audit = audited(tmp_path, run, "turbo-dp", "replanned-dp")
     same, better = audit.replayed
@@ -54,7 +54,7 @@ def test_the_log_of_a_simulation_has_its_figures_by_class(tmp_path: Path) -> Non
         assert in_time == pytest.approx(run.run.in_time[chosen].mean())
 
 
-def test_slower_batches_show_in_the_service_factor(tmp_path: Path) -> None:
+def test_slower_batches_show_in_the_service_factor(tmp_path):
     audit = audited(tmp_path, played(1.2, 20.0), "turbo-dp")
     assert audit.achieved.service_factor == pytest.approx(1.2, abs=1e-6)
     assert audit.replayed[0]["effective_accuracy"] == pytest.approx(
@@ -72,16 +72,14 @@ def request(arrival_s: float, size: int | None, slo_ms: float = 300.0) -> Reques
     (request(2.0, 9, 100.0), InputFileError, "several deadlines"),
     (request(2.0, 600), InvalidValueError, "a size beyond those of the profile: got 600"),
 ])
-def test_logs_of_other_requests_are_refused(
-    tmp_path: Path, second: Request, error: type[Exception], message: str
-) -> None:
+def test_logs_of_other_requests_are_refused(tmp_path, second, error, message):
     write_request_log(tmp_path / "log.csv", [request(1.0, 9), second], sized=True)
     with pytest.raises(error, match=message):
         audit_sized(read_request_log(tmp_path / "log.csv"), PROFILE, 1, service="p95",
                     schedulers={"tei": sized_scheduler("tei")})
 
 
-def test_the_command_states_shares_by_size(run: Run, tmp_path: Path) -> None:
+def test_the_command_states_shares_by_size(run, tmp_path):
     record = played()
     log = tmp_path / "log.csv"
     write_request_log(log, requests_of_run(record.run, record.size), sized=True)

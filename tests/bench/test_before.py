@@ -9,13 +9,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.bench.ledger import Ledger
 from tests.bench.speeds import QUERIES
 from tests.bench.timing import ROOT, Timing
 
@@ -41,8 +38,6 @@ class Asked:
 
     def seconds(self, task: str) -> float:
         """Processor time of a task."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.write(task + "\n")
         self._process.stdin.flush()
         return float(self._process.stdout.readline())
@@ -53,9 +48,7 @@ class Asked:
 
 
 @pytest.fixture(scope="module")
-def both(
-    profile_file: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Asked, Asked]]:
+def both(profile_file, tmp_path_factory):
     """This code, and the code of the revision that BEFORE names."""
     revision = os.environ.get("BEFORE")
     if not revision:
@@ -72,9 +65,7 @@ def both(
 
 
 @pytest.mark.parametrize("task", list(TARGETS_S))
-def test_speed(
-    benchmark: Any, ledger: Ledger, both: tuple[Asked, Asked], task: str
-) -> None:
+def test_speed(benchmark, ledger, both, task):
     found: list[tuple[float, float]] = []
 
     def once() -> None:

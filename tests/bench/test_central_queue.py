@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ LOOKUPS = 20_000
 
 
 @pytest.fixture(scope="module")
-def image(profile_file: Path) -> ProfileSet:
+def image(profile_file):
     """The nine image models."""
     return profiles.load(str(profile_file))
 
@@ -51,17 +50,17 @@ def _enter(
 
 
 @pytest.mark.parametrize("load_qps", LOADS_QPS)
-def test_synthesis(benchmark: Any, ledger: Ledger, image: ProfileSet, load_qps: float) -> None:
+def test_synthesis(benchmark, ledger, image, load_qps):
     _enter(ledger, benchmark, image, load_qps, WORKERS, SYNTHESIS_S)
 
 
 @pytest.mark.parametrize("load_qps", LOADS_QPS)
-def test_synthesis_with_drawn_service(benchmark: Any, ledger: Ledger, load_qps: float) -> None:
+def test_synthesis_with_drawn_service(benchmark, ledger, load_qps):
     _enter(ledger, benchmark, profiles.load("image-cpu"), load_qps, WORKERS, SYNTHESIS_S)
 
 
 @pytest.mark.parametrize("workers", [4, 1000, 10_000])
-def test_synthesis_of_other_sizes(benchmark: Any, ledger: Ledger, workers: int) -> None:
+def test_synthesis_of_other_sizes(benchmark, ledger, workers):
     _enter(ledger, benchmark, profiles.load("image-cpu"), 120.0 * workers, workers, LARGE_S)
 
 
@@ -69,9 +68,7 @@ def test_synthesis_of_other_sizes(benchmark: Any, ledger: Ledger, workers: int) 
     ("digits-cpu", 25.0, 250.0), ("text-cpu", 95.0, 100.0), ("image-cpu", 350.0, 100.0),
 ])
 @pytest.mark.parametrize("workers", [1, 2, 4])
-def test_few_workers(
-    benchmark: Any, ledger: Ledger, name: str, slo_ms: float, load_qps: float, workers: int
-) -> None:
+def test_few_workers(benchmark, ledger, name, slo_ms, load_qps, workers):
     profile, load_qps = profiles.load(name), load_qps * workers
     policy, timing = repeated(
         benchmark, lambda: _made(profile, load_qps, workers, slo_ms=slo_ms), rounds=3)
@@ -82,9 +79,7 @@ def test_few_workers(
     ledger.ratio(timing, pure, "the same without headroom")
 
 
-def test_lookup_and_file(
-    benchmark: Any, ledger: Ledger, image: ProfileSet, tmp_path: Path
-) -> None:
+def test_lookup_and_file(benchmark, ledger, image, tmp_path):
     policy, path = _made(image, LOADS_QPS[-1], WORKERS), tmp_path / "policy.json"
     write(policy, path)
     ledger.size("its file", path.stat().st_size / 1000, FILE_KB)

@@ -11,7 +11,6 @@ import importlib.util
 import sys
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -29,10 +28,8 @@ PER_SECOND = 100_000
 
 
 @pytest.fixture(scope="module")
-def script() -> ModuleType:
+def script():
     spec = importlib.util.spec_from_file_location("clockwork_script", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["clockwork_script"] = module
     spec.loader.exec_module(module)
@@ -63,9 +60,7 @@ NAMES = (*(name for name in SCHEDULERS if name not in NOT_HERE),
 @pytest.mark.parametrize(("name", "load"), [
     (name, load) for load in ("grid", "azure") for name in NAMES
     if load == "grid" or name not in NOT_ON_AZURE])
-def test_the_plain_engine_on_clusters(
-    benchmark: Any, ledger: Ledger, script: ModuleType, name: str, load: str
-) -> None:
+def test_the_plain_engine_on_clusters(benchmark, ledger, script, name, load):
     scenario = script.grid(2400, 12, 12, 10.0) if load == "grid" else script.azure(4, 2.5)
     requests = draw_requests(scenario, 0)
     assert len(requests) > 22_000
@@ -74,10 +69,7 @@ def test_the_plain_engine_on_clusters(
 
 @pytest.mark.parametrize(("load", "memory", "share"), [
     ("grid", 1.0, 1.0), ("azure", 1.0, 0.9862), ("azure", 0.25, 0.9862)])
-def test_the_bound(
-    benchmark: Any, ledger: Ledger, script: ModuleType, monkeypatch: pytest.MonkeyPatch,
-    load: str, memory: float, share: float,
-) -> None:
+def test_the_bound(benchmark, ledger, script, monkeypatch, load, memory, share):
     monkeypatch.setattr(script, "GPU_MEMORY_MB", memory * script.GPU_MEMORY_MB)
     scenario = script.grid(2400, 12, 12, 10.0) if load == "grid" else script.azure(5, 2.5)
     requests = draw_requests(scenario, 0)
@@ -87,7 +79,7 @@ def test_the_bound(
                 5.0)
 
 
-def test_a_scheme_of_simulate(benchmark: Any, ledger: Ledger, script: ModuleType) -> None:
+def test_a_scheme_of_simulate(benchmark, ledger, script):
     scenario = script.grid(2400, 1, 12, 10.0)
     compare(benchmark, ledger, scenario, draw_requests(scenario, 0), "greedy", "grid")
 

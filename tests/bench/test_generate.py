@@ -13,7 +13,6 @@ from ramsis import profiles
 from ramsis.policy import Policy, read_set
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from tests.bench.cases import SLO_MS, WORKERS
-from tests.bench.ledger import Ledger
 from tests.bench.timing import Timing, process, several
 
 LOAD_QPS = 2000.0
@@ -36,9 +35,7 @@ def made_here(profile: Path) -> Policy:
     return generate_policy(profiles.load(str(profile)), LOAD_QPS, settings)
 
 
-def test_one_policy_from_a_cold_process(
-    benchmark: Any, ledger: Ledger, profile_file: Path, tmp_path: Path
-) -> None:
+def test_one_policy_from_a_cold_process(benchmark, ledger, profile_file, tmp_path):
     times: list[Timing] = []
     folders = (tmp_path / str(i) for i in count())
 
@@ -61,7 +58,7 @@ def test_one_policy_from_a_cold_process(
     ledger.ratio(timing, bare, "the import of NumPy and SciPy alone")
 
 
-def test_start_up(benchmark: Any, ledger: Ledger) -> None:
+def test_start_up(benchmark, ledger):
     """All that ``ramsis generate`` loads before it begins to work."""
     times: list[Timing] = []
     code = "import ramsis.cli.main, ramsis.cli.policies.generate"
@@ -72,9 +69,7 @@ def test_start_up(benchmark: Any, ledger: Ledger) -> None:
     ledger.ratio(timing, bare, "the import of NumPy and SciPy alone")
 
 
-def test_sixty_policies_in_three_runs(
-    benchmark: Any, ledger: Ledger, profile_file: Path, tmp_path: Path
-) -> None:
+def test_sixty_policies_in_three_runs(benchmark, ledger, profile_file, tmp_path):
     folders = (tmp_path / str(i) for i in count())
     times: list[Timing] = []
 

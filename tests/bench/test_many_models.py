@@ -1,39 +1,31 @@
 """Sixty models at equal steps of accuracy along the front of the nine."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ramsis.mdp import value_iteration
-from ramsis.profiles import LatencyTable
 from ramsis.worker.explicit import build_explicit
 from tests.bench.cases import SLO_MS, along_the_front, solve
 from tests.bench.fresh import solved_freshly
-from tests.bench.ledger import Ledger
-from tests.bench.references import Explicit, Reference, quantecon
+from tests.bench.references import Explicit, quantecon
 
 LOAD_QPS = 2000.0
 
 
 @pytest.fixture(scope="module")
-def explicit(table: LatencyTable) -> Explicit:
+def explicit(table):
     """The rows of the sixty models at D = 100, SLO 150 ms."""
     build_explicit(solve(table, LOAD_QPS).mdp.problem)  # compiled now
     return Explicit.of(solve(along_the_front(table, 60), LOAD_QPS).mdp.problem)
 
 
 @pytest.fixture(scope="module")
-def reference(explicit: Explicit) -> Reference:
+def reference(explicit):
     """QuantEcon on these rows."""
     return quantecon(explicit)
 
 
-def test_sixty_models(
-    benchmark: Any, ledger: Ledger, profile_file: Path, explicit: Explicit, reference: Reference
-) -> None:
+def test_sixty_models(benchmark, ledger, profile_file, explicit, reference):
     fresh = solved_freshly(benchmark, profile_file, 60, SLO_MS, "fixed:100", LOAD_QPS, rounds=5)
     work = fresh.work
     assert (work.models, work.states) == (60, 32 * 101)
@@ -44,9 +36,7 @@ def test_sixty_models(
     ledger.ratio(fresh.timing, reference.total, "explicit rows and QuantEcon")
 
 
-def test_sixty_models_on_their_own_grid(
-    benchmark: Any, ledger: Ledger, profile_file: Path, reference: Reference
-) -> None:
+def test_sixty_models_on_their_own_grid(benchmark, ledger, profile_file, reference):
     fresh = solved_freshly(benchmark, profile_file, 60, 500.0, "model", LOAD_QPS, rounds=3)
     work = fresh.work
     assert work.models == 60

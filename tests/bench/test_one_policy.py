@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from ramsis import profiles
 from ramsis.mdp import value_iteration
-from ramsis.profiles import LatencyTable
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.worker.explicit import build_explicit
 from tests.bench.cases import LOADS_QPS, SLO_MS, WORKERS, Work, solve
 from tests.bench.fresh import solved_freshly
-from tests.bench.ledger import Ledger
 from tests.bench.references import Explicit, pymdptoolbox, quantecon
 from tests.bench.timing import Timing, repeated, several
 
@@ -36,9 +32,7 @@ def _check(work: Work, gain: float) -> None:
 
 
 @pytest.mark.parametrize("load_qps", LOADS_QPS)
-def test_one_policy(
-    benchmark: Any, ledger: Ledger, table: LatencyTable, load_qps: float
-) -> None:
+def test_one_policy(benchmark, ledger, table, load_qps):
     solved, timing = repeated(benchmark, lambda: solve(table, load_qps), rounds=25, warmup=2)
     optimum = value_iteration(build_explicit(solved.mdp.problem).mdp).gain
     assert optimum is not None
@@ -46,9 +40,7 @@ def test_one_policy(
     ledger.time(f"build, solve, analyse: 9 models, {load_qps:g} QPS", timing, TARGET_S)
 
 
-def test_against_solvers_on_explicit_rows(
-    benchmark: Any, ledger: Ledger, table: LatencyTable
-) -> None:
+def test_against_solvers_on_explicit_rows(benchmark, ledger, table):
     solved, timing = repeated(benchmark, lambda: solve(table, MEAN_LOAD_QPS), rounds=25, warmup=2)
     build_explicit(solved.mdp.problem)  # compiled now
     explicit = Explicit.of(solved.mdp.problem)
@@ -62,9 +54,7 @@ def test_against_solvers_on_explicit_rows(
         ledger.ratio(timing, reference.solve, f"{name} alone, the rows given")
 
 
-def test_a_policy_with_all_that_its_file_states(
-    benchmark: Any, ledger: Ledger, profile_file: Path
-) -> None:
+def test_a_policy_with_all_that_its_file_states(benchmark, ledger, profile_file):
     """From the profile: planned as profiled, and on top headroom and intervals."""
     images = profiles.load(str(profile_file))
     usual = SynthesisSettings(slo_ms=SLO_MS, workers=WORKERS)
@@ -85,7 +75,7 @@ def test_a_policy_with_all_that_its_file_states(
     ledger.ratio(timing, optimum, "planned as profiled")
 
 
-def test_memory_of_one_policy(benchmark: Any, ledger: Ledger, profile_file: Path) -> None:
+def test_memory_of_one_policy(benchmark, ledger, profile_file):
     fresh = solved_freshly(
         benchmark, profile_file, 9, SLO_MS, "fixed:100", MEAN_LOAD_QPS, rounds=3
     )

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from placement_milp import Limits, place, problem_from_document
-from tests.bench.ledger import Ledger
 from tests.bench.placements import PlacementWork, document
 from tests.bench.timing import Timing, process
 
@@ -25,7 +24,7 @@ def solved_freshly(benchmark: Any, name: str, rounds: int = 5) -> tuple[Placemen
     return PlacementWork(**found[-1]["work"]), times
 
 
-def test_a_hundred_workers(benchmark: Any, ledger: Ledger) -> None:
+def test_a_hundred_workers(benchmark, ledger):
     work, times = solved_freshly(benchmark, "hundred")
     assert (work.workers, work.variants, work.families) in ((100, 26, 9), (99, 26, 9))
     assert work.status == "optimal"
@@ -37,7 +36,7 @@ def test_a_hundred_workers(benchmark: Any, ledger: Ledger) -> None:
     ledger.ratio(whole, with_cbc, "the whole process, its program given to CBC instead")
 
 
-def test_a_hundred_workers_that_two_variants_may_share(benchmark: Any, ledger: Ledger) -> None:
+def test_a_hundred_workers_that_two_variants_may_share(benchmark, ledger):
     alone = place(problem_from_document(document("hundred")), Limits(gap=1e-3)).objective
     work, times = solved_freshly(benchmark, "shared", rounds=3)
     assert work.status == "optimal"
@@ -46,7 +45,7 @@ def test_a_hundred_workers_that_two_variants_may_share(benchmark: Any, ledger: L
     ledger.time("... with two variants on a worker, to 1 %", times, 5.0)
 
 
-def test_ten_thousand_workers(benchmark: Any, ledger: Ledger) -> None:
+def test_ten_thousand_workers(benchmark, ledger):
     _, hundred = solved_freshly(_Unwatched(), "hundred", rounds=3)
     work, times = solved_freshly(benchmark, "ten-thousand")
     assert work.workers in (10_000, 9_900)
@@ -56,7 +55,7 @@ def test_ten_thousand_workers(benchmark: Any, ledger: Ledger) -> None:
     ledger.ratio(times, hundred, "100 workers of the same types")
 
 
-def test_a_large_problem(benchmark: Any, ledger: Ledger) -> None:
+def test_a_large_problem(benchmark, ledger):
     work, times = solved_freshly(benchmark, "large", rounds=3)
     assert (work.workers, work.variants, work.families) == (1000, 184, 36)
     assert work.status == "optimal"

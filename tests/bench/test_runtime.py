@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -12,14 +10,13 @@ from ramsis import profiles, runtime
 from ramsis.policy import write
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from tests.bench.cases import SLO_MS, WORKERS
-from tests.bench.ledger import Ledger
 from tests.bench.timing import Timing, process, repeated, several
 from tests.policy.samples import longer_queue, tables
 
 LOOKUPS = 20_000
 
 
-def test_import(benchmark: Any, ledger: Ledger) -> None:
+def test_import(benchmark, ledger):
     empty: list[Timing] = []
     full: list[Timing] = []
 
@@ -35,7 +32,7 @@ def test_import(benchmark: Any, ledger: Ledger) -> None:
     ledger.ratio(Timing.of(differences), Timing.of(empty[1:]), "an empty interpreter")
 
 
-def test_lookup(benchmark: Any, ledger: Ledger, profile_file: Path, tmp_path: Path) -> None:
+def test_lookup(benchmark, ledger, profile_file, tmp_path):
     settings = SynthesisSettings(slo_ms=SLO_MS, workers=WORKERS, late="serve")
     policy = generate_policy(profiles.load(str(profile_file)), 2000.0, settings)
     write(policy, tmp_path / "policy.json")

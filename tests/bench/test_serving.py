@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,6 @@ from ramsis.policy import write_set
 from ramsis.policy.policy_set import set_of
 from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
 from ramsis.synthesis import SynthesisSettings, generate_policy
-from tests.bench.ledger import Ledger
 from tests.bench.timing import Timing, process
 from tests.serving.servers import Running, running
 
@@ -43,7 +40,7 @@ BATCHES = (1, 2, 4, 8, 16, 32)
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[Running]:
+def server(tmp_path):
     """A server of a model that does nothing, one worker, requests written to a log."""
     (tmp_path / "nothing.py").write_text(FUNCTION)
     (tmp_path / "variants.toml").write_text(VARIANTS)
@@ -73,7 +70,7 @@ def stopped(server: Running) -> RequestLog:
     return read_request_log(server.folder / "log.csv")
 
 
-def test_overhead_of_a_request(benchmark: Any, ledger: Ledger, server: Running) -> None:
+def test_overhead_of_a_request(benchmark, ledger, server):
     sent(server, 500, 2)  # caches and connections
     row = benchmark.pedantic(lambda: sent(server, 500, 20), rounds=1)
     assert row["failed"] == 0
@@ -87,7 +84,7 @@ def test_overhead_of_a_request(benchmark: Any, ledger: Ledger, server: Running) 
         ledger.time(f"server's part of a request at 500/s, {name}", Timing(value, value), target_s)
 
 
-def test_requests_of_empty_models(benchmark: Any, ledger: Ledger, server: Running) -> None:
+def test_requests_of_empty_models(benchmark, ledger, server):
     front_end = psutil.Process(server.process.pid)
     sent(server, 500, 2)
     before_mb, before = front_end.memory_info().rss / 1e6, front_end.cpu_times()

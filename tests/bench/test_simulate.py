@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from functools import partial
 from heapq import heappop, heappush
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +16,6 @@ from numpy.typing import NDArray
 
 from ramsis import profiles
 from ramsis.cluster import Cluster
-from ramsis.profiles import ProfileSet
 from ramsis.sim import (
     ConstantLoad,
     Fleet,
@@ -33,7 +30,6 @@ from ramsis.sim import (
 from ramsis.sim.engine import Engine
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from tests.bench.cases import SLO_MS, WORKERS
-from tests.bench.ledger import Ledger
 from tests.bench.timing import Timing, repeated, several, timed
 from tests.runs import run_plan, simulate_profile
 
@@ -45,17 +41,17 @@ SETTINGS = SynthesisSettings(slo_ms=SLO_MS, workers=WORKERS, service="p95")
 
 
 @pytest.fixture(scope="module")
-def images(profile_file: Path) -> ProfileSet:
+def images(profile_file):
     return profiles.load(str(profile_file))
 
 
 @pytest.fixture(scope="module")
-def fleet(images: ProfileSet) -> Fleet:
+def fleet(images):
     return Fleet.of(images, workers=WORKERS, slo_ms=SLO_MS)
 
 
 @pytest.fixture(scope="module")
-def plans(images: ProfileSet, fleet: Fleet) -> dict[str, Plan]:
+def plans(images, fleet):
     policy = generate_policy(images, LOAD_QPS, SETTINGS)
     return {"per-worker policies": Policies((policy,)).prepare(fleet),
             "a central queue": JellyfishPlus().prepare(fleet)}
@@ -85,10 +81,7 @@ def plain(fleet: Fleet, plan: Plan, times: NDArray[np.float64], load: float | No
     [("per-worker policies", LOAD_QPS, 20e6), ("per-worker policies", None, 5e6),
      ("a central queue", LOAD_QPS, 5e6), ("a central queue", None, 5e6)],
 )
-def test_compiled_kernels(
-    benchmark: Any, ledger: Ledger, fleet: Fleet, plans: dict[str, Plan], name: str,
-    load: float | None, per_second: float,
-) -> None:
+def test_compiled_kernels(benchmark, ledger, fleet, plans, name, load, per_second):
     times, plan = arrivals(COMPILED), plans[name]
     done, timing = repeated(benchmark, partial(compiled, fleet, plan, times, load), rounds=7)
     assert done.requests == COMPILED == done.size.sum()
@@ -103,9 +96,7 @@ def test_compiled_kernels(
     ledger.ratio(timing, reference.scaled(COMPILED / PLAIN), "the plain engine")
 
 
-def test_simulate_from_arrivals_to_figures(
-    benchmark: Any, ledger: Ledger, images: ProfileSet, fleet: Fleet, plans: dict[str, Plan]
-) -> None:
+def test_simulate_from_arrivals_to_figures(benchmark, ledger, images, fleet, plans):
     """Half of the kernel's speed is wanted, arrivals drawn and figures taken."""
     policies = Policies((generate_policy(images, LOAD_QPS, SETTINGS),))
     load = ConstantLoad(LOAD_QPS, 1000.0 * COMPILED / LOAD_QPS)
@@ -122,9 +113,7 @@ def test_simulate_from_arrivals_to_figures(
 
 
 @pytest.mark.parametrize("name", ["per-worker policies", "a central queue"])
-def test_the_plain_engine(
-    benchmark: Any, ledger: Ledger, fleet: Fleet, plans: dict[str, Plan], name: str
-) -> None:
+def test_the_plain_engine(benchmark, ledger, fleet, plans, name):
     times = arrivals(PLAIN)
     done, timing = repeated(benchmark, partial(plain, fleet, plans[name], times, LOAD_QPS),
                             rounds=3)
@@ -143,9 +132,7 @@ def _bare_heap(times: list[float]) -> None:
         heappush(running, (now + 40.0, query))
 
 
-def test_a_figure_of_constant_loads(
-    benchmark: Any, ledger: Ledger, images: ProfileSet
-) -> None:
+def test_a_figure_of_constant_loads(benchmark, ledger, images):
     """Ten loads, three schedulers, five seeds, 30 s: policies made, simulated and measured."""
 
     def figure() -> list[float]:
@@ -167,9 +154,7 @@ def test_a_figure_of_constant_loads(
                  "making the ten policies alone")
 
 
-def test_the_monitored_trace_of_five_minutes(
-    benchmark: Any, ledger: Ledger, images: ProfileSet, fleet: Fleet
-) -> None:
+def test_the_monitored_trace_of_five_minutes(benchmark, ledger, images, fleet):
     from ramsis.arrivals.load_table import read_rates
 
     policies = tuple(generate_policy(images, load, SETTINGS) for load in LOADS_QPS)

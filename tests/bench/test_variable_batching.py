@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,6 @@ from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.solve import WorkerSolution, solve_worker
 from ramsis.worker.structure.variable_batching import build_variable
 from tests.bench.cases import LOADS_QPS, MAX_QUEUE, SLO_MS, WORKERS, along_the_front
-from tests.bench.ledger import Ledger
 from tests.bench.timing import repeated
 
 TARGET_S = 2.0
@@ -35,9 +33,7 @@ def solve(table: LatencyTable, load_qps: float) -> WorkerSolution:
 
 
 @pytest.mark.parametrize("load_qps", LOADS_QPS)
-def test_variable_batching(
-    benchmark: Any, ledger: Ledger, table: LatencyTable, load_qps: float
-) -> None:
+def test_variable_batching(benchmark, ledger, table, load_qps):
     solved, timing = repeated(benchmark, lambda: solve(table, load_qps), rounds=5, warmup=1)
     problem = problem_of(table, load_qps)
     maximal = solve_worker(replace(problem, batching=type(problem.batching).MAXIMAL))
@@ -51,9 +47,7 @@ def test_variable_batching(
     ledger.time(f"variable batching: 9 models, {load_qps:g} QPS", timing, TARGET_S)
 
 
-def test_sixty_models_with_variable_batching(
-    benchmark: Any, ledger: Ledger, table: LatencyTable
-) -> None:
+def test_sixty_models_with_variable_batching(benchmark, ledger, table):
     sixty = along_the_front(table, 60)
     solved, timing = repeated(benchmark, lambda: solve(sixty, SIXTY_LOAD_QPS), rounds=3)
     assert len(solved.problem.latency.models) == 60

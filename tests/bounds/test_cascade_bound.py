@@ -64,10 +64,7 @@ def pairs_of(draw: st.DrawFn, models: int = 3, bins: int = 3) -> list[reference.
 @given(pairs=pairs_of(), workers=st.integers(1, 20), demand=st.floats(0.02, 3.0),
        slo_ms=st.floats(3.0, 50.0), price=st.sampled_from([0.0, 0.4, 5.0]),
        together=st.booleans())
-def test_it_is_the_best_mix_of_all_columns(
-    pairs: list[reference.Pair], workers: int, demand: float, slo_ms: float, price: float,
-    together: bool
-) -> None:
+def test_it_is_the_best_mix_of_all_columns(pairs, workers, demand, slo_ms, price, together):
     load_qps = demand * workers * 1000.0 / LATENCY[0][0]
     found = cascade_bound(TIMES, confidences(pairs), slo_ms=slo_ms, workers=workers,
                           load_qps=load_qps, violation_price=price, max_batch=2,
@@ -85,9 +82,7 @@ def test_it_is_the_best_mix_of_all_columns(
 @settings(max_examples=25, deadline=None)
 @given(workers=st.integers(1, 30), demand=st.floats(0.02, 3.0), slo_ms=st.floats(3.0, 50.0),
        price=st.floats(0.0, 3.0), pairs=pairs_of())
-def test_without_gains_it_is_the_bound_for_one_model(
-    workers: int, demand: float, slo_ms: float, price: float, pairs: list[reference.Pair]
-) -> None:
+def test_without_gains_it_is_the_bound_for_one_model(workers, demand, slo_ms, price, pairs):
     terms: dict[str, Any] = {"slo_ms": slo_ms, "workers": workers, "violation_price": price,
                              "load_qps": demand * workers * 1000.0 / LATENCY[0][0]}
     alone = fluid_bound(TABLE, **terms)
@@ -103,9 +98,7 @@ def test_without_gains_it_is_the_bound_for_one_model(
 
 @settings(max_examples=25, deadline=None)
 @given(workers=st.integers(2, 30), demand=st.floats(0.05, 3.0), together=st.booleans())
-def test_it_is_concave_in_the_workers_with_the_price_as_slope(
-    workers: int, demand: float, together: bool
-) -> None:
+def test_it_is_concave_in_the_workers_with_the_price_as_slope(workers, demand, together):
     load_qps = demand * workers * 1000.0 / LATENCY[0][0]
     fewer, here, more = (bound(load_qps, workers=count, second_by_confidence=together)
                          for count in (workers - 1, workers, workers + 1))
@@ -115,7 +108,7 @@ def test_it_is_concave_in_the_workers_with_the_price_as_slope(
     assert here.time_price == pytest.approx(here.worker_price * load_qps / 1000.0)
 
 
-def test_the_second_model_may_be_chosen_before_or_by_confidence() -> None:
+def test_the_second_model_may_be_chosen_before_or_by_confidence():
     """One second model suits the unsure, another the very unsure."""
     before, after = bound(700.0), bound(700.0, second_by_confidence=True)
     assert after.upper_bound > before.upper_bound + 0.004
@@ -123,7 +116,7 @@ def test_the_second_model_may_be_chosen_before_or_by_confidence() -> None:
     assert max(len({model for model, _, _ in part.second}) for part in after.mix) == 2
 
 
-def test_the_second_batch_has_to_fit_beside_the_first() -> None:
+def test_the_second_batch_has_to_fit_beside_the_first():
     """The medium model takes 5 ms, then the large one 14 ms for one request, 16 for two."""
     for slo_ms, batch in ((21.0, 2), (20.9, 1), (19.0, 1)):
         (part,) = bound(1.0, slo_ms=slo_ms).mix
@@ -135,7 +128,7 @@ def test_the_second_batch_has_to_fit_beside_the_first() -> None:
 
 @pytest.mark.parametrize(("load_qps", "workers", "slo_ms"), [
     (500.0, 2, 100.0), (700.0, 3, 60.0)])
-def test_no_simulated_cascade_beats_it(load_qps: float, workers: int, slo_ms: float) -> None:
+def test_no_simulated_cascade_beats_it(load_qps, workers, slo_ms):
     terms: dict[str, Any] = {"slo_ms": slo_ms, "workers": workers, "load_qps": load_qps}
     limit = cascade_bound(TIMES, confidences(PAIRS), **terms).upper_bound
     alone = fluid_bound(TABLE, **terms).upper_bound
@@ -149,9 +142,7 @@ def test_no_simulated_cascade_beats_it(load_qps: float, workers: int, slo_ms: fl
 @settings(max_examples=10, deadline=None)
 @given(pairs=pairs_of(bins=2), workers=st.integers(1, 4), demand=st.floats(0.1, 2.0),
        slo_ms=st.floats(8.0, 40.0), price=st.sampled_from([0.0, 0.5]))
-def test_with_gathering_it_is_the_program_with_all_windows(
-    pairs: list[reference.Pair], workers: int, demand: float, slo_ms: float, price: float
-) -> None:
+def test_with_gathering_it_is_the_program_with_all_windows(pairs, workers, demand, slo_ms, price):
     terms: dict[str, Any] = {"slo_ms": slo_ms, "workers": workers,
                              "load_qps": demand * workers * 1000.0 / LATENCY[0][0]}
     fluid, tight = (cascade_bound(TIMES, confidences(pairs), **terms, violation_price=price,
@@ -166,9 +157,7 @@ def test_with_gathering_it_is_the_program_with_all_windows(
 @settings(max_examples=10, deadline=None)
 @given(workers=st.integers(1, 20), demand=st.floats(0.1, 3.0), price=st.floats(0.0, 3.0),
        pairs=pairs_of())
-def test_with_gathering_and_without_gains_it_is_that_of_one_model(
-    workers: int, demand: float, price: float, pairs: list[reference.Pair]
-) -> None:
+def test_with_gathering_and_without_gains_it_is_that_of_one_model(workers, demand, price, pairs):
     terms: dict[str, Any] = {"slo_ms": 25.0, "workers": workers, "violation_price": price,
                              "load_qps": demand * workers * 1000.0 / LATENCY[0][0],
                              "gathering": True}
@@ -179,7 +168,7 @@ def test_with_gathering_and_without_gains_it_is_that_of_one_model(
     assert cascade_bound(TIMES, confidences(pairs), **terms).upper_bound >= alone - 1e-6
 
 
-def test_second_opinions_wait_for_each_other() -> None:
+def test_second_opinions_wait_for_each_other():
     """A large batch of unsure requests takes longer to fill than the SLO leaves."""
     latency = [[1.0] * 8, [18.0] * 8]
     times = ServiceTimes.of_table(LatencyTable.measured(("a", "b"), [0.7, 0.39], latency))
@@ -199,7 +188,7 @@ def test_second_opinions_wait_for_each_other() -> None:
                              **terms, "gathering": True, **change})
 
 
-def test_drawn_times_count_by_chance_and_a_late_second_opinion_only_costs_time() -> None:
+def test_drawn_times_count_by_chance_and_a_late_second_opinion_only_costs_time():
     """The first batch takes 10 or 30 ms, so that a second one of 15 is in time for half."""
     times = ServiceTimes(("a", "b"), np.array([0.6, 0.9]), np.array(
         [[[10.0, 30.0]], [[14.9, 15.1]]]), "distribution")
@@ -220,7 +209,7 @@ def test_drawn_times_count_by_chance_and_a_late_second_opinion_only_costs_time()
     assert exact - 0.03 < found.upper_bound < exact + 0.03
 
 
-def test_drawn_times_without_spread_are_fixed_ones() -> None:
+def test_drawn_times_without_spread_are_fixed_ones():
     spread = ServiceTimes(NAMES, np.array(ACCURACY),
                           np.repeat(np.array(LATENCY)[:, :, None], 4, axis=2), "distribution")
     for load_qps in (100.0, 400.0, 900.0, 2000.0):
@@ -231,7 +220,7 @@ def test_drawn_times_without_spread_are_fixed_ones() -> None:
 
 
 @pytest.mark.parametrize("load_qps", [1e-300, 1e308])
-def test_any_finite_load_has_a_finite_answer(load_qps: float) -> None:
+def test_any_finite_load_has_a_finite_answer(load_qps):
     found = bound(load_qps)
     assert 0.0 <= found.upper_bound <= 1.0
     assert np.isfinite([found.time_price, found.worker_price, found.effective_accuracy]).all()
@@ -244,8 +233,6 @@ def test_any_finite_load_has_a_finite_answer(load_qps: float) -> None:
     ({"violation_price": -1.0}, InvalidValueError, "^violation_price: not a price"),
     ({"slo_ms": 1.9}, InfeasibleError, r"^slo_ms: .*got 1.9; allowed: at least 2 ms"),
 ])
-def test_what_is_out_of_range_is_refused(
-    change: dict[str, Any], error: type[Exception], words: str
-) -> None:
+def test_what_is_out_of_range_is_refused(change, error, words):
     with pytest.raises(error, match=words):
         bound(**{"load_qps": 100.0, **change})

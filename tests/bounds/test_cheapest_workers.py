@@ -29,7 +29,7 @@ def mixes(*laws: ServiceTimes, costs: tuple[float, ...] = (1.0, 1.0), targets: T
                            **more)
 
 
-def test_of_one_type_it_is_the_fewest_workers_times_the_cost() -> None:
+def test_of_one_type_it_is_the_fewest_workers_times_the_cost():
     least = fewest_workers_bound(BOTH, TARGETS, slo_ms=50.0, load_qps=1000.0)
     found = mixes(BOTH, costs=(2.5,))
     assert found.cheapest()[0] == pytest.approx(2.5 * least)
@@ -37,14 +37,14 @@ def test_of_one_type_it_is_the_fewest_workers_times_the_cost() -> None:
     assert found.fewest_alone(0) == np.ceil(least)
 
 
-def test_two_alike_types_are_as_good_as_one() -> None:
+def test_two_alike_types_are_as_good_as_one():
     one, two = mixes(BOTH), mixes(BOTH, BOTH)
     assert two.kinds == (0, 0)
     assert two.cheapest()[0] == pytest.approx(one.cheapest()[0])
     assert two.cheapest(whole=True)[0] == one.cheapest(whole=True)[0]
 
 
-def test_a_model_on_each_type_is_mixed_in_the_shares_that_the_accuracy_asks_for() -> None:
+def test_a_model_on_each_type_is_mixed_in_the_shares_that_the_accuracy_asks_for():
     found = mixes(SMALL, LARGE, costs=(1.0, 3.0), targets=Targets(0.0, min_accuracy=0.7))
     cost, counts = found.cheapest()
     assert counts == pytest.approx((2 / 3 * SMALL_MS, LARGE_MS / 3))
@@ -55,9 +55,7 @@ def test_a_model_on_each_type_is_mixed_in_the_shares_that_the_accuracy_asks_for(
 @settings(max_examples=25, deadline=None)
 @given(costs=st.tuples(st.floats(0.2, 5.0), st.floats(0.2, 5.0)), load=st.floats(100.0, 600.0),
        effective=st.floats(0.3, 0.88))
-def test_whole_mixes_are_the_cheapest_of_all_that_the_fluid_bound_allows(
-    costs: tuple[float, float], load: float, effective: float
-) -> None:
+def test_whole_mixes_are_the_cheapest_of_all_that_the_fluid_bound_allows(costs, load, effective):
     """What a mix can carry by another program: its largest effective accuracy."""
     wide = mixes(SMALL, LARGE, costs=costs, load_qps=load,
                  targets=Targets(0.999, min_effective_accuracy=effective))
@@ -84,7 +82,7 @@ def test_whole_mixes_are_the_cheapest_of_all_that_the_fluid_bound_allows(
         assert all(best[0] > a or best[1] > b for a, b in failed)
 
 
-def test_the_best_mix_of_a_cost_carries_the_most() -> None:
+def test_the_best_mix_of_a_cost_carries_the_most():
     found = mixes(SMALL, BOTH)
 
     def carried(counts: tuple[int, ...]) -> float:
@@ -97,7 +95,7 @@ def test_the_best_mix_of_a_cost_carries_the_most() -> None:
     assert most >= 1000.0
 
 
-def test_a_type_that_is_never_in_time_has_no_workers() -> None:
+def test_a_type_that_is_never_in_time_has_no_workers():
     found = mixes(LARGE, BOTH, slo_ms=10.0, costs=(0.1, 1.0), targets=Targets(0.001))
     assert found.cheapest(whole=True)[1][0] == 0
     assert found.fewest_alone(0) is None
@@ -107,20 +105,18 @@ def test_a_type_that_is_never_in_time_has_no_workers() -> None:
     ({"targets": Targets(0.001, min_accuracy=0.95)}, "min_accuracy.*at most 0.9"),
     ({"slo_ms": 3.0}, "slo_ms.*at least 4 ms"),
 ])
-def test_what_no_mix_reaches_is_refused_with_the_nearest(
-    changes: dict[str, Any], words: str
-) -> None:
+def test_what_no_mix_reaches_is_refused_with_the_nearest(changes, words):
     with pytest.raises(InfeasibleError, match=words):
         mixes(SMALL, LARGE, **changes)
 
 
-def test_too_few_workers_are_refused_with_the_load_that_they_carry() -> None:
+def test_too_few_workers_are_refused_with_the_load_that_they_carry():
     few = mixes(SMALL, LARGE, most=(1, 2), targets=Targets(0.0, min_accuracy=0.9))
     with pytest.raises(InfeasibleError, match=r"max_workers.*1000.*at most 133\.333 QPS"):
         few.cheapest()
 
 
 @pytest.mark.parametrize("changes", [{"costs": (1.0, 0.0)}, {"load_qps": -1.0}, {"slo_ms": 0.0}])
-def test_numbers_out_of_range_are_refused(changes: dict[str, Any]) -> None:
+def test_numbers_out_of_range_are_refused(changes):
     with pytest.raises(InvalidValueError):
         mixes(SMALL, LARGE, **changes)

@@ -120,7 +120,7 @@ class Tiny:
 
 
 @pytest.mark.slow
-def test_most_are_within_2_percent_of_the_optimum_and_none_is_above() -> None:
+def test_most_are_within_2_percent_of_the_optimum_and_none_is_above():
     """What is left are batches: three requests are counted as one and a half of two."""
     shares = []
     for seed in range(_TRACES):
@@ -133,7 +133,7 @@ def test_most_are_within_2_percent_of_the_optimum_and_none_is_above() -> None:
 
 
 @pytest.mark.slow
-def test_no_schedule_costs_less_at_prices() -> None:
+def test_no_schedule_costs_less_at_prices():
     shares = []
     for seed in range(12):
         tiny, rng = Tiny.drawn(seed), np.random.default_rng([seed, 1])
@@ -145,7 +145,7 @@ def test_no_schedule_costs_less_at_prices() -> None:
 
 
 @pytest.mark.parametrize("seed", [pytest.param(33, marks=pytest.mark.slow), 36, 48])
-def test_the_first_start_is_paid(seed: int) -> None:
+def test_the_first_start_is_paid(seed):
     """Workers that serve at the end of the time before the first arrival, not at its beginning."""
     tiny = Tiny.drawn(seed)
     optimum = tiny.optimum()

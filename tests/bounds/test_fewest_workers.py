@@ -38,23 +38,23 @@ def over_time(counts: list[float], window_ms: float = 1000.0, **targets: Any) ->
                                           window_ms=window_ms)
 
 
-def test_without_accuracy_the_fastest_batches_serve_who_must_be() -> None:
+def test_without_accuracy_the_fastest_batches_serve_who_must_be():
     assert fewest(max_violation=0.0) == pytest.approx(SMALL_MS)
     assert fewest(max_violation=0.25) == pytest.approx(0.75 * SMALL_MS)
 
 
 @pytest.mark.parametrize("name", ["min_accuracy", "min_effective_accuracy"])
-def test_an_accuracy_between_two_models_mixes_them(name: str) -> None:
+def test_an_accuracy_between_two_models_mixes_them(name):
     wanted = fewest(max_violation=0.0, **{name: 0.7})
     assert wanted == pytest.approx((2 * SMALL_MS + LARGE_MS) / 3)
 
 
-def test_accuracy_is_of_those_in_time_and_effective_accuracy_of_all() -> None:
+def test_accuracy_is_of_those_in_time_and_effective_accuracy_of_all():
     assert fewest(max_violation=0.5, min_accuracy=0.9) == pytest.approx(0.5 * LARGE_MS)
     assert fewest(max_violation=0.5, min_effective_accuracy=0.9) == pytest.approx(LARGE_MS)
 
 
-def test_batches_too_long_for_the_slo_do_not_count() -> None:
+def test_batches_too_long_for_the_slo_do_not_count():
     assert fewest(max_violation=0.0, slo_ms=7.0) == pytest.approx(3.0)  # batches of two
 
 
@@ -64,7 +64,7 @@ def of_classes(short: float, **targets: Any) -> float:
     return fewest_workers_bound(TIMES, Targets(**targets), slo_ms=classes, load_qps=1000.0)
 
 
-def test_queries_of_each_class_are_answered_by_its_own_deadline() -> None:
+def test_queries_of_each_class_are_answered_by_its_own_deadline():
     assert of_classes(0.25, max_violation=0.0) == pytest.approx(0.25 * 3.0 + 0.75 * SMALL_MS)
     # The large model answers those with time, up to the accuracy asked for.
     wanted = of_classes(0.25, max_violation=0.0, min_accuracy=0.75)
@@ -75,7 +75,7 @@ def test_queries_of_each_class_are_answered_by_its_own_deadline() -> None:
         of_classes(0.25, max_violation=0.0, min_accuracy=0.85)
 
 
-def test_classes_of_one_slo_are_one_over_time_too() -> None:
+def test_classes_of_one_slo_are_one_over_time_too():
     terms: dict[str, Any] = {"counts": [300.0, 500.0], "window_ms": 1000.0}
     targets = Targets(0.01, min_accuracy=0.7)
     alike = fewest_workers_bound_over_time(
@@ -89,9 +89,7 @@ def test_classes_of_one_slo_are_one_over_time_too() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(load=st.floats(1.0, 1e5), effective=st.floats(0.05, 0.8), short=st.floats(0.05, 0.95))
-def test_of_several_classes_too_the_fluid_bound_is_the_accuracy_asked_for(
-    load: float, effective: float, short: float
-) -> None:
+def test_of_several_classes_too_the_fluid_bound_is_the_accuracy_asked_for(load, effective, short):
     assume(effective < 0.6 * short + 0.9 * (1.0 - short) - 0.001)
     classes = (SloClass(7.0, short), SloClass(50.0, 1.0 - short))
     workers = fewest_workers_bound(TIMES, Targets(0.999999, min_effective_accuracy=effective),
@@ -102,20 +100,18 @@ def test_of_several_classes_too_the_fluid_bound_is_the_accuracy_asked_for(
 
 @settings(max_examples=30, deadline=None)
 @given(load=st.floats(1.0, 1e5), effective=st.floats(0.05, 0.89))
-def test_on_as_many_workers_the_fluid_bound_is_the_accuracy_asked_for(
-    load: float, effective: float
-) -> None:
+def test_on_as_many_workers_the_fluid_bound_is_the_accuracy_asked_for(load, effective):
     workers = fewest(load, max_violation=0.999999, min_effective_accuracy=effective)
     found = fluid_bound(TIMES, slo_ms=50.0, workers=1, load_qps=load / workers, max_batch=3)
     assert found.effective_accuracy == pytest.approx(effective, abs=1e-6)
 
 
-def test_windows_share_the_time_until_the_last_deadline() -> None:
+def test_windows_share_the_time_until_the_last_deadline():
     assert over_time([500.0, 0.0], max_violation=0.0) == pytest.approx(500 * SMALL_MS / 1050)
     assert over_time([500.0, 500.0], max_violation=0.0) == pytest.approx(500 * SMALL_MS / 1025)
 
 
-def test_a_peak_that_may_be_missed_needs_no_workers() -> None:
+def test_a_peak_that_may_be_missed_needs_no_workers():
     calm, peak = [100.0] * 8, [100.0] * 7 + [300.0]
     assert over_time(peak, max_violation=0.0) > 2.5 * over_time(calm, max_violation=0.0)
     missed = over_time(peak, max_violation=200 / 1000)
@@ -125,9 +121,7 @@ def test_a_peak_that_may_be_missed_needs_no_workers() -> None:
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000), workers=st.integers(1, 4), load=st.floats(50.0, 1500.0),
        name=st.sampled_from(["greedy", "jellyfish-plus"]), drawn=st.booleans())
-def test_what_a_scheme_does_is_never_below_it(
-    seed: int, workers: int, load: float, name: str, drawn: bool
-) -> None:
+def test_what_a_scheme_does_is_never_below_it(seed, workers, load, name, drawn):
     """With fixed service times on any arrivals; where they are drawn, on average."""
     profile = drawn_profile() if drawn else tiny_profile()
     service = "distribution" if drawn else "p95"
@@ -153,9 +147,7 @@ def test_what_a_scheme_does_is_never_below_it(
     ({"min_effective_accuracy": 0.95}, "min_effective_accuracy"),
     ({"min_accuracy": 0.9, "min_effective_accuracy": 0.91}, "min_effective_accuracy"),
 ])
-def test_a_target_that_nothing_reaches_names_the_nearest(
-    targets: dict[str, float], where: str
-) -> None:
+def test_a_target_that_nothing_reaches_names_the_nearest(targets, where):
     with pytest.raises(InfeasibleError, match=rf"^{where}: no number of workers") as refused:
         fewest(**targets)
     nearest = float(re.findall(r"at most ([\d.]+)$", str(refused.value))[0])
@@ -164,7 +156,7 @@ def test_a_target_that_nothing_reaches_names_the_nearest(
         fewest(**{**targets, where: nearest + 1e-4})
 
 
-def test_drawn_times_that_are_often_too_long_limit_violations() -> None:
+def test_drawn_times_that_are_often_too_long_limit_violations():
     times = ServiceTimes(("m",), np.array([0.8]), np.array([[[10.0, 20.0, 30.0, 40.0]]]), "x")
     with pytest.raises(InfeasibleError, match=r"max_violation: .* at least 0") as refused:
         fewest_workers_bound(times, Targets(0.01), slo_ms=30.0, load_qps=10.0)
@@ -173,7 +165,7 @@ def test_drawn_times_that_are_often_too_long_limit_violations() -> None:
     assert found == pytest.approx(10.0 / 1000 * 25.0, rel=1e-4)
 
 
-def test_an_slo_below_every_latency_is_refused() -> None:
+def test_an_slo_below_every_latency_is_refused():
     with pytest.raises(InfeasibleError, match=r"slo_ms: SLO is below every latency.* 4 ms"):
         fewest(slo_ms=3.0)
 
@@ -186,12 +178,12 @@ def test_an_slo_below_every_latency_is_refused() -> None:
     ({"load_qps": 0.0}, "load_qps"), ({"load_qps": float("inf")}, "load_qps"),
     ({"slo_ms": -1.0}, "slo_ms"),
 ])
-def test_numbers_out_of_range_are_refused(change: dict[str, float], where: str) -> None:
+def test_numbers_out_of_range_are_refused(change, where):
     with pytest.raises(InvalidValueError, match=f"^{where}: "):
         fewest(**change)
 
 
 @pytest.mark.parametrize("counts", [[], [0.0, 0.0], [-1.0, 2.0], [float("nan")]])
-def test_windows_without_queries_are_refused(counts: list[float]) -> None:
+def test_windows_without_queries_are_refused(counts):
     with pytest.raises(InvalidValueError, match="counts"):
         over_time(counts)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ramsis.bounds import FluidBound, certified_gap, fluid_bound, realised_bound
 from ramsis.cluster import ServiceTimes, SloClass
 from ramsis.errors import InfeasibleError, InvalidValueError
-from ramsis.profiles import LatencyTable, ProfileSet
+from ramsis.profiles import LatencyTable
 from ramsis.synthesis import generate_policy
 from tests.reference.fluid import best_mix, clairvoyant, gathered
 from tests.synthesis import samples
@@ -44,7 +44,7 @@ def tables(draw: st.DrawFn) -> LatencyTable:
     return LatencyTable.measured([f"m{i}" for i in range(models)], accuracy, latency)
 
 
-def test_all_queries_get_the_most_accurate_model_while_there_is_time() -> None:
+def test_all_queries_get_the_most_accurate_model_while_there_is_time():
     found = bound(100.0)  # 15 ms a query on 2 workers allow 133 queries/s
     assert found.effective_accuracy == pytest.approx(0.9)
     assert found.served_fraction == pytest.approx(1.0)
@@ -52,7 +52,7 @@ def test_all_queries_get_the_most_accurate_model_while_there_is_time() -> None:
     assert shares(found)[0].sum() == pytest.approx(0.0, abs=1e-9)
 
 
-def test_beyond_that_the_best_mix_of_two_uses_all_worker_time() -> None:
+def test_beyond_that_the_best_mix_of_two_uses_all_worker_time():
     """Shares s on small (8/3 ms a query) and 1 − s on large (15 ms) fill 2/0.4 = 5 ms."""
     found = bound(400.0)
     small = (15.0 - 5.0) / (15.0 - 8 / 3)
@@ -62,7 +62,7 @@ def test_beyond_that_the_best_mix_of_two_uses_all_worker_time() -> None:
     assert found.served_fraction == pytest.approx(1.0)
 
 
-def test_in_overload_the_fastest_way_serves_what_it_can() -> None:
+def test_in_overload_the_fastest_way_serves_what_it_can():
     found = bound(3000.0)  # capacity: 2 workers, 3 queries in 8 ms
     assert found.capacity_qps == pytest.approx(750.0)
     assert found.served_fraction == pytest.approx(0.25)
@@ -70,7 +70,7 @@ def test_in_overload_the_fastest_way_serves_what_it_can() -> None:
     assert found.worker_price == pytest.approx(0.075)  # each worker serves an eighth
 
 
-def test_serving_fewer_can_be_worth_more_than_serving_all() -> None:
+def test_serving_fewer_can_be_worth_more_than_serving_all():
     """Near capacity, where the model that could serve all is far less accurate."""
     table = LatencyTable.measured(["poor", "good"], [0.1, 0.9], [[10.0], [12.0]])
     found = fluid_bound(table, slo_ms=50.0, workers=1, load_qps=100.0, max_batch=1)
@@ -79,7 +79,7 @@ def test_serving_fewer_can_be_worth_more_than_serving_all() -> None:
     assert found.effective_accuracy == pytest.approx(0.75)
 
 
-def test_the_slo_takes_batches_out() -> None:
+def test_the_slo_takes_batches_out():
     assert bound(1.0, slo_ms=7.0).effective_accuracy == pytest.approx(0.6)
     assert bound(1.0, slo_ms=7.0).capacity_qps == pytest.approx(2000.0 / 3.0)
     assert bound(1.0, slo_ms=20.0).effective_accuracy == pytest.approx(0.9)
@@ -87,7 +87,7 @@ def test_the_slo_takes_batches_out() -> None:
 
 
 @pytest.mark.parametrize("load_qps", [1e-300, 1e308])
-def test_any_finite_load_has_a_finite_answer(load_qps: float) -> None:
+def test_any_finite_load_has_a_finite_answer(load_qps):
     found = bound(load_qps)
     served = min(1.0, 750.0 / load_qps)
     assert found.served_fraction == pytest.approx(served, rel=1e-9)
@@ -99,9 +99,7 @@ def test_any_finite_load_has_a_finite_answer(load_qps: float) -> None:
 @settings(max_examples=60, deadline=None)
 @given(table=tables(), workers=st.integers(1, 40), demand=st.floats(0.05, 4.0),
        slo_ms=st.floats(1.0, 80.0))
-def test_it_is_the_best_vertex(
-    table: LatencyTable, workers: int, demand: float, slo_ms: float
-) -> None:
+def test_it_is_the_best_vertex(table, workers, demand, slo_ms):
     fastest = float(table.latency_ms[:, 0].min())
     assume(fastest <= slo_ms)
     load_qps = demand * workers * 1000.0 / fastest
@@ -122,8 +120,8 @@ def test_it_is_the_best_vertex(
 @settings(max_examples=40, deadline=None)
 @given(table=tables(), workers=st.integers(2, 30), demand=st.floats(0.1, 3.0))
 def test_more_workers_never_hurt_and_the_price_lies_between_the_differences(
-    table: LatencyTable, workers: int, demand: float
-) -> None:
+    table, workers, demand
+):
     """The bound is concave in K: losing one costs the price at least, a new one earns no more."""
     load_qps = demand * workers * 1000.0 / float(table.latency_ms[:, 0].min())
     fewer, here, more = (
@@ -139,7 +137,7 @@ def test_more_workers_never_hurt_and_the_price_lies_between_the_differences(
 
 @settings(max_examples=25, deadline=None)
 @given(profile=samples.linear_profiles(), workers=st.integers(1, 4), demand=st.floats(0.05, 2.0))
-def test_no_worker_policy_beats_it(profile: ProfileSet, workers: int, demand: float) -> None:
+def test_no_worker_policy_beats_it(profile, workers, demand):
     chosen = samples.settings(slo_ms=120.0, workers=workers, grid="fixed:12", max_queue=5)
     table = profile.latency_table("p95", 5)
     load_qps = demand * workers * 1000.0 / float(table.latency_ms[:, 0].min())
@@ -152,19 +150,19 @@ def test_no_worker_policy_beats_it(profile: ProfileSet, workers: int, demand: fl
 
 @pytest.mark.parametrize("name", ["slo_ms", "workers", "load_qps"])
 @pytest.mark.parametrize("value", [0, -1, math.nan, math.inf])
-def test_numbers_out_of_range_are_named(name: str, value: float) -> None:
+def test_numbers_out_of_range_are_named(name, value):
     arguments = {"slo_ms": 50.0, "workers": 2, "load_qps": 100.0, name: value}
     with pytest.raises(InvalidValueError, match=f"{name}: .*got .*(finite|whole) number"):
         fluid_bound(TABLE, max_batch=3, **arguments)
 
 
 @pytest.mark.parametrize("max_batch", [0, -1, 4])
-def test_batches_outside_the_table_are_refused(max_batch: int) -> None:
+def test_batches_outside_the_table_are_refused(max_batch):
     with pytest.raises(InvalidValueError, match=r"^max_batch: .*1 to 3"):
         bound(1.0, max_batch=max_batch)
 
 
-def test_an_slo_below_every_latency_is_refused() -> None:
+def test_an_slo_below_every_latency_is_refused():
     with pytest.raises(InfeasibleError, match=r"^slo_ms: .*got 3.9; allowed: at least 4 ms"):
         bound(1.0, slo_ms=3.9)
 
@@ -173,9 +171,7 @@ def test_an_slo_below_every_latency_is_refused() -> None:
          demand=2.0)
 @settings(max_examples=25, deadline=None)
 @given(table=tables(), workers=st.integers(1, 20), demand=st.floats(0.1, 3.0))
-def test_gathering_windows_only_tighten(
-    table: LatencyTable, workers: int, demand: float
-) -> None:
+def test_gathering_windows_only_tighten(table, workers, demand):
     load_qps = demand * workers * 1000.0 / float(table.latency_ms[:, 0].min())
     plain, tight = (
         fluid_bound(table, slo_ms=200.0, workers=workers, load_qps=load_qps,
@@ -188,7 +184,7 @@ def test_gathering_windows_only_tighten(
         plain.effective_accuracy - workers * plain.worker_price[0], abs=1e-7)
 
 
-def test_a_batch_that_leaves_no_time_to_gather_is_rare() -> None:
+def test_a_batch_that_leaves_no_time_to_gather_is_rare():
     """A batch of 2 takes all of the SLO: two queries must arrive within 1 ms."""
     table = LatencyTable.measured(["m"], [0.8], [[60.0, 99.0]])
     found = fluid_bound(table, slo_ms=100.0, workers=1, load_qps=18.0, max_batch=2,
@@ -198,7 +194,7 @@ def test_a_batch_that_leaves_no_time_to_gather_is_rare() -> None:
     assert found.served_fraction == pytest.approx(pairs + (1 / 0.018 - pairs * 49.5) / 60.0)
 
 
-def test_drawn_times_count_by_their_mean_and_by_the_chance_to_be_in_time() -> None:
+def test_drawn_times_count_by_their_mean_and_by_the_chance_to_be_in_time():
     times = ServiceTimes(("m",), np.array([0.8]), np.array([[[50.0, 150.0]]]), "distribution")
     found = fluid_bound(times, slo_ms=100.0, workers=1, load_qps=20.0, max_batch=1)
     assert found.effective_accuracy == pytest.approx(0.8 * 0.5 * 0.5)
@@ -208,9 +204,7 @@ def test_drawn_times_count_by_their_mean_and_by_the_chance_to_be_in_time() -> No
 @settings(max_examples=40, deadline=None)
 @given(table=tables(), workers=st.integers(1, 20), demand=st.floats(0.1, 3.0),
        limit=st.floats(0.0, 1.0))
-def test_a_limit_on_violations_is_kept_at_the_least_loss(
-    table: LatencyTable, workers: int, demand: float, limit: float
-) -> None:
+def test_a_limit_on_violations_is_kept_at_the_least_loss(table, workers, demand, limit):
     """By the vertices of the program for accuracies that are raised by a price of violations."""
     load_qps = demand * workers * 1000.0 / float(table.latency_ms[:, 0].min())
     given: dict[str, Any] = {"slo_ms": 200.0, "workers": workers, "load_qps": load_qps}
@@ -235,7 +229,7 @@ def test_a_limit_on_violations_is_kept_at_the_least_loss(
         assert found.effective_accuracy == pytest.approx(free.effective_accuracy, abs=1e-7)
 
 
-def test_the_least_violation_rate_of_a_message_is_taken() -> None:
+def test_the_least_violation_rate_of_a_message_is_taken():
     """Rounded to six decimals, it may be below what can be kept by less than the seventh."""
     table = LatencyTable.measured(["m"], [0.8], [[10.0]])
     given: dict[str, Any] = {"slo_ms": 50.0, "workers": 1,
@@ -252,9 +246,7 @@ PRICES = st.one_of(st.just(0.0), st.floats(0.01, 100.0), st.sampled_from([1e4, 1
 @settings(max_examples=80, deadline=None)
 @given(table=tables(), workers=st.integers(1, 40), demand=st.floats(0.05, 4.0),
        slo_ms=st.floats(1.0, 80.0), price=PRICES)
-def test_at_a_price_it_is_the_best_vertex_too(
-    table: LatencyTable, workers: int, demand: float, slo_ms: float, price: float
-) -> None:
+def test_at_a_price_it_is_the_best_vertex_too(table, workers, demand, slo_ms, price):
     """Every answer is worth the price more, and every query costs it beforehand."""
     fastest = float(table.latency_ms[:, 0].min())
     assume(fastest <= slo_ms)
@@ -271,7 +263,7 @@ def test_at_a_price_it_is_the_best_vertex_too(
     assert found.query_price >= -price
 
 
-def test_a_dearer_violation_is_not_paid_for_a_little_more_accuracy() -> None:
+def test_a_dearer_violation_is_not_paid_for_a_little_more_accuracy():
     """One model has just enough time for all, the other 6e-5 too little."""
     table = LatencyTable.measured(["fast", "slow"], [0.0, 1.0], [[1.0], [1.0 + 2.0**-14]])
     given: dict[str, Any] = {"slo_ms": 2.0, "workers": 1, "load_qps": 1000.0}
@@ -281,7 +273,7 @@ def test_a_dearer_violation_is_not_paid_for_a_little_more_accuracy() -> None:
 
 
 @pytest.mark.parametrize("price", [0.5, 1e3, 1e6, 1e12, 1e300])
-def test_with_time_for_all_no_price_is_too_high(price: float) -> None:
+def test_with_time_for_all_no_price_is_too_high(price):
     found = fluid_bound(TABLE, slo_ms=50.0, workers=2, load_qps=400.0, violation_price=price)
     free = fluid_bound(TABLE, slo_ms=50.0, workers=2, load_qps=400.0)
     assert found.upper_bound == pytest.approx(free.upper_bound, abs=1e-11)
@@ -291,9 +283,7 @@ def test_with_time_for_all_no_price_is_too_high(price: float) -> None:
 @settings(max_examples=40, deadline=None)
 @given(table=tables(), workers=st.integers(2, 30), demand=st.floats(0.1, 3.0),
        price=st.floats(0.0, 20.0))
-def test_the_price_of_a_query_lies_between_the_differences(
-    table: LatencyTable, workers: int, demand: float, price: float
-) -> None:
+def test_the_price_of_a_query_lies_between_the_differences(table, workers, demand, price):
     """What all queries of a second are worth is concave in the load."""
     load_qps = demand * workers * 1000.0 / float(table.latency_ms[:, 0].min())
     step = 0.01 * load_qps
@@ -309,9 +299,7 @@ def test_the_price_of_a_query_lies_between_the_differences(
 @settings(max_examples=40, deadline=None)
 @given(table=tables(), workers=st.integers(1, 20), demand=st.floats(0.5, 2.0),
        price=st.floats(0.0, 5.0))
-def test_a_limit_at_what_a_price_brings_about_costs_as_much(
-    table: LatencyTable, workers: int, demand: float, price: float
-) -> None:
+def test_a_limit_at_what_a_price_brings_about_costs_as_much(table, workers, demand, price):
     load_qps = demand * workers * 1000.0 / float(table.latency_ms[:, 0].min())
     given: dict[str, Any] = {"slo_ms": 200.0, "workers": workers, "load_qps": load_qps}
     at_price = fluid_bound(table, **given, violation_price=price)
@@ -325,9 +313,7 @@ def test_a_limit_at_what_a_price_brings_about_costs_as_much(
 @settings(max_examples=30, deadline=None)
 @given(table=tables(), slo_ms=st.floats(25.0, 150.0), price=st.sampled_from([0.0, 0.3, 1.0, 5.0]),
        gaps=st.lists(st.floats(0.0, 60.0), min_size=1, max_size=25))
-def test_no_clairvoyant_worker_beats_it(
-    table: LatencyTable, slo_ms: float, price: float, gaps: list[float]
-) -> None:
+def test_no_clairvoyant_worker_beats_it(table, slo_ms, price, gaps):
     arrivals = np.cumsum(gaps).tolist()
     reached = clairvoyant(arrivals, table.accuracy.tolist(), table.latency_ms.tolist(),
                           slo_ms=slo_ms, price=price)
@@ -340,8 +326,8 @@ def test_no_clairvoyant_worker_beats_it(
 @given(table=tables(), workers=st.integers(1, 20), demand=st.floats(0.1, 3.0),
        price=st.floats(0.0, 5.0))
 def test_gathering_windows_at_a_price_are_the_program_with_all_of_them(
-    table: LatencyTable, workers: int, demand: float, price: float
-) -> None:
+    table, workers, demand, price
+):
     load_qps = demand * workers * 1000.0 / float(table.latency_ms[:, 0].min())
     given: dict[str, Any] = {"slo_ms": 150.0, "workers": workers, "load_qps": load_qps}
     found = fluid_bound(table, **given, violation_price=price, gathering=True)
@@ -350,7 +336,7 @@ def test_gathering_windows_at_a_price_are_the_program_with_all_of_them(
     assert found.upper_bound == pytest.approx(whole, abs=3e-7 * (1.0 + price))
 
 
-def test_a_gap_is_that_of_what_a_policy_maximises() -> None:
+def test_a_gap_is_that_of_what_a_policy_maximises():
     assert certified_gap(0.7, 0.1, violation_price=2.0, upper_bound=0.8) == pytest.approx(0.375)
     assert certified_gap(0.1, 0.8, violation_price=1.0, upper_bound=0.0) is None
 
@@ -363,6 +349,6 @@ def test_a_gap_is_that_of_what_a_policy_maximises() -> None:
     ({"slo_ms": [SloClass(30.0, 0.5), SloClass(50.0, 0.5)], "gathering": True}, "need one SLO"),
     ({"workers": [1, 2]}, "not a number of workers for each type"),
 ])
-def test_limits_that_do_not_fit_are_refused(change: dict[str, Any], words: str) -> None:
+def test_limits_that_do_not_fit_are_refused(change, words):
     with pytest.raises(InvalidValueError, match=words):
         fluid_bound(TABLE, **{"slo_ms": 50.0, "workers": 2, "load_qps": 100.0, **change})

@@ -24,7 +24,7 @@ def table(rng: np.random.Generator, models: int, batches: int) -> LatencyTable:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_few_columns_give_the_bound_of_all(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_columns_give_the_bound_of_all(seed, monkeypatch):
     rng = np.random.default_rng(seed)
     types = [table(rng, 20, 12) for _ in range(1 + seed % 2)]
     classes = (SloClass(60.0, 0.7), SloClass(150.0, 0.3)) if seed % 3 else (SloClass(80.0, 1.0),)
@@ -43,7 +43,7 @@ def test_few_columns_give_the_bound_of_all(seed: int, monkeypatch: pytest.Monkey
     assert few.upper_bound >= few.effective_accuracy - 1e-9
 
 
-def test_few_columns_of_many_models_are_solved_with(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_columns_of_many_models_are_solved_with(monkeypatch):
     """All 32,000 columns of 1,000 models at once took minutes and 850 MB."""
     sizes: list[int] = []
 

@@ -58,12 +58,12 @@ def gaps(seeds: Iterable[int], *, limit_s: float) -> list[float]:
 
 
 @pytest.mark.slow
-def test_the_bound_is_near_the_optimum() -> None:
+def test_the_bound_is_near_the_optimum():
     assert np.mean(gaps((2, 4, 5, 6), limit_s=60.0)) <= 0.1
 
 
 @pytest.mark.parametrize("one_model", [True, False])
-def test_the_program_needs_no_cuts(*, one_model: bool) -> None:
+def test_the_program_needs_no_cuts(*, one_model):
     """The rows that shorten the search for the optimum take nothing away."""
     for seed in range(2):
         one = tiny(np.random.default_rng(seed), one_model=one_model, requests=12)
@@ -72,7 +72,7 @@ def test_the_program_needs_no_cuts(*, one_model: bool) -> None:
 
 
 @pytest.mark.parametrize(("at_a_time", "most"), [(2.0, 2), (1.0, 1)])
-def test_loads_at_once_block_a_worker_once(at_a_time: float, most: int) -> None:
+def test_loads_at_once_block_a_worker_once(at_a_time, most):
     """Both models can be loaded by 100 ms, and run one after the other, 40 ms each."""
     found = goodput_bound(
         ReleasedRequests(np.zeros(2), np.full(2, 185.0), np.array([0, 1])),
@@ -95,12 +95,11 @@ def machines(cores: int, of_each: int) -> Scenario:
 
 
 @pytest.mark.parametrize(("cores", "of_each", "places"), [(2, 1, 6), (3, 2, 3), (4, 1, 12)])
-def test_cores_limit_what_is_in_time(cores: int, of_each: int, places: int) -> None:
+def test_cores_limit_what_is_in_time(cores, of_each, places):
     """8.4 cores are asked for; on a machine with three, only one request that takes two fits."""
     scenario = machines(cores, of_each)
     requests = draw_requests(scenario, 3)
     found = scenario_bound(scenario, requests)
-    assert found is not None
     in_time = places * (10_700.0 / 140.0)
     assert found.in_time <= in_time + 1
     assert found.in_time >= min(0.9 * in_time, len(requests))
@@ -153,5 +152,5 @@ def above(seed: int) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", slow_after(1, [0, 1, *range(5, 200, 10)]))
-def test_no_scheduler_is_above(seed: int) -> None:
+def test_no_scheduler_is_above(seed):
     assert not above(seed)

@@ -16,7 +16,6 @@ from ramsis.bounds.fluid import _Merged, _optimum, _Terms
 from ramsis.cluster.cluster import SloClass
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import InfeasibleError, InvalidValueError
-from ramsis.profiles import ProfileSet
 from ramsis.sim import ConstantLoad, Fleet, scheduler
 from tests.reference.fluid import of_types_and_classes
 from tests.runs import run_plan
@@ -52,9 +51,7 @@ def times(draw: st.DrawFn) -> ServiceTimes:
 @settings(max_examples=50, deadline=None)
 @given(one=times(), workers=st.integers(2, 30), demand=st.floats(0.1, 4.0),
        part=st.integers(1, 9), slo_ms=st.floats(25.0, 90.0))
-def test_equal_types_and_equal_classes_are_one(
-    one: ServiceTimes, workers: int, demand: float, part: int, slo_ms: float
-) -> None:
+def test_equal_types_and_equal_classes_are_one(one, workers, demand, part, slo_ms):
     """Merged they are the bound of one; the program with both, unmerged, has the same value."""
     load_qps = demand * workers * 1000.0 / float(one.mean_ms[:, 0].min())
     single = fluid_bound(one, slo_ms=slo_ms, workers=workers, load_qps=load_qps,
@@ -76,9 +73,7 @@ def test_equal_types_and_equal_classes_are_one(
 @given(types=st.lists(st.tuples(times(), st.integers(1, 20)), min_size=1, max_size=3),
        slos=st.lists(st.floats(25.0, 90.0), min_size=1, max_size=3, unique=True),
        demand=st.floats(0.1, 3.0))
-def test_it_bounds_its_parts_and_is_bounded_by_the_loosest_and_by_the_sum(
-    types: list[tuple[ServiceTimes, int]], slos: list[float], demand: float
-) -> None:
+def test_it_bounds_its_parts_and_is_bounded_by_the_loosest_and_by_the_sum(types, slos, demand):
     load_qps = demand * sum(1000.0 * k / float(one.mean_ms[:, 0].min()) for one, k in types)
     classes = [SloClass(slo, 1 / len(slos)) for slo in slos]
     whole = bound(types, classes, load_qps)
@@ -99,9 +94,8 @@ def test_it_bounds_its_parts_and_is_bounded_by_the_loosest_and_by_the_sum(
        demand=st.floats(0.3, 3.0), price=st.sampled_from([0.0, 0.2, 1.0, 30.0]),
        limit=st.sampled_from([0.0, 0.05, 0.5, None]))
 def test_at_a_price_and_within_a_limit_it_is_the_program_in_rates(
-    types: list[tuple[ServiceTimes, int]], slos: list[float], demand: float, price: float,
-    limit: float | None,
-) -> None:
+    types, slos, demand, price, limit
+):
     load_qps = demand * sum(1000.0 * k / float(one.mean_ms[:, 0].min()) for one, k in types)
     classes = [SloClass(slo, 1 / len(slos)) for slo in slos]
     wanted = of_types_and_classes(
@@ -120,7 +114,7 @@ def test_at_a_price_and_within_a_limit_it_is_the_program_in_rates(
         found.effective_accuracy - price * found.violation_rate, abs=1e-6 * (1.0 + price))
 
 
-def test_the_fast_type_serves_the_class_in_a_hurry() -> None:
+def test_the_fast_type_serves_the_class_in_a_hurry():
     """Within 12 ms the slow type runs the small model only."""
     classes = [SloClass(12.0, 0.5), SloClass(50.0, 0.5)]
     found = bound([(SLOW, 2), (FAST, 1)], classes, 100.0)
@@ -129,14 +123,14 @@ def test_the_fast_type_serves_the_class_in_a_hurry() -> None:
     assert found.type_share[1, 0] == pytest.approx(0.5)
 
 
-def test_two_types_fill_up_one_after_the_other() -> None:
+def test_two_types_fill_up_one_after_the_other():
     """In overload every worker serves by its fastest way: 3 queries in 8 ms, or in 4 ms."""
     found = bound([(SLOW, 2), (FAST, 1)], [SloClass(50.0)], 6000.0)
     assert found.effective_accuracy == pytest.approx(0.6 * (750.0 + 750.0) / 6000.0)
     assert found.worker_price == pytest.approx([0.6 * 375 / 6000, 0.6 * 750 / 6000])
 
 
-def test_a_type_too_slow_for_every_class_takes_no_part() -> None:
+def test_a_type_too_slow_for_every_class_takes_no_part():
     slow = fixed([0.9], [[200.0]])
     found = bound([(SLOW, 2), (slow, 50)], [SloClass(50.0, 0.5), SloClass(40.0, 0.5)], 400.0)
     alone = bound([(SLOW, 2)], [SloClass(50.0, 0.5), SloClass(40.0, 0.5)], 400.0)
@@ -145,14 +139,14 @@ def test_a_type_too_slow_for_every_class_takes_no_part() -> None:
 
 
 @pytest.mark.parametrize("load_qps", [1e-9, 1e9, 1e25, 1e300])
-def test_any_load_has_an_answer(load_qps: float) -> None:
+def test_any_load_has_an_answer(load_qps):
     found = bound([(SLOW, 2), (FAST, 1)], [SloClass(50.0, 0.5), SloClass(20.0, 0.5)], load_qps)
     assert 0 <= found.effective_accuracy <= 0.9 + 1e-12
     assert found.effective_accuracy == pytest.approx(
         0.9 if load_qps < 1 else 900.0 / load_qps, rel=1e-6)
 
 
-def test_contradictions_are_named() -> None:
+def test_contradictions_are_named():
     with pytest.raises(InfeasibleError, match=r"^slo_ms: .*got 1.5; allowed: at least 2 ms"):
         bound([(SLOW, 2), (FAST, 1)], [SloClass(1.5, 0.1), SloClass(50.0, 0.9)], 10.0)
     with pytest.raises(InvalidValueError, match=r"do not sum to 1: got 0\.8"):
@@ -168,9 +162,7 @@ def test_contradictions_are_named() -> None:
 @settings(max_examples=25, deadline=None)
 @given(profile=samples.linear_profiles(), workers=st.integers(1, 5), demand=st.floats(0.2, 2.0),
        tight_ms=st.floats(45.0, 90.0), share=st.floats(0.1, 0.9), seed=st.integers(0, 99))
-def test_no_run_with_classes_beats_it(
-    profile: ProfileSet, workers: int, demand: float, tight_ms: float, share: float, seed: int
-) -> None:
+def test_no_run_with_classes_beats_it(profile, workers, demand, tight_ms, share, seed):
     """Greedy by the deadline, on a queue in order of arrival: the bound of the realised counts."""
     classes = (SloClass(tight_ms, share), SloClass(100.0, 1.0 - share))
     fleet = replace(Fleet.of(profile, workers=workers, slo_ms=100.0, max_batch=9),
@@ -185,7 +177,7 @@ def test_no_run_with_classes_beats_it(
     assert float(run.reward.mean()) <= limit.effective_accuracy + 1e-9
 
 
-def test_a_realised_bound_has_the_load_until_the_longest_slo() -> None:
+def test_a_realised_bound_has_the_load_until_the_longest_slo():
     classes = [SloClass(12.0, 0.5), SloClass(50.0, 0.5)]
     found = realised_bound([SLOW, FAST], slo_ms=classes, workers=[2, 1], duration_ms=950.0,
                            counts=[300, 900])
@@ -195,7 +187,7 @@ def test_a_realised_bound_has_the_load_until_the_longest_slo() -> None:
     assert realised_bound(SLOW, slo_ms=50.0, workers=2, duration_ms=950.0, counts=[3, 0]) is None
 
 
-def test_gathering_windows_hold_on_several_types() -> None:
+def test_gathering_windows_hold_on_several_types():
     """Alike types have the windows of one; on others they only tighten."""
     gathered = [fluid_bound(times, slo_ms=50.0, workers=workers, load_qps=300.0, gathering=True)
                 for times, workers in ((SLOW, 3), ([SLOW, SLOW], [1, 2]), ([SLOW, FAST], [1, 1]))]

@@ -121,7 +121,7 @@ class Case:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(10))
-def test_no_fleet_is_below_it_in_500_traces(part: int) -> None:
+def test_no_fleet_is_below_it_in_500_traces(part):
     """Fleets that come and go, and the same ones that know when they will be busy."""
     checked, near = 0, []
     for seed in range(50 * part, 50 * part + 50):
@@ -143,7 +143,7 @@ def test_no_fleet_is_below_it_in_500_traces(part: int) -> None:
 
 
 @pytest.mark.parametrize("part", slow_after(1, range(2)))
-def test_no_fleet_costs_less_at_prices(part: int) -> None:
+def test_no_fleet_costs_less_at_prices(part):
     """Worker time, violations and missed accuracy of the same fleets, at prices that are drawn."""
     near = []
     for seed in range(50 * part, 50 * part + 50):
@@ -167,7 +167,7 @@ def test_no_fleet_costs_less_at_prices(part: int) -> None:
 
 @pytest.mark.parametrize(("first_ms", "last_ms"), [
     (0.0, 12345.67891), (250.0, 1234567.125), (0.1, 999.9999999), (0.0, 12345.6), (1.0, 8000.0)])
-def test_times_that_a_message_allows_are_allowed(first_ms: float, last_ms: float) -> None:
+def test_times_that_a_message_allows_are_allowed(first_ms, last_ms):
     case = Case.drawn(0)
 
     def bound(**terms: float) -> None:
@@ -182,7 +182,7 @@ def test_times_that_a_message_allows_are_allowed(first_ms: float, last_ms: float
 
 
 @pytest.mark.parametrize("price", [-1.0, np.inf, np.nan])
-def test_a_price_that_is_none_is_refused(price: float) -> None:
+def test_a_price_that_is_none_is_refused(price):
     case = Case.drawn(0)
     with pytest.raises(InvalidValueError, match="prices"):
         least_cost(case.arrival, case.times,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 from ramsis.cluster import Cluster
 from ramsis.profiles import ProfileSet
@@ -22,7 +21,7 @@ def profiles() -> tuple[ProfileSet, ProfileSet]:
     return profile, replace(profile, confidences=Confidences.of(drawn(3_000)))
 
 
-def test_policies_with_cascades_are_made_from_the_confidences_too() -> None:
+def test_policies_with_cascades_are_made_from_the_confidences_too():
     first, other = profiles()
     assert inputs_of(first, CASCADES) != inputs_of(other, CASCADES)
     assert inputs_of(first, ONE_MODEL) == inputs_of(other, ONE_MODEL)
@@ -30,7 +29,7 @@ def test_policies_with_cascades_are_made_from_the_confidences_too() -> None:
     assert inputs_of(without, CASCADES).profile == without.fingerprint
 
 
-def test_sweeps_keep_results_by_the_confidences(tmp_path: Path) -> None:
+def test_sweeps_keep_results_by_the_confidences(tmp_path):
     paths = {PolicyJob(tmp_path, SweepCluster.of(Cluster.of(profile, workers=4, slo_ms=60.0)),
                        9_600.0, CASCADES).path for profile in profiles()}
     assert len(paths) == 2

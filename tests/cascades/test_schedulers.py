@@ -31,7 +31,7 @@ def played(
                     SimulationSettings(service="p95", **settings))
 
 
-def test_slackfit_takes_the_largest_batch_in_the_bucket_of_the_slack() -> None:
+def test_slackfit_takes_the_largest_batch_in_the_bucket_of_the_slack():
     fleet = fleet_of(load("digits-cpu"))
     latency_ms, accuracy = fleet.table.latency_ms, fleet.table.accuracy
     plan = SlackFit(buckets=10).prepare(fleet)
@@ -63,7 +63,7 @@ class _Engine:
 
 
 @pytest.mark.parametrize("load_qps", [4_000.0, 19_200.0, 60_000.0])
-def test_slackfit_decides_alike_in_both_engines(load_qps: float) -> None:
+def test_slackfit_decides_alike_in_both_engines(load_qps):
     digits = load("digits-cpu")
     both = [played(digits, "slackfit", load_qps, 1.0, engine=engine)
             for engine in ("compiled", "plain")]
@@ -72,8 +72,7 @@ def test_slackfit_decides_alike_in_both_engines(load_qps: float) -> None:
     assert both[0].violation_rate < 0.001 or load_qps > 50_000.0
 
 
-def test_a_fixed_threshold_asks_the_share_of_requests_below_it(profile: ProfileSet) -> None:
-    assert profile.confidences is not None
+def test_a_fixed_threshold_asks_the_share_of_requests_below_it(profile):
     first, second = MODELS[0], MODELS[-1]
     model = profile.confidences.model(first)
     text = f"fixed-threshold:first={first},second={second},threshold={model.thresholds[3]:.9g}"
@@ -87,7 +86,7 @@ def test_a_fixed_threshold_asks_the_share_of_requests_below_it(profile: ProfileS
     assert result.effective_accuracy > alone.effective_accuracy + 0.01
 
 
-def test_gears_are_less_accurate_the_higher_the_load(profile: ProfileSet) -> None:
+def test_gears_are_less_accurate_the_higher_the_load(profile):
     text = "cascade-serve:gears=4,most_qps=19200"
     results = [played(profile, text, load_qps) for load_qps in (4_800.0, 9_600.0, 19_200.0)]
     accuracies = [result.effective_accuracy for result in results]
@@ -97,7 +96,7 @@ def test_gears_are_less_accurate_the_higher_the_load(profile: ProfileSet) -> Non
     assert results[1].metrics[0].second_opinions > 0.02
 
 
-def test_what_cannot_give_second_opinions_is_refused() -> None:
+def test_what_cannot_give_second_opinions_is_refused():
     plain = replace(load("digits-cpu"), confidences=None)
     for text in ("cascade-serve", f"fixed-threshold:first={MODELS[0]},second={MODELS[1]},"
                                   "threshold=0.5"):

@@ -1,7 +1,5 @@
 """What the search of a rule computes, against plain Python."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -24,7 +22,7 @@ PRICE = 0.7
 
 
 @pytest.mark.parametrize("numbers", [Numbers(), Numbers(work=0.1, least=(1.03, 1.03))])
-def test_worth_and_second_opinions_are_those_of_the_record_of_a_run(numbers: Numbers) -> None:
+def test_worth_and_second_opinions_are_those_of_the_record_of_a_run(numbers):
     profile = profile_with_confidences(4_000)
     assert profile.confidences is not None
     policy = generate_policy(profile, 12_800.0, SynthesisSettings(
@@ -45,7 +43,7 @@ def test_worth_and_second_opinions_are_those_of_the_record_of_a_run(numbers: Num
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_filled_table_has_the_best_batch_of_every_state(seed: int) -> None:
+def test_the_filled_table_has_the_best_batch_of_every_state(seed):
     rng = np.random.default_rng(seed)
     models, batches, levels, bins = 3, 5, 4, 12
     times = np.cumsum(rng.uniform(0.2, 3.0, (models, batches)), axis=1)
@@ -68,7 +66,7 @@ def test_the_filled_table_has_the_best_batch_of_every_state(seed: int) -> None:
         assert model[level, row, j] == m
 
 
-def test_fixed_times_end_within_a_slack_or_not() -> None:
+def test_fixed_times_end_within_a_slack_or_not():
     profile = profile_with_confidences(4_000)
     times = ServiceTimes.of_all(profile, "p95", 4)
     for time_ms in (0.0, float(times.quantiles_ms[1, 2, 0]), 1e9):
@@ -77,7 +75,7 @@ def test_fixed_times_end_within_a_slack_or_not() -> None:
     assert replace(fleet, slo_ms=1.0).service_times.cdf(0.0).sum() == 0.0
 
 
-def test_thresholds_that_ask_nobody_are_no_rule() -> None:
+def test_thresholds_that_ask_nobody_are_no_rule():
     profile = load_profile("digits-cpu")
     fast = generate_policy(profile, 17_800.0, SynthesisSettings(
         slo_ms=60.0, workers=4, service="p95", dispatch="central-queue", headroom=0.0))

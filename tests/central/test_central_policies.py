@@ -16,7 +16,7 @@ from ramsis.central.solve import DROP, WAIT, solve_central
 from ramsis.cluster.service_times import ServiceTimes
 from ramsis.errors import InputFileError, NotConvergedError
 from ramsis.policy import Policy
-from ramsis.profiles import ProfileSet, load
+from ramsis.profiles import load
 from ramsis.sim import ConstantLoad, Fleet, Policies
 from ramsis.synthesis import SynthesisSettings, analyse_policy, generate_policy, problem_of
 from ramsis.synthesis.recipes.recipe import DELAY_PRICE
@@ -43,7 +43,7 @@ def simulated(policy: Policy, queries: float = 60_000) -> tuple[float, float]:
 
 @pytest.mark.parametrize(("workers", "load_qps"), slow_after(2, [
     (4, 2000.0), (4, 9500.0), (1, 200.0), (1, 6000.0), (20, 6000.0), (20, 9500.0)]))
-def test_the_promise_is_close_to_simulation(load_qps: float, workers: int) -> None:
+def test_the_promise_is_close_to_simulation(load_qps, workers):
     policy = samples.policy(load_qps * workers / 20, workers=workers)
     effective, violations = simulated(policy)
     assert policy.expectations.effective_accuracy == pytest.approx(effective, abs=0.015)
@@ -51,14 +51,14 @@ def test_the_promise_is_close_to_simulation(load_qps: float, workers: int) -> No
 
 
 @pytest.mark.parametrize("load_qps", [20.0, 300.0])
-def test_the_promise_of_a_single_worker_is_closer_still(load_qps: float) -> None:
+def test_the_promise_of_a_single_worker_is_closer_still(load_qps):
     policy = samples.policy(load_qps, workers=1)
     effective, violations = simulated(policy)
     assert policy.expectations.effective_accuracy == pytest.approx(effective, abs=0.002)
     assert policy.expectations.violation_rate == pytest.approx(violations, abs=0.002)
 
 
-def test_states_that_the_model_never_comes_to_are_settled_too() -> None:
+def test_states_that_the_model_never_comes_to_are_settled_too():
     """The fleet comes to them: with actions left as they were it stayed among them."""
     profile = load("image-cpu")
     chosen = SynthesisSettings(dispatch="central-queue", slo_ms=650.0, workers=60,
@@ -72,7 +72,7 @@ def test_states_that_the_model_never_comes_to_are_settled_too() -> None:
     assert policy.certificate.bellman_residual <= 1e-6
 
 
-def test_the_analysis_of_a_policy_is_that_of_its_own_table_only() -> None:
+def test_the_analysis_of_a_policy_is_that_of_its_own_table_only():
     policy = samples.policy(2000.0)
     stated = policy.expectations
     found = analyse_policy(policy)
@@ -88,7 +88,7 @@ def test_the_analysis_of_a_policy_is_that_of_its_own_table_only() -> None:
 
 
 @pytest.mark.parametrize("load_qps", LOADS)
-def test_every_query_is_served_or_dropped(load_qps: float) -> None:
+def test_every_query_is_served_or_dropped(load_qps):
     problem = samples.problem(load_qps)
     found = evaluated(problem, solve_central(problem).table)
     assert found.batches @ problem.action_batch + found.dropped == pytest.approx(1, abs=1e-6)
@@ -103,14 +103,14 @@ def test_every_query_is_served_or_dropped(load_qps: float) -> None:
 
 
 @pytest.mark.parametrize("load_qps", [2000.0, 9500.0])
-def test_it_is_no_worse_than_worker_policies(load_qps: float) -> None:
+def test_it_is_no_worse_than_worker_policies(load_qps):
     policy = samples.policy(load_qps)
     other = generate_policy(tiny_profile(), load_qps, worker_settings(workers=20))
     ours, theirs = (one.expectations.effective_accuracy for one in (policy, other))
     assert ours >= theirs - 1e-3
 
 
-def test_a_higher_price_means_fewer_violations_and_less_accuracy() -> None:
+def test_a_higher_price_means_fewer_violations_and_less_accuracy():
     """Where a query given up lets two others have the better model."""
     profile = linear_profile((0.3, 10.0, 2.0), (0.9, 13.0, 3.0))
     promises = []
@@ -125,7 +125,7 @@ def test_a_higher_price_means_fewer_violations_and_less_accuracy() -> None:
     assert cheap.violation_rate > dear.violation_rate + 0.02
 
 
-def test_late_heads_are_never_kept_waiting_and_batches_fit_the_queue() -> None:
+def test_late_heads_are_never_kept_waiting_and_batches_fit_the_queue():
     policy = samples.policy(6000.0)
     assert (policy.codes[:, :, 0] != WAIT).all()
     size = policy.actions[np.maximum(policy.codes, 0), 1]
@@ -136,9 +136,7 @@ def test_late_heads_are_never_kept_waiting_and_batches_fit_the_queue() -> None:
 
 
 @pytest.mark.parametrize(("workers", "load_qps"), [(1, 20.0), (3, 120.0), (1, 400.0)])
-def test_an_idle_worker_never_waits_with_a_head_that_nothing_answers_in_time(
-    load_qps: float, workers: int
-) -> None:
+def test_an_idle_worker_never_waits_with_a_head_that_nothing_answers_in_time(load_qps, workers):
     made = generate_policy(samples.drawn_profile(), load_qps, samples.settings(
         workers=workers, service="distribution"))
     fastest_ms = min(model.service_ms[0][0] for model in made.models)
@@ -147,14 +145,14 @@ def test_an_idle_worker_never_waits_with_a_head_that_nothing_answers_in_time(
     assert (made.codes[:, :, hopeless] != WAIT).all()
 
 
-def test_overload_sheds_early_so_that_batches_stay_large() -> None:
+def test_overload_sheds_early_so_that_batches_stay_large():
     policy = samples.policy(12_000.0)
     assert policy.expectations.batch_size.mean > 7
     assert (policy.codes == DROP).any()
     assert simulated(policy)[0] > 0.9 * float(policy.expectations.upper_bound or 1)
 
 
-def test_drawn_service_times_are_promised_and_bounded() -> None:
+def test_drawn_service_times_are_promised_and_bounded():
     profile = samples.drawn_profile()
     chosen = SynthesisSettings(dispatch="central-queue", slo_ms=100.0, workers=20, max_queue=8)
     assert chosen.chosen_service(profile) == "distribution"
@@ -168,7 +166,7 @@ def test_drawn_service_times_are_promised_and_bounded() -> None:
         assert effective <= float(policy.expectations.upper_bound or 1) + 1e-3
 
 
-def test_a_policy_that_only_waits_is_evaluated_all_the_same() -> None:
+def test_a_policy_that_only_waits_is_evaluated_all_the_same():
     """Its chain stays where the queue is full: every query but the first few is dropped."""
     problem = samples.problem(500.0)
     shape = (len(problem.idle) - 1, len(problem.queue) - 1, len(problem.slack_ms))
@@ -177,7 +175,7 @@ def test_a_policy_that_only_waits_is_evaluated_all_the_same() -> None:
     assert found.dropped == pytest.approx(1, abs=1e-4)
 
 
-def test_a_system_that_stays_singular_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_that_stays_singular_is_an_error(monkeypatch):
     tried: list[float] = []
 
     def singular(chain: Chain, exact: float) -> None:
@@ -194,8 +192,8 @@ def test_a_system_that_stays_singular_is_an_error(monkeypatch: pytest.MonkeyPatc
 @given(profile=linear_profiles(), workers=st.integers(1, 4), demand=st.floats(0.1, 2.0),
        seed=st.integers(0, 1000), price=st.sampled_from([0.0, 1.0]))
 def test_no_run_of_a_thousand_passes_the_bound_of_its_own_trace(
-    profile: ProfileSet, workers: int, demand: float, seed: int, price: float
-) -> None:
+    profile, workers, demand, seed, price
+):
     """A policy, and runs of forty seeds; the first is held against a slow twin too."""
     slo_ms, duration_ms = 60.0, 1000.0
     table = profile.latency_table("p95", 4)
@@ -224,7 +222,7 @@ def test_no_run_of_a_thousand_passes_the_bound_of_its_own_trace(
             assert twin == (pytest.approx(earned), met.sum(), (run.batch_of == -2).sum())
 
 
-def test_every_count_is_placed_between_its_neighbouring_levels() -> None:
+def test_every_count_is_placed_between_its_neighbouring_levels():
     low, share = _kernels.place(np.array([0, 1, 2, 4, 7]), 9)
     levels = np.array([0, 1, 2, 4, 7, 7])
     assert ((1 - share) * levels[low] + share * levels[low + 1]).tolist() == [
@@ -232,7 +230,7 @@ def test_every_count_is_placed_between_its_neighbouring_levels() -> None:
 
 
 @pytest.mark.slow
-def test_where_early_answers_make_workers_swing_requests_queue_instead() -> None:
+def test_where_early_answers_make_workers_swing_requests_queue_instead():
     """Models that are almost alike make this fleet swing between many and no idle workers."""
     chosen = SynthesisSettings(
         dispatch="central-queue", slo_ms=95.0, workers=200, service="p95", headroom=0.0)

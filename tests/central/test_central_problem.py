@@ -1,7 +1,5 @@
 """Levels, distributions and bins of the fleet's problem, and what is refused."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -18,7 +16,7 @@ from tests.central import samples
 
 
 @given(workers=st.integers(1, MAX_WORKERS))
-def test_idle_levels_rise_from_0_and_1_to_all_and_are_few(workers: int) -> None:
+def test_idle_levels_rise_from_0_and_1_to_all_and_are_few(workers):
     levels = idle_levels(workers)
     assert levels[0] == 0
     assert levels[1] == 1
@@ -28,21 +26,19 @@ def test_idle_levels_rise_from_0_and_1_to_all_and_are_few(workers: int) -> None:
 
 
 @given(workers=st.integers(1, 63))
-def test_small_fleets_have_a_level_for_each_number_of_idle_workers(workers: int) -> None:
+def test_small_fleets_have_a_level_for_each_number_of_idle_workers(workers):
     assert idle_levels(workers).tolist() == list(range(workers + 1))
 
 
 @given(largest=st.integers(1, 64), mean=st.floats(0.01, 1e5))
-def test_queue_levels_are_exact_up_to_two_batches_and_reach_beyond_the_slo(
-    largest: int, mean: float
-) -> None:
+def test_queue_levels_are_exact_up_to_two_batches_and_reach_beyond_the_slo(largest, mean):
     levels = queue_levels(largest, mean)
     assert levels[: 2 * largest + 1].tolist() == list(range(2 * largest + 1))
     assert levels[-1] >= mean
     assert (np.diff(levels) <= np.maximum(1, levels[:-1] / largest)).all()
 
 
-def test_the_age_of_the_head_has_the_erlang_law() -> None:
+def test_the_age_of_the_head_has_the_erlang_law():
     problem = samples.problem(800.0)
     rng = np.random.default_rng(0)
     n = 7
@@ -58,7 +54,7 @@ def test_the_age_of_the_head_has_the_erlang_law() -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2, 20, 1000])
-def test_arrivals_until_a_worker_is_free_keep_the_mean(workers: int) -> None:
+def test_arrivals_until_a_worker_is_free_keep_the_mean(workers):
     problem = samples.problem(1000.0, workers=workers)
     mean = problem.arrivals_between @ np.arange(problem.arrivals_between.shape[1])
     assert mean == pytest.approx(problem.load * problem.mean_ms / workers, rel=1e-6)
@@ -66,7 +62,7 @@ def test_arrivals_until_a_worker_is_free_keep_the_mean(workers: int) -> None:
     assert time == pytest.approx(problem.mean_ms / workers, rel=1e-6)
 
 
-def test_options_that_another_model_always_beats_are_left_out() -> None:
+def test_options_that_another_model_always_beats_are_left_out():
     problem = samples.problem(500.0)
     pairs = set(zip(problem.action_model.tolist(), problem.action_batch.tolist(), strict=True))
     distribution = problem.times
@@ -78,7 +74,7 @@ def test_options_that_another_model_always_beats_are_left_out() -> None:
     assert {b for _, b in pairs} == set(range(1, 9))
 
 
-def test_bins_after_a_drop_follow_the_share_of_the_queue_that_is_left() -> None:
+def test_bins_after_a_drop_follow_the_share_of_the_queue_that_is_left():
     problem = samples.problem(300.0)
     n, d = 8, 4
     for j, age in enumerate(problem.mean_age_ms[n]):
@@ -94,12 +90,12 @@ def test_bins_after_a_drop_follow_the_share_of_the_queue_that_is_left() -> None:
     ({"violation_price": math.inf}, "violation_price"), ({"grid": "fixed:1"}, "grid"),
     ({"grid": "fine"}, "grid"), ({"max_queue": 0}, "max_queue"), ({"service": "p42"}, "service"),
 ])
-def test_values_out_of_range_are_named(change: dict[str, object], where: str) -> None:
+def test_values_out_of_range_are_named(change, where):
     with pytest.raises(InvalidValueError, match=f"^{where}: .*got .*allowed"):
         samples.problem(100.0, **change)
 
 
-def test_an_slo_below_every_latency_is_infeasible() -> None:
+def test_an_slo_below_every_latency_is_infeasible():
     with pytest.raises(InfeasibleError, match=r"^slo_ms: .*got 3.9; allowed: at least 4 ms"):
         samples.problem(100.0, slo_ms=3.9)
 
@@ -107,14 +103,12 @@ def test_an_slo_below_every_latency_is_infeasible() -> None:
 @pytest.mark.parametrize(("load_qps", "change"), [
     (1e12, {}), (100.0, {"slo_ms": 1e6, "max_queue": 10_000}),
 ])
-def test_a_problem_that_would_fill_the_memory_is_refused(
-    load_qps: float, change: dict[str, float]
-) -> None:
+def test_a_problem_that_would_fill_the_memory_is_refused(load_qps, change):
     with pytest.raises(InvalidValueError, match=r"^central queue: .*too large.*lower load"):
         samples.problem(load_qps, **change)
 
 
-def test_batches_that_smaller_ones_in_a_row_outdo_are_left_out() -> None:
+def test_batches_that_smaller_ones_in_a_row_outdo_are_left_out():
     times = {1: 10.0, 2: 15.0, 3: 30.0, 4: 30.0, 5: 46.0}  # 3 = 2 + 1 and 5 = 2 + 2 + 1 in a row
     profile = ProfileSet("bent", (ModelProfile("only", 0.7, tuple(
         BatchProfile(b, p95_ms=ms) for b, ms in times.items())),))
@@ -124,7 +118,7 @@ def test_batches_that_smaller_ones_in_a_row_outdo_are_left_out() -> None:
 
 
 @given(n=st.integers(2, 9), b=st.integers(1, 8))
-def test_the_next_heads_age_has_the_law_of_random_instants(n: int, b: int) -> None:
+def test_the_next_heads_age_has_the_law_of_random_instants(n, b):
     if b >= n:
         return
     problem = samples.problem(500.0, workers=1)
@@ -135,7 +129,7 @@ def test_the_next_heads_age_has_the_law_of_random_instants(n: int, b: int) -> No
     assert problem.left_age[n, action] == pytest.approx([np.median(p) for p in parts], abs=0.02)
 
 
-def test_large_fleets_fluctuate_by_share_like_smaller_ones() -> None:
+def test_large_fleets_fluctuate_by_share_like_smaller_ones():
     one, many = (samples.problem(400.0 * workers, workers=workers)
                  for workers in (MANY_WORKERS, 4 * MANY_WORKERS))
     arrivals = np.arange(many.arrivals_between.shape[1])

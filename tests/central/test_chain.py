@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -50,9 +48,7 @@ def _dense(system: _kernels.System, home: int) -> NDArray[np.float64]:
     (10.0, {"workers": 1}), (40.0, {"workers": 2}), (150.0, {"workers": 5, "max_queue": 4}),
     (400.0, {"workers": 9, "max_queue": 4}), (900.0, {"workers": 20, "max_queue": 2}),
 ]))
-def test_values_and_visits_by_levels_are_those_of_the_whole_system(
-    load_qps: float, options: dict[str, Any], waiting: float
-) -> None:
+def test_values_and_visits_by_levels_are_those_of_the_whole_system(load_qps, options, waiting):
     one = problem(load_qps, **options)
     model = central_model(one, 1e-6 * one.load)._replace(carries=False)
     for seed in range(2):
@@ -77,7 +73,7 @@ def solved_in_a_loop(matrix: NDArray[np.float64], right: NDArray[np.float64]) ->
     _solve(matrix, right)
 
 
-def test_a_singular_system_is_solved_by_nan() -> None:
+def test_a_singular_system_is_solved_by_nan():
     matrix, right = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[5.0, 1.0], [6.0, 2.0]])
     solution = right.copy()
     solved_in_a_loop(matrix, solution)

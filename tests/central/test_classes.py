@@ -36,7 +36,7 @@ def policy(load_qps: float, workers: int = 20) -> Policy:
 
 @pytest.mark.parametrize(("load_qps", "queued"), [
     (200.0, 1), (2000.0, 3), (200.0, 8), (2000.0, 14)])
-def test_the_law_of_the_head_is_that_of_drawn_queues(load_qps: float, queued: int) -> None:
+def test_the_law_of_the_head_is_that_of_drawn_queues(load_qps, queued):
     found = problem(load_qps)
     n = found.queue.tolist().index(queued)
     rng = np.random.default_rng(queued)
@@ -55,7 +55,7 @@ def test_the_law_of_the_head_is_that_of_drawn_queues(load_qps: float, queued: in
             5 * 0.5 / np.sqrt(draws) + 0.005)
 
 
-def test_one_class_has_the_erlang_law() -> None:
+def test_one_class_has_the_erlang_law():
     plain = samples.problem(1500.0, grid="fixed:20")
     one = ClassesProblem.of(plain, (SloClass(100.0),))
     assert one.slack_ms.tolist() == plain.slack_ms.tolist()
@@ -68,7 +68,7 @@ def test_one_class_has_the_erlang_law() -> None:
     assert np.abs(one.slack_in_queue_ms - behind)[likely].max() < 5.0
 
 
-def test_queries_stand_by_deadline_behind_the_head() -> None:
+def test_queries_stand_by_deadline_behind_the_head():
     found = problem(1500.0)
     slack = found.slack_in_queue_ms
     for n, queued in enumerate(found.queue.tolist()):
@@ -81,7 +81,7 @@ def test_queries_stand_by_deadline_behind_the_head() -> None:
     assert slack[two, fresh, 1] > 95.0
 
 
-def test_equal_slos_are_refused_where_several_are_wanted() -> None:
+def test_equal_slos_are_refused_where_several_are_wanted():
     for classes in ((SloClass(100.0),), (SloClass(100.0, 0.5), SloClass(60.0, 0.5)),
                     (SloClass(60.0, 0.3), SloClass(90.0, 0.7))):
         with pytest.raises(InvalidValueError, match=r"^slo_classes: not two or more rising"):
@@ -92,7 +92,7 @@ def test_equal_slos_are_refused_where_several_are_wanted() -> None:
 
 @pytest.mark.parametrize(("load_qps", "workers"), slow_after(2, [
     (900.0, 20), (400.0, 5), (3000.0, 20), (6000.0, 20)]))
-def test_promises_are_those_of_simulation(load_qps: float, workers: int) -> None:
+def test_promises_are_those_of_simulation(load_qps, workers):
     made = policy(load_qps, workers)
     found = simulated(made, queries=200_000, runs=4, seed=0)
     half_width, expected = found.effective_half_width, made.expectations
@@ -103,7 +103,7 @@ def test_promises_are_those_of_simulation(load_qps: float, workers: int) -> None
     assert dual_bound(problem_of(made), load_qps) == pytest.approx(expected.upper_bound, abs=1e-6)
 
 
-def test_the_file_keeps_the_classes() -> None:
+def test_the_file_keeps_the_classes():
     made = policy(900.0)
     again = Policy.from_document(made.to_document(), "file")
     assert isinstance(again, Policy)
@@ -118,12 +118,12 @@ def test_the_file_keeps_the_classes() -> None:
             Policy.from_document({**made.to_document(), "slo_classes": broken}, "file")
 
 
-def test_the_dual_of_two_equal_classes_is_that_of_one() -> None:
+def test_the_dual_of_two_equal_classes_is_that_of_one():
     rng = np.random.default_rng(1)
     accuracy, price = rng.random(20), rng.random(20) * 3 + 0.1
     assert least_dual_of_classes([(0.4, accuracy, price), (0.6, accuracy, price)]) == \
         pytest.approx(least_dual(accuracy, price), abs=1e-12)
 
 
-def test_settings_without_classes_are_what_they_were() -> None:
+def test_settings_without_classes_are_what_they_were():
     assert "slo_classes" not in samples.settings().as_dict()

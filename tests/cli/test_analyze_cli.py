@@ -12,23 +12,22 @@ import numpy as np
 import pytest
 
 from ramsis.policy import read, read_set
-from ramsis.profiles import ProfileSet
 from ramsis.synthesis import generate_set
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 from tests.synthesis import samples
 
 SETTINGS = samples.settings(grid="fixed:6", max_queue=4)
 
 
 @pytest.fixture(scope="module")
-def folder(tiny: ProfileSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tiny, tmp_path_factory):
     """A set of three loads, the last above capacity."""
     folder = tmp_path_factory.mktemp("set")
     generate_set(tiny, (50.0, 900.0, 9000.0), SETTINGS, folder)
     return folder
 
 
-def test_a_folder_gives_a_row_for_each_policy(run: Run, folder: Path) -> None:
+def test_a_folder_gives_a_row_for_each_policy(run, folder):
     ran = run("analyze", folder, "--wide")
     assert (ran.code, ran.err) == (0, "")
     header, *rows, last = ran.out.splitlines()
@@ -47,15 +46,13 @@ def test_a_folder_gives_a_row_for_each_policy(run: Run, folder: Path) -> None:
         assert cells[-1] == ("OVERLOAD" if expected.overloaded else "ok")
 
 
-def test_files_and_folders_mix_in_the_order_given(run: Run, folder: Path) -> None:
+def test_files_and_folders_mix_in_the_order_given(run, folder):
     one = folder / "round-robin-00900qps.json"
     document = json.loads(run("analyze", one, folder, one, "--json").out)
     assert [row["load_qps"] for row in document["rows"]] == [900.0, 50.0, 900.0, 9000.0, 900.0]
 
 
-def test_the_certified_gap_is_that_of_the_promise_at_the_price_of_the_policy(
-    run: Run, folder: Path
-) -> None:
+def test_the_certified_gap_is_that_of_the_promise_at_the_price_of_the_policy(run, folder):
     rows = json.loads(run("analyze", folder, "--json").out)["rows"]
     assert [row["violation_price"] for row in rows] == [1.0, 1.0, 1.0]
     for row in rows[:2]:
@@ -66,7 +63,7 @@ def test_the_certified_gap_is_that_of_the_promise_at_the_price_of_the_policy(
     assert rows[2]["certified_gap"] is None
 
 
-def test_json_rows_hold_expectations_quantiles_and_certificate(run: Run, folder: Path) -> None:
+def test_json_rows_hold_expectations_quantiles_and_certificate(run, folder):
     path = folder / "round-robin-00900qps.json"
     (row,) = json.loads(run("analyze", path, "--json").out)["rows"]
     policy = read(path)
@@ -90,9 +87,7 @@ def test_json_rows_hold_expectations_quantiles_and_certificate(run: Run, folder:
     assert row["certificate"]["converged"] is True
 
 
-def test_a_file_that_names_no_share_of_models_still_prints(
-    run: Run, folder: Path, tmp_path: Path
-) -> None:
+def test_a_file_that_names_no_share_of_models_still_prints(run, folder, tmp_path):
     document = json.loads((folder / "round-robin-00050qps.json").read_text())
     document["expectations"]["model_share"] = {}
     (tmp_path / "policy.json").write_text(json.dumps(document))
@@ -102,7 +97,7 @@ def test_a_file_that_names_no_share_of_models_still_prints(
     assert "–/–/–" in ran.out
 
 
-def test_a_figure_is_drawn_beside_the_table(run: Run, folder: Path, tmp_path: Path) -> None:
+def test_a_figure_is_drawn_beside_the_table(run, folder, tmp_path):
     pytest.importorskip("matplotlib")
     ran = run("analyze", folder, "--plot", tmp_path / "promises.svg")
     assert ran.code == 0
@@ -113,9 +108,7 @@ def test_a_figure_is_drawn_beside_the_table(run: Run, folder: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("command", [["analyze"], ["verify"], ["policy", "show"]], ids=str)
-def test_a_bad_policy_file_gets_one_line(
-    run: Run, folder: Path, tmp_path: Path, command: list[str]
-) -> None:
+def test_a_bad_policy_file_gets_one_line(run, folder, tmp_path, command):
     document = json.loads((folder / "round-robin-00900qps.json").read_text())
     document["expectations"]["accuracy"] = 1.5
     (tmp_path / "policy.json").write_text(json.dumps(document))
@@ -125,15 +118,11 @@ def test_a_bad_policy_file_gets_one_line(
 
 
 @pytest.mark.parametrize("command", ["analyze", "verify"])
-def test_a_folder_without_a_manifest_gets_one_line(
-    run: Run, tmp_path: Path, command: str
-) -> None:
+def test_a_folder_without_a_manifest_gets_one_line(run, tmp_path, command):
     refused(run(command, tmp_path), 3, str(tmp_path), "manifest.json", "allowed: ")
 
 
-def test_a_set_that_was_changed_by_hand_is_refused(
-    run: Run, tiny: ProfileSet, tmp_path: Path
-) -> None:
+def test_a_set_that_was_changed_by_hand_is_refused(run, tiny, tmp_path):
     generate_set(tiny, (50.0,), SETTINGS, tmp_path)
     path = tmp_path / "round-robin-00050qps.json"
     path.write_text(path.read_text().replace('"tiny"', '"mine"'))
@@ -155,9 +144,7 @@ def loadgen(file: Path, load_qps: float, slo_ms: float, latency_ms: Mapping[str,
     return file
 
 
-def test_a_promise_is_held_against_a_run_of_loadgen(
-    run: Run, folder: Path, tmp_path: Path
-) -> None:
+def test_a_promise_is_held_against_a_run_of_loadgen(run, folder, tmp_path):
     policies = [item.policy for item in read_set(folder).levels[0].stations]
     slo_ms, load_qps = policies[0].slo_ms, policies[0].load_qps
     levels = ("Max", "50.00", "90.00", "95.00", "97.00", "99.00", "99.90")
@@ -184,7 +171,7 @@ def test_a_promise_is_held_against_a_run_of_loadgen(
                   for k in range(15)), abs=1e-12)
 
 
-def test_runs_that_fit_no_policy_are_refused(run: Run, folder: Path, tmp_path: Path) -> None:
+def test_runs_that_fit_no_policy_are_refused(run, folder, tmp_path):
     slo_ms = read_set(folder).levels[0].stations[0].policy.slo_ms
     for load_qps, slo, words in ((1.0, 3.0, "for the run's target latency"),
                                  (1e6, slo_ms, "a load as high as the run's")):

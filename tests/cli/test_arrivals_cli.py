@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from ramsis.arrays import FloatArray
 from ramsis.arrivals import Arrivals, NegativeBinomial
 from ramsis.arrivals.fitting import fit_trace
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 
 OWN = '''
 from ramsis.arrivals import Poisson
@@ -24,7 +23,7 @@ class Mine(Poisson):
 
 
 @pytest.fixture
-def trace(tmp_path: Path) -> Path:
+def trace(tmp_path):
     """Two thousand requests in clumps."""
     times = NegativeBinomial(100.0, 4.0).sample(20_000.0, np.random.default_rng(1))
     path = tmp_path / "trace.csv"
@@ -32,7 +31,7 @@ def trace(tmp_path: Path) -> Path:
     return path
 
 
-def test_the_fit_says_which_process_and_how_to_name_it(run: Run, trace: Path) -> None:
+def test_the_fit_says_which_process_and_how_to_name_it(run, trace):
     ran = run("arrivals", "fit", trace)
     assert ran.code == 0
     assert ran.err.endswith("trace.csv: read as 1946 requests in 19.95 s: 97.55 requests/s on the "
@@ -45,7 +44,7 @@ def test_the_fit_says_which_process_and_how_to_name_it(run: Run, trace: Path) ->
         assert word in ran.out
 
 
-def test_the_json_has_a_row_for_each_process_and_the_dispersions(run: Run, trace: Path) -> None:
+def test_the_json_has_a_row_for_each_process_and_the_dispersions(run, trace):
     ran = run("arrivals", "fit", trace, "--time-column", "arrival_ms", "--json")
     found = json.loads(ran.out)
     assert found["best"] == found["rows"][0]["arrivals"]
@@ -56,7 +55,7 @@ def test_the_json_has_a_row_for_each_process_and_the_dispersions(run: Run, trace
     assert found["gap_cv"] > 1.2
 
 
-def test_the_figure_is_written(run: Run, trace: Path, tmp_path: Path) -> None:
+def test_the_figure_is_written(run, trace, tmp_path):
     pytest.importorskip("matplotlib")
     ran = run("arrivals", "fit", trace, "--plot", tmp_path / "fit.png")
     assert ran.code == 0
@@ -84,9 +83,7 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("shape", ANSWERS)
-def test_the_answer_comes_first_with_a_command_that_works(
-    run: Run, tiny_file: Path, tmp_path: Path, shape: str
-) -> None:
+def test_the_answer_comes_first_with_a_command_that_works(run, tiny_file, tmp_path, shape):
     times, answer, policies = ANSWERS[shape]
     path = tmp_path / "trace.txt"
     path.write_text("".join(f"{t:.4f}\n" for t in times(np.random.default_rng(2))))
@@ -103,7 +100,7 @@ def test_the_answer_comes_first_with_a_command_that_works(
     assert planned.code == 0, planned.err
 
 
-def test_no_bursts_are_fitted_that_counts_do_not_tell() -> None:
+def test_no_bursts_are_fitted_that_counts_do_not_tell():
     """Poisson arrivals and constant rates: no likelihood above 1, and no burst below a window."""
     rng = np.random.default_rng(0)
     for times in (25.0 * np.arange(600), np.cumsum(rng.exponential(25.0, 600))):
@@ -119,17 +116,15 @@ def test_no_bursts_are_fitted_that_counts_do_not_tell() -> None:
     ("1\n2\n", ["--unit", "s"], 3, ("too few timestamps", "at least 100")),
     ("1\n2\n", [], 2, ("numbers need a unit", "--unit")),
 ])
-def test_bad_traces_are_refused_in_one_line(
-    run: Run, tmp_path: Path, text: str, options: list[str], code: int, words: tuple[str, ...]
-) -> None:
+def test_bad_traces_are_refused_in_one_line(run, tmp_path, text, options, code, words):
     path = tmp_path / "trace.txt"
     path.write_text(text)
     refused(run("arrivals", "fit", path, *options), code, *words)
 
 
 def test_own_modules_are_found_in_the_current_folder_when_the_user_names_them(
-    run: Run, tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    run, tiny_file, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "my_arrivals_here.py").write_text(OWN.replace("{module}", "my_arrivals_here"))

@@ -1,13 +1,10 @@
 """Odd words and files: one line, the documented exit code, nothing written, bounded work."""
 
-from __future__ import annotations
-
 import time
-from pathlib import Path
 
 import pytest
 
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 
 GENERATE = ["generate", "--profiles", "digits-cpu", "--slo-ms", "25", "--load", "400"]
 SIMULATE = ["simulate", "--profiles", "digits-cpu", "--slo-ms", "25", "--load", "400",
@@ -32,26 +29,21 @@ DEEP = "a = " + "[" * 3000 + "]" * 3000
         (["profile", "check", "caf\udce9.json"], 3, ["no such profile"]),
     ],
 )
-def test_odd_words_are_refused_at_once(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int,
-    words: list[str],
-) -> None:
+def test_odd_words_are_refused_at_once(run, tmp_path, monkeypatch, arguments, code, words):
     monkeypatch.chdir(tmp_path)
     refused(run(*arguments), code, *words)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("text", [DEEP, "workers = " + "9" * 5000, ])
-def test_a_damaged_specification_of_a_sweep_is_refused(
-    run: Run, tmp_path: Path, text: str
-) -> None:
+def test_a_damaged_specification_of_a_sweep_is_refused(run, tmp_path, text):
     (tmp_path / "spec.toml").write_text(text)
     refused(run("sweep", tmp_path / "spec.toml", "--out", tmp_path / "out"), 3, "not valid TOML")
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, ])
-def test_a_long_damaged_line_is_refused_at_once(run: Run, tmp_path: Path, text: str) -> None:
+def test_a_long_damaged_line_is_refused_at_once(run, tmp_path, text):
     (tmp_path / "profile.json").write_text(text)
     started = time.process_time()
     refused(run("bound", "--profiles", tmp_path / "profile.json", "--slo-ms", 100, "--workers", 1,
@@ -59,9 +51,7 @@ def test_a_long_damaged_line_is_refused_at_once(run: Run, tmp_path: Path, text: 
     assert time.process_time() - started < 10  # a minute where each bracket is a new beginning
 
 
-def test_a_specification_has_no_module_imported(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_specification_has_no_module_imported(run, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "mine.py").write_text("raise RuntimeError('imported')")
     (tmp_path / "spec.toml").write_text(
@@ -71,7 +61,7 @@ def test_a_specification_has_no_module_imported(
             "--arrivals mine:process")
 
 
-def test_a_file_is_not_imported_onto_itself(run: Run, tmp_path: Path) -> None:
+def test_a_file_is_not_imported_onto_itself(run, tmp_path):
     path = tmp_path / "samples.csv"
     path.write_text("model,batch,latency_ms,accuracy\na,1,10,0.9\na,1,11,0.9\n")
     before = path.read_bytes()

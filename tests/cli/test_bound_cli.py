@@ -9,8 +9,8 @@ import pytest
 
 from ramsis.bounds import cascade_bound, fluid_bound
 from ramsis.cluster import ServiceTimes
-from ramsis.profiles import Confidences, ProfileSet, load
-from tests.cli.command import Run, refused
+from ramsis.profiles import Confidences, load
+from tests.cli.command import refused
 from tests.profiles.samples import drawn_samples
 
 
@@ -18,9 +18,7 @@ def options(profile: Path, load: str = "50", slo_ms: str = "100") -> list[str]:
     return ["--profiles", str(profile), "--slo-ms", slo_ms, "--workers", "4", "--load", load]
 
 
-def test_rows_are_the_solutions_of_the_fluid_program(
-    run: Run, tiny: ProfileSet, tiny_file: Path
-) -> None:
+def test_rows_are_the_solutions_of_the_fluid_program(run, tiny, tiny_file):
     ran = run("bound", *options(tiny_file, "50,900,9000"), "--max-batch", "8", "--json")
     assert (ran.code, ran.err) == (0, "")
     rows = json.loads(ran.out)["rows"]
@@ -39,7 +37,7 @@ def test_rows_are_the_solutions_of_the_fluid_program(
             pytest.approx(found.effective_accuracy))
 
 
-def test_the_table_says_what_is_served_and_by_which_mix(run: Run, tiny_file: Path) -> None:
+def test_the_table_says_what_is_served_and_by_which_mix(run, tiny_file):
     ran = run("bound", *options(tiny_file, "900,9000"), "--max-batch", "8", "--wide")
     header, middle, over = ran.out.splitlines()
     assert header.split()[:4] == ["load", "(QPS)", "upper", "bound"]
@@ -50,9 +48,7 @@ def test_the_table_says_what_is_served_and_by_which_mix(run: Run, tiny_file: Pat
 
 @pytest.mark.parametrize("terms", [("--violation-price", "2"), ("--max-violation", "0.81")])
 @pytest.mark.parametrize("several", [False, True])
-def test_on_terms_the_optimum_stands_beside_the_bound(
-    run: Run, tiny_file: Path, terms: tuple[str, str], several: bool
-) -> None:
+def test_on_terms_the_optimum_stands_beside_the_bound(run, tiny_file, terms, several):
     """The workers can answer 1778 of the 9000 queries per second."""
     slo_ms = "100:0.5,90:0.5" if several else "100"
     given = (*options(tiny_file, "9000", slo_ms), "--max-batch", "8")
@@ -73,9 +69,7 @@ def test_on_terms_the_optimum_stands_beside_the_bound(
     assert "served" not in header
 
 
-def test_poisson_arrivals_that_cannot_keep_the_limit_are_a_note(
-    run: Run, tmp_path: Path
-) -> None:
+def test_poisson_arrivals_that_cannot_keep_the_limit_are_a_note(run, tmp_path):
     """A batch of 2 leaves 1 ms to gather in, and one at a time is too slow for all."""
     profile = tmp_path / "profile.json"
     profile.write_text(json.dumps({
@@ -95,7 +89,7 @@ def test_poisson_arrivals_that_cannot_keep_the_limit_are_a_note(
     assert row["poisson_upper_bound"] == pytest.approx(0.8 * (1.0 - least), abs=1e-5)
 
 
-def test_promises_of_policies_stand_below_it(run: Run, tiny_file: Path, tmp_path: Path) -> None:
+def test_promises_of_policies_stand_below_it(run, tiny_file, tmp_path):
     loads = "50,700,1500"
     made = run("generate", *options(tiny_file, loads), "--out", tmp_path / "out", "--grid",
                "fixed:6", "--max-queue", "8", "--json")
@@ -107,14 +101,14 @@ def test_promises_of_policies_stand_below_it(run: Run, tiny_file: Path, tmp_path
 
 
 @pytest.mark.parametrize("load", ["1e-300", "1e308"])
-def test_any_load_has_an_answer(run: Run, tiny_file: Path, load: str) -> None:
+def test_any_load_has_an_answer(run, tiny_file, load):
     ran = run("bound", *options(tiny_file, load), "--json")
     assert ran.code == 0
     (row,) = json.loads(ran.out)["rows"]
     assert 0 <= row["upper_bound"] <= 0.9 + 1e-9
 
 
-def test_statistics_and_batches_change_the_bound(run: Run, tmp_path: Path) -> None:
+def test_statistics_and_batches_change_the_bound(run, tmp_path):
     profile = tmp_path / "profile.json"
     profile.write_text(json.dumps({
         "format": "ramsis.profile/1", "name": "set", "models": [{
@@ -152,14 +146,12 @@ def test_statistics_and_batches_change_the_bound(run: Run, tmp_path: Path) -> No
     ],
     ids=str,
 )
-def test_bad_options_get_one_line(
-    run: Run, tiny_file: Path, more: tuple[str, ...], code: int, words: tuple[str, ...]
-) -> None:
+def test_bad_options_get_one_line(run, tiny_file, more, code, words):
     refused(run("bound", *options(tiny_file), *more), code, *words)
 
 
 @pytest.fixture
-def cascades_file(tmp_path: Path) -> Path:
+def cascades_file(tmp_path):
     """Two models with confidences, and one that another beats everywhere."""
     samples = drawn_samples()
     path = tmp_path / "cascades.json"
@@ -174,7 +166,7 @@ def cascades_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_cascades_have_a_bound_beside_that_of_one_model(run: Run, cascades_file: Path) -> None:
+def test_cascades_have_a_bound_beside_that_of_one_model(run, cascades_file):
     given = options(cascades_file, "250,400")
     ran, alone = (run("bound", *given, *more, "--service", "p95", "--json")
                   for more in (("--cascades",), ()))
@@ -202,16 +194,14 @@ def test_cascades_have_a_bound_beside_that_of_one_model(run: Run, cascades_file:
     (("--max-violation", "0.1"), ("--violation-price in place of --max-violation",)),
     (("--profiles", "image-cpu"), ("--cascades", "no confidences", "got 'image-cpu'", "import")),
 ], ids=str)
-def test_what_has_no_bound_with_cascades_is_refused(
-    run: Run, cascades_file: Path, more: tuple[str, ...], words: tuple[str, ...]
-) -> None:
+def test_what_has_no_bound_with_cascades_is_refused(run, cascades_file, more, words):
     refused(run("bound", *options(cascades_file), "--cascades", *more), 2, *words)
 
 
 TRACE = ["--trace", "day", "--duration-s", "7", "--slo-ms", "400", "--rate-per-worker", "41.5"]
 
 
-def test_a_trace_has_a_row_of_worker_seconds(run: Run) -> None:
+def test_a_trace_has_a_row_of_worker_seconds(run):
     given = (*TRACE, "--startup-s", "1.3", "--json")
     some, none = (json.loads(run("bound", *given, "--max-violation", share).out)["rows"][0]
                   for share in ("0.2", "0"))
@@ -230,18 +220,14 @@ def test_a_trace_has_a_row_of_worker_seconds(run: Run) -> None:
     ((), 2, ("no target",)),
     (("--max-workers", "2", "--max-violation", "0.01"), 4, ("2 workers do not", "at least 0.")),
 ], ids=str)
-def test_bad_options_of_a_trace_get_one_line(
-    run: Run, more: tuple[str, ...], code: int, words: tuple[str, ...]
-) -> None:
+def test_bad_options_of_a_trace_get_one_line(run, more, code, words):
     refused(run("bound", *TRACE, *more), code, *words)
 
 
 @pytest.mark.parametrize(("lines", "requests"), [
     ("3.5\n3.5\n", "2 requests"), ("3.5\n", "1 requests"), ("0,0.001\n9,0.001\n", "0 requests"),
 ])
-def test_a_trace_without_two_instants_is_refused(
-    run: Run, tmp_path: Path, lines: str, requests: str
-) -> None:
+def test_a_trace_without_two_instants_is_refused(run, tmp_path, lines, requests):
     trace = tmp_path / "trace.txt"
     trace.write_text(lines)
     unit = () if "," in lines else ("--unit", "s")

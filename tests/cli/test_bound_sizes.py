@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,11 @@ from ramsis import profiles
 from ramsis.arrivals import Poisson, SizeDistribution
 from ramsis.sized import SizedProblem, path_bound, upper_bound
 from scripts.sized import CELLS
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A profile without padding, one with, a file of sizes, and a trace with sizes."""
     folder = tmp_path_factory.mktemp("sized")
     for name in ("cpu", "flash"):
@@ -31,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_trace_with_sizes_has_the_bound_of_its_requests(run: Run, folder: Path) -> None:
+def test_trace_with_sizes_has_the_bound_of_its_requests(run, folder):
     command: list[Any] = ["bound", "--profiles", folder / "cpu.json", "--slo-ms", 300,
                           "--workers", 1, "--trace", folder / "trace.csv"]
     (row,) = json.loads(run(*command, "--json").out)["rows"]
@@ -47,7 +46,7 @@ def test_trace_with_sizes_has_the_bound_of_its_requests(run: Run, folder: Path) 
 
 
 @pytest.mark.slow
-def test_load_has_the_mean_bound_of_drawn_requests(run: Run, folder: Path) -> None:
+def test_load_has_the_mean_bound_of_drawn_requests(run, folder):
     (row,) = json.loads(run(
         "bound", "--profiles", folder / "flash.json", "--slo-ms", 60, "--workers", 1, "--load",
         9600, "--sizes", folder / "sizes.csv", "--max-batch", 16, "--seed", 3, "--json")
@@ -65,9 +64,7 @@ def test_load_has_the_mean_bound_of_drawn_requests(run: Run, folder: Path) -> No
      ["--violation-price", "not for requests with a size"]),
     (["--size-column", "size"], ["--sizes", "missing"]),
 ])
-def test_options_that_sizes_do_not_have(
-    run: Run, folder: Path, options: list[Any], words: list[str]
-) -> None:
+def test_options_that_sizes_do_not_have(run, folder, options, words):
     options = [folder / option if option == "sizes.csv" else option for option in options]
     refused(run("bound", "--profiles", folder / "cpu.json", "--slo-ms", 300, "--workers", 1,
                 "--load", 9, *options), 2, *words)

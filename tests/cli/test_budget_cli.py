@@ -1,23 +1,18 @@
 """``ramsis generate --max-violation`` and ``ramsis frontier``."""
 
-from __future__ import annotations
-
 import csv
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from ramsis.policy import validate
 from ramsis.profiles import save
 from ramsis.synthesis import budget
-from tests.cli.command import Run
 from tests.synthesis.samples import linear_profile
 
 
 @pytest.fixture(scope="module")
-def profile(tmp_path_factory: pytest.TempPathFactory) -> str:
+def profile(tmp_path_factory):
     """Two models; dropping some queries gives the others the better one."""
     path = tmp_path_factory.mktemp("profiles") / "two.json"
     save(linear_profile((0.3, 10.0, 2.0), (0.9, 13.0, 3.0)), path)
@@ -25,7 +20,7 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(autouse=True)
-def _short_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def _short_runs(monkeypatch):
     monkeypatch.setattr(budget, "_FEWEST", 100_000)
     monkeypatch.setattr(budget, "_MOST", 100_000)
     monkeypatch.setattr(budget, "RUNS", 8)
@@ -36,7 +31,7 @@ FLEET = ("--slo-ms", "60", "--workers", "20", "--load", "4400", "--dispatch", "c
 
 
 @pytest.mark.slow
-def test_generate_keeps_to_a_budget_and_says_how(run: Run, profile: str, tmp_path: Path) -> None:
+def test_generate_keeps_to_a_budget_and_says_how(run, profile, tmp_path):
     done = run("generate", "--profiles", profile, *FLEET, "--out", str(tmp_path / "set"),
                "--max-violation", "0.03", "--json")
     assert done.code == 0, done.err
@@ -51,9 +46,7 @@ def test_generate_keeps_to_a_budget_and_says_how(run: Run, profile: str, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_budget_out_of_reach_ends_with_the_lowest_rate(
-    run: Run, profile: str, tmp_path: Path
-) -> None:
+def test_a_budget_out_of_reach_ends_with_the_lowest_rate(run, profile, tmp_path):
     done = run("generate", "--profiles", profile, *FLEET, "--out", str(tmp_path / "set"),
                "--max-violation", "0.000001")
     assert done.code == 4
@@ -64,9 +57,7 @@ def test_a_budget_out_of_reach_ends_with_the_lowest_rate(
 
 @pytest.mark.parametrize("more", [("--max-violation", "0"), ("--max-violation", "2"),
                                   ("--max-violation", "0.1", "--violation-price", "1")])
-def test_what_is_no_budget_is_refused(
-    run: Run, profile: str, tmp_path: Path, more: tuple[str, ...]
-) -> None:
+def test_what_is_no_budget_is_refused(run, profile, tmp_path, more):
     done = run("generate", "--profiles", profile, *FLEET, "--out", str(tmp_path / "set"), *more)
     assert done.code == 2
     assert "max" in done.err
@@ -75,9 +66,7 @@ def test_what_is_no_budget_is_refused(
 
 @pytest.mark.parametrize("served", [FLEET, ("--slo-ms", "60", "--workers", "2", "--load",
                                             "300,400", "--late", "drop")])
-def test_frontiers_are_printed_written_and_drawn(
-    run: Run, profile: str, tmp_path: Path, served: tuple[str, ...]
-) -> None:
+def test_frontiers_are_printed_written_and_drawn(run, profile, tmp_path, served):
     out, plot = tmp_path / "rows.csv", tmp_path / "figure.png"
     done = run("frontier", "--profiles", profile, *served, "--points", "4", "--queries", "16000",
                "--out", str(out), "--plot", str(plot), "--json")
@@ -96,9 +85,7 @@ def test_frontiers_are_printed_written_and_drawn(
     assert plot.stat().st_size > 10_000
 
 
-def test_a_frontier_without_simulation_has_the_models_figures_alone(
-    run: Run, profile: str
-) -> None:
+def test_a_frontier_without_simulation_has_the_models_figures_alone(run, profile):
     done = run("frontier", "--profiles", profile, *FLEET, "--points", "3", "--queries", "0",
                "--json")
     rows = json.loads(done.out)["rows"]
@@ -107,15 +94,13 @@ def test_a_frontier_without_simulation_has_the_models_figures_alone(
     assert rows[-1]["violation_price"] == 0.0
 
 
-def test_a_frontier_is_not_simulated_with_next_to_no_queries(run: Run, profile: str) -> None:
+def test_a_frontier_is_not_simulated_with_next_to_no_queries(run, profile):
     done = run("frontier", "--profiles", profile, *FLEET, "--queries", "3")
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("error: --queries: ")
 
 
-def test_a_figure_that_cannot_be_is_refused_before_anything_is_written(
-    run: Run, profile: str, tmp_path: Path
-) -> None:
+def test_a_figure_that_cannot_be_is_refused_before_anything_is_written(run, profile, tmp_path):
     out = tmp_path / "rows.csv"
     done = run("frontier", "--profiles", profile, *FLEET, "--points", "3", "--queries", "0",
                "--out", str(out), "--plot", str(tmp_path / "figure.txt"))
@@ -124,7 +109,7 @@ def test_a_figure_that_cannot_be_is_refused_before_anything_is_written(
     assert not out.exists()
 
 
-def test_a_central_queue_has_no_other_late_rule(run: Run, profile: str) -> None:
+def test_a_central_queue_has_no_other_late_rule(run, profile):
     done = run("frontier", "--profiles", profile, *FLEET, "--late", "serve")
     assert done.code == 2
     assert done.err.startswith("error: --late: not allowed with dispatch central-queue")
@@ -132,9 +117,7 @@ def test_a_central_queue_has_no_other_late_rule(run: Run, profile: str) -> None:
 
 @pytest.mark.parametrize("words", [("--slo-ms", "15:0.3,25:0.7", "--workers", 2),
                                    ("--slo-ms", 25, "--workers", "a=1,b=1")])
-def test_a_frontier_of_several_stations_is_refused_with_the_reason(
-    run: Run, words: tuple[Any, ...]
-) -> None:
+def test_a_frontier_of_several_stations_is_refused_with_the_reason(run, words):
     ran = run("frontier", "--profiles", "digits-cpu", *words, "--load", 900)
     assert ran.code == 2
     assert "a frontier is of one station" in ran.err

@@ -9,11 +9,11 @@ import pytest
 
 from ramsis.cluster import WorkerType
 from ramsis.planning import compare, scheduler_named, with_memory, with_workers
-from ramsis.profiles import ProfileSet, save
+from ramsis.profiles import save
 from ramsis.scenario import read_scenario
 from ramsis.sim import ConstantLoad
 from ramsis.synthesis.capacity import Targets, fewest_by_bound, fewest_workers
-from tests.cli.command import Run, refused, snapshot
+from tests.cli.command import refused, snapshot
 from tests.scenario.samples import document, model, stream
 from tests.synthesis.samples import linear_profile
 
@@ -25,7 +25,7 @@ def options(profile: Path, *more: object, load: str = "600", slo_ms: str = "100"
             "--seeds", "2", *map(str, more)]
 
 
-def test_rows_are_those_of_the_library(run: Run, tiny: ProfileSet, tiny_file: Path) -> None:
+def test_rows_are_those_of_the_library(run, tiny, tiny_file):
     ran = run("capacity", *options(tiny_file, "--scheduler", WORKER, "--scheduler", "greedy",
                                    "--min-accuracy", 0.7, load="300,600"), "--json")
     assert (ran.code, ran.err) == (0, "")
@@ -41,9 +41,7 @@ def test_rows_are_those_of_the_library(run: Run, tiny: ProfileSet, tiny_file: Pa
         assert row["workers"] >= row["workers_bound"] >= 1
 
 
-def test_the_table_has_promise_simulation_and_bound_side_by_side(
-    run: Run, tiny_file: Path
-) -> None:
+def test_the_table_has_promise_simulation_and_bound_side_by_side(run, tiny_file):
     ran = run("capacity", *options(tiny_file, "--scheduler", FLEET, "--min-accuracy", 0.7),
               "--wide")
     assert ran.code == 0
@@ -55,7 +53,7 @@ def test_the_table_has_promise_simulation_and_bound_side_by_side(
 
 
 @pytest.mark.slow
-def test_a_trace_gives_one_row(run: Run, tiny_file: Path, tmp_path: Path) -> None:
+def test_a_trace_gives_one_row(run, tiny_file, tmp_path):
     trace = tmp_path / "trace.txt"
     trace.write_text("0 200\n1 900\n2 200\n")
     ran = run("capacity", "--profiles", tiny_file, "--slo-ms", "100", "--trace", trace,
@@ -71,9 +69,7 @@ def test_a_trace_gives_one_row(run: Run, tiny_file: Path, tmp_path: Path) -> Non
     ("0 200\n1 300\n2 200\n", "p95", "the seeds vary arrivals\n"),
     ("".join(f"{5 * at}\n" for at in range(400)), "p95", "the seeds vary nothing"),
 ])
-def test_a_trace_says_what_its_runs_differ_in(
-    run: Run, tiny_file: Path, tmp_path: Path, lines: str, service: str, varies: str
-) -> None:
+def test_a_trace_says_what_its_runs_differ_in(run, tiny_file, tmp_path, lines, service, varies):
     trace = tmp_path / "trace.txt"
     trace.write_text(lines)
     unit = ["--unit", "ms"] if "vary nothing" in varies else []
@@ -86,7 +82,7 @@ def test_a_trace_says_what_its_runs_differ_in(
     assert (row["violation_rate_half_width"] == 0.0) == bool(unit)
 
 
-def test_a_figure_is_drawn(run: Run, tiny_file: Path, tmp_path: Path) -> None:
+def test_a_figure_is_drawn(run, tiny_file, tmp_path):
     pytest.importorskip("matplotlib")
     figure = tmp_path / "capacity.png"
     ran = run("capacity", *options(tiny_file, "--scheduler", "greedy",
@@ -96,22 +92,18 @@ def test_a_figure_is_drawn(run: Run, tiny_file: Path, tmp_path: Path) -> None:
     assert figure.stat().st_size > 1000
 
 
-def test_a_target_out_of_reach_names_the_nearest_and_simulates_nothing(
-    run: Run, tiny_file: Path, tmp_path: Path
-) -> None:
+def test_a_target_out_of_reach_names_the_nearest_and_simulates_nothing(run, tiny_file, tmp_path):
     ran = run("capacity", *options(tiny_file, "--min-accuracy", 0.95, "--plot",
                                    tmp_path / "a.png", load="300,600"))
     refused(ran, 4, "--min-accuracy", "no number of workers", "0.95", "at most 0.9")
     assert not snapshot(tmp_path)
 
 
-def test_an_slo_below_every_latency_is_out_of_reach(run: Run, tiny_file: Path) -> None:
+def test_an_slo_below_every_latency_is_out_of_reach(run, tiny_file):
     refused(run("capacity", *options(tiny_file, slo_ms="3")), 4, "--slo-ms", "at least 4 ms")
 
 
-def test_a_scheme_that_does_not_get_there_is_told_after_the_others(
-    run: Run, tiny_file: Path
-) -> None:
+def test_a_scheme_that_does_not_get_there_is_told_after_the_others(run, tiny_file):
     ran = run("capacity", *options(tiny_file, "--scheduler", "jellyfish-plus",
                                    "--scheduler", WORKER,
                                    "--min-accuracy", 0.85, "--max-violation", 0.01, slo_ms="39",
@@ -130,23 +122,19 @@ def test_a_scheme_that_does_not_get_there_is_told_after_the_others(
      ["central-queue", "colour=red", "violation_price"]),
     (["--plot", "figure.doc"], ["plot", ".png"]),
 ])
-def test_bad_options_are_refused_in_one_line(
-    run: Run, tiny_file: Path, more: list[str], words: list[str]
-) -> None:
+def test_bad_options_are_refused_in_one_line(run, tiny_file, more, words):
     refused(run("capacity", *options(tiny_file, *more)), 2, *words)
 
 
 @pytest.fixture(scope="module")
-def typed(tiny_file: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+def typed(tiny_file, tmp_path_factory):
     fast = tmp_path_factory.mktemp("fast") / "fast.json"
     save(linear_profile((0.7, 2.0, 1.0), (0.85, 6.0, 3.0)), fast)
     return f"old={tiny_file},new={fast}"
 
 
 @pytest.mark.slow
-def test_several_types_give_the_cheapest_mix_of_the_library(
-    run: Run, tiny: ProfileSet, typed: str
-) -> None:
+def test_several_types_give_the_cheapest_mix_of_the_library(run, tiny, typed):
     asked = options(Path(typed), "--scheduler", WORKER, "--min-accuracy", 0.78,
                     "--cost", "new=2.5", "--max-workers", "new=4")
     ran = run("capacity", *asked, "--json")
@@ -165,7 +153,7 @@ def test_several_types_give_the_cheapest_mix_of_the_library(
 
 
 @pytest.mark.slow
-def test_queries_of_several_slos(run: Run, tiny: ProfileSet, tiny_file: Path) -> None:
+def test_queries_of_several_slos(run, tiny, tiny_file):
     ran = run("capacity", *options(tiny_file, "--scheduler", f"{FLEET},headroom=0",
                                    "--min-accuracy", 0.7, "--json", slo_ms="60:0.5,100:0.5"))
     assert ran.code == 0, ran.err
@@ -189,19 +177,17 @@ def test_queries_of_several_slos(run: Run, tiny: ProfileSet, tiny_file: Path) ->
      ["--max-workers", "too few", "600", "QPS"]),
     (4, ["--min-accuracy", 0.95], ["--min-accuracy", "0.95", "at most 0.9"]),
 ])
-def test_several_types_refuse_in_one_line(
-    run: Run, typed: str, code: int, more: list[str], words: list[str]
-) -> None:
+def test_several_types_refuse_in_one_line(run, typed, code, more, words):
     refused(run("capacity", *options(Path(typed), *more)), code, *words)
 
 
-def test_costs_are_for_several_types(run: Run, tiny_file: Path) -> None:
+def test_costs_are_for_several_types(run, tiny_file):
     refused(run("capacity", *options(tiny_file, "--cost", "gpu=3")), 2, "--cost",
             "one worker type only")
 
 
 @pytest.fixture
-def scenario_file(tmp_path: Path) -> Path:
+def scenario_file(tmp_path):
     """Three models of 190 requests/s; a worker holds one, and answers 125 in a second."""
     path = tmp_path / "scenario.json"
     path.write_text(json.dumps(document(
@@ -214,7 +200,7 @@ def scenario_file(tmp_path: Path) -> Path:
     return path
 
 
-def test_workers_of_a_scenario_are_those_of_the_library(run: Run, scenario_file: Path) -> None:
+def test_workers_of_a_scenario_are_those_of_the_library(run, scenario_file):
     words = ["--scenario", scenario_file, "--grow", "gpu", "--max-violation", "0.07",
              "--seeds", "2"]
     ran = run("capacity", *words, "--scheduler", "clockwork", "--scheduler", "lru", "--json")
@@ -237,9 +223,7 @@ def test_workers_of_a_scenario_are_those_of_the_library(run: Run, scenario_file:
     assert max(map(len, table)) <= 100
 
 
-def test_memory_of_a_scenario_is_that_of_the_library(
-    run: Run, scenario_file: Path, tmp_path: Path
-) -> None:
+def test_memory_of_a_scenario_is_that_of_the_library(run, scenario_file, tmp_path):
     """Two workers that hold one of three models each are too few; all below the answer fail."""
     words = ["--scenario", scenario_file, "--grow", "gpu:memory", "--max-violation", "0.5",
              "--seeds", "2"]
@@ -263,7 +247,7 @@ def test_memory_of_a_scenario_is_that_of_the_library(
     assert table[-1].split()[:2] == ["lru", f"{rows[0]['memory_mb']:.0f}"]
 
 
-def test_of_what_is_held_at_the_start_stays_what_has_room(scenario_file: Path) -> None:
+def test_of_what_is_held_at_the_start_stays_what_has_room(scenario_file):
     document = json.loads(scenario_file.read_text())
     document["worker_types"][0]["memory_mb"] = 350
     document["start"] = [{"worker": "gpu-1", "models": ["m-3", "m-1", "m-2"]},
@@ -278,8 +262,8 @@ def test_of_what_is_held_at_the_start_stays_what_has_room(scenario_file: Path) -
 
 
 def test_a_search_on_a_scenario_goes_on_from_what_is_kept(
-    run: Run, scenario_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    run, scenario_file, tmp_path, monkeypatch
+):
     words = ["--scenario", scenario_file, "--grow", "gpu", "--max-violation", "0.07",
              "--seeds", "1", "--keep", tmp_path / "kept", "--json"]
     first = run("capacity", *words)
@@ -289,9 +273,7 @@ def test_a_search_on_a_scenario_goes_on_from_what_is_kept(
     assert json.loads(again.out)["rows"] == json.loads(first.out)["rows"]
 
 
-def test_a_scenario_out_of_reach_says_what_is_reached(
-    run: Run, scenario_file: Path, tmp_path: Path
-) -> None:
+def test_a_scenario_out_of_reach_says_what_is_reached(run, scenario_file, tmp_path):
     words = ["--scenario", scenario_file, "--grow", "gpu", "--seeds", "1"]
     refused(run("capacity", *words, "--max-workers", "gpu=1"), 4, "no scheduler reaches this on 1",
             "allowed: at least 0.")
@@ -314,12 +296,10 @@ def test_a_scenario_out_of_reach_says_what_is_reached(
     (["--grow", "gpu", "--max-violation", "1.5"], 2, ("--max-violation", "1.5")),
     (["--grow", "gpu", "--scheduler", "fastest"], 3, ("fastest", "clockwork")),
 ])
-def test_wrong_inputs_for_a_scenario(
-    run: Run, scenario_file: Path, more: list[str], code: int, words: tuple[str, ...]
-) -> None:
+def test_wrong_inputs_for_a_scenario(run, scenario_file, more, code, words):
     refused(run("capacity", "--scenario", scenario_file, *more), code, *words)
 
 
-def test_a_type_to_grow_needs_a_scenario(run: Run, tiny_file: Path) -> None:
+def test_a_type_to_grow_needs_a_scenario(run, tiny_file):
     refused(run("capacity", *options(tiny_file, "--grow", "gpu")), 2, "--grow is for --scenario")
     refused(run("capacity", "--slo-ms", "100", "--load", "3"), 2, "--profiles", "--scenario")

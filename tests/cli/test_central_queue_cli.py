@@ -1,19 +1,14 @@
 """``--dispatch central-queue`` from the profile to the verified, shown and simulated policy."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
-
-from tests.cli.command import Run
 
 _TERMS = ("--slo-ms", 100, "--workers", 8)
 
 
 @pytest.fixture
-def folder(run: Run, tiny_file: Path, tmp_path: Path) -> Path:
+def folder(run, tiny_file, tmp_path):
     ran = run("generate", "--profiles", tiny_file, *_TERMS, "--load", "400,3000", "--dispatch",
               "central-queue", "--max-queue", 8, "--out", tmp_path / "set")
     assert ran.code == 0, ran.err
@@ -21,7 +16,7 @@ def folder(run: Run, tiny_file: Path, tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_every_command_takes_a_fleet_set(run: Run, folder: Path, tiny_file: Path) -> None:
+def test_every_command_takes_a_fleet_set(run, folder, tiny_file):
     rows = json.loads(run("analyze", folder, "--json").out)["rows"]
     assert [row["scheduler"] for row in rows] == ["central-queue", "central-queue"]
     assert all(row["expected_effective_accuracy"] <= row["upper_bound"] for row in rows)
@@ -38,7 +33,7 @@ def test_every_command_takes_a_fleet_set(run: Run, folder: Path, tiny_file: Path
 
 
 @pytest.mark.slow
-def test_verification_prints_the_certified_gap_and_notices_a_lie(run: Run, folder: Path) -> None:
+def test_verification_prints_the_certified_gap_and_notices_a_lie(run, folder):
     ran = run("verify", folder)
     assert ran.code == 0, ran.err
     assert ran.out.count("certified_gap 0.") == 2
@@ -57,16 +52,14 @@ def test_verification_prints_the_certified_gap_and_notices_a_lie(run: Run, folde
                                     ("--objective", "per-decision"),
                                     ("--late", "serve"), ("--batching", "maximal"),
                                     ("--grid", "fine"), ("--violation-price", -1)])
-def test_what_a_fleet_does_not_have_is_refused(
-    run: Run, tiny_file: Path, tmp_path: Path, option: tuple[str, object]
-) -> None:
+def test_what_a_fleet_does_not_have_is_refused(run, tiny_file, tmp_path, option):
     ran = run("generate", "--profiles", tiny_file, *_TERMS, "--load", 400,
               "--dispatch", "central-queue", "--out", tmp_path / "set", *option)
     assert ran.code == 2
     assert not (tmp_path / "set").exists()
 
 
-def test_overload_is_no_error(run: Run, tiny_file: Path, tmp_path: Path) -> None:
+def test_overload_is_no_error(run, tiny_file, tmp_path):
     ran = run("generate", "--profiles", tiny_file, *_TERMS, "--load", 20_000,
               "--dispatch", "central-queue", "--max-queue", 8, "--out", tmp_path / "set")
     assert ran.code == 0

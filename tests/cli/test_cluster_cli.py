@@ -13,7 +13,7 @@ from placement_milp import write_placement
 from ramsis.planning import SCHEDULERS
 from ramsis.sim.schedulers import FLEET_SCHEDULERS
 from ramsis.studies.sharing.presets import usher
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 from tests.placement.samples import shared_problem
 from tests.scenario.samples import document, model, stream
 
@@ -36,7 +36,7 @@ class NoScheduler:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> str:
+def file(tmp_path):
     path = tmp_path / "scenario.json"
     path.write_text(json.dumps(document(
         worker_types=[{"name": "gpu", "count": 2, "memory_mb": 150}],
@@ -49,7 +49,7 @@ def file(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_a_row_for_each_scheduler_with_the_same_requests(run: Run, file: str) -> None:
+def test_a_row_for_each_scheduler_with_the_same_requests(run, file):
     names = sorted(set(SCHEDULERS) - OF_FLEETS)
     words = [word for name in names for word in ("--scheduler", name)]
     code, out, _ = run("simulate", file, *words, "--seeds", "2", "--bound", "--json")
@@ -68,9 +68,7 @@ def test_a_row_for_each_scheduler_with_the_same_requests(run: Run, file: str) ->
     assert clockwork["loads"] >= 2
 
 
-def test_schedulers_that_state_more_than_others_have_columns_of_their_own(
-    run: Run, file: str, tmp_path: Path
-) -> None:
+def test_schedulers_that_state_more_than_others_have_columns_of_their_own(run, file, tmp_path):
     code, _, err = run("simulate", file, "--scheduler", "clockwork", "--scheduler", "planned",
                        "--csv", str(tmp_path / "a.csv"))
     assert code == 0, err
@@ -78,7 +76,7 @@ def test_schedulers_that_state_more_than_others_have_columns_of_their_own(
     assert [bool(row["placement_gap"]) for row in rows] == [False, True]
 
 
-def test_the_same_seed_gives_the_same_rows_and_files(run: Run, file: str, tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_rows_and_files(run, file, tmp_path):
     outputs = []
     for name in ("a", "b"):
         made = [tmp_path / f"{name}.csv", tmp_path / f"{name}.trace"]
@@ -101,7 +99,7 @@ def test_the_same_seed_gives_the_same_rows_and_files(run: Run, file: str, tmp_pa
                    for (_, end), (start, _) in itertools.pairwise(spans))
 
 
-def test_the_figure_is_drawn(run: Run, file: str, tmp_path: Path) -> None:
+def test_the_figure_is_drawn(run, file, tmp_path):
     pytest.importorskip("matplotlib")
     figure = tmp_path / "usage.svg"
     code, _, _ = run("simulate", file, "--scheduler", "clockwork", "--scheduler", "lru", "--plot",
@@ -112,7 +110,7 @@ def test_the_figure_is_drawn(run: Run, file: str, tmp_path: Path) -> None:
     assert "hatch" in text.lower() or "pattern" in text.lower()
 
 
-def test_a_scheduler_of_ones_own_with_parameters(run: Run, file: str, tmp_path: Path) -> None:
+def test_a_scheduler_of_ones_own_with_parameters(run, file, tmp_path):
     own = str(tmp_path / "own.py")
     code, out, _ = run("simulate", file, "--scheduler", f"{own}:Lazy:factor=2.5,keep=no", "--json")
     assert code == 0
@@ -121,9 +119,7 @@ def test_a_scheduler_of_ones_own_with_parameters(run: Run, file: str, tmp_path: 
     assert row["never_answered"] == row["requests"]
 
 
-def test_options_that_say_nothing_of_what_is_simulated_are_refused(
-    run: Run, file: str, tmp_path: Path
-) -> None:
+def test_options_that_say_nothing_of_what_is_simulated_are_refused(run, file, tmp_path):
     shared = tmp_path / "shared.json"
     write_placement(usher(shared_problem()), shared)
     for words in (("--csv", tmp_path / "o.csv"), ("--plot", tmp_path / "o.png"), ("--bound",),
@@ -155,9 +151,7 @@ def test_options_that_say_nothing_of_what_is_simulated_are_refused(
     ("absent.py:Absent", "cannot import scheduler"),
     ("FAILING:Absent", "failing.py, line 1: cannot import scheduler"),
 ])
-def test_bad_schedulers_are_refused_in_a_line(
-    run: Run, file: str, tmp_path: Path, name: str, message: str
-) -> None:
+def test_bad_schedulers_are_refused_in_a_line(run, file, tmp_path, name, message):
     (tmp_path / "failing.py").write_text("1 / 0")
     name = name.replace("OWN", str(tmp_path / "own.py"))
     name = name.replace("FAILING", str(tmp_path / "failing.py"))
@@ -187,9 +181,8 @@ def test_bad_schedulers_are_refused_in_a_line(
      "line 6, in on_timer: scheduler OWN:Mine failed (AssertionError)"),
 ])
 def test_what_a_scheduler_of_ones_own_raises_is_told_in_a_line(
-    run: Run, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code_of_mine: str,
-    message: str,
-) -> None:
+    run, file, tmp_path, monkeypatch, code_of_mine, message
+):
     own = tmp_path / "mine.py"
     own.write_text(code_of_mine.replace(
         "BASE", "from ramsis.sim import Scheduler\nclass Mine(Scheduler):"))
@@ -204,25 +197,21 @@ def test_what_a_scheduler_of_ones_own_raises_is_told_in_a_line(
     assert "Traceback" in err
 
 
-def test_the_engine_may_have_any_name_in_a_scheduler_of_ones_own(
-    run: Run, file: str, tmp_path: Path
-) -> None:
+def test_the_engine_may_have_any_name_in_a_scheduler_of_ones_own(run, file, tmp_path):
     own = tmp_path / "mine.py"
     own.write_text("from ramsis.sim import Scheduler\nclass Mine(Scheduler):\n"
                    " def __init__(self, cluster, most=3):\n  super().__init__(cluster)\n")
     assert run("simulate", file, "--scheduler", f"{own}:Mine:most=4").code == 0
 
 
-def test_a_scheduler_that_loads_beyond_memory_is_stopped(
-    run: Run, file: str, tmp_path: Path
-) -> None:
+def test_a_scheduler_that_loads_beyond_memory_is_stopped(run, file, tmp_path):
     code, _, err = run("simulate", file, "--scheduler", f"{tmp_path / 'own.py'}:Greedy")
     assert code == 2
     assert "at 0 ms, start: load beyond the memory of a worker: got 'gpu-1 (worker 0), model " \
         "m-2'" in err
 
 
-def test_bad_scenarios_are_refused_in_a_line(run: Run, file: str) -> None:
+def test_bad_scenarios_are_refused_in_a_line(run, file):
     path = Path(file)
     path.write_text(path.read_text().replace('"m"', '"n"', 1))
     code, _, err = run("simulate", file, "--scheduler", "clockwork")
@@ -232,7 +221,7 @@ def test_bad_scenarios_are_refused_in_a_line(run: Run, file: str) -> None:
 
 
 @pytest.mark.slow
-def test_options_of_fleets_are_not_for_a_scenario(run: Run, file: str) -> None:
+def test_options_of_fleets_are_not_for_a_scenario(run, file):
     words = ["--scheduler", "clockwork", "--scheduler", "lru:max_ongoing=2", "--seeds", "2",
              "--bound", "--json"]
     assert len(json.loads(run("simulate", file, *words).out)["rows"]) == 2
@@ -252,9 +241,7 @@ def test_options_of_fleets_are_not_for_a_scenario(run: Run, file: str) -> None:
     assert "--bound is for a scenario" in err
 
 
-def test_policies_serve_a_scenario_whose_models_are_all_loaded(
-    run: Run, tiny_file: Path, tmp_path: Path
-) -> None:
+def test_policies_serve_a_scenario_whose_models_are_all_loaded(run, tiny_file, tmp_path):
     load, slo_ms = 311.3, 73.0
     out = str(tmp_path / "policies")
     given = ["--profiles", tiny_file, "--slo-ms", slo_ms, "--workers", 3]

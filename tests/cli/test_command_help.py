@@ -10,16 +10,14 @@ import pytest
 
 from ramsis.cli.main import cli
 from ramsis.cli.options.command import _first_line
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 from tests.cli.test_main_cli import COMMANDS, listed
 
 _LINES, _WIDTH, _OPTIONS = 50, 100, 16
 
 
 @pytest.mark.parametrize("words", [(), *COMMANDS], ids=" ".join)
-def test_a_help_page_fits_a_screen(
-    run: Run, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_help_page_fits_a_screen(run, words, monkeypatch):
     for columns in (80, _WIDTH + 2):
         monkeypatch.setenv("COLUMNS", str(columns))
         lines = run(*words, "--help").out.splitlines()
@@ -28,13 +26,13 @@ def test_a_help_page_fits_a_screen(
         assert len(listed("\n".join(lines))) <= _OPTIONS
 
 
-def test_the_first_page_has_each_command_once_below_a_heading(run: Run) -> None:
+def test_the_first_page_has_each_command_once_below_a_heading(run):
     text = run("--help").out.partition("\nPrepare:\n")[2]
     names = [line.split()[0] for line in text.splitlines() if line.startswith("  ")]
     assert names == cli.list_commands(click.Context(cli))
 
 
-def test_no_command_is_described_by_half_a_sentence(run: Run) -> None:
+def test_no_command_is_described_by_half_a_sentence(run):
     context = click.Context(cli)
     for name in ("", *cli.list_commands(context)):
         if not name or isinstance(cli.get_command(context, name), click.Group):
@@ -52,9 +50,7 @@ def settings(folder: Path, text: str) -> str:
     return str(path)
 
 
-def test_a_file_gives_options_and_the_command_line_wins(
-    run: Run, tiny_file: Path, tmp_path: Path
-) -> None:
+def test_a_file_gives_options_and_the_command_line_wins(run, tiny_file, tmp_path):
     file = settings(tmp_path, f'profiles = "{tiny_file}"\nslo-ms = 100\npoints = 3\n'
                     "max_queue = 8\n")
     told = run(*FRONTIER, "--profiles", tiny_file, "--slo-ms", 100, "--points", 3,
@@ -67,9 +63,7 @@ def test_a_file_gives_options_and_the_command_line_wins(
     assert {row["slo_ms"] for row in json.loads(over.out)["rows"]} == {120.5}
 
 
-def test_lists_stand_for_options_that_can_be_repeated(
-    run: Run, tiny_file: Path, tmp_path: Path
-) -> None:
+def test_lists_stand_for_options_that_can_be_repeated(run, tiny_file, tmp_path):
     file = settings(tmp_path, 'scheduler = ["greedy", "jellyfish-plus"]\nload = [217, 300.5]\n')
     ran = run("capacity", "--profiles", tiny_file, "--slo-ms", 100, "--duration-s", 1,
               "--seeds", 1, "--min-accuracy", 0.7, "--json", "--settings", file)
@@ -87,16 +81,14 @@ def test_lists_stand_for_options_that_can_be_repeated(
     ("late = \"never\"\n", 2, ("--late", "'drop'")),
     ("profiles\n", 3, ("not valid TOML",)),
 ])
-def test_a_wrong_file_of_settings_is_refused_in_a_line(
-    run: Run, tmp_path: Path, text: str, code: int, words: tuple[str, ...]
-) -> None:
+def test_a_wrong_file_of_settings_is_refused_in_a_line(run, tmp_path, text, code, words):
     ran = run("generate", "--profiles", "digits-cpu", "--slo-ms", 25, "--workers", 4, "--load",
               400, "--out", tmp_path / "out", "--settings", settings(tmp_path, text))
     refused(ran, code, *words)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_file_of_settings_that_is_not_there_is_refused(run: Run, tmp_path: Path) -> None:
+def test_a_file_of_settings_that_is_not_there_is_refused(run, tmp_path):
     refused(run("generate", "--settings", tmp_path / "none.toml"), 3, "none.toml")
 
 
@@ -106,17 +98,13 @@ def test_a_file_of_settings_that_is_not_there_is_refused(run: Run, tmp_path: Pat
     (("generate", "--worker", "4"), "--workers"),
     (("simulate", "--slo", "4"), "--slo-ms"),
 ])
-def test_a_misspelt_word_is_answered_with_the_nearest(
-    run: Run, words: tuple[str, ...], near: str
-) -> None:
+def test_a_misspelt_word_is_answered_with_the_nearest(run, words, near):
     refused(run(*words), 2, f"Did you mean '{near}'?", "--help'")
 
 
 @pytest.mark.parametrize("line", ['scheduler = "evil:F"', 'scheduler = "evil.py:F"',
                                   'arrivals = "evil:F"'])
-def test_code_that_a_settings_file_names_is_not_run(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
-) -> None:
+def test_code_that_a_settings_file_names_is_not_run(run, tmp_path, monkeypatch, line):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "evil.py").write_text("open('ran', 'w')\nclass F: pass\n")
     (tmp_path / "settings.toml").write_text(f"{line}\n")
@@ -127,7 +115,7 @@ def test_code_that_a_settings_file_names_is_not_run(
 
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=[" ".join(words) for words in COMMANDS])
-def test_short_help_is_written_and_not_cut(command: click.Command) -> None:
+def test_short_help_is_written_and_not_cut(command):
     """The first line of a help text stands alone: a sentence, with the default after it."""
     for option in command.params:
         record = option.get_help_record(click.Context(command))

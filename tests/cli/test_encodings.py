@@ -3,14 +3,11 @@
 Where the encoding is ASCII, click takes that for a mistake and writes UTF-8.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -46,7 +43,7 @@ for line in sys.argv[1:]:
 
 
 @pytest.mark.parametrize("place", slow_after(1, sorted(PLACES, key="latin-1".__ne__)))
-def test_no_character_ends_a_command(place: str, tiny_file: Path, tmp_path: Path) -> None:
+def test_no_character_ends_a_command(place, tiny_file, tmp_path):
     text = tiny_file.read_text().replace('"small"', '"klein–é"')
     (tmp_path / "tiny.json").write_text(text, encoding="utf-8")
     environment = {key: value for key, value in os.environ.items()

@@ -35,9 +35,7 @@ def parts(folder: Path) -> dict[tuple[str, str], Any]:
     return {(part["kind"], part["metadata"]["name"]): part for part in documents}
 
 
-def test_manifests_are_valid_and_run_a_server_that_the_command_takes(
-    run: Run, tmp_path: Path
-) -> None:
+def test_manifests_are_valid_and_run_a_server_that_the_command_takes(run, tmp_path):
     validate = pytest.importorskip("kubernetes_validate").validate
     make(tmp_path)
     ran = export(run, tmp_path, "--name", "sums", "--drain-s", 7)
@@ -65,7 +63,7 @@ def test_manifests_are_valid_and_run_a_server_that_the_command_takes(
         validate(broken, "1.33", strict=True)
 
 
-def test_models_outside_the_folder_are_for_the_image(run: Run, tmp_path: Path) -> None:
+def test_models_outside_the_folder_are_for_the_image(run, tmp_path):
     make(tmp_path)
     file = tmp_path / "variants.toml"
     text = file.read_text().split("[[inputs]]")[0]
@@ -76,9 +74,7 @@ def test_models_outside_the_folder_are_for_the_image(run: Run, tmp_path: Path) -
     assert lines[2] == "  not beside variants.toml, so the image has to hold /opt/slow.onnx"
 
 
-def test_a_pod_is_one_worker_where_a_scaling_policy_says_how_many(
-    run: Run, tmp_path: Path
-) -> None:
+def test_a_pod_is_one_worker_where_a_scaling_policy_says_how_many(run, tmp_path):
     scaling = json.loads((scaling_policy(tmp_path) / "policies" / "scaling.json").read_text())
     ran = export(run, tmp_path, "--name", "sums")
     assert ran.code == 0, ran.err
@@ -97,7 +93,7 @@ def test_a_pod_is_one_worker_where_a_scaling_policy_says_how_many(
         assert (tmp_path / place.removeprefix("/models/")).exists(), place
 
 
-def test_alerts_ask_for_metrics_that_the_server_has(run: Run, tmp_path: Path) -> None:
+def test_alerts_ask_for_metrics_that_the_server_has(run, tmp_path):
     make(tmp_path)
     assert export(run, tmp_path).code == 0
     rules = parts(tmp_path)["PrometheusRule", "ramsis"]["spec"]["groups"][0]["rules"]
@@ -114,15 +110,13 @@ def test_alerts_ask_for_metrics_that_the_server_has(run: Run, tmp_path: Path) ->
     ("--name", "a" * 59, "up to 58"), ("--name", "a-", "last none of -"),
     ("--claim", "my_models", "0 to 9"), ("--image", "two words", "registry/name:tag"),
     ("--drain-s", "inf", "0 to 86400"), ("--drain-s", "nan", "0 to 86400")])
-def test_values_that_kubernetes_refuses(
-    run: Run, tmp_path: Path, option: str, value: str, words: str
-) -> None:
+def test_values_that_kubernetes_refuses(run, tmp_path, option, value, words):
     make(tmp_path)
     refused(export(run, tmp_path, option, value), 2, option, value, words)
     assert not (tmp_path / "out.yaml").exists()
 
 
-def test_the_image_copies_what_there_is_and_starts_the_server(run: Run, tmp_path: Path) -> None:
+def test_the_image_copies_what_there_is_and_starts_the_server(run, tmp_path):
     lines = (ROOT / "docs" / "deploy" / "Dockerfile").read_text().splitlines()
     copied = [word for line in lines if line.startswith("COPY ") for word in line.split()[1:-1]]
     assert copied

@@ -16,7 +16,7 @@ Document = dict[str, Any]
 
 
 @pytest.fixture
-def placed(run: Run, tmp_path: Path) -> Path:
+def placed(run, tmp_path):
     return place(run, tmp_path, cut_document())
 
 
@@ -26,7 +26,7 @@ def place(run: Run, folder: Path, document: Document) -> Path:
     return folder / "placement.json"
 
 
-def test_the_yaml_has_what_the_placement_says(run: Run, placed: Path, tmp_path: Path) -> None:
+def test_the_yaml_has_what_the_placement_says(run, placed, tmp_path):
     ran = run("export", "mig", placed, "--out", tmp_path / "mig.yaml", "--gpus-per-node", 1,
               "--kubernetes", tmp_path / "resources.yaml")
     assert (ran.code, ran.err) == (0, "")
@@ -49,7 +49,7 @@ def test_the_yaml_has_what_the_placement_says(run: Run, placed: Path, tmp_path: 
             "resources": {"limits": {"nvidia.com/mig-1g.10gb": 1}}} in resources["replicas"]
 
 
-def test_names_can_say_node_and_index(run: Run, tmp_path: Path) -> None:
+def test_names_can_say_node_and_index(run, tmp_path):
     gpus = {"workers": ["rack1.n1:0", "rack1.n1:5", "n2:1", "n2:2"]}
     document = cut_document()
     document["worker_types"][0] |= gpus
@@ -60,7 +60,7 @@ def test_names_can_say_node_and_index(run: Run, tmp_path: Path) -> None:
             for index in device["devices"]} == {("rack1.n1", 0), ("rack1.n1", 5)}
 
 
-def test_what_is_refused(run: Run, tmp_path: Path) -> None:
+def test_what_is_refused(run, tmp_path):
     out = tmp_path / "mig.yaml"
     whole = cut_document(worker_types=[{"name": "l4", "count": 9, "memory_mb": 900}], variants=[
         {"name": name, "family": name, "accuracy": 1, "memory_mb": 100, "latency": [
@@ -83,7 +83,7 @@ def test_what_is_refused(run: Run, tmp_path: Path) -> None:
     assert not out.exists()
 
 
-def test_a_node_of_any_name_is_a_text_in_the_yaml(run: Run, tmp_path: Path) -> None:
+def test_a_node_of_any_name_is_a_text_in_the_yaml(run, tmp_path):
     document = cut_document()
     document["worker_types"][0]["workers"] = ["1e3:0", "no:0", "n2:1", "n2:2"]
     placed = place(run, tmp_path, document)

@@ -22,7 +22,7 @@ def export(run: Run, folder: Path, *more: object) -> tuple[Path, Ran]:
                         folder / "variants.toml", "--out", out, *more)
 
 
-def test_a_repository_is_written_and_written_anew(run: Run, tmp_path: Path) -> None:
+def test_a_repository_is_written_and_written_anew(run, tmp_path):
     make(tmp_path)
     out, ran = export(run, tmp_path, "--overhead-ms", 2.5)
     assert ran.code == 0, ran.err
@@ -46,7 +46,7 @@ def test_a_repository_is_written_and_written_anew(run: Run, tmp_path: Path) -> N
     assert "overhead_ms" not in (out / "sums" / "config.pbtxt").read_text()
 
 
-def test_a_model_of_somebody_else_stays(run: Run, tmp_path: Path) -> None:
+def test_a_model_of_somebody_else_stays(run, tmp_path):
     make(tmp_path)
     theirs = tmp_path / "repository" / "sums" / "1" / "model.onnx"
     theirs.parent.mkdir(parents=True)
@@ -63,9 +63,7 @@ def test_a_model_of_somebody_else_stays(run: Run, tmp_path: Path) -> None:
     ('name = "sums"', 'name = "two words"', ("not a name of a model in Triton", "two words")),
     ("shape = [3]", "shape = [0]", ("not a shape", "[0]")),
 ])
-def test_variants_that_do_not_fit_are_refused(
-    run: Run, tmp_path: Path, before: str, after: str, words: tuple[str, ...]
-) -> None:
+def test_variants_that_do_not_fit_are_refused(run, tmp_path, before, after, words):
     make(tmp_path)
     assert before in VARIANTS
     (tmp_path / "variants.toml").write_text(VARIANTS.replace(before, after))
@@ -74,7 +72,7 @@ def test_variants_that_do_not_fit_are_refused(
     assert not out.exists()
 
 
-def test_an_axis_that_is_not_known_is_named(run: Run, tmp_path: Path) -> None:
+def test_an_axis_that_is_not_known_is_named(run, tmp_path):
     make(tmp_path)
     file = next((tmp_path / "policies").glob("round*.json"))
     document = json.loads(file.read_text())
@@ -89,7 +87,7 @@ def test_an_axis_that_is_not_known_is_named(run: Run, tmp_path: Path) -> None:
     assert not out.exists()
 
 
-def test_what_cannot_be_written_is_refused(run: Run, tmp_path: Path) -> None:
+def test_what_cannot_be_written_is_refused(run, tmp_path):
     make(tmp_path)
     (tmp_path / "file").write_text("")
     with trusting(["summing:fast", "summing:slow"]):

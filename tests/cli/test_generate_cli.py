@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from ramsis.policy import read, validate_set
-from tests.cli.command import Ran, Run, refused, snapshot
+from tests.cli.command import Ran, refused, snapshot
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {"--slo-ms": "100", "--workers": "4", "--load": "50", "--grid": "fixed:6",
@@ -31,9 +31,7 @@ def options(profile: Path, folder: Path, **changes: str | None) -> list[str]:
             for word in (name, value)]
 
 
-def test_a_level_has_policies_for_each_slowness(
-    run: Run, tiny_file: Path, tmp_path: Path
-) -> None:
+def test_a_level_has_policies_for_each_slowness(run, tiny_file, tmp_path):
     folder = tmp_path / "out"
     words = options(tiny_file, folder, load="50,80", slowness="1,1.5")
     rows = json.loads(run("generate", *words, "--json").out)["rows"]
@@ -54,9 +52,7 @@ def test_a_level_has_policies_for_each_slowness(
 @pytest.mark.parametrize(("slowness", "message"), [
     ("1,0", "not positive"), ("1,x", "not positive"), ("1,1.0", "a number stands twice"),
     ("", "not positive"), ("inf", "not positive")])
-def test_a_slowness_that_is_none_is_refused(
-    run: Run, tiny_file: Path, tmp_path: Path, slowness: str, message: str
-) -> None:
+def test_a_slowness_that_is_none_is_refused(run, tiny_file, tmp_path, slowness, message):
     ran = run("generate", *options(tiny_file, tmp_path / "out", slowness=slowness))
     refused(ran, 2, message)
     ran = run("generate", *options(tiny_file, tmp_path / "out", slowness="1,1.2", headroom="0.01"))
@@ -65,7 +61,7 @@ def test_a_slowness_that_is_none_is_refused(
 
 
 @pytest.fixture
-def generate(run: Run, tiny_file: Path, tmp_path: Path) -> Any:
+def generate(run, tiny_file, tmp_path):
     """Runs the command on the tiny profile into ``tmp_path / "out"``, some options changed."""
 
     def call(*flags: str, **changes: str | None) -> Ran:
@@ -75,7 +71,7 @@ def generate(run: Run, tiny_file: Path, tmp_path: Path) -> Any:
 
 
 @pytest.mark.slow
-def test_the_table_states_each_promise_and_overload(generate: Any, tmp_path: Path) -> None:
+def test_the_table_states_each_promise_and_overload(generate, tmp_path):
     ran = generate("--wide", load="50,1200,9000")
     assert ran.code == 0
     assert ran.err.startswith("note: 9000 QPS: OVERLOAD")
@@ -91,7 +87,6 @@ def test_the_table_states_each_promise_and_overload(generate: Any, tmp_path: Pat
         assert cells[3] == f"{expected.effective_accuracy:.4f}"
         assert cells[4] == f"{expected.upper_bound:.4f}"
         found = policy.headroom
-        assert found is not None
         assert cells[6:9] == [f"{found.factor:g}", f"{found.slower_effective_accuracy:.4f}",
                               f"{found.slower_violation_rate:.4%}"]
         assert cells[9] == ("OVERLOAD" if expected.overloaded else "ok")
@@ -100,7 +95,7 @@ def test_the_table_states_each_promise_and_overload(generate: Any, tmp_path: Pat
         f"3 policies in {tmp_path / 'out'} (manifest.json lists them)")
 
 
-def test_the_last_line_counts_all_that_the_folder_holds(generate: Any, tmp_path: Path) -> None:
+def test_the_last_line_counts_all_that_the_folder_holds(generate, tmp_path):
     def last_line(load: str) -> str:
         return str(generate("--wide", "--headroom", "0", load=load).out.splitlines()[-1])
 
@@ -110,9 +105,7 @@ def test_the_last_line_counts_all_that_the_folder_holds(generate: Any, tmp_path:
     assert last_line("20,50,30") == f"3 policies {listed}"
 
 
-def test_no_number_is_cut_on_a_narrow_terminal(
-    generate: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_number_is_cut_on_a_narrow_terminal(generate, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "40")
     ran = generate(load="1234.5")
@@ -120,9 +113,7 @@ def test_no_number_is_cut_on_a_narrow_terminal(
     assert "1234.5" in ran.out
 
 
-def test_json_is_one_document_of_rows_in_the_agreed_names(
-    generate: Any, tmp_path: Path
-) -> None:
+def test_json_is_one_document_of_rows_in_the_agreed_names(generate, tmp_path):
     ran = generate("--json", load="50,9000")
     assert ran.code == 0
     assert ran.err.startswith("note: 9000 QPS: OVERLOAD")
@@ -145,7 +136,7 @@ def test_json_is_one_document_of_rows_in_the_agreed_names(
 
 
 @pytest.mark.slow
-def test_levels_can_be_chosen_by_accuracy(generate: Any, tmp_path: Path) -> None:
+def test_levels_can_be_chosen_by_accuracy(generate, tmp_path):
     ran = generate(load="50,800", max_accuracy_step="0.05")
     assert (ran.code, ran.err) == (0, "")
     policies = [level.policy for level in validate_set(tmp_path / "out").levels]
@@ -155,12 +146,12 @@ def test_levels_can_be_chosen_by_accuracy(generate: Any, tmp_path: Path) -> None
     assert all(abs(a - b) <= 0.05 for a, b in itertools.pairwise(accuracy))
 
 
-def test_one_load_leaves_no_levels_to_choose(generate: Any, tmp_path: Path) -> None:
+def test_one_load_leaves_no_levels_to_choose(generate, tmp_path):
     refused(generate(load="50", max_accuracy_step="0.05"), 2, "load: not a range of loads")
     assert not (tmp_path / "out").exists()
 
 
-def test_the_same_command_writes_the_same_bytes(generate: Any, tmp_path: Path) -> None:
+def test_the_same_command_writes_the_same_bytes(generate, tmp_path):
     first = generate(load="50,100", headroom="0")
     before = snapshot(tmp_path)
     assert (generate(load="50,100", headroom="0"), snapshot(tmp_path)) == (first, before)
@@ -172,9 +163,7 @@ def test_the_same_command_writes_the_same_bytes(generate: Any, tmp_path: Path) -
     assert [Path(name).name for name in changed] == ["manifest.json"]
 
 
-def test_another_set_is_refused_unless_it_may_be_replaced(
-    generate: Any, tmp_path: Path
-) -> None:
+def test_another_set_is_refused_unless_it_may_be_replaced(generate, tmp_path):
     generate(headroom="0")
     before = snapshot(tmp_path)
     refused(generate(workers="5", headroom="0"), 2, str(tmp_path / "out"), "other settings",
@@ -200,7 +189,7 @@ def test_another_set_is_refused_unless_it_may_be_replaced(
      {"late": "drop", "arrivals": "tests.synthesis.samples:OwnPoisson"}],
     ids=str,
 )
-def test_every_kind_of_setting_gives_finite_rows(generate: Any, changes: dict[str, str]) -> None:
+def test_every_kind_of_setting_gives_finite_rows(generate, changes):
     ran = generate("--json", **changes)
     assert ran.code == 0
     for row in json.loads(ran.out)["rows"]:
@@ -239,15 +228,12 @@ def test_every_kind_of_setting_gives_finite_rows(generate: Any, changes: dict[st
     ],
     ids=str,
 )
-def test_bad_options_get_one_line_and_no_file(
-    generate: Any, tmp_path: Path, changes: dict[str, str | None], code: int,
-    words: tuple[str, ...],
-) -> None:
+def test_bad_options_get_one_line_and_no_file(generate, tmp_path, changes, code, words):
     refused(generate(**changes), code, *words)
     assert snapshot(tmp_path) == {}
 
 
-def test_one_word_is_what_the_paper_does(generate: Any, tmp_path: Path) -> None:
+def test_one_word_is_what_the_paper_does(generate, tmp_path):
     assert generate("--paper", load="60", grid=None).code == 0
     assert generate(load="60", objective="per-decision", late="serve", violation_price="0",
                     grid="fixed:100", service="p95", out=str(tmp_path / "words")).code == 0
@@ -262,18 +248,14 @@ def test_one_word_is_what_the_paper_does(generate: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("below", [".", "below"])
-def test_an_unwritable_folder_is_named(
-    run: Run, tiny_file: Path, tmp_path: Path, below: str
-) -> None:
+def test_an_unwritable_folder_is_named(run, tiny_file, tmp_path, below):
     (tmp_path / "file").write_text("mine")
     refused(run("generate", *options(tiny_file, tmp_path / "file" / below)), 2,
             str(tmp_path / "file"), "cannot make the folder" if below == "below" else "is a file")
     assert snapshot(tmp_path) == {str(tmp_path / "file"): b"mine"}
 
 
-def test_ctrl_c_says_so_and_exits_with_130(
-    generate: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_says_so_and_exits_with_130(generate, tmp_path, monkeypatch):
     from ramsis.policy import policy_set
 
     writes, write = 0, policy_set.write
@@ -294,9 +276,7 @@ def test_ctrl_c_says_so_and_exits_with_130(
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
-def test_a_real_interrupt_leaves_finished_files_and_no_others(
-    tiny_file: Path, tmp_path: Path
-) -> None:
+def test_a_real_interrupt_leaves_finished_files_and_no_others(tiny_file, tmp_path):
     out = tmp_path / "out"
     command = [sys.executable, "-m", "ramsis", "generate",
                *options(tiny_file, out, load="1:4000:1")]
@@ -322,9 +302,7 @@ def test_a_real_interrupt_leaves_finished_files_and_no_others(
 
 
 @pytest.mark.slow
-def test_variable_batching_from_file_to_simulation(
-    generate: Any, run: Run, tiny_file: Path, tmp_path: Path
-) -> None:
+def test_variable_batching_from_file_to_simulation(generate, run, tiny_file, tmp_path):
     assert generate(load="400", batching="variable", grid="fixed:40", max_queue="8").code == 0
     file = tmp_path / "out" / "round-robin-00400qps.json"
     policy = read(file)
@@ -342,5 +320,5 @@ def test_variable_batching_from_file_to_simulation(
         policy.expectations.effective_accuracy, abs=0.02)
 
 
-def test_variable_batching_and_other_arrivals_go_together(generate: Any) -> None:
+def test_variable_batching_and_other_arrivals_go_together(generate):
     assert generate(batching="variable", arrivals="negative-binomial:4", headroom="0").code == 0

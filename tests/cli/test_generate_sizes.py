@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,12 +16,12 @@ from ramsis.sized import search
 from ramsis.sized.policy import read_sized
 from ramsis.sized.rule import RuleNumbers
 from scripts.sized import CELLS
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 from tests.sized.short import short_search
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A profile, and files of sizes."""
     folder = tmp_path_factory.mktemp("sized")
     profiles.save(CELLS["gpu"].profile(), folder / "gpu.json")
@@ -42,16 +41,14 @@ def size_classes(page: Path) -> list[list[str]]:
 
 
 @pytest.fixture
-def generate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+def generate(folder, monkeypatch):
     """The command, with short simulations."""
     short_search(monkeypatch)
     return ["generate", "--profiles", folder / "gpu.json", "--slo-ms", 60, "--workers", 1,
             "--sizes", folder / "sizes.csv"]
 
 
-def test_policies_are_written_validated_and_simulated(
-    run: Run, generate: list[Any], folder: Path, tmp_path: Path
-) -> None:
+def test_policies_are_written_validated_and_simulated(run, generate, folder, tmp_path):
     """A folder of two loads has what rows promise; simulation takes the level of its load."""
     out = tmp_path / "out"
     rows = json.loads(run(*generate, "--load", "3600,4800", "--dispatch", "central-queue",
@@ -92,8 +89,8 @@ def test_policies_are_written_validated_and_simulated(
 
 
 def test_the_replanned_program_decides_where_no_rule_is_better(
-    run: Run, generate: list[Any], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    run, generate, folder, tmp_path, monkeypatch
+):
     """Its file plays, is verified, and says so; its promise is that of the program."""
     out = tmp_path / "out"
     monkeypatch.setattr(search, "RuleNumbers", lambda *_: RuleNumbers(price=9.0))
@@ -113,9 +110,7 @@ def test_the_replanned_program_decides_where_no_rule_is_better(
     assert "its rule is" in run("export", "c", out, "--out", tmp_path / "policy.h").err
 
 
-def test_the_same_command_writes_the_same_file(
-    run: Run, generate: list[Any], tmp_path: Path
-) -> None:
+def test_the_same_command_writes_the_same_file(run, generate, tmp_path):
     for name in ("a", "b"):
         run(*generate, "--load", 4800, "--min-in-time-by-class", ".5", "--out", tmp_path / name)
     texts = [(tmp_path / name / "sized-04800qps.json").read_bytes() for name in ("a", "b")]
@@ -136,23 +131,17 @@ def test_the_same_command_writes_the_same_file(
     (["--min-in-time-by-class", ".9,.8"], "1 or 5 shares"),
     (["--slo-ms", "60:.5,90:.5"], "one SLO"),
 ])
-def test_options_that_do_not_go_with_sizes_are_refused(
-    run: Run, generate: list[Any], tmp_path: Path, options: list[Any], words: str
-) -> None:
+def test_options_that_do_not_go_with_sizes_are_refused(run, generate, tmp_path, options, words):
     refused(run(*generate, "--load", 4800, "--out", tmp_path / "out", *options), 2, words)
 
 
-def test_sizes_beyond_the_profile_are_refused(
-    run: Run, generate: list[Any], folder: Path, tmp_path: Path
-) -> None:
+def test_sizes_beyond_the_profile_are_refused(run, generate, folder, tmp_path):
     generate[-1] = folder / "beyond.csv"
     refused(run(*generate, "--load", 4800, "--out", tmp_path / "out"), 2,
             "a size beyond those of the profile: got 513")
 
 
-def test_a_file_that_breaks_the_format_is_refused(
-    run: Run, generate: list[Any], tmp_path: Path
-) -> None:
+def test_a_file_that_breaks_the_format_is_refused(run, generate, tmp_path):
     """Tables that do not fit together, or a file that has changed, are one line."""
     out = tmp_path / "out"
     run(*generate, "--load", 4800, "--out", out)

@@ -17,13 +17,13 @@ from ramsis.cli.main import cli
 from ramsis.profiles import STATISTICS
 from ramsis.profiles.importers import FORMATS
 from ramsis.sim import FLEET_SCHEDULERS
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-def test_a_topic_says_something_of_each_word(run: Run, topic: str) -> None:
+def test_a_topic_says_something_of_each_word(run, topic):
     assert topic not in cli.list_commands(None)  # type: ignore[arg-type]
     (_, about), *lines = TOPICS[topic][1]()
     assert about
@@ -34,7 +34,7 @@ def test_a_topic_says_something_of_each_word(run: Run, topic: str) -> None:
     assert all(name in ran.out for name, _ in lines)
 
 
-def test_topics_have_every_name_that_there_is() -> None:
+def test_topics_have_every_name_that_there_is():
     for topic, names in (("profiles", FORMATS), ("traces", TRACE_FORMATS),
                          ("schedulers", FLEET_SCHEDULERS)):
         assert {name for name, _ in TOPICS[topic][1]()} == {"", *names}
@@ -42,11 +42,11 @@ def test_topics_have_every_name_that_there_is() -> None:
 
 
 @pytest.mark.parametrize("words", [("generate",), ("profile", "import"), ("profile",)])
-def test_help_of_a_command_is_its_help_page(run: Run, words: tuple[str, ...]) -> None:
+def test_help_of_a_command_is_its_help_page(run, words):
     assert run("help", *words).out == run(*words, "--help").out
 
 
-def test_help_alone_lists_commands_and_topics(run: Run) -> None:
+def test_help_alone_lists_commands_and_topics(run):
     shown = run("help").out
     assert shown.startswith(run("--help").out)
     assert all(f"  {topic} " in shown for topic in TOPICS)
@@ -56,9 +56,7 @@ def test_help_alone_lists_commands_and_topics(run: Run) -> None:
     (("scheduler",), "schedulers"), (("genrate",), "generate"), (("profile", "imprt"), "import"),
     (("bound", "x"), "no further word"),
 ])
-def test_a_wrong_topic_is_refused_with_near_ones(
-    run: Run, words: tuple[str, ...], near: str
-) -> None:
+def test_a_wrong_topic_is_refused_with_near_ones(run, words, near):
     refused(run("help", *words), 2, "No such topic or command", near)
 
 
@@ -73,7 +71,7 @@ def completed(words: str, *, of: int) -> list[str]:
         return shell.complete().split()
 
 
-def test_commands_options_and_names_are_completed() -> None:
+def test_commands_options_and_names_are_completed():
     assert completed("ge", of=1) == ["plain,generate"]
     assert "plain,--slo-ms" in completed("bound --sl", of=2)
     assert completed("bound --profiles dig", of=3) == ["plain,digits-cpu"]
@@ -86,7 +84,7 @@ def test_commands_options_and_names_are_completed() -> None:
         f"plain,{name}" for name in STATISTICS if name.startswith("p")}
 
 
-def test_the_command_answers_a_shell() -> None:
+def test_the_command_answers_a_shell():
     ran = subprocess.run(
         [sys.executable, "-m", "ramsis"], check=False, capture_output=True, text=True,
         env={**os.environ, "_RAMSIS_COMPLETE": "bash_complete", "COMP_WORDS": "ramsis ge",
@@ -95,7 +93,7 @@ def test_the_command_answers_a_shell() -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_script_is_for_the_shell(run: Run, shell: str) -> None:
+def test_the_script_is_for_the_shell(run, shell):
     ran = run("completion", shell)
     assert (ran.code, ran.err) == (0, "")
     assert f"_RAMSIS_COMPLETE={shell}_complete" in ran.out
@@ -110,7 +108,7 @@ _IN_SHELL = {
 
 
 @pytest.mark.parametrize("shell", _IN_SHELL)
-def test_a_shell_completes_with_it(shell: str, tmp_path: Path) -> None:
+def test_a_shell_completes_with_it(shell, tmp_path):
     if shutil.which(shell) is None:
         pytest.skip(f"needs {shell}")
     program = tmp_path / "ramsis"

@@ -19,7 +19,7 @@ from ramsis.plugins import trust
 from ramsis.sized.policy import read_sized, write_sized
 from ramsis.studies.sharing.presets import usher
 from ramsis.synthesis import SynthesisSettings, generate_set
-from tests.cli.command import Ran, Run
+from tests.cli.command import Ran
 from tests.cli.test_export_code_cli import sized_document
 from tests.cli.test_main_cli import COMMANDS
 from tests.placement.samples import cut_document, problem, shared_problem
@@ -44,7 +44,7 @@ SHOWN = [line for command in PAGES.values() for line in examples(command.help)
 
 
 @pytest.fixture(scope="module")
-def example_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def example_set(tmp_path_factory):
     """The example set of the repository, or one made like it."""
     folder = tmp_path_factory.mktemp("example") / "example"
     if (ROOT / "policies_out" / "example").is_dir():
@@ -56,7 +56,7 @@ def example_set(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def workplace(tmp_path: Path, example_set: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def workplace(tmp_path, example_set, monkeypatch):
     """A folder with the files that the examples name."""
     write_sources(tmp_path)
     gaps = np.random.default_rng(5).exponential(20.0, size=400)
@@ -108,7 +108,7 @@ def succeeds(ran: Ran) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", [line for line in SHOWN if not line.startswith("load ")])
-def test_the_examples_of_the_help_pages_run(run: Run, workplace: Path, line: str) -> None:
+def test_the_examples_of_the_help_pages_run(run, workplace, line):
     if line.startswith("scenario train"):
         pytest.importorskip("sb3_contrib")
     if "--scaling scaled" in line:
@@ -124,7 +124,7 @@ def test_the_examples_of_the_help_pages_run(run: Run, workplace: Path, line: str
     "words", [words for words, command in COMMANDS.items() if not hasattr(command, "commands")],
     ids=" ".join,
 )
-def test_every_command_shows_an_example_of_itself(words: tuple[str, ...]) -> None:
+def test_every_command_shows_an_example_of_itself(words):
     lines = examples(COMMANDS[words].help)
     assert lines
     for line in lines:
@@ -133,13 +133,11 @@ def test_every_command_shows_an_example_of_itself(words: tuple[str, ...]) -> Non
 
 @pytest.mark.parametrize("line", ["bound --profiles none.json --slo-ms 1 --workers 1 --load 1",
                                   "verify policies_out/none", ])
-def test_an_example_that_does_not_run_would_be_found(
-    run: Run, workplace: Path, line: str
-) -> None:
+def test_an_example_that_does_not_run_would_be_found(run, workplace, line):
     assert not succeeds(run(*shlex.split(line)))
 
 
-def test_examples_are_found_in_help_texts_as_they_are_written() -> None:
+def test_examples_are_found_in_help_texts_as_they_are_written():
     text = """Do it.
 
     \b

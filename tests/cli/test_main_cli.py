@@ -16,7 +16,7 @@ import ramsis
 from ramsis import errors
 from ramsis.cli import main as entry
 from ramsis.cli.main import cli
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,7 +44,7 @@ def python(code: str, *, shell: str = "{}") -> subprocess.CompletedProcess[str]:
                           capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
 
-def test_the_listed_commands_are_the_importable_ones() -> None:
+def test_the_listed_commands_are_the_importable_ones():
     assert set(COMMANDS) >= {("generate",), ("analyze",), ("bound",), ("verify",), ("validate",),
                              ("policy", "show"), ("profile", "import"), ("profile", "check"),
                              ("profile", "show")}
@@ -54,7 +54,7 @@ def test_the_listed_commands_are_the_importable_ones() -> None:
 
 @pytest.mark.parametrize("words", [(), *COMMANDS], ids=" ".join)
 @pytest.mark.parametrize("flag", ["--help", "-h"])
-def test_every_command_has_a_help_page(run: Run, words: tuple[str, ...], flag: str) -> None:
+def test_every_command_has_a_help_page(run, words, flag):
     ran = run(*words, flag)
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.startswith(f"Usage: {' '.join(('ramsis', *words))} ")
@@ -75,7 +75,7 @@ def listed(page: str) -> list[str]:
     return re.findall(r"^  (?:-\w, )?(--[a-z-]+)", page[heading.start() if heading else 0:], re.M)
 
 
-def test_the_help_page_lists_the_exit_codes_that_errors_have(run: Run) -> None:
+def test_the_help_page_lists_the_exit_codes_that_errors_have(run):
     text = " ".join(run("--help").out.split())
     listed = text.partition("Exit codes: ")[2].partition("Examples:")[0]
     codes = dict(re.findall(r"(\d+) ([a-z ]+)", listed))
@@ -86,7 +86,7 @@ def test_the_help_page_lists_the_exit_codes_that_errors_have(run: Run) -> None:
         "2", "3", "4", "5", "6"} <= set(codes)
 
 
-def test_the_version_is_the_packages(run: Run) -> None:
+def test_the_version_is_the_packages(run):
     ran = run("--version")
     assert (ran.code, ran.err) == (0, "")
     assert ran.out == f"ramsis, version {ramsis.__version__}\n"
@@ -105,14 +105,12 @@ def test_the_version_is_the_packages(run: Run) -> None:
     ],
     ids=str,
 )
-def test_a_wrong_command_line_gets_one_line_and_exit_code_2(
-    run: Run, words: tuple[str, ...], says: tuple[str, ...]
-) -> None:
+def test_a_wrong_command_line_gets_one_line_and_exit_code_2(run, words, says):
     refused(run(*words), 2, *says)
 
 
 @pytest.mark.parametrize("words", [(), ("profile",), ("policy",)], ids=" ".join)
-def test_a_group_without_a_command_shows_its_help(run: Run, words: tuple[str, ...]) -> None:
+def test_a_group_without_a_command_shows_its_help(run, words):
     ran = run(*words)
     assert "COMMAND [ARGS]..." in ran.out + ran.err
     assert all(name in ran.out + ran.err for name in COMMANDS.get(words, cli).commands)  # type: ignore[attr-defined]
@@ -137,9 +135,7 @@ def test_a_group_without_a_command_shows_its_help(run: Run, words: tuple[str, ..
     ],
     ids=repr,
 )
-def test_each_kind_of_error_has_its_exit_code_and_one_line(
-    run: Run, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, says: str
-) -> None:
+def test_each_kind_of_error_has_its_exit_code_and_one_line(run, monkeypatch, error, code, says):
     def fail(context: click.Context) -> None:
         raise error
 
@@ -148,16 +144,14 @@ def test_each_kind_of_error_has_its_exit_code_and_one_line(
     assert (ran.code, ran.out, ran.err.strip()) == (code, "", says)
 
 
-def test_leaving_the_process_passes_the_exit_code_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leaving_the_process_passes_the_exit_code_on(monkeypatch):
     monkeypatch.setattr(entry, "_run", lambda arguments: 5)
     with pytest.raises(SystemExit) as left:
         entry.main(["bound"])
     assert left.value.code == 5
 
 
-def test_not_converging_exits_with_5(
-    run: Run, tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_not_converging_exits_with_5(run, tiny_file, tmp_path, monkeypatch):
     from ramsis.worker.solve import policy_iteration
     from ramsis.worker.solve import worker_model as worker
 
@@ -171,7 +165,7 @@ def test_not_converging_exits_with_5(
 
 
 @pytest.mark.slow
-def test_a_reader_that_leaves_early_is_no_error(tiny_file: Path) -> None:
+def test_a_reader_that_leaves_early_is_no_error(tiny_file):
     """As ``head -1`` does; also before anything was printed."""
     bound = ("from ramsis.cli.main import main; main(['bound', '--profiles', "
              f"'{tiny_file}', '--slo-ms', '100', '--workers', '4', '--load', '1:60:1'])")
@@ -183,7 +177,7 @@ def test_a_reader_that_leaves_early_is_no_error(tiny_file: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_output_that_cannot_be_written_gets_one_line() -> None:
+def test_output_that_cannot_be_written_gets_one_line():
     ran = python("from ramsis.cli.main import main; main(['--help'])", shell="{} > /dev/full")
     assert ran.returncode == 2
     assert ran.stderr == "error: cannot write the output (No space left on device)\n"

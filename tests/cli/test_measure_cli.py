@@ -24,7 +24,7 @@ def broken(batch): raise OSError("no such device")
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(tmp_path, monkeypatch):
     """The current folder, with functions and their accuracies."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -42,7 +42,7 @@ def measure(run: Run, *arguments: str, accuracy: str = "accuracy.json") -> Ran:
                "--batches", "1:4")
 
 
-def test_it_prints_a_row_for_each_batch_and_notes_on_stderr(run: Run, here: Path) -> None:
+def test_it_prints_a_row_for_each_batch_and_notes_on_stderr(run, here):
     ran = measure(run, "to_measure:small", "to_measure:large")
     assert ran.code == 0
     lines = [line.split() for line in ran.out.splitlines()]
@@ -61,7 +61,7 @@ def test_it_prints_a_row_for_each_batch_and_notes_on_stderr(run: Run, here: Path
     assert [model.accuracy for model in found.models] == [0.7025, 0.815]
 
 
-def test_json_is_one_document(run: Run, here: Path) -> None:
+def test_json_is_one_document(run, here):
     ran = measure(run, "to_measure:small", "--json", "--percentile", "p50", "--name", "mine")
     document = json.loads(ran.out)
     assert (document["name"], document["percentile"], document["notes"]) == ("mine", "p50", {})
@@ -70,9 +70,7 @@ def test_json_is_one_document(run: Run, here: Path) -> None:
                                         "relative_error"}
 
 
-def test_an_interruption_exits_with_130_and_the_same_command_goes_on(
-    run: Run, here: Path
-) -> None:
+def test_an_interruption_exits_with_130_and_the_same_command_goes_on(run, here):
     ran = measure(run, "to_measure:small", "to_measure:stopped", "--order", "model")
     assert (ran.code, ran.out) == (130, "")
     assert not Path("set.json").exists()
@@ -83,7 +81,7 @@ def test_an_interruption_exits_with_130_and_the_same_command_goes_on(
     assert not Path("set.json.partial").exists()
 
 
-def test_other_settings_are_refused_until_told_to_start_again(run: Run, here: Path) -> None:
+def test_other_settings_are_refused_until_told_to_start_again(run, here):
     measure(run, "to_measure:small", "to_measure:stopped", "--order", "model")
     again = ("to_measure:small", "--order", "model", "--quantiles", "8")
     refused(measure(run, *again), 2, "set.json.partial", "settings.quantiles", "--restart")
@@ -108,9 +106,7 @@ def test_other_settings_are_refused_until_told_to_start_again(run: Run, here: Pa
         (["to_measure:small", "--out", "accuracy.json/x.json"], 2, ["accuracy.json/x.json"]),
     ],
 )
-def test_bad_input_is_one_line_and_leaves_nothing_behind(
-    run: Run, here: Path, arguments: list[str], code: int, words: list[str]
-) -> None:
+def test_bad_input_is_one_line_and_leaves_nothing_behind(run, here, arguments, code, words):
     before = {path for path in snapshot(here) if "__pycache__" not in path}
     ran = run("profile", "measure", "--backend", "callable", "--out", "set.json",
               "--accuracy", "accuracy.json", "--min-samples", "20", *arguments)

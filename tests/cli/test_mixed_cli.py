@@ -1,19 +1,16 @@
 """Worker types and SLO classes on the command line."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 
 from ramsis.profiles import save
-from tests.cli.command import Run, refused, snapshot
+from tests.cli.command import refused, snapshot
 from tests.synthesis.samples import linear_profile
 
 
 @pytest.fixture(scope="module")
-def files(tiny_file: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+def files(tiny_file, tmp_path_factory):
     fast = tmp_path_factory.mktemp("fast") / "fast.json"
     save(linear_profile((0.7, 2.0, 1.0), (0.85, 6.0, 3.0), (0.92, 12.0, 9.0)), fast)
     return f"old={tiny_file},new={fast}"
@@ -23,7 +20,7 @@ MIX = ("--slo-ms", "60:0.3,100:0.7", "--workers", "old=16,new=18", "--load", 150
 
 
 @pytest.mark.slow
-def test_from_the_options_to_the_simulated_mix(run: Run, files: str, tmp_path: Path) -> None:
+def test_from_the_options_to_the_simulated_mix(run, files, tmp_path):
     out = tmp_path / "mix"
     terms = ("--profiles", files, *MIX)
     ran = run("generate", *terms, "--dispatch", "central-queue", "--grid", "fixed:8",
@@ -88,7 +85,7 @@ def test_from_the_options_to_the_simulated_mix(run: Run, files: str, tmp_path: P
     assert snapshot(out) == before
 
 
-def test_equal_types_and_classes_print_the_bound_of_one(run: Run, tiny_file: Path) -> None:
+def test_equal_types_and_classes_print_the_bound_of_one(run, tiny_file):
     load = ("--load", 2500, "--json")
     one = run("bound", "--profiles", tiny_file, "--slo-ms", 100, "--workers", 8, *load)
     two = run("bound", "--profiles", tiny_file, "--slo-ms", "100:0.5,100:0.5", "--workers",
@@ -107,10 +104,7 @@ def test_equal_types_and_classes_print_the_bound_of_one(run: Run, tiny_file: Pat
     ({"--arrivals": "renewal:4", "--dispatch": "round-robin"}, 2,
      ("--arrivals", "not split at random", "'Renewal'")),
 ])
-def test_contradictions_get_one_line_and_no_file(
-    run: Run, files: str, tmp_path: Path, options: dict[str, str], code: int,
-    words: tuple[str, ...],
-) -> None:
+def test_contradictions_get_one_line_and_no_file(run, files, tmp_path, options, code, words):
     given = {"--profiles": files, "--slo-ms": "60:0.3,100:0.7", "--workers": "old=16,new=18",
              "--load": "300", "--dispatch": "central-queue",
              "--out": str(tmp_path / "mix"), **options}

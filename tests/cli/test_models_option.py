@@ -9,7 +9,7 @@ import pytest
 
 from ramsis.policy import read
 from ramsis.profiles import load, save
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 
 LIKE = ("--slo-ms", "100", "--workers", "2", "--load", "100")
 COMMANDS = {
@@ -27,8 +27,8 @@ def arguments(command: str, profile: object, *more: str) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_is_as_with_a_profile_of_these_models_alone(
-    run: Run, tmp_path: Path, tiny_file: Path, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
+    run, tmp_path, tiny_file, monkeypatch, command
+):
     monkeypatch.chdir(tmp_path)
     profile = load(tiny_file)
     fewer = profile.subset([one.name for one in profile.models if one.name != "medium"])
@@ -47,8 +47,8 @@ def test_a_command_is_as_with_a_profile_of_these_models_alone(
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_unknown_model_is_refused_with_the_near_ones(
-    run: Run, tmp_path: Path, tiny_file: Path, monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
+    run, tmp_path, tiny_file, monkeypatch, command
+):
     monkeypatch.chdir(tmp_path)
     refused(run(*arguments(command, tiny_file, "--models", "small,mediun")), 2,
             "--models: no such model in the profile: got 'mediun'; allowed: medium")
@@ -56,9 +56,7 @@ def test_an_unknown_model_is_refused_with_the_near_ones(
     assert not list(tmp_path.iterdir())
 
 
-def test_each_worker_type_keeps_the_models_that_it_has(
-    run: Run, tmp_path: Path, tiny_file: Path
-) -> None:
+def test_each_worker_type_keeps_the_models_that_it_has(run, tmp_path, tiny_file):
     other = tmp_path / "other.json"
     save(load(tiny_file).subset(["small", "medium"]), other)
     types = ("bound", "--profiles", f"a={tiny_file},b={other}", "--workers", "a=1,b=1",

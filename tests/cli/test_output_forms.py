@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import click
 import numpy as np
@@ -17,7 +16,7 @@ from ramsis.cli.output.rows import WIDTH, print_rows
 from ramsis.schemas import read_schema
 from ramsis.synthesis import SynthesisSettings, generate_set
 from ramsis.tables import Column
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 from tests.cli.test_main_cli import COMMANDS
 from tests.placement.samples import problem
 from tests.scenario.samples import document
@@ -61,7 +60,7 @@ WORDS = {name: case.split() if isinstance(case, str) else case for name, case in
 
 
 @pytest.fixture(scope="module")
-def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def workplace(tmp_path_factory):
     """A folder with the files that the commands name."""
     folder = tmp_path_factory.mktemp("forms")
     tiny = tiny_profile()
@@ -90,9 +89,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", [
     pytest.param(name, marks=pytest.mark.slow if name in LONGEST else ()) for name in CASES])
-def test_what_is_printed_by_default_fits_a_line(
-    run: Run, workplace: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_printed_by_default_fits_a_line(run, workplace, name, monkeypatch):
     monkeypatch.chdir(workplace)
     ran = run(*WORDS[name])
     assert ran.code == 0, ran.err
@@ -101,9 +98,7 @@ def test_what_is_printed_by_default_fits_a_line(
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_json_has_one_form_that_the_schema_describes(
-    run: Run, workplace: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_json_has_one_form_that_the_schema_describes(run, workplace, name, monkeypatch):
     monkeypatch.chdir(workplace)
     ran = run(*WORDS[name], "--json")
     assert ran.code == 0, ran.err
@@ -114,7 +109,7 @@ def test_json_has_one_form_that_the_schema_describes(
     assert {key for row in found["rows"] for key in row} <= set(known)
 
 
-def test_the_schema_says_what_each_key_is_and_names_each_command() -> None:
+def test_the_schema_says_what_each_key_is_and_names_each_command():
     Draft202012Validator.check_schema(RESULTS)
     assert all(one["description"].endswith(".")
                for one in RESULTS["$defs"]["row"]["properties"].values())
@@ -128,7 +123,7 @@ def test_the_schema_says_what_each_key_is_and_names_each_command() -> None:
                for one in with_json)
 
 
-def test_results_are_validated(run: Run, workplace: Path, tmp_path: Path) -> None:
+def test_results_are_validated(run, workplace, tmp_path):
     made = run("bound", "--profiles", workplace / "tiny.json", *FLEET[2:], *LOADS, "--json")
     good = tmp_path / "bound.json"
     good.write_text(made.out)
@@ -153,9 +148,7 @@ def printed(capsys: pytest.CaptureFixture[str], *, wide: bool) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
-def test_a_table_is_broken_into_lines_without_losing_a_letter(
-    capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_is_broken_into_lines_without_losing_a_letter(capsys):
     lines = printed(capsys, wide=False)
     assert max(map(len, lines)) <= WIDTH
     text = "\n".join(lines)
@@ -165,9 +158,7 @@ def test_a_table_is_broken_into_lines_without_losing_a_letter(
     assert "hidden" not in text
 
 
-def test_a_wide_table_has_all_columns_and_one_line_a_row(
-    capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_wide_table_has_all_columns_and_one_line_a_row(capsys):
     lines = printed(capsys, wide=True)
     assert len(lines) == 3
     assert "hidden" in lines[0]

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from ramsis.errors import InfeasibleError
-from ramsis.profiles import ProfileSet
-from tests.cli.command import Run, refused, snapshot
+from tests.cli.command import refused, snapshot
 
 QUICK = ["--grid", "fixed:10", "--max-queue", "8"]
 
@@ -23,9 +22,7 @@ def served(tiny_file: Path, load: object) -> list[object]:
     return ["--profiles", tiny_file, "--slo-ms", 100, "--workers", 2, "--load", load]
 
 
-def test_overload_is_written_named_and_an_error_only_if_strict(
-    run: Run, tiny_file: Path, tmp_path: Path
-) -> None:
+def test_overload_is_written_named_and_an_error_only_if_strict(run, tiny_file, tmp_path):
     asked = ["generate", *served(tiny_file, "117,96000.5"), *QUICK]
     ran = run(*asked, "--out", tmp_path / "a", "--json")
     assert ran.code == 0
@@ -46,9 +43,7 @@ def test_overload_is_written_named_and_an_error_only_if_strict(
     assert "OVERLOAD" not in calm.err
 
 
-def test_queues_that_grow_without_end_are_named_and_how_to_mend_them(
-    run: Run, tiny_file: Path, tmp_path: Path
-) -> None:
+def test_queues_that_grow_without_end_are_named_and_how_to_mend_them(run, tiny_file, tmp_path):
     asked = ["--late", "serve", "--max-queue", 2]
     ran = run("generate", *served(tiny_file, 900), *asked, "--out", tmp_path, "--json")
     assert ran.code == 0
@@ -64,9 +59,7 @@ def test_queues_that_grow_without_end_are_named_and_how_to_mend_them(
 
 
 @pytest.mark.parametrize(("strict", "code"), [((), 0), (("--strict",), 4)])
-def test_simulations_in_overload_end_with_0_unless_strict(
-    run: Run, tiny_file: Path, tmp_path: Path, strict: tuple[str, ...], code: int
-) -> None:
+def test_simulations_in_overload_end_with_0_unless_strict(run, tiny_file, tmp_path, strict, code):
     csv = tmp_path / "rows.csv"
     ran = run("simulate", *served(tiny_file, "117,96000.5"), "--duration-s", 1, "--scheduler",
               "jellyfish-plus", "--csv", csv, *strict)
@@ -86,8 +79,8 @@ ASKED = ["--slo-ms", 100, "--load", 300.5, "--duration-s", 2, "--seeds", 2]
 
 @pytest.mark.slow
 def test_capacity_has_both_kinds_of_dispatch_and_the_next_commands(
-    run: Run, tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    run, tiny_file, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     asked = ["capacity", "--profiles", tiny_file, *ASKED, "--min-accuracy", 0.7]
     found = json.loads(run(*asked, "--json").out)
@@ -117,9 +110,8 @@ def test_capacity_has_both_kinds_of_dispatch_and_the_next_commands(
     ({"round-robin"}, (), 0), ({"round-robin", "central-queue"}, (), 4),
     ({"round-robin"}, ("--dispatch", "round-robin", "--dispatch", "central-queue"), 4)])
 def test_one_kind_of_dispatch_that_meets_the_target_is_enough_unless_both_are_named(
-    run: Run, tiny_file: Path, monkeypatch: pytest.MonkeyPatch, missing: set[str],
-    named: tuple[str, ...], code: int,
-) -> None:
+    run, tiny_file, monkeypatch, missing, named, code
+):
     from ramsis.cli import parallel_jobs
 
     search = parallel_jobs.fewest_workers
@@ -137,9 +129,7 @@ def test_one_kind_of_dispatch_that_meets_the_target_is_enough_unless_both_are_na
     assert {row["scheduler"] for row in rows} == {"round-robin", "central-queue"} - missing
 
 
-def test_a_target_out_of_reach_exits_with_4_and_the_best_that_can_be_met(
-    run: Run, tiny_file: Path
-) -> None:
+def test_a_target_out_of_reach_exits_with_4_and_the_best_that_can_be_met(run, tiny_file):
     for words in (["capacity", "--profiles", tiny_file, *ASKED],
                   ["plan", "--profiles", tiny_file, "--slo-ms", 100, "--load", 300.5, "--out",
                    "nothing"]):
@@ -149,9 +139,7 @@ def test_a_target_out_of_reach_exits_with_4_and_the_best_that_can_be_met(
 
 
 @pytest.mark.slow
-def test_an_audit_has_both_kinds_of_dispatch_and_the_next_commands(
-    run: Run, tiny: ProfileSet, tiny_file: Path, tmp_path: Path
-) -> None:
+def test_an_audit_has_both_kinds_of_dispatch_and_the_next_commands(run, tiny, tiny_file, tmp_path):
     log = tmp_path / "log.csv"
     name = tiny.models[0].name
     log.write_text(
@@ -194,9 +182,8 @@ def test_an_audit_has_both_kinds_of_dispatch_and_the_next_commands(
     ("torch", ["scenario", "train", "none.json", "--out", "agent.json"], "rl"),
 ])
 def test_what_needs_an_extra_says_so_before_anything_is_read(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, words: list[object],
-    extra: str,
-) -> None:
+    run, tmp_path, monkeypatch, library, words, extra
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, library, None)
     refused(run(*words), 2, f"allowed: pip install 'ramsis[{extra}]'")

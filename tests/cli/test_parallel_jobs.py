@@ -12,7 +12,6 @@ from ramsis.cli.parallel_jobs import level_maker
 from ramsis.cluster import Cluster
 from ramsis.errors import InfeasibleError
 from ramsis.policy import read_set
-from ramsis.profiles import ProfileSet
 from ramsis.sweep import Engine, engines
 from ramsis.synthesis import SynthesisSettings, generate_set
 from ramsis.synthesis.sets import Point
@@ -20,7 +19,7 @@ from tests.cli.command import Run, refused
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def here(monkeypatch):
     """Two processes asked for are this one: starting others takes seconds."""
     asked: list[int] = []
 
@@ -38,9 +37,7 @@ def capacity(run: Run, tiny_file: Path, *more: object) -> Any:
                "--seeds", 2, "--max-violation", 0.05, *more)
 
 
-def test_searches_in_several_processes_find_what_one_finds(
-    run: Run, tiny_file: Path, tmp_path: Path, here: list[int]
-) -> None:
+def test_searches_in_several_processes_find_what_one_finds(run, tiny_file, tmp_path, here):
     plain = capacity(run, tiny_file, "--json")
     assert plain.code == 0, plain.err
     assert here == [1]
@@ -54,24 +51,18 @@ def test_searches_in_several_processes_find_what_one_finds(
     assert len(list((keep / "answers").iterdir())) == 4
 
 
-def test_a_kept_answer_is_of_the_same_question(
-    run: Run, tiny_file: Path, tmp_path: Path, here: list[int]
-) -> None:
+def test_a_kept_answer_is_of_the_same_question(run, tiny_file, tmp_path, here):
     capacity(run, tiny_file, "--keep", tmp_path)
     capacity(run, tiny_file, "--keep", tmp_path, "--max-violation", 0.04)
     assert here == [1, 1]
     assert len(list((tmp_path / "answers").iterdir())) == 8
 
 
-def test_what_no_number_of_workers_reaches_is_refused_as_by_one_process(
-    run: Run, tiny_file: Path, here: list[int]
-) -> None:
+def test_what_no_number_of_workers_reaches_is_refused_as_by_one_process(run, tiny_file, here):
     refused(capacity(run, tiny_file, "--processes", 2, "--min-accuracy", 0.99), 4)
 
 
-def test_levels_made_in_several_processes_are_the_same_files(
-    run: Run, tiny_file: Path, tmp_path: Path, here: list[int]
-) -> None:
+def test_levels_made_in_several_processes_are_the_same_files(run, tiny_file, tmp_path, here):
     terms = ("--profiles", tiny_file, "--slo-ms", 100, "--workers", 2, "--load", "40,80",
              "--grid", "fixed:10", "--max-queue", 8, "--slowness", "1,1.5")
     assert run("generate", *terms, "--out", tmp_path / "one").code == 0
@@ -88,7 +79,7 @@ def test_levels_made_in_several_processes_are_the_same_files(
         (40, 1), (80, 1), (40, 1.5), (80, 1.5)]
 
 
-def test_levels_of_several_stations_come_back_whole(tiny: ProfileSet, tmp_path: Path) -> None:
+def test_levels_of_several_stations_come_back_whole(tiny, tmp_path):
     cluster = Cluster.of(tiny, workers=2, slo_ms=100.0)
     settings = SynthesisSettings(slo_ms=100.0, workers=2, grid="fixed:10", max_queue=8)
     made = level_maker(cluster, Engine())
@@ -98,7 +89,7 @@ def test_levels_of_several_stations_come_back_whole(tiny: ProfileSet, tmp_path: 
         cluster, (80.0,), settings, tmp_path / "other").levels[0].expected
 
 
-def test_a_level_that_there_is_not_is_refused(tiny: ProfileSet, tmp_path: Path) -> None:
+def test_a_level_that_there_is_not_is_refused(tiny, tmp_path):
     settings = SynthesisSettings(slo_ms=1e-3, workers=2, grid="fixed:10", max_queue=8)
     cluster = Cluster.of(tiny, workers=2, slo_ms=1e-3)
     with pytest.raises(InfeasibleError):

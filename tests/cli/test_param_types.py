@@ -15,7 +15,7 @@ from ramsis.cli.options.param_types import ByType, NamedScheduler, TraceName, Wo
 from ramsis.cluster.cluster import SloClass
 from ramsis.errors import InvalidValueError
 from ramsis.plugins import trusting
-from ramsis.sim import FleetScheduler, JellyfishPlus
+from ramsis.sim import JellyfishPlus
 from ramsis.synthesis.schedulers import ComparedScheduler
 
 OPTION = click.Option(["--that"])
@@ -48,7 +48,7 @@ def read(word: Any, text: str) -> Any:
     (params.BATCH_SIZES, "1:8:3", (1, 4, 7, 8)),
     (params.DIMENSION, "height=224", ("height", 224)),
 ])
-def test_a_word_stands_for_an_object(word: Any, text: str, meant: object) -> None:
+def test_a_word_stands_for_an_object(word, text, meant):
     found = read(word, text)
     assert found == meant
     assert type(found) is type(meant)
@@ -58,7 +58,7 @@ def test_a_word_stands_for_an_object(word: Any, text: str, meant: object) -> Non
     ("jellyfish-plus:headroom=1.1", JellyfishPlus(headroom=1.1)),
     ("jellyfish-plus", JellyfishPlus()),
 ])
-def test_a_scheduler_is_what_its_text_stands_for(text: str, meant: FleetScheduler) -> None:
+def test_a_scheduler_is_what_its_text_stands_for(text, meant):
     assert NamedScheduler.of(text) == NamedScheduler(text, ComparedScheduler(meant.name, meant))
 
 
@@ -67,19 +67,19 @@ def test_a_scheduler_is_what_its_text_stands_for(text: str, meant: FleetSchedule
     ("jellyfish-plus:speed=2", ("jellyfish-plus", "speed", "headroom")),
     ("round-robin:grip=1", ("round-robin", "grip", "grid")),
 ])
-def test_a_bad_scheduler_is_refused_in_one_line(text: str, says: tuple[str, ...]) -> None:
+def test_a_bad_scheduler_is_refused_in_one_line(text, says):
     with pytest.raises(InvalidValueError) as caught:
         NamedScheduler.of(text)
     assert all(word in str(caught.value) for word in says)
 
 
-def test_policies_are_read_with_their_settings() -> None:
+def test_policies_are_read_with_their_settings():
     found = NamedScheduler.of("round-robin:grid=fixed:10")
     assert found.spec.makes_policies
     assert found.spec.given == {"grid": "fixed:10"}
 
 
-def test_a_shipped_trace_is_found_by_its_name() -> None:
+def test_a_shipped_trace_is_found_by_its_name():
     assert read(params.TRACE, "day").path.is_file()
 
 
@@ -117,9 +117,7 @@ def test_a_shipped_trace_is_found_by_its_name() -> None:
     (params.DIMENSION, "width", ("--that", "'width'", "NAME=SIZE")),
     (params.DIMENSION, "width=0", ("--that", "'width=0'", "SIZE from 1")),
 ])
-def test_a_bad_word_is_refused_with_where_what_and_what_is_allowed(
-    word: Any, text: str, says: tuple[str, ...]
-) -> None:
+def test_a_bad_word_is_refused_with_where_what_and_what_is_allowed(word, text, says):
     with pytest.raises(InvalidValueError) as caught:
         read(word, text)
     message = str(caught.value)
@@ -128,7 +126,7 @@ def test_a_bad_word_is_refused_with_where_what_and_what_is_allowed(
         assert part in message
 
 
-def test_every_word_has_a_name_and_takes_an_object_as_it_is() -> None:
+def test_every_word_has_a_name_and_takes_an_object_as_it_is():
     words = [value for value in vars(params).values() if isinstance(value, Word)]
     assert len(words) >= 14
     for word in words:
@@ -136,17 +134,13 @@ def test_every_word_has_a_name_and_takes_an_object_as_it_is() -> None:
         assert word.convert(ByType({"a": 1}, True, ""), OPTION, None) == ByType({"a": 1}, True, "")
 
 
-def test_a_file_whose_name_has_an_equals_sign_is_one_profile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_whose_name_has_an_equals_sign_is_one_profile(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("a=b.json").touch()
     assert read(params.PROFILES, "a=b.json").one == "a=b.json"
 
 
-def test_a_module_of_the_current_folder_is_seen_only_when_it_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_of_the_current_folder_is_seen_only_when_it_is_named(tmp_path, monkeypatch):
     (tmp_path / "process_of_mine.py").write_text(
         "from ramsis.arrivals import Renewal\ndef make(load_qps):\n"
         "    return Renewal(load_qps, 3.0)\n")

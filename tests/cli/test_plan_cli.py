@@ -19,7 +19,7 @@ import pytest
 from ramsis.cli.main import _run
 from ramsis.policy import validate_set
 from ramsis.profiles import ProfileSet, save
-from tests.cli.command import Run, refused, snapshot
+from tests.cli.command import refused, snapshot
 from tests.synthesis.samples import model
 
 
@@ -51,8 +51,8 @@ def checked_verdict(plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_plan_is_made_by_its_commands_and_goes_on_where_it_was(
-    run: Run, tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    run, tiny_file, tmp_path, monkeypatch
+):
     """Commands run in this process; among the slow tests each has one of its own."""
     recipe = importlib.import_module("ramsis.cli.planning.plan_run")
     monkeypatch.setattr(recipe, "run_with_bar", in_this_process)
@@ -90,9 +90,7 @@ def test_a_plan_is_made_by_its_commands_and_goes_on_where_it_was(
     refused(run(*options(tiny_file, out, "--load", 301)), 2, "--out", "other inputs")
 
 
-def test_a_plan_for_slow_services_is_what_its_policies_promise(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_for_slow_services_is_what_its_policies_promise(run, tmp_path, monkeypatch):
     """Of M/D/6 with requests dropped once late 1.6 % are, of which runs of 30 s show half."""
     recipe = importlib.import_module("ramsis.cli.planning.plan_run")
     monkeypatch.setattr(recipe, "run_with_bar", in_this_process)
@@ -114,9 +112,7 @@ def test_a_plan_for_slow_services_is_what_its_policies_promise(
 
 
 @pytest.mark.slow
-def test_a_plan_holds_with_other_seeds_and_goes_on_where_it_was(
-    run: Run, tiny_file: Path, tmp_path: Path
-) -> None:
+def test_a_plan_holds_with_other_seeds_and_goes_on_where_it_was(run, tiny_file, tmp_path):
     out = tmp_path / "plan"
     asked = options(tiny_file, out, "--load", 300.5, "--duration-s", 4, "--min-accuracy", 0.7,
                     "--cost-per-worker", 1.5)
@@ -154,14 +150,14 @@ def test_a_plan_holds_with_other_seeds_and_goes_on_where_it_was(
     assert snapshot(out) == after
 
 
-def test_a_profile_by_size_counts_each_request_as_the_largest(run: Run, tmp_path: Path) -> None:
+def test_a_profile_by_size_counts_each_request_as_the_largest(run, tmp_path):
     said = run("plan", "--profiles", "minilm-cpu", "--slo-ms", 300, "--load", 20,
                "--max-violation", 0.01, "--out", tmp_path / "plan", "--dry-run")
     assert said.code == 0
     assert "largest, of 256 tokens; --sizes counts workers by size" in said.err
 
 
-def test_a_dry_run_writes_nothing(run: Run, tiny_file: Path, tmp_path: Path) -> None:
+def test_a_dry_run_writes_nothing(run, tiny_file, tmp_path):
     said = run(*options(tiny_file, tmp_path / "plan", "--load", 300, "--dry-run"))
     assert said.code == 0, said.err
     assert "ramsis capacity" in said.out
@@ -178,13 +174,13 @@ def test_a_dry_run_writes_nothing(run: Run, tiny_file: Path, tmp_path: Path) -> 
     (["--trace", "day", "--growth", "1e-5"], 2, ["--growth 1e-05: --trace: too few requests"]),
 ])
 def test_what_cannot_be_planned_is_refused_before_anything_is_made(
-    run: Run, tiny_file: Path, tmp_path: Path, more: list[str], code: int, words: list[str]
-) -> None:
+    run, tiny_file, tmp_path, more, code, words
+):
     refused(run(*options(tiny_file, tmp_path / "plan", *more)), code, *words)
     assert not (tmp_path / "plan").exists()
 
 
-def test_one_load_or_a_trace(run: Run, tiny_file: Path, tmp_path: Path) -> None:
+def test_one_load_or_a_trace(run, tiny_file, tmp_path):
     for more in ([], ["--load", "300,400"]):
         ran = run(*options(tiny_file, tmp_path / "plan", *more))
         assert ran.code == 2
@@ -192,7 +188,7 @@ def test_one_load_or_a_trace(run: Run, tiny_file: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_plan_for_recorded_times(run: Run, tiny_file: Path, tmp_path: Path) -> None:
+def test_a_plan_for_recorded_times(run, tiny_file, tmp_path):
     rng = np.random.default_rng(3)
     rates = np.repeat([200.0, 500.0, 300.0], 4000)
     begin = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -210,9 +206,7 @@ def test_a_plan_for_recorded_times(run: Run, tiny_file: Path, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_a_plan_with_second_opinions_says_what_they_bring(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_with_second_opinions_says_what_they_bring(run, tmp_path, monkeypatch):
     recipe = importlib.import_module("ramsis.cli.planning.plan_run")
     monkeypatch.setattr(recipe, "run_with_bar", in_this_process)
     monkeypatch.setattr(recipe, "_PROCESSES", "1")
@@ -237,7 +231,6 @@ def test_a_plan_with_second_opinions_says_what_they_bring(
     assert f"{verdict['second_opinions']:.1%} of the requests get a second opinion" in words
     assert "one model or a cascade per request" in words
     (level,) = validate_set(out / verdict["policies"]).levels
-    assert level.policy.cascade is not None
     assert verdict["gain"] == level.policy.cascade.promise.gain
     assert "central-queue with cascades" in (out / "report.html").read_text()
 
@@ -246,9 +239,7 @@ def test_a_plan_with_second_opinions_says_what_they_bring(
     (("--profiles", "image-cpu", "--load", "100"), ("--cascades", "no confidences")),
     (("--profiles", "digits-cpu", "--trace", "day"), ("--cascades", "a constant load")),
 ])
-def test_a_plan_with_second_opinions_that_cannot_be_is_refused(
-    run: Run, tmp_path: Path, options: tuple[str, ...], words: tuple[str, ...]
-) -> None:
+def test_a_plan_with_second_opinions_that_cannot_be_is_refused(run, tmp_path, options, words):
     refused(run("plan", *options, "--slo-ms", "200", "--cascades", "--out", tmp_path / "plan"),
             2, *words)
     assert not snapshot(tmp_path)

@@ -33,13 +33,13 @@ def grid(text: str) -> dict[str, str]:
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Path:
+def small(tmp_path):
     path = tmp_path / "small.json"
     policy.write(small_policy(), path)
     return path
 
 
-def test_the_grid_shows_the_model_of_every_queue_and_slack(small: Path) -> None:
+def test_the_grid_shows_the_model_of_every_queue_and_slack(small):
     ran = show(small, "--width", "100")
     assert ran.exit_code == 0
     assert grid(ran.stdout) == {"1": "11123", "2": "11223", "3": "11122", ">3": "1"}
@@ -50,7 +50,7 @@ def test_the_grid_shows_the_model_of_every_queue_and_slack(small: Path) -> None:
     assert "\x1b" not in ran.stdout
 
 
-def test_drops_have_a_sign_of_their_own(tmp_path: Path) -> None:
+def test_drops_have_a_sign_of_their_own(tmp_path):
     sample = small_policy()
     model, batch = tables(sample)
     batch[:, 0] = 0
@@ -67,14 +67,14 @@ def test_drops_have_a_sign_of_their_own(tmp_path: Path) -> None:
     assert (rows["rows"][0]["batch"], rows["overflow"]["model"]) == (0, None)
 
 
-def test_a_terminal_gets_one_colour_for_each_model(small: Path) -> None:
+def test_a_terminal_gets_one_colour_for_each_model(small):
     ran = show(small, "--width", "100", colour=True)
     coloured = re.findall(r"\x1b\[(\d+)m([123]+)\x1b\[0m", ran.stdout)
     assert {symbols[0]: colour for colour, symbols in coloured}.keys() == {"1", "2", "3"}
     assert len({(colour, symbols[0]) for colour, symbols in coloured}) == 3
 
 
-def test_equal_rows_are_merged(tmp_path: Path) -> None:
+def test_equal_rows_are_merged(tmp_path):
     path = tmp_path / "even.json"
     batch = [[1] * 5, [2, 1, 1, 2, 1], [3, 1, 2, 3, 1]]
     policy.write(with_table(small_policy(), [[0, 0, 0, 0, 2]] * 3, batch, (0, 4)), path)
@@ -82,7 +82,7 @@ def test_equal_rows_are_merged(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("width", [20, 60, 80, 120])
-def test_wide_tables_are_condensed_to_the_width_and_say_so(tmp_path: Path, width: int) -> None:
+def test_wide_tables_are_condensed_to_the_width_and_say_so(tmp_path, width):
     path = tmp_path / "large.json"
     policy.write(large_policy(), path)
     ran = show(path, "--width", str(width))
@@ -92,7 +92,7 @@ def test_wide_tables_are_condensed_to_the_width_and_say_so(tmp_path: Path, width
     assert (f"of which {width - 9} are shown" in note) == (width < 110)
 
 
-def test_equal_columns_are_merged_where_the_width_asks_for_it(tmp_path: Path) -> None:
+def test_equal_columns_are_merged_where_the_width_asks_for_it(tmp_path):
     sample = large_policy()
     steps = np.minimum(np.arange(101)[None, :] // np.arange(20, 52)[:, None], 8)
     path = tmp_path / "steps.json"
@@ -104,7 +104,7 @@ def test_equal_columns_are_merged_where_the_width_asks_for_it(tmp_path: Path) ->
     assert {len(row) for label, row in grid(ran.stdout).items() if label != ">32"} == {distinct}
 
 
-def test_the_json_rows_cover_every_slack_once_and_agree_with_the_lookup(tmp_path: Path) -> None:
+def test_the_json_rows_cover_every_slack_once_and_agree_with_the_lookup(tmp_path):
     path = tmp_path / "large.json"
     policy.write(large_policy(), path)
     document = json.loads(show(path, "--json").stdout)
@@ -123,9 +123,7 @@ def test_the_json_rows_cover_every_slack_once_and_agree_with_the_lookup(tmp_path
     assert selector(overflow["queued_above"] + 1, 0.0) == (overflow["model"], overflow["batch"])
 
 
-def test_an_overloaded_policy_says_so_and_an_undefined_accuracy_is_no_number(
-    tmp_path: Path
-) -> None:
+def test_an_overloaded_policy_says_so_and_an_undefined_accuracy_is_no_number(tmp_path):
     expected = dataclasses.replace(small_policy().expectations, overloaded=True, accuracy=None,
                                    violation_rate=1.0, effective_accuracy=0.0)
     path = tmp_path / "over.json"
@@ -136,7 +134,7 @@ def test_an_overloaded_policy_says_so_and_an_undefined_accuracy_is_no_number(
     assert json.loads(show(path, "--json").stdout)["expected_accuracy"] is None
 
 
-def test_seventy_models_still_print(tmp_path: Path) -> None:
+def test_seventy_models_still_print(tmp_path):
     model = small_policy().models[0]
     models = tuple(dataclasses.replace(model, name=f"m{i}") for i in range(70))
     share = {"m0": 1.0}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -27,7 +26,7 @@ def succeed(*arguments: str, env: dict[str, str] | None = None) -> Result:
 
 
 @pytest.fixture
-def marked(tmp_path: Path) -> str:
+def marked(tmp_path):
     """A file whose table holds a value of each origin."""
     path = tmp_path / "marked.json"
     save(profile_set(model("steady", 0.7, {1: 10.0, 2: 20.0, 4: 40.0}),
@@ -35,7 +34,7 @@ def marked(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_show_prints_every_entry_with_the_mark_of_its_origin(marked: str) -> None:
+def test_show_prints_every_entry_with_the_mark_of_its_origin(marked):
     lines = succeed("show", marked, "--max-batch", "5").stdout.splitlines()
     assert [line.split() for line in lines[1:4]] == [
         ["model", "accuracy", "1", "2", "3", "4", "5"],
@@ -45,12 +44,12 @@ def test_show_prints_every_entry_with_the_mark_of_its_origin(marked: str) -> Non
     assert [line[0] for line in lines[4:]] == ["*", "~", "+"]
 
 
-def test_show_explains_only_the_marks_that_occur(marked: str) -> None:
+def test_show_explains_only_the_marks_that_occur(marked):
     lines = succeed("show", marked, "--max-batch", "2").stdout.splitlines()
     assert [line[0] for line in lines[4:]] == ["*"]
 
 
-def test_show_on_a_terminal_is_coloured_and_fits_its_width(marked: str) -> None:
+def test_show_on_a_terminal_is_coloured_and_fits_its_width(marked):
     env = {"FORCE_COLOR": "1", "COLUMNS": "60", "TERM": "xterm-256color"}
     output = succeed("show", marked, "--max-batch", "12", "--wide", env=env).stdout
     assert "\x1b[" in output
@@ -62,7 +61,7 @@ def test_show_on_a_terminal_is_coloured_and_fits_its_width(marked: str) -> None:
     )
 
 
-def test_show_json_holds_every_entry_in_full(marked: str) -> None:
+def test_show_json_holds_every_entry_in_full(marked):
     document = json.loads(succeed("show", marked, "--max-batch", "4", "--json").stdout)
     assert (document["name"], document["statistic"]) == ("a-set", "p95")
     assert len(document["rows"]) == 8
@@ -70,7 +69,7 @@ def test_show_json_holds_every_entry_in_full(marked: str) -> None:
                                    "latency_ms": 60.0, "origin": "padded", "run_as": 3}
 
 
-def test_check_lists_findings_and_still_succeeds(marked: str) -> None:
+def test_check_lists_findings_and_still_succeeds(marked):
     lines = succeed("check", marked).stdout.splitlines()
     assert any(line.startswith("uneven, batch 2: ") for line in lines)
     assert lines[-1] == f"a-set: valid; models: 2, batch profiles: 6, warnings: {len(lines) - 1}"
@@ -79,7 +78,7 @@ def test_check_lists_findings_and_still_succeeds(marked: str) -> None:
         ("not-monotone", "uneven", 2), ("gap", "steady", None)}
 
 
-def test_import_writes_a_file_and_warns_on_stderr(tmp_path: Path) -> None:
+def test_import_writes_a_file_and_warns_on_stderr(tmp_path):
     write_sources(tmp_path)
     out = tmp_path / "new" / "set.json"
     result = succeed("import", str(tmp_path / "statistics.csv"), "--out", str(out),
@@ -92,7 +91,7 @@ def test_import_writes_a_file_and_warns_on_stderr(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["show", "check"])
-def test_an_unknown_profile_is_a_bad_input_file(command: str) -> None:
+def test_an_unknown_profile_is_a_bad_input_file(command):
     result = run(command, "no-such-profile")
     assert isinstance(result.exception, InputFileError)
     assert result.exception.exit_code == 3
@@ -107,7 +106,7 @@ def test_an_unknown_profile_is_a_bad_input_file(command: str) -> None:
         ["measure"],
     ],
 )
-def test_a_wrong_command_line_exits_with_2(arguments: list[str]) -> None:
+def test_a_wrong_command_line_exits_with_2(arguments):
     result = run(*arguments)
     assert result.exit_code == 2
     assert result.stderr.startswith("Usage: ")

@@ -1,25 +1,19 @@
 """Progress on a terminal, and as lines for the command that runs another one."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from ramsis.cli.progress import MARK, progress, run_with_bar
-from tests.cli.command import Run
 
 pty = pytest.importorskip("pty", reason="pseudo-terminals are Unix's")
 
 
-def test_a_search_reports_what_it_knows_and_ends_whole(
-    run: Run, tiny_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_reports_what_it_knows_and_ends_whole(run, tiny_file, monkeypatch):
     search = ("capacity", "--profiles", tiny_file, "--slo-ms", 100, "--load", 60, "--scheduler",
               "central-queue:max_queue=8,grid=fixed:10", "--max-violation", 0.01, "--duration-s",
               1, "--seeds", 2)
@@ -36,7 +30,7 @@ def test_a_search_reports_what_it_knows_and_ends_whole(
     assert re.fullmatch(r"\d+ (meet|miss) the target", lines[-1]["text"])
 
 
-def test_lines_of_several_processes_are_a_bar_and_the_others_are_returned(tmp_path: Path) -> None:
+def test_lines_of_several_processes_are_a_bar_and_the_others_are_returned(tmp_path):
     """On a pseudo-terminal, in a process that has it as its stderr."""
     code = f"""
 import sys
@@ -69,21 +63,18 @@ print([done.returncode, done.stdout, done.stderr])
             if not block:
                 break
             shown += block
-        assert process.stdout is not None
         assert process.stdout.read() == "[4, 'a result\\n', 'a note\\n']\n"
     os.close(ours)
     assert b"search: a: 3 meet; b: 2 miss" in shown
 
 
-def test_a_command_that_is_piped_is_not_asked_for_lines(tmp_path: Path) -> None:
+def test_a_command_that_is_piped_is_not_asked_for_lines(tmp_path):
     code = "import os; print(os.environ.get('RAMSIS_PROGRESS'))"
     done = run_with_bar([sys.executable, "-c", code], "step", tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "None\n", "")
 
 
-def test_nothing_is_shown_where_it_is_not_wanted(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_nothing_is_shown_where_it_is_not_wanted(monkeypatch, capfd):
     monkeypatch.setenv("RAMSIS_PROGRESS", "1")
     with progress("searches", 3, shown=False) as advance:
         advance(text="one", more=2)

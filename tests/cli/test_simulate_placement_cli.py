@@ -1,28 +1,23 @@
 """``ramsis simulate --placement``: a placement by its file alone."""
 
-from __future__ import annotations
-
 import csv
 import json
-from pathlib import Path
 
 import pytest
 
 from placement_milp import place, read_problem, write_placement
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 from tests.placement.samples import document, problem
 
 
 @pytest.fixture
-def placement_file(tmp_path: Path) -> Path:
+def placement_file(tmp_path):
     path = tmp_path / "placement.json"
     write_placement(place(problem()), path)
     return path
 
 
-def test_rows_are_of_families_with_their_stations(
-    run: Run, placement_file: Path, tmp_path: Path
-) -> None:
+def test_rows_are_of_families_with_their_stations(run, placement_file, tmp_path):
     files = {name: tmp_path / name for name in ("rows.csv", "figure.svg", "timeline.json")}
     ran = run("simulate", "--placement", placement_file, "--duration-s", 2, "--seeds", 2, "--json",
               "--csv", files["rows.csv"], "--plot", files["figure.svg"],
@@ -45,7 +40,7 @@ def test_rows_are_of_families_with_their_stations(
     assert all(path.stat().st_size > 0 for path in files.values())
 
 
-def test_the_difference_to_the_placement_is_explained(run: Run, tmp_path: Path) -> None:
+def test_the_difference_to_the_placement_is_explained(run, tmp_path):
     path = tmp_path / "placement.json"
     write_placement(place(problem(families=[
         {"name": "vision", "demand_qps": 4000, "slo_ms": 100},
@@ -58,7 +53,7 @@ def test_the_difference_to_the_placement_is_explained(run: Run, tmp_path: Path) 
     assert "not sent to any worker" in ran.out
 
 
-def test_a_placement_that_counts_on_queues_says_so(run: Run, tmp_path: Path) -> None:
+def test_a_placement_that_counts_on_queues_says_so(run, tmp_path):
     (tmp_path / "p.json").write_text(json.dumps(document(
         objective={"kind": "fewest-workers"}, rules={"in_time_quantile": 0.9})))
     path = tmp_path / "placement.json"
@@ -72,7 +67,7 @@ def test_a_placement_that_counts_on_queues_says_so(run: Run, tmp_path: Path) -> 
     assert "full batches" not in ran.out
 
 
-def test_a_duty_cycle_is_played_with_and_without_policies(run: Run, tmp_path: Path) -> None:
+def test_a_duty_cycle_is_played_with_and_without_policies(run, tmp_path):
     path = tmp_path / "placement.json"
     write_placement(place(read_problem("digits")), path)
     ran = run("simulate", "--placement", path, "--duration-s", 0.2, "--fixed", "--json")
@@ -84,14 +79,12 @@ def test_a_duty_cycle_is_played_with_and_without_policies(run: Run, tmp_path: Pa
     ("--workers", "4"), ("--slo-ms", "100"), ("--profiles", "digits-cpu"), ("--load", "100"),
     ("--policy", "x"), ("--scheduler", "greedy"), ("--trace", "day"), ("--service", "mean"),
     ("--arrivals", "renewal:2"), ("--told", "0.5"), ("--monitor", "on")])
-def test_options_that_the_file_answers_are_refused(
-    run: Run, placement_file: Path, option: tuple[str, str]
-) -> None:
+def test_options_that_the_file_answers_are_refused(run, placement_file, option):
     ran = run("simulate", "--placement", placement_file, *option)
     refused(ran, 2, f"{option[0]} is not for a placement")
 
 
-def test_options_of_how_to_print_are_not_the_files(run: Run, placement_file: Path) -> None:
+def test_options_of_how_to_print_are_not_the_files(run, placement_file):
     played = ("simulate", "--placement", placement_file, "--duration-s", 1, "--fixed")
     assert run(*played, "--wide").code == 0
     ran = run(*played, "--wide", "--strict")
@@ -99,16 +92,14 @@ def test_options_of_how_to_print_are_not_the_files(run: Run, placement_file: Pat
     assert "is not for a placement" not in ran.err
 
 
-def test_without_a_placement_the_workers_have_to_be_named(run: Run) -> None:
+def test_without_a_placement_the_workers_have_to_be_named(run):
     refused(run("simulate", "--load", 100, "--scheduler", "greedy"), 2,
             "Missing option '--profiles'")
     refused(run("simulate", "--profiles", "digits-cpu", "--slo-ms", 100, "--workers", 2,
                 "--load", 100, "--scheduler", "greedy", "--fixed"), 2, "--fixed is for")
 
 
-def test_a_file_without_its_problem_is_refused(
-    run: Run, placement_file: Path, tmp_path: Path
-) -> None:
+def test_a_file_without_its_problem_is_refused(run, placement_file, tmp_path):
     found = json.loads(placement_file.read_text())
     del found["problem"]
     other = tmp_path / "other.json"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from pathlib import Path
 from shutil import copy
 from typing import Any
 
@@ -18,11 +17,11 @@ from ramsis.sim import ConstantLoad
 from ramsis.sized import SIZED_SCHEDULERS, SizedProblem, simulate_sized, sized_scheduler
 from ramsis.sized.simulate import serve_sized
 from scripts.sized import CELLS
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     """A profile, and files of sizes."""
     folder = tmp_path_factory.mktemp("sized")
     profiles.save(CELLS["cpu"].profile(), folder / "cpu.json")
@@ -32,20 +31,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def base(folder: Path) -> list[Any]:
+def base(folder):
     return ["simulate", "--profiles", folder / "cpu.json", "--slo-ms", 300, "--workers", 1]
 
 
 @pytest.fixture
-def sized(base: list[Any], folder: Path) -> list[Any]:
+def sized(base, folder):
     return [*base, "--load", 90, "--duration-s", 3, "--sizes", folder / "sizes.csv"]
 
 
-def test_names_that_only_sizes_have_are_those_of_the_registry() -> None:
+def test_names_that_only_sizes_have_are_those_of_the_registry():
     assert {*_ONLY_SIZED, "delay"} == SIZED_SCHEDULERS.keys()
 
 
-def test_rows_are_those_of_the_library(run: Run, sized: list[Any], folder: Path) -> None:
+def test_rows_are_those_of_the_library(run, sized, folder):
     texts = ("replanned-dp", "token-budget", "tei:max_batch=8", "infinity", "turbo-dp",
              "delay:wait_ms=2")
     document = json.loads(run(*sized, *(word for text in texts for word in ("--scheduler", text)),
@@ -64,9 +63,7 @@ def test_rows_are_those_of_the_library(run: Run, sized: list[Any], folder: Path)
     assert 8 <= document["rows"][1]["max_tokens"] <= 128
 
 
-def test_a_trace_has_the_sizes_of_its_requests(
-    run: Run, base: list[Any], tmp_path: Path
-) -> None:
+def test_a_trace_has_the_sizes_of_its_requests(run, base, tmp_path):
     rng = np.random.default_rng(1)
     arrival_s = np.round(np.cumsum(rng.exponential(0.011, 900)), 6)
     sizes = CELLS["cpu"].sizes().sample(900, rng)
@@ -102,14 +99,14 @@ def test_a_trace_has_the_sizes_of_its_requests(
             "no such column", "arrival_s, size")
 
 
-def test_the_tables_name_classes_and_padding(run: Run, sized: list[Any]) -> None:
+def test_the_tables_name_classes_and_padding(run, sized):
     out = run(*sized, "--scheduler", "replanned-dp", "--max-violation", 0.5).out
     assert "padding" in out
     assert "in time by size:" in out
     assert "1–7 tokens" in out
 
 
-def test_files_are_written(run: Run, sized: list[Any], tmp_path: Path) -> None:
+def test_files_are_written(run, sized, tmp_path):
     run(*sized, "--scheduler", "turbo-dp", "--csv", tmp_path / "rows.csv",
         "--request-log", tmp_path / "log.csv", "--timeline", tmp_path / "line.json")
     (row,) = csv.DictReader((tmp_path / "rows.csv").read_text().splitlines())
@@ -118,7 +115,7 @@ def test_files_are_written(run: Run, sized: list[Any], tmp_path: Path) -> None:
     assert json.loads((tmp_path / "line.json").read_text())
 
 
-def test_slower_batches_are_later_and_may_be_hidden(run: Run, sized: list[Any]) -> None:
+def test_slower_batches_are_later_and_may_be_hidden(run, sized):
     def late(*options: Any) -> int:
         (row,) = json.loads(run(*sized, "--scheduler", "replanned-dp", *options, "--json")
                             .out)["rows"]
@@ -137,16 +134,14 @@ def test_slower_batches_are_later_and_may_be_hidden(run: Run, sized: list[Any]) 
     (("--scheduler", "tei", "--slow-spells", "profile"), ("--slow-spells",)),
     (("--scheduler", "tei", "--service", "distribution"), ("statistic", "distribution", "p95")),
 ])
-def test_what_does_not_go_with_sizes_is_refused(
-    run: Run, sized: list[Any], options: tuple[Any, ...], words: tuple[str, ...]
-) -> None:
+def test_what_does_not_go_with_sizes_is_refused(run, sized, options, words):
     ran = run(*sized, *options)
     assert ran.code in (2, 3)
     assert all(word in ran.err for word in words), ran.err
     assert sum(not line.startswith("note: ") for line in ran.err.splitlines()) == 1
 
 
-def test_sizes_and_profiles_have_to_be_there(run: Run, base: list[Any], folder: Path) -> None:
+def test_sizes_and_profiles_have_to_be_there(run, base, folder):
     refused(run(*base, "--load", 90, "--scheduler", "replanned-dp"), 2, "--sizes", "missing")
     refused(run("simulate", "--profiles", "digits-cpu", "--slo-ms", 300, "--workers", 1,
                 "--load", 90, "--scheduler", "tei", "--sizes", folder / "sizes.csv"), 2,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.cli.command import Ran, Run, refused
+from tests.cli.command import Ran, refused
 from tests.sweep.samples import WORKER
 
 
@@ -16,9 +16,7 @@ def write_spec(path: Path, profile: Path, more: str = "", slo_ms: str = "100") -
     return path
 
 
-def test_it_prints_what_it_did_and_where_the_tables_are(
-    run: Run, tiny_file: Path, tmp_path: Path
-) -> None:
+def test_it_prints_what_it_did_and_where_the_tables_are(run, tiny_file, tmp_path):
     spec, out = write_spec(tmp_path / "spec.toml", tiny_file), tmp_path / "out"
     first = run("sweep", spec, "--out", out, "--processes", 1)
     assert (first.code, first.err) == (0, "")
@@ -32,9 +30,7 @@ def test_it_prints_what_it_did_and_where_the_tables_are(
     assert "value table, 1 row" in valid.out
 
 
-def test_failed_cells_are_told_on_stderr_with_the_exit_code_of_the_first(
-    run: Run, tiny_file: Path, tmp_path: Path
-) -> None:
+def test_failed_cells_are_told_on_stderr_with_the_exit_code_of_the_first(run, tiny_file, tmp_path):
     spec = write_spec(tmp_path / "spec.toml", tiny_file, slo_ms="[1, 100]")
     ran = run("sweep", spec, "--out", tmp_path / "out", "--processes", 1)
     assert ran.code == 4
@@ -44,15 +40,13 @@ def test_failed_cells_are_told_on_stderr_with_the_exit_code_of_the_first(
     assert all(line.startswith("failed: ") and "SLO 1 ms" in line for line in lines)
 
 
-def test_a_bad_specification_is_one_line_and_writes_nothing(
-    run: Run, tiny_file: Path, tmp_path: Path
-) -> None:
+def test_a_bad_specification_is_one_line_and_writes_nothing(run, tiny_file, tmp_path):
     spec = write_spec(tmp_path / "spec.toml", tiny_file, more="colour = 'red'")
     refused(run("sweep", spec, "--out", tmp_path / "out"), 3, "spec.toml", "colour")
     assert not (tmp_path / "out").exists()
 
 
-def test_a_bad_value_table_is_refused(run: Run, tmp_path: Path) -> None:
+def test_a_bad_value_table_is_refused(run, tmp_path):
     row = {"worker_type": "cpu", "model_set": ["a"], "workers": 1, "load_qps": 1.0,
            "slo_ms": 1.0, "expected_effective_accuracy": 0.9, "expected_violation_rate": 0.05}
     path = tmp_path / "values.json"

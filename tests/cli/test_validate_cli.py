@@ -33,14 +33,14 @@ def refusal(file: Path) -> str:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     folder = tmp_path / "set"
     members = [small_policy(load_qps=load) for load in (400.0, 800.0)]
     policy.write_set(folder, policy.set_of(members), created_by="test")
     return folder
 
 
-def test_policies_sets_and_manifests_are_recognised(folder: Path) -> None:
+def test_policies_sets_and_manifests_are_recognised(folder):
     one, manifest = folder / "round-robin-00400qps.json", folder / "manifest.json"
     ran = validate(one, folder, manifest)
     assert ran.exit_code == 0
@@ -52,7 +52,7 @@ def test_policies_sets_and_manifests_are_recognised(folder: Path) -> None:
     ]
 
 
-def test_placement_problems_and_value_tables_are_recognised(tmp_path: Path) -> None:
+def test_placement_problems_and_value_tables_are_recognised(tmp_path):
     problem, values = tmp_path / "problem.json", tmp_path / "values.json"
     problem.write_text(json.dumps(placement_document()))
     values.write_text(json.dumps({"format": "ramsis.value-table/1", "rows": [value_row()]}))
@@ -65,7 +65,7 @@ def test_placement_problems_and_value_tables_are_recognised(tmp_path: Path) -> N
     assert "families: not a list" in refusal(problem)
 
 
-def test_placements_and_scenarios_in_toml_are_recognised(tmp_path: Path) -> None:
+def test_placements_and_scenarios_in_toml_are_recognised(tmp_path):
     placed, scenario = tmp_path / "placed.json", tmp_path / "scenario.toml"
     placement_milp.write_placement(placement_milp.place(placement_problem()), placed)
     scenario.write_text("""format = "ramsis.scenario/1"
@@ -86,7 +86,7 @@ streams = [{name = "s", model = "m", slo_ms = 50, workload = {load_qps = 10}}]
     assert "groups" in refusal(placed)
 
 
-def test_profiles_are_recognised(tmp_path: Path) -> None:
+def test_profiles_are_recognised(tmp_path):
     path = tmp_path / "profile.json"
     batches = tuple(profiles.BatchProfile(batch=b, p95_ms=10.0 * b) for b in (1, 2))
     model = profiles.ModelProfile(name="small", accuracy=0.6, batches=batches)
@@ -96,7 +96,7 @@ def test_profiles_are_recognised(tmp_path: Path) -> None:
     assert "p95_ms" in refusal(path)
 
 
-def test_all_files_are_looked_at_and_the_bad_ones_counted(folder: Path, tmp_path: Path) -> None:
+def test_all_files_are_looked_at_and_the_bad_ones_counted(folder, tmp_path):
     (tmp_path / "late.json").write_text(json.dumps(document() | {"format": "ramsis.policy/9"}))
     (tmp_path / "empty.json").write_text("")
     bad = [tmp_path / "late.json", tmp_path / "none.json", tmp_path / "empty.json"]
@@ -110,7 +110,7 @@ def test_all_files_are_looked_at_and_the_bad_ones_counted(folder: Path, tmp_path
     assert "ramsis.policy/1" in lines[0]
 
 
-def test_contradictions_inside_a_set_are_found(folder: Path) -> None:
+def test_contradictions_inside_a_set_are_found(folder):
     path = folder / "round-robin-00400qps.json"
     contradiction = document() | {"load_qps": 400.0}
     contradiction["expectations"]["effective_accuracy"] = 0.1
@@ -119,6 +119,6 @@ def test_contradictions_inside_a_set_are_found(folder: Path) -> None:
     assert "has changed since the manifest" in refusal(folder)
 
 
-def test_a_manifest_under_another_name_is_refused(folder: Path) -> None:
+def test_a_manifest_under_another_name_is_refused(folder):
     (folder / "manifest.json").rename(folder / "list.json")
     assert "allowed: manifest.json" in refusal(folder / "list.json")

@@ -8,21 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from ramsis.profiles import ProfileSet
 from ramsis.synthesis import generate_set
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 from tests.synthesis import samples
 
 
 @pytest.fixture(scope="module")
-def made(tiny: ProfileSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tiny, tmp_path_factory):
     folder = tmp_path_factory.mktemp("made") / "set"
     generate_set(tiny, (50.0, 900.0), samples.settings(grid="fixed:6", max_queue=4), folder)
     return folder
 
 
 @pytest.fixture
-def folder(made: Path, tmp_path: Path) -> Path:
+def folder(made, tmp_path):
     """The same, a test's own to change."""
     return Path(shutil.copytree(made, tmp_path / "set"))
 
@@ -34,7 +33,7 @@ def tamper(path: Path, name: str, value: object) -> None:
     path.write_text(json.dumps(document))
 
 
-def test_generated_sets_and_files_hold(run: Run, folder: Path) -> None:
+def test_generated_sets_and_files_hold(run, folder):
     file = folder / "round-robin-00050qps.json"
     for paths, files in (((folder,), 2), ((folder / "manifest.json", file), 3)):
         ran = run("verify", *paths)
@@ -48,8 +47,7 @@ def test_generated_sets_and_files_hold(run: Run, folder: Path) -> None:
             assert 0.0 <= float(line.partition("qps.json: certified_gap ")[2]) < 0.1
 
 
-def test_the_certified_gap_is_at_the_price_of_the_policy(run: Run, tiny_file: Path,
-                                                         tmp_path: Path) -> None:
+def test_the_certified_gap_is_at_the_price_of_the_policy(run, tiny_file, tmp_path):
     """And to the bound for Poisson arrivals: what `bound` prints at that price."""
     given = ("--profiles", tiny_file, "--slo-ms", "20", "--workers", "4", "--load", "1400")
     run("generate", *given, "--max-queue", "8", "--violation-price", "2", "--out", tmp_path)
@@ -64,9 +62,7 @@ def test_the_certified_gap_is_at_the_price_of_the_policy(run: Run, tiny_file: Pa
     assert gap == pytest.approx(1.0 - value / bound["poisson_upper_bound"], abs=1e-9)
 
 
-def test_a_failing_claim_is_shown_with_both_figures_and_exits_with_6(
-    run: Run, folder: Path
-) -> None:
+def test_a_failing_claim_is_shown_with_both_figures_and_exits_with_6(run, folder):
     path = folder / "round-robin-00900qps.json"
     bound = json.loads(path.read_text())["expectations"]["upper_bound"]
     tamper(path, "upper_bound", bound + 0.01)
@@ -83,7 +79,7 @@ def test_a_failing_claim_is_shown_with_both_figures_and_exits_with_6(
     assert run("verify", path, "--tolerance", "0.02").code == 0
 
 
-def test_all_shows_the_claims_that_hold_too(run: Run, folder: Path) -> None:
+def test_all_shows_the_claims_that_hold_too(run, folder):
     ran = run("verify", folder / "round-robin-00050qps.json", "--all", "--wide")
     _, *rows, gap, last = ran.out.splitlines()
     assert "certified_gap" in gap
@@ -94,7 +90,7 @@ def test_all_shows_the_claims_that_hold_too(run: Run, folder: Path) -> None:
         assert sum(f"  {claim}" in row for row in rows) >= 1
 
 
-def test_json_rows_carry_every_claim(run: Run, folder: Path) -> None:
+def test_json_rows_carry_every_claim(run, folder):
     tamper(folder / "round-robin-00900qps.json", "accuracy", None)
     ran = run("verify", folder, "--json")
     assert ran.code == 6
@@ -106,7 +102,7 @@ def test_json_rows_carry_every_claim(run: Run, folder: Path) -> None:
     assert ran.err.startswith(f"error: 1 of {len(rows)} claims do not hold: ")
 
 
-def test_a_process_that_cannot_be_imported_is_a_bad_file(run: Run, folder: Path) -> None:
+def test_a_process_that_cannot_be_imported_is_a_bad_file(run, folder):
     path = folder / "round-robin-00050qps.json"
     document = json.loads(path.read_text()) | {"arrivals": {"process": "no_such_module:X"}}
     path.write_text(json.dumps(document))
@@ -114,5 +110,5 @@ def test_a_process_that_cannot_be_imported_is_a_bad_file(run: Run, folder: Path)
 
 
 @pytest.mark.parametrize("tolerance", ["0", "nan", ])
-def test_a_bad_tolerance_is_refused(run: Run, folder: Path, tolerance: str) -> None:
+def test_a_bad_tolerance_is_refused(run, folder, tolerance):
     refused(run("verify", folder, "--tolerance", tolerance), 2, "tolerance")

@@ -21,7 +21,7 @@ from tests.sim.samples import run as serve
 
 
 @pytest.fixture
-def peak(tmp_path: Path) -> Path:
+def peak(tmp_path):
     """Timestamps of 40 s: a load of 20/s with a peak of 120/s for 4 s."""
     rng = np.random.default_rng(11)
     quiet = rng.uniform(0.0, 40.0, 800)
@@ -40,9 +40,7 @@ def searched(run: Run, profile: Path, peak: Path, *more: object) -> dict[str, An
     return dict(row)
 
 
-def test_a_peak_needs_more_workers_than_the_mean(
-    run: Run, tiny_file: Path, peak: Path, tmp_path: Path
-) -> None:
+def test_a_peak_needs_more_workers_than_the_mean(run, tiny_file, peak, tmp_path):
     """What each window gets is counted again in the request log of a simulation."""
     mean = searched(run, tiny_file, peak)
     each = searched(run, tiny_file, peak, "--every", "2s")
@@ -67,9 +65,7 @@ def test_a_peak_needs_more_workers_than_the_mean(
         late[int(row["worst_window_s"] // 2)])
 
 
-def test_a_plan_tells_of_its_peak_and_of_growth(
-    run: Run, tiny_file: Path, peak: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plan_tells_of_its_peak_and_of_growth(run, tiny_file, peak, tmp_path, monkeypatch):
     recipe = importlib.import_module("ramsis.cli.planning.plan_run")
     monkeypatch.setattr(recipe, "run_with_bar", in_this_process)
     monkeypatch.setattr(recipe, "_PROCESSES", "1")
@@ -110,15 +106,12 @@ def test_a_plan_tells_of_its_peak_and_of_growth(
     (("--growth", "1,0"), ("--growth", "not positive")),
     (("--growth", "2,2"), ("--growth", "a number stands twice")),
 ])
-def test_windows_and_growth_that_are_none(
-    run: Run, tiny_file: Path, peak: Path, tmp_path: Path, options: tuple[str, ...],
-    words: tuple[str, ...]
-) -> None:
+def test_windows_and_growth_that_are_none(run, tiny_file, peak, tmp_path, options, words):
     refused(run("plan", "--profiles", tiny_file, "--slo-ms", 100, "--trace", peak, "--out",
                 tmp_path / "plan", *options), 2, *words)
 
 
-def test_a_constant_load_has_no_windows(run: Run, tiny_file: Path, tmp_path: Path) -> None:
+def test_a_constant_load_has_no_windows(run, tiny_file, tmp_path):
     for command in (("capacity",), ("plan", "--out", tmp_path / "plan"),
                     ("simulate", "--workers", 2, "--scheduler", "greedy", "--min-accuracy", 0.7)):
         refused(run(*command, "--profiles", tiny_file, "--slo-ms", 100, "--load", 20, "--every",
@@ -127,16 +120,15 @@ def test_a_constant_load_has_no_windows(run: Run, tiny_file: Path, tmp_path: Pat
 
 @pytest.mark.parametrize(("every_ms", "count", "missed"), [
     (1_000.0, 10, 1), (3_300.0, 3, 0), (4_000.0, 3, 0), (4_500.0, 2, 0), (20_000.0, 1, 0)])
-def test_what_remains_belongs_to_the_last_window(every_ms: float, count: int, missed: int) -> None:
+def test_what_remains_belongs_to_the_last_window(every_ms, count, missed):
     """One of 101 requests is late, among the two in the last tenth of ten seconds."""
     arrivals = [*(100.0 * k for k in range(100)), 9901.0]
     served = serve(fleet([[10.0]], slo_ms=15.0), partial(Logged, log=[]), arrivals, 10_000.0)
     windows = Windows.of([served], Targets(0.05, every_ms=every_ms))
-    assert windows is not None
     assert (windows.count, windows.missed) == (count, missed)
 
 
-def test_windows_that_are_too_many(run: Run, tiny_file: Path, peak: Path) -> None:
+def test_windows_that_are_too_many(run, tiny_file, peak):
     refused(run("simulate", "--profiles", tiny_file, "--slo-ms", 100, "--trace", peak, "--workers",
                 1, "--scheduler", "greedy", "--min-accuracy", 0.7, "--every", "1us"),
             2, "--every", "too many windows", "0.039899 ms")
@@ -145,9 +137,7 @@ def test_windows_that_are_too_many(run: Run, tiny_file: Path, peak: Path) -> Non
 @pytest.mark.parametrize(("every_ms", "half", "cheaper", "certain"), [
     (None, 0.001, True, True), (None, 0.001, False, False), (None, 0.02, True, False),
     (2000.0, 0.001, True, None), (2000.0, 0.0, True, True), (None, None, True, None)])
-def test_windows_that_vary_are_not_certain(
-    every_ms: float | None, half: float | None, cheaper: bool, certain: bool | None
-) -> None:
+def test_windows_that_vary_are_not_certain(every_ms, half, cheaper, certain):
     targets = Targets(0.05, min_effective_accuracy=0.7, every_ms=every_ms)
     rates = MeasuredRates(Estimate(0.0, half and 0.0), Estimate(0.71, half),
                           Estimate(0.71, half), 10_000, 10)

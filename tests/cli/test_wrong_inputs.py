@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from ramsis.profiles.file import load, save
-from tests.cli.command import Run, refused, snapshot
+from tests.cli.command import refused, snapshot
 
 TABLE = "model,batch_size,mean_ms,p95_ms,accuracy\nsmall,1,5,6,70\nsmall,2,8,9,70\n"
 FILES: dict[str, str | bytes] = {
@@ -151,7 +149,7 @@ CASES: list[tuple[list[str], int, str]] = [
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, bytes | None]]:
+def filled(tmp_path_factory):
     """A folder that no command changes, and all that is in it."""
     folder = tmp_path_factory.mktemp("wrong")
     for name, content in FILES.items():
@@ -166,23 +164,22 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, by
 @pytest.mark.parametrize(("arguments", "code", "step"), CASES, ids=lambda one: (
     " ".join(one)[-60:] if isinstance(one, list) else ""))
 def test_a_wrong_input_is_refused_in_a_line_with_the_next_step(
-    run: Run, filled: tuple[Path, dict[str, bytes | None]], monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str], code: int, step: str,
-) -> None:
+    run, filled, monkeypatch, arguments, code, step
+):
     folder, before = filled
     monkeypatch.chdir(folder)
     refused(run(*arguments), code, step)
     assert snapshot(folder) == before
 
 
-def test_lines_that_are_no_objects_are_refused_in_a_line(run: Run, tmp_path: Path) -> None:
+def test_lines_that_are_no_objects_are_refused_in_a_line(run, tmp_path):
     for content in ("[1,2]\n", "5\n"):
         (tmp_path / "lines.json").write_text(content)
         refused(run("arrivals", "fit", tmp_path / "lines.json", "--trace-format", "jsonl"), 2,
                 "no key holds times of requests")
 
 
-def test_objects_of_batch_sizes_stay_rows_of_their_own(run: Run, tmp_path: Path) -> None:
+def test_objects_of_batch_sizes_stay_rows_of_their_own(run, tmp_path):
     (tmp_path / "accuracy.json").write_text('{"a": 0.5}')
     sized, twice = tmp_path / "sized.json", tmp_path / "twice.json"
     sized.write_text('{"a": {"1": {"mean_ms": 5}, "2": {"mean_ms": 8}}}')

@@ -28,9 +28,7 @@ def counted(times_ms: NDArray[np.float64], window_ms: float, duration_ms: float
     Poisson(800.0), NegativeBinomial(800.0, 3.0),
     MarkovModulated(800.0, ratio=3.0, burst_ms=40.0, share=0.3),
 ])
-def test_counts_of_requests_sent_at_random_are_those_of_the_split_process(
-    process: Any
-) -> None:
+def test_counts_of_requests_sent_at_random_are_those_of_the_split_process(process):
     """Each request of a simulated run is sent by a coin of its own."""
     duration_ms, window_ms, share = 400_000.0, 10.0, 0.3
     rng = np.random.default_rng(3)
@@ -49,7 +47,7 @@ def test_counts_of_requests_sent_at_random_are_those_of_the_split_process(
     assert np.bincount(seen, minlength=most) / len(seen) == pytest.approx(expected, abs=0.008)
 
 
-def test_by_turns_a_station_gets_every_kth_request() -> None:
+def test_by_turns_a_station_gets_every_kth_request():
     """It gets none in a window in which the whole gets k < 4, by the turn that it starts at."""
     duration_ms, window_ms, stations = 400_000.0, 20.0, 4
     process = Poisson(600.0)
@@ -63,7 +61,7 @@ def test_by_turns_a_station_gets_every_kth_request() -> None:
     assert (seen == 0).mean() == pytest.approx(none, abs=0.01)
 
 
-def test_the_shortest_queue_is_said_to_be_an_approximation() -> None:
+def test_the_shortest_queue_is_said_to_be_an_approximation():
     assert not split(Poisson(100.0), "shortest-queue", stations=3).exact
     assert split(Poisson(100.0), "shortest-queue").exact
 
@@ -77,7 +75,7 @@ class Own:
         raise NotImplementedError
 
 
-def test_splits_that_are_not_known_are_refused() -> None:
+def test_splits_that_are_not_known_are_refused():
     own: ArrivalProcess = Own()
     assert split(own, "round-robin", stations=2).process is own
     with pytest.raises(InvalidValueError, match="not split at random"):
@@ -92,7 +90,7 @@ def test_splits_that_are_not_known_are_refused() -> None:
         split(own, "round-robin", stations=0)
 
 
-def test_a_worker_type_of_twice_the_speed_takes_half_the_time() -> None:
+def test_a_worker_type_of_twice_the_speed_takes_half_the_time():
     slow, fast = WorkerType("a", tiny_profile(), 2), WorkerType("b", tiny_profile(), 2, speed=2.0)
     one, other = slow.service_times("p95", 4), fast.service_times("p95", 4)
     assert other.mean_ms == pytest.approx(one.mean_ms / 2)
@@ -101,7 +99,7 @@ def test_a_worker_type_of_twice_the_speed_takes_half_the_time() -> None:
         WorkerType("c", tiny_profile(), 1, speed=0.0)
 
 
-def test_a_cluster_counts_its_workers_and_knows_its_longest_slo() -> None:
+def test_a_cluster_counts_its_workers_and_knows_its_longest_slo():
     cluster = Cluster((WorkerType("a", tiny_profile(), 10), WorkerType("b", tiny_profile(), 2)),
                       CLASSES)
     assert (cluster.workers, cluster.slo_ms) == (12, 100.0)
@@ -114,8 +112,6 @@ def test_a_cluster_counts_its_workers_and_knows_its_longest_slo() -> None:
     ([("a", None)], CLASSES, r"^workers: a: not a number of workers: got None"),
     ([("a", 1)], CLASSES[:1], "do not sum to 1"),
 ])
-def test_clusters_that_do_not_fit_together_are_refused(
-    types: Any, classes: Any, words: str
-) -> None:
+def test_clusters_that_do_not_fit_together_are_refused(types, classes, words):
     with pytest.raises(InvalidValueError, match=words):
         Cluster(tuple(WorkerType(name, tiny_profile(), count) for name, count in types), classes)

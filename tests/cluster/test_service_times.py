@@ -1,7 +1,5 @@
 """Service times: fixed or drawn, quantile and distribution functions, what is never in time."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,14 +12,14 @@ from tests.central.samples import drawn_profile
 from tests.synthesis.samples import tiny_profile
 
 
-def test_a_statistic_is_one_quantile() -> None:
+def test_a_statistic_is_one_quantile():
     times = ServiceTimes.of(tiny_profile(), "p95", 8)
     assert times.quantiles_ms.shape == (3, 8, 1)
     assert times.mean_ms == pytest.approx(times.quantiles_ms[:, :, 0])
     assert (times.cdf(20.0) == (times.mean_ms <= 20.0)).all()
 
 
-def test_probabilities_and_means_are_those_of_draws_by_inversion() -> None:
+def test_probabilities_and_means_are_those_of_draws_by_inversion():
     times = ServiceTimes.of(drawn_profile(), "distribution", 4)
     rng = np.random.default_rng(0)
     for m, b in ((0, 0), (1, 2), (2, 1)):
@@ -32,7 +30,7 @@ def test_probabilities_and_means_are_those_of_draws_by_inversion() -> None:
             assert times.cdf(slack)[m, b] == pytest.approx((drawn <= slack).mean(), abs=5e-3)
 
 
-def test_batches_that_are_never_in_time_take_for_ever() -> None:
+def test_batches_that_are_never_in_time_take_for_ever():
     times = ServiceTimes.of(tiny_profile(), "p95", 8).without_late(30.0)
     assert times.models == ("small", "medium", "large")
     assert times.max_batch == 8
@@ -41,21 +39,19 @@ def test_batches_that_are_never_in_time_take_for_ever() -> None:
     assert few.models == ("small", "medium")
 
 
-def test_quantiles_are_carried_only_where_every_batch_has_them() -> None:
+def test_quantiles_are_carried_only_where_every_batch_has_them():
     assert carries_quantiles(drawn_profile())
     assert not carries_quantiles(tiny_profile())
 
 
-def test_an_unknown_service_is_refused() -> None:
+def test_an_unknown_service_is_refused():
     with pytest.raises(InvalidValueError, match=r"^service: .*p42.*distribution"):
         ServiceTimes.of(tiny_profile(), "p42", 8)
 
 
 @given(values=st.lists(st.floats(0.1, 1e4), min_size=1, max_size=30, unique=True),
        level=st.floats(0.0, 1.0))
-def test_quantile_and_cdf_are_inverse_and_equal_when_compiled(
-    values: list[float], level: float
-) -> None:
+def test_quantile_and_cdf_are_inverse_and_equal_when_compiled(values, level):
     values = sorted(values)
     times = ServiceTimes(("m",), np.array([0.5]), np.array([[values]]), "distribution")
     time_ms = float(quantile(values, times.levels, level))
@@ -72,7 +68,7 @@ def test_quantile_and_cdf_are_inverse_and_equal_when_compiled(
             assert values[0] <= time_ms <= values[-1] * (1 + 1e-12)
 
 
-def test_draws_have_the_mean_and_the_distribution() -> None:
+def test_draws_have_the_mean_and_the_distribution():
     times = ServiceTimes.of(drawn_profile(), "distribution", 4)
     uniform = np.random.default_rng(1).random(40_000)
     drawn = np.array([quantile(times.quantiles_ms[2, 1], times.levels, u)
@@ -84,7 +80,7 @@ def test_draws_have_the_mean_and_the_distribution() -> None:
         assert (drawn <= limit).mean() == pytest.approx(level, abs=0.01)
 
 
-def test_batches_that_a_model_lacks_are_not_run() -> None:
+def test_batches_that_a_model_lacks_are_not_run():
     lacks = [np.inf, np.inf]
     times = ServiceTimes(("a", "b"), np.array([0.5, 0.7]),
                          np.array([[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0], lacks]]),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +20,7 @@ AFTER_S = (0.0, 0.4, 0.8, 1.2)
 
 
 @pytest.mark.slow
-def test_an_interrupted_central_queue(tmp_path: Path) -> None:
+def test_an_interrupted_central_queue(tmp_path):
     save(tiny_profile(), tmp_path / "profile.json")
 
     def generated(after_s: float) -> tuple[int, str, list[str]]:
@@ -40,7 +39,7 @@ def test_an_interrupted_central_queue(tmp_path: Path) -> None:
             assert not list(tmp_path.glob(f"{after_s}/.*"))
 
 
-def test_an_interrupt_that_an_import_swallows_is_not_lost(tmp_path: Path) -> None:
+def test_an_interrupt_that_an_import_swallows_is_not_lost(tmp_path):
     (tmp_path / "swallowing.py").write_text(
         "import signal\ntry:\n    signal.raise_signal(signal.SIGINT)\n"
         "except BaseException:\n    pass\n")
@@ -53,7 +52,7 @@ def test_an_interrupt_that_an_import_swallows_is_not_lost(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", INTERRUPTED)
-def test_interrupts_at_random_moments(name: str, tmp_path: Path) -> None:
+def test_interrupts_at_random_moments(name, tmp_path):
     kit = make_kit(tmp_path / "kit", lambda words: told(words, tmp_path / "printed"))
     (kit / "serving").mkdir()
     make(kit / "serving", slo_ms=200.0)

@@ -1,7 +1,5 @@
 """An installation that cannot be written to, of a user without a home."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -29,9 +27,7 @@ exec "$@"
      "rows.csv"),
     ("bound", "--load", "100"),
 ])
-def test_commands_work_from_a_read_only_installation(
-    words: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_commands_work_from_a_read_only_installation(words, tmp_path):
     save(tiny_profile(), tmp_path / "profile.json")
     settings = {name: value for name, value in os.environ.items()
                 if name not in ("HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR")}

@@ -1,8 +1,5 @@
 """Files that are named as libraries are: nothing that is started imports them."""
 
-from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
@@ -13,9 +10,7 @@ for library in ("starlette", "uvicorn", "prometheus_client", "orjson"):
 
 
 @pytest.mark.slow
-def test_files_named_as_libraries_are_not_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_named_as_libraries_are_not_imported(tmp_path, monkeypatch):
     folder = plant(tmp_path / "planted")
     assert list(run_planted(folder)) == []
     assert list(by_module(folder)) == []

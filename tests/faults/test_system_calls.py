@@ -1,8 +1,5 @@
 """One call of each kind that a worker's start makes fails, and nothing is lost by it."""
 
-from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
@@ -21,7 +18,7 @@ STARTS = (Fault("socketpair", "EMFILE", 1), Fault("pipe2", "EMFILE", 1),
 
 @pytest.mark.slow
 @pytest.mark.skipif(not can_trace(), reason="needs strace")
-def test_a_system_call_that_fails_once_costs_no_request_its_answer(tmp_path: Path) -> None:
+def test_a_system_call_that_fails_once_costs_no_request_its_answer(tmp_path):
     with served(tmp_path) as server:
         usual = {also: usual_s(server, in_workers=also) for also in (False, True)}
         outcomes = {str(fault): failing(server, fault, usual[fault.in_workers])

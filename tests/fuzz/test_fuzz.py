@@ -1,8 +1,5 @@
 """Damaged files and odd options, the same in every run; ``make fuzz`` tries others, and more."""
 
-from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,14 +10,14 @@ from tests.fuzz.kit import make_kit
 
 
 @pytest.fixture(scope="module")
-def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def kit(tmp_path_factory):
     return make_kit(tmp_path_factory.mktemp("fuzz") / "kit", told)
 
 
 @pytest.mark.slow
 @settings(max_examples=80, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(number=st.integers(0, 2**32))
-def test_damaged_files_and_odd_options_are_answered_in_a_line(kit: Path, number: int) -> None:
+def test_damaged_files_and_odd_options_are_answered_in_a_line(kit, number):
     """To see one again: ``python -m tests.fuzz --seed NUMBER --budget 1``."""
     case = case_of(number, kit)
     assert not examine(case, kit, kit.parent / "case"), (number, case.words)

@@ -39,19 +39,19 @@ def examine(path: Path, content: bytes, seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", _TEXTS)
-def test_damaged_logs(tmp_path: Path, name: str) -> None:
+def test_damaged_logs(tmp_path, name):
     examine(tmp_path / "some.log", _TEXTS[name].encode()[:8000], len(name))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", _TEXTS)
-def test_more_damaged_logs(tmp_path: Path, name: str) -> None:
+def test_more_damaged_logs(tmp_path, name):
     for seed in range(40):
         examine(tmp_path / "some.log", _TEXTS[name].encode(), 1000 + seed)
 
 
 @pytest.mark.slow
-def test_damaged_files_of_the_field(reference_dir: Path, tmp_path: Path) -> None:
+def test_damaged_files_of_the_field(reference_dir, tmp_path):
     folder = reference_dir / "field"
     if not folder.is_dir():
         pytest.skip(f"{folder} is not there")
@@ -66,21 +66,21 @@ def test_damaged_files_of_the_field(reference_dir: Path, tmp_path: Path) -> None
     ("timestamp,a\n2026-01-01T00:00:00Z," + "x" * 200_000 + "\n", "cannot read"),
     ("x" * 200_000 + ",b\n1,2\n", "cannot read"),
 ])
-def test_damaged_traces_are_refused(tmp_path: Path, text: str, says: str) -> None:
+def test_damaged_traces_are_refused(tmp_path, text, says):
     path = tmp_path / "trace.csv"
     path.write_text(text)
     with pytest.raises(InputFileError, match=says):
         read_any_trace(path)
 
 
-def test_locusts_history_may_have_semicolons(tmp_path: Path) -> None:
+def test_locusts_history_may_have_semicolons(tmp_path):
     (tmp_path / "a.csv").write_text(samples.LOCUST_HISTORY)
     (tmp_path / "b.csv").write_text(samples.LOCUST_HISTORY.replace(",", ";"))
     one, other = (read_any_trace(tmp_path / name).workload for name in ("a.csv", "b.csv"))
     assert one.load_qps == other.load_qps == pytest.approx(50.0 + 779 / 40)
 
 
-def test_times_beyond_all_calendars_are_refused(tmp_path: Path) -> None:
+def test_times_beyond_all_calendars_are_refused(tmp_path):
     path = tmp_path / "oha.csv"
     path.write_text("request-start,DNS,DNS+dialup,request-duration,bytes,status\n"
                     + "".join(f"{0.05 * i:.6f},0,0,0.02,11,200\n" for i in range(20))

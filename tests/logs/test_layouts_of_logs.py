@@ -16,7 +16,7 @@ from ramsis.arrivals.trace_formats import detect_trace, read_trace
 from ramsis.audit.request_log import LogFormat, RequestLog, read_request_log
 from ramsis.errors import InputFileError
 from ramsis.logs.kinds import KINDS, SUMMARIES, LogKind, Summary, kind_of
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 from tests.logs import samples
 from tests.logs.samples import ARRIVAL_S, LAYOUTS, SLO_MS, STATUS, TOOK_S
 
@@ -26,7 +26,7 @@ def log_of(path: Path, text: str, form: LogFormat | None = None) -> RequestLog:
     return read_request_log(path, form or LogFormat(slo_ms=SLO_MS))
 
 
-def test_every_layout_has_a_sample() -> None:
+def test_every_layout_has_a_sample():
     titles = {name.partition(" (")[0] for name in LAYOUTS} - {"a table"}
     assert titles == {kind.title for kind in KINDS if not kind.lacks}
     known = {kind_of(text) for text in samples.SUMMARIES.values()}
@@ -35,9 +35,7 @@ def test_every_layout_has_a_sample() -> None:
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_arrivals_times_and_outcomes_are_those_of_the_requests(
-    tmp_path: Path, name: str
-) -> None:
+def test_arrivals_times_and_outcomes_are_those_of_the_requests(tmp_path, name):
     layout = LAYOUTS[name]
     log = log_of(tmp_path / "some.log", layout.text())
     assert len(log) == len(ARRIVAL_S)
@@ -53,14 +51,13 @@ def test_arrivals_times_and_outcomes_are_those_of_the_requests(
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_a_trace_has_the_arrivals_that_an_audit_has(tmp_path: Path, name: str) -> None:
+def test_a_trace_has_the_arrivals_that_an_audit_has(tmp_path, name):
     path = tmp_path / "some.log"
     log = log_of(path, LAYOUTS[name].text())
     if name.startswith("a table"):  # whose times are those of the column, as in any table
         return
     assert detect_trace(path) == "request-log"
     trace = read_trace(path, "request-log")
-    assert trace.spread_ms is not None
     np.testing.assert_allclose(trace.spread_ms - trace.spread_ms[0],
                                1000 * (log.arrival_s - log.arrival_s[0]), atol=2e-3)
     assert trace.notes[0].partition(";")[0] == log.notes[0].partition(";")[0]
@@ -71,7 +68,7 @@ def test_a_trace_has_the_arrivals_that_an_audit_has(tmp_path: Path, name: str) -
 
 
 @pytest.mark.parametrize("title", samples.SUMMARIES)
-def test_a_summary_is_refused_by_its_name(run: Run, tmp_path: Path, title: str) -> None:
+def test_a_summary_is_refused_by_its_name(run, tmp_path, title):
     path = tmp_path / "summary.txt"
     path.write_text(samples.SUMMARIES[title])
     for words in (("arrivals", "fit", path),
@@ -80,11 +77,10 @@ def test_a_summary_is_refused_by_its_name(run: Run, tmp_path: Path, title: str) 
         refused(run(*words), 3, f"is {title}")
 
 
-def test_locusts_load_over_time_is_a_trace(run: Run, tmp_path: Path, tiny_file: Path) -> None:
+def test_locusts_load_over_time_is_a_trace(run, tmp_path, tiny_file):
     path = tmp_path / "history.csv"
     path.write_text(samples.LOCUST_HISTORY)
     trace = read_trace(path, "request-log")
-    assert trace.rate_qps is not None
     expected = 50.0 + np.arange(40)
     expected[7] = expected[6]  # a second without a row holds the load before
     assert trace.rate_qps.tolist() == expected.tolist()
@@ -102,9 +98,7 @@ _OFTEN = ("metrics", "combined", "text-embeddings-inference's log")
 @pytest.mark.parametrize("name", [
     *_OFTEN, *(pytest.param(name, marks=pytest.mark.slow) for name in LAYOUTS
                if name not in _OFTEN)])
-def test_advice_works_on_the_very_file(
-    run: Run, tmp_path: Path, tiny_file: Path, name: str
-) -> None:
+def test_advice_works_on_the_very_file(run, tmp_path, tiny_file, name):
     """What a command that does not take a log says of it, and each step that it names."""
     path = tmp_path / "some.log"
     path.write_text(samples.TORCHSERVE_METRICS if name == "metrics" else
@@ -131,14 +125,14 @@ def test_advice_works_on_the_very_file(
         assert ran.code == 0, (step, ran.err)
 
 
-def test_the_format_that_a_refusal_of_uvicorns_log_names_is_read(tmp_path: Path) -> None:
+def test_the_format_that_a_refusal_of_uvicorns_log_names_is_read(tmp_path):
     with pytest.raises(InputFileError) as caught:
         log_of(tmp_path / "uvicorn.log", samples.SUMMARIES["uvicorn's access log"])
     assert "gunicorn's --access-logformat with %D or %(D)s behind it" in str(caught.value)
     assert len(log_of(tmp_path / "gunicorn.log", samples.apache())) == len(ARRIVAL_S)
 
 
-def test_lines_of_other_kinds_are_counted(tmp_path: Path) -> None:
+def test_lines_of_other_kinds_are_counted(tmp_path):
     assert any("left out: 1" in note for note in log_of(tmp_path / "a.log", samples.tei()).notes)
     text = samples.apache() + "damaged\n"
     assert any("left out: 1" in note for note in log_of(tmp_path / "a.log", text).notes)
@@ -148,7 +142,7 @@ def test_lines_of_other_kinds_are_counted(tmp_path: Path) -> None:
         log_of(tmp_path / "a.log", text)
 
 
-def test_a_unit_of_durations_is_not_for_times_since_1970(tmp_path: Path) -> None:
+def test_a_unit_of_durations_is_not_for_times_since_1970(tmp_path):
     columns = {"arrival": "when", "duration": "took"}
     text = "when,took\n" + "".join(f"{1772366400.25 + i},{40 + i}\n" for i in range(20))
     log = log_of(tmp_path / "a.csv", text, LogFormat(columns, "ms", 50.0))
@@ -160,9 +154,7 @@ def test_a_unit_of_durations_is_not_for_times_since_1970(tmp_path: Path) -> None
 @pytest.mark.parametrize(("cells", "seconds"), [
     (("726ms", "432µs", "0.031s", "1m2.3s", "1h0m1s"), (0.726, 432e-6, 0.031, 62.3, 3601.0)),
     (("726 ms", "432us", "2 min"), (0.726, 432e-6, 120.0))])
-def test_cells_may_state_their_unit(
-    tmp_path: Path, cells: tuple[str, ...], seconds: tuple[float, ...]
-) -> None:
+def test_cells_may_state_their_unit(tmp_path, cells, seconds):
     text = "start_time,latency\n" + "".join(
         f"2026-03-01T12:00:0{i}Z,{cell}\n" for i, cell in enumerate(cells))
     log = log_of(tmp_path / "a.csv", text, LogFormat(slo_ms=1e9))
@@ -175,14 +167,12 @@ def test_cells_may_state_their_unit(
     ("000", "failed"), ("0", "failed"), ("", "failed"), ("-1", "failed"), ("200 OK", "served"),
     ("204", "served"), ("503", "dropped"), ("UNAVAILABLE", "failed"), ("OK", "served"),
     ("Non HTTP response code: java.net.SocketTimeoutException", "failed"), ("500", "failed")])
-def test_statuses_that_are_no_answers_are_failures(
-    tmp_path: Path, status: str, outcome: str
-) -> None:
+def test_statuses_that_are_no_answers_are_failures(tmp_path, status, outcome):
     text = f"start_time,latency_ms,code\n2026-03-01T12:00:00Z,5,{status}\n"
     assert log_of(tmp_path / "a.csv", text).outcome.tolist() == [outcome]
 
 
-def test_a_time_that_may_be_the_start_is_said_and_can_be(tmp_path: Path) -> None:
+def test_a_time_that_may_be_the_start_is_said_and_can_be(tmp_path):
     text = "timestamp,latency_ms\n2026-03-01T12:00:00Z,500\n2026-03-01T12:00:01Z,100\n"
     log = log_of(tmp_path / "a.csv", text)
     (option,) = re.findall("--column (arrival=timestamp) where that is the start", log.notes[0])
@@ -193,7 +183,7 @@ def test_a_time_that_may_be_the_start_is_said_and_can_be(tmp_path: Path) -> None
     assert "timestamp is its start" in log.notes[0]
 
 
-def test_the_times_of_a_log_of_no_known_layout_are_cut_as_said(run: Run, tmp_path: Path) -> None:
+def test_the_times_of_a_log_of_no_known_layout_are_cut_as_said(run, tmp_path):
     path = tmp_path / "app.log"
     path.write_text("".join(f"2026-03-01 12:{i // 60:02}:{i % 60:02},{i * 7 % 1000:03} INFO done\n"
                             for i in range(200)))
@@ -206,13 +196,13 @@ def test_the_times_of_a_log_of_no_known_layout_are_cut_as_said(run: Run, tmp_pat
     assert "200 requests" in ran.err + ran.out
 
 
-def test_k6s_rows_without_requests_are_named(tmp_path: Path) -> None:
+def test_k6s_rows_without_requests_are_named(tmp_path):
     text = samples.k6_csv().replace("http_req_duration", "grpc_req_duration")
     with pytest.raises(InputFileError, match=r"no rows of requests.*grpc_req_duration"):
         log_of(tmp_path / "k6.csv", text)
 
 
-def test_a_time_taken_of_no_plausible_unit_is_refused(tmp_path: Path) -> None:
+def test_a_time_taken_of_no_plausible_unit_is_refused(tmp_path):
     text = re.sub(r"000$", "", samples.apache(), flags=re.MULTILINE)  # as %{ms}T writes it
     with pytest.raises(InputFileError, match="shorter than any answer over a network"):
         log_of(tmp_path / "a.log", text)
@@ -220,7 +210,7 @@ def test_a_time_taken_of_no_plausible_unit_is_refused(tmp_path: Path) -> None:
     assert np.allclose(np.sort(log.finish_s - log.arrival_s), np.sort(TOOK_S))
 
 
-def test_response_times_of_one_request_at_a_time_are_a_profile(run: Run, tmp_path: Path) -> None:
+def test_response_times_of_one_request_at_a_time_are_a_profile(run, tmp_path):
     path = tmp_path / "alone.csv"
     path.write_text("request-start,DNS,DNS+dialup,Response-delay,request-duration,bytes,status\n"
                     + "".join(f"{0.05 * i:.6f},0,0,0.001,{0.02 + 1e-4 * (i % 7):.6f},11,"
@@ -244,7 +234,7 @@ FIELD = {
 
 
 @pytest.mark.parametrize("name", FIELD)
-def test_files_of_the_field(reference_dir: Path, name: str) -> None:
+def test_files_of_the_field(reference_dir, name):
     path = reference_dir / "field" / name
     if not path.exists():
         pytest.skip(f"{path} is not there")
@@ -257,14 +247,14 @@ def test_files_of_the_field(reference_dir: Path, name: str) -> None:
         assert (log.outcome == "late").sum() == 4
 
 
-def test_kinds_are_told_from_the_first_lines_alone() -> None:
+def test_kinds_are_told_from_the_first_lines_alone():
     for name, layout in LAYOUTS.items():
         text = layout.text()
         kind = kind_of(text + "\n" * 100_000)
         assert (kind.title if isinstance(kind, LogKind) else "a table") == name.partition(" (")[0]
 
 
-def test_durations_in_hours_minutes_and_seconds_and_dates_of_utc(tmp_path: Path) -> None:
+def test_durations_in_hours_minutes_and_seconds_and_dates_of_utc(tmp_path):
     log = log_of(tmp_path / "log.csv", "start_time,duration,status\n" + "".join(
         f"2026-05-01 10:00:{i:02d}.500 UTC,0:00:00.{30 + i:03d},200\n" for i in range(30)))
     assert log.finish_s - log.arrival_s == pytest.approx(np.arange(30) / 1000 + 0.030, abs=1e-6)
@@ -274,6 +264,6 @@ def test_durations_in_hours_minutes_and_seconds_and_dates_of_utc(tmp_path: Path)
     ("2026-05-01 10:00:00,132 - INFO - served in 59.1 ms\n" * 20, "no header"),
     ('{"latency": {"average": 30.2}, "duration": 60}\n', "one JSON object"),
 ])
-def test_what_is_no_log_is_said(tmp_path: Path, text: str, says: str) -> None:
+def test_what_is_no_log_is_said(tmp_path, text, says):
     with pytest.raises(InputFileError, match=says):
         log_of(tmp_path / "file.log", text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from ramsis.mdp import dense_chain
@@ -21,9 +20,7 @@ def random_chain(states: int) -> DenseChain:
                       np.ones(states), np.full(states, 1.0 / states))
 
 
-def test_a_chain_of_hundreds_of_states_is_factorised_by_one_thread(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_chain_of_hundreds_of_states_is_factorised_by_one_thread(monkeypatch):
     seen: list[set[int]] = []
     factorise = dense_chain.lu_factor
 

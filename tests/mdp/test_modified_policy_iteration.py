@@ -40,7 +40,7 @@ def drawn(kind: str, states: int, seed: int = 0) -> SparseMDP:
 
 @settings(max_examples=40, deadline=None)
 @given(small_mdps(unichain=False), st.sampled_from([0.0, 0.5, 0.95, 0.999]))
-def test_values_are_within_the_tolerance(mdp: SparseMDP, discount: float) -> None:
+def test_values_are_within_the_tolerance(mdp, discount):
     exact = policy_iteration(mdp, discount=discount)
     found = modified_policy_iteration(mdp, discount=discount, tolerance=1e-6)
     assert found.certificate.converged
@@ -49,7 +49,7 @@ def test_values_are_within_the_tolerance(mdp: SparseMDP, discount: float) -> Non
 
 @pytest.mark.parametrize("discount", [0.95, 0.999])
 @pytest.mark.parametrize("kind", ["random", "banded"])
-def test_large_problems_are_solved_faster_than_by_quantecon(kind: str, discount: float) -> None:
+def test_large_problems_are_solved_faster_than_by_quantecon(kind, discount):
     markov = pytest.importorskip("quantecon.markov")
     mdp = drawn(kind, 1000 if kind == "random" else 300)
     other = markov.DiscreteDP(mdp.reward, sparse.csr_matrix(mdp.transition), discount, mdp.state,
@@ -76,7 +76,7 @@ def test_large_problems_are_solved_faster_than_by_quantecon(kind: str, discount:
     assert own_s < 1.5 * their_s  # it is less; the margin is for a busy machine
 
 
-def test_a_cycle_is_solved_where_sweeps_alone_shrink_nothing() -> None:
+def test_a_cycle_is_solved_where_sweeps_alone_shrink_nothing():
     cycle = SparseMDP.from_pairs([(i, 0, {(i + 1) % 3: 1.0}, float(i)) for i in range(3)])
     found = solve_discounted(cycle, 0.999)
     exact = np.linalg.solve(np.eye(3) - 0.999 * np.roll(np.eye(3), 1, axis=1), np.arange(3.0))
@@ -85,14 +85,14 @@ def test_a_cycle_is_solved_where_sweeps_alone_shrink_nothing() -> None:
     assert value_iteration(cycle).gain == pytest.approx(1.0)
 
 
-def test_all_discounted_solvers_agree() -> None:
+def test_all_discounted_solvers_agree():
     mdp = drawn("banded", 200)
     values = [solve_discounted(mdp, 0.99, name).value for name in DISCOUNTED_SOLVERS]
     for value in values[1:]:
         assert value == pytest.approx(values[0], abs=2e-6)
 
 
-def test_forest_management_settles_after_many_policies() -> None:
+def test_forest_management_settles_after_many_policies():
     """Of 5,000 ages of a forest that burns with 0.1, waiting pays until rounding hides it."""
     states, burns = 5000, 0.1
     pairs = []
@@ -109,6 +109,6 @@ def test_forest_management_settles_after_many_policies() -> None:
 @pytest.mark.parametrize(("given_settings", "says"), [({"discount": 1.0}, "average reward"),
                                                 ({"discount": 0.9, "tolerance": 0.0}, "tolerance"),
                                                 ({"discount": 0.9, "solver": "x"}, "solver")])
-def test_settings_out_of_range_are_refused(given_settings: dict[str, Any], says: str) -> None:
+def test_settings_out_of_range_are_refused(given_settings, says):
     with pytest.raises(InvalidValueError, match=says):
         solve_discounted(drawn("random", 3), **given_settings)

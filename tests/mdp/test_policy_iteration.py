@@ -27,7 +27,7 @@ def fork() -> SparseMDP:
         (1, 0, {1: 1.0}, 2.0), (2, 0, {2: 1.0}, 3.0), (3, 0, {3: 1.0}, 1.0)])
 
 
-def test_a_multichain_problem_gets_the_best_gain_of_each_state() -> None:
+def test_a_multichain_problem_gets_the_best_gain_of_each_state():
     solution = policy_iteration(fork(), initial=[1, 0, 0, 0])
     assert solution.gain is None
     assert solution.state_gain.tolist() == [3.0, 2.0, 3.0, 1.0]
@@ -36,7 +36,7 @@ def test_a_multichain_problem_gets_the_best_gain_of_each_state() -> None:
     assert any("starting state" in note for note in solution.certificate.notes)
 
 
-def test_a_multichain_first_policy_of_a_unichain_optimum_is_left_behind() -> None:
+def test_a_multichain_first_policy_of_a_unichain_optimum_is_left_behind():
     """Staying put everywhere has two classes; the optimum goes to the better one."""
     mdp = SparseMDP.from_pairs([
         (0, 0, {0: 1.0}, 1.0), (0, 1, {1: 1.0}, 0.0),
@@ -47,7 +47,7 @@ def test_a_multichain_first_policy_of_a_unichain_optimum_is_left_behind() -> Non
     assert solution.certificate.gap < 1e-12
 
 
-def test_classes_with_equal_gain_do_not_make_it_cycle() -> None:
+def test_classes_with_equal_gain_do_not_make_it_cycle():
     """Two islands with the best gain and bridges both ways, all ties."""
     mdp = SparseMDP.from_pairs([
         (s, a, {t: 1.0}, 1.0) for s in range(4) for a, t in enumerate({s, 3 - s, (s + 1) % 4})])
@@ -57,7 +57,7 @@ def test_classes_with_equal_gain_do_not_make_it_cycle() -> None:
     assert solution.certificate.iterations == 1
 
 
-def test_ties_keep_the_incumbent() -> None:
+def test_ties_keep_the_incumbent():
     mdp = SparseMDP.from_pairs([(0, a, {0: 0.3, 1: 0.7}, 1.0) for a in range(3)]
                                + [(1, a, {0: 0.6, 1: 0.4}, 2.0) for a in range(3)])
     for discount in (None, 0.9):
@@ -66,7 +66,7 @@ def test_ties_keep_the_incumbent() -> None:
         assert solution.certificate.iterations == 1
 
 
-def test_a_policy_of_several_classes_is_evaluated_from_every_state() -> None:
+def test_a_policy_of_several_classes_is_evaluated_from_every_state():
     mdp = SparseMDP.from_pairs([
         (0, 0, {1: 0.25, 2: 0.75}, 7.0), (1, 0, {1: 1.0}, 2.0), (2, 0, {3: 1.0}, 0.0),
         (3, 0, {2: 1.0}, 4.0)])
@@ -78,7 +78,7 @@ def test_a_policy_of_several_classes_is_evaluated_from_every_state() -> None:
 
 
 @pytest.mark.parametrize("link", [1e-20, 1e-300])
-def test_a_numerically_singular_policy_is_evaluated_without_its_weak_links(link: float) -> None:
+def test_a_numerically_singular_policy_is_evaluated_without_its_weak_links(link):
     evaluation = evaluate_policy(weakly_linked(link), [0, 0, 0, 0])
     assert evaluation.gain is None
     assert evaluation.state_gain == pytest.approx([4 / 3, 4 / 3, 11 / 3, 11 / 3])
@@ -87,7 +87,7 @@ def test_a_numerically_singular_policy_is_evaluated_without_its_weak_links(link:
 
 
 @pytest.mark.parametrize("link", [1e-3, 1e-6, 1e-9, 1e-12, 1e-14])
-def test_bad_scaling_widens_the_bounds_instead_of_hiding(link: float) -> None:
+def test_bad_scaling_widens_the_bounds_instead_of_hiding(link):
     """The gain is (7.5 - 7 link) / (3 - 2 link): both halves are as likely for any link."""
     solution = policy_iteration(weakly_linked(link))
     certificate = solution.certificate
@@ -97,7 +97,7 @@ def test_bad_scaling_widens_the_bounds_instead_of_hiding(link: float) -> None:
     assert certificate.converged == (certificate.gap <= 1e-9 * (1 + solution.gain))
 
 
-def test_a_rarely_visited_first_state_costs_no_digits() -> None:
+def test_a_rarely_visited_first_state_costs_no_digits():
     """The values relative to an almost never visited state would be astronomically large."""
     size = 60
     pairs = [(s, 0, {max(s - 1, 0): 0.02, min(s + 1, size - 1): 0.98}, float(s % 3))
@@ -109,7 +109,7 @@ def test_a_rarely_visited_first_state_costs_no_digits() -> None:
     assert solution.certificate.gap < 1e-9
 
 
-def test_zero_costs_are_fine_while_no_class_is_free() -> None:
+def test_zero_costs_are_fine_while_no_class_is_free():
     """A state with a choice between free and paid actions, which cannot be eliminated."""
     mdp = SparseMDP.from_pairs([
         (0, 0, {1: 1.0}, 0.0, 0.0), (0, 1, {1: 1.0}, 3.0, 1.0), (1, 0, {0: 1.0}, 2.0, 1.0)])
@@ -120,14 +120,14 @@ def test_zero_costs_are_fine_while_no_class_is_free() -> None:
         assert solution.certificate.gap < 1e-9
 
 
-def test_a_class_that_costs_nothing_is_refused_naming_its_state() -> None:
+def test_a_class_that_costs_nothing_is_refused_naming_its_state():
     mdp = SparseMDP.from_pairs(
         [(0, 0, {1: 1.0}, 1.0, 1.0), (1, 0, {1: 1.0}, 0.0, 0.0)], state_names=("a", "b"))
     with pytest.raises(InvalidValueError, match=r"state 1 \(b\): .*for ever at no cost"):
         policy_iteration(mdp)
 
 
-def test_too_few_rounds_end_with_the_last_policy_evaluated() -> None:
+def test_too_few_rounds_end_with_the_last_policy_evaluated():
     mdp = SparseMDP.from_pairs([
         (0, 0, {0: 1.0}, 1.0), (0, 1, {1: 1.0}, 0.0), (1, 0, {1: 1.0}, 2.0)])
     solution = policy_iteration(mdp, discount=0.9, initial=[0, 0], max_iterations=1)
@@ -138,7 +138,7 @@ def test_too_few_rounds_end_with_the_last_policy_evaluated() -> None:
 
 
 @pytest.mark.parametrize("discount", [None, 0.95])
-def test_few_rounds_suffice_on_larger_problems(discount: float | None) -> None:
+def test_few_rounds_suffice_on_larger_problems(discount):
     for mdp in (two_sided(150, 0.05, 3), dense_random(200, 6, 5)):
         certificate = policy_iteration(mdp, discount=discount).certificate
         assert certificate.converged

@@ -17,8 +17,6 @@ from ramsis.mdp.result import Solution
 from ramsis.mdp.solvers import (
     DISCOUNTED_SOLVERS,
     SOLVERS,
-    DiscountedSolverName,
-    SolverName,
     solve_average,
     solve_discounted,
 )
@@ -40,7 +38,7 @@ def policy_of(solution: Solution) -> list[int]:
 
 
 @pytest.mark.parametrize("solver", DISCOUNTED_SOLVERS)
-def test_quantecon_two_states(solver: DiscountedSolverName) -> None:
+def test_quantecon_two_states(solver):
     found = solve_discounted(TWO_STATES, 0.95, solver)
     assert found.certificate.converged
     assert policy_of(found) == [0, 0]
@@ -48,7 +46,7 @@ def test_quantecon_two_states(solver: DiscountedSolverName) -> None:
 
 
 @pytest.mark.parametrize("solver", DISCOUNTED_SOLVERS)
-def test_pymdptoolbox_forest(solver: DiscountedSolverName) -> None:
+def test_pymdptoolbox_forest(solver):
     found = solve_discounted(FOREST, 0.9, solver)
     assert found.certificate.converged
     assert policy_of(found) == [0, 0, 0]
@@ -57,7 +55,7 @@ def test_pymdptoolbox_forest(solver: DiscountedSolverName) -> None:
 
 
 @pytest.mark.parametrize("solver", DISCOUNTED_SOLVERS)
-def test_pymdptoolbox_two_states(solver: DiscountedSolverName) -> None:
+def test_pymdptoolbox_two_states(solver):
     """Its value iteration, which stops early, prints (40.05, 33.65); the exact values follow."""
     found = solve_discounted(SMALL, 0.9, solver)
     assert policy_of(found) == [1, 0]
@@ -66,7 +64,7 @@ def test_pymdptoolbox_two_states(solver: DiscountedSolverName) -> None:
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_pymdptoolbox_average_rewards(solver: SolverName) -> None:
+def test_pymdptoolbox_average_rewards(solver):
     forest, small = solve_average(FOREST, solver), solve_average(SMALL, solver)
     assert forest.certificate.converged
     assert small.certificate.converged
@@ -94,7 +92,7 @@ PRINTED: NDArray[np.float64] = np.array([
 
 
 @pytest.mark.parametrize("solver", DISCOUNTED_SOLVERS)
-def test_quantecon_growth_model(solver: DiscountedSolverName) -> None:
+def test_quantecon_growth_model(solver):
     found = solve_discounted(growth(), 0.9, solver)
     assert found.certificate.converged
     assert found.value == pytest.approx(PRINTED, abs=1e-5)
@@ -120,7 +118,7 @@ TAXI = {
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_howards_taxi(solver: SolverName) -> None:
+def test_howards_taxi(solver):
     """He waits at the stand in the second town and drives there from the others: 13.34 a trip."""
     found = solve_average(SparseMDP.from_pairs([
         (town, way, {j: p for j, p in enumerate(chances) if p}, float(np.dot(chances, fares)))

@@ -29,7 +29,7 @@ def check_gain(mdp: SparseMDP, solution: Solution, gain: float) -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(mdp=small_mdps(unichain=False), discount=st.sampled_from([0.3, 0.9, 0.99]))
-def test_discounted_solvers_find_the_best_values(mdp: SparseMDP, discount: float) -> None:
+def test_discounted_solvers_find_the_best_values(mdp, discount):
     best = best_discounted(mdp, discount)
     solutions = [
         value_iteration(mdp, discount=discount),
@@ -46,7 +46,7 @@ def test_discounted_solvers_find_the_best_values(mdp: SparseMDP, discount: float
 
 @settings(max_examples=20, deadline=None)
 @given(mdp=st.one_of(small_mdps(), small_mdps(costs=True), small_mdps(free_state=True)))
-def test_average_reward_solvers_find_the_best_gain(mdp: SparseMDP) -> None:
+def test_average_reward_solvers_find_the_best_gain(mdp):
     best = best_gain(mdp)
     assert np.ptp(best) < 1e-9
     for solve in (value_iteration, policy_iteration, linear_program, solve_with_pymdptoolbox):
@@ -55,7 +55,7 @@ def test_average_reward_solvers_find_the_best_gain(mdp: SparseMDP) -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(mdp=st.one_of(small_mdps(), small_mdps(costs=True), small_mdps(free_state=True)))
-def test_relative_values_solve_the_optimality_equation(mdp: SparseMDP) -> None:
+def test_relative_values_solve_the_optimality_equation(mdp):
     exact, approximate = policy_iteration(mdp), value_iteration(mdp)
     assert exact.certificate.bellman_residual < 1e-10
     assert approximate.certificate.bellman_residual < 1e-8
@@ -65,7 +65,7 @@ def test_relative_values_solve_the_optimality_equation(mdp: SparseMDP) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(mdp=st.one_of(small_mdps(unichain=False), small_mdps(unichain=False, costs=True)))
-def test_policy_iteration_finds_the_best_gain_from_every_state(mdp: SparseMDP) -> None:
+def test_policy_iteration_finds_the_best_gain_from_every_state(mdp):
     solution, best = policy_iteration(mdp), best_gain(mdp)
     assert solution.state_gain is not None
     np.testing.assert_allclose(solution.state_gain, best, rtol=0, atol=1e-8)
@@ -77,7 +77,7 @@ def test_policy_iteration_finds_the_best_gain_from_every_state(mdp: SparseMDP) -
 
 @settings(max_examples=20, deadline=None)
 @given(mdp=small_mdps(unichain=False, costs=True), seed=st.integers(0, 2**16))
-def test_bounds_hold_for_any_start_of_policy_iteration(mdp: SparseMDP, seed: int) -> None:
+def test_bounds_hold_for_any_start_of_policy_iteration(mdp, seed):
     rng = np.random.default_rng(seed)
     initial = mdp.action[rng.integers(mdp.first[:-1], mdp.first[1:])]
     first = policy_iteration(mdp, initial=initial, max_iterations=1).certificate

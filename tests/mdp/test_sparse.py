@@ -33,7 +33,7 @@ def changed(name: str, index: Any, value: float) -> dict[str, Any]:
     return arrays(**{name: array})
 
 
-def test_pairs_in_any_order_are_sorted_and_all_arrays_follow() -> None:
+def test_pairs_in_any_order_are_sorted_and_all_arrays_follow():
     given, order = arrays(), np.array([3, 0, 4, 2, 1])
     sorted_, shuffled = SparseMDP(**given), SparseMDP(**{k: v[order] for k, v in given.items()})
     for name in ("state", "action", "reward", "cost"):
@@ -42,7 +42,7 @@ def test_pairs_in_any_order_are_sorted_and_all_arrays_follow() -> None:
     assert shuffled.first.tolist() == [0, 2, 4, 5]
 
 
-def test_duplicate_entries_add_up_and_stored_zeros_vanish_without_touching_the_input() -> None:
+def test_duplicate_entries_add_up_and_stored_zeros_vanish_without_touching_the_input():
     matrix = sparse.csr_array(
         (np.array([0.25, 0.0, 0.75, 1.0]), np.array([1, 0, 1, 0]), np.array([0, 3, 4])),
         shape=(2, 2),
@@ -53,7 +53,7 @@ def test_duplicate_entries_add_up_and_stored_zeros_vanish_without_touching_the_i
     assert matrix.nnz == 4
 
 
-def test_rows_off_by_rounding_are_rescaled_and_rows_further_off_are_refused() -> None:
+def test_rows_off_by_rounding_are_rescaled_and_rows_further_off_are_refused():
     near = SparseMDP(**changed("transition", (1, 2), 1 - 5e-10))
     assert near.transition.sum(axis=1) == pytest.approx(np.ones(5), abs=1e-15)
     with pytest.raises(InvalidValueError, match=r"state 0, action 7: .*add up to 1: got 0\.99999"):
@@ -83,19 +83,19 @@ def test_rows_off_by_rounding_are_rescaled_and_rows_further_off_are_refused() ->
         (arrays(state_names=("a", "b")), r"state_names has the wrong length: got 2; allowed: 3"),
     ],
 )
-def test_bad_arrays_are_refused_naming_the_place(bad: dict[str, Any], message: str) -> None:
+def test_bad_arrays_are_refused_naming_the_place(bad, message):
     with pytest.raises(InvalidValueError, match=message):
         SparseMDP(**bad)
 
 
-def test_the_first_of_several_bad_pairs_is_named() -> None:
+def test_the_first_of_several_bad_pairs_is_named():
     rows = arrays()["transition"].copy()
     rows[[1, 3]] *= 2
     with pytest.raises(InvalidValueError, match="state 0, action 7"):
         SparseMDP(**arrays(transition=rows))
 
 
-def test_a_negative_entry_is_not_hidden_by_a_duplicate_that_makes_up_for_it() -> None:
+def test_a_negative_entry_is_not_hidden_by_a_duplicate_that_makes_up_for_it():
     matrix = sparse.csr_array(
         (np.array([1.5, -0.5]), np.array([0, 0]), np.array([0, 2])), shape=(1, 1)
     )
@@ -103,7 +103,7 @@ def test_a_negative_entry_is_not_hidden_by_a_duplicate_that_makes_up_for_it() ->
         SparseMDP(np.array([0]), np.array([0]), matrix, np.zeros(1))
 
 
-def test_a_next_state_out_of_range_is_refused() -> None:
+def test_a_next_state_out_of_range_is_refused():
     matrix = sparse.csr_array(np.eye(2))
     matrix.indices[1] = 5
     with pytest.raises(InvalidValueError, match=r"state 1, action 0: next state out of .*got 5"):
@@ -112,12 +112,12 @@ def test_a_next_state_out_of_range_is_refused() -> None:
         SparseMDP.from_pairs([(0, 0, {3: 1.0}, 0.0)], n_states=1)
 
 
-def test_names_of_states_appear_in_messages() -> None:
+def test_names_of_states_appear_in_messages():
     with pytest.raises(InvalidValueError, match=r"state 1 \(busy\), action 4"):
         SparseMDP(**changed("cost", 2, -1.0), state_names=("empty", "busy", "full"))
 
 
-def test_dense_arrays_and_lists_of_pairs_give_the_same_problem() -> None:
+def test_dense_arrays_and_lists_of_pairs_give_the_same_problem():
     transition = np.array([[[0.5, 0.5], [0, 1]], [[1, 0], [0.25, 0.75]]])
     numbers = [[1, 2], [3, 4]]
     dense = SparseMDP.from_dense(transition, numbers, allowed=[[True, True], [False, True]],
@@ -129,7 +129,7 @@ def test_dense_arrays_and_lists_of_pairs_give_the_same_problem() -> None:
     np.testing.assert_array_equal(dense.transition.toarray(), listed.transition.toarray())
 
 
-def test_dense_arrays_of_unfitting_shapes_are_refused() -> None:
+def test_dense_arrays_of_unfitting_shapes_are_refused():
     with pytest.raises(InvalidValueError, match="shapes of transition and reward"):
         SparseMDP.from_dense(np.ones((2, 1, 1)), np.zeros((1, 3)))
     with pytest.raises(InvalidValueError, match="cost has the wrong shape"):
@@ -138,7 +138,7 @@ def test_dense_arrays_of_unfitting_shapes_are_refused() -> None:
         SparseMDP.from_pairs([(0, 0, {0: 1.0}, 1.0), (0, 1, {0: 1.0}, 1.0, 1.0)])
 
 
-def test_a_policy_that_takes_a_missing_action_is_refused() -> None:
+def test_a_policy_that_takes_a_missing_action_is_refused():
     mdp = SparseMDP(**arrays())
     assert mdp.pairs_of([7, 4, 7]).tolist() == [1, 2, 4]
     with pytest.raises(InvalidValueError, match=r"state 1: .*got 7; allowed: 4, 9"):
@@ -147,13 +147,13 @@ def test_a_policy_that_takes_a_missing_action_is_refused() -> None:
         mdp.pairs_of([7, 4])
 
 
-def test_best_takes_the_first_of_equal_pairs() -> None:
+def test_best_takes_the_first_of_equal_pairs():
     largest, rows = SparseMDP(**arrays()).best(np.array([1.0, 1.0, -2.0, 3.0, -5.0]))
     assert largest.tolist() == [1.0, 3.0, -5.0]
     assert rows.tolist() == [0, 3, 4]
 
 
-def test_export_to_pymdptoolbox_fills_missing_actions_with_dominated_copies() -> None:
+def test_export_to_pymdptoolbox_fills_missing_actions_with_dominated_copies():
     mdp = SparseMDP(**arrays())
     probability, reward = to_pymdptoolbox(mdp)
     assert mdp.labels.tolist() == [4, 7, 9]
@@ -163,7 +163,7 @@ def test_export_to_pymdptoolbox_fills_missing_actions_with_dominated_copies() ->
     assert (reward[0, 0], reward[0, 1], reward[1, 2], reward[2, 1]) == (0, 1, 3, 4)
 
 
-def test_exported_rows_pass_the_strict_check_of_pymdptoolbox() -> None:
+def test_exported_rows_pass_the_strict_check_of_pymdptoolbox():
     util = pytest.importorskip("mdptoolbox.util")
     rows = np.random.default_rng(3).random((400, 400)) ** 8
     rows /= rows.sum(axis=1, keepdims=True) * (1 + 5e-13)
@@ -172,7 +172,7 @@ def test_exported_rows_pass_the_strict_check_of_pymdptoolbox() -> None:
     assert util.isStochastic(to_pymdptoolbox(mdp)[0][0].toarray())
 
 
-def test_export_to_quantecon_solves_to_the_same_values() -> None:
+def test_export_to_quantecon_solves_to_the_same_values():
     markov = pytest.importorskip("quantecon.markov")
     mdp = SparseMDP(**arrays(cost=None))
     reward, transition, state, action = to_quantecon(mdp)

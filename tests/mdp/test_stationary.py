@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from scipy import sparse
 
 from ramsis.errors import InvalidValueError
-from ramsis.mdp.sparse import SparseMDP
 from ramsis.mdp.stationary import power_iteration, stationary_distribution
 from tests.mdp.instances import small_mdps
 
@@ -31,7 +30,7 @@ def geometric(size: int, up: float) -> np.ndarray[Any, Any]:
 
 @pytest.mark.parametrize(("size", "method"), [(40, "elimination"), (400, "lu")])
 @pytest.mark.parametrize("up", [0.4, 0.6])
-def test_birth_death_chain(size: int, method: str, up: float) -> None:
+def test_birth_death_chain(size, method, up):
     chain = birth_death(size, up)
     direct = stationary_distribution(chain)
     assert direct.method == method
@@ -42,14 +41,14 @@ def test_birth_death_chain(size: int, method: str, up: float) -> None:
     np.testing.assert_allclose(iterated.distribution, geometric(size, up), atol=1e-6)
 
 
-def test_elimination_keeps_the_relative_accuracy_of_rare_states() -> None:
+def test_elimination_keeps_the_relative_accuracy_of_rare_states():
     found = stationary_distribution(birth_death(100, 0.01)).distribution
     assert found[-1] < 1e-190
     np.testing.assert_allclose(found, geometric(100, 0.01), rtol=1e-12)
 
 
 @pytest.mark.parametrize("size", [2, 7, 300])
-def test_periodic_ring(size: int) -> None:
+def test_periodic_ring(size):
     ring = sparse.csr_array(np.roll(np.eye(size), 1, axis=1))
     np.testing.assert_allclose(stationary_distribution(ring).distribution, 1 / size, atol=1e-14)
     start = np.eye(size)[0]
@@ -61,12 +60,12 @@ def test_periodic_ring(size: int) -> None:
     assert undamped.residual == pytest.approx(2.0)
 
 
-def test_transient_states_get_nothing() -> None:
+def test_transient_states_get_nothing():
     chain = [[0.5, 0.25, 0.25], [0.0, 0.0, 1.0], [0.0, 1.0, 0.0]]
     assert stationary_distribution(chain).distribution == pytest.approx([0.0, 0.5, 0.5])
 
 
-def test_several_classes_need_a_start_and_are_weighted_by_absorption() -> None:
+def test_several_classes_need_a_start_and_are_weighted_by_absorption():
     chain = [[0.0, 0.25, 0.75, 0.0], [0, 1, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]]
     with pytest.raises(InvalidValueError, match=r"2 closed classes.*states 1 and 2"):
         stationary_distribution(chain)
@@ -78,7 +77,7 @@ def test_several_classes_need_a_start_and_are_weighted_by_absorption() -> None:
     assert iterated.distribution == pytest.approx(found.distribution, abs=1e-10)
 
 
-def test_many_classes_take_the_sparse_way() -> None:
+def test_many_classes_take_the_sparse_way():
     """200 pairs of states that never meet, from a start spread over all."""
     block = sparse.csr_array([[0.5, 0.5], [1.0, 0.0]])
     chain = sparse.block_diag([block] * 200, format="csr")
@@ -89,7 +88,7 @@ def test_many_classes_take_the_sparse_way() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(mdp=small_mdps())
-def test_both_ways_agree_on_random_chains(mdp: SparseMDP) -> None:
+def test_both_ways_agree_on_random_chains(mdp):
     chain = mdp.transition[mdp.first[:-1]]
     direct, iterated = stationary_distribution(chain), power_iteration(chain)
     assert direct.distribution.sum() == pytest.approx(1.0)
@@ -105,13 +104,13 @@ def test_both_ways_agree_on_random_chains(mdp: SparseMDP) -> None:
         ([[1.0, 0.0]], "not square"),
     ],
 )
-def test_matrices_that_are_no_chains_are_refused(chain: Any, message: str) -> None:
+def test_matrices_that_are_no_chains_are_refused(chain, message):
     for solve in (stationary_distribution, power_iteration):
         with pytest.raises(InvalidValueError, match=message):
             solve(chain)
 
 
-def test_settings_out_of_range_are_refused() -> None:
+def test_settings_out_of_range_are_refused():
     chain = [[0.0, 1.0], [1.0, 0.0]]
     with pytest.raises(InvalidValueError, match="damping"):
         power_iteration(chain, damping=1.0)
@@ -123,7 +122,7 @@ def test_settings_out_of_range_are_refused() -> None:
         power_iteration(chain, start=[0.5, 0.6])
 
 
-def test_states_that_are_hardly_ever_met_overflow_nothing() -> None:
+def test_states_that_are_hardly_ever_met_overflow_nothing():
     """Each state leads to the one before with 1e-90: the first one's share is below any float."""
     size = 8
     chain = np.zeros((size, size))

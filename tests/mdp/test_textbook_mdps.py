@@ -35,7 +35,7 @@ KNOWN = {
 
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize("problem", KNOWN)
-def test_value_of_the_start(problem: str, solver: str) -> None:
+def test_value_of_the_start(problem, solver):
     mdp, start, value = KNOWN[problem]
     solution = SOLVERS[solver](mdp, discount=DISCOUNT)
     certificate = solution.certificate
@@ -45,6 +45,6 @@ def test_value_of_the_start(problem: str, solver: str) -> None:
     assert certificate.gap <= 1e-9
 
 
-def test_the_lake_policy_shuns_the_holes() -> None:
+def test_the_lake_policy_shuns_the_holes():
     solution = policy_iteration(frozen_lake(4), discount=DISCOUNT)
     assert solution.policy[[0, 8, 14]].tolist() == [0, 3, 1]

@@ -23,7 +23,7 @@ def sweeps(mdp: SparseMDP, damping: float | str, discount: float | None = None) 
 
 
 @pytest.mark.parametrize("discount", [None, 0.999])
-def test_adaptive_damping_is_fast_on_nearly_periodic_chains(discount: float | None) -> None:
+def test_adaptive_damping_is_fast_on_nearly_periodic_chains(discount):
     mdp = two_sided(10, leak=0.02, seed=1)
     undamped, damped = sweeps(mdp, 0.0, discount), sweeps(mdp, 0.5, discount)
     assert undamped > 5 * damped
@@ -31,14 +31,14 @@ def test_adaptive_damping_is_fast_on_nearly_periodic_chains(discount: float | No
 
 
 @pytest.mark.parametrize("discount", [None, 0.999])
-def test_adaptive_damping_costs_nothing_on_fast_mixing_chains(discount: float | None) -> None:
+def test_adaptive_damping_costs_nothing_on_fast_mixing_chains(discount):
     mdp = dense_random(30, 3, seed=1)
     undamped = sweeps(mdp, 0.0, discount)
     assert sweeps(mdp, 0.5, discount) > 1.5 * undamped
     assert sweeps(mdp, "adaptive", discount) == undamped
 
 
-def test_adaptive_damping_loses_little_on_slowly_mixing_chains() -> None:
+def test_adaptive_damping_loses_little_on_slowly_mixing_chains():
     """Damping only slows a chain that moves seldom; its trial must not last."""
     mdp = SparseMDP.from_pairs([
         (0, 0, {0: 0.97, 1: 0.03}, 0.0), (1, 0, {0: 0.02, 1: 0.98}, 1.0)])
@@ -47,7 +47,7 @@ def test_adaptive_damping_loses_little_on_slowly_mixing_chains() -> None:
     assert sweeps(mdp, "adaptive") <= undamped + 15
 
 
-def test_a_periodic_chain_never_converges_undamped_and_does_so_adaptively() -> None:
+def test_a_periodic_chain_never_converges_undamped_and_does_so_adaptively():
     mdp = machine(8, 10.0, 0.7, 8.0)
     undamped = value_iteration(mdp, damping=0.0, max_iterations=2000)
     assert undamped.certificate.status is Status.MAX_ITERATIONS
@@ -56,7 +56,7 @@ def test_a_periodic_chain_never_converges_undamped_and_does_so_adaptively() -> N
     assert value_iteration(mdp).gain == pytest.approx(gain, abs=1e-9)
 
 
-def test_values_are_within_the_tolerance_not_only_the_policy() -> None:
+def test_values_are_within_the_tolerance_not_only_the_policy():
     mdp = dense_random(20, 3, seed=4)
     exact = policy_iteration(mdp, discount=0.95).value
     for tolerance in (1e-2, 1e-5):
@@ -67,7 +67,7 @@ def test_values_are_within_the_tolerance_not_only_the_policy() -> None:
         assert error.max() <= solution.certificate.upper_bound
 
 
-def test_bounds_narrow_with_every_sweep_and_always_hold_the_gain() -> None:
+def test_bounds_narrow_with_every_sweep_and_always_hold_the_gain():
     mdp = two_sided(5, leak=0.2, seed=2)
     gain = policy_iteration(mdp).gain
     gaps = []
@@ -79,14 +79,14 @@ def test_bounds_narrow_with_every_sweep_and_always_hold_the_gain() -> None:
 
 
 @pytest.mark.parametrize("discount", [None, 0.999, 0.999999])
-def test_a_tolerance_below_rounding_ends_with_its_own_status(discount: float | None) -> None:
+def test_a_tolerance_below_rounding_ends_with_its_own_status(discount):
     solution = value_iteration(two_sided(10, 0.02, 1), discount=discount, tolerance=1e-18)
     assert solution.certificate.status is Status.PRECISION
     assert solution.certificate.iterations < 1000
     assert solution.certificate.gap < 1e-7
 
 
-def test_values_stay_accurate_at_discounts_close_to_one() -> None:
+def test_values_stay_accurate_at_discounts_close_to_one():
     """The constant part of the values, gain / (1 - discount), must not eat their digits."""
     mdp = two_sided(10, 0.02, 1)
     discounted = value_iteration(mdp, discount=1 - 1e-6, tolerance=1e-7)
@@ -97,7 +97,7 @@ def test_values_stay_accurate_at_discounts_close_to_one() -> None:
         discounted.value - discounted.value[0], average.value - average.value[0], atol=1e-4)
 
 
-def test_a_multichain_problem_ends_unconverged_with_bounds_over_all_states() -> None:
+def test_a_multichain_problem_ends_unconverged_with_bounds_over_all_states():
     mdp = SparseMDP.from_pairs([(0, 0, {0: 1.0}, 1.0), (1, 0, {1: 1.0}, 3.0)])
     certificate = value_iteration(mdp, max_iterations=50).certificate
     assert certificate.status is Status.MAX_ITERATIONS
@@ -106,14 +106,14 @@ def test_a_multichain_problem_ends_unconverged_with_bounds_over_all_states() -> 
 
 
 @pytest.mark.parametrize("damping", [-0.1, 1.0, float("nan"), "none"])
-def test_damping_out_of_range_is_refused(damping: float | str) -> None:
+def test_damping_out_of_range_is_refused(damping):
     with pytest.raises(InvalidValueError, match="damping is out of range"):
         value_iteration(dense_random(2, 1, 0), damping=damping)
 
 
 @settings(max_examples=30, deadline=None)
 @given(mdp=small_mdps(costs=True))
-def test_the_kernel_equals_its_plain_twin(mdp: SparseMDP) -> None:
+def test_the_kernel_equals_its_plain_twin(mdp):
     value = np.cos(np.arange(mdp.n_states))
     advantage, rows = np.empty(mdp.n_states), np.empty(mdp.n_states, dtype=np.uint64)
     matrix = mdp.transition

@@ -65,13 +65,13 @@ def _servable(problem: Problem, family: str) -> bool:
 @pytest.mark.parametrize("name", OBJECTIVES)
 @given(chosen=st.one_of(documents(), documents(sharing=True)))
 @settings(max_examples=14, deadline=None)
-def test_one_variant_or_two_on_each_worker(name: str, chosen: dict[str, Any]) -> None:
+def test_one_variant_or_two_on_each_worker(name, chosen):
     compare(chosen, *OBJECTIVES[name])
 
 
 @given(chosen=documents())
 @settings(max_examples=12, deadline=None)
-def test_stages_in_order(chosen: dict[str, Any]) -> None:
+def test_stages_in_order(chosen):
     """Served first, then accuracy, then cost: each the best among what is best so far."""
     objective = {"kind": "lexicographic", "order": ["served", "effective-accuracy", "cost"]}
     problem = problem_from_document({**chosen, "objective": objective})
@@ -89,7 +89,7 @@ def test_stages_in_order(chosen: dict[str, Any]) -> None:
 
 @given(chosen=documents(rules=False))
 @settings(max_examples=8, deadline=None)
-def test_the_front_is_that_of_all_placements(chosen: dict[str, Any]) -> None:
+def test_the_front_is_that_of_all_placements(chosen):
     """Every point of the front is efficient, and its ends are the cheapest and the best."""
     problem = problem_from_document({**chosen, "objective": {"kind": "pareto", "points": 4}})
     try:
@@ -111,7 +111,7 @@ def best_of(found: Iterable[Outcome]) -> float:
 
 @given(data=st.data())
 @settings(max_examples=8, deadline=None)
-def test_value_tables(data: st.DataObject) -> None:
+def test_value_tables(data):
     """A family whose worth comes from a table beside one that runs on batches."""
     fraction = st.sampled_from([0.0, 0.1, 0.3])
     rows = [
@@ -132,7 +132,7 @@ def test_value_tables(data: st.DataObject) -> None:
 
 @given(chosen=documents())
 @settings(max_examples=5, deadline=None)
-def test_cbc_and_highs_agree(chosen: dict[str, Any]) -> None:
+def test_cbc_and_highs_agree(chosen):
     problem = problem_from_document(chosen)
     try:
         highs = place(problem)

@@ -63,7 +63,7 @@ WRONG: dict[str, tuple[Callable[[Placement], Placement], str]] = {
 
 @pytest.mark.parametrize("name", WRONG)
 @pytest.mark.parametrize("changes", [{}, SHARED], ids=["alone", "shared"])
-def test_a_wrong_placement_is_refused(name: str, changes: dict[str, Any]) -> None:
+def test_a_wrong_placement_is_refused(name, changes):
     asked = problem(**changes)
     placement = place(asked)
     check_placement(asked, placement)
@@ -91,7 +91,7 @@ def test_a_wrong_placement_is_refused(name: str, changes: dict[str, Any]) -> Non
          "a variant is elsewhere"),
     ],
 )
-def test_a_placement_for_looser_rules_is_refused(changes: dict[str, Any], says: str) -> None:
+def test_a_placement_for_looser_rules_is_refused(changes, says):
     placement = place(problem())
     with pytest.raises(VerificationError, match=says):
         check_placement(problem(**changes), placement)
@@ -105,7 +105,7 @@ def test_a_placement_for_looser_rules_is_refused(changes: dict[str, Any], says: 
         ({"kind": "slow-down", "members": ["vision", "text"], "factor": 1.1}, "not the listed"),
     ],
 )
-def test_sharing_against_a_rule_is_refused(rule: dict[str, Any], says: str) -> None:
+def test_sharing_against_a_rule_is_refused(rule, says):
     placement = place(problem(**SHARED))
     assert len(placement.groups[0].uses) == 2
     with pytest.raises(VerificationError, match=says):
@@ -114,7 +114,7 @@ def test_sharing_against_a_rule_is_refused(rule: dict[str, Any], says: str) -> N
         place(problem(**SHARED, colocation=[rule]))  # and the program keeps it
 
 
-def test_one_variant_where_one_is_allowed() -> None:
+def test_one_variant_where_one_is_allowed():
     placement = place(problem(**SHARED))
     with pytest.raises(VerificationError, match="too many variants"):
         check_placement(problem(worker_types=SHARED["worker_types"]), placement)

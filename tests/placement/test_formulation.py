@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NAMES = [constraint.__name__ for constraint in CONSTRAINTS]
 
 
-def test_every_row_is_named_by_the_function_that_states_its_formula() -> None:
+def test_every_row_is_named_by_the_function_that_states_its_formula():
     everything = problem(
         objective={"kind": "max-min", "moving_price": 0.1},
         families=[{"name": "vision", "demand_qps": 100, "slo_ms": 100, "min_accuracy": 0.7,
@@ -40,7 +40,7 @@ def test_every_row_is_named_by_the_function_that_states_its_formula() -> None:
     assert prefixes == set(NAMES)
 
 
-def test_the_documentation_has_every_row_and_metric() -> None:
+def test_the_documentation_has_every_row_and_metric():
     page = (ROOT / "docs/placement.md").read_text(encoding="utf-8")
     for name in (*NAMES, *METRICS):
         assert f"`{name}`" in page
@@ -48,7 +48,7 @@ def test_the_documentation_has_every_row_and_metric() -> None:
         assert constraint.__doc__
 
 
-def test_the_program_does_not_grow_with_the_workers() -> None:
+def test_the_program_does_not_grow_with_the_workers():
     small = problem()
     large = replace(small, worker_types=tuple(
         replace(item, count=1000 * item.count) for item in small.worker_types))
@@ -57,9 +57,7 @@ def test_the_program_does_not_grow_with_the_workers() -> None:
 
 
 @pytest.mark.parametrize("status", [SearchStatus.TIME_LIMIT, SearchStatus.INTERRUPTED])
-def test_a_stage_without_a_solution_leaves_that_of_the_stage_before(
-    monkeypatch: pytest.MonkeyPatch, status: SearchStatus
-) -> None:
+def test_a_stage_without_a_solution_leaves_that_of_the_stage_before(monkeypatch, status):
     solve = optimise.solve
     calls = []
 
@@ -79,9 +77,7 @@ def test_a_stage_without_a_solution_leaves_that_of_the_stage_before(
     assert placement.objective == pytest.approx(1.0)
 
 
-def test_an_interrupted_front_has_the_points_that_are_there(
-    monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_front_has_the_points_that_are_there(monkeypatch):
     solve = optimise.solve
     calls = []
 
@@ -98,9 +94,7 @@ def test_an_interrupted_front_has_the_points_that_are_there(
 
 
 @pytest.mark.parametrize("solver", ["highs", "cbc"])
-def test_without_a_bound_of_the_solver_the_relaxation_gives_one(
-    monkeypatch: pytest.MonkeyPatch, solver: str
-) -> None:
+def test_without_a_bound_of_the_solver_the_relaxation_gives_one(monkeypatch, solver):
     """As when a search is stopped early; the solution stays what it was."""
     asked = problem(families=[{"name": "vision", "demand_qps": 330, "slo_ms": 100},
                               {"name": "text", "demand_qps": 140, "slo_ms": 200}])
@@ -120,15 +114,13 @@ def test_without_a_bound_of_the_solver_the_relaxation_gives_one(
     assert proven.objective + 1e-3 < placement.dual_bound < 1.0
 
 
-def test_a_problem_made_in_python_is_checked_too() -> None:
+def test_a_problem_made_in_python_is_checked_too():
     wrong = replace(problem(), variants=(replace(problem().variants[0], family="audio"),))
     with pytest.raises(InputFileError, match=r"variants\[0\].family: unknown family: got 'audio'"):
         place(wrong)
 
 
-def test_what_a_solver_calls_optimal_with_a_gap_is_solved_again(
-    monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_solver_calls_optimal_with_a_gap_is_solved_again(monkeypatch):
     """Optimal by status alone is not a proof: with a gap that stays it is the end of a search."""
     tolerances = []
 

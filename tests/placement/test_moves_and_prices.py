@@ -18,7 +18,7 @@ from tests.placement.samples import document, problem, variant
 
 @given(data=st.data())
 @settings(max_examples=60, deadline=None)
-def test_names_are_given_with_the_least_loading(data: st.DataObject) -> None:
+def test_names_are_given_with_the_least_loading(data):
     """Against every assignment of names, with load times that make moves unequal."""
     loads = {"a": 1000.0, "b": 300.0, "c": 0.0}
     sets = [frozenset(s) for n in (1, 2) for s in itertools.combinations(loads, n)]
@@ -50,7 +50,7 @@ def test_names_are_given_with_the_least_loading(data: st.DataObject) -> None:
     assert mine[1] == best[1]
 
 
-def test_what_runs_already_stays_where_it_is() -> None:
+def test_what_runs_already_stays_where_it_is():
     first = place(problem())
     now = [{"worker": worker, "variants": [v for use in group.uses for v in use.variants]}
            for group in first.groups for worker in group.workers]
@@ -59,7 +59,7 @@ def test_what_runs_already_stays_where_it_is() -> None:
     assert again.objective == pytest.approx(first.objective)
 
 
-def test_a_price_on_moving_keeps_what_is_good_enough() -> None:
+def test_a_price_on_moving_keeps_what_is_good_enough():
     """Loading the accurate variant takes 10 s and brings 0.2 of accuracy."""
     def placed(price: float) -> tuple[tuple[str, ...], float, int]:
         found = place(problem_from_document(document(
@@ -84,7 +84,7 @@ def line(demand_qps: float, count: int, **changes: Any) -> Problem:
         "variants": [variant("only", "vision", 0.7, 100, {("gpu", 4): 40})], **changes}))
 
 
-def test_one_more_worker_is_worth_what_it_would_add() -> None:
+def test_one_more_worker_is_worth_what_it_would_add():
     """A tenth of the demand more at accuracy 0.7, and the penalty saved; nothing when idle."""
     short, more = place(line(1000, 4)), place(line(1000, 5))
     assert short.prices["gpu"] == pytest.approx(more.objective - short.objective)
@@ -92,7 +92,7 @@ def test_one_more_worker_is_worth_what_it_would_add() -> None:
     assert place(line(100, 4)).prices["gpu"] == 0.0
 
 
-def test_the_load_is_spread_evenly_and_idle_workers_are_not_used() -> None:
+def test_the_load_is_spread_evenly_and_idle_workers_are_not_used():
     placement = place(line(150, 4))
     (group,) = placement.groups
     assert len(group.workers) >= 2
@@ -104,20 +104,20 @@ def test_the_load_is_spread_evenly_and_idle_workers_are_not_used() -> None:
 
 
 @pytest.mark.parametrize("demand", [1e-6, 1e-3, 1.0, 1e6, 1e9])
-def test_demands_of_every_size(demand: float) -> None:
+def test_demands_of_every_size(demand):
     placement = place(line(demand, 3))
     served = min(1.0, 300 / demand)
     assert placement.objective == pytest.approx(1.7 * served - 1.0, abs=1e-6)
     assert placement.families[0].served_share == pytest.approx(served, abs=1e-6)
 
 
-def test_ten_thousand_workers_are_counted_not_listed() -> None:
+def test_ten_thousand_workers_are_counted_not_listed():
     placement = place(line(900_000, 10_000))
     assert len(placement.groups) == 1
     assert placement.objective == pytest.approx(0.7)
 
 
-def test_a_type_can_have_the_latencies_of_another_at_its_own_speed() -> None:
+def test_a_type_can_have_the_latencies_of_another_at_its_own_speed():
     placement = place(line(500, 0, worker_types=[
         {"name": "gpu", "count": 1, "memory_mb": 1000},
         {"name": "fast", "count": 1, "memory_mb": 1000, "latency_like": "gpu",
@@ -126,7 +126,7 @@ def test_a_type_can_have_the_latencies_of_another_at_its_own_speed() -> None:
     assert rates == {"gpu": pytest.approx(100.0), "fast": pytest.approx(250.0)}
 
 
-def test_memory_counts_at_the_batch() -> None:
+def test_memory_counts_at_the_batch():
     """The batch of 8 is faster and does not fit; sharing needs both memories at once."""
     def rate(memory_mb: float) -> float:
         found = document(
@@ -140,7 +140,7 @@ def test_memory_counts_at_the_batch() -> None:
     assert rate(500) == pytest.approx(100.0)
 
 
-def test_weights_decide_who_gets_the_worker() -> None:
+def test_weights_decide_who_gets_the_worker():
     def served(weight: float) -> float:
         placement = place(problem(
             families=[{"name": "vision", "demand_qps": 100, "slo_ms": 100, "weight": weight},

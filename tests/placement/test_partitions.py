@@ -7,7 +7,6 @@ import json
 import random
 from dataclasses import replace
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,7 +89,7 @@ def only_positions(placement: Placement) -> None:
     assert set(used) <= there
 
 
-def test_the_layouts_of_an_a100_are_the_twelve() -> None:
+def test_the_layouts_of_an_a100_are_the_twelve():
     table = shipped_partitions()["A100-80GB"]
     found = multisets(layouts(table, frozenset(FIVE)), FIVE)
     sizes = sorted("".join(sorted(name[0] for name, _ in layout)) for layout in found)
@@ -99,7 +98,7 @@ def test_the_layouts_of_an_a100_are_the_twelve() -> None:
 
 
 @pytest.mark.parametrize("name", shipped_partitions())
-def test_layouts_are_all_sets_that_fit_and_that_nothing_can_be_added_to(name: str) -> None:
+def test_layouts_are_all_sets_that_fit_and_that_nothing_can_be_added_to(name):
     table = shipped_partitions()[name]
     fitting = {frozenset(places) for places in legal(table)} if len(
         table.instances) < 5 else None
@@ -128,7 +127,7 @@ OBJECTIVES: dict[str, tuple[dict[str, Any], Any]] = {
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 @pytest.mark.parametrize("seed", slow_after(3, range(10)))
-def test_it_finds_what_trying_everything_finds(name: str, seed: int) -> None:
+def test_it_finds_what_trying_everything_finds(name, seed):
     rng = random.Random(f"{name} {seed}")
     objective, worth = OBJECTIVES[name]
     asked = document(rng, TINY, ("1g", "2g", "3g"), families=2, variants=1 + seed % 2, gpus=2)
@@ -156,7 +155,7 @@ def test_it_finds_what_trying_everything_finds(name: str, seed: int) -> None:
                                       abs=2e-6)
 
 
-def test_the_brute_force_tells_problems_apart() -> None:
+def test_the_brute_force_tells_problems_apart():
     """Most of the random problems above have a solution, and not all need the same."""
     found = []
     for seed in range(10):
@@ -167,7 +166,7 @@ def test_the_brute_force_tells_problems_apart() -> None:
 
 
 @pytest.mark.slow
-def test_a_thousand_plans_are_legal() -> None:
+def test_a_thousand_plans_are_legal():
     solved = 0
     for seed in range(1000):
         rng = random.Random(seed)
@@ -194,7 +193,7 @@ def test_a_thousand_plans_are_legal() -> None:
     assert solved > 500
 
 
-def test_a_plan_with_instances_that_overlap_is_refused() -> None:
+def test_a_plan_with_instances_that_overlap_is_refused():
     rng = random.Random(1)
     asked = document(rng, TINY, ("1g", "2g", "3g"), families=2, variants=1, gpus=2)
     problem = problem_from_document({**asked, "objective": {"kind": "effective-accuracy"}})
@@ -218,7 +217,7 @@ def test_a_plan_with_instances_that_overlap_is_refused() -> None:
     ({"compute_slices": 4}, "more than the GPU has"),
     ({"name": "1g"}, "not a new name"),
 ])
-def test_tables_that_no_gpu_has_are_refused(changes: dict[str, Any], says: str) -> None:
+def test_tables_that_no_gpu_has_are_refused(changes, says):
     asked = document(random.Random(0), TINY, ("1g",), families=1, variants=1, gpus=1)
     instances = [TINY["instances"][0], {**TINY["instances"][1], **changes}]  # type: ignore[index]
     asked["worker_types"][0]["partitions"] = {**TINY, "instances": instances}
@@ -226,7 +225,7 @@ def test_tables_that_no_gpu_has_are_refused(changes: dict[str, Any], says: str) 
         problem_from_document(asked)
 
 
-def test_instances_that_the_gpu_does_not_have_are_refused() -> None:
+def test_instances_that_the_gpu_does_not_have_are_refused():
     asked = document(random.Random(0), "A30-24GB", ("3g.20gb",), families=1, variants=1, gpus=1)
     with pytest.raises(InputFileError, match=r"unknown worker type.*gpu/1g\.6gb"):
         problem_from_document(asked)
@@ -242,7 +241,7 @@ def test_instances_that_the_gpu_does_not_have_are_refused() -> None:
 
 @pytest.mark.parametrize("name", [
     "H100-80GB", "H100-NVL-94GB", "H200-141GB", "B200-180GB"])
-def test_gpus_of_seven_slices_are_cut_alike(name: str) -> None:
+def test_gpus_of_seven_slices_are_cut_alike(name):
     """Names and memory differ; NVIDIA's guide has the same fractions and numbers for all."""
     table, first = shipped_partitions()[name], shipped_partitions()["A100-80GB"]
     assert [(kind.name[:2], kind.compute_slices, kind.memory_slices, kind.starts)
@@ -256,7 +255,7 @@ def test_gpus_of_seven_slices_are_cut_alike(name: str) -> None:
             (kind.compute_slices, kind.memory_slices), 1)
 
 
-def test_the_name_of_a_gpu_does_what_its_table_does() -> None:
+def test_the_name_of_a_gpu_does_what_its_table_does():
     names = [kind.name for kind in shipped_partitions()["H100-NVL-94GB"].instances]
     asked = document(random.Random(5), "H100-NVL-94GB", tuple(names), families=2, variants=1,
                      gpus=3)
@@ -267,7 +266,7 @@ def test_the_name_of_a_gpu_does_what_its_table_does() -> None:
     assert place(problem_from_document(asked)).groups == placement.groups
 
 
-def test_a_profile_that_was_measured_on_an_instance_is_read(tmp_path: Path) -> None:
+def test_a_profile_that_was_measured_on_an_instance_is_read(tmp_path):
     batches = tuple(BatchProfile(b, p95_ms=4.0 + b) for b in (1, 2, 4))
     save(ProfileSet("on mig", (ModelProfile("m", 0.7, batches, memory_mb=900.0),)),
          tmp_path / "measured.json")
@@ -304,9 +303,7 @@ def test_a_profile_that_was_measured_on_an_instance_is_read(tmp_path: Path) -> N
     ({"name": "a30", "partitions": "A30-24GB", "latency_like": "gpu"},
      "worker_types[1].latency_like: types have no instance in common"),
 ])
-def test_types_that_would_be_taken_for_instances_are_refused(
-    more: dict[str, Any], says: str
-) -> None:
+def test_types_that_would_be_taken_for_instances_are_refused(more, says):
     """Or that would be as fast as instances that they have not, and so run nothing."""
     asked = document(random.Random(0), TINY, ("1g",), families=1, variants=1, gpus=1)
     asked["worker_types"].append({"count": 1, **more})
@@ -315,7 +312,7 @@ def test_types_that_would_be_taken_for_instances_are_refused(
     assert says in str(error.value)
 
 
-def test_a_demand_that_no_instance_meets_is_explained() -> None:
+def test_a_demand_that_no_instance_meets_is_explained():
     asked = document(random.Random(0), TINY, ("1g",), families=1, variants=1, gpus=1)
     asked["families"][0]["slo_ms"] = 0.1
     with pytest.raises(InfeasibleError, match=r"f0: no variant meets the SLO: got '0\.1 ms"):
@@ -332,7 +329,7 @@ def test_a_demand_that_no_instance_meets_is_explained() -> None:
         place(problem_from_document(asked))
 
 
-def test_the_program_does_not_grow_with_the_gpus() -> None:
+def test_the_program_does_not_grow_with_the_gpus():
     from placement_milp.formulation import formulate
 
     sizes = []
@@ -343,7 +340,7 @@ def test_the_program_does_not_grow_with_the_gpus() -> None:
     assert sizes[0] == sizes[1]
 
 
-def test_whole_and_cut_gpus_of_several_types_serve_together() -> None:
+def test_whole_and_cut_gpus_of_several_types_serve_together():
     """A family that only whole GPUs run, one that fits small instances, and prices that differ."""
     asked = document(random.Random(3), "A100-80GB", FIVE, families=2, variants=2, gpus=3)
     asked["worker_types"] += [
@@ -365,7 +362,7 @@ def test_whole_and_cut_gpus_of_several_types_serve_together() -> None:
         0.5 + 3 * sum(gpu.worker_type == "gpu" for gpu in placement.gpus))
 
 
-def test_a_later_stage_that_finds_more_of_an_earlier_one_is_what_is_claimed() -> None:
+def test_a_later_stage_that_finds_more_of_an_earlier_one_is_what_is_claimed():
     """With a wide gap the first stage stops early, and the second one passes it."""
     for seed in range(6):
         asked = document(random.Random(seed), "A100-80GB", FIVE, families=5, variants=3, gpus=3)
@@ -383,7 +380,7 @@ def test_a_later_stage_that_finds_more_of_an_earlier_one_is_what_is_claimed() ->
         assert second.metric == "effective-accuracy"
 
 
-def test_moves_are_fewer_where_they_have_a_price(reference_dir: Path) -> None:
+def test_moves_are_fewer_where_they_have_a_price(reference_dir):
     """From scenario 3 to 4, at equal GPUs."""
     folder = reference_dir / "partitions"
     table = read_rows(folder / "parvagpu_scenarios.csv")
@@ -418,7 +415,7 @@ def test_moves_are_fewer_where_they_have_a_price(reference_dir: Path) -> None:
 
 
 @pytest.mark.slow
-def test_two_hundred_gpus_and_forty_models(reference_dir: Path) -> None:
+def test_two_hundred_gpus_and_forty_models(reference_dir):
     folder = reference_dir / "partitions"
     rng = random.Random(2)
     table = [row for row in read_rows(folder / "parvagpu_scenarios.csv").rows
@@ -443,7 +440,7 @@ def test_two_hundred_gpus_and_forty_models(reference_dir: Path) -> None:
     assert placement.workers_in_use > 100
 
 
-def test_a_search_that_left_loading_unspared_is_made_good(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_left_loading_unspared_is_made_good(monkeypatch):
     """A solver that stops early may keep less loaded than its own counts allow."""
     from placement_milp import optimise
 

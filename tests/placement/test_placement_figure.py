@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,19 +13,19 @@ from tests.placement.samples import problem
 
 
 @pytest.mark.parametrize("suffix", [".png", ".pdf", ".svg"])
-def test_a_figure_is_drawn(tmp_path: Path, suffix: str) -> None:
+def test_a_figure_is_drawn(tmp_path, suffix):
     pytest.importorskip("matplotlib")
     path = tmp_path / f"placement{suffix}"
     plot_placement(place(problem(rules={"variants_per_worker": 2})), path)
     assert path.stat().st_size > 1000
 
 
-def test_another_kind_of_file_is_refused(tmp_path: Path) -> None:
+def test_another_kind_of_file_is_refused(tmp_path):
     with pytest.raises(InvalidValueError, match="unknown kind of figure"):
         plot_placement(place(problem()), tmp_path / "placement.gif")
 
 
-def test_layouts_are_drawn_as_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layouts_are_drawn_as_they_are(tmp_path, monkeypatch):
     """A box for each instance, where it lies and as wide as its memory slices."""
     pytest.importorskip("matplotlib")
     from matplotlib.axes import Axes

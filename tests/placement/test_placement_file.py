@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,21 +25,21 @@ from tests.placement.test_presets import SHARING
 
 
 @given(documents(sharing=True))
-def test_a_problem_is_what_its_document_says(given_document: dict[str, Any]) -> None:
+def test_a_problem_is_what_its_document_says(given_document):
     known = problem_from_document(given_document)
     written = json.loads(json.dumps(known.to_document()))
     assert problem_from_document(written) == known
     assert Draft202012Validator(schema("placement-problem-1")).is_valid(written)
 
 
-def test_shipped_problems_and_value_tables_come_back() -> None:
+def test_shipped_problems_and_value_tables_come_back():
     values = [{"family": "text", "rows": [value_row()]}]
     for known in (read_problem("digits"), problem(values=values)):
         assert problem_from_document(known.to_document()) == known
 
 
 @pytest.mark.parametrize("solve", [place, *PRESETS.values()])
-def test_a_placement_is_read_back(solve: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_placement_is_read_back(solve, tmp_path):
     path = tmp_path / "placement.json"
     one_type = [{"name": "gpu", "count": 4, "memory_mb": 1000}]
     shares = document(worker_types=one_type)
@@ -58,7 +56,7 @@ def test_a_placement_is_read_back(solve: Callable[..., Any], tmp_path: Path) -> 
     assert read_placement(path) == (known, placement.groups, ())
 
 
-def test_a_placement_without_workers_is_read_back(tmp_path: Path) -> None:
+def test_a_placement_without_workers_is_read_back(tmp_path):
     path = tmp_path / "placement.json"
     known = problem(rules={"max_workers": 0})
     write_placement(place(known), path)
@@ -127,9 +125,7 @@ def _not_a_batch(found: dict[str, Any]) -> None:
     (_no_latency, "without its latency"),
     (_not_a_batch, "groups[0].uses[0].batch: not a valid number: got 1.5"),
 ])
-def test_what_contradicts_the_problem_is_refused(
-    spoil: Callable[[dict[str, Any]], None], words: str, tmp_path: Path
-) -> None:
+def test_what_contradicts_the_problem_is_refused(spoil, words, tmp_path):
     path = tmp_path / "placement.json"
     found = json.loads(json.dumps(place(problem()).to_document()))
     spoil(found)

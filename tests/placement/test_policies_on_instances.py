@@ -55,7 +55,7 @@ def value_table(family: Family) -> Values:
 
 
 @pytest.fixture(scope="module")
-def problem() -> Problem:
+def problem():
     variants = []
     for family in FAMILIES:
         of_kinds = [variants_from_profile(profile(speed), family.name, f"a100/{kind}",
@@ -69,9 +69,7 @@ def problem() -> Problem:
 
 
 @pytest.mark.slow
-def test_instances_that_hold_several_variants_deliver_what_their_policies_promise(
-    problem: Problem,
-) -> None:
+def test_instances_that_hold_several_variants_deliver_what_their_policies_promise(problem):
     """In simulation with other arrivals, and more than one variant on each instance could."""
     placement = place(problem)
     check_placement(problem, placement)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import itertools
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
@@ -62,9 +61,7 @@ def sharing(
         (["resnet50", "alexnet", "mobilenet_v2", "bert"], 500, 200, 1624.88, "cbc"),
     ],
 )
-def test_sharing_by_occupancy_reaches_the_known_optima(
-    models: list[str], rps: float, slo_ms: float, optimum: float, solver: str
-) -> None:
+def test_sharing_by_occupancy_reaches_the_known_optima(models, rps, slo_ms, optimum, solver):
     asked = sharing(models, rps, slo_ms, 4, OCCUPANCY)
     placement = gpu_sharing(asked, Limits(solver=solver))
     assert placement.objective == pytest.approx(optimum, abs=0.01)
@@ -72,12 +69,12 @@ def test_sharing_by_occupancy_reaches_the_known_optima(
 
 
 @pytest.mark.parametrize(("gpus", "optimum"), [(1, 600), (3, 862.38), (5, 1096.80), (6, 1162.38)])
-def test_sharing_by_utilisation_reaches_the_known_optima(gpus: int, optimum: float) -> None:
+def test_sharing_by_utilisation_reaches_the_known_optima(gpus, optimum):
     asked = sharing(["resnet50", "mobilenet_v2", "bert", "gpt2"], 300, 300, gpus, UTILISATION)
     assert gpu_sharing(asked).objective == pytest.approx(optimum, abs=0.01)
 
 
-def test_sharing_of_gpus_against_trying_everything() -> None:
+def test_sharing_of_gpus_against_trying_everything():
     """Two models, two batches, two GPUs; at most one instance of each model where asked."""
     entries = {"a": [(1, 10, 0.5, 30), (4, 20, 0.7, 60)],
                "b": [(1, 20, 0.3, 40), (2, 30, 0.5, 50)]}
@@ -102,7 +99,7 @@ def test_sharing_of_gpus_against_trying_everything() -> None:
         assert gpu_sharing(asked, replicas=replicas).objective == pytest.approx(best)
 
 
-def test_sharing_of_gpus_of_two_types_against_trying_everything() -> None:
+def test_sharing_of_gpus_of_two_types_against_trying_everything():
     """Goodput, shares and memory depend on the type; a model has one batch on all of them."""
     entries = {"a": {"old": [(1, 20, 0.6, 30), (4, 50, 0.8, 60)],
                      "new": [(1, 10, 0.3, 20), (4, 20, 0.6, 40)]},
@@ -133,7 +130,7 @@ def test_sharing_of_gpus_of_two_types_against_trying_everything() -> None:
     assert {worker for group in placement.groups for worker in group.workers} == {"old-1", "new-1"}
 
 
-def test_sharing_needs_one_model_and_its_share() -> None:
+def test_sharing_needs_one_model_and_its_share():
     with pytest.raises(InvalidValueError, match="vision: family has several variants: got 2"):
         gpu_sharing(problem())
     with pytest.raises(InfeasibleError, match="no batch is within its SLO and has a compute_sha"):
@@ -142,9 +139,7 @@ def test_sharing_needs_one_model_and_its_share() -> None:
 
 @given(chosen=documents(rules=False))
 @settings(max_examples=8, deadline=None)
-def test_proteus_serves_all_of_a_demand_divided_as_little_as_possible(
-    chosen: dict[str, Any],
-) -> None:
+def test_proteus_serves_all_of_a_demand_divided_as_little_as_possible(chosen):
     asked = problem_from_document(chosen)
     try:
         placement = proteus(asked, beta=1.25)
@@ -182,7 +177,7 @@ def _largest_batches(asked: Problem) -> Problem:
 
 @given(chosen=documents(rules=False))
 @settings(max_examples=8, deadline=None)
-def test_jellyfish_serves_first(chosen: dict[str, Any]) -> None:
+def test_jellyfish_serves_first(chosen):
     asked = replace(problem_from_document(chosen))
     try:
         placement = jellyfish(asked)
@@ -197,7 +192,7 @@ def test_jellyfish_serves_first(chosen: dict[str, Any]) -> None:
     assert placement.stages[1].objective == pytest.approx(accurate, abs=1e-5)
 
 
-def test_infadapter_pays_for_accuracy_only_what_it_is_worth() -> None:
+def test_infadapter_pays_for_accuracy_only_what_it_is_worth():
     """The accurate variant takes two workers instead of one, 0.2 of accuracy for 3 an hour."""
     asked = problem(
         families=[{"name": "vision", "demand_qps": 80, "slo_ms": 100}],
@@ -213,7 +208,7 @@ def test_infadapter_pays_for_accuracy_only_what_it_is_worth() -> None:
         infadapter(replace(asked, families=(replace(asked.families[0], demand_qps=1000.0),)))
 
 
-def test_infaas_takes_the_cheapest_that_will_do() -> None:
+def test_infaas_takes_the_cheapest_that_will_do():
     """Per query a cpu is dearer for the small variant; accuracy rules that one out later."""
     placement = infaas(problem())
     held = [(g.worker_type, len(g.workers), g.uses[0].variants[0]) for g in placement.groups]
@@ -226,7 +221,7 @@ def test_infaas_takes_the_cheapest_that_will_do() -> None:
     assert all("small" not in use.variants for g in strict.groups for use in g.uses)
 
 
-def test_nexus_packs_by_hand() -> None:
+def test_nexus_packs_by_hand():
     """Two sessions fill a worker and a half each at batch 4; their halves fit one together."""
     asked = problem(
         families=[{"name": "a", "demand_qps": 120, "slo_ms": 100},
@@ -256,7 +251,7 @@ def test_nexus_packs_by_hand() -> None:
 
 @given(data=st.data())
 @settings(max_examples=12, deadline=None)
-def test_alpaserve_finds_the_largest_tolerance(data: st.DataObject) -> None:
+def test_alpaserve_finds_the_largest_tolerance(data):
     asked = problem_from_document(data.draw(documents(sharing=data.draw(st.booleans()))))
     asked = replace(asked, rules=replace(asked.rules, max_workers=None, max_cost_per_hour=None),
                     families=tuple(replace(f, max_workers=None) for f in asked.families))
@@ -281,7 +276,7 @@ def test_alpaserve_finds_the_largest_tolerance(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(PRESETS) - {"nexus", *SHARING}))
-def test_no_scheme_beats_the_program(name: str) -> None:
+def test_no_scheme_beats_the_program(name):
     """On its own terms, effective accuracy, the program is at least as good as every preset."""
     families = tuple(replace(f, min_served=None, min_accuracy=0.0, demand_qps=4 * f.demand_qps)
                      for f in problem().families)
@@ -296,7 +291,7 @@ def test_no_scheme_beats_the_program(name: str) -> None:
     check_placement(asked, replace(theirs, stages=()))
 
 
-def test_a_batch_that_a_worker_type_does_not_list_is_refused() -> None:
+def test_a_batch_that_a_worker_type_does_not_list_is_refused():
     """Usher takes 4 on both types, which lies between 1 and 8 on the second."""
     asked = problem(
         families=[{"name": "vision", "demand_qps": 900, "slo_ms": 100}],
@@ -313,7 +308,7 @@ def test_a_batch_that_a_worker_type_does_not_list_is_refused() -> None:
     ("infaas", "max_workers"), ("nexus", "max_workers"),
     ("infaas", "max_cost_per_hour"), ("nexus", "max_cost_per_hour"),
 ])
-def test_a_rule_that_a_scheme_does_not_keep_is_refused(name: str, rule: str) -> None:
+def test_a_rule_that_a_scheme_does_not_keep_is_refused(name, rule):
     asked = problem_from_document(document(rules={rule: 0.9 if "quantile" in rule else 1}))
     with pytest.raises(InvalidValueError, match=f"rules.{rule}: preset {name} does not know"):
         PRESETS[name](asked, Limits())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,18 +24,18 @@ def valid(found: dict[str, Any], name: str = "placement-problem-1") -> bool:
 
 
 @pytest.mark.parametrize("name", ["placement-problem-1", "value-table-1", "placement-1"])
-def test_schemas_are_schemas(name: str) -> None:
+def test_schemas_are_schemas(name):
     Draft202012Validator.check_schema(schema(name))
 
 
 @given(found=documents(sharing=True))
 @settings(max_examples=20, deadline=None)
-def test_what_is_read_keeps_the_schema(found: dict[str, Any]) -> None:
+def test_what_is_read_keeps_the_schema(found):
     assert valid(found)
     assert problem_from_document(found).name == "sample"
 
 
-def test_the_reference_instances_are_valid(reference_dir: Path) -> None:
+def test_the_reference_instances_are_valid(reference_dir):
     for workers in (20, 100):
         path = reference_dir / f"placement_{workers}_workers.json"
         assert valid(json.loads(path.read_text()))
@@ -44,13 +43,13 @@ def test_the_reference_instances_are_valid(reference_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("name", shipped_problems())
-def test_shipped_problems_are_found_by_name(name: str) -> None:
+def test_shipped_problems_are_found_by_name(name):
     problem = read_problem(name)
     assert problem.name == name
     assert place(problem).status == "optimal"
 
 
-def test_defaults_are_those_of_the_documentation() -> None:
+def test_defaults_are_those_of_the_documentation():
     problem = problem_from_document(document(objective={"kind": "effective-accuracy"}))
     assert problem.objective.unserved_penalty == 0.0
     assert (problem.rules.latency_share_of_slo, problem.rules.variants_per_worker) == (0.5, 1)
@@ -151,7 +150,7 @@ BEYOND: dict[str, tuple[Change, str]] = {
 
 
 @pytest.mark.parametrize("name", [*SCHEMA_TOO, *BEYOND])
-def test_a_bad_problem_is_refused_with_place_and_value(name: str) -> None:
+def test_a_bad_problem_is_refused_with_place_and_value(name):
     change, says = (SCHEMA_TOO | BEYOND)[name]
     found = document()
     change(found)
@@ -200,7 +199,7 @@ HOPELESS: dict[str, tuple[Change, str]] = {
 
 
 @pytest.mark.parametrize("name", HOPELESS)
-def test_what_cannot_be_met_is_refused_with_the_reason(name: str) -> None:
+def test_what_cannot_be_met_is_refused_with_the_reason(name):
     change, says = HOPELESS[name]
     found = document()
     change(found)
@@ -210,7 +209,7 @@ def test_what_cannot_be_met_is_refused_with_the_reason(name: str) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_the_shortfall_says_how_much_and_what_binds() -> None:
+def test_the_shortfall_says_how_much_and_what_binds():
     """Two workers at 100 QPS each: 200 of 300 QPS, whatever else is asked."""
     found = document(
         families=[{"name": "vision", "demand_qps": 300, "slo_ms": 100, "min_served": 1}],
@@ -223,7 +222,7 @@ def test_the_shortfall_says_how_much_and_what_binds() -> None:
         "(100 QPS short); what binds: workers of type gpu (2)")
 
 
-def test_value_tables_are_read_beside_the_problem(tmp_path: Path) -> None:
+def test_value_tables_are_read_beside_the_problem(tmp_path):
     table = {"format": "ramsis.value-table/1", "made_by": "sweep", "rows": [{**row(), "grid": 1}]}
     assert valid(table, "value-table-1")
     (tmp_path / "text.json").write_text(json.dumps(table))
@@ -243,7 +242,7 @@ def test_value_tables_are_read_beside_the_problem(tmp_path: Path) -> None:
         ({"expected_violation_rate": 2}, "rows[0].expected_violation_rate: not a valid number"),
     ],
 )
-def test_bad_value_tables_are_refused(tmp_path: Path, change: dict[str, Any], says: str) -> None:
+def test_bad_value_tables_are_refused(tmp_path, change, says):
     path = tmp_path / "values.json"
     table = {"format": "ramsis.value-table/1", "rows": [row(**change)]}
     assert not valid(table, "value-table-1")

@@ -33,7 +33,7 @@ def fleet(lanes: int, *models: dict[int, float]) -> Fleet:
 
 @pytest.mark.parametrize("lanes", [1, 3])
 @pytest.mark.parametrize("loads", [(90.0,), (260.0,), (120.0, 60.0)])
-def test_responses_are_those_of_the_engine(lanes: int, loads: tuple[float, ...]) -> None:
+def test_responses_are_those_of_the_engine(lanes, loads):
     listed = (LISTED, OTHER)[:len(loads)]
     batches = [max(one) for one in listed]
     streams = [QueryStream(lanes * load, 500.0, (Target(0, i, 1.0),))
@@ -52,7 +52,7 @@ def test_responses_are_those_of_the_engine(lanes: int, loads: tuple[float, ...])
     assert mine == pytest.approx(theirs, abs=1e-6)
 
 
-def test_a_station_of_single_requests_is_an_m_d_1_queue() -> None:
+def test_a_station_of_single_requests_is_an_m_d_1_queue():
     """Its mean wait is ρ s / (2 (1 - ρ)), by Pollaczek and Khinchine."""
     rng = np.random.default_rng(3)
     times = np.cumsum(rng.exponential(1 / 0.07, size=400_000))
@@ -61,7 +61,7 @@ def test_a_station_of_single_requests_is_an_m_d_1_queue() -> None:
     assert response.mean() == pytest.approx(10.0 + 0.7 * 10.0 / (2 * 0.3), rel=0.02)
 
 
-def test_rates_grow_as_they_have_to() -> None:
+def test_rates_grow_as_they_have_to():
     lane = Lane.of(8, LISTED)
     rate = partial(station_rate, lane, quantile=0.99, headroom=0.05)
     one = rate(lanes=1, slo_ms=100.0)
@@ -95,7 +95,7 @@ def document(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("shared", [1, 2])
-def test_what_is_planned_is_in_time_on_the_engine(shared: int) -> None:
+def test_what_is_planned_is_in_time_on_the_engine(shared):
     problem = problem_from_document(document(
         rules={"in_time_quantile": 0.99, "variants_per_worker": shared}))
     placement = place(problem)
@@ -114,7 +114,7 @@ def test_what_is_planned_is_in_time_on_the_engine(shared: int) -> None:
             assert family.simulated[0].queries > 200
 
 
-def test_queues_need_more_than_full_batches_would() -> None:
+def test_queues_need_more_than_full_batches_would():
     """Where batches take next to all of the SLO, hardly any load is in time."""
     tight = document(families=[{"name": "a", "demand_qps": 1500, "slo_ms": 31},
                                {"name": "b", "demand_qps": 12, "slo_ms": 200}])
@@ -123,7 +123,7 @@ def test_queues_need_more_than_full_batches_would() -> None:
     assert aware.workers_in_use > blind.workers_in_use
 
 
-def test_a_rate_that_no_station_can_have_is_refused() -> None:
+def test_a_rate_that_no_station_can_have_is_refused():
     problem = problem_from_document(document())
     placement = place(problem)
     (first, *rest) = placement.groups

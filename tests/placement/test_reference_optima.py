@@ -1,9 +1,6 @@
 """The reference instances and what is known of their optima."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 
@@ -11,7 +8,7 @@ from placement_milp import Limits, place, read_problem
 
 
 @pytest.mark.parametrize(("workers", "solver"), [(20, "cbc"), (100, "highs")])
-def test_the_optima_come_out(reference_dir: Path, workers: int, solver: str) -> None:
+def test_the_optima_come_out(reference_dir, workers, solver):
     known = json.loads((reference_dir / "placement_optima.json").read_text())
     problem = read_problem(reference_dir / f"placement_{workers}_workers.json")
     placement = place(problem, Limits(solver=solver))
@@ -22,7 +19,7 @@ def test_the_optima_come_out(reference_dir: Path, workers: int, solver: str) -> 
     assert placement.gap <= 1e-6
 
 
-def test_sharing_workers_is_at_least_as_good(reference_dir: Path) -> None:
+def test_sharing_workers_is_at_least_as_good(reference_dir):
     document = json.loads((reference_dir / "placement_20_workers.json").read_text())
     known = json.loads((reference_dir / "placement_optima.json").read_text())
     from placement_milp import problem_from_document

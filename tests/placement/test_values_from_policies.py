@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 
@@ -33,7 +32,7 @@ WORKERS = 4
 
 
 @pytest.fixture(scope="module")
-def profile() -> ProfileSet:
+def profile():
     def model(name: str, accuracy: float, first_ms: float, step_ms: float) -> ModelProfile:
         return ModelProfile(name, accuracy, tuple(
             BatchProfile(b, p95_ms=first_ms + step_ms * (b - 1)) for b in range(1, 11)),
@@ -53,7 +52,7 @@ def promise(
 
 
 @pytest.fixture(scope="module")
-def tables(profile: ProfileSet) -> tuple[Values, ...]:
+def tables(profile):
     """What policies make of 1 to 3 workers at a third and at all of each demand."""
     found = []
     for family in FAMILIES:
@@ -92,9 +91,7 @@ def delivered(profile: ProfileSet, placement: Placement) -> float:
 
 
 @pytest.mark.slow
-def test_the_joint_placement_delivers_what_it_promises_and_more_than_rates_do(
-    profile: ProfileSet, tables: tuple[Values, ...]
-) -> None:
+def test_the_joint_placement_delivers_what_it_promises_and_more_than_rates_do(profile, tables):
     by_rate, joint = place(problem(profile)), place(problem(profile, tables))
     assert delivered(profile, by_rate) < by_rate.objective - 0.02  # rates promise too much
     assert delivered(profile, joint) >= joint.objective - 1e-6
@@ -103,9 +100,7 @@ def test_the_joint_placement_delivers_what_it_promises_and_more_than_rates_do(
     assert all(use.batch is None for group in joint.groups for use in group.uses)
 
 
-def test_a_sub_fleet_is_named_checked_and_sent_no_more_than_its_row(
-    profile: ProfileSet, tables: tuple[Values, ...]
-) -> None:
+def test_a_sub_fleet_is_named_checked_and_sent_no_more_than_its_row(profile, tables):
     asked = problem(profile, tables)
     joint = place(asked, Limits(solver="cbc"))
     check_placement(asked, joint)
@@ -114,14 +109,14 @@ def test_a_sub_fleet_is_named_checked_and_sent_no_more_than_its_row(
     assert all(group.memory_mb == 100.0 * len(group.uses[0].variants) for group in joint.groups)
 
 
-def test_tables_survive_a_file(tables: tuple[Values, ...], tmp_path: Path) -> None:
+def test_tables_survive_a_file(tables, tmp_path):
     path = tmp_path / "values.json"
     path.write_text(json.dumps({"format": "ramsis.value-table/1",
                                 "rows": [asdict(row) for row in tables[0].rows]}))
     assert read_values(path) == tables[0].rows
 
 
-def test_variants_need_memory(profile: ProfileSet) -> None:
+def test_variants_need_memory(profile):
     bare = ProfileSet("bare", (ModelProfile("m", 0.5, profile.models[0].batches),))
     with pytest.raises(InvalidValueError, match="m: model has no memory_mb"):
         variants_from_profile(bare, "f", "cpu")

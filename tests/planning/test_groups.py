@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from ramsis.scenario import Scenario, scenario_from_document
 from ramsis.sim import Engine, measure
 from ramsis.sim import Run as SimulatedRun
 from ramsis.sim.metrics import jain_index
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 from tests.scenario.samples import document, model, stream
 from tests.sim.cluster.random_scenarios import Chance, random_scenario
 from tests.slow import slow_after
@@ -101,7 +100,7 @@ def agree(run: SimulatedRun, scenario: Scenario, by: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", slow_after(10, range(40)))
-def test_groups_agree_with_events_of_random_runs(seed: int) -> None:
+def test_groups_agree_with_events_of_random_runs(seed):
     made = random_scenario(np.random.default_rng([17, seed]))
     run = Engine.of_scenario(made, seed).serve(Chance)
     for by in GROUPINGS:
@@ -122,7 +121,7 @@ def shared() -> Scenario:
 
 
 @pytest.mark.parametrize("scheduler", ["clockwork", "planned", "lru", "round-robin"])
-def test_groups_agree_with_events_of_schedulers(scheduler: str) -> None:
+def test_groups_agree_with_events_of_schedulers(scheduler):
     made = shared()
     run = scheduler_named(scheduler).serve(Engine.of_scenario(made, 3))
     rows = {by: agree(run, made, by) for by in GROUPINGS}
@@ -135,7 +134,7 @@ def test_groups_agree_with_events_of_schedulers(scheduler: str) -> None:
         "response_p50_ms": None, "response_p99_ms": None}
 
 
-def test_seeds_are_added_up_and_quantiles_averaged() -> None:
+def test_seeds_are_added_up_and_quantiles_averaged():
     made, spec = shared(), [scheduler_named("clockwork")]
     both, = compare(made, spec, (0, 1), by=("stream", "stream"))
     apart = [compare(made, spec, (seed,), by=("stream",))[0].row()["by"]["stream"]["groups"][0]
@@ -153,14 +152,14 @@ def test_seeds_are_added_up_and_quantiles_averaged() -> None:
     assert "by" not in compare(made, spec, (0,))[0].row()
 
 
-def test_fairness_is_jains_index() -> None:
+def test_fairness_is_jains_index():
     assert jain_index([0.3, 0.3, 0.3]) == pytest.approx(1.0)
     assert jain_index([0.7, 0.0, 0.0, 0.0]) == pytest.approx(0.25)
     assert jain_index([1.0, 0.5]) == pytest.approx(1.5 ** 2 / (2 * 1.25))
     assert jain_index([0.0, 0.0]) == 1.0
 
 
-def test_the_command_prints_groups_and_refuses_what_is_none(run: Run, tmp_path: Path) -> None:
+def test_the_command_prints_groups_and_refuses_what_is_none(run, tmp_path):
     path = tmp_path / "scenario.json"
     path.write_text(json.dumps(shared().to_document()))
     words = ("--scheduler", "clockwork", "--scheduler", "lru", "--by", "stream", "--by", "tenant")

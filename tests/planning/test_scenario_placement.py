@@ -14,11 +14,10 @@ from ramsis.planning import compare, scheduler_named
 from ramsis.planning.planned import held_of_placement, placement_problem
 from ramsis.scenario import Scenario
 from ramsis.sim import Engine, World
-from tests.cli.command import Run
 from tests.scenario.samples import document, model, scenario, stream
 
 
-def test_demand_is_the_mean_or_the_peak_of_a_window() -> None:
+def test_demand_is_the_mean_or_the_peak_of_a_window():
     made = scenario(duration_s=2, models=[model(family="f"), model("n", family="f"), model("o")],
                     streams=[stream(workload={"times_ms": [100.0] * 30 + [1500.0] * 10}),
                              stream("t", "n", slo_ms=70, workload={"times_ms": [100.0] * 4})])
@@ -28,7 +27,7 @@ def test_demand_is_the_mean_or_the_peak_of_a_window() -> None:
     assert placement_problem(made, window_s=1).families[0].demand_qps == 34.0
 
 
-def test_the_command_writes_a_problem_that_is_solved(run: Run, tmp_path: Path) -> None:
+def test_the_command_writes_a_problem_that_is_solved(run, tmp_path):
     path, out = tmp_path / "scenario.json", tmp_path / "problem.json"
     path.write_text(json.dumps(document(
         worker_types=[{"name": "gpu", "count": 2, "memory_mb": 150}], start=[],
@@ -42,7 +41,7 @@ def test_the_command_writes_a_problem_that_is_solved(run: Run, tmp_path: Path) -
     assert held == {"m-1", "m-2"}
 
 
-def test_a_scenario_without_requests_of_its_own_is_refused() -> None:
+def test_a_scenario_without_requests_of_its_own_is_refused():
     made = scenario(streams=[stream(workload={"users": 2})])
     with pytest.raises(InputFileError, match="no requests to place models for"):
         placement_problem(made)
@@ -59,7 +58,7 @@ def placed_scenario(tmp_path: Path, **changes: Any) -> tuple[Scenario, Path]:
     return made, path
 
 
-def test_the_planned_scheduler_holds_what_a_placement_says(tmp_path: Path) -> None:
+def test_the_planned_scheduler_holds_what_a_placement_says(tmp_path):
     made, path = placed_scenario(tmp_path)
     held = held_of_placement(str(path), World.of_scenario(made))
     wanted = {(worker, model) for worker, models in held.items() for model in models}
@@ -71,13 +70,13 @@ def test_the_planned_scheduler_holds_what_a_placement_says(tmp_path: Path) -> No
     assert "placement_gap" not in run.figures  # the plan is not its own
 
 
-def test_by_default_it_plans_and_says_how_far_from_the_best_it_may_be(tmp_path: Path) -> None:
+def test_by_default_it_plans_and_says_how_far_from_the_best_it_may_be(tmp_path):
     made, _ = placed_scenario(tmp_path)
     found, = compare(made, [scheduler_named("planned")], (0, 1))
     assert 0.0 <= found.row()["placement_gap"] < 0.5
 
 
-def test_a_placement_of_another_scenario_is_refused(run: Run, tmp_path: Path) -> None:
+def test_a_placement_of_another_scenario_is_refused(run, tmp_path):
     _, path = placed_scenario(tmp_path)
     other = tmp_path / "other.json"
     two = [{"name": "gpu", "count": 2, "memory_mb": 150}]

@@ -227,9 +227,7 @@ def refused(action: Callable[[Path], object], path: Path, message: str) -> None:
 
 
 @pytest.mark.parametrize("what", LOOKUP)
-def test_what_the_lookup_reads_is_refused_by_reader_validator_and_runtime(
-    tmp_path: Path, what: str
-) -> None:
+def test_what_the_lookup_reads_is_refused_by_reader_validator_and_runtime(tmp_path, what):
     change, message = LOOKUP[what]
     path = damaged(tmp_path, change)
     for action in (policy.read, policy.validate, runtime.load):
@@ -237,9 +235,7 @@ def test_what_the_lookup_reads_is_refused_by_reader_validator_and_runtime(
 
 
 @pytest.mark.parametrize("what", REST)
-def test_what_the_lookup_does_not_read_is_refused_by_reader_and_validator(
-    tmp_path: Path, what: str
-) -> None:
+def test_what_the_lookup_does_not_read_is_refused_by_reader_and_validator(tmp_path, what):
     change, message = REST[what]
     path = damaged(tmp_path, change)
     for action in (policy.read, policy.validate):
@@ -248,7 +244,7 @@ def test_what_the_lookup_does_not_read_is_refused_by_reader_and_validator(
 
 
 @pytest.mark.parametrize("what", INCONSISTENT)
-def test_contradictions_are_refused_by_the_validator(tmp_path: Path, what: str) -> None:
+def test_contradictions_are_refused_by_the_validator(tmp_path, what):
     change, message = INCONSISTENT[what]
     path = damaged(tmp_path, change)
     policy.read(path)
@@ -266,24 +262,20 @@ def test_contradictions_are_refused_by_the_validator(tmp_path: Path, what: str) 
     ],
     ids=["empty", "truncated", "NaN", "list"],
 )
-def test_files_that_are_no_json_object_are_refused(
-    tmp_path: Path, read: Callable[[Path], object], text: str, message: str
-) -> None:
+def test_files_that_are_no_json_object_are_refused(tmp_path, read, text, message):
     path = tmp_path / "bad.json"
     path.write_text(text)
     refused(read, path, message)
 
 
-def test_a_number_beyond_doubles_is_refused(tmp_path: Path) -> None:
+def test_a_number_beyond_doubles_is_refused(tmp_path):
     path = tmp_path / "bad.json"
     path.write_text(json.dumps(document()).replace("80.0", "1e999"))
     refused(policy.read, path, "load_qps: not a valid number: got inf")
 
 
 @pytest.mark.parametrize("read", [policy.read, runtime.load])
-def test_a_file_above_the_size_limit_is_refused_unread(
-    tmp_path: Path, read: Callable[[Path], object]
-) -> None:
+def test_a_file_above_the_size_limit_is_refused_unread(tmp_path, read):
     path = tmp_path / "huge.json"
     with path.open("wb") as stream:
         stream.truncate(MAX_FILE_BYTES + 1)
@@ -291,11 +283,11 @@ def test_a_file_above_the_size_limit_is_refused_unread(
 
 
 @pytest.mark.parametrize("read", [policy.read, runtime.load])
-def test_a_missing_file_is_refused(tmp_path: Path, read: Callable[[Path], object]) -> None:
+def test_a_missing_file_is_refused(tmp_path, read):
     refused(read, tmp_path / "none.json", "cannot read file")
 
 
-def test_the_schema_alone_names_the_field_that_breaks_it() -> None:
+def test_the_schema_alone_names_the_field_that_breaks_it():
     bad = document()
     bad["models"][1]["accuracy"] = 2
     from ramsis.schemas import check_schema
@@ -324,9 +316,7 @@ def changed(policy_document: Document, path: tuple[Any, ...], value: Any) -> Doc
     (("table", "index", 0, 0), 3, r"table.index\[0\]\[0\]: no such row for this queue"),
     (("table", "axes", "slack_ms"), [1.0, 2.0], "slack grid does not start at 0"),
 ])
-def test_tables_of_central_queues_are_checked_by_reader_and_runtime(
-    path: tuple[Any, ...], value: Any, message: str
-) -> None:
+def test_tables_of_central_queues_are_checked_by_reader_and_runtime(path, value, message):
     bad = changed(lookup.CENTRAL, path, value)
     with pytest.raises(InputFileError, match=message):
         runtime.selector_of(bad, "file")
@@ -347,8 +337,6 @@ def test_tables_of_central_queues_are_checked_by_reader_and_runtime(
     (("slo_classes",), [{"slo_ms": 40.0, "share": 0.5}], "slo_classes: .*do not sum to 1"),
     (("slo_classes",), [{"slo_ms": 100.0, "share": 1.0}], "not two or more rising SLOs"),
 ])
-def test_policies_of_central_queues_are_checked(
-    path: tuple[Any, ...], value: Any, message: str
-) -> None:
+def test_policies_of_central_queues_are_checked(path, value, message):
     with pytest.raises(InputFileError, match=message):
         policy.Policy.from_document(changed(lookup.CENTRAL, path, value), "file")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,9 +24,7 @@ from tests.reference import lookup
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(sample=policies())
-def test_any_policy_comes_back_from_its_file_unchanged(
-    tmp_path_factory: pytest.TempPathFactory, sample: policy.Policy
-) -> None:
+def test_any_policy_comes_back_from_its_file_unchanged(tmp_path_factory, sample):
     path = tmp_path_factory.mktemp("files") / "policy.json"
     text = policy.write(sample, path)
     again = policy.read(path)
@@ -40,13 +36,13 @@ def test_any_policy_comes_back_from_its_file_unchanged(
     assert again.latency_ms.shape == (len(sample.models), sample.max_queue + 1)
 
 
-def test_the_sample_passes_the_full_validation(tmp_path: Path) -> None:
+def test_the_sample_passes_the_full_validation(tmp_path):
     path = tmp_path / "policy.json"
     path.write_text(canonical_json(document()))
     assert policy.validate(path).to_document() == document()
 
 
-def test_nine_models_and_a_hundred_bins_stay_small_and_readable() -> None:
+def test_nine_models_and_a_hundred_bins_stay_small_and_readable():
     text = policy.policy_text(large_policy())
     lines = text.splitlines()
     assert len(text.encode()) < 200_000
@@ -54,7 +50,7 @@ def test_nine_models_and_a_hundred_bins_stay_small_and_readable() -> None:
     assert sum(line.count(",") > 90 for line in lines) == 32 + 1  # one row of a table a line
 
 
-def test_a_hundred_files_are_read_in_a_moment(tmp_path: Path) -> None:
+def test_a_hundred_files_are_read_in_a_moment(tmp_path):
     path = tmp_path / "policy.json"
     policy.write(large_policy(), path)
     policy.read(path)
@@ -64,7 +60,7 @@ def test_a_hundred_files_are_read_in_a_moment(tmp_path: Path) -> None:
     assert time.process_time() - start < 5.0
 
 
-def test_numpy_numbers_are_written_as_plain_ones() -> None:
+def test_numpy_numbers_are_written_as_plain_ones():
     counted = small_policy(workers=np.int64(4), load_qps=np.float64(80.0),
                            arrivals={"process": "x", "rates": (np.float64(0.5), np.int64(2))})
     read = policy.Policy.from_document(counted.to_document(), "here")
@@ -72,12 +68,12 @@ def test_numpy_numbers_are_written_as_plain_ones() -> None:
     assert policy.policy_text(read) == policy.policy_text(counted)
 
 
-def test_tables_cannot_be_written_to() -> None:
+def test_tables_cannot_be_written_to():
     with pytest.raises(ValueError, match="read-only"):
         small_policy().codes[0, 0, 0] = 1
 
 
-def test_absent_fields_that_may_be_null_read_as_null() -> None:
+def test_absent_fields_that_may_be_null_read_as_null():
     older = document()
     del older["certificate"]["tolerance"], older["expectations"]["upper_bound"]
     read = policy.Policy.from_document(older, "older.json")
@@ -88,18 +84,14 @@ def test_absent_fields_that_may_be_null_read_as_null() -> None:
 @pytest.mark.parametrize(
     "changes", [{"load_qps": float("nan")}, {"workers": 0}, {"codes": [[[9] * 5] * 3]},
                 {"arrivals": {"process": "x", "shape": {1, 2}}}], ids=str)
-def test_a_policy_that_breaks_the_format_is_not_written(
-    tmp_path: Path, changes: dict[str, object]
-) -> None:
+def test_a_policy_that_breaks_the_format_is_not_written(tmp_path, changes):
     with pytest.raises(InvalidValueError, match="not a policy that can be written"):
         policy.write(small_policy(**changes), tmp_path / "policy.json")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("moment", ["fdopen", "replace"])
-def test_an_interrupted_write_leaves_the_old_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
+def test_an_interrupted_write_leaves_the_old_file(tmp_path, monkeypatch, moment):
     path = tmp_path / "policy.json"
     old = policy.write(small_policy(), path)
 
@@ -114,13 +106,13 @@ def test_an_interrupted_write_leaves_the_old_file(
     assert [entry.name for entry in tmp_path.iterdir()] == ["policy.json"]
 
 
-def test_a_folder_that_cannot_be_written_is_an_output_error(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_an_output_error(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(OutputError, match="cannot write file"):
         policy.write(small_policy(), tmp_path / "file" / "policy.json")
 
 
-def test_the_schema_and_the_code_know_the_same_choices_and_fields() -> None:
+def test_the_schema_and_the_code_know_the_same_choices_and_fields():
     properties = read_schema("ramsis.policy", "policy-1")["properties"]
     known = {"batching": policy.BATCHINGS, "late": policy.LATE_RULES,
              "service": policy.SERVICES, "dispatch": tuple(policy.DISPATCHES),
@@ -142,9 +134,7 @@ def test_the_schema_and_the_code_know_the_same_choices_and_fields() -> None:
 
 
 @pytest.mark.parametrize("document", [lookup.CENTRAL, lookup.CLASSES])
-def test_every_kind_of_policy_comes_back_and_validates(
-    tmp_path: Path, document: dict[str, Any]
-) -> None:
+def test_every_kind_of_policy_comes_back_and_validates(tmp_path, document):
     path = tmp_path / "policy.json"
     path.write_text(canonical_json(document))
     read = policy.validate(path)
@@ -153,7 +143,7 @@ def test_every_kind_of_policy_comes_back_and_validates(
 
 
 @pytest.mark.parametrize("document", [lookup.POLICY, lookup.CENTRAL])
-def test_a_policy_in_memory_gives_the_table_of_its_file(document: dict[str, Any]) -> None:
+def test_a_policy_in_memory_gives_the_table_of_its_file(document):
     found = policy.Policy.from_document(document, "file").decision_table()
     read = decision_table(Fields(document, "file"))
     assert found._replace(rows=(), row_of=()) == read._replace(rows=(), row_of=())
@@ -161,7 +151,7 @@ def test_a_policy_in_memory_gives_the_table_of_its_file(document: dict[str, Any]
         assert list(found.rows[found.row_of[i][n]]) == read.rows[read.row_of[i][n]]
 
 
-def test_a_made_central_policy_comes_back_and_stays_small(tmp_path: Path) -> None:
+def test_a_made_central_policy_comes_back_and_stays_small(tmp_path):
     made = samples.policy(6000.0)
     text = policy.write(made, tmp_path / "p.json")
     found = policy.validate(tmp_path / "p.json")

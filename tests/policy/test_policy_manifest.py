@@ -31,7 +31,7 @@ def write_set(folder: Path, *members: policy.Policy) -> Path:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     return write_set(tmp_path, small_policy(load_qps=800.0), small_policy(load_qps=400.0),
                      small_policy(load_qps=400.0, arrivals=BURSTY))
 
@@ -50,7 +50,7 @@ def station(level: dict[str, Any]) -> dict[str, Any]:
     return only
 
 
-def test_a_set_is_read_by_process_and_load_with_one_load_for_two_processes(folder: Path) -> None:
+def test_a_set_is_read_by_process_and_load_with_one_load_for_two_processes(folder):
     members = [level.policy for level in policy.read_set(folder).levels]
     assert [(m.arrivals_label, m.load_qps) for m in members] == [
         ("negative-binomial:dispersion=4", 400.0), ("poisson", 400.0), ("poisson", 800.0)]
@@ -61,7 +61,7 @@ def test_a_set_is_read_by_process_and_load_with_one_load_for_two_processes(folde
         "round-robin-00800qps.json"]
 
 
-def test_a_level_says_what_its_policy_promises(folder: Path) -> None:
+def test_a_level_says_what_its_policy_promises(folder):
     listed, level = read_manifest(folder).levels[1], policy.read_set(folder).levels[1]
     assert listed.expected == level.expected == policy.level_of(level.policy).expected
     expected = level.policy.expectations
@@ -69,7 +69,7 @@ def test_a_level_says_what_its_policy_promises(folder: Path) -> None:
     assert listed.expected["upper_bound"] == expected.upper_bound
 
 
-def test_the_manifest_does_not_depend_on_the_order_of_writing(tmp_path: Path) -> None:
+def test_the_manifest_does_not_depend_on_the_order_of_writing(tmp_path):
     low, high = small_policy(load_qps=100.0), small_policy(load_qps=200.0)
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
@@ -78,19 +78,19 @@ def test_the_manifest_does_not_depend_on_the_order_of_writing(tmp_path: Path) ->
     assert texts[0] == texts[1]
 
 
-def test_files_without_a_manifest_are_refused(folder: Path) -> None:
+def test_files_without_a_manifest_are_refused(folder):
     (folder / policy.MANIFEST_NAME).unlink()
     for read in READERS:
         with pytest.raises(InputFileError, match=r"no manifest\.json in the folder"):
             read(folder)
 
 
-def test_no_folder_is_refused(tmp_path: Path) -> None:
+def test_no_folder_is_refused(tmp_path):
     with pytest.raises(InputFileError, match="not a folder"):
         policy.read_set(tmp_path / "none")
 
 
-def test_a_missing_policy_file_is_refused(folder: Path) -> None:
+def test_a_missing_policy_file_is_refused(folder):
     (folder / "round-robin-00400qps.json").unlink()
     for read in READERS:
         with pytest.raises(InputFileError,
@@ -98,7 +98,7 @@ def test_a_missing_policy_file_is_refused(folder: Path) -> None:
             read(folder)
 
 
-def test_a_policy_file_that_changed_is_refused(folder: Path) -> None:
+def test_a_policy_file_that_changed_is_refused(folder):
     changed = small_policy(load_qps=400.0, workers=5)
     policy.write(changed, folder / "round-robin-00400qps.json")
     for read in READERS:
@@ -106,7 +106,7 @@ def test_a_policy_file_that_changed_is_refused(folder: Path) -> None:
             read(folder)
 
 
-def test_an_entry_that_contradicts_its_file_is_refused(folder: Path) -> None:
+def test_an_entry_that_contradicts_its_file_is_refused(folder):
     edit(folder, lambda level: station(level).update(workers=3))
     for read in (policy.read_set, policy.validate_set):
         with pytest.raises(InputFileError, match=r"stations\[0\]\.workers: .* says otherwise"):
@@ -115,7 +115,7 @@ def test_an_entry_that_contradicts_its_file_is_refused(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "name", ["../worker.json", "/etc/hostname", "..", "a\\b", ".", ])
-def test_a_file_outside_the_folder_is_refused(folder: Path, name: str) -> None:
+def test_a_file_outside_the_folder_is_refused(folder, name):
     edit(folder, lambda level: station(level).update(file=name))
     for read in READERS:
         with pytest.raises(InputFileError, match="not the name of a file in this folder"):
@@ -139,9 +139,7 @@ def test_a_file_outside_the_folder_is_refused(folder: Path, name: str) -> None:
     ],
     ids=str,
 )
-def test_bad_levels_are_refused(
-    folder: Path, change: dict[str, object], message: str
-) -> None:
+def test_bad_levels_are_refused(folder, change, message):
     edit(folder, lambda level: level.update(change))
     with pytest.raises(InputFileError, match=message):
         policy.read_set(folder)
@@ -162,16 +160,14 @@ def test_bad_levels_are_refused(
     ],
     ids=str,
 )
-def test_bad_stations_are_refused_by_reader_and_runtime(
-    folder: Path, change: dict[str, object], message: str
-) -> None:
+def test_bad_stations_are_refused_by_reader_and_runtime(folder, change, message):
     edit(folder, lambda level: station(level).update(change))
     for read in READERS:
         with pytest.raises(InputFileError, match=message):
             read(folder)
 
 
-def test_a_manifest_of_a_later_version_or_without_policies_is_refused(folder: Path) -> None:
+def test_a_manifest_of_a_later_version_or_without_policies_is_refused(folder):
     path = folder / policy.MANIFEST_NAME
     path.write_text('{"format": "ramsis.manifest/2", "levels": []}')
     with pytest.raises(InputFileError, match=r"not known here.*allowed: ramsis\.manifest/1"):
@@ -181,7 +177,7 @@ def test_a_manifest_of_a_later_version_or_without_policies_is_refused(folder: Pa
         policy.read_set(folder)
 
 
-def test_two_levels_with_one_key_under_two_names_are_refused(tmp_path: Path) -> None:
+def test_two_levels_with_one_key_under_two_names_are_refused(tmp_path):
     write_set(tmp_path, small_policy())
     path = tmp_path / policy.MANIFEST_NAME
     document = json.loads(path.read_text())
@@ -194,7 +190,7 @@ def test_two_levels_with_one_key_under_two_names_are_refused(tmp_path: Path) -> 
             read(tmp_path)
 
 
-def test_sets_that_are_none_are_not_made() -> None:
+def test_sets_that_are_none_are_not_made():
     with pytest.raises(InvalidValueError, match="two policies for one load"):
         policy.set_of([small_policy(), small_policy()])
     with pytest.raises(InvalidValueError, match="at least one"):
@@ -206,14 +202,14 @@ def test_sets_that_are_none_are_not_made() -> None:
 
 
 @given(st.lists(st.floats(1e-6, 99999.0, exclude_max=True), min_size=2, max_size=6, unique=True))
-def test_file_names_are_different_and_sort_as_the_loads_do(loads: list[float]) -> None:
+def test_file_names_are_different_and_sort_as_the_loads_do(loads):
     names = [policy.policy_file_name("round-robin", load, {"process": "poisson"})
              for load in sorted(loads)]
     assert len(set(names)) == len(names)
     assert sorted(names) == names
 
 
-def test_file_names_tell_processes_apart_and_stay_plain() -> None:
+def test_file_names_tell_processes_apart_and_stay_plain():
     processes: list[dict[str, object]] = [
         {"process": "poisson"}, {"process": "poisson", "shift": 1}, {"process": "mmpp"},
         {"process": "mmpp", "rates": [0.5, 1.5]}, {"process": "mmpp", "rates": [0.5, 2.5]},
@@ -231,14 +227,14 @@ def loads_in(folder: Path) -> list[float]:
     return [level.load_qps for level in policy.validate_set(folder).levels]
 
 
-def test_writers_of_one_folder_add_to_each_others_levels(tmp_path: Path) -> None:
+def test_writers_of_one_folder_add_to_each_others_levels(tmp_path):
     writers = [policy.SetFolder.of(tmp_path, small_policy()) for _ in range(3)]
     for i in range(9):
         writers[i % 3].add(policy.level_of(small_policy(load_qps=100.0 * (i + 1))))
     assert loads_in(tmp_path) == [100.0 * (i + 1) for i in range(9)]
 
 
-def test_a_set_that_another_process_wrote_is_extended_only_if_accepted(tmp_path: Path) -> None:
+def test_a_set_that_another_process_wrote_is_extended_only_if_accepted(tmp_path):
     def refuse() -> None:
         raise OutputError("made from something else")
 
@@ -249,7 +245,7 @@ def test_a_set_that_another_process_wrote_is_extended_only_if_accepted(tmp_path:
     assert loads_in(tmp_path) == [800.0]
 
 
-def test_a_replaced_set_stays_until_the_new_one_is_whole(folder: Path) -> None:
+def test_a_replaced_set_stays_until_the_new_one_is_whole(folder):
     (folder / "notes.txt").write_text("mine")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
 
@@ -269,8 +265,8 @@ def test_a_replaced_set_stays_until_the_new_one_is_whole(folder: Path) -> None:
 
 @pytest.mark.parametrize("step", [1, 2, 3, 4])
 def test_a_move_that_was_cut_off_changes_nothing_for_readers_and_is_ended_by_the_next_writer(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, step: int
-) -> None:
+    folder, monkeypatch, step
+):
     """Of four steps the first says that the new set holds, the last moves its manifest."""
     write_set(folder, small_policy(load_qps=100.0), small_policy(load_qps=200.0))
     replace, count = os.replace, 0

@@ -39,7 +39,7 @@ def edited(folder: Path, **changes: Any) -> None:
 
 
 @pytest.fixture
-def outside(tmp_path: Path) -> Path:
+def outside(tmp_path):
     return made(tmp_path / "outside", 100.0, 200.0)
 
 
@@ -48,7 +48,7 @@ def contents(folder: Path) -> dict[str, bytes]:
             for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def test_policy_files_of_the_old_set_go(tmp_path: Path) -> None:
+def test_policy_files_of_the_old_set_go(tmp_path):
     folder = made(tmp_path / "set", 100.0, 200.0)
     (folder / "notes.txt").write_text("mine")
     replaced(folder, 300.0)
@@ -57,7 +57,7 @@ def test_policy_files_of_the_old_set_go(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("linked", ["sub/round-robin-00100qps.json", "sub"])
-def test_a_file_behind_a_link_stays(tmp_path: Path, outside: Path, linked: str) -> None:
+def test_a_file_behind_a_link_stays(tmp_path, outside, linked):
     folder, before = made(tmp_path / "set", 100.0), contents(outside)
     if linked == "sub":
         (folder / "sub").symlink_to(outside)
@@ -71,7 +71,7 @@ def test_a_file_behind_a_link_stays(tmp_path: Path, outside: Path, linked: str) 
     assert (folder / linked).is_symlink()
 
 
-def test_a_file_that_is_no_policy_or_has_changed_stays(tmp_path: Path) -> None:
+def test_a_file_that_is_no_policy_or_has_changed_stays(tmp_path):
     folder = made(tmp_path / "set", 100.0, 200.0)
     (folder / "notes.json").write_text('{"mine": 1}')
     edited(folder, file="notes.json", fingerprint=fingerprint('{"mine": 1}'))
@@ -85,9 +85,7 @@ def test_a_file_that_is_no_policy_or_has_changed_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("plant", ["whole", "within", "target", "manifest", "new"])
-def test_a_link_that_leads_out_of_the_folder_is_refused(
-    tmp_path: Path, outside: Path, plant: str
-) -> None:
+def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path, outside, plant):
     """Whoever writes there, with the old set to be replaced or not."""
     folder = made(tmp_path / "set", 100.0)
     before = contents(outside)
@@ -114,7 +112,7 @@ def test_a_link_that_leads_out_of_the_folder_is_refused(
     assert contents(outside) == before
 
 
-def test_a_policy_is_not_written_through_a_link(tmp_path: Path, outside: Path) -> None:
+def test_a_policy_is_not_written_through_a_link(tmp_path, outside):
     folder, before = tmp_path / "set", contents(outside)
     folder.mkdir()
     (folder / "round-robin-00300qps.json").symlink_to(outside / "round-robin-00100qps.json")
@@ -123,7 +121,7 @@ def test_a_policy_is_not_written_through_a_link(tmp_path: Path, outside: Path) -
     assert contents(outside) == before
 
 
-def test_the_folder_itself_may_be_a_link(tmp_path: Path, outside: Path) -> None:
+def test_the_folder_itself_may_be_a_link(tmp_path, outside):
     (tmp_path / "link").symlink_to(outside)
     replaced(tmp_path / "link", 300.0)
     assert [level.load_qps for level in read_set(outside).levels] == [300.0]

@@ -25,7 +25,7 @@ def two_models(confidences: Confidences | None = None) -> ProfileSet:
                               model("other", 0.99, {1: 50.0})), confidences=confidences)
 
 
-def test_bins_are_quantiles_of_one_part_and_stated_on_the_other() -> None:
+def test_bins_are_quantiles_of_one_part_and_stated_on_the_other():
     confidences = Confidences.of(SAMPLES)
     chooses = choosing_part(np.arange(4000))
     assert (confidences.chosen_samples, confidences.stated_samples) == (2000, 2000)
@@ -48,7 +48,7 @@ def test_bins_are_quantiles_of_one_part_and_stated_on_the_other() -> None:
     assert small.share @ increment == pytest.approx(gain, abs=1e-5)
 
 
-def test_what_is_expected_is_smooth_and_near_the_truth() -> None:
+def test_what_is_expected_is_smooth_and_near_the_truth():
     """Of 400 samples: the truth is the mean over many."""
     truth = drawn_samples(400_000, seed=2)
     errors: dict[str, list[float]] = {"curves": [], "means of bins": []}
@@ -69,7 +69,7 @@ def test_what_is_expected_is_smooth_and_near_the_truth() -> None:
     assert np.mean(errors["curves"]) < np.mean(errors["means of bins"]) / 3
 
 
-def test_copies_of_an_item_stay_in_one_part() -> None:
+def test_copies_of_an_item_stay_in_one_part():
     groups = np.repeat([f"item-{i}" for i in range(200)], 20)
     samples = drawn_samples(4000, groups=200)
     chooses = choosing_part(groups)
@@ -79,7 +79,7 @@ def test_copies_of_an_item_stay_in_one_part() -> None:
     assert Confidences.of(samples, seed=1) != Confidences.of(samples)
 
 
-def test_few_samples_have_fewer_bins_and_too_few_are_refused_with_how_many_would_do() -> None:
+def test_few_samples_have_fewer_bins_and_too_few_are_refused_with_how_many_would_do():
     assert Confidences.of(drawn_samples(300)).model("small").bins == 6
     assert Confidences.of(drawn_samples(200)).model("small").bins == 4
     with pytest.raises(ProfileError, match=r"^samples: too few samples .*got 199; allowed: 200 or "
@@ -91,7 +91,7 @@ def test_few_samples_have_fewer_bins_and_too_few_are_refused_with_how_many_would
         Confidences.of(SAMPLES, groups=np.arange(4000) % 49)
 
 
-def test_tied_confidences_share_a_bin() -> None:
+def test_tied_confidences_share_a_bin():
     samples = {name: (right, np.clip(np.round(sure), 0, 2)) for name, (right, sure)
                in SAMPLES.items()}
     small = Confidences.of(samples).model("small")
@@ -101,7 +101,7 @@ def test_tied_confidences_share_a_bin() -> None:
 
 
 @pytest.mark.parametrize("always", [True, False])
-def test_a_model_that_is_always_right_or_always_wrong_has_a_finite_curve(always: bool) -> None:
+def test_a_model_that_is_always_right_or_always_wrong_has_a_finite_curve(always):
     samples = {**SAMPLES, "large": (np.full(4000, always), SAMPLES["large"][1])}
     confidences = Confidences.of(samples)
     assert confidences.model("large").accuracy == (float(always),) * 20
@@ -116,7 +116,7 @@ def test_a_model_that_is_always_right_or_always_wrong_has_a_finite_curve(always:
 
 
 @pytest.mark.parametrize("copies", [1, 4])
-def test_the_error_of_a_gain_is_that_of_many_draws_of_samples(copies: int) -> None:
+def test_the_error_of_a_gain_is_that_of_many_draws_of_samples(copies):
     """Of 1,200 samples whose models have the accuracies of the truth, by 100 draws."""
     truth = drawn_samples(400_000, seed=2)
     wrong = {name: float(1.0 - right.mean()) for name, (right, _) in truth.items()}
@@ -140,7 +140,7 @@ def test_the_error_of_a_gain_is_that_of_many_draws_of_samples(copies: int) -> No
     assert mean.max() < 0.7 * unpaired * np.sqrt(copies)
 
 
-def test_gain_and_accuracy_are_sums_over_bins() -> None:
+def test_gain_and_accuracy_are_sums_over_bins():
     confidences = Confidences.of(SAMPLES)
     small, increment = confidences.model("small"), confidences.increment("small", "large")
     share = np.array(small.share)
@@ -156,7 +156,7 @@ def test_gain_and_accuracy_are_sums_over_bins() -> None:
         f"{confidences.gain('small', 'large', 0.2):.4f} of accuracy")
 
 
-def test_a_set_takes_the_confidences_of_samples_that_fit_it() -> None:
+def test_a_set_takes_the_confidences_of_samples_that_fit_it():
     profile = two_models().with_confidences(SAMPLES, source="drawn")
     assert profile.confidences == Confidences.of(SAMPLES, source="drawn").calibrated(
         {model.name: model.accuracy for model in two_models().models})
@@ -194,15 +194,13 @@ def sample(name: str, part: int, at: int, value: object) -> dict[str, Any]:
      "model large, correct: not a list of numbers"),
     ({}, "samples: no models"),
 ])
-def test_samples_that_say_nothing_are_refused_in_one_line(
-    samples: dict[str, Any], message: str
-) -> None:
+def test_samples_that_say_nothing_are_refused_in_one_line(samples, message):
     with pytest.raises(ProfileError, match=f"^{message}") as caught:
         Confidences.of(samples)
     assert "\n" not in str(caught.value)
 
 
-def test_arguments_out_of_range_are_refused() -> None:
+def test_arguments_out_of_range_are_refused():
     with pytest.raises(InvalidValueError, match="bins"):
         Confidences.of(SAMPLES, bins=3)
     with pytest.raises(InvalidValueError, match="seed"):
@@ -211,12 +209,11 @@ def test_arguments_out_of_range_are_refused() -> None:
         Confidences.of(SAMPLES, groups=[1, 2])
 
 
-def test_a_set_keeps_the_confidences_of_the_models_that_it_keeps() -> None:
+def test_a_set_keeps_the_confidences_of_the_models_that_it_keeps():
     confidences = Confidences.of(SAMPLES)
     profile = two_models(confidences)
     assert profile.subset(["large", "small"]).confidences == confidences
     small = profile.subset(["small", "other"]).confidences
-    assert small is not None
     assert (small.models, small.pairs) == ((confidences.model("small"),), ())
     assert profile.subset(["other"]).confidences is None
     for changed in (profile.slower(2.0), profile.with_overhead(1.0),
@@ -228,7 +225,7 @@ def test_a_set_keeps_the_confidences_of_the_models_that_it_keeps() -> None:
         confidences.pair("large", "other")
 
 
-def test_confidences_do_not_change_the_fingerprint_of_a_set() -> None:
+def test_confidences_do_not_change_the_fingerprint_of_a_set():
     """Policies without cascades stay those of the profile."""
     confidences = Confidences.of(SAMPLES)
     assert two_models(confidences).fingerprint == two_models().fingerprint

@@ -1,7 +1,5 @@
 """The confidences of the shipped set ``digits-cpu`` follow from the answers that are kept."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +9,8 @@ from ramsis.profiles import Confidences, check_profile, load
 ANSWERS = Path(__file__).resolve().parents[2] / "docs" / "results" / "digits-answers.npz"
 
 
-def test_the_shipped_confidences_are_those_of_the_kept_answers() -> None:
+def test_the_shipped_confidences_are_those_of_the_kept_answers():
     shipped = load("digits-cpu").confidences
-    assert shipped is not None
     with np.load(ANSWERS) as answers:
         derived = Confidences.of({
             model.name: (answers[f"{model.name}/correct"], answers[f"{model.name}/margin"] / 1000)
@@ -29,9 +26,8 @@ def test_the_shipped_confidences_are_those_of_the_kept_answers() -> None:
         np.testing.assert_allclose(pair.gain_error, kept.gain_error, atol=2e-6)
 
 
-def test_every_more_accurate_model_corrects_every_less_accurate_one() -> None:
+def test_every_more_accurate_model_corrects_every_less_accurate_one():
     digits = load("digits-cpu")
-    assert digits.confidences is not None
     accuracy = {model.name: model.accuracy for model in digits.models}
     assert {(pair.first, pair.second) for pair in digits.confidences.pairs} == {
         (first, second) for first in accuracy for second in accuracy
@@ -43,7 +39,7 @@ def test_every_more_accurate_model_corrects_every_less_accurate_one() -> None:
     assert not [finding for finding in check_profile(digits) if finding.kind == "contradiction"]
 
 
-def test_calibrated_confidences_add_up_to_the_accuracies_of_the_profile() -> None:
+def test_calibrated_confidences_add_up_to_the_accuracies_of_the_profile():
     """A cheap model lacks as much as it can gain, whatever it does on the samples."""
     digits = load("digits-cpu")
     accuracy = {model.name: model.accuracy for model in digits.models}

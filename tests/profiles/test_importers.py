@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,7 +23,7 @@ from tests.profiles.samples import (
 
 
 @pytest.fixture
-def sources(tmp_path: Path) -> Path:
+def sources(tmp_path):
     write_sources(tmp_path)
     return tmp_path
 
@@ -33,13 +32,13 @@ def named(found: ProfileSet) -> dict[str, ModelProfile]:
     return {model.name: model for model in found.models}
 
 
-def test_formats_are_told_apart(sources: Path) -> None:
+def test_formats_are_told_apart(sources):
     assert detect(sources / "statistics.csv") == "stats-csv"
     assert detect(sources / "quantiles.csv") == "quantiles-csv"
     assert detect(sources / "samples") == "ramsis-artifact"
 
 
-def test_statistics_become_ms_and_fractions_without_rounding_noise(sources: Path) -> None:
+def test_statistics_become_ms_and_fractions_without_rounding_noise(sources):
     found = import_profile(sources / "statistics.csv")
     assert found.name == "statistics"
     assert found.measurement == {"imported_from": "statistics.csv", "format": "stats-csv"}
@@ -51,7 +50,7 @@ def test_statistics_become_ms_and_fractions_without_rounding_noise(sources: Path
         200, 12.5, 11.0, 1.0, 20.0)
 
 
-def test_quantiles_give_the_statistics(sources: Path) -> None:
+def test_quantiles_give_the_statistics(sources):
     found = named(import_profile(sources / "quantiles.csv", accuracy=sources / "accuracy.json"))
     first = found["small"].batches[0]
     assert first.quantiles_ms == (9.5, 10.5, 11.5, 12.5)
@@ -59,7 +58,7 @@ def test_quantiles_give_the_statistics(sources: Path) -> None:
     assert found["large"].accuracy == 0.815
 
 
-def test_samples_give_statistics_and_a_sketch(sources: Path) -> None:
+def test_samples_give_statistics_and_a_sketch(sources):
     found = import_profile(sources / "samples", accuracy={"small": 0.7, "large": 0.8})
     assert found.name == "samples"
     first = named(found)["small"].batches[0]
@@ -68,40 +67,40 @@ def test_samples_give_statistics_and_a_sketch(sources: Path) -> None:
     assert (first.quantiles_ms or ())[-1] == 12.0
 
 
-def test_models_are_picked_in_the_order_given(sources: Path) -> None:
+def test_models_are_picked_in_the_order_given(sources):
     found = import_profile(sources / "statistics.csv", models=["large", "small"], name="two")
     assert found.name == "two"
     assert [model.name for model in found.models] == ["large", "small"]
 
 
-def test_only_the_models_picked_need_an_accuracy(sources: Path) -> None:
+def test_only_the_models_picked_need_an_accuracy(sources):
     found = import_profile(sources / "quantiles.csv", models=["large"], accuracy={"large": 0.8})
     assert list(named(found)) == ["large"]
 
 
-def test_an_accuracy_file_goes_before_the_source(sources: Path) -> None:
+def test_an_accuracy_file_goes_before_the_source(sources):
     found = import_profile(sources / "statistics.csv", accuracy={"small": 0.5})
     assert {name: model.accuracy for name, model in named(found).items()} == {
         "small": 0.5, "large": 0.815}
 
 
-def test_a_missing_accuracy_names_the_model(sources: Path) -> None:
+def test_a_missing_accuracy_names_the_model(sources):
     with pytest.raises(InputFileError, match="model small: no accuracy"):
         import_profile(sources / "quantiles.csv", accuracy={"large": 0.8})
 
 
-def test_an_unknown_model_lists_the_near_ones(sources: Path) -> None:
+def test_an_unknown_model_lists_the_near_ones(sources):
     with pytest.raises(InvalidValueError, match="'smal'; allowed: small"):
         import_profile(sources / "statistics.csv", models=["smal"])
 
 
-def test_an_unknown_format_is_refused(sources: Path) -> None:
+def test_an_unknown_format_is_refused(sources):
     with pytest.raises(InvalidValueError, match=r"format: unknown format.*stats-csv"):
         import_profile(sources / "statistics.csv", "excel")
 
 
 @pytest.mark.parametrize("format", ["auto", *FORMATS])
-def test_a_missing_source_is_refused(tmp_path: Path, format: str) -> None:
+def test_a_missing_source_is_refused(tmp_path, format):
     with pytest.raises(InputFileError, match="no such file or folder"):
         import_profile(tmp_path / "nothing", format)
 
@@ -134,9 +133,7 @@ HEADER = "model,accuracy,batch,p95_s"
         (f'{HEADER}\n"a,70,1,1', "not valid CSV"),
     ],
 )
-def test_a_bad_statistics_file_is_refused_with_its_line(
-    tmp_path: Path, text: str, message: str
-) -> None:
+def test_a_bad_statistics_file_is_refused_with_its_line(tmp_path, text, message):
     path = written(tmp_path, text)
     with pytest.raises(InputFileError, match=message) as caught:
         import_profile(path)
@@ -155,7 +152,7 @@ def test_a_bad_statistics_file_is_refused_with_its_line(
         ("model,batch,q0_ms\na,1,3", "missing column: got 'q1_ms'"),
     ],
 )
-def test_a_bad_quantile_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_a_bad_quantile_file_is_refused(tmp_path, text, message):
     with pytest.raises(InputFileError, match=message):
         import_profile(written(tmp_path, text), accuracy={"small": 0.5, "large": 0.6})
 
@@ -175,16 +172,14 @@ def test_a_bad_quantile_file_is_refused(tmp_path: Path, text: str, message: str)
         ("other_bsize-1_profile.json", "[0.1]", "unexpected file name"),
     ],
 )
-def test_a_bad_folder_of_samples_is_refused(
-    tmp_path: Path, name: str, text: str, message: str
-) -> None:
+def test_a_bad_folder_of_samples_is_refused(tmp_path, name, text, message):
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / name).write_text(text)
     with pytest.raises(InputFileError, match=message):
         import_profile(tmp_path, accuracy={"m": 0.5})
 
 
-def test_a_folder_without_profiles_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_profiles_is_refused(tmp_path):
     with pytest.raises(InputFileError, match="no profiles in this folder"):
         import_profile(tmp_path)
 
@@ -199,7 +194,7 @@ def test_a_folder_without_profiles_is_refused(tmp_path: Path) -> None:
         "accuracy_fraction,model\n0.7025,small\n0.815,large\n",
     ],
 )
-def test_accuracies_are_read_in_every_form(tmp_path: Path, text: str) -> None:
+def test_accuracies_are_read_in_every_form(tmp_path, text):
     path = written(tmp_path, text, "accuracy")
     assert read_accuracy(path) == {"small": 0.7025, "large": 0.815}
 
@@ -224,26 +219,26 @@ def test_accuracies_are_read_in_every_form(tmp_path: Path, text: str) -> None:
         ("model,accuracy_percent,size\na,70,3", "unknown column or unit: got 'size'"),
     ],
 )
-def test_a_bad_accuracy_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_a_bad_accuracy_file_is_refused(tmp_path, text, message):
     path = written(tmp_path, text, "accuracy")
     with pytest.raises(InputFileError, match=message):
         read_accuracy(path)
 
 
-def test_a_file_that_starts_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+def test_a_file_that_starts_with_a_byte_order_mark_is_read(tmp_path):
     path = tmp_path / "source.csv"
     path.write_text(STATISTICS_CSV, encoding="utf-8-sig")
     assert len(import_profile(path).models) == 2
 
 
-def test_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+def test_text_that_is_not_utf8_is_refused(tmp_path):
     path = tmp_path / "source.csv"
     path.write_bytes(b"model,batch,p95_s\n\xff,1,2")
     with pytest.raises(InputFileError, match=r"not UTF-8.*allowed: .*iconv"):
         import_profile(path)
 
 
-def test_the_image_statistics_are_read_as_they_stand(reference_dir: Path) -> None:
+def test_the_image_statistics_are_read_as_they_stand(reference_dir):
     source = reference_dir / "ramsis_image_profiles.csv"
     found = named(import_profile(source))
     with source.open() as stream:
@@ -258,7 +253,7 @@ def test_the_image_statistics_are_read_as_they_stand(reference_dir: Path) -> Non
             assert getattr(item, f"{name}_ms") == pytest.approx(float(row[f"{name}_s"]) * 1000)
 
 
-def test_the_image_quantiles_agree_with_the_image_statistics(reference_dir: Path) -> None:
+def test_the_image_quantiles_agree_with_the_image_statistics(reference_dir):
     """Both come from the same samples, and the sketch keeps 128 of their quantiles."""
     statistics = import_profile(reference_dir / "ramsis_image_profiles.csv")
     accuracy = {model.name: model.accuracy for model in statistics.models}
@@ -271,7 +266,7 @@ def test_the_image_quantiles_agree_with_the_image_statistics(reference_dir: Path
             assert item.p90_ms == pytest.approx(stated[item.batch].p90_ms, rel=0.02)
 
 
-def test_fractions_under_the_name_of_percent_are_refused(tmp_path: Path) -> None:
+def test_fractions_under_the_name_of_percent_are_refused(tmp_path):
     (tmp_path / "a.csv").write_text("model,accuracy_percent\na,0.9\nb,0.8\n")
     with pytest.raises(InputFileError, match="fractions"):
         read_accuracy(tmp_path / "a.csv")
@@ -281,7 +276,7 @@ def test_fractions_under_the_name_of_percent_are_refused(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("text", ["1_0", "\u0663", "0x10", "1e", "--1", ""])
-def test_numbers_of_a_table_are_plain(tmp_path: Path, text: str) -> None:
+def test_numbers_of_a_table_are_plain(tmp_path, text):
     (tmp_path / "a.csv").write_text(f"model,batch,latency_ms,accuracy\na,1,{text},0.9\n")
     with pytest.raises(InputFileError, match="line 2, latency_ms"):
         import_profile(tmp_path / "a.csv", "long-csv")

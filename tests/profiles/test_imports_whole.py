@@ -15,7 +15,7 @@ import pytest
 from ramsis.errors import InputFileError
 from ramsis.profiles import load
 from ramsis.profiles.importers import FORMATS, import_profile
-from tests.cli.command import Run, refused, snapshot
+from tests.cli.command import refused, snapshot
 from tests.fuzz.files import IMPORTED, Sample
 from tests.profiles import reports, samples
 from tests.profiles.test_run_importers import FILES, SAMPLES
@@ -107,9 +107,7 @@ def command(path: Path, out: Path, name: str) -> list[object]:
 
 
 @pytest.mark.parametrize("name", SOURCES)
-def test_every_importer_writes_a_profile_and_says_what_it_left_out(
-    run: Run, tmp_path: Path, name: str
-) -> None:
+def test_every_importer_writes_a_profile_and_says_what_it_left_out(run, tmp_path, name):
     out = tmp_path / "out.json"
     ran = run(*command(source(tmp_path, name, SOURCES[name].text), out, name))
     assert ran.code == 0, ran.err
@@ -122,7 +120,7 @@ def test_every_importer_writes_a_profile_and_says_what_it_left_out(
     assert run("profile", "check", out).code == 0
 
 
-def test_every_format_but_that_of_a_folder_has_a_sample() -> None:
+def test_every_format_but_that_of_a_folder_has_a_sample():
     assert set(map(format_of, SOURCES)) == set(FORMATS) - {"ramsis-artifact"}
     assert set(LATENCY) == set(SOURCES)
 
@@ -151,9 +149,7 @@ DAMAGES: dict[str, Callable[[str], str | bytes]] = {
 
 @pytest.mark.parametrize("damage", [*DAMAGES, "NaN", "-1", "1e400", '"x"', "huge"])
 @pytest.mark.parametrize("name", SOURCES)
-def test_a_damaged_source_is_refused_in_a_line_and_leaves_nothing(
-    run: Run, tmp_path: Path, name: str, damage: str
-) -> None:
+def test_a_damaged_source_is_refused_in_a_line_and_leaves_nothing(run, tmp_path, name, damage):
     text = SOURCES[name].text
     if damage == "twice" and name in ("request-log", "server-log"):
         pytest.skip("rows of one batch may be alike")
@@ -179,7 +175,7 @@ def test_a_damaged_source_is_refused_in_a_line_and_leaves_nothing(
 @pytest.mark.parametrize("name", [
     "aiperf", "aiperf-records", "perf-analyzer", "trtexec", "onnxruntime-perf-test",
     "onnxruntime-perf-test-console"])
-def test_a_batch_size_is_asked_for(run: Run, tmp_path: Path, name: str) -> None:
+def test_a_batch_size_is_asked_for(run, tmp_path, name):
     path = source(tmp_path, name, SOURCES[name].text)
     ran = run("profile", "import", path, "--out", tmp_path / "out.json", "--accuracy",
               tmp_path / "accuracy", "--model-name", "m")
@@ -188,7 +184,7 @@ def test_a_batch_size_is_asked_for(run: Run, tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("scenario", ["SingleStream", "MultiStream", "Server", "Offline"])
-def test_a_summary_of_loadgen_is_whole_or_refused(tmp_path: Path, scenario: str) -> None:
+def test_a_summary_of_loadgen_is_whole_or_refused(tmp_path, scenario):
     text = (FILES / "loadgen" / f"{scenario}.txt").read_text()
     for end in range(0, len(text.rstrip()), 41):
         with pytest.raises(InputFileError):
@@ -196,7 +192,7 @@ def test_a_summary_of_loadgen_is_whole_or_refused(tmp_path: Path, scenario: str)
                            accuracy={"source": 0.5})
 
 
-def test_errors_of_a_loadgen_run_are_said(run: Run, tmp_path: Path) -> None:
+def test_errors_of_a_loadgen_run_are_said(run, tmp_path):
     text = SAMPLES["mlperf-loadgen"][1].replace("No errors encountered during test.",
                                                 "2 ERRORS encountered. See detailed log.")
     ran = run(*command(source(tmp_path, "mlperf-loadgen", text), tmp_path / "out.json",
@@ -211,18 +207,14 @@ def test_errors_of_a_loadgen_run_are_said(run: Run, tmp_path: Path) -> None:
     ("onnxruntime-perf-test", "P99 Latency", "the statistics have no end"),
     ("onnxruntime-perf-test-console", "P99 Latency", "the statistics have no end"),
 ])
-def test_lines_that_end_too_early_are_refused(
-    run: Run, tmp_path: Path, name: str, old: str, words: str
-) -> None:
+def test_lines_that_end_too_early_are_refused(run, tmp_path, name, old, words):
     text = SAMPLES[name][1]
     assert old in text
     path = source(tmp_path, name, text[: text.rindex(old)])
     refused(run(*command(path, tmp_path / "out.json", name)), 3, words)
 
 
-def test_records_of_aiperf_that_were_cut_between_lines_are_refused(
-    run: Run, tmp_path: Path
-) -> None:
+def test_records_of_aiperf_that_were_cut_between_lines_are_refused(run, tmp_path):
     shutil.copytree(FILES / "aiperf-b1", tmp_path / "run")
     records = tmp_path / "run" / "profile_export.jsonl"
     lines = records.read_text().splitlines(keepends=True)
@@ -232,9 +224,7 @@ def test_records_of_aiperf_that_were_cut_between_lines_are_refused(
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty"])
-def test_a_damaged_run_in_a_folder_is_not_passed_over(
-    run: Run, tmp_path: Path, damage: str
-) -> None:
+def test_a_damaged_run_in_a_folder_is_not_passed_over(run, tmp_path, damage):
     samples.write_trtexec_runs(tmp_path / "runs")
     (tmp_path / "runs" / "notes.txt").write_text("passed over\n")
     (tmp_path / "a.json").write_text('{"small": 0.7}')
@@ -254,7 +244,7 @@ def test_a_damaged_run_in_a_folder_is_not_passed_over(
 
 # A log beside the results of a benchmark is no result.
 @pytest.mark.parametrize("name", [name for name in SOURCES if name != "server-log"])
-def test_what_lies_in_a_folder_is_found(run: Run, tmp_path: Path, name: str) -> None:
+def test_what_lies_in_a_folder_is_found(run, tmp_path, name):
     path = source(tmp_path / "results", name, SOURCES[name].text)
     if name in TABLES:
         path = path.rename(path.with_suffix(".csv"))
@@ -264,7 +254,7 @@ def test_what_lies_in_a_folder_is_found(run: Run, tmp_path: Path, name: str) -> 
     assert ("left out: 1 (accuracy)" in ran.err) == (name not in TABLES)
 
 
-def test_tables_of_several_formats_in_a_folder_are_not_guessed(run: Run, tmp_path: Path) -> None:
+def test_tables_of_several_formats_in_a_folder_are_not_guessed(run, tmp_path):
     for name in ("stats-csv", "long-csv"):
         (tmp_path / f"{name}.csv").write_text(SOURCES[name].text)
     refused(run("profile", "import", tmp_path, "--out", tmp_path / "o.json"), 3,

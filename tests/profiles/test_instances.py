@@ -21,7 +21,7 @@ def written(folder: Path, text: str, name: str = "resnet.csv") -> Path:
     return path
 
 
-def test_the_three_kinds_say_the_same(tmp_path: Path) -> None:
+def test_the_three_kinds_say_the_same(tmp_path):
     expected = InstanceRow("resnet", "2", 8, 3, 29.0, 600.3)
     for text in (LONG + "resnet,2,8,3,29,600.3\n",
                  LONG.replace("_ms", "_s") + "resnet,2,8,3,0.029,600.3\n",
@@ -30,14 +30,14 @@ def test_the_three_kinds_say_the_same(tmp_path: Path) -> None:
         assert read_instance_profile(written(tmp_path, text)) == (expected,)
 
 
-def test_a_folder_has_a_file_for_each_model(tmp_path: Path) -> None:
+def test_a_folder_has_a_file_for_each_model(tmp_path):
     written(tmp_path, PARVAGPU + "1,1,1,50,0.02\n", "a.csv")
     written(tmp_path, PARVAGPU + "7,1,1,90,0.01\n", "b.csv")
     assert [(row.model, row.instance) for row in read_instance_profile(tmp_path)] == [
         ("a", "1"), ("b", "7")]
 
 
-def test_optional_columns(tmp_path: Path) -> None:
+def test_optional_columns(tmp_path):
     text = (LONG.strip() + ",gpu_type,memory_mb\nr,1g.10gb,1,1,5,200,A100,900\n"
             "r,1g.10gb,1,1,4,250,H100,\n")
     first, second = read_instance_profile(written(tmp_path, text))
@@ -57,7 +57,7 @@ def test_optional_columns(tmp_path: Path) -> None:
     (LONG.replace(",latency_ms", "") + "r,1,1,1,200\n", "one of latency_ms, latency_s"),
     (JOINED.replace("batch", "size") + "r,1,1,1,5,200,\n", "unknown column or unit: got 'size'"),
 ])
-def test_what_is_refused(text: str, says: str, tmp_path: Path) -> None:
+def test_what_is_refused(text, says, tmp_path):
     with pytest.raises(InputFileError) as error:
         read_instance_profile(written(tmp_path, text))
     assert says in str(error.value)
@@ -70,7 +70,7 @@ IMPORTED = LONG.strip() + ",gpu_type\n" + "".join(
     for processes in (1, 2) for gpu in ("A30", "H100") if (instance, gpu) != ("2g", "H100"))
 
 
-def test_a_profile_is_made_of_one_kind_of_instance(tmp_path: Path) -> None:
+def test_a_profile_is_made_of_one_kind_of_instance(tmp_path):
     path = written(tmp_path, IMPORTED)
     accuracy = {"r": 0.7, "s": 0.8}
     found = import_profile(path, accuracy=accuracy, given=Given(instance="2g", processes=2))
@@ -89,7 +89,7 @@ def test_a_profile_is_made_of_one_kind_of_instance(tmp_path: Path) -> None:
         import_profile(plain, "table", given=Given(instance="1g"))
 
 
-def test_a_folder_of_parvagpu_is_imported(tmp_path: Path) -> None:
+def test_a_folder_of_parvagpu_is_imported(tmp_path):
     for name in ("a", "b"):
         written(tmp_path, PARVAGPU + "1,1,1,50,0.02\n7,1,1,90,0.01\n", f"{name}.csv")
     found = import_profile(tmp_path, accuracy={"a": 0.5, "b": 0.6}, given=Given(instance="7"))
@@ -97,7 +97,7 @@ def test_a_folder_of_parvagpu_is_imported(tmp_path: Path) -> None:
         ("a", 10.0), ("b", 10.0)]
 
 
-def test_the_reference_profile(reference_dir: Path) -> None:
+def test_the_reference_profile(reference_dir):
     path = reference_dir / "partitions" / "parvagpu_profiles.csv"
     rows = read_instance_profile(path)
     assert len({row.model for row in rows}) == 11

@@ -38,7 +38,7 @@ def row(measured: dict[int, float], max_batch: int) -> tuple[list[float], list[O
 
 
 @given(measured_values, st.integers(1, 50))
-def test_every_entry_follows_the_rules(measured: dict[int, float], max_batch: int) -> None:
+def test_every_entry_follows_the_rules(measured, max_batch):
     latency, origin = row(measured, max_batch)
     for batch in range(1, max_batch + 1):
         value, source = entry(measured, batch)
@@ -51,7 +51,7 @@ def test_every_entry_follows_the_rules(measured: dict[int, float], max_batch: in
 
 
 @given(measured_values, st.integers(1, 50))
-def test_padded_batches_name_the_size_to_run(measured: dict[int, float], max_batch: int) -> None:
+def test_padded_batches_name_the_size_to_run(measured, max_batch):
     latency, origin, sizes = fill_row(
         np.array(list(measured)), np.array(list(measured.values())), max_batch)
     for batch in np.flatnonzero(origin == Origin.PADDED) + 1:
@@ -63,7 +63,7 @@ def test_padded_batches_name_the_size_to_run(measured: dict[int, float], max_bat
     assert (sizes[own] == 1 + np.flatnonzero(own)).all()
 
 
-def test_a_dip_within_the_error_of_measurement_is_noise() -> None:
+def test_a_dip_within_the_error_of_measurement_is_noise():
     rng = np.random.default_rng(4)
     same = [BatchProfile.from_samples(b, rng.normal(10.0, 1.0, 200)) for b in (1, 2, 4)]
     found = ProfileSet("p", (ModelProfile("m", 0.5, tuple(same)),)).latency_table("p95", 4)
@@ -82,7 +82,7 @@ def test_a_dip_within_the_error_of_measurement_is_noise() -> None:
     assert "not-monotone" not in kinds
 
 
-def test_stated_relative_errors_make_dips_noise_where_there_is_no_sketch() -> None:
+def test_stated_relative_errors_make_dips_noise_where_there_is_no_sketch():
     def table(error: float) -> LatencyTable:
         one = [BatchProfile(b, p95_ms=ms, relative_error=error) for b, ms in ((1, 10.0), (2, 9.0))]
         return ProfileSet("p", (ModelProfile("m", 0.5, tuple(one)),)).latency_table("p95", 2)
@@ -93,15 +93,13 @@ def test_stated_relative_errors_make_dips_noise_where_there_is_no_sketch() -> No
 
 
 @given(measured_values)
-def test_rows_never_fall_with_the_batch_size(measured: dict[int, float]) -> None:
+def test_rows_never_fall_with_the_batch_size(measured):
     latency, _ = row(measured, 50)
     assert (np.diff(latency) >= 0).all()
 
 
 @given(measured_values)
-def test_no_entry_is_above_a_larger_measured_value_nor_below_all_of_them(
-    measured: dict[int, float],
-) -> None:
+def test_no_entry_is_above_a_larger_measured_value_nor_below_all_of_them(measured):
     """Filled values never lower a measured one: dropping the fill changes no measured size."""
     latency, _ = row(measured, max(measured))
     for batch in measured:
@@ -109,24 +107,24 @@ def test_no_entry_is_above_a_larger_measured_value_nor_below_all_of_them(
 
 
 @given(measured_values.filter(lambda measured: len(measured) > 1))
-def test_the_slope_is_the_theil_sen_slope_of_scipy(measured: dict[int, float]) -> None:
+def test_the_slope_is_the_theil_sen_slope_of_scipy(measured):
     x, y = np.array(list(measured)), np.array(list(measured.values()))
     assert theil_sen_slope(x, y) == pytest.approx(theilslopes(y, x)[0], rel=1e-9, abs=1e-9)
 
 
-def test_a_smaller_batch_is_padded_up_to_a_faster_measured_one() -> None:
+def test_a_smaller_batch_is_padded_up_to_a_faster_measured_one():
     latency, origin = row({1: 10.0, 2: 50.0, 4: 20.0}, 4)
     assert latency == [10.0, 20.0, 20.0, 20.0]
     assert origin == [Origin.MEASURED, Origin.PADDED, Origin.PADDED, Origin.MEASURED]
 
 
-def test_a_gap_on_a_rising_stretch_is_filled_linearly() -> None:
+def test_a_gap_on_a_rising_stretch_is_filled_linearly():
     latency, origin = row({1: 10.0, 4: 40.0}, 4)
     assert latency == pytest.approx([10.0, 20.0, 30.0, 40.0])
     assert origin[1:3] == [Origin.INTERPOLATED] * 2
 
 
-def test_one_wild_measurement_does_not_tilt_the_extrapolation() -> None:
+def test_one_wild_measurement_does_not_tilt_the_extrapolation():
     line = {batch: 10.0 * batch for batch in range(1, 9)}
     latency, origin = row({**line, 7: 9000.0}, 10)
     assert latency[8:] == pytest.approx([90.0, 100.0])
@@ -135,22 +133,22 @@ def test_one_wild_measurement_does_not_tilt_the_extrapolation() -> None:
                           Origin.EXTRAPOLATED]
 
 
-def test_extrapolation_never_falls() -> None:
+def test_extrapolation_never_falls():
     latency, _ = row({1: 50.0, 2: 40.0, 3: 30.0}, 6)
     assert latency == [30.0] * 6
 
 
-def test_with_one_measured_batch_latency_is_proportional() -> None:
+def test_with_one_measured_batch_latency_is_proportional():
     assert row({1: 7.0}, 3)[0] == [7.0, 14.0, 21.0]
 
 
-def test_measured_batches_above_the_table_still_serve_for_padding() -> None:
+def test_measured_batches_above_the_table_still_serve_for_padding():
     latency, origin = row({1: 10.0, 2: 50.0, 8: 20.0}, 2)
     assert latency == [10.0, 20.0]
     assert origin[1] is Origin.PADDED
 
 
-def test_the_statistic_is_the_one_asked_for() -> None:
+def test_the_statistic_is_the_one_asked_for():
     stats = BatchProfile(1, mean_ms=5.0, p50_ms=4.0, p90_ms=6.0, p95_ms=7.0, p99_ms=8.0)
     found = profile_set(ModelProfile("a", 0.5, (stats,)))
     values = {name: found.latency_table(name, 1).latency_ms[0, 0]
@@ -158,29 +156,29 @@ def test_the_statistic_is_the_one_asked_for() -> None:
     assert values == {"mean": 5.0, "p50": 4.0, "p90": 6.0, "p95": 7.0, "p99": 8.0}
 
 
-def test_a_statistic_that_was_not_measured_is_an_error_naming_model_and_batch() -> None:
+def test_a_statistic_that_was_not_measured_is_an_error_naming_model_and_batch():
     with pytest.raises(InvalidValueError, match="model a, batch 1, p99_ms"):
         profile_set(model("a", 0.5, {1: 3.0})).latency_table("p99")
 
 
 @pytest.mark.parametrize("max_batch", [0, -1, 2.0, True])
-def test_a_largest_batch_below_one_is_an_error(max_batch: int) -> None:
+def test_a_largest_batch_below_one_is_an_error(max_batch):
     with pytest.raises(InvalidValueError, match="max_batch"):
         profile_set(model("a", 0.5, {1: 3.0})).latency_table(max_batch=max_batch)
 
 
-def test_an_unknown_statistic_is_an_error() -> None:
+def test_an_unknown_statistic_is_an_error():
     with pytest.raises(InvalidValueError, match=r"statistic.*'p42'.*p95"):
         profile_set(model("a", 0.5, {1: 3.0})).latency_table("p42")  # type: ignore[arg-type]
 
 
-def test_the_fastest_model_is_the_more_accurate_of_equals_then_the_first() -> None:
+def test_the_fastest_model_is_the_more_accurate_of_equals_then_the_first():
     table = LatencyTable.measured(["a", "b", "c"], [0.5, 0.7, 0.7], [[2.0], [2.0], [2.0]])
     assert table.fastest == 1
     assert LatencyTable.measured(["a", "b"], [0.9, 0.1], [[2.0], [1.0]]).fastest == 1
 
 
-def test_select_keeps_the_order_given() -> None:
+def test_select_keeps_the_order_given():
     table = profile_set(model("a", 0.5, {1: 3.0, 2: 4.0}), model("b", 0.6, {1: 5.0}))
     chosen = table.latency_table(max_batch=3).select(["b", "a"])
     assert chosen.models == ("b", "a")
@@ -190,7 +188,7 @@ def test_select_keeps_the_order_given() -> None:
         chosen.select(["z"])
 
 
-def test_the_arrays_are_private_and_read_only() -> None:
+def test_the_arrays_are_private_and_read_only():
     latency = np.array([[1.0, 2.0]])
     table = LatencyTable.measured(["a"], [0.5], latency)
     latency[0, 0] = 99.0
@@ -219,13 +217,13 @@ def test_the_arrays_are_private_and_read_only() -> None:
         ({"origin": [[0, 0], [0, 7]]}, "unknown origin"),
     ],
 )
-def test_a_table_made_by_hand_is_checked(change: dict[str, object], message: str) -> None:
+def test_a_table_made_by_hand_is_checked(change, message):
     table = LatencyTable.measured(["a", "b"], [0.5, 0.6], [[1.0, 2.0], [2.0, 2.0]])
     with pytest.raises(InvalidValueError, match=message):
         replace(table, **change)  # type: ignore[arg-type]
 
 
-def test_many_batch_sizes_take_little_memory() -> None:
+def test_many_batch_sizes_take_little_memory():
     """The slopes of all pairs of 8,192 sizes took 1.4 GB, and a check of them minutes."""
     sizes = range(1, 8193)
     model = ModelProfile("m", 0.5, tuple(BatchProfile(b, p95_ms=5.0 + 0.5 * b) for b in sizes))
@@ -239,7 +237,7 @@ def test_many_batch_sizes_take_little_memory() -> None:
     assert table.latency_ms[0, -1] == pytest.approx(5.0 + 0.5 * 9000)
 
 
-def test_few_of_many_points_give_the_slope() -> None:
+def test_few_of_many_points_give_the_slope():
     rng = np.random.default_rng(3)
     sizes = np.arange(1.0, 5001.0)
     values = 3.0 + 0.25 * sizes + rng.normal(0, 5.0, len(sizes))

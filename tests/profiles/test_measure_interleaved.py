@@ -35,7 +35,7 @@ class Sleeper:
         time.sleep(1e-5)
 
 
-def test_models_and_batch_sizes_alternate_at_random() -> None:
+def test_models_and_batch_sizes_alternate_at_random():
     log: list[tuple[str, int]] = []
     models = {name: Sleeper(name, log) for name in ("a", "b", "c")}
     found = list(sample_interleaved(models, (1, 2), RULE, rng=np.random.default_rng(1)))
@@ -48,7 +48,7 @@ def test_models_and_batch_sizes_alternate_at_random() -> None:
     assert len({tuple(one) for one in rounds}) > 25  # in another order each time
 
 
-def test_a_batch_size_that_fails_ends_itself_and_larger_ones() -> None:
+def test_a_batch_size_that_fails_ends_itself_and_larger_ones():
     log: list[tuple[str, int]] = []
     models = {"a": Sleeper("a", log), "b": Sleeper("b", log, fails_from=2)}
     found = {name: sampled for name, sampled, _ in sample_interleaved(models, (1, 2, 4), RULE)}
@@ -68,13 +68,12 @@ def drawn(share: float, runs: int, length: float, rng: Any) -> list[bool]:
     return found
 
 
-def test_spells_are_fitted_to_those_that_were_there() -> None:
+def test_spells_are_fitted_to_those_that_were_there():
     rng = np.random.default_rng(3)
     slow = drawn(0.1, 20_000, 5.0, rng)
     keys = [(name, 1) for name in rng.choice(["a", "b"], len(slow)).tolist()]
     usual = np.where([name == "a" for name, _ in keys], 2.0, 4.0) * rng.lognormal(0, 0.05, 20_000)
     found = spells_of(keys, (usual * np.where(slow, 3.0, 1.0)).tolist())
-    assert found is not None
     assert found["factor"] == pytest.approx(3.0, rel=0.03)
     assert found["share"] == pytest.approx(0.3 / 1.2, rel=0.1)  # of the time
     assert found["length_ms"] == pytest.approx(5 * 3 * 3.0, rel=0.1)
@@ -82,21 +81,20 @@ def test_spells_are_fitted_to_those_that_were_there() -> None:
     assert SlowSpells.recorded({"slow_spells": found}).factor == found["factor"]
 
 
-def test_independent_runs_are_not_correlated() -> None:
+def test_independent_runs_are_not_correlated():
     rng = np.random.default_rng(4)
     found = spells_of([("a", 1)] * 5000, rng.lognormal(0, 0.05, 5000).tolist())
-    assert found is not None
     assert set(found) == {"autocorrelation"}  # none is slow
     assert abs(found["autocorrelation"]) < 0.05
     assert spells_of([("a", 1)] * 5, [1.0] * 5) is None
 
 
-def test_foreign_load_is_what_others_keep_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_foreign_load_is_what_others_keep_busy(monkeypatch):
     monkeypatch.setattr(os, "getloadavg", lambda: (2.5, 0.0, 0.0), raising=False)
     assert foreign_load(1.0) == 1.5
     assert foreign_load(4.0) == 0.0
 
 
-def test_an_unknown_order_is_refused() -> None:
+def test_an_unknown_order_is_refused():
     with pytest.raises(InvalidValueError, match="order: unknown order: got 'sorted'"):
         MeasureSettings(order="sorted")

@@ -24,7 +24,7 @@ def at_most(count: int, n: int, level: float) -> float:
 
 @settings(deadline=None)
 @given(st.integers(1, 300), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
-def test_the_ranks_are_the_tightest_of_their_confidence(n: int, level: float) -> None:
+def test_the_ranks_are_the_tightest_of_their_confidence(n, level):
     found = ranks(n, level)
     if found is None:
         too_few_above = 1 - at_most(n - 1, n, level) > TAIL
@@ -38,12 +38,12 @@ def test_the_ranks_are_the_tightest_of_their_confidence(n: int, level: float) ->
     assert upper == 1 or 1 - at_most(upper - 2, n, level) > TAIL - 1e-12
 
 
-def test_too_few_samples_state_no_error() -> None:
+def test_too_few_samples_state_no_error():
     assert relative_error(np.ones(71), LEVEL) is None
     assert relative_error(np.ones(72), LEVEL) == 0.0
 
 
-def test_the_error_reaches_to_the_farther_end() -> None:
+def test_the_error_reaches_to_the_farther_end():
     samples = np.arange(1, 101.0)  # ranks 90 and 100; numpy's p95 is 95.05
     assert relative_error(samples, LEVEL) == pytest.approx((95.05 - 90) / 95.05)
 
@@ -56,13 +56,13 @@ def coverage(draw: NDArray[np.float64], truth: float, turn: int) -> float:
     return float(np.mean(hits))
 
 
-def test_independent_samples_lie_within_the_stated_error() -> None:
+def test_independent_samples_lie_within_the_stated_error():
     draw = 10 + np.random.default_rng(0).exponential(1, (1000, 200))
     slack = 4 * math.sqrt(CONFIDENCE * (1 - CONFIDENCE) / 1000)
     assert coverage(draw, 10 - math.log(1 - LEVEL), turn=10) >= CONFIDENCE - slack
 
 
-def test_slow_spells_widen_the_stated_error() -> None:
+def test_slow_spells_widen_the_stated_error():
     """Turns that share a delay: the plain interval is too narrow, the widened one is not."""
     rng = np.random.default_rng(1)
     shared = np.repeat(rng.exponential(1, (1000, 50)), 10, axis=1)

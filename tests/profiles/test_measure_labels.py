@@ -16,7 +16,6 @@ from ramsis.profiles import Confidences, load
 from ramsis.profiles.measure import MeasureSettings, Options, StopRule, measure_profile
 from ramsis.profiles.measure.backends import LoadedModel
 from ramsis.profiles.measure.labels import LabelledSamples
-from tests.cli.command import Run
 
 RNG = np.random.default_rng(0)
 LABEL = RNG.integers(0, 3, 400)
@@ -47,7 +46,7 @@ def softmax(scores: NDArray[np.float64]) -> NDArray[np.float64]:
     return result
 
 
-def test_scores_tell_answer_and_confidence(tmp_path: Path) -> None:
+def test_scores_tell_answer_and_confidence(tmp_path):
     samples = labelled(tmp_path)
     right, largest = samples.answered("m", loaded(lambda x: 4 * x), "max")
     np.testing.assert_array_equal(right, INPUT.argmax(axis=1) == LABEL)
@@ -60,7 +59,7 @@ def test_scores_tell_answer_and_confidence(tmp_path: Path) -> None:
     np.testing.assert_allclose(margin, ordered[:, 2] - ordered[:, 1])
 
 
-def test_outputs_may_be_the_answer_and_the_confidence(tmp_path: Path) -> None:
+def test_outputs_may_be_the_answer_and_the_confidence(tmp_path):
     samples = labelled(tmp_path, label=np.array(["no", "yes", "perhaps"])[LABEL])
     model = loaded(lambda x: {"label": np.where(x[:, :1] > 0.5, "no", "yes"), "sure": x[:, 1]})
     right, sure = samples.answered("m", model, "sure")
@@ -71,7 +70,7 @@ def test_outputs_may_be_the_answer_and_the_confidence(tmp_path: Path) -> None:
         samples.answered("m", model, "max")
 
 
-def test_inputs_are_converted_to_the_types_of_a_model(tmp_path: Path) -> None:
+def test_inputs_are_converted_to_the_types_of_a_model(tmp_path):
     kinds = []
 
     def run(x: NDArray[Any]) -> NDArray[Any]:
@@ -96,15 +95,12 @@ def test_inputs_are_converted_to_the_types_of_a_model(tmp_path: Path) -> None:
                                                r"\(400, 3\); allowed: an array of 9 samples"),
     ({"group": LABEL[:9]}, lambda x: x, "max", "group: not of the same samples as the labels"),
 ])
-def test_what_does_not_fit_is_refused(
-    tmp_path: Path, arrays: dict[str, Any], run: Callable[[Any], Any], confidence: str,
-    message: str,
-) -> None:
+def test_what_does_not_fit_is_refused(tmp_path, arrays, run, confidence, message):
     with pytest.raises(RamsisError, match=message):
         labelled(tmp_path, **arrays).answered("m", loaded(run), confidence)
 
 
-def test_files_and_inputs_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+def test_files_and_inputs_that_do_not_fit_are_refused(tmp_path):
     np.savez(tmp_path / "none.npz", x=INPUT)
     with pytest.raises(InputFileError, match=r"none.npz: no labelled samples: got 'x'; all"):
         LabelledSamples.read(tmp_path / "none.npz")
@@ -113,7 +109,7 @@ def test_files_and_inputs_that_do_not_fit_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """A folder with two models and labelled samples."""
     (tmp_path / "labelled_models.py").write_text(MODELS)
     monkeypatch.chdir(tmp_path)
@@ -128,7 +124,7 @@ SETTINGS = MeasureSettings("callable", (1,), StopRule(min_samples=20, max_sample
                            options=Options(inputs="labelled_models:inputs"))
 
 
-def test_a_measurement_with_labels_has_accuracies_and_confidences(folder: Path, run: Run) -> None:
+def test_a_measurement_with_labels_has_accuracies_and_confidences(folder, run):
     ran = run("profile", "measure", *NAMES, "--backend", "callable", "--labels", "labels.npz",
               "--inputs", "labelled_models:inputs", "--batches", "1", "--min-samples", "20",
               "--max-samples", "20", "--confidence", "margin", "--out", "out.json")
@@ -148,7 +144,7 @@ def test_a_measurement_with_labels_has_accuracies_and_confidences(folder: Path, 
         "share of right answers to 400 samples of labels.npz")
 
 
-def test_labels_that_do_not_do_are_refused_before_anything_is_measured(folder: Path) -> None:
+def test_labels_that_do_not_do_are_refused_before_anything_is_measured(folder):
     with pytest.raises(InvalidValueError, match="functions are called with batch sizes, not with"):
         measure_profile(NAMES, MeasureSettings("callable", (1,)), labels="labels.npz")
     with pytest.raises(InputFileError, match=r"labels.npz: model large: accuracy on the samples "

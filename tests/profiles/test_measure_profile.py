@@ -51,7 +51,7 @@ number = 7
 
 
 @pytest.fixture
-def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def module(tmp_path, monkeypatch):
     """A module of functions to measure, as ``measured_here``."""
     (tmp_path / "measured_here.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
@@ -70,7 +70,7 @@ ACCURACY = {"small": 0.6, "large": 0.7, "full": 0.8, "broken": 0.9, "stopped": 0
             "takes_list": 0.4}
 
 
-def test_functions_are_measured_and_recorded(module: Any, tmp_path: Path) -> None:
+def test_functions_are_measured_and_recorded(module, tmp_path):
     out = tmp_path / "new" / "set.json"
     found = measure_profile(functions("small", "large"), QUICK, name="mine", accuracy=ACCURACY,
                             accuracy_source="a table", out=out)
@@ -88,14 +88,14 @@ def test_functions_are_measured_and_recorded(module: Any, tmp_path: Path) -> Non
     assert [path.name for path in out.parent.iterdir()] == ["set.json"]
 
 
-def test_a_function_can_be_given_prepared_input(module: Any) -> None:
+def test_a_function_can_be_given_prepared_input(module):
     settings = MeasureSettings("callable", (1, 2), QUICK.stop,
                                options=Options(inputs="measured_here:double"))
     measure_profile(functions("takes_list"), settings, accuracy=ACCURACY)
     assert set(module.calls) == {("list", 2), ("list", 4)}
 
 
-def test_what_fails_is_noted_and_the_rest_is_kept(module: Any) -> None:
+def test_what_fails_is_noted_and_the_rest_is_kept(module):
     seen: list[tuple[str, str | None]] = []
 
     class Notes(Observer):
@@ -112,7 +112,7 @@ def test_what_fails_is_noted_and_the_rest_is_kept(module: Any) -> None:
     assert seen == [("broken", notes["broken"]), ("full", notes["full"]), ("small", None)]
 
 
-def test_nothing_is_written_when_every_model_fails(module: Any, tmp_path: Path) -> None:
+def test_nothing_is_written_when_every_model_fails(module, tmp_path):
     out = tmp_path / "out" / "set.json"
     with pytest.raises(InputFileError, match=r"broken: no model could be measured: .*always"):
         measure_profile(functions("broken"), QUICK, accuracy=ACCURACY, out=out)
@@ -128,7 +128,7 @@ def interrupted(out: Path) -> Path:
     return Path(f"{out}.partial")
 
 
-def test_an_interrupted_measurement_goes_on_where_it_stopped(module: Any, tmp_path: Path) -> None:
+def test_an_interrupted_measurement_goes_on_where_it_stopped(module, tmp_path):
     out = tmp_path / "set.json"
     kept = load(interrupted(out))
     assert [model.name for model in kept.models] == ["small"]
@@ -142,9 +142,7 @@ def test_an_interrupted_measurement_goes_on_where_it_stopped(module: Any, tmp_pa
     assert not Path(f"{out}.partial").exists()
 
 
-def test_runs_in_a_random_order_are_kept_and_gone_on_from(
-    module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_runs_in_a_random_order_are_kept_and_gone_on_from(module, tmp_path, monkeypatch):
     monkeypatch.setattr("ramsis.profiles.measure.resume._KEPT_EACH_S", -1.0)
     out, kept = tmp_path / "set.json", tmp_path / "set.json.runs"
     random = replace(IN_TURN, order="random")
@@ -163,9 +161,7 @@ def test_runs_in_a_random_order_are_kept_and_gone_on_from(
     assert not kept.exists()
 
 
-def test_a_model_whose_file_has_changed_begins_anew(
-    module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_whose_file_has_changed_begins_anew(module, tmp_path, monkeypatch):
     monkeypatch.setattr("ramsis.profiles.measure.resume._KEPT_EACH_S", -1.0)
     digests = {"measured_here:small": "s", "measured_here:large": "l"}
     monkeypatch.setattr("ramsis.profiles.measure.resume._digest", digests.get)
@@ -194,7 +190,7 @@ def test_a_model_whose_file_has_changed_begins_anew(
     assert len(module.calls) == taken - kept + probes
 
 
-def test_a_model_is_known_by_the_content_of_its_file(module: Any, tmp_path: Path) -> None:
+def test_a_model_is_known_by_the_content_of_its_file(module, tmp_path):
     path = tmp_path / "small.onnx"
     path.write_bytes(b"one")
     before = _digest(str(path))
@@ -225,7 +221,7 @@ def _interrupting(after: int) -> Any:
     "", '{"runs"', '{"runs": {}}', '{"runs": 3}', "{}",
     '{"runs": {"models": ["a"], "model": [0], "batch": [1], "latency_ms": []}}',
     '{"runs": {"models": ["a"], "model": [0], "batch": [1], "latency_ms": [-1]}}'])
-def test_damaged_runs_are_refused(module: Any, tmp_path: Path, content: str) -> None:
+def test_damaged_runs_are_refused(module, tmp_path, content):
     kept = tmp_path / "set.json.runs"
     kept.write_text(content)
     with pytest.raises(InputFileError, match="not the runs of an interrupted measurement"):
@@ -236,7 +232,7 @@ def test_damaged_runs_are_refused(module: Any, tmp_path: Path, content: str) -> 
     assert not kept.exists()
 
 
-def test_runs_of_other_settings_are_not_gone_on_from(module: Any, tmp_path: Path) -> None:
+def test_runs_of_other_settings_are_not_gone_on_from(module, tmp_path):
     kept = tmp_path / "set.json.runs"
     kept.write_text('{"runs": {"models": [], "model": [], "batch": [], "latency_ms": []}, '
                     '"hardware": {"cpu": "another"}, "backend": "callable"}')
@@ -244,9 +240,7 @@ def test_runs_of_other_settings_are_not_gone_on_from(module: Any, tmp_path: Path
         measure_profile(functions("small"), QUICK, accuracy=ACCURACY, out=tmp_path / "set.json")
 
 
-def test_other_settings_do_not_go_on_with_it_unless_it_is_discarded(
-    module: Any, tmp_path: Path
-) -> None:
+def test_other_settings_do_not_go_on_with_it_unless_it_is_discarded(module, tmp_path):
     out = tmp_path / "set.json"
     partial = interrupted(out)
     other = MeasureSettings("callable", (1, 2, 3), StopRule(min_samples=20, max_samples=30),
@@ -259,7 +253,7 @@ def test_other_settings_do_not_go_on_with_it_unless_it_is_discarded(
     assert len(found.models[0].batches) == 3
 
 
-def test_other_hardware_does_not_go_on_with_it(module: Any, tmp_path: Path) -> None:
+def test_other_hardware_does_not_go_on_with_it(module, tmp_path):
     out = tmp_path / "set.json"
     partial = interrupted(out)
     kept = load(partial)
@@ -269,18 +263,14 @@ def test_other_hardware_does_not_go_on_with_it(module: Any, tmp_path: Path) -> N
         measure_profile(functions("small"), IN_TURN, accuracy=ACCURACY, out=out)
 
 
-def test_an_accuracy_that_is_missing_is_found_before_anything_runs(
-    module: Any, tmp_path: Path
-) -> None:
+def test_an_accuracy_that_is_missing_is_found_before_anything_runs(module, tmp_path):
     with pytest.raises(InputFileError, match=r"no accuracy for model 'small'.*--accuracy"):
         measure_profile(functions("large", "small"), QUICK, accuracy={"large": 0.5},
                         out=tmp_path / "x.json")
     assert module.calls == []
 
 
-def test_a_file_that_cannot_be_written_is_found_before_anything_runs(
-    module: Any, tmp_path: Path
-) -> None:
+def test_a_file_that_cannot_be_written_is_found_before_anything_runs(module, tmp_path):
     for out in (tmp_path, tmp_path / "measured_here.py" / "x.json"):
         with pytest.raises(OutputError):
             measure_profile(functions("small"), QUICK, accuracy=ACCURACY, out=out)
@@ -294,12 +284,12 @@ def test_a_file_that_cannot_be_written_is_found_before_anything_runs(
      ("measured_here", "allowed: module:function"),
      ("no_such_module_here:f", "cannot import function .No module named")],
 )
-def test_an_unknown_function_lists_near_ones(module: Any, model: str, message: str) -> None:
+def test_an_unknown_function_lists_near_ones(module, model, message):
     with pytest.raises(InvalidValueError, match=message):
         measure_profile([model], QUICK, accuracy=ACCURACY)
 
 
-def test_two_models_of_one_name_are_refused(module: Any) -> None:
+def test_two_models_of_one_name_are_refused(module):
     with pytest.raises(InvalidValueError, match="two models of one name: got 'small'"):
         measure_profile(functions("small", "small"), QUICK, accuracy=ACCURACY)
 
@@ -309,12 +299,12 @@ def test_two_models_of_one_name_are_refused(module: Any) -> None:
     [{"batches": ()}, {"batches": (2, 4)}, {"batches": (0, 1)}, {"quantiles": 1},
      {"options": Options(threads=0)}, {"options": Options(tokens=0)}],
 )
-def test_settings_out_of_range_are_refused(change: dict[str, Any]) -> None:
+def test_settings_out_of_range_are_refused(change):
     with pytest.raises(InvalidValueError, match="allowed: "):
         MeasureSettings(**change)
 
 
-def test_an_unknown_back_end_lists_those_there_are() -> None:
+def test_an_unknown_back_end_lists_those_there_are():
     with pytest.raises(InvalidValueError, match="allowed: onnx, torchvision"):
         open_backend("tensorflow", Options())
 
@@ -324,16 +314,14 @@ def test_an_unknown_back_end_lists_those_there_are() -> None:
     [("onnx", "onnxruntime", "measure"), ("torchvision", "torch", "torch"),
      ("transformers", "torch", "torch")],
 )
-def test_a_missing_library_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch, backend: str, library: str, extra: str
-) -> None:
+def test_a_missing_library_names_the_extra(monkeypatch, backend, library, extra):
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(InvalidValueError, match=rf"{library}.*pip install 'ramsis\[{extra}\]'"):
         open_backend(backend, Options())
 
 
 @pytest.fixture
-def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
+def stand_ins(monkeypatch):
     """As much of the optional libraries as looking names up takes."""
     torch = SimpleNamespace(set_num_threads=int, manual_seed=int,
                             cuda=SimpleNamespace(is_available=bool, is_initialized=bool))
@@ -350,9 +338,7 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     [("torchvision", "resnet19", "resnet18, resnet50"), ("transformers", "bert-tyny", "bert-tiny"),
      ("onnx", "{}/smal.onnx", "{}/small.onnx")],
 )
-def test_unknown_models_list_near_ones(
-    tmp_path: Path, backend: str, wrong: str, near: str
-) -> None:
+def test_unknown_models_list_near_ones(tmp_path, backend, wrong, near):
     (tmp_path / "small.onnx").touch()
     with pytest.raises(InvalidValueError) as refused:
         measure_profile([wrong.format(tmp_path)], MeasureSettings(backend))
@@ -361,22 +347,20 @@ def test_unknown_models_list_near_ones(
 
 @pytest.mark.usefixtures("stand_ins")
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_device_that_is_not_there_is_refused(backend: str) -> None:
+def test_a_device_that_is_not_there_is_refused(backend):
     with pytest.raises(InvalidValueError, match=r"^device: .*got 'cuda'; allowed: (cpu|CPU)"):
         open_backend(backend, Options(device="cuda"))
 
 
 @pytest.mark.usefixtures("stand_ins")
-def test_an_instance_of_a_gpu_becomes_the_only_one_that_is_seen(
-    monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_instance_of_a_gpu_becomes_the_only_one_that_is_seen(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     with pytest.raises(InvalidValueError, match=r"^device: .*allowed: cpu"):
         open_backend("torchvision", Options(device="MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f"))
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f"
 
 
-def test_a_real_instance_is_measured(tmp_path: Path) -> None:
+def test_a_real_instance_is_measured(tmp_path):
     pytest.importorskip("torchvision")
     listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=False
                             ).stdout if shutil.which("nvidia-smi") else ""
@@ -394,7 +378,7 @@ Build = Callable[..., Path]
 
 
 @pytest.fixture
-def onnx_file(tmp_path: Path) -> Build:
+def onnx_file(tmp_path):
     """Makes an ONNX file of a matrix product."""
     pytest.importorskip("onnxruntime")
     onnx = pytest.importorskip("onnx")
@@ -417,7 +401,7 @@ def onnx_file(tmp_path: Path) -> Build:
 
 
 @pytest.mark.slow
-def test_an_onnx_model_measured_twice_agrees_within_its_stated_error(onnx_file: Build) -> None:
+def test_an_onnx_model_measured_twice_agrees_within_its_stated_error(onnx_file):
     """Each batch size does so with 95 % confidence, while the machine stays as busy."""
     settings = MeasureSettings("onnx", (1, 2, 4, 8, 16, 32), StopRule(seconds_per_batch=1.0))
     path = str(onnx_file(256))
@@ -431,7 +415,7 @@ def test_an_onnx_model_measured_twice_agrees_within_its_stated_error(onnx_file: 
     assert np.mean(agree) >= 0.8, agree
 
 
-def test_named_dimensions_of_an_onnx_model_need_a_size(onnx_file: Build) -> None:
+def test_named_dimensions_of_an_onnx_model_need_a_size(onnx_file):
     path = str(onnx_file("width"))
     with pytest.raises(InputFileError, match=r"no fixed size: got 'width'.*--dim width=SIZE"):
         measure_profile([path], MeasureSettings("onnx", (1,)), accuracy={"product": 0.5})
@@ -443,7 +427,7 @@ def test_named_dimensions_of_an_onnx_model_need_a_size(onnx_file: Build) -> None
     assert found.models[0].load_ms
 
 
-def test_whole_numbers_are_made_for_onnx_models_that_want_them(onnx_file: Build) -> None:
+def test_whole_numbers_are_made_for_onnx_models_that_want_them(onnx_file):
     import onnx
 
     path = str(onnx_file(8, kind=onnx.TensorProto.INT64))
@@ -454,14 +438,14 @@ def test_whole_numbers_are_made_for_onnx_models_that_want_them(onnx_file: Build)
     assert loaded.run(loaded.prepare(3))[0].shape == (8, 8)
 
 
-def test_a_file_that_is_not_onnx_is_noted(onnx_file: Build, tmp_path: Path) -> None:
+def test_a_file_that_is_not_onnx_is_noted(onnx_file, tmp_path):
     (tmp_path / "broken.onnx").write_text("nonsense")
     with pytest.raises(InputFileError, match="broken: no model could be measured: not loaded"):
         measure_profile([str(tmp_path / "broken.onnx")], MeasureSettings("onnx", (1,)),
                         accuracy={"broken": 0.5})
 
 
-def test_torchvision_models_come_with_input_size_and_accuracy() -> None:
+def test_torchvision_models_come_with_input_size_and_accuracy():
     pytest.importorskip("torchvision")
     settings = MeasureSettings("torchvision", (1,), QUICK.stop)
     found = measure_profile(["squeezenet1_1"], settings)
@@ -471,7 +455,7 @@ def test_torchvision_models_come_with_input_size_and_accuracy() -> None:
     assert found.measurement["input_shapes"]["squeezenet1_1"] == ["batch", 3, 224, 224]
 
 
-def test_berts_have_their_published_sizes() -> None:
+def test_berts_have_their_published_sizes():
     pytest.importorskip("transformers")
     pytest.importorskip("torch")
     backend = open_backend("transformers", Options(tokens=16))

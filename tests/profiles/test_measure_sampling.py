@@ -7,7 +7,6 @@ import math
 import random
 import time
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ __all__ = ["fake"]
 Make = Callable[[Callable[[int], float]], FakeModel]
 
 
-def test_a_steady_model_is_finished_with_the_fewest_samples(fake: Make) -> None:
+def test_a_steady_model_is_finished_with_the_fewest_samples(fake):
     found = sample_batches(fake(lambda batch: 2.0 * batch), (1, 2, 4), StopRule())
     assert [item.batch for item in found.batches] == [1, 2, 4]
     assert [item.n for item in found.batches] == [100, 100, 100]
@@ -30,7 +29,7 @@ def test_a_steady_model_is_finished_with_the_fewest_samples(fake: Make) -> None:
     assert found.note is None
 
 
-def test_an_unsteady_model_is_run_until_its_percentile_is_stable(fake: Make) -> None:
+def test_an_unsteady_model_is_run_until_its_percentile_is_stable(fake):
     rng = np.random.default_rng(0)
     model = fake(lambda batch: float(rng.uniform(1, 10)))
     rule = StopRule(relative_error=0.02, max_samples=100_000, seconds_per_batch=math.inf)
@@ -47,9 +46,7 @@ def test_an_unsteady_model_is_run_until_its_percentile_is_stable(fake: Make) -> 
     [({"max_samples": 300}, 300), ({"seconds_per_batch": 1.5}, 150),
      ({"seconds_per_batch": 0.0}, 100)],
 )
-def test_a_budget_ends_a_batch_size_that_is_not_stable(
-    fake: Make, limits: dict[str, Any], n: int
-) -> None:
+def test_a_budget_ends_a_batch_size_that_is_not_stable(fake, limits, n):
     rng = np.random.default_rng(0)
     model = fake(lambda batch: float(rng.uniform(9.9, 10.1)))  # 10 ms on average
     rule = StopRule(relative_error=1e-15, **limits)
@@ -57,7 +54,7 @@ def test_a_budget_ends_a_batch_size_that_is_not_stable(
     assert found.n == pytest.approx(n, abs=rule.turn if n == 150 else 0)
 
 
-def test_turns_go_round_the_batch_sizes(fake: Make) -> None:
+def test_turns_go_round_the_batch_sizes(fake):
     model = fake(lambda batch: 1.0)
     sample_batches(model, (1, 2), StopRule(min_samples=20, max_samples=20, percentile="p50"))
     probes, turns = model.runs[:6], model.runs[6:]
@@ -65,23 +62,21 @@ def test_turns_go_round_the_batch_sizes(fake: Make) -> None:
     assert turns == [1, 1, 1, 2, 2, 2] * 10  # one that is not counted, two that are
 
 
-def test_the_first_batch_size_above_the_limit_is_the_last(fake: Make) -> None:
+def test_the_first_batch_size_above_the_limit_is_the_last(fake):
     model = fake(lambda batch: 10.0 * batch)
     found = sample_batches(model, (1, 2, 3, 4, 8), StopRule(max_latency_ms=25))
     assert [item.batch for item in found.batches] == [1, 2, 3]
     assert found.note == "no batch sizes above 3, which takes longer than 25 ms"
 
 
-def test_no_note_when_nothing_is_left_out(fake: Make) -> None:
+def test_no_note_when_nothing_is_left_out(fake):
     found = sample_batches(fake(lambda batch: 10.0 * batch), (1, 2), StopRule(max_latency_ms=15))
     assert [item.batch for item in found.batches] == [1, 2]
     assert found.note is None
 
 
 @pytest.mark.parametrize("after", [0, 50], ids=["at once", "after a while"])
-def test_a_batch_size_that_fails_ends_it_and_keeps_the_smaller_ones(
-    fake: Make, after: int
-) -> None:
+def test_a_batch_size_that_fails_ends_it_and_keeps_the_smaller_ones(fake, after):
     runs = [0]
 
     def latency_ms(batch: int) -> float:
@@ -95,14 +90,14 @@ def test_a_batch_size_that_fails_ends_it_and_keeps_the_smaller_ones(
     assert [(item.batch, item.n) for item in found.batches] == [(1, 100), (2, 100)]
 
 
-def test_a_model_that_fails_at_once_has_no_batches(fake: Make) -> None:
+def test_a_model_that_fails_at_once_has_no_batches(fake):
     def latency_ms(batch: int) -> float:
         raise RuntimeError
 
     assert sample_batches(fake(latency_ms), (1, 2), StopRule()).batches == ()
 
 
-def test_an_interruption_is_not_taken_for_a_failure(fake: Make) -> None:
+def test_an_interruption_is_not_taken_for_a_failure(fake):
     def latency_ms(batch: int) -> float:
         raise KeyboardInterrupt
 
@@ -111,7 +106,7 @@ def test_an_interruption_is_not_taken_for_a_failure(fake: Make) -> None:
     assert gc.isenabled()
 
 
-def test_garbage_is_collected_again_afterwards_and_not_while_timing(fake: Make) -> None:
+def test_garbage_is_collected_again_afterwards_and_not_while_timing(fake):
     seen: list[bool] = []
 
     def latency_ms(batch: int) -> float:
@@ -129,7 +124,7 @@ def test_garbage_is_collected_again_afterwards_and_not_while_timing(fake: Make) 
      ("min_samples", 0), ("max_samples", 99), ("seconds_per_batch", -1.0),
      ("max_latency_ms", 0.0)],
 )
-def test_a_rule_out_of_range_names_its_value(name: str, value: object) -> None:
+def test_a_rule_out_of_range_names_its_value(name, value):
     with pytest.raises(InvalidValueError, match=f"^{name}: .*got "):
         StopRule(**{name: value})  # type: ignore[arg-type]
 
@@ -152,11 +147,10 @@ class Sleeper:
         self.slept_ms.append((time.perf_counter() - start) * 1000)
 
 
-def test_known_sleeping_times_are_recovered_within_five_percent() -> None:
+def test_known_sleeping_times_are_recovered_within_five_percent():
     sleeper, rule = Sleeper(), StopRule(max_samples=100)
     found = sample_batches(sleeper, (1,), rule, quantiles=16).batches[0]
     counted = np.array(sleeper.slept_ms[3:]).reshape(10, 11)[:, 1:].ravel()
-    assert found.quantiles_ms is not None
     assert found.quantiles_ms[0] >= 10.0
     bulk = found.levels < 0.9
     assert np.array(found.quantiles_ms)[bulk] == pytest.approx(
@@ -166,7 +160,7 @@ def test_known_sleeping_times_are_recovered_within_five_percent() -> None:
     assert found.p95_ms == pytest.approx(np.quantile(counted, 0.95), rel=0.05)
 
 
-def test_a_budget_of_violations_takes_the_samples_that_it_needs() -> None:
+def test_a_budget_of_violations_takes_the_samples_that_it_needs():
     """Of four requests late for each of a far sample's, at the upper end of Jeffreys' interval."""
     assert StopRule().supporting(0.01).min_samples == 1005
     found = StopRule(min_samples=50, max_samples=60).supporting(0.001)
@@ -175,6 +169,6 @@ def test_a_budget_of_violations_takes_the_samples_that_it_needs() -> None:
 
 
 @pytest.mark.parametrize("budget", [0.0, -0.1, 1.5, float("nan")])
-def test_a_budget_that_is_no_share_is_refused(budget: float) -> None:
+def test_a_budget_that_is_no_share_is_refused(budget):
     with pytest.raises(InvalidValueError, match="max_violation: out of range"):
         StopRule().supporting(budget)

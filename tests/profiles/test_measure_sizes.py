@@ -53,7 +53,7 @@ def short(sizes: list[int]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _functions(monkeypatch: pytest.MonkeyPatch) -> None:
+def _functions(monkeypatch):
     module = types.ModuleType("sized_functions")
     for function in (padded, packed, short):
         setattr(module, function.__name__, function)
@@ -70,7 +70,7 @@ def measured(
 
 
 @pytest.mark.parametrize("order", ["random", "model"])
-def test_each_count_is_measured_at_each_size(tmp_path: Path, order: str) -> None:
+def test_each_count_is_measured_at_each_size(tmp_path, order):
     out = tmp_path / "sized.json"
     profile = measured(["padded", "packed"], replace(BY_SIZE, order=order), out=out)
     assert load(out) == profile
@@ -88,13 +88,13 @@ def test_each_count_is_measured_at_each_size(tmp_path: Path, order: str) -> None
     assert profile.measurement["settings"]["size_points"] == [8, 32]
 
 
-def test_a_law_that_is_stated_counts(tmp_path: Path) -> None:
+def test_a_law_that_is_stated_counts(tmp_path):
     profile = measured(["padded"], replace(BY_SIZE, law="packed"))
     assert profile.models[0].sized.law == "packed"
     assert profile.measurement["laws"]["padded"]["law"] == "padded"
 
 
-def test_cells_beyond_the_limit_are_left_out_and_named() -> None:
+def test_cells_beyond_the_limit_are_left_out_and_named():
     rule = replace(STOP, max_latency_ms=8.0)
     profile = measured(["padded"], replace(BY_SIZE, batches=(1, 4, 8), stop=rule))
     sized = profile.models[0].sized
@@ -104,7 +104,7 @@ def test_cells_beyond_the_limit_are_left_out_and_named() -> None:
         "size 32: no batch sizes above 4, which takes longer than 8 ms")
 
 
-def test_sizes_that_fail_are_left_out() -> None:
+def test_sizes_that_fail_are_left_out():
     with pytest.raises(InputFileError, match=r"not measured at two sizes or more: size 32: no "
                                              r"batch sizes from 1 on, which failed \(ValueError"):
         measured(["short"])
@@ -112,9 +112,7 @@ def test_sizes_that_fail_are_left_out() -> None:
     assert profile.models[0].sized.sizes == (4, 8)
 
 
-def test_an_interrupted_measurement_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_measurement_goes_on(tmp_path, monkeypatch):
     class Interrupting(Observer):
         def batch_finished(self, model: str, batch: int) -> None:
             assert model == "padded"
@@ -137,12 +135,12 @@ def test_an_interrupted_measurement_goes_on(
     ({"size_points": (0, 8)}, "size_points: out of range: got 0; allowed: a whole number from 1"),
     ({"size_points": (), "law": "packed"}, "law: a law without sizes"),
 ])
-def test_wrong_settings_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_wrong_settings_are_refused(settings, message):
     with pytest.raises(InvalidValueError, match=message):
         replace(BY_SIZE, **settings)
 
 
-def test_a_law_needs_a_smaller_error() -> None:
+def test_a_law_needs_a_smaller_error():
     assert MixedBatches((8, 32), 10.0, 10.1, 6.0).law == "padded"
     assert MixedBatches((8, 32), 6.2, 10.1, 6.0).law == "packed"
     alike = MixedBatches((8, 32), 8.0, 10.0, 6.0)
@@ -150,7 +148,7 @@ def test_a_law_needs_a_smaller_error() -> None:
     assert "relative errors: padded 25.0%, packed 25.0%" in alike.summary()
 
 
-def test_the_command_prints_a_row_for_each_cell(tmp_path: Path) -> None:
+def test_the_command_prints_a_row_for_each_cell(tmp_path):
     (tmp_path / "accuracy.json").write_text('{"padded": 0.5}')
     done = CliRunner().invoke(cli, [
         "profile", "measure", "sized_functions:padded", "--backend", "callable", "--batches",
@@ -176,7 +174,7 @@ def _embedder(path: Path, shape: list[object]) -> Path:
     return path
 
 
-def test_the_size_of_an_onnx_model_is_its_free_dimension(tmp_path: Path) -> None:
+def test_the_size_of_an_onnx_model_is_its_free_dimension(tmp_path):
     model = str(_embedder(tmp_path / "a.onnx", ["batch", "sequence"]))
     opened = open_backend("onnx", Options(size_dimension="")).open(model)
     assert opened.prepare_sizes is not None
@@ -189,7 +187,7 @@ def test_the_size_of_an_onnx_model_is_its_free_dimension(tmp_path: Path) -> None
     assert opened.run(inputs)[0].shape == (2, 4)
 
 
-def test_a_size_dimension_that_is_not_clear_is_refused(tmp_path: Path) -> None:
+def test_a_size_dimension_that_is_not_clear_is_refused(tmp_path):
     model = str(_embedder(tmp_path / "a.onnx", ["batch", "height", "width"]))
     with pytest.raises(InvalidValueError, match="several dimensions have no fixed size: got "
                                                 "'height, width'; allowed: --size-dim"):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -37,7 +35,7 @@ def dominates(table: LatencyTable, a: int, b: int) -> bool:
 
 
 @given(tables())
-def test_pruning_drops_exactly_the_dominated_models(table: LatencyTable) -> None:
+def test_pruning_drops_exactly_the_dominated_models(table):
     count = len(table.models)
     kept = {table.models[b] for b in range(count)
             if not any(dominates(table, a, b) for a in range(count) if a != b)}
@@ -45,7 +43,7 @@ def test_pruning_drops_exactly_the_dominated_models(table: LatencyTable) -> None
 
 
 @given(tables())
-def test_the_front_at_one_batch_is_the_pruning_of_that_column(table: LatencyTable) -> None:
+def test_the_front_at_one_batch_is_the_pruning_of_that_column(table):
     for batch in range(1, table.max_batch + 1):
         column = LatencyTable.measured(table.models, table.accuracy,
                                        table.latency_ms[:, batch - 1 : batch])
@@ -54,9 +52,7 @@ def test_the_front_at_one_batch_is_the_pruning_of_that_column(table: LatencyTabl
 
 
 @given(tables())
-def test_what_is_kept_stands_fastest_first_with_the_fastest_in_row_0(
-    table: LatencyTable,
-) -> None:
+def test_what_is_kept_stands_fastest_first_with_the_fastest_in_row_0(table):
     pruned = prune(table)
     assert (np.diff(pruned.latency_ms[:, 0]) >= 0).all()
     assert pruned.fastest == 0
@@ -64,7 +60,7 @@ def test_what_is_kept_stands_fastest_first_with_the_fastest_in_row_0(
     assert pruned.accuracy[0] == table.accuracy[table.fastest]
 
 
-def test_a_model_that_is_faster_only_in_batches_is_kept_by_the_lossless_rule_alone() -> None:
+def test_a_model_that_is_faster_only_in_batches_is_kept_by_the_lossless_rule_alone():
     table = LatencyTable.measured(["a", "b"], [0.6, 0.6], [[1.0, 9.0], [2.0, 3.0]])
     assert prune(table).models == ("a", "b")
     assert pareto_front(table) == ("a",)
@@ -72,14 +68,12 @@ def test_a_model_that_is_faster_only_in_batches_is_kept_by_the_lossless_rule_alo
 
 
 @pytest.mark.parametrize("batch", [0, 3])
-def test_a_front_outside_the_table_is_an_error(batch: int) -> None:
+def test_a_front_outside_the_table_is_an_error(batch):
     with pytest.raises(InvalidValueError, match="batch"):
         pareto_front(LatencyTable.measured(["a"], [0.6], [[1.0, 2.0]]), batch)
 
 
-def test_the_image_task_has_the_nine_models_of_the_paper_on_its_front(
-    reference_dir: Path,
-) -> None:
+def test_the_image_task_has_the_nine_models_of_the_paper_on_its_front(reference_dir):
     table = import_profile(reference_dir / "ramsis_image_profiles.csv").latency_table()
     nine = ("shufflenet_v2_x0_5", "mobilenet_v3_large", "efficientnet_b0", "efficientnet_b2",
             "efficientnet_b3", "efficientnet_b4", "efficientnet_v2_s", "efficientnet_v2_m",
@@ -89,7 +83,7 @@ def test_the_image_task_has_the_nine_models_of_the_paper_on_its_front(
     assert pareto_front(prune(table)) == nine
 
 
-def test_the_image_task_fits_the_published_batches_into_the_slo(reference_dir: Path) -> None:
+def test_the_image_task_fits_the_published_batches_into_the_slo(reference_dir):
     """Largest batch within 150 ms and within 75 ms, fastest model first."""
     table = import_profile(reference_dir / "ramsis_image_profiles.csv").latency_table()
     latency_ms = table.select(pareto_front(table)).latency_ms

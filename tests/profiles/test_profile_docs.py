@@ -1,7 +1,5 @@
 """The worked example of the documentation is what the program gives."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -14,7 +12,7 @@ MARKS = {"": Origin.MEASURED, "\\*": Origin.PADDED, "~": Origin.INTERPOLATED,
          "+": Origin.EXTRAPOLATED}
 
 
-def test_the_worked_example_is_right(tmp_path: Path) -> None:
+def test_the_worked_example_is_right(tmp_path):
     text = DOCS.read_text(encoding="utf-8")
     example = re.search(r"```json\n(.*?)```", text, re.S)
     assert example

@@ -122,7 +122,7 @@ def written(folder: Path, content: object) -> Path:
     return path
 
 
-def test_every_field_is_read(tmp_path: Path) -> None:
+def test_every_field_is_read(tmp_path):
     found = load(written(tmp_path, document()))
     small, large = found.models
     assert (found.name, found.hardware["threads"], found.measurement["notes"][1]) == (
@@ -141,9 +141,7 @@ def test_every_field_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("place", "value", "message"), BROKEN_BY_SHAPE + BROKEN_BY_MEANING)
-def test_a_broken_file_is_refused_in_one_line_with_its_place(
-    tmp_path: Path, place: Place, value: object, message: str
-) -> None:
+def test_a_broken_file_is_refused_in_one_line_with_its_place(tmp_path, place, value, message):
     path = written(tmp_path, changed(place, value))
     with pytest.raises(InputFileError, match=message) as caught:
         load(path)
@@ -152,32 +150,30 @@ def test_a_broken_file_is_refused_in_one_line_with_its_place(
 
 
 @pytest.mark.parametrize(("place", "value", "_message"), BROKEN_BY_SHAPE)
-def test_the_schema_refuses_what_the_reader_refuses(
-    place: Place, value: object, _message: str
-) -> None:
+def test_the_schema_refuses_what_the_reader_refuses(place, value, _message):
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(changed(place, value), SCHEMA)
 
 
-def test_the_schema_is_one_and_accepts_what_the_reader_accepts() -> None:
+def test_the_schema_is_one_and_accepts_what_the_reader_accepts():
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     jsonschema.validate(document(), SCHEMA)
 
 
 @pytest.mark.parametrize("content", ["", "[]", "nonsense"])
-def test_a_file_that_is_no_json_object_is_refused(tmp_path: Path, content: str) -> None:
+def test_a_file_that_is_no_json_object_is_refused(tmp_path, content):
     path = written(tmp_path, content)
     with pytest.raises(InputFileError, match=str(path)):
         load(path)
 
 
 @pytest.mark.parametrize("cut", [1, 200])
-def test_a_truncated_file_is_refused(tmp_path: Path, cut: int) -> None:
+def test_a_truncated_file_is_refused(tmp_path, cut):
     with pytest.raises(InputFileError, match="cut off or damaged"):
         load(written(tmp_path, json.dumps(document())[:cut]))
 
 
-def test_a_saved_set_is_the_same_again_and_byte_stable(tmp_path: Path) -> None:
+def test_a_saved_set_is_the_same_again_and_byte_stable(tmp_path):
     found = load(written(tmp_path, document()))
     save(found, tmp_path / "one.json")
     again = load(tmp_path / "one.json")
@@ -203,44 +199,40 @@ models = st.builds(
 
 
 @given(models)
-def test_any_set_survives_the_round_trip(
-    tmp_path_factory: pytest.TempPathFactory, item: ModelProfile
-) -> None:
+def test_any_set_survives_the_round_trip(tmp_path_factory, item):
     path = tmp_path_factory.mktemp("round") / "trip.json"
     found = profile_set(item)
     save(found, path)
     assert load(path) == found
 
 
-def test_notes_that_json_cannot_hold_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
+def test_notes_that_json_cannot_hold_are_refused_and_nothing_is_written(tmp_path):
     found = ProfileSet("a", (model("m", 0.5, {1: 1.0}),), {"cpu": object()})
     with pytest.raises(InvalidValueError, match="hardware or measurement"):
         save(found, tmp_path / "x.json")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_is_no_place_to_save_to(tmp_path: Path) -> None:
+def test_a_folder_is_no_place_to_save_to(tmp_path):
     with pytest.raises(OutputError, match="is a folder"):
         save(profile_set(model("m", 0.5, {1: 1.0})), tmp_path)
 
 
-def test_an_unknown_name_lists_the_near_and_all_shipped_ones() -> None:
+def test_an_unknown_name_lists_the_near_and_all_shipped_ones():
     with pytest.raises(InputFileError, match=r"did you mean digits-cpu.*one of:.*digits-cpu"):
         load("digits-gpu")
     with pytest.raises(InputFileError, match=r"one of:.*digits-cpu"):
         load("no/such/file.json")
 
 
-def test_a_folder_of_the_same_name_does_not_hide_a_shipped_set(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_of_the_same_name_does_not_hide_a_shipped_set(tmp_path, monkeypatch):
     (tmp_path / "digits-cpu").mkdir()
     monkeypatch.chdir(tmp_path)
     assert load("digits-cpu").name == "digits-cpu"
 
 
 @pytest.mark.parametrize("name", shipped_names())
-def test_a_shipped_set_is_valid_and_says_how_it_was_measured(name: str) -> None:
+def test_a_shipped_set_is_valid_and_says_how_it_was_measured(name):
     found = load(name)
     assert found.name == name
     assert found.hardware
@@ -249,14 +241,14 @@ def test_a_shipped_set_is_valid_and_says_how_it_was_measured(name: str) -> None:
                for model in found.models for item in model.batches)
 
 
-def test_the_digits_set_offers_a_choice_of_six_models_or_more() -> None:
+def test_the_digits_set_offers_a_choice_of_six_models_or_more():
     assert "digits-cpu" in shipped_names()
     front = prune(load("digits-cpu").latency_table())
     assert len(front.models) >= 6
     assert (front.accuracy[1:] > front.accuracy[0]).all()
 
 
-def test_profiles_load_without_the_heavy_packages() -> None:
+def test_profiles_load_without_the_heavy_packages():
     """A command that only reads profiles starts fast."""
     code = (
         "import sys, ramsis.profiles.importers, ramsis.profiles.checks\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 import pickle
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +21,7 @@ LATENCY_FIELDS = ("mean_ms", "min_ms", "p50_ms", "p90_ms", "p95_ms", "p99_ms", "
 
 @pytest.mark.parametrize("field", LATENCY_FIELDS)
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, "10", True, 10**400])
-def test_a_latency_must_be_a_finite_positive_number(field: str, value: object) -> None:
+def test_a_latency_must_be_a_finite_positive_number(field, value):
     with pytest.raises(ProfileError, match=rf"^{field}: .*; allowed: a finite number"):
         BatchProfile(**{"batch": 1, "p95_ms": 10.0, field: value})  # type: ignore[arg-type]
 
@@ -48,12 +47,12 @@ def test_a_latency_must_be_a_finite_positive_number(field: str, value: object) -
         ({"quantiles_ms": [1.0, 9.0], "min_ms": 5.0}, r"^quantiles_ms\[0\]: outside min_ms"),
     ],
 )
-def test_a_batch_profile_refuses(values: dict[str, object], message: str) -> None:
+def test_a_batch_profile_refuses(values, message):
     with pytest.raises(ProfileError, match=message):
         BatchProfile(**{"batch": 1, "p95_ms": 10.0, **values})  # type: ignore[arg-type]
 
 
-def test_a_sketch_gives_the_statistics_that_are_not_stated() -> None:
+def test_a_sketch_gives_the_statistics_that_are_not_stated():
     profile = BatchProfile(1, p99_ms=5.0, quantiles_ms=(1.0, 2.0, 3.0, 4.0))
     assert profile.mean_ms == 2.5
     assert profile.p50_ms == 2.5
@@ -62,7 +61,7 @@ def test_a_sketch_gives_the_statistics_that_are_not_stated() -> None:
 
 
 @given(st.lists(st.floats(0.001, 1e6), min_size=1, max_size=60), st.integers(2, 20))
-def test_samples_make_a_profile_that_agrees_with_numpy(samples: list[float], size: int) -> None:
+def test_samples_make_a_profile_that_agrees_with_numpy(samples, size):
     profile = BatchProfile.from_samples(3, samples, size)
     assert (profile.batch, profile.n) == (3, len(samples))
     assert profile.mean_ms == pytest.approx(np.mean(samples), abs=1e-6)
@@ -78,67 +77,67 @@ def test_samples_make_a_profile_that_agrees_with_numpy(samples: list[float], siz
 
 
 @pytest.mark.parametrize("samples", [[], [[1.0]], [1.0, 0.0], [1.0, math.nan]])
-def test_bad_samples_are_refused(samples: list[float]) -> None:
+def test_bad_samples_are_refused(samples):
     with pytest.raises(ProfileError, match="samples_ms"):
         BatchProfile.from_samples(1, samples)
 
 
 @given(st.lists(st.floats(0.1, 100), min_size=2, max_size=30).map(sorted))
-def test_the_quantiles_of_a_sketch_are_its_own_at_its_levels(quantiles: list[float]) -> None:
+def test_the_quantiles_of_a_sketch_are_its_own_at_its_levels(quantiles):
     for level, value in zip(midpoint_levels(len(quantiles)), quantiles, strict=True):
         assert sketch_quantile(quantiles, level) == pytest.approx(value)
 
 
 @pytest.mark.parametrize("accuracy", [-0.1, 1.01, math.nan, "0.5", True])
-def test_an_accuracy_must_be_a_fraction(accuracy: float) -> None:
+def test_an_accuracy_must_be_a_fraction(accuracy):
     with pytest.raises(ProfileError, match=r"^accuracy: "):
         model("a", accuracy, {1: 1.0})
 
 
-def test_an_accuracy_in_percent_gets_a_hint() -> None:
+def test_an_accuracy_in_percent_gets_a_hint():
     with pytest.raises(ProfileError, match=r"in percent\? then write 0\.75"):
         model("a", 75, {1: 1.0})
 
 
-def test_a_model_needs_batch_one() -> None:
+def test_a_model_needs_batch_one():
     with pytest.raises(ProfileError, match=r"^batches: no batch-1 profile: got \[2, 4\]"):
         model("a", 0.5, {2: 1.0, 4: 2.0})
     with pytest.raises(ProfileError, match="no batch-1 profile"):
         model("a", 0.5, {})
 
 
-def test_a_batch_size_stands_once() -> None:
+def test_a_batch_size_stands_once():
     one = BatchProfile(1, p95_ms=1.0)
     with pytest.raises(ProfileError, match=r"^batches\[1\]\.batch: duplicate batch size: got 1"):
         ModelProfile("a", 0.5, (one, one))
 
 
-def test_batches_are_kept_in_ascending_order() -> None:
+def test_batches_are_kept_in_ascending_order():
     assert [item.batch for item in model("a", 0.5, {4: 2.0, 1: 1.0}).batches] == [1, 4]
 
 
 @pytest.mark.parametrize("field", ["memory_mb", "load_ms"])
 @pytest.mark.parametrize("value", [0, -1.0, math.inf])
-def test_memory_and_load_time_must_be_positive(field: str, value: float) -> None:
+def test_memory_and_load_time_must_be_positive(field, value):
     with pytest.raises(ProfileError, match=f"^{field}: "):
         ModelProfile("a", 0.5, (BatchProfile(1, p95_ms=1.0),), **{field: value})
 
 
-def test_a_name_must_not_be_blank() -> None:
+def test_a_name_must_not_be_blank():
     with pytest.raises(ProfileError, match=r"^name: "):
         model(" ", 0.5, {1: 1.0})
     with pytest.raises(ProfileError, match=r"^name: "):
         ProfileSet("", (model("a", 0.5, {1: 1.0}),))
 
 
-def test_a_set_has_models_each_once() -> None:
+def test_a_set_has_models_each_once():
     with pytest.raises(ProfileError, match=r"^models: no models"):
         profile_set()
     with pytest.raises(ProfileError, match=r"^models\[1\]\.name: duplicate model: got 'a'"):
         profile_set(model("a", 0.5, {1: 1.0}), model("a", 0.6, {1: 2.0}))
 
 
-def test_a_subset_keeps_the_order_given_and_names_what_it_lacks() -> None:
+def test_a_subset_keeps_the_order_given_and_names_what_it_lacks():
     found = profile_set(model("small", 0.5, {1: 1.0}), model("large", 0.6, {1: 2.0}))
     assert [item.name for item in found.subset(["large", "small"]).models] == ["large", "small"]
     with pytest.raises(InvalidValueError, match="'smal'; allowed: small"):
@@ -147,7 +146,7 @@ def test_a_subset_keeps_the_order_given_and_names_what_it_lacks() -> None:
         found.subset([])
 
 
-def test_the_frame_has_a_row_for_each_model_and_batch() -> None:
+def test_the_frame_has_a_row_for_each_model_and_batch():
     found = profile_set(model("small", 0.5, {1: 1.0, 2: 1.5}), model("large", 0.6, {1: 2.0}))
     frame = found.to_frame()
     assert frame[["model", "batch", "p95_ms"]].to_numpy().tolist() == [
@@ -157,9 +156,7 @@ def test_the_frame_has_a_row_for_each_model_and_batch() -> None:
 
 
 @pytest.mark.parametrize("statistic", ["mean", "p50", "p90", "p99"])
-def test_one_statistic_is_enough_and_another_is_refused_with_what_there_is(
-    statistic: str
-) -> None:
+def test_one_statistic_is_enough_and_another_is_refused_with_what_there_is(statistic):
     only = BatchProfile(1, **{f"{statistic}_ms": 10.0})  # type: ignore[arg-type]
     found = profile_set(ModelProfile("a", 0.5, (only,)))
     assert only.statistics == found.statistics == (statistic,)
@@ -168,7 +165,7 @@ def test_one_statistic_is_enough_and_another_is_refused_with_what_there_is(
         found.latency_table("p95", 1)
 
 
-def test_a_process_keeps_the_set_that_it_was_sent() -> None:
+def test_a_process_keeps_the_set_that_it_was_sent():
     made, unlike = (profile_set(model(name, 0.5, {1: 2.0})) for name in ("m", "n"))
     one, other = _sent(made), _sent(profile_set(*made.models))
     assert one == made
@@ -185,14 +182,14 @@ def _sent(profile: ProfileSet) -> ProfileSet:
 
 @pytest.mark.parametrize("values", [{"p95_ms": 9e-5}, {"quantiles_ms": [1e-6, 1.0]},
                                     {"mean_ms": 1.0, "min_ms": 1e-300}], ids=str)
-def test_latencies_that_rounding_would_decide_on_are_refused(values: dict[str, Any]) -> None:
+def test_latencies_that_rounding_would_decide_on_are_refused(values):
     with pytest.raises(InvalidValueError, match=r"too short to be told from rounding: got .*; "
                                                 r"allowed: 0\.0001 ms or more"):
         BatchProfile(1, **values)
     assert BatchProfile(1, p95_ms=1e-4).p95_ms == 1e-4
 
 
-def test_an_error_of_a_profile_crosses_to_another_process() -> None:
+def test_an_error_of_a_profile_crosses_to_another_process():
     error = ProfileError("not positive", "batches[0].mean_ms", -1.0, "a number > 0")
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
     bare = ProfileError("is missing", "models", allowed="one or more")

@@ -11,7 +11,7 @@ import pytest
 from ramsis.errors import InputFileError
 from ramsis.profiles import load
 from ramsis.profiles.importers import detect, import_profile
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 from tests.profiles import reports
 from tests.profiles.reports import PERF_CSV, PERF_ROWS, REPORTS
 
@@ -24,9 +24,7 @@ def written(folder: Path, name: str, text: str) -> Path:
 
 
 @pytest.mark.parametrize("name", REPORTS)
-def test_a_report_gives_the_figures_that_it_states(
-    run: Run, tmp_path: Path, name: str
-) -> None:
+def test_a_report_gives_the_figures_that_it_states(run, tmp_path, name):
     report = REPORTS[name]
     source, out = written(tmp_path, report.file, report.text), tmp_path / "out.profile"
     ran = run("profile", "import", source, *report.options, "--out", out)
@@ -44,7 +42,7 @@ def test_a_report_gives_the_figures_that_it_states(
 
 
 @pytest.mark.parametrize("name", REPORTS)
-def test_a_report_that_is_cut_off_is_no_traceback(tmp_path: Path, name: str) -> None:
+def test_a_report_that_is_cut_off_is_no_traceback(tmp_path, name):
     report = REPORTS[name]
     for share in range(1, 10):
         text = report.text[:len(report.text) * share // 10]
@@ -60,9 +58,7 @@ def perf(folder: Path, *sizes: int) -> list[Path]:
 
 
 @pytest.mark.parametrize("as_folder", [True, False])
-def test_a_file_for_each_batch_size_makes_one_model(
-    run: Run, tmp_path: Path, as_folder: bool
-) -> None:
+def test_a_file_for_each_batch_size_makes_one_model(run, tmp_path, as_folder):
     files = perf(tmp_path / "runs", 1, 4, 8)
     sources = [tmp_path / "runs"] if as_folder else files
     ran = run("profile", "import", *sources, "--model-name", "small", "--out", tmp_path / "p.json")
@@ -73,9 +69,7 @@ def test_a_file_for_each_batch_size_makes_one_model(
         (1, 5.4), (4, 8.02), (8, 11.3)]
 
 
-def test_a_batch_size_in_a_name_counts_where_the_throughput_confirms_it(
-    run: Run, tmp_path: Path
-) -> None:
+def test_a_batch_size_in_a_name_counts_where_the_throughput_confirms_it(run, tmp_path):
     source = written(tmp_path, "perf_b8.csv", PERF_CSV + PERF_ROWS[4])
     ran = run("profile", "import", source, "--out", tmp_path / "p.json")
     refused(ran, 3, "batch size is not in this file", "throughput x latency is 3.95", "--batch 4")
@@ -87,13 +81,13 @@ def test_a_batch_size_in_a_name_counts_where_the_throughput_confirms_it(
     assert ran.code == 0, ran.err
 
 
-def test_several_tables_are_not_several_runs(run: Run, tmp_path: Path) -> None:
+def test_several_tables_are_not_several_runs(run, tmp_path):
     table = written(tmp_path, "t.csv", "model,batch,p95_ms\nm,1,5\n")
     ran = run("profile", "import", table, *perf(tmp_path, 1), "--out", tmp_path / "p.json")
     refused(ran, 3, "t.csv (table)", "not several files of one run each", "tool-output")
 
 
-def test_runs_with_several_requests_in_flight_are_refused(run: Run, tmp_path: Path) -> None:
+def test_runs_with_several_requests_in_flight_are_refused(run, tmp_path):
     for name, text, step in (
             ("a.csv", PERF_CSV + PERF_ROWS[4].replace("1,", "4,", 1), "--concurrency-range 1"),
             ("b.txt", re.sub(r"concurrency: 1\n", "concurrency: 3\n", reports.PERF_CONSOLE),
@@ -106,7 +100,7 @@ def test_runs_with_several_requests_in_flight_are_refused(run: Run, tmp_path: Pa
         refused(ran, 3, "waiting is in the latencies", step)
 
 
-def test_a_model_that_takes_one_batch_size_pads_smaller_batches(tmp_path: Path) -> None:
+def test_a_model_that_takes_one_batch_size_pads_smaller_batches(tmp_path):
     """The engine was built for 4: nothing else of it can be measured."""
     found = import_profile(written(tmp_path, "t.txt", reports.TRTEXEC.format(4)))
     one, four = found.models[0].batches
@@ -120,7 +114,7 @@ def test_a_model_that_takes_one_batch_size_pads_smaller_batches(tmp_path: Path) 
     assert [batch.p95_ms for batch in found.models[0].batches] == pytest.approx([5.6125, 5.65])
 
 
-def test_a_report_that_lacks_batch_1_names_its_tool(run: Run, tmp_path: Path) -> None:
+def test_a_report_that_lacks_batch_1_names_its_tool(run, tmp_path):
     source = written(tmp_path, "d.txt", reports.DEEPSPARSE.replace("Size: 1", "Size: 8").replace(
         "51.4410", "412.4"))
     ran = run("profile", "import", source, "--out", tmp_path / "p.json")
@@ -139,9 +133,7 @@ def test_a_report_that_lacks_batch_1_names_its_tool(run: Run, tmp_path: Path) ->
      ["without a histogram", "model_metrics.log"]),
     ("# TYPE requests counter\nrequests 5\n", ["without a histogram", "# TYPE NAME histogram"]),
 ])
-def test_what_holds_no_profile_is_refused_truly(
-    run: Run, tmp_path: Path, text: str, words: list[str]
-) -> None:
+def test_what_holds_no_profile_is_refused_truly(run, tmp_path, text, words):
     ran = run("profile", "import", written(tmp_path, "x.txt", text), "--out", tmp_path / "p.json")
     refused(ran, 3, *words)
 
@@ -155,7 +147,7 @@ HISTOGRAMS = "".join(
                         ("vllm:request_inference_time_seconds", 5.5)))
 
 
-def test_the_metric_that_is_advised_is_taken(run: Run, tmp_path: Path) -> None:
+def test_the_metric_that_is_advised_is_taken(run, tmp_path):
     source = written(tmp_path, "metrics.txt", HISTOGRAMS)
     ran = run("profile", "import", source, "--batch", 1, "--out", tmp_path / "p.json")
     refused(ran, 3, "several histograms")
@@ -166,7 +158,7 @@ def test_the_metric_that_is_advised_is_taken(run: Run, tmp_path: Path) -> None:
     assert ran.code == 0, ran.err
 
 
-def test_a_histogram_without_a_unit_takes_the_one_that_is_said(run: Run, tmp_path: Path) -> None:
+def test_a_histogram_without_a_unit_takes_the_one_that_is_said(run, tmp_path):
     text = HISTOGRAMS.split("# TYPE")[1].replace("_seconds", "")
     source = written(tmp_path, "metrics.txt", f"# TYPE{text}")
     ran = run("profile", "import", source, "--batch", 1, "--out", tmp_path / "p.json")
@@ -178,20 +170,20 @@ def test_a_histogram_without_a_unit_takes_the_one_that_is_said(run: Run, tmp_pat
         1000 * 7.5 / 90)
 
 
-def test_a_format_that_is_named_refuses_another_file(tmp_path: Path) -> None:
+def test_a_format_that_is_named_refuses_another_file(tmp_path):
     source = written(tmp_path, "t.txt", reports.TRTEXEC.format(1))
     assert detect(source) == "tool-output"
     with pytest.raises(InputFileError, match="a file of tool-output, not of trtexec"):
         import_profile(source, "trtexec")
 
 
-def test_a_machine_is_no_model(tmp_path: Path) -> None:
+def test_a_machine_is_no_model(tmp_path):
     """The machine's fields stood beside the benchmarks, and were taken for a model."""
     found = import_profile(written(tmp_path, "p.json", reports.PYTEST))
     assert [model.name for model in found.models] == ["test_small"]
 
 
-def test_a_report_of_many_rows_is_refused_at_once(tmp_path: Path) -> None:
+def test_a_report_of_many_rows_is_refused_at_once(tmp_path):
     """What stands above the runs was looked for in the whole file, once for each run."""
     source = written(tmp_path, "perf.csv", PERF_CSV + PERF_ROWS[1] * 20_000)
     with pytest.raises(InputFileError, match="too many rows for a report"):

@@ -1,8 +1,5 @@
 """Profiles from request logs."""
 
-from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +21,7 @@ LOG = HEADER + """\
 """
 
 
-def test_each_batch_is_one_sample_of_the_size_it_ran_as(tmp_path: Path) -> None:
+def test_each_batch_is_one_sample_of_the_size_it_ran_as(tmp_path):
     (tmp_path / "log.csv").write_text(LOG)
     assert detect(tmp_path / "log.csv") == "request-log"
     found = import_profile(tmp_path / "log.csv", accuracy={"b": 0.9})
@@ -45,7 +42,7 @@ def test_each_batch_is_one_sample_of_the_size_it_ran_as(tmp_path: Path) -> None:
         (HEADER + "0,1,2,50,served,a,2,2,0,1\n", "batch size 1 was not measured"),
     ],
 )
-def test_logs_that_hold_no_profile_are_refused(tmp_path: Path, text: str, said: str) -> None:
+def test_logs_that_hold_no_profile_are_refused(tmp_path, text, said):
     (tmp_path / "log.csv").write_text(text)
     with pytest.raises(InputFileError, match=said):
         import_profile(tmp_path / "log.csv")

@@ -1,16 +1,13 @@
 """``ramsis profile import --confidences``: samples that models have answered."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ramsis.profiles import Confidences, load, save
 from ramsis.profiles.importers import import_profile, read_samples
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 from tests.profiles.samples import drawn_samples, samples_csv, write_sources
 
 SAMPLES = drawn_samples(1000)
@@ -19,7 +16,7 @@ HEADER, *ROWS = TEXT.splitlines(keepends=True)
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path, monkeypatch):
     """A folder with a table, samples.csv and a profile of the table."""
     write_sources(tmp_path)
     monkeypatch.chdir(tmp_path)
@@ -27,7 +24,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_table_and_a_profile_get_the_confidences_of_samples(folder: Path, run: Run) -> None:
+def test_a_table_and_a_profile_get_the_confidences_of_samples(folder, run):
     for source in ("statistics.csv", "profile.json"):
         ran = run("profile", "import", source, "--confidences", "samples.csv", "--out", "out.json")
         assert ran.code == 0, ran.err
@@ -46,7 +43,7 @@ def test_a_table_and_a_profile_get_the_confidences_of_samples(folder: Path, run:
         assert "confidences" not in run("profile", command, "profile.json").out
 
 
-def test_a_profile_file_takes_models_a_name_and_accuracies(folder: Path, run: Run) -> None:
+def test_a_profile_file_takes_models_a_name_and_accuracies(folder, run):
     (folder / "other.json").write_text(json.dumps({"small": 0.69}))
     ran = run("profile", "import", "profile.json", "--confidences", "samples.csv", "--models",
               "small", "--name", "alone", "--accuracy", "other.json", "--out", "out.json")
@@ -54,14 +51,13 @@ def test_a_profile_file_takes_models_a_name_and_accuracies(folder: Path, run: Ru
     profile = load("out.json")
     assert (profile.name, [(item.name, item.accuracy) for item in profile.models]) == (
         "alone", [("small", 0.69)])
-    assert profile.confidences is not None
     assert profile.confidences.pairs == ()
     ran = run("profile", "import", "profile.json", "--confidences", "samples.csv", "--batch", "4",
               "--out", "out.json")
     refused(ran, 2, "a profile file states all that these options say")
 
 
-def test_a_shipped_set_gets_the_confidences_of_samples(folder: Path, run: Run) -> None:
+def test_a_shipped_set_gets_the_confidences_of_samples(folder, run):
     names = {"small": "svm-poly-400", "large": "svm-poly-800"}
     text = HEADER + "".join(row.replace(name, names[name]) for row in ROWS
                             for name in names if name in row)
@@ -71,14 +67,14 @@ def test_a_shipped_set_gets_the_confidences_of_samples(folder: Path, run: Run) -
     assert "digits.csv: model svm-poly-400: accuracy on the samples contradicts" in ran.err
 
 
-def test_samples_state_accuracies_that_nothing_else_does(folder: Path) -> None:
+def test_samples_state_accuracies_that_nothing_else_does(folder):
     (folder / "plain.csv").write_text("model,batch,p95_ms\nsmall,1,5\nlarge,1,20\n")
     profile = import_profile("plain.csv", confidences="samples.csv")
     assert [item.accuracy for item in profile.models] == [
         float(SAMPLES[name][0].mean()) for name in ("small", "large")]
 
 
-def test_the_order_of_rows_does_not_matter(folder: Path) -> None:
+def test_the_order_of_rows_does_not_matter(folder):
     order = np.random.default_rng(0).permutation(len(ROWS))
     (folder / "shuffled.csv").write_text(HEADER + "".join(ROWS[i] for i in order))
     documents = [profile.confidences.to_document() for name in ("samples.csv", "shuffled.csv")
@@ -86,7 +82,7 @@ def test_the_order_of_rows_does_not_matter(folder: Path) -> None:
     assert {**documents[1], "source": "samples.csv"} == documents[0]
 
 
-def test_copies_in_a_file_are_groups(tmp_path: Path) -> None:
+def test_copies_in_a_file_are_groups(tmp_path):
     grouped = [row.rstrip() + f",{int(row.partition(',')[0]) // 10}\n" for row in ROWS]
     (tmp_path / "c.csv").write_text(HEADER.rstrip() + ",group\n" + "".join(grouped))
     copies = read_samples(tmp_path / "c.csv")
@@ -126,7 +122,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_samples_are_refused_in_one_line(folder: Path, run: Run, name: str) -> None:
+def test_bad_samples_are_refused_in_one_line(folder, run, name):
     text, message = BAD[name]
     (folder / "bad.csv").write_text(text)
     ran = run("profile", "import", "profile.json", "--confidences", "bad.csv", "--out", "out.json")
@@ -134,6 +130,6 @@ def test_bad_samples_are_refused_in_one_line(folder: Path, run: Run, name: str) 
     assert not (folder / "out.json").exists()
 
 
-def test_a_profile_file_alone_is_no_source(folder: Path, run: Run) -> None:
+def test_a_profile_file_alone_is_no_source(folder, run):
     ran = run("profile", "import", "profile.json", "--out", "out.json")
     refused(ran, 3, "is a file of ramsis already", "or gets --confidences SAMPLES.csv")

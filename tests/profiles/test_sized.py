@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -37,7 +36,7 @@ def sized_set(**changes: Any) -> Any:
     return profile_set(replace(model("small", 0.7, {1: 6.0, 4: 20.0}), sized=times(**changes)))
 
 
-def test_times_come_back_from_their_file(tmp_path: Path) -> None:
+def test_times_come_back_from_their_file(tmp_path):
     path = tmp_path / "sized.json"
     written = sized_set(mean_ms=((1.5, 5.0), (4.0, None)))
     save(written, path)
@@ -45,14 +44,14 @@ def test_times_come_back_from_their_file(tmp_path: Path) -> None:
     jsonschema.validate(json.loads(path.read_text()), SCHEMA)
 
 
-def test_what_has_no_sizes_is_as_before() -> None:
+def test_what_has_no_sizes_is_as_before():
     without = profile_set(model("small", 0.7, {1: 6.0, 4: 20.0}))
     assert "sized" not in without.to_document()["models"][0]
     assert sized_set().fingerprint == without.fingerprint
     assert (sized_set().latency_table().latency_ms == without.latency_table().latency_ms).all()
 
 
-def test_a_front_between_models_has_no_sizes() -> None:
+def test_a_front_between_models_has_no_sizes():
     front = interpolate_front(sized_set(), step=0.1, max_batch=1)
     assert [item.sized for item in front.models] == [None]
 
@@ -75,12 +74,12 @@ def test_a_front_between_models_has_no_sizes() -> None:
     ({"p95_ms": ((2.0, 6.0), (5.0, 1e13))}, r"p95_ms\[1\]\[1\]: latency is too long"),
     ({"p95_ms": ((2.0, None), (5.0, 8.0))}, r"p95_ms\[0\]\[1\]: no time of a single request"),
 ])
-def test_wrong_times_are_refused(changes: dict[str, Any], message: str) -> None:
+def test_wrong_times_are_refused(changes, message):
     with pytest.raises(ProfileError, match=message):
         times(**changes)
 
 
-def test_a_file_says_where_it_is_wrong(tmp_path: Path) -> None:
+def test_a_file_says_where_it_is_wrong(tmp_path):
     document = sized_set().to_document()
     path = tmp_path / "sized.json"
     for change, message in (
@@ -100,13 +99,13 @@ def test_a_file_says_where_it_is_wrong(tmp_path: Path) -> None:
         load(path)
 
 
-def test_units_of_a_set_are_one() -> None:
+def test_units_of_a_set_are_one():
     second = replace(model("large", 0.8, {1: 6.0}), sized=times(unit="pixels"))
     with pytest.raises(ProfileError, match=r"models\[1\]\.sized\.unit: sizes in different units"):
         profile_set(*sized_set().models, second)
 
 
-def test_between_points_times_are_bilinear_and_beyond_the_counts_linear() -> None:
+def test_between_points_times_are_bilinear_and_beyond_the_counts_linear():
     table = times().table("p95", 8, 32)
     assert table.padded
     assert table.step == 1
@@ -118,12 +117,12 @@ def test_between_points_times_are_bilinear_and_beyond_the_counts_linear() -> Non
     assert table.time_ms[7, [8, 32]] == pytest.approx([5 + 4 * 1.0, 20 + 4 * 14 / 3])
 
 
-def test_a_cell_that_was_not_measured_goes_on_from_smaller_counts() -> None:
+def test_a_cell_that_was_not_measured_goes_on_from_smaller_counts():
     filled = times(p95_ms=((2.0, 6.0), (5.0, None))).latency_ms("p95", 4)
     assert filled[:, 1].tolist() == [6.0, 12.0, 18.0, 24.0]
 
 
-def test_packed_times_depend_on_the_total() -> None:
+def test_packed_times_depend_on_the_total():
     packed = times(law="packed", p95_ms=((2.0, 8.0), (8.0, 32.0))).table("p95", 4, 32)
     assert not packed.padded
     assert packed.step == 1
@@ -136,7 +135,7 @@ def test_packed_times_depend_on_the_total() -> None:
 
 @settings(max_examples=50)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(["padded", "packed"]))
-def test_tables_never_fall(seed: int, law: Any) -> None:
+def test_tables_never_fall(seed, law):
     rng = np.random.default_rng(seed)
     noisy = rng.uniform(0.5, 5.0, (3, 4))
     made = SizedTimes.of(noisy, (1, 3, 6), (2, 5, 9, 12), law=law)
@@ -145,20 +144,20 @@ def test_tables_never_fall(seed: int, law: Any) -> None:
     assert (np.diff(time_ms, axis=1) >= 0).all()
 
 
-def test_rising_times_stay_and_others_change_least() -> None:
+def test_rising_times_stay_and_others_change_least():
     rising = np.array([[1.0, 2.0], [1.0, 3.0]])
     assert (not_falling(rising) == rising).all()
     falling = np.array([[4.0, 2.0]])
     assert not_falling(falling).tolist() == [[3.0, 3.0]]
 
 
-def test_slower_and_longer_times() -> None:
+def test_slower_and_longer_times():
     assert times().slower(2.0).p95_ms == ((4.0, 12.0), (10.0, 40.0))
     assert sized_set().with_overhead(1.0).models[0].sized.p95_ms == ((3.0, 7.0), (6.0, 21.0))
     assert sized_set().slower(2.0).models[0].sized.p95_ms == ((4.0, 12.0), (10.0, 40.0))
 
 
-def test_times_by_size_are_shown(tmp_path: Path) -> None:
+def test_times_by_size_are_shown(tmp_path):
     path = tmp_path / "sized.json"
     save(sized_set(p95_ms=((2.0, 6.0), (5.0, None))), path)
     shown = CliRunner().invoke(cli, ["profile", "show", str(path)])
@@ -172,10 +171,10 @@ def test_times_by_size_are_shown(tmp_path: Path) -> None:
     assert "sized" not in json.loads(other.stdout)
 
 
-def test_a_missing_statistic_is_named() -> None:
+def test_a_missing_statistic_is_named():
     with pytest.raises(ProfileError, match=r"no such latency statistic.*'mean'.*p95"):
         times().table("mean", 4, 32)
 
 
-def test_sizes_have_one_limit() -> None:
+def test_sizes_have_one_limit():
     assert arrival_sizes.MAX_SIZE == profile_sizes.MAX_SIZE

@@ -45,7 +45,7 @@ def notes_of(profile: ProfileSet) -> str:
     ("input_len", "tokens"), ("length", "tokens"), ("width", "pixels"), ("pixels", "pixels"),
     ("n_atoms", "atoms"), ("chars", "characters"), ("size", "units"),
 ])
-def test_a_column_of_sizes_is_recognised(tmp_path: Path, heading: str, unit: str) -> None:
+def test_a_column_of_sizes_is_recognised(tmp_path, heading, unit):
     profile = imported(tmp_path, ROWS.replace("seq_len", heading))
     sized = sized_of(profile)
     assert (sized.unit, sized.law, sized.counts, sized.sizes) == (unit, "padded", (1, 4), (8, 32))
@@ -56,7 +56,7 @@ def test_a_column_of_sizes_is_recognised(tmp_path: Path, heading: str, unit: str
            "of a batch have one size" in notes_of(profile)
 
 
-def test_samples_of_a_cell_give_its_statistics(tmp_path: Path) -> None:
+def test_samples_of_a_cell_give_its_statistics(tmp_path):
     text = "model,batch,tokens,latency_ms\n" + "".join(
         f"enc,1,{size},{size + i}\n" for size in (8, 32) for i in range(20))
     sized = sized_of(imported(tmp_path, text))
@@ -64,7 +64,7 @@ def test_samples_of_a_cell_give_its_statistics(tmp_path: Path) -> None:
     assert sized.mean_ms == ((17.5, 41.5),)
 
 
-def test_json_and_cells_that_were_not_measured(tmp_path: Path) -> None:
+def test_json_and_cells_that_were_not_measured(tmp_path):
     path = tmp_path / "rows.json"
     path.write_text('[{"batch": 1, "tokens": 8, "p95_ms": 4}, {"batch": 1, "tokens": 32, '
                     '"p95_ms": 11}, {"batch": 4, "tokens": 8, "p95_ms": 10}]')
@@ -74,7 +74,7 @@ def test_json_and_cells_that_were_not_measured(tmp_path: Path) -> None:
     assert "(1 of them not measured)" in notes_of(profile)
 
 
-def test_one_size_is_ordinary(tmp_path: Path) -> None:
+def test_one_size_is_ordinary(tmp_path):
     for text in (ROWS.replace(",32,", ",8,").replace("4,8,35\n", "8,8,35\n").replace(
             "1,8,11", "2,8,11"), "model,batch,resolution,p95_ms,accuracy\na,1,224,4,.5\n"
             "b,1,288,9,.6\n"):
@@ -84,7 +84,7 @@ def test_one_size_is_ordinary(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("law", ["padded", "packed"])
-def test_batches_of_different_sizes_tell_the_law(tmp_path: Path, law: str) -> None:
+def test_batches_of_different_sizes_tell_the_law(tmp_path, law):
     rng = random.Random(1)
     lines = ["batch,max_len,total_tokens,latency_ms"]
     for _ in range(200):
@@ -102,13 +102,13 @@ def test_batches_of_different_sizes_tell_the_law(tmp_path: Path, law: str) -> No
     assert sized_of(other).law == "packed"
 
 
-def test_totals_alone_are_packed(tmp_path: Path) -> None:
+def test_totals_alone_are_packed(tmp_path):
     rows = "batch,total_tokens,p95_ms\n1,8,4\n1,32,11\n4,32,10\n4,128,35\n"
     sized = sized_of(imported(tmp_path, rows))
     assert (sized.law, sized.sizes, sized.p95_ms) == ("packed", (8, 32), ((4, 11), (10, 35)))
 
 
-def test_the_law_is_as_the_user_says(tmp_path: Path) -> None:
+def test_the_law_is_as_the_user_says(tmp_path):
     profile = imported(tmp_path, ROWS, Given(law="packed"))
     assert sized_of(profile).law == "packed"
     assert "law packed: as stated" in notes_of(profile)
@@ -134,30 +134,30 @@ def test_the_law_is_as_the_user_says(tmp_path: Path) -> None:
     ("batch,total_tokens,p95_ms\n1,8,4\n4,30,9\n",
      "line 3, total_tokens: not the total of requests of one size: got '30'; allowed: a multiple"),
 ])
-def test_implausible_sizes_are_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_implausible_sizes_are_refused(tmp_path, text, message):
     with pytest.raises(InputFileError, match=message):
         imported(tmp_path, text)
 
 
-def test_models_without_sizes_can_be_left_out(tmp_path: Path) -> None:
+def test_models_without_sizes_can_be_left_out(tmp_path):
     rows = "model,batch,tokens,p95_ms,accuracy\na,1,8,4,.5\na,1,16,9,.5\nb,1,8,9,.6\n"
     assert sized_of(imported(tmp_path, rows, models=["a"])).sizes == (8, 16)
 
 
-def test_a_law_is_for_tables_only(tmp_path: Path) -> None:
+def test_a_law_is_for_tables_only(tmp_path):
     with pytest.raises(InvalidValueError, match="--law"):
         imported(tmp_path, "model,batch,latency_ms\na,1,4\n", Given(law="packed"),
                  format="long-csv")
 
 
-def test_times_that_fall_with_size_are_a_warning(tmp_path: Path) -> None:
+def test_times_that_fall_with_size_are_a_warning(tmp_path):
     (finding,) = [item for item in check_profile(imported(tmp_path, ROWS.replace(",11", ",2")))
                   if item.kind == "not-monotone"]
     assert "p95 2 ms of size 32 is taken to be 3 ms: times fall with count or size" in (
         finding.message)
 
 
-def test_equal_sizes_do_not_tell_the_law() -> None:
+def test_equal_sizes_do_not_tell_the_law():
     count, size = np.repeat([1, 2, 4], 3), np.tile([8, 16, 32], 3)
     fit = fit_law(count, size, count * size, 2.0 + 0.3 * count * size)
     assert not fit.tells

@@ -1,7 +1,5 @@
 """Sketches keep the mean and the tail of samples; older ones are given theirs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -20,7 +18,7 @@ MEASURED = {
 
 
 @given(st.lists(st.floats(0.1, 1e4), min_size=1, max_size=300), st.integers(2, 40))
-def test_the_mean_and_the_largest_sample_are_kept(samples: list[float], size: int) -> None:
+def test_the_mean_and_the_largest_sample_are_kept(samples, size):
     levels, values = sketch_samples(samples, size)
     assert hat_weights(levels).sum() == pytest.approx(1.0)
     assert hat_weights(levels) @ values == pytest.approx(np.mean(samples), rel=1e-9)
@@ -29,7 +27,7 @@ def test_the_mean_and_the_largest_sample_are_kept(samples: list[float], size: in
     assert values[0] >= min(samples)
 
 
-def test_the_levels_for_fewer_samples_are_some_of_those_for_more() -> None:
+def test_the_levels_for_fewer_samples_are_some_of_those_for_more():
     many = sketch_levels(64, 100_000)
     for samples in (1, 10, 100, 500, 2000, 99_999):
         assert np.isin(sketch_levels(64, samples), many).all()
@@ -37,7 +35,7 @@ def test_the_levels_for_fewer_samples_are_some_of_those_for_more() -> None:
 
 
 @pytest.mark.parametrize("kind", MEASURED)
-def test_probabilities_of_the_tail_are_those_of_the_samples(kind: str) -> None:
+def test_probabilities_of_the_tail_are_those_of_the_samples(kind):
     samples = MEASURED[kind](np.random.default_rng(1))
     profile = ProfileSet("p", (ModelProfile("m", 0.5, (BatchProfile.from_samples(1, samples),)),))
     times = ServiceTimes.of(profile, "distribution", 1)
@@ -49,7 +47,7 @@ def test_probabilities_of_the_tail_are_those_of_the_samples(kind: str) -> None:
         assert 1.0 - times.cdf(at)[0, 0] == pytest.approx(late, rel=0.2, abs=1e-3)
 
 
-def test_a_batch_of_fewer_samples_stands_at_the_levels_of_one_of_more_unchanged() -> None:
+def test_a_batch_of_fewer_samples_stands_at_the_levels_of_one_of_more_unchanged():
     rng = np.random.default_rng(2)
     few, many = rng.lognormal(1.0, 1.0, 150), rng.lognormal(2.0, 1.0, 5000)
     batches = (BatchProfile.from_samples(1, few), BatchProfile.from_samples(2, many))
@@ -60,7 +58,7 @@ def test_a_batch_of_fewer_samples_stands_at_the_levels_of_one_of_more_unchanged(
 
 
 @pytest.mark.parametrize("name", ["digits-cpu", "text-cpu", "image-cpu"])
-def test_shipped_sketches_get_the_mean_and_the_maximum_that_are_stated(name: str) -> None:
+def test_shipped_sketches_get_the_mean_and_the_maximum_that_are_stated(name):
     profile = load(name)
     largest = max(item.batch for model in profile.models for item in model.batches)
     times = ServiceTimes.of_all(profile, "distribution", largest)
@@ -72,7 +70,7 @@ def test_shipped_sketches_get_the_mean_and_the_maximum_that_are_stated(name: str
                 assert times.quantiles_ms[m, item.batch - 1, -1] == pytest.approx(item.max_ms)
 
 
-def test_points_are_averaged_under_hats() -> None:
+def test_points_are_averaged_under_hats():
     """Against a plain integral over a fine grid."""
     points, mass = np.array([1.0, 2.0, 10.0]), np.array([0.5, 0.4, 0.1])
     levels = np.array([0.2, 0.45, 0.7, 0.95, 1.0])

@@ -12,7 +12,7 @@ import pytest
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.profiles.importers import Given, import_profile
 from ramsis.profiles.importers.table.headings import DecimalMark, read_heading
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 
 MEASURED = {("small", 1): 6.25, ("small", 4): 1312.5, ("large", 1): 10.75, ("large", 4): 2033.0}
 """The latency in ms of each model at each batch size."""
@@ -157,9 +157,7 @@ def written(folder: Path, content: str | bytes) -> Path:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_shape_is_read_without_any_option(
-    run: Run, tmp_path: Path, shape: str
-) -> None:
+def test_a_shape_is_read_without_any_option(run, tmp_path, shape):
     statistic, content = SHAPES[shape]
     path = written(tmp_path, content)
     bare = "describes" in shape or "torch" in shape
@@ -178,7 +176,7 @@ def test_a_shape_is_read_without_any_option(
     assert measured == pytest.approx(MEASURED)
 
 
-def test_what_was_left_out_is_said(tmp_path: Path) -> None:
+def test_what_was_left_out_is_said(tmp_path):
     notes = {shape: " ".join(map(str, import_profile(
         written(tmp_path, SHAPES[shape][1])).measurement["notes"]))
         for shape in ("models named once, a failed row, a title", "perf_analyzer's columns",
@@ -192,7 +190,7 @@ def test_what_was_left_out_is_said(tmp_path: Path) -> None:
     assert "left out: gpu, precision, latency_p99.9_ms, images_per_s, top5" in third
 
 
-def test_columns_are_named_by_the_user(run: Run, tmp_path: Path) -> None:
+def test_columns_are_named_by_the_user(run, tmp_path):
     path = written(tmp_path, lines(
         "who,how many,slow,worth", "small,1,6250,70.5", "small,4,1312500,70.5"))
     ran = run("profile", "import", path, "--out", tmp_path / "out.json", "--column", "model=who",
@@ -205,14 +203,14 @@ def test_columns_are_named_by_the_user(run: Run, tmp_path: Path) -> None:
     assert (model.accuracy, model.batches[1].p95_ms) == (0.705, 1312.5)
 
 
-def test_a_table_of_one_model_needs_no_column_of_it(tmp_path: Path) -> None:
+def test_a_table_of_one_model_needs_no_column_of_it(tmp_path):
     path = written(tmp_path, "batch,p95_ms\n1,6.25\n4,9\n")
     assert import_profile(path, accuracy={"measured": 0.7}).models[0].name == "measured"
     named = import_profile(path, accuracy={"small": 0.7}, given=Given(model={"*": "small"}))
     assert named.models[0].name == "small"
 
 
-def test_models_side_by_side(tmp_path: Path) -> None:
+def test_models_side_by_side(tmp_path):
     path = written(tmp_path, "batch,small (ms),large (ms)\n1,6.25,10.75\n4,1312.5,2033\n")
     found = import_profile(path, accuracy=ACCURACY)
     assert {(model.name, item.batch): item.mean_ms
@@ -223,9 +221,7 @@ def test_models_side_by_side(tmp_path: Path) -> None:
     ("6,270", False, ",", 6270.0), ("6,270", True, ";", 6.27), ("6,270.5", False, ";", 6270.5),
     ("6.270,5", True, ",", 6270.5), ("12,5", True, ",", 12.5), ("1'234.5", False, ",", 1234.5),
     ("1 234,5", True, ";", 1234.5), ("1e3", False, ",", 1000.0), (".5", False, ",", 0.5)])
-def test_numbers_as_people_write_them(
-    text: str, comma: bool, separator: str, expected: float
-) -> None:
+def test_numbers_as_people_write_them(text, comma, separator, expected):
     mark = DecimalMark([text], separator)
     assert (mark.comma, mark.number(text, "1")) == (comma, expected)
 
@@ -240,7 +236,7 @@ def test_numbers_as_people_write_them(
     ("load (QPS)", "", "", None),
     ("top-5", "", "", None), ("acc@1", "accuracy", "", None), ("samples/s", "", "", None),
     ("inference/sec", "", "", None), ("latency per image (ms)", "", "ms", None)])
-def test_headings(column: str, field: str, unit: str, batch: int | None) -> None:
+def test_headings(column, field, unit, batch):
     found = read_heading(column)
     assert (found.field, found.batch) == (field, batch)
     assert not field or found.unit == unit
@@ -276,9 +272,7 @@ def test_headings(column: str, field: str, unit: str, batch: int | None) -> None
     (",p95_ms,p95_ms\nmodel,small,large\n1,12,30\n", ["column appears twice", ".stack()"]),
     ('{"hello": [1, 2, 3]}', ["cannot tell the format by what the JSON holds", "p95_ms"]),
 ])
-def test_a_table_that_cannot_be_told_is_refused_with_the_next_step(
-    run: Run, tmp_path: Path, text: str, words: list[str]
-) -> None:
+def test_a_table_that_cannot_be_told_is_refused_with_the_next_step(run, tmp_path, text, words):
     ran = run("profile", "import", written(tmp_path, text), "--out", tmp_path / "out.json")
     refused(ran, 3, *words)
     assert not (tmp_path / "out.json").exists()
@@ -292,15 +286,13 @@ def test_a_table_that_cannot_be_told_is_refused_with_the_next_step(
     ("model,batch_size,p95_ms,accuracy\na,1,9,70\na,2,5,70\n", "[not-monotone]"),
     ("model,batch_size,p95_ms,accuracy_percent\na,1,9,0.5\n", "is the unit right"),
 ])
-def test_what_is_not_plausible_is_warned_of(
-    run: Run, tmp_path: Path, text: str, words: str
-) -> None:
+def test_what_is_not_plausible_is_warned_of(run, tmp_path, text, words):
     ran = run("profile", "import", written(tmp_path, text), "--out", tmp_path / "out.json")
     assert ran.code == 0, ran.err
     assert words in ran.err
 
 
-def test_options_that_contradict_the_table_are_refused(tmp_path: Path) -> None:
+def test_options_that_contradict_the_table_are_refused(tmp_path):
     path = written(tmp_path, WIDE)
     with pytest.raises(InvalidValueError, match=r"--unit: the column mean_ms states another"):
         import_profile(path, given=Given(unit="s"))
@@ -317,9 +309,7 @@ def test_options_that_contradict_the_table_are_refused(tmp_path: Path) -> None:
     "a column for each batch size", "columns that are not known", "a column for each model",
     "batch sizes of timm", "a model for each row",
 ])
-def test_the_time_of_an_import_grows_with_the_size_of_the_file(
-    tmp_path: Path, shape: str
-) -> None:
+def test_the_time_of_an_import_grows_with_the_size_of_the_file(tmp_path, shape):
     """Ten times the rows or columns take less than 25 times as long; 100 would be quadratic."""
     short_s, long_s = (_seconds(tmp_path, _shaped(shape, size)) for size in (600, 6000))
     assert long_s < 25 * short_s + 0.1
@@ -361,7 +351,7 @@ def _seconds(folder: Path, text: str) -> float:
     return time.process_time() - start_s
 
 
-def test_more_models_than_a_set_may_have_are_refused(tmp_path: Path) -> None:
+def test_more_models_than_a_set_may_have_are_refused(tmp_path):
     source = tmp_path / "source.csv"
     source.write_text("model,batch,latency_ms\n" + "".join(
         f"m{i},1,10\n" for i in range(10_001)), encoding="utf-8")
@@ -369,7 +359,7 @@ def test_more_models_than_a_set_may_have_are_refused(tmp_path: Path) -> None:
         import_profile(source)
 
 
-def test_objects_with_fields_of_their_own_are_refused(tmp_path: Path) -> None:
+def test_objects_with_fields_of_their_own_are_refused(tmp_path):
     source = tmp_path / "source.json"
     source.write_text("\n".join(json.dumps({"model": "m", "batch": 1, "p95_ms": 1, f"k{i}": 1})
                                 for i in range(3300)) + "\n", encoding="utf-8")

@@ -26,7 +26,7 @@ def shared(batches: dict[str, list[Deviations]]) -> Tails:
 
 
 @pytest.mark.parametrize("law", list(LAWS))
-def test_batches_of_one_distribution_share_all_their_samples(law: str) -> None:
+def test_batches_of_one_distribution_share_all_their_samples(law):
     """A hundred samples of each tell next to nothing; all of them the share of slow runs."""
     tails = shared({model: [samples(LAWS[law], 100, 100 * m + b, 2.0 + b) for b in range(12)]
                     for m, model in enumerate(("a", "b", "c", "d"))})
@@ -39,7 +39,7 @@ def test_batches_of_one_distribution_share_all_their_samples(law: str) -> None:
         assert found == pytest.approx(truth, abs=3.0 * (truth / 4_800) ** 0.5 + 0.2 * truth)
 
 
-def test_a_model_that_is_slower_is_left_out() -> None:
+def test_a_model_that_is_slower_is_left_out():
     """And keeps its own tail; a batch that is slower than its model's others, too."""
     rng = np.random.default_rng(1)
     quiet = [samples(LAWS["outlier"], 100, i) for i in range(20)]
@@ -53,7 +53,7 @@ def test_a_model_that_is_slower_is_left_out() -> None:
     assert tails.common.samples == tails.models["quiet"].samples == 2_000
 
 
-def test_a_tail_starts_higher_where_batches_differ_below() -> None:
+def test_a_tail_starts_higher_where_batches_differ_below():
     """Spreads that differ tenfold say nothing of outliers, which all have alike."""
     rng = np.random.default_rng(3)
     found = []
@@ -65,7 +65,7 @@ def test_a_tail_starts_higher_where_batches_differ_below() -> None:
     assert tails.common.above(np.array([3.0]))[0] == pytest.approx(0.005, rel=0.4)
 
 
-def test_the_last_model_is_not_left_out_with_its_second_unlike_batch() -> None:
+def test_the_last_model_is_not_left_out_with_its_second_unlike_batch():
     """Of one model alone only the unlike batches are left out."""
     rng = np.random.default_rng(1)
     found = [Deviations.of(np.sort(1.0 + spread * rng.exponential(size=1000)),
@@ -135,7 +135,7 @@ def pooled_slowly(
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_tails_are_as_worked_out_step_by_step(seed: int) -> None:
+def test_tails_are_as_worked_out_step_by_step(seed):
     """Batches and whole models are left out in the same order, and the same tails are left.
 
     With its second batch a model is left out.
@@ -162,7 +162,7 @@ def test_tails_are_as_worked_out_step_by_step(seed: int) -> None:
     assert tails.common.samples < sum(one.samples for own in batches.values() for one in own)
 
 
-def test_no_tail_of_no_samples() -> None:
+def test_no_tail_of_no_samples():
     assert tails_of({}) is None
     assert tails_of({"m": []}) is None
     one = shared({"m": [samples(LAWS["log-normal"], 1, 0)]})

@@ -14,7 +14,7 @@ from ramsis.profiles.importers import detect, import_profile
 from ramsis.profiles.importers.accuracy import read_accuracy
 from ramsis.profiles.sketch import hat_weights
 from ramsis.testing import check_importer
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 from tests.profiles.samples import (
     LONG_CSV,
     MODEL_ANALYZER_CSV,
@@ -49,11 +49,11 @@ def notes(path: Path) -> list[str]:
         ("model,train_samples_per_sec,train_step_time\n", "timm"),
     ],
 )
-def test_a_header_tells_the_format(tmp_path: Path, text: str, format: str) -> None:
+def test_a_header_tells_the_format(tmp_path, text, format):
     assert detect(written(tmp_path, text + "x,1,1\n" * (text.count("\n") < 2))) == format
 
 
-def test_rows_of_samples_become_statistics_and_a_sketch(tmp_path: Path) -> None:
+def test_rows_of_samples_become_statistics_and_a_sketch(tmp_path):
     samples = np.random.default_rng(5).gamma(9.0, 1.0, 300).round(4)
     rows = "".join(f"a,1,{value}\nb,1,{value + 5:.4f}\n" for value in samples)
     found = models(written(tmp_path, f"{LONG}\n{rows}"), {"a": 0.5, "b": 0.6})
@@ -67,7 +67,7 @@ def test_rows_of_samples_become_statistics_and_a_sketch(tmp_path: Path) -> None:
     assert found["b"].batches[0].min_ms == pytest.approx(samples.min() + 5, abs=1e-6)
 
 
-def test_rows_of_statistics_become_those_statistics(tmp_path: Path) -> None:
+def test_rows_of_statistics_become_those_statistics(tmp_path):
     found = models(written(tmp_path, LONG_CSV))
     assert (found["small"].accuracy, found["large"].accuracy) == (0.7025, 0.815)
     one, two = found["small"].batches
@@ -76,7 +76,7 @@ def test_rows_of_statistics_become_those_statistics(tmp_path: Path) -> None:
     assert found["large"].batches[0].n is None
 
 
-def test_model_analyzer_rows_at_concurrency_1_are_taken(tmp_path: Path) -> None:
+def test_model_analyzer_rows_at_concurrency_1_are_taken(tmp_path):
     path = written(tmp_path, MODEL_ANALYZER_CSV)
     found = models(path, FRACTIONS)
     one, two = found["small"].batches
@@ -86,7 +86,7 @@ def test_model_analyzer_rows_at_concurrency_1_are_taken(tmp_path: Path) -> None:
     assert "large_config_default: instance group 2:GPU" in notes(path)
 
 
-def test_configurations_of_a_model_are_models_with_its_accuracy(tmp_path: Path) -> None:
+def test_configurations_of_a_model_are_models_with_its_accuracy(tmp_path):
     path = written(tmp_path, "Model,Batch,Concurrency,Model Config Path,p99 Latency (ms)\n"
                              "m,1,1,m_config_0,5.0\nm,1,1,m_config_1,6.0\n"
                              'e,1,1,"e_config_0: part_config_1, part_config_2",7.0\n')
@@ -96,19 +96,19 @@ def test_configurations_of_a_model_are_models_with_its_accuracy(tmp_path: Path) 
     assert found["e"].batches[0].statistics == ("p99",)
 
 
-def test_request_rates_are_left_out(tmp_path: Path) -> None:
+def test_request_rates_are_left_out(tmp_path):
     path = written(tmp_path, "Model,Batch,Concurrency,Request Rate,p95 Latency (ms)\n"
                              "small,1,1,,5.0\nsmall,1,,64,9.0\n")
     assert models(path, FRACTIONS)["small"].batches[0].p95_ms == 5.0
 
 
-def test_columns_of_backends_and_servers_are_passed_over(tmp_path: Path) -> None:
+def test_columns_of_backends_and_servers_are_passed_over(tmp_path):
     path = written(tmp_path, f"{ANALYZER},backend_parameter/threads,Server Queue time (ms)\n"
                              "small,1,1,5.0,4,0.1\n")
     assert models(path, FRACTIONS)["small"].batches[0].p99_ms == 5.0
 
 
-def test_timm_means_are_the_only_statistic(tmp_path: Path) -> None:
+def test_timm_means_are_the_only_statistic(tmp_path):
     path = written(tmp_path, TIMM_CSV)
     found = models(path, FRACTIONS)
     assert [item.mean_ms for item in found["small"].batches] == [10.01, 16.0]
@@ -116,7 +116,7 @@ def test_timm_means_are_the_only_statistic(tmp_path: Path) -> None:
     assert notes(path)[0].startswith("timm reports no percentile")
 
 
-def test_a_folder_of_timm_results_joins_their_batch_sizes(tmp_path: Path) -> None:
+def test_a_folder_of_timm_results_joins_their_batch_sizes(tmp_path):
     for batch in (1, 4):
         written(tmp_path, f"{TIMM}\nsmall,200,{5 * batch},{batch},224\n", f"batch-{batch}.csv")
     assert detect(tmp_path) == "timm"
@@ -124,7 +124,7 @@ def test_a_folder_of_timm_results_joins_their_batch_sizes(tmp_path: Path) -> Non
     assert [(item.batch, item.mean_ms) for item in found["small"].batches] == [(1, 5), (4, 20)]
 
 
-def test_timm_accuracies_count_at_the_size_that_was_timed(tmp_path: Path) -> None:
+def test_timm_accuracies_count_at_the_size_that_was_timed(tmp_path):
     results = written(tmp_path, TIMM_RESULTS_CSV, "results.csv")
     assert read_accuracy(results) == {"small@224": 0.7025, "large@288": 0.815}
     path = written(tmp_path, TIMM_CSV)
@@ -134,14 +134,14 @@ def test_timm_accuracies_count_at_the_size_that_was_timed(tmp_path: Path) -> Non
         models(other, results)
 
 
-def test_a_model_at_several_sizes_becomes_several(tmp_path: Path) -> None:
+def test_a_model_at_several_sizes_becomes_several(tmp_path):
     path = written(tmp_path, f"{TIMM}\na,200,5,1,160\na,100,10,1,224\nb,50,20,1,224\n")
     found = models(path, {"a@160": 0.5, "a@224": 0.6, "b": 0.7})
     assert {name: model.batches[0].mean_ms for name, model in found.items()} == {
         "a@160": 5.0, "a@224": 10.0, "b": 20.0}
 
 
-def test_models_without_batch_1_can_be_left_out(tmp_path: Path) -> None:
+def test_models_without_batch_1_can_be_left_out(tmp_path):
     path = written(tmp_path, f"{TIMM}\nsmall,200,5,1,224\nlarge,200,1280,256,224\n")
     assert list(models(path, FRACTIONS, ["small"])) == ["small"]
     with pytest.raises(InputFileError, match=r"model large, batches: batch size 1 was not "
@@ -154,9 +154,7 @@ def test_models_without_batch_1_can_be_left_out(tmp_path: Path) -> None:
     (f"{LONG},accuracy\na,1,5,70.25", 5.0, 0.7025),
     ("Model,Batch,Concurrency,p99 Latency (us)\na,1,1,5000", 5.0, 0.5),
 ])
-def test_tables_like_these_formats_are_read_in_their_units(
-    tmp_path: Path, text: str, latency_ms: float, accuracy: float
-) -> None:
+def test_tables_like_these_formats_are_read_in_their_units(tmp_path, text, latency_ms, accuracy):
     given = None if "accuracy" in text else {"a": 0.5}
     found = models(written(tmp_path, text), given)["a"]
     (batch,) = found.batches
@@ -204,9 +202,7 @@ def test_tables_like_these_formats_are_read_in_their_units(
         (f"{TIMM}\na,200,5,1", "line 2: wrong number of cells"),
     ],
 )
-def test_a_bad_file_is_refused_in_one_line_with_exit_code_3(
-    run: Run, tmp_path: Path, text: str, message: str
-) -> None:
+def test_a_bad_file_is_refused_in_one_line_with_exit_code_3(run, tmp_path, text, message):
     path, out = written(tmp_path, text), tmp_path / "out.json"
     accuracy = written(tmp_path, json.dumps({"a": 0.5}), "accuracy.json")
     given = () if "accuracy" in text else ("--accuracy", accuracy)
@@ -218,11 +214,11 @@ def test_a_bad_file_is_refused_in_one_line_with_exit_code_3(
 
 @pytest.mark.parametrize(("format", "text"), [
     ("long-csv", LONG_CSV), ("model-analyzer", MODEL_ANALYZER_CSV), ("timm", TIMM_CSV)])
-def test_importers_conform(tmp_path: Path, format: str, text: str) -> None:
+def test_importers_conform(tmp_path, format, text):
     check_importer(format, written(tmp_path, text), tmp_path / "damaged")
 
 
-def test_an_empty_folder_holds_no_timm_results(tmp_path: Path) -> None:
+def test_an_empty_folder_holds_no_timm_results(tmp_path):
     with pytest.raises(InputFileError, match="no CSV file in this folder"):
         import_profile(tmp_path, "timm")
 
@@ -237,12 +233,12 @@ def test_an_empty_folder_holds_no_timm_results(tmp_path: Path) -> None:
         (TIMM_RESULTS_CSV.replace("70.250", "nan"), "line 2, top1: top1 and top1_err"),
     ],
 )
-def test_a_bad_file_of_timm_results_is_refused(tmp_path: Path, text: str, message: str) -> None:
+def test_a_bad_file_of_timm_results_is_refused(tmp_path, text, message):
     with pytest.raises(InputFileError, match=message):
         read_accuracy(written(tmp_path, text))
 
 
-def test_notes_are_printed_and_kept(run: Run, tmp_path: Path) -> None:
+def test_notes_are_printed_and_kept(run, tmp_path):
     path = written(tmp_path, TIMM_CSV)
     results = written(tmp_path, TIMM_RESULTS_CSV, "results.csv")
     out = tmp_path / "out.json"
@@ -254,17 +250,13 @@ def test_notes_are_printed_and_kept(run: Run, tmp_path: Path) -> None:
     refused(run("profile", "show", out), 2, "statistic is not in the profile; allowed: mean")
 
 
-def test_the_sample_of_model_analyzer_is_refused_with_its_row(
-    run: Run, reference_dir: Path, tmp_path: Path
-) -> None:
+def test_the_sample_of_model_analyzer_is_refused_with_its_row(run, reference_dir, tmp_path):
     path = reference_dir / "triton_model_analyzer_inference.csv"
     refused(run("profile", "import", path, "--out", tmp_path / "x.json"), 3, "line 2, Model",
             "several models", "resnet50_libtorch,vgg19_libtorch")
 
 
-def test_samples_may_be_more_than_other_files_hold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_samples_may_be_more_than_other_files_hold(tmp_path, monkeypatch):
     """The limit of other files does not hold for rows of samples, which are streamed."""
     from ramsis.profiles.importers import formats
 
@@ -284,8 +276,6 @@ def test_samples_may_be_more_than_other_files_hold(
     ("model,batch,latency\na,1,2.0\n", "header: unknown column or unit: got 'latency'"),
     ("model,batch,latency_s\na,1,2.0\n", "header: unknown column or unit: got 'latency_s'"),
 ])
-def test_columns_that_the_format_has_not_are_refused(
-    tmp_path: Path, text: str, place: str
-) -> None:
+def test_columns_that_the_format_has_not_are_refused(tmp_path, text, place):
     with pytest.raises(InputFileError, match=place):
         import_profile(written(tmp_path, text), "long-csv", accuracy={"a": 0.5})

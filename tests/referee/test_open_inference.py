@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import jsonschema
@@ -27,13 +26,13 @@ _EXAMPLES = 40
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def server(tmp_path_factory):
     with running(make(tmp_path_factory.mktemp("protocol"))) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def text() -> dict[str, Any]:
+def text():
     """The protocol as OpenAPI, for the model ``sums``."""
     try:
         files = importlib.metadata.files("mlserver") or []
@@ -55,9 +54,7 @@ def _schema(text: dict[str, Any], name: str) -> dict[str, Any]:
     return {"$ref": f"#/components/schemas/{name}", "components": text["components"]}
 
 
-def test_every_operation_answers_as_the_text_says(
-    text: dict[str, Any], server: Running
-) -> None:
+def test_every_operation_answers_as_the_text_says(text, server):
     """Status, content type and document of answers to what fits the text and what does not."""
     schema = schemathesis.openapi.from_dict(text)
     operations = [each.ok() for each in schema.get_all_operations()]
@@ -89,9 +86,7 @@ def _answer(server: Running, method: str, path: str, body: Any = None) -> tuple[
 
 
 @pytest.mark.parametrize("version", ["", "/versions/1"])
-def test_answers_are_documents_of_the_text(
-    text: dict[str, Any], server: Running, version: str
-) -> None:
+def test_answers_are_documents_of_the_text(text, server, version):
     model = f"/v2/models/sums{version}"
     request = {"id": "seven", "inputs": [
         {"name": "x", "datatype": "FP32", "shape": [2, 3], "data": [1, 2, 3, 4, 5, 6]}]}
@@ -114,16 +109,14 @@ def test_answers_are_documents_of_the_text(
     [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}],
     [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2]}],
     [{"name": "x", "datatype": "FP32", "shape": [-1, 3], "data": []}]])
-def test_refusals_are_documents_of_the_text(
-    text: dict[str, Any], server: Running, inputs: list[dict[str, Any]]
-) -> None:
+def test_refusals_are_documents_of_the_text(text, server, inputs):
     status, answer = _answer(server, "POST", "/v2/models/sums/infer", {"inputs": inputs})
     assert status == 400
     jsonschema.validate(answer, _schema(text, "InferenceErrorResponse"))
     assert answer["error"]
 
 
-def test_metrics_are_open_metrics(server: Running) -> None:
+def test_metrics_are_open_metrics(server):
     """By prometheus_client's own strict reader where they are announced as such."""
     from prometheus_client import parser
     from prometheus_client.openmetrics import parser as strict

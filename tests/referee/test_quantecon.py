@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from ramsis.mdp.solvers import (
     DISCOUNTED_SOLVERS,
-    DiscountedSolverName,
     solve_average,
     solve_discounted,
 )
@@ -33,9 +32,7 @@ def _theirs(mdp: SparseMDP, discount: float) -> np.ndarray[tuple[int], np.dtype[
 @pytest.mark.parametrize("solver", DISCOUNTED_SOLVERS)
 @settings(max_examples=60, deadline=None)
 @given(mdp=small_mdps(unichain=False), discount=st.sampled_from([0.1, 0.9, 0.999]))
-def test_discounted_values_are_theirs(
-    solver: DiscountedSolverName, mdp: SparseMDP, discount: float
-) -> None:
+def test_discounted_values_are_theirs(solver, mdp, discount):
     found = solve_discounted(mdp, discount, solver, tolerance=1e-8)
     assert found.certificate.converged
     np.testing.assert_allclose(found.value, _theirs(mdp, discount), rtol=1e-9, atol=1e-7)
@@ -43,9 +40,7 @@ def test_discounted_values_are_theirs(
 
 @pytest.mark.parametrize("mdp", [dense_random(60, 5, 1), two_sided(30, 0.05, 2)])
 @pytest.mark.parametrize("solver", DISCOUNTED_SOLVERS)
-def test_values_of_larger_problems_are_theirs(
-    solver: DiscountedSolverName, mdp: SparseMDP
-) -> None:
+def test_values_of_larger_problems_are_theirs(solver, mdp):
     for discount in (0.5, 0.99):
         found = solve_discounted(mdp, discount, solver, tolerance=1e-9)
         np.testing.assert_allclose(found.value, _theirs(mdp, discount), rtol=0, atol=1e-8)
@@ -53,7 +48,7 @@ def test_values_of_larger_problems_are_theirs(
 
 @settings(max_examples=60, deadline=None)
 @given(mdp=small_mdps(unichain=False))
-def test_gains_are_the_limit_of_their_discounted_values(mdp: SparseMDP) -> None:
+def test_gains_are_the_limit_of_their_discounted_values(mdp):
     """(1 - b) V tends to the gain of each state, as (1 - b) times the relative values."""
     discount = 1.0 - 1e-7
     found = solve_average(mdp)

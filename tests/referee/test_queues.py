@@ -53,7 +53,7 @@ def _theirs(workers: int, rate_per_ms: float, exponential: bool, seed: int) -> N
 
 @pytest.mark.parametrize("exponential", [False, True], ids=["M/D", "M/M"])
 @pytest.mark.parametrize(("workers", "utilisation"), [(1, 0.5), (1, 0.7), (2, 0.8), (4, 0.8)])
-def test_waits_are_those_of_ciw(workers: int, utilisation: float, exponential: bool) -> None:
+def test_waits_are_those_of_ciw(workers, utilisation, exponential):
     rate = workers * utilisation / SERVICE_MS
     ours, theirs = ([run(workers, rate, exponential, seed) for seed in SEEDS]
                     for run in (_ours, _theirs))

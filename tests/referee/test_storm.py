@@ -30,13 +30,11 @@ def _rows(reference: Path) -> list[dict[str, str]]:
 def _gain(solution: Solution, state: int) -> float:
     """The gain from a state, after checking that the certificate is right about it."""
     assert solution.certificate.status is Status.OPTIMAL
-    assert solution.state_gain is not None
     return float(solution.state_gain[state])
 
 
 def _check(solution: Solution, exact: list[float], rel: float, absolute: float) -> None:
     """Gains, bounds and status are right; millions of steps may leave the bounds apart."""
-    assert solution.state_gain is not None
     assert solution.state_lower is not None
     assert solution.state_upper is not None
     rounding = 1e-12 * np.abs(exact)
@@ -50,7 +48,7 @@ def _check(solution: Solution, exact: list[float], rel: float, absolute: float) 
 
 
 @pytest.mark.parametrize("number", range(_ROWS))
-def test_a_published_value_is_found_to_nine_digits(number: int, reference_dir: Path) -> None:
+def test_a_published_value_is_found_to_nine_digits(number, reference_dir):
     rows = _rows(reference_dir)
     assert len(rows) == _ROWS
     row = rows[number]
@@ -100,7 +98,7 @@ def _draw(seed: int) -> list[Pair]:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_drawn_averages_are_those_of_storm(seed: int, tmp_path: Path) -> None:
+def test_drawn_averages_are_those_of_storm(seed, tmp_path):
     pairs = _draw(seed)
     exact = storm_values(pairs, -1, 'R{"r"}max=? [LRA]', tmp_path)
     mdp = ours(pairs)
@@ -114,7 +112,7 @@ def test_drawn_averages_are_those_of_storm(seed: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 @pytest.mark.parametrize("sign", [1, -1])
-def test_drawn_chances_are_those_of_storm(seed: int, sign: int, tmp_path: Path) -> None:
+def test_drawn_chances_are_those_of_storm(seed, sign, tmp_path):
     pairs = _draw(seed)
     goal = pairs[-1].state
     best = "max" if sign == 1 else "min"
@@ -125,7 +123,7 @@ def test_drawn_chances_are_those_of_storm(seed: int, sign: int, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_drawn_discounted_values_are_those_of_storm(seed: int, tmp_path: Path) -> None:
+def test_drawn_discounted_values_are_those_of_storm(seed, tmp_path):
     pairs = _draw(seed)
     near = storm_values(pairs, -1, 'R{"r"}max=? [Cdiscount=9/10]', tmp_path)
     found = solve_discounted(ours(pairs), 0.9)

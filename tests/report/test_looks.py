@@ -1,25 +1,20 @@
 """Looks of lines by name, states that occur, and sentences in the place of empty figures."""
 
-from __future__ import annotations
-
 import re
 from importlib import resources
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from ramsis.profiles import ProfileSet
 from ramsis.report.figure import COLOURS, line_look, look_numbers
 from ramsis.report.page.parts import Axis, Note, Series, curves, dots
 from ramsis.report.states import rare_from
 from ramsis.synthesis import SynthesisSettings
 from ramsis.synthesis.generate import modelled_policy
-from tests.cli.command import Run
 
 
-def test_a_scheduler_has_one_colour_in_whatever_company_it_is() -> None:
+def test_a_scheduler_has_one_colour_in_whatever_company_it_is():
     alone = look_numbers(["Jellyfish+"])["Jellyfish+"]
     among = look_numbers(["D = 2", "round-robin:paper", "round-robin", "jellyfish-plus, promised"])
     assert among["jellyfish-plus, promised"] == alone
@@ -29,19 +24,19 @@ def test_a_scheduler_has_one_colour_in_whatever_company_it_is() -> None:
     assert both[0]["linestyle"] != both[1]["linestyle"]
 
 
-def test_more_lines_than_colours_repeat_no_look() -> None:
+def test_more_lines_than_colours_repeat_no_look():
     looks = look_numbers(f"name {i}" for i in range(2000))
     assert sorted(looks.values()) == list(range(2000))
     assert len({str(line_look(number)) for number in range(56)}) == 56
 
 
-def test_pages_and_figures_have_the_same_colours() -> None:
+def test_pages_and_figures_have_the_same_colours():
     style = resources.files("ramsis.report.page").joinpath("page.css").read_text("utf-8")
     light = style[:style.index("@media")]
     assert tuple(re.findall(r"--c\d: (#\w+)", light)) == COLOURS
 
 
-def test_queues_longer_than_what_arrives_within_the_slack_used_are_rare(tiny: ProfileSet) -> None:
+def test_queues_longer_than_what_arrives_within_the_slack_used_are_rare(tiny):
     settings = SynthesisSettings(slo_ms=100.0, workers=2, dispatch="central-queue", max_queue=20,
                                  grid="fixed:10", headroom=0.0)
     policy = modelled_policy(tiny, 20.0, settings)
@@ -51,7 +46,7 @@ def test_queues_longer_than_what_arrives_within_the_slack_used_are_rare(tiny: Pr
     assert rare[-1] == 0  # 20 requests in 100 ms, of which 2 are expected
 
 
-def test_one_place_or_nothing_but_zero_is_a_sentence() -> None:
+def test_one_place_or_nothing_but_zero_is_a_sentence():
     load = Axis("load (queries/s)")
     line = [Series("promised", [51.7381], [0.95453]),
             Series("upper bound", [51.7381], [0.9551], ref=True)]
@@ -67,10 +62,7 @@ def test_one_place_or_nothing_but_zero_is_a_sentence() -> None:
 @pytest.mark.parametrize(("command", "more"), [
     ("bound", ["--load", "50,100"]),
     ("generate", ["--load", "50,100", "--max-queue", 4, "--out", "out"])])
-def test_commands_draw_what_they_print(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, tiny_file: Path, command: str,
-    more: list[Any],
-) -> None:
+def test_commands_draw_what_they_print(tmp_path, run, monkeypatch, tiny_file, command, more):
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
     run(command, "--profiles", tiny_file, "--slo-ms", 100, "--workers", 4, *more,

@@ -10,7 +10,6 @@ import re
 import shutil
 import socket
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -22,12 +21,12 @@ import pytest
 import placement_milp
 from ramsis.cli.main import _run
 from ramsis.policy import read
-from ramsis.profiles import ProfileSet, load, save
+from ramsis.profiles import load, save
 from ramsis.report.page import MOST_BYTES, write_report
 from ramsis.studies.sharing.presets import usher
 from ramsis.sweep import SweepSpec, run_sweep
 from ramsis.synthesis import SynthesisSettings, generate_set
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 from tests.placement.samples import problem, shared_problem
 from tests.report.browser import browser, opened
 from tests.scenario.samples import document
@@ -37,14 +36,14 @@ SLO = 100.0
 
 
 @pytest.fixture(scope="module")
-def evil(tiny: ProfileSet) -> ProfileSet:
+def evil(tiny):
     """A profile with a model that is called as a script is written."""
     first, *rest = tiny.models
     return replace(tiny, models=(replace(first, name=EVIL), *rest))
 
 
 @pytest.fixture(scope="module")
-def inputs(evil: ProfileSet, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def inputs(evil, tmp_path_factory):
     """Something of each kind, by its name."""
     folder = tmp_path_factory.mktemp("inputs")
     save(evil, folder / "evil.json")
@@ -73,9 +72,7 @@ def printed(path: Path, *arguments: object) -> Path:
 
 
 @pytest.fixture(scope="module")
-def results(
-    inputs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Path]:
+def results(inputs, tmp_path_factory):
     """The results of commands, beside the inputs."""
     tmp_path = tmp_path_factory.mktemp("results")
     terms = ("--profiles", inputs["profile"], "--slo-ms", SLO)
@@ -130,9 +127,7 @@ READABLE = """() => Math.min(...[...document.querySelectorAll('.plot svg')].map(
 
 
 @pytest.mark.slow
-def test_a_page_of_each_kind_is_drawn_without_errors_and_without_the_network(
-    results: dict[str, Path], tmp_path: Path
-) -> None:
+def test_a_page_of_each_kind_is_drawn_without_errors_and_without_the_network(results, tmp_path):
     with browser() as started:
         for kind, source in results.items():
             page = tmp_path / f"{kind}.html"
@@ -156,7 +151,7 @@ def test_a_page_of_each_kind_is_drawn_without_errors_and_without_the_network(
 
 
 @pytest.fixture
-def shown(inputs: dict[str, Path], tmp_path: Path) -> Iterator[Any]:
+def shown(inputs, tmp_path):
     """The page on a set of policies for a central queue, in a browser."""
     write_report([inputs["central"]], tmp_path / "page.html")
     with browser() as started, opened(started, tmp_path / "page.html") as found:
@@ -164,9 +159,7 @@ def shown(inputs: dict[str, Path], tmp_path: Path) -> Iterator[Any]:
         assert found.said == []
 
 
-def test_values_are_shown_by_pointer_and_keys_figures_zoom_and_sliders_change_them(
-    shown: Any,
-) -> None:
+def test_values_are_shown_by_pointer_and_keys_figures_zoom_and_sliders_change_them(shown):
     page = shown.page
     plot = page.locator("figure .plot svg").first
     plot.focus()
@@ -194,9 +187,7 @@ def test_values_are_shown_by_pointer_and_keys_figures_zoom_and_sliders_change_th
     assert cell.inner_html() != drawn
 
 
-def test_a_page_is_dark_or_light_as_the_reader_wishes_and_light_in_print(
-    inputs: dict[str, Path], tmp_path: Path
-) -> None:
+def test_a_page_is_dark_or_light_as_the_reader_wishes_and_light_in_print(inputs, tmp_path):
     page = tmp_path / "page.html"
     write_report([inputs["profile"]], page)
     colour = "getComputedStyle(document.body).backgroundColor"
@@ -212,7 +203,7 @@ def test_a_page_is_dark_or_light_as_the_reader_wishes_and_light_in_print(
             assert found.page.evaluate(colour) == "rgb(255, 255, 255)"
 
 
-def test_every_control_and_figure_has_a_name(shown: Any) -> None:
+def test_every_control_and_figure_has_a_name(shown):
     page = shown.page
     unnamed = page.evaluate("""() => [
         ...[...document.querySelectorAll('button, input, select, .plot svg, [tabindex]')]
@@ -225,7 +216,7 @@ def test_every_control_and_figure_has_a_name(shown: Any) -> None:
 
 
 @pytest.mark.slow
-def test_names_are_text_and_nothing_else(results: dict[str, Path], tmp_path: Path) -> None:
+def test_names_are_text_and_nothing_else(results, tmp_path):
     page = tmp_path / "all.html"
     write_report(list(results.values()), page, title=EVIL)
     text = page.read_text()
@@ -241,9 +232,7 @@ def test_names_are_text_and_nothing_else(results: dict[str, Path], tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_page_says_how_it_was_made_and_what_is_in_it(
-    results: dict[str, Path], tmp_path: Path, evil: ProfileSet
-) -> None:
+def test_a_page_says_how_it_was_made_and_what_is_in_it(results, tmp_path, evil):
     page = tmp_path / "page.html"
     assert write_report([results["simulation"], results["policies"], results["sweep"]], page) == 3
     text = html.unescape(page.read_text())
@@ -253,7 +242,7 @@ def test_a_page_says_how_it_was_made_and_what_is_in_it(
     assert text.count(evil.fingerprint) == 3
 
 
-def test_the_map_of_a_policy_holds_its_table(inputs: dict[str, Path], tmp_path: Path) -> None:
+def test_the_map_of_a_policy_holds_its_table(inputs, tmp_path):
     page = tmp_path / "page.html"
     write_report([inputs["policies"]], page)
     (chart,) = [one for one in charts(page.read_text()) if one["kind"] == "map"]
@@ -271,7 +260,7 @@ def test_the_map_of_a_policy_holds_its_table(inputs: dict[str, Path], tmp_path: 
                     assert policy.models[model[0, n, start]].name == chart["models"][of_model]
 
 
-def test_a_sweep_of_many_cells_fits_one_page(tmp_path: Path) -> None:
+def test_a_sweep_of_many_cells_fits_one_page(tmp_path):
     folder = tmp_path / "sweep"
     run_sweep(SweepSpec.of({
         "profiles": "digits-cpu", "slo_ms": 50, "workers": 1, "load_qps": 20,
@@ -300,16 +289,14 @@ def test_a_sweep_of_many_cells_fits_one_page(tmp_path: Path) -> None:
      ("rows[0].by_class[0].sizes", "not a range of sizes")),
     ("{", ("not valid JSON",)),
 ])
-def test_what_is_no_result_is_refused_in_a_line(
-    content: str, words: tuple[str, ...], tmp_path: Path, run: Run
-) -> None:
+def test_what_is_no_result_is_refused_in_a_line(content, words, tmp_path, run):
     path = tmp_path / "bad.json"
     path.write_text(content)
     refused(run("report", path, "--out", tmp_path / "page.html"), 3, "bad.json", *words)
     assert not (tmp_path / "page.html").exists()
 
 
-def test_a_folder_without_results_and_a_missing_file_are_refused(tmp_path: Path, run: Run) -> None:
+def test_a_folder_without_results_and_a_missing_file_are_refused(tmp_path, run):
     out = tmp_path / "page.html"
     refused(run("report", tmp_path, "--out", out), 3, "nothing to report on")
     refused(run("report", tmp_path / "none.json", "--out", out), 3, "none.json", "no such file")
@@ -317,26 +304,20 @@ def test_a_folder_without_results_and_a_missing_file_are_refused(tmp_path: Path,
     refused(run("report", tmp_path, "--out", out), 3, "not a table of a sweep")
 
 
-def test_a_page_that_would_be_too_large_is_refused(
-    inputs: dict[str, Path], tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_that_would_be_too_large_is_refused(inputs, tmp_path, run, monkeypatch):
     out = tmp_path / "page.html"
     monkeypatch.setattr("ramsis.report.page.MOST_BYTES", 40_000)
     refused(run("report", inputs["central"], "--out", out), 3, "too much for one page")
     assert not out.exists()
 
 
-def test_a_folder_of_several_results_has_a_section_for_each(
-    inputs: dict[str, Path], tmp_path: Path, run: Run
-) -> None:
+def test_a_folder_of_several_results_has_a_section_for_each(inputs, tmp_path, run):
     ran = run("report", inputs["profile"].parent, "--out", tmp_path / "page.html")
     assert ran.code == 0, ran.err
     assert "5 sections" in ran.out
 
 
-def test_a_sweep_at_a_url_is_reported_on_and_what_is_not_one_is_refused(
-    tmp_path: Path, run: Run
-) -> None:
+def test_a_sweep_at_a_url_is_reported_on_and_what_is_not_one_is_refused(tmp_path, run):
     pytest.importorskip("fsspec")
     url = f"memory://{tmp_path.name}/first"
     run_sweep(SweepSpec.of({
@@ -367,7 +348,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[str]:
+def served(tmp_path):
     """Where HTTP serves the folder of the test."""
     handler = partial(Quiet, directory=str(tmp_path))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -376,9 +357,7 @@ def served(tmp_path: Path) -> Iterator[str]:
         server.shutdown()
 
 
-def test_http_is_read_and_what_keeps_it_from_being_read_is_said(
-    inputs: dict[str, Path], tmp_path: Path, served: str, run: Run
-) -> None:
+def test_http_is_read_and_what_keeps_it_from_being_read_is_said(inputs, tmp_path, served, run):
     pytest.importorskip("fsspec")
     pytest.importorskip("aiohttp")
     shutil.copy(inputs["profile"], tmp_path / "profile.json")
@@ -398,7 +377,7 @@ def test_http_is_read_and_what_keeps_it_from_being_read_is_said(
     assert not out.exists()
 
 
-def test_a_sweep_of_scenarios_is_reported_on(tmp_path: Path, run: Run) -> None:
+def test_a_sweep_of_scenarios_is_reported_on(tmp_path, run):
     for name in "ab":
         (tmp_path / f"{name}.json").write_text(json.dumps(document(name=name)))
     out, page = tmp_path / "sweep", tmp_path / "page.html"
@@ -420,9 +399,7 @@ def test_a_sweep_of_scenarios_is_reported_on(tmp_path: Path, run: Run) -> None:
 
 
 @pytest.mark.slow
-def test_policies_and_files_at_a_url_are_reported_on(
-    inputs: dict[str, Path], tmp_path: Path
-) -> None:
+def test_policies_and_files_at_a_url_are_reported_on(inputs, tmp_path):
     pytest.importorskip("fsspec")
     for kind in ("policies", "profile", "placement"):
         url = inputs[kind].as_uri()
@@ -430,12 +407,12 @@ def test_policies_and_files_at_a_url_are_reported_on(
         assert url in (tmp_path / "page.html").read_text(), kind
 
 
-def test_a_shipped_profile_is_reported_on_by_its_name(tmp_path: Path) -> None:
+def test_a_shipped_profile_is_reported_on_by_its_name(tmp_path):
     write_report(["digits-cpu"], tmp_path / "page.html")
     assert load("digits-cpu").fingerprint in (tmp_path / "page.html").read_text()
 
 
-def test_rows_that_lack_what_may_be_missing_are_shown(tmp_path: Path, run: Run) -> None:
+def test_rows_that_lack_what_may_be_missing_are_shown(tmp_path, run):
     """And counts that were edited into fractions, and a key of another kind of answer."""
     row = {"scheduler": "greedy", "workers": 2.5, "workers_bound": 2, "slo_ms": 100, "gap": 1,
            "clear": True, "cost": "much", "worker_types": "none"}

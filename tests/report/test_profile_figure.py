@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 from unittest import mock
 
 import pytest
 
 from ramsis.profiles.importers import import_profile
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 from tests.profiles.samples import model, profile_set
 
 pytest.importorskip("matplotlib")
@@ -24,9 +23,7 @@ MAGIC = {".png": b"\x89PNG", ".pdf": b"%PDF", ".svg": b"<?xml"}
 
 
 @pytest.mark.parametrize(("suffix", "more"), [*zip(MAGIC, OPTIONS, strict=True)])
-def test_a_figure_is_written_in_the_kind_of_its_suffix(
-    run: Run, tmp_path: Path, tiny_file: Path, suffix: str, more: tuple[object, ...]
-) -> None:
+def test_a_figure_is_written_in_the_kind_of_its_suffix(run, tmp_path, tiny_file, suffix, more):
     out = tmp_path / f"models{suffix}"
     profile, models = ("digits-cpu", 8) if "--statistic" in more else (tiny_file, 3)
     ran = run("profile", "plot", profile, "--out", out, *more)
@@ -36,7 +33,7 @@ def test_a_figure_is_written_in_the_kind_of_its_suffix(
 
 
 @pytest.mark.parametrize("suffix", MAGIC)
-def test_the_same_figure_is_the_same_file(tmp_path: Path, suffix: str) -> None:
+def test_the_same_figure_is_the_same_file(tmp_path, suffix):
     found = profile_set(model("a", 0.7, {1: 10.0}), model("b", 0.8, {1: 20.0}))
     files = []
     for name, second in (("one", 0), ("two", 10**9)):
@@ -46,13 +43,13 @@ def test_the_same_figure_is_the_same_file(tmp_path: Path, suffix: str) -> None:
     assert files[0] == files[1]
 
 
-def test_the_front_is_that_of_the_batch_size_asked_for(tmp_path: Path) -> None:
+def test_the_front_is_that_of_the_batch_size_asked_for(tmp_path):
     found = profile_set(model("a", 0.7, {1: 10.0, 4: 80.0}), model("b", 0.8, {1: 20.0, 4: 40.0}))
     assert plot_profile(found, tmp_path / "one.svg") == ("a", "b")
     assert plot_profile(found, tmp_path / "four.svg", batch=4) == ("b",)
 
 
-def test_a_single_model_is_drawn_at_a_batch_beyond_the_measured_ones(tmp_path: Path) -> None:
+def test_a_single_model_is_drawn_at_a_batch_beyond_the_measured_ones(tmp_path):
     plot_profile(profile_set(model("a", 0.7, {1: 10.0})), tmp_path / "x.svg", batch=3, step=0.01)
     assert (tmp_path / "x.svg").is_file()
 
@@ -61,7 +58,7 @@ def test_a_single_model_is_drawn_at_a_batch_beyond_the_measured_ones(tmp_path: P
     [(0.5, 0.5)] * 12,
     [(i / 10, 0.5 + (i % 2) / 100) for i in range(11)],
 ])
-def test_names_meet_neither_each_other_nor_the_frame(points: list[tuple[float, float]]) -> None:
+def test_names_meet_neither_each_other_nor_the_frame(points):
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.subplots()
     axes.set(xlim=(-0.2, 1.2), ylim=(0, 1))
@@ -77,9 +74,7 @@ def test_names_meet_neither_each_other_nor_the_frame(points: list[tuple[float, f
         assert axes.bbox.y0 <= box.y0 <= box.y1 <= axes.bbox.y1
 
 
-def test_markers_that_would_lie_on_each_other_are_rings_around_each_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_markers_that_would_lie_on_each_other_are_rings_around_each_other(tmp_path, monkeypatch):
     figures: list[Figure] = []
     real = Figure.savefig
     monkeypatch.setattr(Figure, "savefig", lambda self, *args, **given: (
@@ -99,14 +94,14 @@ def test_markers_that_would_lie_on_each_other_are_rings_around_each_other(
     assert hollow == [8.0, 12.0]
 
 
-def test_all_names_of_the_image_models_find_a_place(reference_dir: Path, tmp_path: Path) -> None:
+def test_all_names_of_the_image_models_find_a_place(reference_dir, tmp_path):
     images = import_profile(reference_dir / "ramsis_image_profiles.csv")
     plot_profile(images, tmp_path / "images.svg", step=0.005)
     text = (tmp_path / "images.svg").read_text(encoding="utf-8")
     assert [item.name for item in images.models if f"<!-- {item.name} -->" not in text] == []
 
 
-def test_bad_requests_are_refused(run: Run, tmp_path: Path, tiny_file: Path) -> None:
+def test_bad_requests_are_refused(run, tmp_path, tiny_file):
     out = tmp_path / "x.png"
     refused(run("profile", "plot", "no-such", "--out", out), 3, "no such profile")
     refused(run("profile", "plot", tiny_file, "--out", tmp_path / "x.gif"), 2, "error: --out: ",
@@ -117,9 +112,7 @@ def test_bad_requests_are_refused(run: Run, tmp_path: Path, tiny_file: Path) -> 
     assert not out.exists()
 
 
-def test_without_matplotlib_one_line_names_the_extra(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_matplotlib_one_line_names_the_extra(run, tmp_path, monkeypatch):
     for name in [name for name in sys.modules if name.partition(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
@@ -127,7 +120,7 @@ def test_without_matplotlib_one_line_names_the_extra(
     refused(ran, 2, "pip install 'ramsis[plot]'")
 
 
-def test_a_name_with_dollar_signs_is_no_formula(tmp_path: Path) -> None:
+def test_a_name_with_dollar_signs_is_no_formula(tmp_path):
     """matplotlib would draw what stands between them as one, or fail."""
     names = ["$$", r"$\frac{$", "$x$", "a$b"]
     plot_profile(profile_set(*(model(name, 0.6 + 0.1 * i, {1: 10.0 * (i + 1), 2: 15.0 * (i + 1)})

@@ -52,9 +52,7 @@ def plan(folder: Path, policies: Path) -> Path:
     return folder
 
 
-def test_a_plan_begins_with_its_verdict_and_ends_with_its_commands(
-    tmp_path: Path, run: Run
-) -> None:
+def test_a_plan_begins_with_its_verdict_and_ends_with_its_commands(tmp_path, run):
     made = run("generate", *SERVED, "--load", "311", "--max-queue", 8, "--out", tmp_path / "set")
     assert made.code == 0, made.err
     text = page_of(plan(tmp_path, tmp_path / "set"), out=tmp_path / "page.html")
@@ -68,7 +66,7 @@ def test_a_plan_begins_with_its_verdict_and_ends_with_its_commands(
     assert "<dt>load</dt><dd>731 queries/s</dd>" in text
 
 
-def test_a_set_and_a_placement_say_which_commands_made_them(tmp_path: Path, run: Run) -> None:
+def test_a_set_and_a_placement_say_which_commands_made_them(tmp_path, run):
     out = tmp_path / "set"
     for load in (311, 517):
         made = run("generate", *SERVED, "--load", load, "--max-queue", 8, "--out", out)
@@ -84,7 +82,7 @@ def test_a_set_and_a_placement_say_which_commands_made_them(tmp_path: Path, run:
     assert run("validate", placed).code == 0
 
 
-def test_a_worker_that_two_models_share_is_counted_once(tmp_path: Path) -> None:
+def test_a_worker_that_two_models_share_is_counted_once(tmp_path):
     found = placement_milp.place(placement_milp.read_problem("digits"))
     shared = [group for group in found.groups if len(group.uses) > 1]
     assert shared  # else there is nothing to count twice
@@ -98,7 +96,7 @@ def test_a_worker_that_two_models_share_is_counted_once(tmp_path: Path) -> None:
     assert f"{found.cost_per_hour:.6g} per hour" in text
 
 
-def test_a_model_has_one_colour_on_all_pages(tmp_path: Path, run: Run) -> None:
+def test_a_model_has_one_colour_on_all_pages(tmp_path, run):
     out = tmp_path / "set"
     assert run("generate", *SERVED, "--load", "311,903", "--max-queue", 8, "--out", out).code == 0
     played = printed(run, tmp_path / "played.json", "simulate", *SERVED, "--load", "311",
@@ -119,7 +117,7 @@ def test_a_model_has_one_colour_on_all_pages(tmp_path: Path, run: Run) -> None:
     assert len(set.union(*shades.values())) == len(shades)
 
 
-def test_an_axis_of_violations_goes_up_to_the_budget(tmp_path: Path, run: Run) -> None:
+def test_an_axis_of_violations_goes_up_to_the_budget(tmp_path, run):
     played = printed(run, tmp_path / "played.json", "simulate", *SERVED, "--load", "211,311",
                      "--duration-s", 2, "--scheduler", "jellyfish-plus")
     axis = charts(page_of(played, out=tmp_path / "page.html"))["Violations"]["y"]
@@ -131,7 +129,7 @@ def test_an_axis_of_violations_goes_up_to_the_budget(tmp_path: Path, run: Run) -
     assert drawn["Violations: promise, simulation, and what is allowed"]["x"]["reach"] == 0.017
 
 
-def test_two_runs_stand_side_by_side(tmp_path: Path, run: Run) -> None:
+def test_two_runs_stand_side_by_side(tmp_path, run):
     def played(scheme: str) -> tuple[Path, dict[str, Any]]:
         path = printed(run, tmp_path / f"{scheme}.json", "simulate", *SERVED, "--load", "731",
                        "--duration-s", 2, "--scheduler", scheme)
@@ -146,7 +144,7 @@ def test_two_runs_stand_side_by_side(tmp_path: Path, run: Run) -> None:
         assert f">{value}<" in table
 
 
-def test_a_difference_that_rounds_to_nothing_has_no_minus() -> None:
+def test_a_difference_that_rounds_to_nothing_has_no_minus():
     runs = [Section("Simulation", name, (), (), (), (), measures={"accuracy": (value, ".4f")})
             for name, value in (("a", 0.80001), ("b", 0.8))]
     (table,) = side_by_side(runs)
@@ -154,7 +152,7 @@ def test_a_difference_that_rounds_to_nothing_has_no_minus() -> None:
     assert table.rows[0]["more"] == "+0.0000"
 
 
-def test_a_simulated_trace_is_shown_over_time(tmp_path: Path, run: Run) -> None:
+def test_a_simulated_trace_is_shown_over_time(tmp_path, run):
     trace = tmp_path / "arrivals.csv"
     times = [i / 317 for i in range(951)] + [3 + i / 901 for i in range(3604)]
     trace.write_text("time_s\n" + "".join(f"{time:.6f}\n" for time in times))
@@ -169,14 +167,14 @@ def test_a_simulated_trace_is_shown_over_time(tmp_path: Path, run: Run) -> None:
     assert names == ["greedy", "jellyfish-plus"]
 
 
-def test_points_of_the_front_are_named(tmp_path: Path) -> None:
+def test_points_of_the_front_are_named(tmp_path):
     chart = charts(page_of("digits-cpu", out=tmp_path / "page.html"))["Accuracy against latency"]
     front, _ = chart["frames"][0]["series"]
     assert front["named"]
     assert "svm-poly-400" in front["text"]
 
 
-def test_latencies_are_drawn_at_all_sizes_that_were_measured(tmp_path: Path) -> None:
+def test_latencies_are_drawn_at_all_sizes_that_were_measured(tmp_path):
     model = profiles.load("digits-cpu").models[4]
     chart = charts(page_of("digits-cpu", out=tmp_path / "page.html"))[
         "Latency of a batch, models on the front"]
@@ -187,7 +185,7 @@ def test_latencies_are_drawn_at_all_sizes_that_were_measured(tmp_path: Path) -> 
     assert measured[0] == 1
 
 
-def test_an_audit_is_reported_on(tmp_path: Path, run: Run) -> None:
+def test_an_audit_is_reported_on(tmp_path, run):
     log = tmp_path / "log.csv"
     made = run("simulate", *SERVED, "--load", "457", "--duration-s", 4, "--scheduler", "greedy",
                "--request-log", log)
@@ -200,7 +198,7 @@ def test_an_audit_is_reported_on(tmp_path: Path, run: Run) -> None:
     assert "As served, and what was possible" in text
 
 
-def test_the_date_is_that_of_the_build_where_one_is_set(tmp_path: Path, monkeypatch: Any) -> None:
+def test_the_date_is_that_of_the_build_where_one_is_set(tmp_path, monkeypatch):
     monkeypatch.setenv("SOURCE_DATE_EPOCH", "86400")
     placement_milp.write_placement(placement_milp.place(problem()), tmp_path / "a.json")
     assert "1970-01-02, ramsis" in page_of(tmp_path / "a.json", out=tmp_path / "page.html")

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from ramsis.report.verdicts import simulation_verdict, sweep_verdict, target_words
-from tests.cli.command import Run
 
 AXES = {"load_qps": "load (queries/s)", "workers": "workers"}
 
@@ -24,7 +23,7 @@ def asked(most: float, *rows: dict[str, Any]) -> list[dict[str, Any]]:
             for one in rows]
 
 
-def test_a_row_that_meets_the_target_comes_before_a_more_accurate_one() -> None:
+def test_a_row_that_meets_the_target_comes_before_a_more_accurate_one():
     rows = [row("fast", 100, 0.90, 0.0001), row("keen", 100, 0.94, 0.02),
             row("slow", 100, 0.85, 0.0)]
     first, *others = simulation_verdict(asked(0.001, *rows))
@@ -38,12 +37,12 @@ def test_a_row_that_meets_the_target_comes_before_a_more_accurate_one() -> None:
     assert simulation_verdict(rows)[0].startswith("keen at 100 queries/s has the highest")
 
 
-def test_where_no_row_meets_the_target_it_says_so_and_who_is_nearest() -> None:
+def test_where_no_row_meets_the_target_it_says_so_and_who_is_nearest():
     (line,) = simulation_verdict(asked(1e-6, row("a", 100, 0.9, 0.01), row("b", 100, 0.8, 0.002)))
     assert line.startswith("No row meets the target (at most 0.0001 % violations): b at 100")
 
 
-def test_it_is_told_up_to_which_load_a_target_is_met() -> None:
+def test_it_is_told_up_to_which_load_a_target_is_met():
     rows = asked(0.01, row("a", 100, 0.9, 0.001), row("a", 200, 0.8, 0.05),
                  row("b", 100, 0.8, 0.0), row("b", 200, 0.7, 0.06))
     found = simulation_verdict(rows)
@@ -51,7 +50,7 @@ def test_it_is_told_up_to_which_load_a_target_is_met() -> None:
     assert "Above 100 queries/s no row meets the target" in found
 
 
-def test_overload_and_broken_promises_are_named_and_do_not_win() -> None:
+def test_overload_and_broken_promises_are_named_and_do_not_win():
     rows = [row("a", None, 0.9, 0.11), row("b", None, 0.8, 0.01, expected_violation_rate=0.001,
                                             violation_rate_half_width=0.002)]
     found = simulation_verdict(rows)
@@ -66,7 +65,7 @@ def test_overload_and_broken_promises_are_named_and_do_not_win() -> None:
     assert simulation_verdict(rows[:1])[0].startswith("Every row is OVERLOAD: a has the fewest")
 
 
-def test_a_sweep_says_who_is_best_where_and_by_how_much() -> None:
+def test_a_sweep_says_who_is_best_where_and_by_how_much():
     rows = [row(name, load, accuracy, late, workers=workers)
             for name, load, workers, accuracy, late in (
                 ("fast", 100, 2, 0.90, 0.001), ("keen", 100, 2, 0.88, 0.01),
@@ -84,7 +83,7 @@ def test_a_sweep_says_who_is_best_where_and_by_how_much() -> None:
         "(30.0000% violations)"]
 
 
-def test_what_policies_pay_for_is_said_where_another_scheduler_is_best() -> None:
+def test_what_policies_pay_for_is_said_where_another_scheduler_is_best():
     rows = [row(name, 100, accuracy, 0.0) for name, accuracy in (
         ("greedy", 0.9), ("central-queue:grid=model", 0.899))]
     assert any("headroom and a price of violations" in line for line in sweep_verdict(rows, {}))
@@ -92,7 +91,7 @@ def test_what_policies_pay_for_is_said_where_another_scheduler_is_best() -> None
     assert not any("headroom" in line for line in sweep_verdict(ahead, {}))
 
 
-def test_a_lead_within_the_errors_is_called_so() -> None:
+def test_a_lead_within_the_errors_is_called_so():
     rows = [row(name, 100, accuracy, 0.0, effective_accuracy_half_width=0.003)
             for name, accuracy in (("a", 0.9), ("b", 0.899))]
     (line,) = sweep_verdict(rows, {})
@@ -105,11 +104,11 @@ def test_a_lead_within_the_errors_is_called_so() -> None:
     ({}, ""), ({"max_violation": 0.02}, "at most 2 % violations"),
     ({"min_accuracy": 0.7, "min_effective_accuracy": 0.6},
      "at least 0.7 accuracy, at least 0.6 effective accuracy")])
-def test_targets_in_words(terms: dict[str, float], words: str) -> None:
+def test_targets_in_words(terms, words):
     assert target_words(terms) == words
 
 
-def test_simulate_says_which_rows_meet_a_target(run: Run) -> None:
+def test_simulate_says_which_rows_meet_a_target(run):
     given = ("simulate", "--profiles", "digits-cpu", "--slo-ms", 25, "--workers", 4, "--load",
              9000, "--duration-s", 2, "--scheduler", "greedy", "--scheduler", "jellyfish-plus",
              "--max-violation", 0.001)
@@ -123,7 +122,7 @@ def test_simulate_says_which_rows_meet_a_target(run: Run) -> None:
     assert not any(one["meets_target"] for one in strict)
 
 
-def test_without_requests_nothing_is_shown_of_a_target(run: Run) -> None:
+def test_without_requests_nothing_is_shown_of_a_target(run):
     given = ("simulate", "--profiles", "digits-cpu", "--slo-ms", 25, "--workers", 4, "--load",
              0.001, "--duration-s", 1, "--scheduler", "greedy", "--max-violation", 0.001)
     (found,) = json.loads(run(*given, "--json").out)["rows"]

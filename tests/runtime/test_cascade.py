@@ -83,7 +83,7 @@ def played(
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_loop_on_the_lookup_answers_as_the_rule_in_plain_python(seed: int) -> None:
+def test_a_loop_on_the_lookup_answers_as_the_rule_in_plain_python(seed):
     rng = np.random.default_rng(seed)
     document = drawn_document(rng, workers=int(rng.integers(1, 4)))
     came_ms = np.cumsum(rng.exponential(1000.0 / rng.uniform(80.0, 600.0), 1500))
@@ -95,7 +95,7 @@ def test_a_loop_on_the_lookup_answers_as_the_rule_in_plain_python(seed: int) -> 
                                [answer.answered_ms for answer in expected], rtol=0, atol=1e-9)
 
 
-def test_drawn_rules_give_all_kinds_of_answers() -> None:
+def test_drawn_rules_give_all_kinds_of_answers():
     """Else the comparison would compare little."""
     rng, kinds = np.random.default_rng(0), set()
     for _ in range(20):
@@ -107,11 +107,10 @@ def test_drawn_rules_give_all_kinds_of_answers() -> None:
     assert kinds == {Decision, SecondOpinions, type(DROP), Keep, WaitForEither}
 
 
-def test_confidence_at_a_threshold_lies_above_it() -> None:
+def test_confidence_at_a_threshold_lies_above_it():
     document = drawn_document(np.random.default_rng(0), 1)
     document["cascade"]["unsure_bins"] = [[2, 8, 8]] * len(document["cascade"]["gather"])
     rule = selector_of(document).cascade
-    assert rule is not None
     sure = [rule.unsure(0, "m0", value) for value in (-inf, 0.2499, 0.25, 0.9, nan)]
     assert sure == [True, True, False, False, False]
     assert rule.unsure(0, "m1", 1e300)  # all bins are unsure
@@ -121,7 +120,7 @@ def test_confidence_at_a_threshold_lies_above_it() -> None:
 
 @pytest.mark.parametrize("slack_ms", [inf, -inf, nan, 1e308, -0.0])
 @pytest.mark.parametrize("levels", [0.0, 1e308])
-def test_a_lookup_never_fails(slack_ms: float, levels: float) -> None:
+def test_a_lookup_never_fails(slack_ms, levels):
     document = drawn_document(np.random.default_rng(1), 1)
     document["cascade"].update(levels_per_fresh=levels, levels_per_unsure=levels)
     rule = selector_of(document).cascade
@@ -133,7 +132,7 @@ def test_a_lookup_never_fails(slack_ms: float, levels: float) -> None:
             assert 0 <= rule.level(fresh, unsure) < len(document["cascade"]["gather"])
 
 
-def test_slow_service_runs_no_batch_of_more_requests_than_wait() -> None:
+def test_slow_service_runs_no_batch_of_more_requests_than_wait():
     rng = np.random.default_rng(2)
     rule = selector_of(drawn_document(rng, 1)).cascade
     assert rule is not None
@@ -143,7 +142,7 @@ def test_slow_service_runs_no_batch_of_more_requests_than_wait() -> None:
             assert not isinstance(answer, Decision) or answer.batch <= fresh
 
 
-def test_the_runtime_refuses_what_a_lookup_could_fail_on() -> None:
+def test_the_runtime_refuses_what_a_lookup_could_fail_on():
     document = drawn_document(np.random.default_rng(3), 1)["cascade"]
     document["index"][0][0] = document["index"][0][-1]
     document["rows"][document["index"][0][-1]] = [0, 5]

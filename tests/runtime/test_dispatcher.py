@@ -132,9 +132,7 @@ def table_latency(fleet: Fleet) -> Callable[[Start[int]], float]:
 
 @pytest.mark.parametrize("dispatch", ["round-robin", "shortest-queue"])
 @pytest.mark.parametrize(("seed", "slowness"), [(0, 1.0), (1, 1.0), (2, 1.3)])
-def test_per_worker_queues_start_the_simulators_batches(
-    dispatch: str, seed: int, slowness: float
-) -> None:
+def test_per_worker_queues_start_the_simulators_batches(dispatch, seed, slowness):
     rng = np.random.default_rng(seed)
     base = tiny_policy()
     policies = [dataclasses.replace(with_table(base, load, rng, variable=True, drops=True),
@@ -150,9 +148,7 @@ def test_per_worker_queues_start_the_simulators_batches(
 
 @pytest.mark.parametrize(("seed", "slowness"), [(0, 1.0), (1, 1.0), (2, 1.3)])
 @pytest.mark.parametrize("workers", [1, 3])
-def test_a_central_queue_starts_the_simulators_batches(
-    workers: int, seed: int, slowness: float
-) -> None:
+def test_a_central_queue_starts_the_simulators_batches(workers, seed, slowness):
     rng = np.random.default_rng(seed)
     policies = [central(workers, load * workers, rng) for load in (50.0, 120.0, 200.0)]
     fleet = Fleet.of(tiny(), workers=workers, slo_ms=SLO_MS).slower(slowness, slowness)
@@ -164,7 +160,7 @@ def test_a_central_queue_starts_the_simulators_batches(
     assert_same(run, driven(dispatcher, run, table_latency(fleet)))
 
 
-def test_a_known_load_needs_no_monitor() -> None:
+def test_a_known_load_needs_no_monitor():
     policies = [tiny_policy(load) for load in (100.0, 400.0)]
     fleet = Fleet.of(tiny(), workers=4, slo_ms=SLO_MS)
     run = run_plan(fleet, Policies(policies).prepare(fleet), ConstantLoad(90.0, 3000.0), seed=1,
@@ -187,7 +183,7 @@ def level_of_stations(load_qps: float, workers: tuple[int, int]) -> Level[Policy
     return Level(load_qps, "poisson", stations, {})
 
 
-def test_stations_and_their_change_with_the_load_are_the_simulators() -> None:
+def test_stations_and_their_change_with_the_load_are_the_simulators():
     """Two classes apart; a level that divides the workers anew routes all that wait anew."""
     levels = [level_of_stations(100.0, (1, 3)), level_of_stations(400.0, (2, 2))]
     classes = {60.0: 0.5, 100.0: 0.5}
@@ -222,7 +218,7 @@ def one(workers: int = 1, settings: DispatchSettings | None = None,
     return Dispatcher(set_of_selectors([single(workers, **changes)]), settings)
 
 
-def test_who_has_more_time_than_the_class_is_held_as_long_as_the_class() -> None:
+def test_who_has_more_time_than_the_class_is_held_as_long_as_the_class():
     dispatcher = one()
     assert dispatcher.arrive(0.0, ["a"], 60_000.0) == ([], [], [])
     assert dispatcher.wake_ms == pytest.approx(50.0)
@@ -233,7 +229,7 @@ def test_who_has_more_time_than_the_class_is_held_as_long_as_the_class() -> None
     assert start.requests == ["b"]  # its hold is long over, its deadline is not
 
 
-def test_a_wait_ends_when_the_slack_has_fallen() -> None:
+def test_a_wait_ends_when_the_slack_has_fallen():
     dispatcher = one()
     assert dispatcher.arrive(0.0, ["a"], 100.0) == ([], [], [])
     assert dispatcher.wake_ms == pytest.approx(50.0)
@@ -244,7 +240,7 @@ def test_a_wait_ends_when_the_slack_has_fallen() -> None:
     assert dispatcher.wake_ms == inf
 
 
-def test_a_timer_may_ring_early_by_its_resolution_and_slack_pays_the_overhead() -> None:
+def test_a_timer_may_ring_early_by_its_resolution_and_slack_pays_the_overhead():
     dispatcher = one(settings=DispatchSettings(overhead_ms=5.0, timer_ms=1.0))
     dispatcher.arrive(0.0, ["a"], 100.0)
     assert dispatcher.wake_ms == pytest.approx(45.0)
@@ -252,12 +248,12 @@ def test_a_timer_may_ring_early_by_its_resolution_and_slack_pays_the_overhead() 
     assert start.slack_ms < 50.0
 
 
-def test_requests_that_come_together_are_one_batch() -> None:
+def test_requests_that_come_together_are_one_batch():
     (start,) = one().arrive(0.0, ["a", "b"], 100.0).starts
     assert start.requests == ["a", "b"]
 
 
-def test_earliest_deadlines_go_first() -> None:
+def test_earliest_deadlines_go_first():
     dispatcher = one(rows=[[0, 0], [0, 1]])
     dispatcher.arrive(0.0, ["running"], 100.0)
     dispatcher.arrive(1.0, ["late"], 300.0)
@@ -266,7 +262,7 @@ def test_earliest_deadlines_go_first() -> None:
     assert dispatcher.finished(4.0, 0).starts[0].requests == ["soon", "late"]
 
 
-def test_dropped_requests_may_still_be_answered_late() -> None:
+def test_dropped_requests_may_still_be_answered_late():
     dispatcher = one(2, spare_idle=2)
     dispatcher.arrive(0.0, ["x", "y"], 100.0)
     dispatcher.arrive(0.0, ["z", "w"], 100.0)
@@ -284,7 +280,7 @@ def test_dropped_requests_may_still_be_answered_late() -> None:
     assert [ticket.request for ticket in busy.timer(80.0).drops] == ["late"]
 
 
-def test_requests_that_nobody_wants_leave_the_queues() -> None:
+def test_requests_that_nobody_wants_leave_the_queues():
     dispatcher = one(rows=[[0, 0], [0, 1]])
     running, first, second, late = ["running"], ["first"], ["second"], ["late"]
     dispatcher.arrive(0.0, running, 100.0)
@@ -297,7 +293,7 @@ def test_requests_that_nobody_wants_leave_the_queues() -> None:
     assert dispatcher.finished(9.0, 0) == ([], [], [])
 
 
-def test_room_is_made_by_late_requests_and_then_those_that_are_due_last() -> None:
+def test_room_is_made_by_late_requests_and_then_those_that_are_due_last():
     dispatcher = one(2, spare_idle=2)
     dispatcher.arrive(0.0, ["x", "y"], 100.0)
     dispatcher.arrive(0.0, ["z", "w"], 100.0)
@@ -320,7 +316,7 @@ def test_room_is_made_by_late_requests_and_then_those_that_are_due_last() -> Non
     assert gone(1, 300.0) == ["later"]
 
 
-def test_a_failed_workers_batch_waits_again_or_not() -> None:
+def test_a_failed_workers_batch_waits_again_or_not():
     dispatcher = one(rows=[[0, 0], [0, 1]])
     (start,) = dispatcher.arrive(0.0, ["a", "b"], 100.0).starts
     assert dispatcher.down(1.0, 0, start) == ([], [], [])
@@ -332,7 +328,7 @@ def test_a_failed_workers_batch_waits_again_or_not() -> None:
     assert dispatcher.queued == 0
 
 
-def test_while_all_workers_are_down_requests_are_given_up_when_due() -> None:
+def test_while_all_workers_are_down_requests_are_given_up_when_due():
     dispatcher = one(2)
     dispatcher.down(0.0, 0)
     dispatcher.down(0.0, 1)
@@ -345,7 +341,7 @@ def test_while_all_workers_are_down_requests_are_given_up_when_due() -> None:
 
 
 @pytest.mark.parametrize("dispatch", ["round-robin", "shortest-queue"])
-def test_what_waits_for_a_worker_that_is_down_goes_to_others(dispatch: str) -> None:
+def test_what_waits_for_a_worker_that_is_down_goes_to_others(dispatch):
     table = single(2, dispatch=dispatch, idle=(0, 1), row_of=[[0, 1]],
                    rows=[[0, 0], [0, 1]]).table
     dispatcher: Dispatcher[str] = Dispatcher(set_of_selectors([Selector(table)]))
@@ -359,7 +355,7 @@ def test_what_waits_for_a_worker_that_is_down_goes_to_others(dispatch: str) -> N
     assert dispatcher.finished(5.0, 1).starts[0].requests == ["e"]
 
 
-def test_a_worker_leaves_in_the_middle_of_a_batch_which_waits_again_if_it_is_lost() -> None:
+def test_a_worker_leaves_in_the_middle_of_a_batch_which_waits_again_if_it_is_lost():
     table = single(2, dispatch="round-robin", idle=(0, 1), row_of=[[0, 1]],
                    rows=[[0, 0], [0, 1]]).table
     dispatcher: Dispatcher[str] = Dispatcher(set_of_selectors([Selector(table)]))
@@ -374,7 +370,7 @@ def test_a_worker_leaves_in_the_middle_of_a_batch_which_waits_again_if_it_is_los
 
 
 @pytest.mark.parametrize("back", [0, 1])
-def test_what_came_while_all_were_down_goes_to_the_first_that_is_back(back: int) -> None:
+def test_what_came_while_all_were_down_goes_to_the_first_that_is_back(back):
     table = single(2, dispatch="round-robin", idle=(0, 1), row_of=[[0, 1]],
                    rows=[[0, 0], [0, 1]]).table
     dispatcher: Dispatcher[str] = Dispatcher(set_of_selectors([Selector(table)]))
@@ -387,7 +383,7 @@ def test_what_came_while_all_were_down_goes_to_the_first_that_is_back(back: int)
     assert {start.worker for start in started} == {back}
 
 
-def test_while_a_worker_is_down_the_rule_chooses_among_the_others() -> None:
+def test_while_a_worker_is_down_the_rule_chooses_among_the_others():
     for dispatch in ("round-robin", "shortest-queue"):
         station: StationQueues[str] = StationQueues(
             dispatch, range(3), [1, 2], [0, 0, 0], [False, True, True], 0.0)
@@ -398,12 +394,12 @@ def test_while_a_worker_is_down_the_rule_chooses_among_the_others() -> None:
         assert joined == [1, 2, 1, 2, 1, 2]
 
 
-def test_a_worker_that_did_not_start_cannot_finish() -> None:
+def test_a_worker_that_did_not_start_cannot_finish():
     with pytest.raises(InvalidValueError, match="worker: the end of a batch that was not"):
         one().finished(0.0, 0)
 
 
-def test_a_set_for_other_workers_is_refused_and_the_old_one_stays() -> None:
+def test_a_set_for_other_workers_is_refused_and_the_old_one_stays():
     dispatcher = one()
     before = dispatcher.policies
     with pytest.raises(InvalidValueError, match="other workers"):
@@ -411,7 +407,7 @@ def test_a_set_for_other_workers_is_refused_and_the_old_one_stays() -> None:
     assert dispatcher.policies is before
 
 
-def test_a_new_set_may_come_with_a_slowness_of_its_own() -> None:
+def test_a_new_set_may_come_with_a_slowness_of_its_own():
     dispatcher = one()
     dispatcher.take_slowness(0.0, 4.0)
     policies = dispatcher.policies
@@ -424,12 +420,12 @@ def test_a_new_set_may_come_with_a_slowness_of_its_own() -> None:
     assert dispatcher.slowness == 1.5
 
 
-def test_deadlines_must_be_numbers() -> None:
+def test_deadlines_must_be_numbers():
     with pytest.raises(InvalidValueError, match="deadline_ms"):
         one().arrive(0.0, ["a"], float("nan"))
 
 
-def test_a_requests_class_is_the_longest_that_it_may_take() -> None:
+def test_a_requests_class_is_the_longest_that_it_may_take():
     policies = PolicySet([Level(50.0, "poisson", tuple(
         Station(str(slo), ("all",), 1, 25.0, {slo: 1.0}, single()) for slo in (20.0, 100.0)),
         {})], {"all": 2}, {20.0: 0.5, 100.0: 0.5})
@@ -439,7 +435,7 @@ def test_a_requests_class_is_the_longest_that_it_may_take() -> None:
 
 
 @pytest.mark.parametrize("seed", slow_after(2, range(6)))
-def test_whatever_happens_each_request_is_started_or_dropped_once(seed: int) -> None:
+def test_whatever_happens_each_request_is_started_or_dropped_once(seed):
     """Chance decides on arrivals, ends, failures and swaps between dispatch rules."""
     rng = np.random.default_rng(seed)
     base = tiny_policy(workers=3)
@@ -503,14 +499,14 @@ def test_whatever_happens_each_request_is_started_or_dropped_once(seed: int) -> 
     assert all(total == 0 for station in dispatcher._stations for total in station.in_system)
 
 
-def test_abandoned_queues_are_empty() -> None:
+def test_abandoned_queues_are_empty():
     dispatcher = one()
     dispatcher.arrive(0.0, ["a"], 100.0)
     assert [ticket.request for ticket in dispatcher.abandon().drops] == ["a"]
     assert (dispatcher.queued, dispatcher.wake_ms) == (0, inf)
 
 
-def test_an_event_loop_drives_it() -> None:
+def test_an_event_loop_drives_it():
     async def serve() -> tuple[list[str], list[str], float]:
         started: list[str] = []
         dropped: list[str] = []
@@ -539,7 +535,7 @@ def test_an_event_loop_drives_it() -> None:
     assert 0.05 <= took_s < 3.0  # the wait at large slack, and the batch
 
 
-def test_what_an_event_loop_reads_in_one_turn_is_decided_on_together() -> None:
+def test_what_an_event_loop_reads_in_one_turn_is_decided_on_together():
     async def serve() -> list[tuple[int, tuple[str, ...], int]]:
         started: list[tuple[int, tuple[str, ...], int]] = []
         front: AsyncFront[str] = AsyncFront(
@@ -560,7 +556,7 @@ def test_what_an_event_loop_reads_in_one_turn_is_decided_on_together() -> None:
     assert asyncio.run(serve()) == [(0, ("a", "b"), 2), (0, ("c", "d"), 2)]
 
 
-def test_noted_events_are_acted_on_as_one_when_it_is_asked() -> None:
+def test_noted_events_are_acted_on_as_one_when_it_is_asked():
     dispatcher = one()
     assert dispatcher.arrive(0.0, ["a"], 45.0, ask=False) == ([], [], [])
     assert dispatcher.unasked
@@ -576,7 +572,7 @@ def test_noted_events_are_acted_on_as_one_when_it_is_asked() -> None:
     assert dispatcher.ask(1.0) == ([], [], [])
 
 
-def test_a_worker_for_which_the_largest_batch_waits_starts_it_at_once() -> None:
+def test_a_worker_for_which_the_largest_batch_waits_starts_it_at_once():
     dispatcher = one()
     largest = dispatcher.level.stations[0].policy.largest_batch
     dispatcher.arrive(0.0, ["first"], 45.0)
@@ -588,7 +584,7 @@ def test_a_worker_for_which_the_largest_batch_waits_starts_it_at_once() -> None:
     assert dispatcher.unasked
 
 
-def test_a_full_batch_for_one_worker_asks_about_no_other() -> None:
+def test_a_full_batch_for_one_worker_asks_about_no_other():
     table = single(2, dispatch="round-robin", idle=(0, 1), row_of=[[0, 1]],
                    rows=[[0, 0], [0, 1]]).table
     dispatcher: Dispatcher[str] = Dispatcher(set_of_selectors([Selector(table)]))
@@ -603,7 +599,7 @@ def test_a_full_batch_for_one_worker_asks_about_no_other() -> None:
     assert (start.worker, start.requests) == (1, ["d", "f"])
 
 
-def test_where_batches_are_slower_the_policies_for_that_serve() -> None:
+def test_where_batches_are_slower_the_policies_for_that_serve():
     told: list[float] = []
     levels = [single(load_qps=load_qps, slowness=slowness)
               for slowness in (1.0, 1.2) for load_qps in (50.0, 80.0, 120.0)]
@@ -619,7 +615,7 @@ def test_where_batches_are_slower_the_policies_for_that_serve() -> None:
             dispatcher.take_slowness(2.0, wrong)
 
 
-def test_where_batches_are_slower_every_slack_is_divided() -> None:
+def test_where_batches_are_slower_every_slack_is_divided():
     dispatcher = one(settings=DispatchSettings(overhead_ms=4.0))
     dispatcher.take_slowness(0.0, 1.25)
     dispatcher.arrive(0.0, ["a"], 100.0)
@@ -632,7 +628,7 @@ def test_where_batches_are_slower_every_slack_is_divided() -> None:
     assert start.slack_ms == pytest.approx(95.0 / 2.0)
 
 
-def test_threads_drive_it() -> None:
+def test_threads_drive_it():
     batches: SimpleQueue[Start[str]] = SimpleQueue()
     answered: list[str] = []
 

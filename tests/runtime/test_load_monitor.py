@@ -16,9 +16,7 @@ STEPS = st.lists(st.tuples(st.floats(0.0, 300.0), st.integers(0, 5)), min_size=1
 
 
 @given(steps=STEPS, window_ms=st.sampled_from([1.0, 100.0, 500.0]))
-def test_the_load_is_that_of_counting_anew(
-    steps: list[tuple[float, int]], window_ms: float
-) -> None:
+def test_the_load_is_that_of_counting_anew(steps, window_ms):
     monitor, now_ms = LoadMonitor(window_ms), 0.0
     arrivals: list[tuple[float, int]] = []
     for gap_ms, count in steps:
@@ -30,7 +28,7 @@ def test_the_load_is_that_of_counting_anew(
         assert monitor.load_qps(now_ms) == pytest.approx(expected, rel=1e-12)
 
 
-def test_a_steady_stream_shows_its_rate_while_the_window_fills_and_after() -> None:
+def test_a_steady_stream_shows_its_rate_while_the_window_fills_and_after():
     monitor = LoadMonitor()
     loads = []
     for now_ms in range(2000):
@@ -41,7 +39,7 @@ def test_a_steady_stream_shows_its_rate_while_the_window_fills_and_after() -> No
     assert max(loads[:50]) <= 2040.0
 
 
-def test_the_monitor_keeps_only_what_lies_in_the_window() -> None:
+def test_the_monitor_keeps_only_what_lies_in_the_window():
     monitor = LoadMonitor(window_ms=10.0)
     for now_ms in range(10_000):
         monitor.record(now_ms)
@@ -50,7 +48,7 @@ def test_the_monitor_keeps_only_what_lies_in_the_window() -> None:
 
 
 @pytest.mark.parametrize("now_ms", [4.999, -math.inf, math.inf, math.nan])
-def test_times_that_go_back_or_are_none_are_refused_and_change_nothing(now_ms: float) -> None:
+def test_times_that_go_back_or_are_none_are_refused_and_change_nothing(now_ms):
     monitor = LoadMonitor()
     monitor.record(5.0)
     for call in (monitor.record, monitor.load_qps):
@@ -60,12 +58,12 @@ def test_times_that_go_back_or_are_none_are_refused_and_change_nothing(now_ms: f
 
 
 @pytest.mark.parametrize("count", [0, -1, math.nan])
-def test_a_record_of_no_arrivals_is_refused(count: int) -> None:
+def test_a_record_of_no_arrivals_is_refused(count):
     with pytest.raises(InvalidValueError, match="not a number of arrivals"):
         LoadMonitor().record(0.0, count)
 
 
 @pytest.mark.parametrize("window_ms", [0.0, -1.0, math.inf, math.nan])
-def test_a_window_without_length_is_refused(window_ms: float) -> None:
+def test_a_window_without_length_is_refused(window_ms):
     with pytest.raises(InvalidValueError, match="window_ms: not a length of time"):
         LoadMonitor(window_ms)

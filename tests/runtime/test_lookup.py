@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from ramsis import runtime
 from ramsis.errors import InvalidValueError
-from ramsis.policy import Policy, write
+from ramsis.policy import write
 from ramsis.runtime.cascade import CascadeRule, Keep, WaitForEither
 from ramsis.runtime.selector import wake_slack
 from ramsis.runtime.table import arrivals_label
@@ -52,12 +52,12 @@ def answer(
     return {**found._asdict(), "run_as": found.run_as}
 
 
-def test_the_vectors_are_those_of_the_independent_twin() -> None:
+def test_the_vectors_are_those_of_the_independent_twin():
     assert VECTORS_FILE.read_text() == twin.vectors_text()
 
 
 @pytest.mark.parametrize("k", range(len(VECTORS["lookups"])))
-def test_every_lookup_vector_holds(k: int) -> None:
+def test_every_lookup_vector_holds(k):
     one = VECTORS["lookups"][k]
     selector = selector_for(one["policy"])
     for case in one["cases"]:
@@ -91,7 +91,7 @@ def asked(rule: CascadeRule, case: dict[str, Any]) -> object:
 
 
 @pytest.mark.parametrize("k", range(len(VECTORS["second_opinions"])))
-def test_every_vector_of_second_opinions_holds(k: int) -> None:
+def test_every_vector_of_second_opinions_holds(k):
     vector, kinds = VECTORS["second_opinions"][k], set()
     rule = selector_for(vector["policy"]).cascade
     assert rule is not None
@@ -111,7 +111,7 @@ def test_every_vector_of_second_opinions_holds(k: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_random_rules_of_second_opinions_answer_as_a_linear_scan_does(seed: int) -> None:
+def test_random_rules_of_second_opinions_answer_as_a_linear_scan_does(seed):
     rng = np.random.default_rng(seed)
     document = drawn_document(rng, workers=2)
     rule = selector_of(document).cascade
@@ -136,13 +136,13 @@ def test_random_rules_of_second_opinions_answer_as_a_linear_scan_does(seed: int)
                 document, level, model, confidence)
 
 
-def test_the_vectors_have_every_kind_of_policy() -> None:
+def test_the_vectors_have_every_kind_of_policy():
     policies = [one["policy"] for one in VECTORS["lookups"]]
     assert {one["dispatch"] for one in policies} == {"round-robin", "central-queue"}
     assert any("slo_classes" in one for one in policies)
 
 
-def test_every_dispatch_vector_holds() -> None:
+def test_every_dispatch_vector_holds():
     assert {vector["dispatch"] for vector in VECTORS["dispatch"]} == set(runtime.DISPATCHES)
     for vector in VECTORS["dispatch"]:
         join = runtime.DISPATCHES[vector["dispatch"]].routing(vector["queues"])
@@ -150,7 +150,7 @@ def test_every_dispatch_vector_holds() -> None:
             assert join(step["in_system"]) == step["joins"], step
 
 
-def test_every_station_vector_holds() -> None:
+def test_every_station_vector_holds():
     for case in VECTORS["stations"]:
         stations = tuple(runtime.Station(str(i), ("all",), 1, 1.0, {100.0: share}, i)
                          for i, share in enumerate(case["shares"]))
@@ -158,7 +158,7 @@ def test_every_station_vector_holds() -> None:
         assert level.route(100.0, case["uniform"]).policy == case["station"], case
 
 
-def test_every_policy_set_vector_holds() -> None:
+def test_every_policy_set_vector_holds():
     for vector in VECTORS["sets"]:
         called: list[float] = []
         selectors = [
@@ -185,7 +185,7 @@ def test_every_policy_set_vector_holds() -> None:
             assert called == ([load] if case["calls_back"] else []), case
 
 
-def test_every_load_monitor_vector_holds() -> None:
+def test_every_load_monitor_vector_holds():
     for vector in VECTORS["monitors"]:
         monitor = runtime.LoadMonitor(vector["window_ms"])
         for step in vector["steps"]:
@@ -202,9 +202,7 @@ def test_every_load_monitor_vector_holds() -> None:
 
 
 @given(sample=policies(), queued=st.integers(-2, 12), slack=st.floats(), data=st.data())
-def test_any_policy_answers_as_a_linear_scan_does(
-    sample: Policy, queued: int, slack: float, data: st.DataObject
-) -> None:
+def test_any_policy_answers_as_a_linear_scan_does(sample, queued, slack, data):
     edge = data.draw(st.sampled_from(sample.slack_ms.tolist()))
     document = sample.to_document()
     selector = selector_for(document)
@@ -228,20 +226,18 @@ def test_any_policy_answers_as_a_linear_scan_does(
         (99, "soon", "slack_ms: slack is not a number: got 'soon'"),
     ],
 )
-def test_questions_without_an_answer_are_refused(
-    queued: Any, slack_ms: Any, message: str
-) -> None:
+def test_questions_without_an_answer_are_refused(queued, slack_ms, message):
     with pytest.raises(InvalidValueError) as caught:
         selector_for(twin.POLICY)(queued, slack_ms)
     assert str(caught.value).startswith(message)
 
 
-def test_numpy_numbers_are_taken() -> None:
+def test_numpy_numbers_are_taken():
     selector = selector_for(twin.POLICY)
     assert selector(np.int64(2), np.float64(70.0)) == selector(2, 70.0) == ("medium", 2)  # type: ignore[arg-type]
 
 
-def test_one_slack_bin_has_one_answer() -> None:
+def test_one_slack_bin_has_one_answer():
     table = twin.POLICY["table"]
     document = {**twin.POLICY, "table": {
         **table, "axes": {**table["axes"], "slack_ms": [0]}, "rows": [[0, 2]],
@@ -250,7 +246,7 @@ def test_one_slack_bin_has_one_answer() -> None:
     assert {selector(n, s) for n in (1, 3) for s in (-5.0, 0.0, 1e9)} == {("large", 1)}
 
 
-def test_a_lookup_takes_as_long_as_a_few_bisections(tmp_path: Path) -> None:
+def test_a_lookup_takes_as_long_as_a_few_bisections(tmp_path):
     """Below a microsecond on a machine of today; both are timed in turn, so that load cancels."""
     write(large_policy(), tmp_path / "policy.json")
     selector = runtime.load_selector(tmp_path / "policy.json")
@@ -281,15 +277,13 @@ def central_selector() -> runtime.Selector:
         (1, "3", 1, "slack_ms: slack is not a number"),
     ],
 )
-def test_a_central_queue_needs_its_idle_workers(
-    queued: Any, slack_ms: Any, idle: Any, message: str
-) -> None:
+def test_a_central_queue_needs_its_idle_workers(queued, slack_ms, idle, message):
     with pytest.raises(InvalidValueError) as caught:
         central_selector()(queued, slack_ms, idle)
     assert str(caught.value).startswith(message)
 
 
-def test_below_a_wait_the_answer_is_another_one() -> None:
+def test_below_a_wait_the_answer_is_another_one():
     ask = central_selector()
     for idle in range(1, 10):
         for queued in range(1, 8):
@@ -302,13 +296,13 @@ def test_below_a_wait_the_answer_is_another_one() -> None:
                 assert ask(queued, found.below_ms, idle) == found
 
 
-def test_a_central_lookup_takes_microseconds() -> None:
+def test_a_central_lookup_takes_microseconds():
     ask = runtime.Selector(central.policy(6000.0).decision_table())
     taken = min(timeit.repeat(lambda: ask(13, 61.0, 7), number=2000, repeat=5)) / 2000
     assert taken < 20e-6  # 2 where nothing else runs
 
 
-def test_late_answers_take_only_workers_that_nobody_needs() -> None:
+def test_late_answers_take_only_workers_that_nobody_needs():
     ask = central_selector()  # of 9 workers, 4 are enough
     first = twin.CENTRAL["models"][0]["name"]
     for idle in range(10):

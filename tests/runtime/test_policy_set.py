@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from ramsis import policy, runtime
@@ -12,13 +10,13 @@ from tests.policy.samples import small_policy
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     members = [small_policy(load_qps=load) for load in (400.0, 800.0, 1200.0)]
     policy.write_set(tmp_path, policy.set_of(members), created_by="test")
     return tmp_path
 
 
-def test_a_folder_loads_as_a_set_and_a_file_as_a_selector(folder: Path) -> None:
+def test_a_folder_loads_as_a_set_and_a_file_as_a_selector(folder):
     policies = runtime.load(folder)
     assert isinstance(policies, runtime.PolicySet)
     assert policies.loads() == policies.loads("poisson") == (400.0, 800.0, 1200.0)
@@ -28,12 +26,12 @@ def test_a_folder_loads_as_a_set_and_a_file_as_a_selector(folder: Path) -> None:
     assert selector(1, 95.0) == policies.at(800.0).selector(1, 95.0) == ("large", 1)
 
 
-def test_other_files_in_the_folder_do_not_matter(folder: Path) -> None:
+def test_other_files_in_the_folder_do_not_matter(folder):
     (folder / "notes.json").write_text("not even JSON")
     assert len(runtime.load_set(folder).levels) == 3
 
 
-def test_the_callback_is_called_once_for_each_rise_above_the_highest_level(folder: Path) -> None:
+def test_the_callback_is_called_once_for_each_rise_above_the_highest_level(folder):
     asked: list[float] = []
     policies = runtime.load_set(folder, on_above_highest=asked.append)
     for load in (1200.0, 1300.0, 1300.0, 1400.0, 2000.0, 1100.0, 1250.0, 1251.0):
@@ -41,7 +39,7 @@ def test_the_callback_is_called_once_for_each_rise_above_the_highest_level(folde
     assert asked == [1300.0, 1250.0]
 
 
-def test_an_error_in_the_callback_reaches_the_caller_once(folder: Path) -> None:
+def test_an_error_in_the_callback_reaches_the_caller_once(folder):
     def fail(load_qps: float) -> None:
         raise RuntimeError(f"no policy for {load_qps}")
 
@@ -51,7 +49,7 @@ def test_an_error_in_the_callback_reaches_the_caller_once(folder: Path) -> None:
     assert policies.at(1300.0) == (policies.at(1200.0).level, True, 1.0)
 
 
-def test_sets_of_nothing_and_of_one_key_twice_are_refused(folder: Path) -> None:
+def test_sets_of_nothing_and_of_one_key_twice_are_refused(folder):
     selector = runtime.load_selector(folder / "round-robin-00400qps.json")
     with pytest.raises(InvalidValueError, match="at least one"):
         runtime.set_of_selectors([])
@@ -59,14 +57,14 @@ def test_sets_of_nothing_and_of_one_key_twice_are_refused(folder: Path) -> None:
         runtime.set_of_selectors([selector, selector])
 
 
-def test_an_unknown_process_is_answered_with_the_known_ones(folder: Path) -> None:
+def test_an_unknown_process_is_answered_with_the_known_ones(folder):
     with pytest.raises(InvalidValueError, match="got 'mmpp'; allowed: poisson"):
         runtime.load_set(folder).at(400.0, "mmpp")
     with pytest.raises(InvalidValueError, match="got 'mmpp'; allowed: poisson"):
         runtime.load_set(folder).loads("mmpp")
 
 
-def test_several_stations_are_asked_for_by_class(folder: Path) -> None:
+def test_several_stations_are_asked_for_by_class(folder):
     selector = runtime.load_selector(folder / "round-robin-00400qps.json")
     stations = (runtime.Station("a", ("gpu",), 2, 300.0, {50.0: 1.0, 100.0: 0.5}, selector),
                 runtime.Station("b", ("cpu",), 4, 100.0, {100.0: 0.5}, selector))

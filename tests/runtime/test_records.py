@@ -59,7 +59,7 @@ def read(**changes: Any) -> Parted:
     return Parted.from_fields(Fields({"parts": [{"name": "a"}], "count": 1} | changes, "f.json"))
 
 
-def test_a_record_is_read_by_its_annotations() -> None:
+def test_a_record_is_read_by_its_annotations():
     assert read() == Parted((Part("a"),), 1)
     assert read(parts=[{"name": "a", "share": 1}, {"name": "b"}], count=2, kind="small", level=5,
                 times_ms=[1, 2.5], names=[], rates={"x": 0.5}, twice=1.5, exact=False) == Parted(
@@ -83,15 +83,13 @@ def test_a_record_is_read_by_its_annotations() -> None:
     ({"exact": 1}, "exact: not a truth value"),
     ({"other": 1}, "f.json: other: unknown field; allowed: count, exact"),
 ])
-def test_what_the_annotations_do_not_allow_is_refused(
-    changes: dict[str, Any], message: str
-) -> None:
+def test_what_the_annotations_do_not_allow_is_refused(changes, message):
     with pytest.raises(InputFileError) as refused:
         read(**changes)
     assert message in str(refused.value)
 
 
-def test_null_is_a_value_in_what_programs_write() -> None:
+def test_null_is_a_value_in_what_programs_write():
     for values in ({}, {"gain": None}, {"gain": None, "bound": None}):
         assert Result.from_fields(Fields(values, "f.json")) == Result(None)
     with pytest.raises(InputFileError, match="bound: not a valid number"):

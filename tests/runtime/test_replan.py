@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -48,26 +48,24 @@ def script(tmp_path: Path, body: str) -> list[str]:
 
 
 @pytest.fixture
-def errors() -> list[RamsisError]:
+def errors():
     return []
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Path:
+def served(tmp_path):
     return write_set(tmp_path / "served", "old")
 
 
 @pytest.fixture
-def closing() -> Iterator[list[Replanner]]:
+def closing():
     replanners: list[Replanner] = []
     yield replanners
     for each in replanners:
         each.close()
 
 
-def test_a_load_above_every_level_gets_a_policy_in_the_background(
-    tmp_path: Path, errors: list[RamsisError]
-) -> None:
+def test_a_load_above_every_level_gets_a_policy_in_the_background(tmp_path, errors):
     folder = tmp_path / "policies"
     assert _run(["generate", *OPTIONS, "--load", "50", "--out", str(folder)]) == 0
     with Replanner(folder, OPTIONS, on_error=errors.append, headroom=1.5) as replanner:
@@ -87,9 +85,7 @@ def test_a_load_above_every_level_gets_a_policy_in_the_background(
         assert replanner.policies.loads() == (50.0, 120.0)
 
 
-def test_every_answer_belongs_to_one_whole_set_while_sets_are_exchanged(
-    tmp_path: Path, served: Path, errors: list[RamsisError]
-) -> None:
+def test_every_answer_belongs_to_one_whole_set_while_sets_are_exchanged(tmp_path, served, errors):
     write_set(tmp_path / "a", "a")
     write_set(tmp_path / "b", "b", (*LEVELS, 1600.0))
     program = script(tmp_path, "shutil.copytree(sys.argv[1], out, dirs_exist_ok=True)\n")
@@ -124,9 +120,7 @@ def test_every_answer_belongs_to_one_whole_set_while_sets_are_exchanged(
     assert min(counts) > 0
 
 
-def test_a_generator_killed_midway_leaves_the_set_and_the_answers(
-    tmp_path: Path, served: Path, errors: list[RamsisError]
-) -> None:
+def test_a_generator_killed_midway_leaves_the_set_and_the_answers(tmp_path, served, errors):
     write_set(tmp_path / "more", "old", (2000.0,))
     program = script(tmp_path, f"""
 shutil.copy({str(tmp_path / "more")!r} + "/round-robin-02000qps.json", out)
@@ -145,7 +139,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.slow
-def test_the_real_generator_killed_at_any_moment_leaves_a_valid_set(tmp_path: Path) -> None:
+def test_the_real_generator_killed_at_any_moment_leaves_a_valid_set(tmp_path):
     folder = tmp_path / "policies"
     command = [sys.executable, "-m", "ramsis", "generate", *OPTIONS, "--out", str(folder)]
     subprocess.run([*command, "--load", "5"], check=True, capture_output=True)
@@ -161,9 +155,7 @@ def test_the_real_generator_killed_at_any_moment_leaves_a_valid_set(tmp_path: Pa
         assert policy.read_set(folder)
 
 
-def test_what_fails_is_told_in_the_background_only(
-    tmp_path: Path, served: Path, closing: list[Replanner]
-) -> None:
+def test_what_fails_is_told_in_the_background_only(tmp_path, served, closing):
     told: list[tuple[str, str]] = []
 
     def tell(error: RamsisError) -> None:
@@ -193,9 +185,7 @@ def test_what_fails_is_told_in_the_background_only(
     assert all(each.at(400.0).level_qps == 400.0 for each in closing)
 
 
-def test_an_error_in_a_callback_ends_nothing(
-    tmp_path: Path, served: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_in_a_callback_ends_nothing(tmp_path, served, monkeypatch):
     seen: list[object] = []
     monkeypatch.setattr(threading, "excepthook", lambda args: seen.append(args.exc_value))
 
@@ -210,9 +200,7 @@ def test_an_error_in_a_callback_ends_nothing(
             assert len(seen) == count
 
 
-def test_after_a_failure_only_what_is_asked_for_is_planned(
-    tmp_path: Path, served: Path, errors: list[RamsisError]
-) -> None:
+def test_after_a_failure_only_what_is_asked_for_is_planned(tmp_path, served, errors):
     program = script(tmp_path, "sys.exit(1)")
     for rest_s, expected in ((60.0, 2), (0.0, 4)):
         errors.clear()
@@ -227,9 +215,7 @@ def test_after_a_failure_only_what_is_asked_for_is_planned(
         assert len(errors) == expected
 
 
-def test_the_newest_load_wins_and_one_process_runs_at_a_time(
-    tmp_path: Path, served: Path, errors: list[RamsisError]
-) -> None:
+def test_the_newest_load_wins_and_one_process_runs_at_a_time(tmp_path, served, errors):
     log = tmp_path / "log"
     program = script(tmp_path, f"""
 with open({str(log)!r}, "a") as stream:
@@ -251,9 +237,7 @@ with open({str(log)!r}, "a") as stream:
     assert not errors
 
 
-def test_a_new_set_stops_what_is_made_for_an_older_one(
-    tmp_path: Path, served: Path, errors: list[RamsisError]
-) -> None:
+def test_a_new_set_stops_what_is_made_for_an_older_one(tmp_path, served, errors):
     changes: list[object] = []
     write_set(tmp_path / "b", "b")
     body = "time.sleep(60) if sys.argv[1] == '--load' else shutil.copytree(sys.argv[1], out)"
@@ -268,9 +252,7 @@ def test_a_new_set_stops_what_is_made_for_an_older_one(
     assert not errors
 
 
-def test_closing_stops_the_process_and_leaves_the_set(
-    tmp_path: Path, served: Path, errors: list[RamsisError]
-) -> None:
+def test_closing_stops_the_process_and_leaves_the_set(tmp_path, served, errors):
     started = tmp_path / "started"
     program = script(tmp_path, f"Path({str(started)!r}).write_text(str(os.getpid()))\n"
                                "time.sleep(60)")
@@ -288,7 +270,7 @@ def test_closing_stops_the_process_and_leaves_the_set(
     assert not errors
 
 
-def test_bad_arguments_are_refused(tmp_path: Path, served: Path) -> None:
+def test_bad_arguments_are_refused(tmp_path, served):
     with pytest.raises(InputFileError, match="not a folder"):
         Replanner(tmp_path / "none", [], on_error=print)
     with pytest.raises(InvalidValueError, match="headroom: not a number in range"):
@@ -308,8 +290,8 @@ def test_bad_arguments_are_refused(tmp_path: Path, served: Path) -> None:
 @pytest.mark.parametrize("parent", slow_after(
     1, ["sys.exit(0)", "time.sleep(600)", "sys.exit(3)"]))
 def test_a_grandchild_that_holds_the_pipe_does_not_outlast_the_time_allowed(
-    tmp_path: Path, served: Path, errors: list[RamsisError], parent: str
-) -> None:
+    tmp_path, served, errors, parent
+):
     """Whether the generator itself goes on or has ended, what it started is stopped with it."""
     started = tmp_path / "started"
     program = script(tmp_path, f"""

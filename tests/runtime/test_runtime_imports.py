@@ -1,12 +1,10 @@
 """What a serving system embeds stays light."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
 
-def test_importing_the_runtime_loads_nothing_heavy() -> None:
+def test_importing_the_runtime_loads_nothing_heavy():
     code = (
         "import sys; import ramsis.runtime; "
         "heavy = {'numpy', 'scipy', 'numba', 'pandas', 'click', 'rich', 'jsonschema'}; "
@@ -20,7 +18,7 @@ def test_importing_the_runtime_loads_nothing_heavy() -> None:
     assert ran.stdout.splitlines() == ["[]", "[]"]
 
 
-def test_everything_the_runtime_offers_is_there() -> None:
+def test_everything_the_runtime_offers_is_there():
     from ramsis import runtime
 
     assert all(hasattr(runtime, name) for name in runtime.__all__)

@@ -113,7 +113,7 @@ def loop_on(
 
 @pytest.mark.parametrize("dispatch", ["central-queue", "round-robin"])
 @pytest.mark.parametrize("seed", range(12))
-def test_answers_are_those_of_the_rule_in_plain_python(seed: int, dispatch: str) -> None:
+def test_answers_are_those_of_the_rule_in_plain_python(seed, dispatch):
     """Where batches end as they start: the simulator has unsure requests in that order."""
     workers = 1 + seed % 3
     loop, came_ms, document, rng = loop_on(seed, workers=workers, dispatch=dispatch)
@@ -140,7 +140,7 @@ def test_answers_are_those_of_the_rule_in_plain_python(seed: int, dispatch: str)
 
 @pytest.mark.parametrize("dispatch", ["central-queue", "round-robin"])
 @pytest.mark.parametrize("seed", range(20))
-def test_no_request_is_lost_whatever_happens(seed: int, dispatch: str) -> None:
+def test_no_request_is_lost_whatever_happens(seed, dispatch):
     loop, _, document, rng = loop_on(seed, 600, workers=3, dispatch=dispatch)
     other = drawn_document(rng, 3, dispatch)
     other["models"] = document["models"]
@@ -195,7 +195,7 @@ def waiting_for_opinions(count: int = 3, **changes: Any) -> Loop:
     return loop
 
 
-def test_without_the_setting_the_table_serves_alone() -> None:
+def test_without_the_setting_the_table_serves_alone():
     document = drawn_document(np.random.default_rng(0), 1)
     document["cascade"]["unsure_bins"] = [[8] * 3] * len(document["cascade"]["gather"])
     starts = []
@@ -207,7 +207,7 @@ def test_without_the_setting_the_table_serves_alone() -> None:
     assert starts[0] == starts[1]
 
 
-def test_first_answers_are_sent_once_no_worker_is_up() -> None:
+def test_first_answers_are_sent_once_no_worker_is_up():
     loop = waiting_for_opinions()
     loop.obey(loop.dispatcher.down(25.0, 0))
     assert not loop.answers
@@ -215,7 +215,7 @@ def test_first_answers_are_sent_once_no_worker_is_up() -> None:
     assert set(loop.answers) == {0, 1, 2}
 
 
-def test_a_second_opinion_waits_for_the_worker_of_the_first_answer() -> None:
+def test_a_second_opinion_waits_for_the_worker_of_the_first_answer():
     """With queues of their own, another worker that is idle does not take it."""
     loop = waiting_for_opinions(2, dispatch="round-robin", gather=[1], least=[1], index=[[0] * 8],
                                 levels_per_fresh=0.0, levels_per_unsure=0.0)
@@ -223,14 +223,14 @@ def test_a_second_opinion_waits_for_the_worker_of_the_first_answer() -> None:
     assert all(start.second for _, _, start in loop.ends)
 
 
-def test_a_failed_worker_leaves_its_unsure_requests_with_their_first_answers() -> None:
+def test_a_failed_worker_leaves_its_unsure_requests_with_their_first_answers():
     loop = waiting_for_opinions(3, dispatch="round-robin")
     loop.obey(loop.dispatcher.down(loop.now_ms, 0))
     assert set(loop.answers) == {0, 2}
     assert loop.dispatcher.queued == 1
 
 
-def test_unsure_requests_keep_waiting_if_the_new_policy_gives_second_opinions() -> None:
+def test_unsure_requests_keep_waiting_if_the_new_policy_gives_second_opinions():
     document = drawn_document(np.random.default_rng(0), 2)
     loop = waiting_for_opinions()
     patient = {**document["cascade"], "gather": [6], "least": [7], "last_call_ms": 0.0,
@@ -243,7 +243,7 @@ def test_unsure_requests_keep_waiting_if_the_new_policy_gives_second_opinions() 
     assert loop.dispatcher.queued == 0
 
 
-def test_a_first_answer_is_sent_at_its_deadline_while_its_second_opinion_runs() -> None:
+def test_a_first_answer_is_sent_at_its_deadline_while_its_second_opinion_runs():
     loop = waiting_for_opinions(1)
     loop.run([], until_ms=50.0)  # the last call: the batch is planned to end at the deadline
     ((_, number, start),) = loop.ends
@@ -255,7 +255,7 @@ def test_a_first_answer_is_sent_at_its_deadline_while_its_second_opinion_runs() 
     assert loop.told == {0: 1}
 
 
-def test_first_answers_make_room_and_leave_when_clients_do() -> None:
+def test_first_answers_make_room_and_leave_when_clients_do():
     loop = waiting_for_opinions()
     loop.obey(loop.dispatcher.make_room(loop.now_ms, 1, loop.now_ms + 1000.0))
     assert set(loop.answers) == {2}  # of the latest deadline
@@ -266,13 +266,13 @@ def test_first_answers_make_room_and_leave_when_clients_do() -> None:
     assert loop.dispatcher.queued == 1
 
 
-def test_a_front_needs_a_way_to_send_first_answers() -> None:
+def test_a_front_needs_a_way_to_send_first_answers():
     selector = selector_of(drawn_document(np.random.default_rng(0), 1))
     with pytest.raises(InvalidValueError, match="without a way to send first answers"):
         ThreadFront(Dispatcher(policies(selector), OPINIONS), print, print)
 
 
-def test_threads_can_drive_second_opinions() -> None:
+def test_threads_can_drive_second_opinions():
     document = drawn_document(np.random.default_rng(0), 1)
     document["cascade"].update(
         unsure_bins=[[8, 8, 0]], gather=[1], least=[1], index=[[0] * 8], rows=[[0, 0]],

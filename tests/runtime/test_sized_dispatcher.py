@@ -45,7 +45,7 @@ def names(orders: Orders[Asked]) -> list[list[str]]:
     return [[asked.name for asked in start.requests] for start in orders.starts]
 
 
-def test_an_idle_worker_takes_what_comes_and_others_wait() -> None:
+def test_an_idle_worker_takes_what_comes_and_others_wait():
     served = dispatcher()
     assert names(arrive(served, 0.0, ("a", 2))) == [["a"]]
     assert names(arrive(served, 1.0, ("b", 2))) == []
@@ -58,7 +58,7 @@ def test_an_idle_worker_takes_what_comes_and_others_wait() -> None:
     assert served.queued == 0
 
 
-def test_the_worker_that_is_idle_longest_is_first() -> None:
+def test_the_worker_that_is_idle_longest_is_first():
     served = dispatcher(workers=2)
     assert arrive(served, 0.0, ("a", 2)).starts[0].worker == 0
     assert arrive(served, 1.0, ("b", 2)).starts[0].worker == 1
@@ -67,7 +67,7 @@ def test_the_worker_that_is_idle_longest_is_first() -> None:
     assert arrive(served, 7.0, ("c", 2)).starts[0].worker == 1
 
 
-def test_what_cannot_be_in_time_is_dropped() -> None:
+def test_what_cannot_be_in_time_is_dropped():
     served = dispatcher()
     arrive(served, 0.0, ("a", 2))
     arrive(served, 1.0, ("long", 16))
@@ -77,7 +77,7 @@ def test_what_cannot_be_in_time_is_dropped() -> None:
     assert names(arrive(served, 91.0, ("b", 2))) == [["b"]]
 
 
-def test_overhead_is_taken_from_the_slack() -> None:
+def test_overhead_is_taken_from_the_slack():
     served = dispatcher(overhead_ms=15.0)
     arrive(served, 0.0, ("a", 2))
     arrive(served, 1.0, ("long", 16))
@@ -87,7 +87,7 @@ def test_overhead_is_taken_from_the_slack() -> None:
     assert served.overhead_ms == 1.0
 
 
-def test_slow_service_counts_as_less_slack() -> None:
+def test_slow_service_counts_as_less_slack():
     served = dispatcher()
     served.take_slowness(0.0, 2.0)
     arrive(served, 0.0, ("a", 2))
@@ -103,7 +103,7 @@ def test_slow_service_counts_as_less_slack() -> None:
         served.take_slowness(148.0, 0.0)
 
 
-def test_a_later_deadline_counts_as_the_slo() -> None:
+def test_a_later_deadline_counts_as_the_slo():
     served = dispatcher()
     arrive(served, 0.0, ("a", 2))
     arrive(served, 1.0, ("later", 16), ("infinite", 2), deadline_ms=inf)
@@ -116,7 +116,7 @@ def test_a_later_deadline_counts_as_the_slo() -> None:
         "b", "infinite", "later"]
 
 
-def test_a_request_that_leaves_is_in_no_batch() -> None:
+def test_a_request_that_leaves_is_in_no_batch():
     served = dispatcher()
     arrive(served, 0.0, ("a", 2))
     gone, stays = Asked("b", 2), Asked("c", 2)
@@ -126,7 +126,7 @@ def test_a_request_that_leaves_is_in_no_batch() -> None:
     assert names(served.finished(10.0, 0)) == [["c"]]
 
 
-def test_room_is_made_by_those_that_are_due_last() -> None:
+def test_room_is_made_by_those_that_are_due_last():
     served = dispatcher()
     arrive(served, 0.0, ("a", 2))
     arrive(served, 1.0, ("b", 2))
@@ -135,7 +135,7 @@ def test_room_is_made_by_those_that_are_due_last() -> None:
     assert [ticket.request.name for ticket in served.make_room(3.0, 1, 50.0).drops] == ["c"]
 
 
-def test_a_worker_that_is_lost_and_back() -> None:
+def test_a_worker_that_is_lost_and_back():
     served = dispatcher()
     (start,) = arrive(served, 0.0, ("a", 2)).starts
     assert names(served.down(5.0, 0, again=start)) == []
@@ -148,17 +148,17 @@ def test_a_worker_that_is_lost_and_back() -> None:
     assert served.wake_ms == inf
 
 
-def test_the_end_of_no_batch_is_refused() -> None:
+def test_the_end_of_no_batch_is_refused():
     with pytest.raises(InvalidValueError, match="the end of a batch that was not started"):
         dispatcher().finished(0.0, 0)
 
 
-def test_policies_are_not_exchanged() -> None:
+def test_policies_are_not_exchanged():
     with pytest.raises(InvalidValueError, match="not exchanged while they serve"):
         dispatcher().swap(0.0, None)
 
 
-def test_nothing_is_lost_and_each_batch_keeps_to_the_tables() -> None:
+def test_nothing_is_lost_and_each_batch_keeps_to_the_tables():
     rng, served = random.Random(0), dispatcher(workers=2)
     now_ms, number, ends = 0.0, 0, dict[int, float]()
     answered, dropped = list[str](), list[str]()
@@ -194,7 +194,7 @@ def test_nothing_is_lost_and_each_batch_keeps_to_the_tables() -> None:
     assert len(answered) > 1500
 
 
-def test_hopeless_requests_among_thousands_leave_in_one_pass() -> None:
+def test_hopeless_requests_among_thousands_leave_in_one_pass():
     tables = TABLES._replace(edges=(16,), mean_size=(9.0,), work_us=(5000,), reward=((10**6,),),
                              values=(((0,) * 4,),), aging=(((0,) * 4,),))
     queue = SizedQueue[int](SizedRule(tables))

@@ -66,7 +66,7 @@ def agree(run: ScaledRun, twin: Any, tables: DecisionTables) -> None:
 
 @pytest.mark.parametrize("dispatch", ["central-queue", "round-robin"])
 @pytest.mark.parametrize("seed", slow_after(1, [114, *range(15)]))  # in 114 all workers fail
-def test_a_slow_twin_gets_the_same(dispatch: str, seed: int) -> None:
+def test_a_slow_twin_gets_the_same(dispatch, seed):
     rng = np.random.default_rng(seed)
     known = policies(dispatch, rng)
     times = arrivals(rng, int(rng.integers(20, 900)), 3.0)
@@ -86,7 +86,7 @@ def test_a_slow_twin_gets_the_same(dispatch: str, seed: int) -> None:
 
 @pytest.mark.parametrize("service", slow_after(1, ["distribution", "p95"]))
 @pytest.mark.parametrize("dispatch", ["central-queue", "round-robin"])
-def test_a_fixed_fleet_is_that_of_the_simulation_bit_for_bit(dispatch: str, service: str) -> None:
+def test_a_fixed_fleet_is_that_of_the_simulation_bit_for_bit(dispatch, service):
     rng = np.random.default_rng(5)
     levels = ([central.policy(qps, workers=4) for qps in (300.0, 900.0)]
               if dispatch == "central-queue" else
@@ -115,7 +115,7 @@ def two_workers() -> DecisionTables:
     return DecisionTables.of({n: [central.policy(100.0, workers=n)] for n in (1, 2)})
 
 
-def test_a_worker_costs_from_the_moment_when_it_is_wanted() -> None:
+def test_a_worker_costs_from_the_moment_when_it_is_wanted():
     run = play(
         [5.0], two_workers(), Script([2, 2, 1]),
         FleetTerms(**{**SETTING, "start": 1, "startup_s": 0.3, "duration_s": 1.5}))
@@ -126,7 +126,7 @@ def test_a_worker_costs_from_the_moment_when_it_is_wanted() -> None:
     assert run.worker_s == pytest.approx(1.5 + 0.5)
 
 
-def test_those_that_start_are_given_up_first() -> None:
+def test_those_that_start_are_given_up_first():
     run = play(
         [5.0], two_workers(), Script([3, 2]),
         FleetTerms(**{**SETTING, "start": 1, "startup_s": 10.0, "duration_s": 1.0}))
@@ -134,7 +134,7 @@ def test_those_that_start_are_given_up_first() -> None:
     assert run.worker_s == pytest.approx(1.0 + 0.25 * 2 + 0.5)
 
 
-def test_a_batch_that_runs_is_ended_and_paid() -> None:
+def test_a_batch_that_runs_is_ended_and_paid():
     """The next worker that ends a batch leaves; one with a queue of its own ends that first."""
     setting = {**SETTING, "startup_s": 0.0, "start": 2, "duration_s": 1.0}
     central_run = play([249.0] * 16, two_workers(), Script([1]), FleetTerms(**setting))
@@ -146,7 +146,7 @@ def test_a_batch_that_runs_is_ended_and_paid() -> None:
         assert run.worker_s == pytest.approx(1.0 + leaves_ms / 1000)
 
 
-def test_a_worker_that_fails_loses_its_batch_and_is_replaced() -> None:
+def test_a_worker_that_fails_loses_its_batch_and_is_replaced():
     run = play(
         [100.0, 600.0], DecisionTables.of({1: [central.policy(20.0, workers=1)]}), Script([1]),
         FleetTerms(failures=[0.101], **{
@@ -159,7 +159,7 @@ def test_a_worker_that_fails_loses_its_batch_and_is_replaced() -> None:
     assert run.worker_s == pytest.approx(0.101 + 0.75)
 
 
-def test_without_an_active_worker_requests_wait_or_are_dropped() -> None:
+def test_without_an_active_worker_requests_wait_or_are_dropped():
     setting = {**SETTING, "start": 1, "startup_s": 0.1, "duration_s": 1.0, "failures": [0.1]}
     waits = play(
         [240.0], DecisionTables.of({1: [central.policy(20.0, workers=1)]}), Script([1]),
@@ -171,7 +171,7 @@ def test_without_an_active_worker_requests_wait_or_are_dropped() -> None:
     assert dropped.dropped == 1
 
 
-def test_the_rule_is_told_the_forecast_beside_the_load() -> None:
+def test_the_rule_is_told_the_forecast_beside_the_load():
     forecast = Forecast(np.array([0.5, 1.0, 2.0]), np.array([10.0, 30.0, 20.0]), 0.1)
     rule = Script([2])
     play([5.0], two_workers(), rule, FleetTerms(forecast=forecast, **SETTING))
@@ -181,7 +181,7 @@ def test_the_rule_is_told_the_forecast_beside_the_load() -> None:
     assert told[-1] == (20.0, 20.0)
 
 
-def test_series_add_up() -> None:
+def test_series_add_up():
     rng = np.random.default_rng(8)
     times = np.sort(rng.random(3000)) * 2900.0
     run = play(times, two_workers(), Script([1, 2, 1, 2]), FleetTerms(**SETTING))
@@ -201,9 +201,7 @@ def test_series_add_up() -> None:
     (2.1, 0.7, [0.0, 0.7, 1.4]), (2.0, 0.7, [0.0, 0.7, 1.4]), (0.5, 0.7, [0.0]),
     (None, 0.7, [0.0, 0.7]),
 ])
-def test_intervals_fill_the_duration(
-    duration_s: float | None, interval_s: float, begins_s: list[float]
-) -> None:
+def test_intervals_fill_the_duration(duration_s, interval_s, begins_s):
     run = play(
         [5.0, 480.0] if duration_s else [5.0, 1400.0], two_workers(), Script([2]),
         FleetTerms(**{**SETTING, "duration_s": duration_s, "interval_s": interval_s}))
@@ -212,7 +210,7 @@ def test_intervals_fill_the_duration(
     assert np.isfinite(run.load_qps).all()
 
 
-def test_stabilisation_keeps_a_rule_from_turning_at_every_gust() -> None:
+def test_stabilisation_keeps_a_rule_from_turning_at_every_gust():
     """A load that alternates between what one worker carries and what two do."""
     rng = np.random.default_rng(8)
     load = np.tile([150.0, 40.0], 15)
@@ -237,13 +235,13 @@ def test_stabilisation_keeps_a_rule_from_turning_at_every_gust() -> None:
     ({"arrival_ms": [float("nan")], "duration_s": None}, "arrival_ms"),
     ({"arrival_ms": [-1.0]}, "arrival_ms"), ({"window_ms": 0.0}, "window_ms"),
 ])
-def test_what_is_out_of_range_is_refused(change: dict[str, Any], message: str) -> None:
+def test_what_is_out_of_range_is_refused(change, message):
     setting = {"arrival_ms": [5.0], **SETTING, **change}
     with pytest.raises(InvalidValueError, match=message):
         play(setting.pop("arrival_ms"), two_workers(), Script([1]), FleetTerms(**setting))
 
 
-def test_tables_that_do_not_fit_are_refused() -> None:
+def test_tables_that_do_not_fit_are_refused():
     for known, message in (({}, "not numbers"), ({0: [tiny_policy(50.0)]}, "not numbers"),
                            ({1: []}, "at least one policy"),
                            ({4: [tiny_policy(50.0, dispatch="shortest-queue")]}, "dispatch"),

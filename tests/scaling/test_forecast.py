@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.runtime.scaling_table import Anticipation, ScalingControl, ScalingTable
 from ramsis.scaling.levels import read_forecast
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 
 _GOOD = "time_s,forecast_qps,error\n0,12.5,0.1\n15,31.7,0.25\n40,8,0.1\n"
 
 
-def test_the_highest_load_until_the_horizon_is_told(tmp_path: Path) -> None:
+def test_the_highest_load_until_the_horizon_is_told(tmp_path):
     file = tmp_path / "load.csv"
     file.write_text(_GOOD)
     forecast = read_forecast(file)
@@ -34,9 +32,7 @@ def test_the_highest_load_until_the_horizon_is_told(tmp_path: Path) -> None:
     ("time_s,forecast_qps,error\n0,12,-0.1\n", "line 2: error"),
     ("time_s,forecast_qps,error\n5,12,0.1\n5,13,0.1\n", "line 3: time_s"),
 ])
-def test_a_damaged_file_is_one_line(
-    run: Run, tmp_path: Path, text: str, words: str
-) -> None:
+def test_a_damaged_file_is_one_line(run, tmp_path, text, words):
     file = tmp_path / "load.csv"
     file.write_text(text)
     with pytest.raises(InputFileError, match=words):
@@ -52,14 +48,14 @@ def _control(window: int = 1, **more: object) -> ScalingControl:
         interval_s=15.0, startup_s=15.0, workers=(1, 20), **more))  # type: ignore[arg-type]
 
 
-def test_thresholds_of_a_believed_forecast_are_its_own() -> None:
+def test_thresholds_of_a_believed_forecast_are_its_own():
     control = _control(forecast_thresholds=[[2, 2], [5, 5]])
     assert control.wanted(10.0, 1, 0, 10.0, 100.0) == 5
     assert control.wanted(100.0, 1, 4, 10.0, 10.0) == 8  # 10 did not come: the monitor's
     assert not control.believed
 
 
-def test_the_monitors_load_is_the_mean_of_its_window() -> None:
+def test_the_monitors_load_is_the_mean_of_its_window():
     control = _control(window=3)
     assert [control.wanted(load, 1, 0) for load in (10.0, 100.0, 10.0, 10.0, 10.0)] == [
         1, 8, 8, 8, 1]

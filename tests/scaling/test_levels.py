@@ -1,7 +1,5 @@
 """Dynamics of loads: what is fitted is what the load was drawn from."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

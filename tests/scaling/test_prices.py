@@ -1,11 +1,8 @@
 """Scaling policies for prices in place of a target: beside all others of a small case."""
 
-from __future__ import annotations
-
 import json
 import math
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +19,7 @@ from ramsis.scaling.policy_file import SavedScaling
 from ramsis.scaling.prices import Delivered, Prices
 from ramsis.scaling.rules import made
 from ramsis.schemas import check_schema
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 from tests.scaling.test_levels import _arrivals, _walk
 
 _INTERVAL_S, _MOST, _PER_WORKER_QPS = 15.0, 3, 250.0
@@ -102,14 +99,14 @@ _VIOLATION, _ACCURACY = 20.0, 10.0
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp("priced") / "out"
     assert _run(["scale", *_SMALL, *_COSTS, "--compare", "--json", "--out", str(out)]) == 0
     return out
 
 
 @pytest.mark.slow
-def test_each_row_costs_what_it_used_and_lost_and_none_is_below_the_bound(folder: Path) -> None:
+def test_each_row_costs_what_it_used_and_lost_and_none_is_below_the_bound(folder):
     results = json.loads((folder / "results.json").read_text())
     check_schema(results, "ramsis.cli.output", "results-1", "results.json")
     rows = results["rows"]
@@ -128,9 +125,7 @@ def test_each_row_costs_what_it_used_and_lost_and_none_is_below_the_bound(folder
 
 
 @pytest.mark.slow
-def test_the_file_of_a_priced_policy_has_its_prices_and_is_played(
-    run: Run, folder: Path, tmp_path: Path
-) -> None:
+def test_the_file_of_a_priced_policy_has_its_prices_and_is_played(run, folder, tmp_path):
     document = json.loads((folder / "scaling.json").read_text())
     assert document["target"] is None
     assert document["prices"] == pytest.approx(
@@ -151,7 +146,7 @@ def test_the_file_of_a_priced_policy_has_its_prices_and_is_played(
 
 
 @pytest.mark.slow
-def test_a_static_fleet_is_tuned_to_the_least_cost(folder: Path) -> None:
+def test_a_static_fleet_is_tuned_to_the_least_cost(folder):
     saved = SavedScaling.load(folder)
     assert isinstance(saved.target, Prices)
     arrivals = RateTrace(np.zeros(1), np.array([45.0]), 60_000.0).arrivals_ms(
@@ -186,8 +181,6 @@ def test_a_static_fleet_is_tuned_to_the_least_cost(folder: Path) -> None:
     (["--cost-per-worker-s", "1e308"], 2, ("--cost-per-worker-s", "1e+308", "up to 1e+06")),
     (["--cost-per-worker-s", "0"], 2, ("--cost-per-worker-s", "above 0")),
 ])
-def test_costs_and_targets_that_do_not_fit_are_refused(
-    run: Run, tmp_path: Path, options: list[str], code: int, words: tuple[str, ...]
-) -> None:
+def test_costs_and_targets_that_do_not_fit_are_refused(run, tmp_path, options, code, words):
     refused(run("scale", *_SMALL, *options, "--out", tmp_path / "out"), code, *words)
     assert not (tmp_path / "out").exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,7 +25,7 @@ from ramsis.scaling.promise import (
 )
 from ramsis.scaling.synthesis import FleetLoads, fleet_tables
 from ramsis.synthesis import SynthesisSettings
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 from tests.scaling.test_levels import _arrivals, _walk
 from tests.synthesis.samples import model
 
@@ -65,9 +64,7 @@ def test_a_target_is_met_by_the_mean_and_clearly_by_the_interval():
     assert not found.clear(Targets(0.03, None, 0.795))
 
 
-def test_policies_are_chosen_for_stricter_aims_until_the_promise_meets_the_target(
-    monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_policies_are_chosen_for_stricter_aims_until_the_promise_meets_the_target(monkeypatch):
     """What a policy promises is three times the violations that it was chosen for."""
     study = Study(load_profile("image-cpu"), 350.0, Targets(0.02), "round-robin", 0,
                   np.arange(0.0, 600e3, 100.0), 600.0, 15.0, 1, 4, 4)
@@ -91,9 +88,7 @@ def test_policies_are_chosen_for_stricter_aims_until_the_promise_meets_the_targe
 
 
 @pytest.mark.slow
-def test_a_target_that_one_kind_course_of_the_load_meets_is_refused(
-    run: Run, tmp_path: Path
-) -> None:
+def test_a_target_that_one_kind_course_of_the_load_meets_is_refused(run, tmp_path):
     """Bursts of 5 requests/s for six workers of 1 s: the first half happens to lose few."""
     profile, trace = tmp_path / "slow.json", tmp_path / "bursts.txt"
     save(ProfileSet("slow", (model("slow", 0.9, {1: 1000.0}),)), profile)

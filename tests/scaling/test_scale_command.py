@@ -1,36 +1,33 @@
 """``ramsis scale``: rows, files and what is refused."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 
 from ramsis.cli.main import _run
 from ramsis.report.page import write_report
 from ramsis.schemas import check_schema
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 
 _TRACE = ["--trace", "day", "--scale", "0.08", "--stretch", "2"]
 
 
 @pytest.fixture(scope="module")
-def small(tiny_file: Path) -> list[str]:
+def small(tiny_file):
     """A fleet of up to four workers, of which the load needs about two."""
     return ["--profiles", str(tiny_file), "--slo-ms", "100", *_TRACE,
             "--min-effective-accuracy", "0.75", "--max-workers", "4", "--levels", "4"]
 
 
 @pytest.fixture(scope="module")
-def folder(small: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(small, tmp_path_factory):
     out = tmp_path_factory.mktemp("scale") / "out"
     assert _run(["scale", *small, "--startup-s", "10", "--compare", "--json",
                  "--cost-per-worker-s", "0.002", "--out", str(out)]) == 0
     return out
 
 
-def test_no_row_that_meets_the_target_is_below_the_bound(folder: Path) -> None:
+def test_no_row_that_meets_the_target_is_below_the_bound(folder):
     results = json.loads((folder / "results.json").read_text())
     rows = results["rows"]
     assert [row["scheduler"] for row in rows][:3] == ["ramsis", "static", "static"]
@@ -49,7 +46,7 @@ def test_no_row_that_meets_the_target_is_below_the_bound(folder: Path) -> None:
         assert drawn["worker_s"] == min(row["worker_s"] for row in rules if row["meets_target"])
 
 
-def test_the_page_of_a_comparison_says_what_was_asked(folder: Path, tmp_path: Path) -> None:
+def test_the_page_of_a_comparison_says_what_was_asked(folder, tmp_path):
     write_report([folder / "results.json"], tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
     for words in ("<dt>SLO</dt><dd>100 ms</dd>", "<dt>start-up</dt><dd>10 s</dd>",
@@ -58,7 +55,7 @@ def test_the_page_of_a_comparison_says_what_was_asked(folder: Path, tmp_path: Pa
     assert "<dt>out</dt>" not in text
 
 
-def test_the_folder_is_valid_and_its_tables_are_policy_sets(run: Run, folder: Path) -> None:
+def test_the_folder_is_valid_and_its_tables_are_policy_sets(run, folder):
     sets = sorted(str(path) for path in (folder / "tables").iterdir())
     ran = run("validate", folder / "scaling.json", folder / "results.json", *sets)
     assert (ran.code, ran.err) == (0, "")
@@ -71,9 +68,7 @@ def test_the_folder_is_valid_and_its_tables_are_policy_sets(run: Run, folder: Pa
     refused(run("validate", folder / "damaged.json"), 3, "no such folder", "tables/none")
 
 
-def test_a_folder_that_holds_a_policy_is_left_alone(
-    run: Run, folder: Path, small: list[str]
-) -> None:
+def test_a_folder_that_holds_a_policy_is_left_alone(run, folder, small):
     refused(run("scale", *small, "--startup-s", "10", "--out", folder), 2,
             "another scaling policy")
 
@@ -86,15 +81,12 @@ def test_a_folder_that_holds_a_policy_is_left_alone(
     (["--startup-s", "0", "--scale", "0"], 2, ("--scale",)),
     (["--startup-s", "0", "--min-effective-accuracy", "0.99"], 4, ("0.99", "accuracy")),
 ])
-def test_bad_input_is_one_line_and_nothing_is_written(
-    run: Run, small: list[str], tmp_path: Path, options: list[str], code: int,
-    words: tuple[str, ...],
-) -> None:
+def test_bad_input_is_one_line_and_nothing_is_written(run, small, tmp_path, options, code, words):
     refused(run("scale", *small, *options, "--out", tmp_path / "out"), code, *words)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_trace_of_one_instant_is_refused(run: Run, tmp_path: Path) -> None:
+def test_a_trace_of_one_instant_is_refused(run, tmp_path):
     trace = tmp_path / "instant.txt"
     trace.write_text("5\n5\n5\n")
     refused(run("scale", "--profiles", "image-cpu", "--slo-ms", "350", "--trace", trace,
@@ -106,9 +98,7 @@ def test_a_trace_of_one_instant_is_refused(run: Run, tmp_path: Path) -> None:
     ((30, 30, 0, 0), "10", "no load on the second half"),
     ((30, 30, 30, 0), "200", "half of the trace that the policy is tried on"),
 ])
-def test_halves_that_say_nothing_are_refused_before_the_work(
-    run: Run, tmp_path: Path, loads: tuple[int, ...], startup: str, words: str
-) -> None:
+def test_halves_that_say_nothing_are_refused_before_the_work(run, tmp_path, loads, startup, words):
     trace = tmp_path / "halves.txt"
     trace.write_text("".join(f"{120 * at} {load}\n" for at, load in enumerate(loads)))
     refused(run("scale", "--profiles", "image-cpu", "--slo-ms", "350", "--trace", trace,
@@ -116,16 +106,12 @@ def test_halves_that_say_nothing_are_refused_before_the_work(
     assert not (tmp_path / "out").exists()
 
 
-def test_most_workers_that_are_too_few_are_told_the_best(
-    run: Run, small: list[str], tmp_path: Path
-) -> None:
+def test_most_workers_that_are_too_few_are_told_the_best(run, small, tmp_path):
     refused(run("scale", *small, "--max-workers", "1", "--startup-s", "10",
                 "--out", tmp_path / "out"), 4, "up to 1 workers", "effective accuracy")
 
 
-def test_simulate_plays_the_policy_and_the_rules_as_scale_does(
-    run: Run, tmp_path: Path, folder: Path
-) -> None:
+def test_simulate_plays_the_policy_and_the_rules_as_scale_does(run, tmp_path, folder):
     known = json.loads((folder / "results.json").read_text())["rows"]
     rules = {row["scheduler"] + ":" + ",".join(
         f"{name}={value}" for name, value in row["parameters"].items()): row
@@ -148,7 +134,7 @@ def test_simulate_plays_the_policy_and_the_rules_as_scale_does(
     assert "workers paid for" in (tmp_path / "figure.svg").read_text()
 
 
-def test_simulate_begins_with_what_the_mean_load_needs(run: Run, folder: Path) -> None:
+def test_simulate_begins_with_what_the_mean_load_needs(run, folder):
     ran = run("simulate", "--scaling", "static:workers=3", "--scaling", folder, "--load", "40",
               "--duration-s", "60", "--json")
     assert ran.code == 0, ran.err
@@ -167,14 +153,12 @@ def test_simulate_begins_with_what_the_mean_load_needs(run: Run, folder: Path) -
     (["--from-s", "5"], ("--from-s", "--scaling")),
     (["--stretch", "5"], ("--stretch", "--scaling")),
 ])
-def test_simulate_refuses_what_does_not_fit_scaling(
-    run: Run, folder: Path, options: list[str], words: tuple[str, ...]
-) -> None:
+def test_simulate_refuses_what_does_not_fit_scaling(run, folder, options, words):
     given = [str(folder) if word == "FOLDER" else word for word in options]
     refused(run("simulate", *given, "--load", "40", "--duration-s", "60"), 2, *words)
 
 
-def test_a_profile_of_one_model_is_scaled(run: Run, tiny_file: Path, tmp_path: Path) -> None:
+def test_a_profile_of_one_model_is_scaled(run, tiny_file, tmp_path):
     """Requests that are dropped have no model, and there is no second one to take for theirs."""
     ran = run("scale", "--profiles", tiny_file, "--models", "small", "--slo-ms", "100",
               "--trace", "day", "--scale", "0.08", "--max-workers", "3", "--levels", "4",
@@ -183,9 +167,7 @@ def test_a_profile_of_one_model_is_scaled(run: Run, tiny_file: Path, tmp_path: P
     assert json.loads(ran.out)["rows"][0]["meets_target"]
 
 
-def test_the_report_shows_cost_against_violations_with_the_bound(
-    run: Run, tmp_path: Path, folder: Path
-) -> None:
+def test_the_report_shows_cost_against_violations_with_the_bound(run, tmp_path, folder):
     page = tmp_path / "page.html"
     ran = run("report", folder / "results.json", "--out", page)
     assert ran.code == 0, ran.err

@@ -1,7 +1,5 @@
 """The scaling table: a slow twin, its vectors, and files that are refused."""
 
-from __future__ import annotations
-
 import json
 import math
 import random

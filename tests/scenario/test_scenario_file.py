@@ -1,10 +1,6 @@
 """Scenario files: what is read, written and refused."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
-from typing import Any
 
 import jsonschema
 import numpy as np
@@ -47,7 +43,7 @@ FULL = document(
 )
 
 
-def test_a_file_is_written_as_it_was_read(tmp_path: Path) -> None:
+def test_a_file_is_written_as_it_was_read(tmp_path):
     jsonschema.validate(FULL, schema())
     read = scenario_from_document(FULL)
     path = tmp_path / "scenario.json"
@@ -65,7 +61,7 @@ def test_a_file_is_written_as_it_was_read(tmp_path: Path) -> None:
     assert read_scenario(toml).arrays.models == ("m",)
 
 
-def test_arrays_number_copies_and_pad_batches() -> None:
+def test_arrays_number_copies_and_pad_batches():
     arrays = scenario_from_document(FULL).arrays
     assert arrays.models == ("m-1", "m-2", "llm")
     assert arrays.workers == ("gpu-1", "gpu-2", "cpu-1")
@@ -81,7 +77,7 @@ def test_arrays_number_copies_and_pad_batches() -> None:
     assert arrays.stream_shares[0].tolist() == [0.25, 0.75]
 
 
-def test_requests_of_a_stream_do_not_depend_on_the_others() -> None:
+def test_requests_of_a_stream_do_not_depend_on_the_others():
     alone = draw_requests(scenario(models=[model(copies=3)]), 5)
     other = stream("t", "m", workload={"minutes": [60]})
     both = draw_requests(scenario(models=[model(copies=3)], streams=[stream(), other]), 5)
@@ -92,7 +88,7 @@ def test_requests_of_a_stream_do_not_depend_on_the_others() -> None:
     assert len(set(both.model.tolist())) == 3
 
 
-def test_minutes_hold_the_stated_numbers() -> None:
+def test_minutes_hold_the_stated_numbers():
     made = scenario(duration_s=120, streams=[
         stream(workload={"minutes": [30, 50, 70]})])
     arrival = draw_requests(made, 0).arrival_ms
@@ -100,7 +96,7 @@ def test_minutes_hold_the_stated_numbers() -> None:
     assert arrival.max() < 120_000
 
 
-def test_traces_by_function_go_to_the_copies_in_turn(tmp_path: Path) -> None:
+def test_traces_by_function_go_to_the_copies_in_turn(tmp_path):
     trace = tmp_path / "functions.csv"
     trace.write_text("HashOwner,HashApp,HashFunction,Trigger,1,2,3\n"
                      "o,a,f1,http,10,0,1\no,a,f2,http,0,20,1\no,a,f3,http,5,5,1\n")
@@ -113,7 +109,7 @@ def test_traces_by_function_go_to_the_copies_in_turn(tmp_path: Path) -> None:
     assert (found.arrival_ms[found.model == 1] >= 60_000).all()
 
 
-def test_streams_of_several_models_share_the_functions_of_a_trace(tmp_path: Path) -> None:
+def test_streams_of_several_models_share_the_functions_of_a_trace(tmp_path):
     trace = tmp_path / "functions.csv"
     trace.write_text("HashOwner,HashApp,HashFunction,Trigger,1,2,3\n"
                      "o,a,f1,http,10,0,0\no,a,f2,http,0,20,0\no,a,f3,http,5,5,0\n")
@@ -128,7 +124,7 @@ def test_streams_of_several_models_share_the_functions_of_a_trace(tmp_path: Path
     assert (found.arrival_ms[found.model == 1] >= 60_000).all()
 
 
-def test_recorded_times_are_played(tmp_path: Path) -> None:
+def test_recorded_times_are_played(tmp_path):
     (tmp_path / "times.csv").write_text("arrival_ms\n100\n130\n190\n")
     path = tmp_path / "scenario.json"
     path.write_text(json.dumps(document(
@@ -136,7 +132,7 @@ def test_recorded_times_are_played(tmp_path: Path) -> None:
     assert draw_requests(read_scenario(path), 0).arrival_ms.tolist() == [7, 22, 52]
 
 
-def test_a_file_has_no_module_imported_that_the_user_does_not_name(tmp_path: Path) -> None:
+def test_a_file_has_no_module_imported_that_the_user_does_not_name(tmp_path):
     path = tmp_path / "scenario.json"
     path.write_text(json.dumps(document(streams=[
         stream(workload={"load_qps": 5, "arrivals": "no_such_module:Mine"})])))
@@ -199,7 +195,7 @@ def test_a_file_has_no_module_imported_that_the_user_does_not_name(tmp_path: Pat
     ({"streams": [stream(workload={"load_qps": 5, "duration_s": None})]},
      "workload.duration_s: not a valid number: got None"),
 ])
-def test_bad_input_is_refused_in_a_line(changes: dict[str, Any], message: str) -> None:
+def test_bad_input_is_refused_in_a_line(changes, message):
     with pytest.raises(InputFileError) as refused:
         scenario(**changes)
     assert message in str(refused.value)

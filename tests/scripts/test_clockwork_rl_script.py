@@ -1,7 +1,5 @@
 """``scripts/clockwork_rl.py``: tables of the page from the kept rows, and what the rows show."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -16,13 +14,13 @@ ROWS = clockwork_rl.read_rows(DOCS / "results" / "clockwork-rl.csv")
 
 
 @pytest.mark.parametrize("name", clockwork_rl.TABLES)
-def test_the_page_has_the_tables_of_the_kept_rows(name: str) -> None:
+def test_the_page_has_the_tables_of_the_kept_rows(name):
     table = clockwork_rl.TABLES[name](ROWS)
     page = (DOCS / "evaluation" / "clockwork.md").read_text("utf-8")
     assert f"<!-- {name}:begin -->\n{table}\n<!-- {name}:end -->" in page
 
 
-def test_rewards_are_in_the_order_of_the_thesis() -> None:
+def test_rewards_are_in_the_order_of_the_thesis():
     """In four of five seeds; in the other the second is ahead by less than 0.004."""
     figures = clockwork_rl.figures_of(ROWS, "rewards")
     assert len(figures) == 15
@@ -32,20 +30,18 @@ def test_rewards_are_in_the_order_of_the_thesis() -> None:
     assert all(figures["sparse", seed].best < figures["early", seed].best for seed in range(5))
 
 
-def test_the_third_reward_passes_the_ceiling_of_batches_of_one() -> None:
+def test_the_third_reward_passes_the_ceiling_of_batches_of_one():
     longer = clockwork_rl.figures_of(ROWS, "longer")
     assert all(figures.best > 0.95 for figures in longer.values())
 
 
-def test_both_streams_of_two_slos_are_answered_in_time() -> None:
+def test_both_streams_of_two_slos_are_answered_in_time():
     kept = {row.stream: row.in_time for row in ROWS if row.study == "two-slos" and row.kept}
     assert len(kept) == 2
     assert min(kept.values()) > 0.95
 
 
-def test_rows_are_written_and_read_and_not_trained_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_are_written_and_read_and_not_trained_again(tmp_path, monkeypatch):
     pytest.importorskip("sb3_contrib")
     path = tmp_path / "rows.csv"
     words = ["--rows", str(path), "--agents", str(tmp_path / "agents"), "--study", "two-slos",

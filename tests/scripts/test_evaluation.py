@@ -32,17 +32,17 @@ ENTRIES = sorted({*EXPERIMENTS, "table2"} - {*FLEETS})
 
 
 @pytest.mark.parametrize("module", [rules, savings, specs])
-def test_examples_in_the_modules_hold(module: object) -> None:
+def test_examples_in_the_modules_hold(module):
     tried = doctest.testmod(module)  # type: ignore[arg-type]
     assert tried.attempted
     assert not tried.failed
 
 
-def test_slos_are_half_once_and_one_and_a_half_times_the_slowest(tiny_file: Path) -> None:
+def test_slos_are_half_once_and_one_and_a_half_times_the_slowest(tiny_file):
     assert Case(str(tiny_file)).slos_ms == (10.0, 20.0, 30.0)  # the slowest takes 20 ms
 
 
-def test_loads_go_from_the_best_model_s_to_the_capacity(tiny_file: Path) -> None:
+def test_loads_go_from_the_best_model_s_to_the_capacity(tiny_file):
     case = Case(str(tiny_file))
     fleet = Fleet.of(case.profile, workers=60, slo_ms=10.0)
     assert case.load_range[1] == pytest.approx(0.9 * fleet.capacity_qps)
@@ -52,14 +52,14 @@ def test_loads_go_from_the_best_model_s_to_the_capacity(tiny_file: Path) -> None
     assert ratios == pytest.approx(ratios.mean(), abs=0.06)  # two digits
 
 
-def test_the_trace_is_scaled_to_the_middle_of_the_range(tiny_file: Path) -> None:
+def test_the_trace_is_scaled_to_the_middle_of_the_range(tiny_file):
     case = Case(str(tiny_file))
     low, high = case.load_range
     mean = read_rates("day").load_qps * case.trace_scale
     assert mean == pytest.approx((low * high) ** 0.5, rel=0.005)
 
 
-def test_given_numbers_replace_the_rules(tiny_file: Path) -> None:
+def test_given_numbers_replace_the_rules(tiny_file):
     case = Case(str(tiny_file), given_slos=(50.0,), given_loads=(1.0, 2.0), given_scale=3.0)
     assert (case.slos_ms, case.loads_qps, case.trace_scale) == ((50.0,), (1.0, 2.0), 3.0)
 
@@ -68,7 +68,7 @@ def cells_of(name: str, tiny_file: Path, **given: Any) -> list[Any]:
     return list(SweepSpec.of(EXPERIMENTS[name].spec(Case(str(tiny_file), **given))).cells)
 
 
-def test_workers_that_are_given_have_as_many_requests_each(tiny_file: Path) -> None:
+def test_workers_that_are_given_have_as_many_requests_each(tiny_file):
     given = {"given_slos": (50.0,), "given_loads": (600.0, 900.0), "given_workers": (30, 60)}
     loads = {(cell.workers, cell.load_qps) for cell in cells_of("fig6", tiny_file, **given)}
     assert loads == {(30, 300.0), (30, 450.0), (60, 600.0), (60, 900.0)}
@@ -79,9 +79,7 @@ def test_workers_that_are_given_have_as_many_requests_each(tiny_file: Path) -> N
     assert {cell.workers for cell in headline if not cell.trace} == {60}
 
 
-def test_the_trace_that_is_given_is_scaled_as_the_rule_says(
-    tiny_file: Path, tmp_path: Path
-) -> None:
+def test_the_trace_that_is_given_is_scaled_as_the_rule_says(tiny_file, tmp_path):
     trace = tmp_path / "steps.txt"
     trace.write_text("0 100\n1 300\n")
     case = Case(str(tiny_file), trace=str(trace))
@@ -91,9 +89,7 @@ def test_the_trace_that_is_given_is_scaled_as_the_rule_says(
 
 
 @pytest.mark.parametrize("name", ["fig5", "fig6", "fig8", "fig12", "headline"])
-def test_schemes_and_the_slack_grid_that_are_given_are_compared(
-    tiny_file: Path, name: str
-) -> None:
+def test_schemes_and_the_slack_grid_that_are_given_are_compared(tiny_file, name):
     found = {cell.scheduler for cell in cells_of(
         name, tiny_file, given_schedulers=("round-robin:headroom=0",
                                            "jellyfish-plus:headroom=1.05"),
@@ -101,7 +97,7 @@ def test_schemes_and_the_slack_grid_that_are_given_are_compared(
     assert found == {"round-robin:headroom=0,grid=model", "jellyfish-plus:headroom=1.05"}
 
 
-def test_grids_and_batchings_are_of_the_policies_that_are_given(tiny_file: Path) -> None:
+def test_grids_and_batchings_are_of_the_policies_that_are_given(tiny_file):
     given: dict[str, Any] = {"given_schedulers": ("round-robin:headroom=0", "greedy"),
                              "given_grids": ("fixed:7", "model")}
     assert {cell.scheduler for cell in cells_of("fig10", tiny_file, **given)} == {
@@ -114,15 +110,13 @@ def test_grids_and_batchings_are_of_the_policies_that_are_given(tiny_file: Path)
 
 
 @pytest.mark.parametrize("name", ["fig7", "fig8", "fig10"])
-def test_figures_of_the_smallest_slo_are_made_at_each_that_is_given(
-    tiny_file: Path, name: str
-) -> None:
+def test_figures_of_the_smallest_slo_are_made_at_each_that_is_given(tiny_file, name):
     assert {cell.slo_ms for cell in cells_of(name, tiny_file)} == {Case(str(tiny_file)).slo_ms}
     given = {"given_slos": (50.0, 20.0)}
     assert {cell.slo_ms for cell in cells_of(name, tiny_file, **given)} == {50.0, 20.0}
 
 
-def test_the_three_models_are_those_given(tiny_file: Path) -> None:
+def test_the_three_models_are_those_given(tiny_file):
     names = [model.name for model in Case(str(tiny_file)).profile.models]
     case = Case(str(tiny_file), given_three=(names[0], names[-1]))
     assert EXPERIMENTS["fig12"].spec(case)["model_sets"] == {"three": [names[0], names[-1]]}
@@ -135,9 +129,7 @@ def test_the_three_models_are_those_given(tiny_file: Path) -> None:
      "--schedulers: none of them has policies: got 'greedy"),
     ("fig7", {"given_schedulers": ("greedy",)}, "--schedulers: none of them has policies"),
 ])
-def test_what_a_figure_cannot_compare_is_refused(
-    tiny_file: Path, name: str, given: dict[str, Any], says: str
-) -> None:
+def test_what_a_figure_cannot_compare_is_refused(tiny_file, name, given, says):
     with pytest.raises(InvalidValueError, match=f"^{says}"):
         cells_of(name, tiny_file, **given)
 
@@ -147,10 +139,7 @@ def test_what_a_figure_cannot_compare_is_refused(
     (("--workers", "0"), "--workers: "), (("--schedulers", "best"),
                                           "unknown scheduler: got 'best'"),
     (("--grid", "fixed:0"), "--grid: "), (("--trace", "none"), "none: ")])
-def test_options_out_of_range_are_refused(
-    option: tuple[str, str], says: str, tiny_file: Path, tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_options_out_of_range_are_refused(option, says, tiny_file, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["evaluate", "fig5", "--profiles", str(tiny_file), "--out",
                                       str(tmp_path / "out"), *option])
     with pytest.raises(SystemExit) as ended:
@@ -161,9 +150,7 @@ def test_options_out_of_range_are_refused(
 
 @pytest.mark.parametrize("quick", [True, False])
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_experiment_is_a_sweep_of_bounded_length(
-    tiny_file: Path, name: str, quick: bool
-) -> None:
+def test_every_experiment_is_a_sweep_of_bounded_length(tiny_file, name, quick):
     case = Case(str(tiny_file), quick)
     cells = SweepSpec.of(EXPERIMENTS[name].spec(case)).cells
     mean_qps = read_rates("day").load_qps * case.trace_scale
@@ -176,7 +163,7 @@ def test_every_experiment_is_a_sweep_of_bounded_length(
         assert len(cells) == 10 * 3 * 5
 
 
-def test_workers_saved_are_read_off_the_curve() -> None:
+def test_workers_saved_are_read_off_the_curve():
     def row(scheduler: str, workers: int, accuracy: float) -> dict[str, object]:
         return {"slo_ms": 1.0, "scheduler": scheduler, "workers": workers, "trace": "day",
                 "load_qps": None, "effective_accuracy": accuracy, "violation_rate": 0.0}
@@ -197,7 +184,7 @@ def test_workers_saved_are_read_off_the_curve() -> None:
     assert not savings.gains(late, ["own"])
 
 
-def test_needing_more_workers_counts_below_zero() -> None:
+def test_needing_more_workers_counts_below_zero():
     rows = [{"slo_ms": 1.0, "scheduler": scheduler, "workers": workers, "trace": "day",
              "effective_accuracy": accuracy}
             for scheduler, workers, accuracy in (("own", 20, 0.5), ("own", 40, 0.7),
@@ -205,7 +192,7 @@ def test_needing_more_workers_counts_below_zero() -> None:
     assert savings.savings(rows, ["own"])[0]["saved"] == pytest.approx(-0.5)
 
 
-def test_each_kind_of_policies_is_compared_with_the_baselines() -> None:
+def test_each_kind_of_policies_is_compared_with_the_baselines():
     rows = [{"slo_ms": 1.0, "scheduler": scheduler, "workers": workers, "trace": "day",
              "load_qps": None, "effective_accuracy": accuracy, "violation_rate": 0.0,
              "accuracy": accuracy}
@@ -220,17 +207,14 @@ def test_each_kind_of_policies_is_compared_with_the_baselines() -> None:
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def results(tmp_path_factory):
     """A folder that the scripts share, so that later ones reuse cells of earlier ones."""
     return tmp_path_factory.mktemp("evaluation")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ENTRIES)
-def test_each_script_writes_a_table_and_a_figure(
-    name: str, tiny_file: Path, results: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_each_script_writes_a_table_and_a_figure(name, tiny_file, results, monkeypatch, capsys):
     monkeypatch.setattr(rules, "MOST_QUERIES_QUICK", 2000.0)
     script, *names = ["table2"] if name == "table2" else ["evaluate", name]
     monkeypatch.setattr(sys, "argv", [script, *names, "--profiles", str(tiny_file), "--out",
@@ -245,10 +229,7 @@ def test_each_script_writes_a_table_and_a_figure(
 
 
 @pytest.mark.slow
-def test_several_experiments_make_all_figures_for_pages(
-    tiny_file: Path, results: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_several_experiments_make_all_figures_for_pages(tiny_file, results, monkeypatch, capsys):
     Image = pytest.importorskip("PIL.Image")
     monkeypatch.setattr(rules, "MOST_QUERIES_QUICK", 2000.0)
     monkeypatch.setattr(sys, "argv", ["evaluate", *FLEETS, "--profiles", str(tiny_file), "--quick",
@@ -263,7 +244,7 @@ def test_several_experiments_make_all_figures_for_pages(
         assert EXPERIMENTS[name].title in printed.out
 
 
-def test_a_promise_is_judged_by_its_largest_error() -> None:
+def test_a_promise_is_judged_by_its_largest_error():
     def row(load: float, promised: float, found: float, late: float) -> dict[str, object]:
         return {"workers": 20, "service": "p95", "load_qps": load, "violation_rate": late,
                 "expected_effective_accuracy": promised, "effective_accuracy": found}
@@ -275,7 +256,7 @@ def test_a_promise_is_judged_by_its_largest_error() -> None:
     assert told["mean error"] == f"{0.104 / 3:.4f}"
 
 
-def test_the_cases_of_robustness_are_told_apart_by_their_settings(tiny_file: Path) -> None:
+def test_the_cases_of_robustness_are_told_apart_by_their_settings(tiny_file):
     cells = SweepSpec.of(fleets.robustness(Case(str(tiny_file)))).cells
     asked = {(c.told, c.cv, c.trace, c.monitor, c.monitor_ms) for c in cells}
     assert len(asked) == 8
@@ -285,9 +266,7 @@ def test_the_cases_of_robustness_are_told_apart_by_their_settings(tiny_file: Pat
         assert trace.trace_scale in {c.load_qps / 1000.0 for c in cells if c.load_qps}
 
 
-def test_a_profile_that_is_not_there_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_profile_that_is_not_there_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["evaluate", "fig6", "--profiles", "none", "--out",
                                       str(tmp_path)])
     with pytest.raises(SystemExit, match="error: none: no such profile"):

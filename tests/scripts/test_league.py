@@ -27,14 +27,14 @@ ROWS = [row("Triton, delay 0 ms", "small", 0.93), row("Triton, delay 0 ms", "lar
         row("ramsis serve, central queue", "by policy", 0.95, promised_effective_accuracy=0.951)]
 
 
-def test_the_best_model_in_hindsight_is_that_of_all_repetitions() -> None:
+def test_the_best_model_in_hindsight_is_that_of_all_repetitions():
     triton, ours = best(ROWS)
     assert (triton["model"], triton["repeats"]) == ("small", 2)
     assert triton["effective_accuracy"] == pytest.approx(0.935)
     assert ours["promised_effective_accuracy"] == 0.951
 
 
-def test_the_best_of_a_load_is_bold() -> None:
+def test_the_best_of_a_load_is_bold():
     lines = table(ROWS).splitlines()
     assert [("**" in line) for line in lines] == [False, False, False, True]
     assert lines[2].startswith("| 1 × Poisson, 50%, 317/s | Triton, delay 0 ms |")
@@ -42,19 +42,19 @@ def test_the_best_of_a_load_is_bold() -> None:
     assert "**0.9500** | 0.9510 | 1.30% | – | 0.37 | – |" in lines[3]
 
 
-def test_a_page_keeps_what_is_outside_its_marks() -> None:
+def test_a_page_keeps_what_is_outside_its_marks():
     page = f"before\n{BEGIN}\nold\n{END}\nafter\n"
     assert with_part(page, "new", BEGIN, END) == f"before\n{BEGIN}\nnew\n{END}\nafter\n"
     with pytest.raises(SystemExit, match="lacks"):
         with_part("without marks", "new", BEGIN, END)
 
 
-def test_the_page_of_the_docs_has_the_marks() -> None:
+def test_the_page_of_the_docs_has_the_marks():
     page = Path(__file__).resolve().parents[2] / "docs" / "serving" / "league.md"
     assert "new row" in with_part(page.read_text(), "new row", BEGIN, END)
 
 
-def test_a_figure_is_drawn(tmp_path: Path) -> None:
+def test_a_figure_is_drawn(tmp_path):
     pytest.importorskip("matplotlib")
     figure(ROWS, tmp_path / "league.svg")
     assert "<svg" in (tmp_path / "league.svg").read_text()

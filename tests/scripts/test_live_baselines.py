@@ -1,7 +1,5 @@
 """Other schedulers as tables that a server follows: they do what the schedulers do."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -15,7 +13,6 @@ from ramsis.runtime import Selector
 from ramsis.sim import (
     ConstantLoad,
     Fleet,
-    FleetScheduler,
     JellyfishPlus,
     ModelSwitching,
     Policies,
@@ -35,9 +32,7 @@ from live.baselines import as_policy
 @pytest.mark.parametrize("load_qps", slow_after(1, [30.0, 150.0, 600.0]))
 @pytest.mark.parametrize("spec", [JellyfishPlus(), ModelSwitching(profile_s=1.0)],
                          ids=lambda spec: spec.name)
-def test_a_scheme_and_its_table_run_the_same_batches(
-    spec: FleetScheduler, load_qps: float, slo_ms: float
-) -> None:
+def test_a_scheme_and_its_table_run_the_same_batches(spec, load_qps, slo_ms):
     profile = tiny_profile()
     like = modelled_policy(profile, load_qps, SynthesisSettings(
         slo_ms=slo_ms, workers=2, dispatch="central-queue", max_queue=16, service="p95",

@@ -18,15 +18,13 @@ LOG = "\n".join([
     "error: creating server: Internal - failed to load all models"])
 
 
-def test_the_reason_in_a_log_is_shown_with_its_last_lines() -> None:
+def test_the_reason_in_a_log_is_shown_with_its_last_lines():
     lines = peers.reasons_in(LOG).splitlines()
     assert "No module named 'orjson'" in lines[0]
     assert lines[1:] == LOG.splitlines()[-3:]
 
 
-def test_packages_that_an_interpreter_lacks_are_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_packages_that_an_interpreter_lacks_are_named(tmp_path, monkeypatch):
     def listed(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
         assert "orjson" in command
         assert "numba" in command

@@ -50,7 +50,7 @@ def _wheel(folder: Path) -> Path:
     return path
 
 
-def test_padding_changes_no_embedding(tmp_path: Path) -> None:
+def test_padding_changes_no_embedding(tmp_path):
     encoder = minilm.Encoder.of_wheel(_wheel(tmp_path))
     ids = np.array([[3, 7, 9, 4]])
     alone = minilm.embedded(encoder, ids, np.ones((1, 4), int))
@@ -60,9 +60,7 @@ def test_padding_changes_no_embedding(tmp_path: Path) -> None:
     assert np.linalg.norm(alone) == pytest.approx(1.0)
 
 
-def test_the_model_is_built_and_measured_by_size(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_model_is_built_and_measured_by_size(tmp_path, monkeypatch):
     onnx = pytest.importorskip("onnx", reason="without the package onnx: pip install "
                                "'ramsis[measure]'")
     onnxruntime = pytest.importorskip("onnxruntime")
@@ -78,16 +76,14 @@ def test_the_model_is_built_and_measured_by_size(
     monkeypatch.setattr(minilm, "SIZE_POINTS", (4, 8))
     minilm.measure(model, tmp_path / "times.json", rule=StopRule(min_samples=3, max_samples=3))
     sized = load(tmp_path / "times.json").models[0].sized
-    assert sized is not None
     assert (sized.unit, sized.counts, sized.sizes) == ("tokens", (1, 2), (4, 8))
 
 
-def test_the_shipped_profile_is_of_these_settings() -> None:
+def test_the_shipped_profile_is_of_these_settings():
     profile = load("minilm-cpu")
     settings = profile.measurement["settings"]
     assert settings["batches"] == list(minilm.BATCHES)
     assert settings["size_points"] == list(minilm.SIZE_POINTS)
     (model,) = profile.models
-    assert model.sized is not None
     assert (model.sized.law, model.sized.unit) == ("padded", "tokens")
     assert model.sized.sizes == minilm.SIZE_POINTS

@@ -39,7 +39,7 @@ def run(folder: Path, scenarios: str, *more: str) -> int:
                             *more])
 
 
-def test_a_batch_has_to_stay_below_its_share(tmp_path: Path) -> None:
+def test_a_batch_has_to_stay_below_its_share(tmp_path):
     """45 ms is not below 0.45 x 100 ms; seven instances of 100, or two of 400 and one of 100."""
     assert run(tmp_path, "s,a,100,900\ns,b,100,200\nt,a,100.1,900\n") == 0
     first, second = json.loads((tmp_path / "rows.json").read_text())["rows"]
@@ -57,17 +57,14 @@ def test_a_batch_has_to_stay_below_its_share(tmp_path: Path) -> None:
     ("s,a,100,9\n", ("--gpu", "A30-24GB"), 3, "A30-24GB has no such instance: got '3'"),
     ("s,a,100,9\n", ("--latency-share", "0"), 3, "no batch can be in time"),
 ])
-def test_what_is_refused(
-    scenarios: str, more: tuple[str, ...], code: int, says: str, tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_what_is_refused(scenarios, more, code, says, tmp_path, capsys):
     assert run(tmp_path, scenarios, *more) == code
     error = capsys.readouterr().err
     assert says in error
     assert error.count("\n") == 1
 
 
-def test_a_scenario_without_a_plan_leaves_the_rows_of_the_others(tmp_path: Path) -> None:
+def test_a_scenario_without_a_plan_leaves_the_rows_of_the_others(tmp_path):
     assert run(tmp_path, "1,b,66,9\n2,a,100,900\n") == 4
     first, second = json.loads((tmp_path / "rows.json").read_text())["rows"]
     assert (first["scenario"], first["gpus"], first["bound"], first["status"]) == (
@@ -77,7 +74,7 @@ def test_a_scenario_without_a_plan_leaves_the_rows_of_the_others(tmp_path: Path)
     assert second["gpus"] == second["bound"] > 0
 
 
-def test_plans_are_played(tmp_path: Path) -> None:
+def test_plans_are_played(tmp_path):
     """A GPU that is busy all the time is late for many; two are not."""
     assert run(tmp_path, "s,b,100,259\n", "--queues", "--play-s", "30") == 0
     (row,) = json.loads((tmp_path / "rows.json").read_text())["rows"]
@@ -119,7 +116,7 @@ def _another_solver(profile: Path, demands: dict[str, tuple[float, float]]) -> i
     return math.ceil(found.fun - 1e-6)
 
 
-def test_the_published_scenarios(reference_dir: Path, tmp_path: Path) -> None:
+def test_the_published_scenarios(reference_dir, tmp_path):
     folder = reference_dir / "partitions"
     assert partitions.main(["--profiles", str(folder / "parvagpu_profiles.csv"), "--scenarios",
                             str(folder / "parvagpu_scenarios.csv"), "--json",
@@ -141,7 +138,7 @@ def test_the_published_scenarios(reference_dir: Path, tmp_path: Path) -> None:
             assert scenario != str(row["scenario"]) or served[model] >= rate
 
 
-def test_other_scenarios_against_another_solver(reference_dir: Path, tmp_path: Path) -> None:
+def test_other_scenarios_against_another_solver(reference_dir, tmp_path):
     folder = reference_dir / "partitions"
     rng = np.random.default_rng(5)
     table = read_rows(folder / "parvagpu_scenarios.csv")

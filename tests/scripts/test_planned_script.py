@@ -1,7 +1,5 @@
 """``scripts/planned.py``: random scenarios, and rows that are kept."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
@@ -15,7 +13,7 @@ import planned
 ARGUMENTS = ["--random", "3", "--seed", "4", "--no-bound", "--scheduler", "clockwork"]
 
 
-def test_every_second_scenario_is_scarce_and_all_have_enough_requests() -> None:
+def test_every_second_scenario_is_scarce_and_all_have_enough_requests():
     for seed in range(6):
         scenario, requests = planned.random_scenario(seed)
         room_mb = sum(kind.count * kind.memory_mb for kind in scenario.worker_types)
@@ -25,9 +23,7 @@ def test_every_second_scenario_is_scarce_and_all_have_enough_requests() -> None:
 
 
 @pytest.mark.slow
-def test_a_run_that_was_cut_off_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_that_was_cut_off_goes_on(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(planned, "LEAST_REQUESTS", 500)
     rows, whole = tmp_path / "rows.jsonl", tmp_path / "whole.json"
     assert planned.main([*ARGUMENTS, "--json", str(whole)]) == 0
@@ -45,7 +41,7 @@ def test_a_run_that_was_cut_off_goes_on(
         (row["seed"], row["planned"], row["clockwork"]) for row in expected]
 
 
-def test_what_is_far_below_is_named_with_its_seed() -> None:
+def test_what_is_far_below_is_named_with_its_seed():
     rows = [{"scenario": f"random {seed}", "seed": seed, "scarce": seed % 2 == 0,
              "planned": share, "clockwork": 0.9, "lru": None}
             for seed, share in ((4, 0.895), (5, 0.86), (6, 0.95))]
@@ -57,9 +53,7 @@ def test_what_is_far_below_is_named_with_its_seed() -> None:
 
 
 @pytest.mark.parametrize(("seed", "below"), [(896, 0.0), (705, 0.02), (285, 0.01)])
-def test_copies_of_what_is_wanted_most_do_not_wait_for_cold_models(
-    seed: int, below: float
-) -> None:
+def test_copies_of_what_is_wanted_most_do_not_wait_for_cold_models(seed, below):
     """A fast and two slow workers for fifteen models; blocking loads and memory to spare, twice.
 
     Planned was .122, .055 and .045 below.
@@ -69,7 +63,7 @@ def test_copies_of_what_is_wanted_most_do_not_wait_for_cold_models(
 
 
 @pytest.mark.parametrize("seed", [114, 152, 744])
-def test_overload_neither_collapses_nor_thrashes(seed: int) -> None:
+def test_overload_neither_collapses_nor_thrashes(seed):
     """More models than places, in overload.
 
     Small batches (152), copies of a calm model (744), and a hot model that cold ones keep

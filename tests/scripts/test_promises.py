@@ -32,7 +32,7 @@ def rates(effective: float, late: float, error: float = 1e-5) -> Row:
             "effective_error": error, "violation_error": error, "gain_error": error}
 
 
-def test_the_settings_are_those_that_are_said() -> None:
+def test_the_settings_are_those_that_are_said():
     robust = headroom.LINE.settings(1)
     assert len(robust) == 20
     assert all(0.4 <= one.share <= 0.9 for one in robust[5:])
@@ -43,9 +43,7 @@ def test_the_settings_are_those_that_are_said() -> None:
     assert {one.share for one in few} == {round(0.05 + 0.9 * i / 19, 4) for i in range(20)}
 
 
-def test_random_settings_are_of_all_kinds_and_the_same_for_a_seed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_random_settings_are_of_all_kinds_and_the_same_for_a_seed(monkeypatch):
     monkeypatch.setattr(random_settings, "SETTINGS", 60)
     drawn = random_settings.LINE.settings(3)
     assert drawn == random_settings.LINE.settings(3) != random_settings.LINE.settings(4)
@@ -55,7 +53,7 @@ def test_random_settings_are_of_all_kinds_and_the_same_for_a_seed(
 
 
 @pytest.mark.parametrize("service", ["p95", "distribution"])
-def test_the_capacity_is_that_of_policies(service: str) -> None:
+def test_the_capacity_is_that_of_policies(service):
     options = {"service": service, "grid": "fixed:10", "headroom": 0.0}
     known = capacity_qps("digits-cpu", 3.0, 2, "round-robin", **options)
     setting = Setting("digits-cpu", 3.0, 2, 0.5 * known, 0.5, "round-robin", options)
@@ -79,13 +77,11 @@ def pair(lost: float, slower: float, spells: float, off: float = 0.0) -> Row:
     (0.0005, 0.2, 0.8, 0.0, True), (0.0005, 0.3, 0.8, 0.0, False),
     (0.0005, 0.2, 1.1, 0.0, False), (0.002, 0.2, 0.8, 0.0, False),
     (0.0005, 0.2, 0.8, 0.005, False)])
-def test_headroom_has_to_be_cheap_to_help_and_to_be_stated(
-    lost: float, slower: float, spells: float, off: float, holds: bool
-) -> None:
+def test_headroom_has_to_be_cheap_to_help_and_to_be_stated(lost, slower, spells, off, holds):
     assert headroom.LINE.verdict([pair(lost, slower, spells, off)] * 3).holds == holds
 
 
-def test_a_single_setting_may_not_lose_more_than_the_headroom() -> None:
+def test_a_single_setting_may_not_lose_more_than_the_headroom():
     verdict = headroom.LINE.verdict([pair(0.0, 0.2, 0.8)] * 9 + [pair(0.004, 0.2, 0.8)])
     assert not verdict.holds
     assert [one["why"] for one in verdict.misses] == ["loss as promised"]
@@ -93,9 +89,7 @@ def test_a_single_setting_may_not_lose_more_than_the_headroom() -> None:
 
 @pytest.mark.parametrize(("share", "off", "holds"), [
     (0.9, 0.0025, True), (0.9, 0.0035, False), (0.9, -0.0035, False), (1.0, 0.02, True)])
-def test_promises_are_held_to_simulation_below_capacity(
-    share: float, off: float, holds: bool
-) -> None:
+def test_promises_are_held_to_simulation_below_capacity(share, off, holds):
     one = {**row(promised=0.9, promised_violations=0.0, promised_error=0.0, measured=False,
                  simulated=rates(0.9 + off, 0.0)), "share": share}
     usual = {**one, "simulated": rates(0.9, 0.0), "share": 0.5}
@@ -107,17 +101,13 @@ def test_promises_are_held_to_simulation_below_capacity(
 
 @pytest.mark.parametrize(("central", "seconds", "holds"), [
     (0.9, 1.0, True), (0.8997, 1.0, True), (0.8990, 1.0, False), (0.9, 3.5, False)])
-def test_a_central_queue_is_no_worse_than_the_others(
-    central: float, seconds: float, holds: bool
-) -> None:
+def test_a_central_queue_is_no_worse_than_the_others(central, seconds, holds):
     found = row(central=rates(central, 0.0), per_worker=rates(0.9, 0.0), greedy=rates(0.8, 0.0),
                 synthesis_s=seconds)
     assert few_workers.LINE.verdict([found]).holds == holds
 
 
-def test_results_are_kept_and_failures_are_misses(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_results_are_kept_and_failures_are_misses(tmp_path, monkeypatch, capsys):
     made: list[Setting] = []
 
     def measure(setting: Setting, effort: Effort) -> Row:
@@ -148,7 +138,7 @@ def test_results_are_kept_and_failures_are_misses(
     assert (first["workers"], first["value"]) == (1, 100)
 
 
-def test_a_part_of_the_settings_is_spread_over_all() -> None:
+def test_a_part_of_the_settings_is_spread_over_all():
     assert spread(range(10), 4) == [0, 3, 6, 9]
     assert spread(range(3), 7) == [0, 1, 2]
     assert spread(range(3), 1) == [0]

@@ -15,22 +15,20 @@ from raw_promises import PER_WORKER, Case
 
 
 @pytest.mark.slow
-def test_a_promise_of_rare_outliers_holds() -> None:
+def test_a_promise_of_rare_outliers_holds():
     found = raw_promises.outcome(Case("outlier", PER_WORKER, 1, 60.0, 60.0, 2000, 60_000))
     assert found["holds"]
     assert found["replayed"] > 0.002
 
 
-def test_a_budget_that_samples_cannot_support_is_refused_with_a_number() -> None:
+def test_a_budget_that_samples_cannot_support_is_refused_with_a_number():
     found = raw_promises.outcome(
         Case("log-normal", PER_WORKER, 1, 60.0, 60.0, 200, 1000, budget=0.0005))
     assert found["holds"]
     assert "samples or more" in found["refused"]
 
 
-def test_results_that_are_there_are_not_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_results_that_are_there_are_not_made_again(tmp_path, monkeypatch, capsys):
     asked: list[Case] = []
 
     def outcome(case: Case) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """The results page and the rows that it is made from."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
@@ -22,7 +20,7 @@ PROMISES = [
         ("jellyfish-plus", 0.0, None), ("model-switching", 1e-9, None), ("greedy", 0.2, None))]
 
 
-def test_promises_are_one_line_for_each_setting_and_load() -> None:
+def test_promises_are_one_line_for_each_setting_and_load():
     lines = results.render_promises(PROMISES).splitlines()
     assert len(lines) == 4
     assert lines[2] == ("| `p`, 25.5 ms, 4 | 731 | 0.9712 | 0.9141, 0.9137 "
@@ -30,7 +28,7 @@ def test_promises_are_one_line_for_each_setting_and_load() -> None:
     assert len({line.count("|") for line in lines}) == 1
 
 
-def test_tables_between_marks_are_replaced_and_the_rest_kept(tmp_path: Path) -> None:
+def test_tables_between_marks_are_replaced_and_the_rest_kept(tmp_path):
     solver = {"solver": "ramsis", "kind": "random", "non_zeros": 10**7, "discount": 0.99,
               "seconds": 0.512, "peak_gb": 1.23}
     speed = [{"what": "a policy", "measured": "18 ms", "target": "50 ms", "verdict": "met"}]
@@ -49,6 +47,6 @@ def test_tables_between_marks_are_replaced_and_the_rest_kept(tmp_path: Path) -> 
         results.page_with_tables("no marks", tmp_path)
 
 
-def test_the_page_is_made_from_the_rows() -> None:
+def test_the_page_is_made_from_the_rows():
     page = results.PAGE.read_text("utf-8")
     assert results.page_with_tables(page) == page

@@ -1,7 +1,5 @@
 """``scripts/scaling.py``: a fleet that knows the loads, against all that it could do."""
 
-from __future__ import annotations
-
 import sys
 from itertools import product
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The script that compares policies of sharing: its rows, its grid, and what it refuses."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path
@@ -23,16 +21,14 @@ b,8,0.0320,250.00,20,90,40,80,garbled
 
 
 @pytest.fixture
-def given(tmp_path: Path) -> list[str]:
+def given(tmp_path):
     (tmp_path / "profile.csv").write_text(_PROFILE)
     return ["--profile", str(tmp_path / "profile.csv"), "--models", "a,b", "--slo-ms", "100",
             "--json", str(tmp_path / "rows.json"), "--duration-s", "1", "--seeds", "2"]
 
 
 @pytest.mark.slow
-def test_a_row_for_each_policy_and_cell(
-    given: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_row_for_each_policy_and_cell(given, tmp_path, capsys):
     assert sharing.main([*given, "--rps", "100,250", "--gpus", "1",
                          "--plot", str(tmp_path / "figure.svg")]) == 0
     rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
@@ -52,9 +48,7 @@ def test_a_row_for_each_policy_and_cell(
     assert (tmp_path / "rows.jsonl").read_text().splitlines() == lines  # nothing made again
 
 
-def test_a_target_that_no_gpu_meets_is_rows_of_nothing(
-    given: list[str], capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_target_that_no_gpu_meets_is_rows_of_nothing(given, capsys):
     assert sharing.main([*given, "--rps", "100", "--gpus", "1", "--slo-ms", "0.1", "--seeds", "1",
                          "--duration-s", "0.5", "--policy", "wsm-milp,queue-aware"]) == 0
     said = capsys.readouterr().out
@@ -63,9 +57,7 @@ def test_a_target_that_no_gpu_meets_is_rows_of_nothing(
 
 
 @pytest.mark.slow
-def test_random_mixes_are_played_at_longer_latencies_too(
-    given: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_random_mixes_are_played_at_longer_latencies_too(given, tmp_path, capsys):
     bare = [*given[:2], *given[6:], "--random", "2", "--policy", "usher,queue-aware"]
     assert sharing.main(bare) == 0
     rows = json.loads((tmp_path / "rows.json").read_text())["rows"]
@@ -99,10 +91,7 @@ def both(models, gpus):
     (["--seeds", "0"], "no runs"),
     (["--waiting-ms", "-1"], "waiting_ms: not positive"),
 ])
-def test_bad_input_is_refused_in_a_line_with_code_3(
-    given: list[str], tmp_path: Path, change: list[str], message: str,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_bad_input_is_refused_in_a_line_with_code_3(given, tmp_path, change, message, capsys):
     for name, share in (("SHARES", "0.6"), ("ABOVE", "1.5")):
         (tmp_path / f"{name}.py").write_text(_OWN.replace("SHARE", share))
         change = [part.replace(name, f"{tmp_path / name}.py") for part in change]

@@ -18,7 +18,7 @@ from sigmaos import PRINTED_S, TABLES
 
 
 @pytest.fixture(scope="module")
-def tables() -> dict[str, dict[str, Any]]:
+def tables():
     found: dict[str, dict[str, Any]] = {}
     for row in sigmaos.of_tables(seeds=50):
         found.setdefault(row["table"], {})[row["scheduler"]] = row
@@ -26,7 +26,7 @@ def tables() -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("table", PRINTED_S)
-def test_totals_are_those_printed(tables: dict[str, dict[str, Any]], table: str) -> None:
+def test_totals_are_those_printed(tables, table):
     printed = PRINTED_S[table]
     simulated = {name: tables[table][name]["simulated_s"] for name in printed}
     assert simulated == pytest.approx(printed, rel=0.08)
@@ -35,7 +35,7 @@ def test_totals_are_those_printed(tables: dict[str, dict[str, Any]], table: str)
 
 
 @pytest.mark.parametrize("table", PRINTED_S)
-def test_dynamic_is_as_fast_as_the_winner(tables: dict[str, dict[str, Any]], table: str) -> None:
+def test_dynamic_is_as_fast_as_the_winner(tables, table):
     winner = min(PRINTED_S[table], key=PRINTED_S[table].__getitem__)
     assert tables[table]["dynamic"]["printed_s"] is None
     assert (tables[table]["dynamic"]["simulated_s"]
@@ -43,7 +43,7 @@ def test_dynamic_is_as_fast_as_the_winner(tables: dict[str, dict[str, Any]], tab
     assert tables[table]["dynamic"]["cold_starts"] == tables[table][winner]["cold_starts"]
 
 
-def test_ten_requests_after_each_other() -> None:
+def test_ten_requests_after_each_other():
     times_s, loads = sigmaos.totals(sigmaos.sequential(10), "default", 200)
     assert times_s[loads == 5].mean() == pytest.approx(29.43, rel=0.02)
     assert loads.mean() == pytest.approx(8 * (1 - (7 / 8) ** 10), abs=0.25)
@@ -52,14 +52,12 @@ def test_ten_requests_after_each_other() -> None:
     assert (loads == 1).all()
 
 
-def test_cold_starts_are_made_up_for_after_as_many_requests_as_they_cost() -> None:
+def test_cold_starts_are_made_up_for_after_as_many_requests_as_they_cost():
     extra_s = 7 * 0.3
     assert sigmaos.break_even(0.3, 500) == pytest.approx(extra_s / sigmaos.CLOSE_S, abs=1)
 
 
-def test_rows_and_scenarios_are_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_rows_and_scenarios_are_written(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sigmaos, "of_break_even", lambda: iter(()))
     monkeypatch.setattr(sigmaos, "MANY", 20)
     monkeypatch.setattr(sys, "argv", ["sigmaos.py", "--seeds", "15", "--json",
@@ -77,7 +75,7 @@ def test_rows_and_scenarios_are_written(
                             schema())
 
 
-def test_each_stage_of_a_request_is_part_of_its_time() -> None:
+def test_each_stage_of_a_request_is_part_of_its_time():
     for scenario in TABLES.values():
         for name in ("colocation", "colocation-queue", "registry"):
             stages = sigmaos.stages_s(scenario, name, 3)
@@ -88,7 +86,7 @@ def test_each_stage_of_a_request_is_part_of_its_time() -> None:
             assert (stages[:, 1] <= stages[:, 2]).all()
 
 
-def test_stages_are_in_the_order_that_the_figures_show() -> None:
+def test_stages_are_in_the_order_that_the_figures_show():
     """Queueing waits in the scheduler and runs shortest; the registry waits in its call."""
     rows = {(row["figure"], row["scheduler"]): row for row in sigmaos.of_stages(20)}
     default, colocation = rows["6.3", "default"], rows["6.3", "colocation"]
@@ -100,7 +98,7 @@ def test_stages_are_in_the_order_that_the_figures_show() -> None:
         assert registry["call_s"] > max(plain["call_s"], queue["call_s"])
 
 
-def test_requests_of_figure_62_are_cold_where_they_are_printed() -> None:
+def test_requests_of_figure_62_are_cold_where_they_are_printed():
     default, colocation = sigmaos.of_each_request(5)
     assert default["cold_at"] == "1, 2, 3, 5, 6"
     assert colocation["cold_at"] == "1"
@@ -109,7 +107,7 @@ def test_requests_of_figure_62_are_cold_where_they_are_printed() -> None:
     assert slower == [2, 3, 5, 6]
 
 
-def test_replicas_of_rayserve_begin_after_forty_answers() -> None:
+def test_replicas_of_rayserve_begin_after_forty_answers():
     first, *others = sigmaos.of_replicas()
     assert first["first_s"] == pytest.approx(3.711)  # section 3.1
     for row in others:
@@ -119,19 +117,19 @@ def test_replicas_of_rayserve_begin_after_forty_answers() -> None:
     assert first["requests"] + sum(row["requests"] for row in others) == 100
 
 
-def test_a_cold_start_takes_longer_in_proportion_to_the_size_of_the_model() -> None:
+def test_a_cold_start_takes_longer_in_proportion_to_the_size_of_the_model():
     for row in sigmaos.of_initialisation():
         assert row["line_s"] == pytest.approx(row["printed_s"], rel=0.07)
 
 
-def test_latency_is_about_half() -> None:
+def test_latency_is_about_half():
     *rows, large, larger = sigmaos.of_models(30)
     for last in (large, larger):
         assert sum(row["lower"] for row in (*rows, last)) / 3 == pytest.approx(0.5, abs=0.05)
     assert large["default_s"] - large["colocation_s"] == pytest.approx(6 * 17)
 
 
-def test_formulas_meet_simulation_or_exceed_it() -> None:
+def test_formulas_meet_simulation_or_exceed_it():
     """Colocation without queueing never waits here, so its second term does not apply."""
     for row in sigmaos.of_formulas(40):
         if row["scheduler"] == "colocation":
@@ -143,14 +141,14 @@ def test_formulas_meet_simulation_or_exceed_it() -> None:
 
 
 @pytest.mark.slow
-def test_best_effort_fills_the_gaps_and_critical_requests_hardly_wait() -> None:
+def test_best_effort_fills_the_gaps_and_critical_requests_hardly_wait():
     alone, late, alike = sigmaos.of_classes(20)
     assert late["cores_used"] > 1.4 * alone["cores_used"]
     assert late["critical_wait_s"] < 0.1 * alike["critical_wait_s"]
     assert late["other_wait_s"] > alike["other_wait_s"]
 
 
-def test_constants_are_those_of_the_extract(reference_dir: Path) -> None:
+def test_constants_are_those_of_the_extract(reference_dir):
     extract = json.loads((reference_dir / "cluster" / "sigmaos_printed.json").read_text())
     seconds = extract["seconds"]
     names = {"colocation": "no_queue", "colocation-queue": "queue", "registry": "registry"}

@@ -1,7 +1,5 @@
 """``scripts/sized.py``: the table of docs/sizes.md is that of kept rows, which play again."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas as pd
@@ -12,7 +10,7 @@ from scripts import sized
 ROWS = Path(__file__).resolve().parents[2] / "docs/results/sized.csv"
 
 
-def test_the_page_has_the_table_of_the_kept_rows() -> None:
+def test_the_page_has_the_table_of_the_kept_rows():
     table = sized.table_of(pd.read_csv(ROWS))
     assert f"<!-- sized:begin -->\n{table}\n<!-- sized:end -->" in sized.PAGE.read_text("utf-8")
 
@@ -20,7 +18,7 @@ def test_the_page_has_the_table_of_the_kept_rows() -> None:
 @pytest.mark.parametrize("schedulers", [
     [name for name in sized.SCHEDULERS if name != sized.POLICY],
     pytest.param([sized.POLICY], marks=pytest.mark.slow)], ids=["rules", "policy"])
-def test_kept_rows_are_played_again(schedulers: list[str]) -> None:
+def test_kept_rows_are_played_again(schedulers):
     """The first seed of each scheduler on the GPU at the highest load, to the last digit kept."""
     kept = pd.read_csv(ROWS).set_index(["cell", "load_qps", "scheduler", "seed"])
     for row in sized.played(["gpu"], seeds=1, highest=True, schedulers=schedulers):
@@ -29,7 +27,7 @@ def test_kept_rows_are_played_again(schedulers: list[str]) -> None:
             assert value == pytest.approx(kept.loc[key, name], abs=1e-6)
 
 
-def test_figures_agree_with_another_program() -> None:
+def test_figures_agree_with_another_program():
     """Which played six thousand requests a cell, so they agree within the noise of its sample."""
     means = pd.read_csv(ROWS).groupby(["cell", "load_qps", "scheduler"])["in_time"].mean()
     for cell, load, scheduler, printed in (

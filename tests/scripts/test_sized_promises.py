@@ -15,7 +15,7 @@ def off_by(row: dict[str, str]) -> float:
     return abs(float(row["promised"]) - float(row["simulated"]))
 
 
-def test_each_class_is_promised_within_the_intervals() -> None:
+def test_each_class_is_promised_within_the_intervals():
     settings = {(row["cell"], row["load_qps"], row["workers"], row["arrivals"],
                  row["min_in_time"]) for row in ROWS}
     assert len(settings) == 8
@@ -24,5 +24,5 @@ def test_each_class_is_promised_within_the_intervals() -> None:
         assert off_by(row) <= max(0.002, error), row
 
 
-def test_all_requests_are_promised_within_half_a_thousandth() -> None:
+def test_all_requests_are_promised_within_half_a_thousandth():
     assert all(off_by(row) < 0.0005 for row in ROWS if row["sizes"] == "all")

@@ -1,7 +1,5 @@
 """The exact optimum of one worker with second opinions, and the rows that are kept."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 
@@ -13,7 +11,7 @@ from tests.reference.slotted_cascades import SlottedCascade, optimum
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-def test_a_lone_request_gets_the_large_model_and_mixed_batches_are_never_worse() -> None:
+def test_a_lone_request_gets_the_large_model_and_mixed_batches_are_never_worse():
     rare = SlottedCascade((1, 1), (3, 3), 5, 0.001, 0.8, 0.25, 0.4)
     assert optimum(rare) == pytest.approx(0.9, abs=1e-3)
     often = rare._replace(came=0.9)
@@ -23,13 +21,13 @@ def test_a_lone_request_gets_the_large_model_and_mixed_batches_are_never_worse()
     assert values[0] > 0.8
 
 
-def test_a_worker_that_has_time_for_the_small_model_alone_earns_its_accuracy() -> None:
+def test_a_worker_that_has_time_for_the_small_model_alone_earns_its_accuracy():
     """Batches of the large model would last beyond the deadline."""
     problem = SlottedCascade((1,), (9,), 3, 0.5, 0.8, 0.25, 0.4)
     assert optimum(problem) == pytest.approx(0.8, abs=1e-3)
 
 
-def test_kept_rows_are_in_order_and_the_page_says_what_they_say() -> None:
+def test_kept_rows_are_in_order_and_the_page_says_what_they_say():
     rows = list(csv.DictReader(
         (DOCS / "results/slotted-cascades.csv").read_text("utf-8").splitlines()))
     assert [(int(row["due"]), float(row["came"])) for row in rows] == list(SETTINGS)

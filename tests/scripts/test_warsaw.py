@@ -19,7 +19,7 @@ def by_name(overhead_ms: float, *names: str) -> dict[str, dict[str, object]]:
     return {row["scheduler"]: row for row in found}
 
 
-def test_requests_by_model_and_by_minute_are_those_of_the_thesis() -> None:
+def test_requests_by_model_and_by_minute_are_those_of_the_thesis():
     minutes = warsaw.minutes_by_model()
     assert {name: sum(counts) for name, counts in minutes.items()} == {
         name: requests for name, (requests, _, _) in warsaw.MODELS.items()}
@@ -30,7 +30,7 @@ def test_requests_by_model_and_by_minute_are_those_of_the_thesis() -> None:
     assert share[9] < 0.1 > share[26]
 
 
-def test_the_constants_are_those_of_the_reference_folder(reference_dir: Path) -> None:
+def test_the_constants_are_those_of_the_reference_folder(reference_dir):
     folder = reference_dir / "cluster"
     if not (folder / "warsaw_models.csv").exists():
         pytest.skip("no reference data of the thesis")
@@ -49,7 +49,7 @@ def test_the_constants_are_those_of_the_reference_folder(reference_dir: Path) ->
                                        printed["loading_s"][name])
 
 
-def test_the_baseline_collapses_in_the_spikes_and_only_there() -> None:
+def test_the_baseline_collapses_in_the_spikes_and_only_there():
     row = by_name(0.0, "baseline")["baseline"]
     late = row["violations_by_minute"]
     assert isinstance(late, list)
@@ -61,7 +61,7 @@ def test_the_baseline_collapses_in_the_spikes_and_only_there() -> None:
 
 
 @pytest.mark.slow
-def test_renewing_the_quantum_cuts_loading_time() -> None:
+def test_renewing_the_quantum_cuts_loading_time():
     found = by_name(0.0, "round-robin", "round-robin-a")
     assert found["round-robin-a"]["loading_s"] < 0.5 * found["round-robin"]["loading_s"]
     assert found["round-robin"]["loading_s"] == pytest.approx(857.81, rel=0.1)
@@ -69,7 +69,7 @@ def test_renewing_the_quantum_cuts_loading_time() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("overhead_ms", [0.0, 150.0, 300.0])
-def test_planned_has_fewest_violations_and_half_the_loading_time(overhead_ms: float) -> None:
+def test_planned_has_fewest_violations_and_half_the_loading_time(overhead_ms):
     others = [name for name in warsaw.SCHEDULERS if not name.startswith("planned")]
     found = by_name(overhead_ms, "planned", *others)
     best = min(found[name]["violation_rate"] for name in others)
@@ -77,7 +77,7 @@ def test_planned_has_fewest_violations_and_half_the_loading_time(overhead_ms: fl
     assert found["planned"]["loading_s"] <= 0.5 * found["round-robin"]["loading_s"]
 
 
-def test_rows_and_scenario_are_written(tmp_path: Path) -> None:
+def test_rows_and_scenario_are_written(tmp_path):
     out, made = tmp_path / "rows.json", tmp_path / "scenario.json"
     assert warsaw.main(["--scheduler", "baseline", "--no-bound", "--json", str(out),
                         "--scenario", str(made)]) == 0
@@ -86,13 +86,13 @@ def test_rows_and_scenario_are_written(tmp_path: Path) -> None:
     assert json.loads(made.read_text(encoding="utf-8"))["format"] == "ramsis.scenario/1"
 
 
-def test_an_unknown_scheduler_is_refused_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_scheduler_is_refused_in_a_line(capsys):
     assert warsaw.main(["--no-bound", "--scheduler", "round-robbin"]) == 3
     assert capsys.readouterr().err.count("\n") == 1
 
 
 @pytest.mark.parametrize("requests", warsaw.REQUESTS)
-def test_each_division_has_the_same_requests_by_minute(requests: str) -> None:
+def test_each_division_has_the_same_requests_by_minute(requests):
     minutes = warsaw.minutes_by_model(requests)
     assert sum(map(sum, minutes.values())) == pytest.approx(sum(warsaw.MINUTES), rel=0.001)
     for minute, counts in enumerate(zip(*minutes.values(), strict=True)):
@@ -100,7 +100,7 @@ def test_each_division_has_the_same_requests_by_minute(requests: str) -> None:
     assert min(map(min, minutes.values())) >= 0
 
 
-def test_decision_time_alone_reaches_the_printed_range() -> None:
+def test_decision_time_alone_reaches_the_printed_range():
     """Printed are 3.49 to 32.53 %; machines have no overhead, and work for 6.7 % of the time."""
     name = {"clockwork-adjusted": "clockwork-adjusted"}
     for decision_ms, least, most in ((0.0, 0.0, 0.0015), (16.0, 0.0, 0.0349), (28.0, 0.3, 0.4)):
@@ -111,7 +111,7 @@ def test_decision_time_alone_reaches_the_printed_range() -> None:
 
 
 @pytest.mark.slow
-def test_models_are_switched_unused_where_loads_are_seen_late() -> None:
+def test_models_are_switched_unused_where_loads_are_seen_late():
     def unused(name: str, poll_ms: float) -> float:
         (row,) = warsaw.rows(0.0, 0, {name: name}, bound=False, poll_ms=poll_ms, machines=4)
         return float(row["unused_loads"] / row["loads"])
@@ -123,9 +123,7 @@ def test_models_are_switched_unused_where_loads_are_seen_late() -> None:
 
 @pytest.mark.parametrize(("option", "value"), [
     ("--overhead-ms", "-1"), ("--decision-ms", "-1"), ("--poll-ms", "nan"), ("--machines", "0")])
-def test_numbers_out_of_range_are_refused(
-    option: str, value: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_numbers_out_of_range_are_refused(option, value, capsys):
     with pytest.raises(SystemExit) as refused:
         warsaw.main([option, value])
     assert refused.value.code == 2

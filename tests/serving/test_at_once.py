@@ -22,7 +22,7 @@ INFER = "/v2/models/sums/infer"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def server(tmp_path_factory):
     with running(make(tmp_path_factory.mktemp("at-once")), "--overhead-ms", "0",
                  "--max-json-mb", "0.001") as served:
         yield served
@@ -96,9 +96,7 @@ def plain(answer: tuple[int, dict[str, str], bytes]) -> object:
     (request(*with_bytes(True)), 200),
     (request(with_bytes(True)[0], "Inference-Header-Content-Length: 99999\r\n"), 400),
 ])
-def test_a_request_is_answered_alike_whether_it_comes_whole_or_in_parts(
-    server: Running, sent: bytes, status: int
-) -> None:
+def test_a_request_is_answered_alike_whether_it_comes_whole_or_in_parts(server, sent, status):
     found = []
     for parts in ([sent], [sent[:-1], sent[-1:]]):
         with connected(server) as connection:
@@ -111,7 +109,7 @@ def test_a_request_is_answered_alike_whether_it_comes_whole_or_in_parts(
     assert found[0][0] == status
 
 
-def test_requests_behind_each_other_are_answered_in_order(server: Running) -> None:
+def test_requests_behind_each_other_are_answered_in_order(server):
     """Good ones and bad ones, the last in two parts."""
     sent = [request(queries(1, id="first")), request(b"{"), request(queries(2, id="second")),
             request(b"[]"), request(queries(1, id="third"))]
@@ -127,13 +125,13 @@ def test_requests_behind_each_other_are_answered_in_order(server: Running) -> No
         assert json.loads(answers(connection, 1)[0][2])["id"] == "later"
 
 
-def test_a_refusal_does_not_close_the_connection_of_a_request_behind_it(server: Running) -> None:
+def test_a_refusal_does_not_close_the_connection_of_a_request_behind_it(server):
     with connected(server) as connection:
         connection.sendall(request(b"{") + request(b"[]") + request(queries(1)))
         assert [status for status, _, _ in answers(connection, 3)] == [400, 400, 200]
 
 
-def test_what_waits_for_a_client_that_left_is_given_up(server: Running) -> None:
+def test_what_waits_for_a_client_that_left_is_given_up(server):
     dropped = server.metric("ramsis_queries_total")
     with connected(server) as connection:
         connection.sendall(request(queries(20, parameters={"deadline_ms": 90.0})))
@@ -152,7 +150,7 @@ def test_what_waits_for_a_client_that_left_is_given_up(server: Running) -> None:
     request(queries(1), "Content-Encoding: gzip\r\n"),
     request(queries(1, parameters={"deadline_ms": 1e-6})),
 ])
-def test_a_head_that_has_come_before_is_answered_alike(server: Running, sent: bytes) -> None:
+def test_a_head_that_has_come_before_is_answered_alike(server, sent):
     head, body = sent.split(b"\r\n\r\n", 1)
     with connected(server) as connection:
         found = []
@@ -172,7 +170,7 @@ def test_a_head_that_has_come_before_is_answered_alike(server: Running, sent: by
         assert answers(connection, 1)[0][0] == 405
 
 
-def test_connections_without_requests_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_without_requests_are_closed(monkeypatch):
     from ramsis.serving import connections
 
     class Idle:

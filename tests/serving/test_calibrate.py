@@ -1,11 +1,8 @@
 """Calibration measures what the models take through the server, and what dispatch takes."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +14,7 @@ for library in ("starlette", "uvicorn", "prometheus_client", "orjson"):
 
 
 @pytest.mark.slow
-def test_a_profile_is_measured_through_the_server(tmp_path: Path) -> None:
+def test_a_profile_is_measured_through_the_server(tmp_path):
     folder = make(tmp_path, loads=(20.0,))
     out = folder / "mine.json"
     ran = subprocess.run(
@@ -41,7 +38,7 @@ def test_a_profile_is_measured_through_the_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_policies_that_wait_for_company_do_not_hold_the_calibration(tmp_path: Path) -> None:
+def test_policies_that_wait_for_company_do_not_hold_the_calibration(tmp_path):
     """A central queue holds one request for as long as its deadline allows, here for a minute."""
     folder = make(tmp_path, loads=(300.0,), dispatch="central-queue")
     table = json.loads(next(folder.glob("policies/*qps*.json")).read_text())["table"]

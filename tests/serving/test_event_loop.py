@@ -16,7 +16,7 @@ async def _loop() -> asyncio.AbstractEventLoop:
     return asyncio.get_running_loop()
 
 
-def test_an_interrupt_while_the_loop_is_made_closes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_while_the_loop_is_made_closes_it(monkeypatch):
     """The interrupt is put off; else the new loop would be lost while it is open."""
     made = list[asyncio.AbstractEventLoop]()
     make = module._new_loop
@@ -34,7 +34,7 @@ def test_an_interrupt_while_the_loop_is_made_closes_it(monkeypatch: pytest.Monke
     assert signal.getsignal(signal.SIGINT) is handler
 
 
-def test_a_loop_runs_and_is_closed_in_any_thread() -> None:
+def test_a_loop_runs_and_is_closed_in_any_thread():
     found = list[asyncio.AbstractEventLoop]()
 
     def run() -> None:

@@ -14,8 +14,6 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,12 +29,12 @@ from ramsis.serving.tensors import TensorSpec  # noqa: E402
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return make(tmp_path_factory.mktemp("faults"), workers=2, slo_ms=500.0)
 
 
 @pytest.fixture(scope="module")
-def server(folder: Path) -> Iterator[Running]:
+def server(folder):
     with running(folder, "--batch-timeout-s", "0.5", "--slots", "64") as found:
         yield found
 
@@ -67,9 +65,7 @@ class Clients:
                 self.statuses[status] += 1
 
 
-def test_a_batch_that_kills_its_worker_is_an_error_and_the_worker_comes_back(
-    server: Running,
-) -> None:
+def test_a_batch_that_kills_its_worker_is_an_error_and_the_worker_comes_back(server):
     back = len([one for one in server.events() if one["event"] == "worker back"])
     status, found = server.infer([[666, 0, 0]])
     assert status == 500
@@ -79,7 +75,7 @@ def test_a_batch_that_kills_its_worker_is_an_error_and_the_worker_comes_back(
     assert server.metric("ramsis_worker_restarts_total") >= 1
 
 
-def test_a_batch_that_hangs_is_an_error_within_the_limit(server: Running) -> None:
+def test_a_batch_that_hangs_is_an_error_within_the_limit(server):
     begun = time.monotonic()
     status, found = server.infer([[777, 0, 0]])
     assert status == 500
@@ -88,14 +84,14 @@ def test_a_batch_that_hangs_is_an_error_within_the_limit(server: Running) -> Non
     assert server.infer([[1, 2, 3]])[0] == 200  # by the other worker, or this one anew
 
 
-def test_a_model_without_memory_is_an_error_and_its_worker_stays(server: Running) -> None:
+def test_a_model_without_memory_is_an_error_and_its_worker_stays(server):
     restarts = server.metric("ramsis_worker_restarts_total")
     status, found = server.infer([[888, 0, 0]])
     assert (status, "MemoryError: no room" in found["error"]) == (500, True)
     assert server.metric("ramsis_worker_restarts_total") == restarts
 
 
-def test_more_queries_than_there_is_room_for_are_refused_at_once(server: Running) -> None:
+def test_more_queries_than_there_is_room_for_are_refused_at_once(server):
     """A flood: what is not answered is refused, and afterwards all is as before."""
     with Clients(server, 24) as clients:
         time.sleep(1.5)
@@ -105,14 +101,14 @@ def test_more_queries_than_there_is_room_for_are_refused_at_once(server: Running
     assert server.metric("ramsis_queued") == 0
 
 
-def test_a_slow_client_holds_nobody_up(server: Running) -> None:
+def test_a_slow_client_holds_nobody_up(server):
     with socket.create_connection((server.host, server.port)) as slow:
         slow.sendall(b"POST /v2/models/sums/infer HTTP/1.1\r\nHost: x\r\n"
                      b"Content-Length: 500\r\n\r\n{\"inputs\"")
         assert server.infer([[1, 2, 3]])[0] == 200
 
 
-def test_bytes_that_are_no_http_are_refused(server: Running) -> None:
+def test_bytes_that_are_no_http_are_refused(server):
     with socket.create_connection((server.host, server.port)) as client:
         client.sendall(b"\x16\x03\x01 nonsense\r\n\r\n")
         assert b"400" in client.recv(1000)
@@ -120,7 +116,7 @@ def test_bytes_that_are_no_http_are_refused(server: Running) -> None:
 
 
 @pytest.mark.slow
-def test_no_answer_is_lost_while_workers_are_killed_under_load(folder: Path) -> None:
+def test_no_answer_is_lost_while_workers_are_killed_under_load(folder):
     """Their batches run once more."""
     with running(folder, "--retry") as server, Clients(server, 4) as clients:
         processes = server.wait_for("ready")["processes"]
@@ -134,7 +130,7 @@ def test_no_answer_is_lost_while_workers_are_killed_under_load(folder: Path) -> 
     assert clients.statuses[200] > 20
 
 
-def test_stopping_answers_what_is_under_way(server: Running) -> None:
+def test_stopping_answers_what_is_under_way(server):
     """The last test of this server."""
     answers: list[int] = []
     threads = [threading.Thread(target=lambda: answers.append(server.infer([[1, 2, 3]])[0]))
@@ -168,7 +164,7 @@ def mutated(rng: random.Random, value: Any) -> Any:
     return value
 
 
-def test_requests_of_any_form_are_read_or_refused() -> None:
+def test_requests_of_any_form_are_read_or_refused():
     good = {"id": "a", "parameters": {"deadline_ms": 5.0, "binary_data_output": True},
             "inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]},
                        {"name": "n", "datatype": "INT8", "shape": [1],
@@ -196,9 +192,7 @@ def test_requests_of_any_form_are_read_or_refused() -> None:
 
 
 @pytest.mark.slow
-def test_a_front_end_that_stood_still_answers_all_that_came_meanwhile_and_later(
-    tmp_path: Path,
-) -> None:
+def test_a_front_end_that_stood_still_answers_all_that_came_meanwhile_and_later(tmp_path):
     """Its process is stopped for 0.2 s; requests may take longer than that."""
     rows = bytes(12)  # three zeros
     asked = json.dumps({

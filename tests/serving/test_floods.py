@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,9 +14,7 @@ for library in ("starlette", "uvicorn", "prometheus_client", "orjson"):
     pytest.importorskip(library)
 
 
-def test_the_end_of_a_batch_is_heard_among_requests_that_are_read_in_one_turn(
-    tmp_path: Path,
-) -> None:
+def test_the_end_of_a_batch_is_heard_among_requests_that_are_read_in_one_turn(tmp_path):
     """The event loop has no turn between the first request and the last."""
     from ramsis.errors import RamsisError  # the server's extra may be missing
     from ramsis.serving.policies import read_policies

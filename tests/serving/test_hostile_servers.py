@@ -8,7 +8,7 @@ import resource
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -79,7 +79,7 @@ class Hostile:
 
 
 @pytest.fixture
-def serving() -> Iterator[Callable[..., str]]:
+def serving():
     """Starts a server, and gives its URL."""
     servers: list[Hostile] = []
 
@@ -179,9 +179,7 @@ ANSWERS: dict[str, tuple[Answer, str]] = {
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_answers_of_any_kind_are_failures_in_one_line(
-    run: Run, serving: Callable[..., str], name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answers_of_any_kind_are_failures_in_one_line(run, serving, name, monkeypatch):
     """A limit of 64 MB for an answer is here 1 MB, as the rest of the tests want memory, too."""
     answer, said = ANSWERS[name]
     if "endless" in name:
@@ -198,9 +196,7 @@ def test_answers_of_any_kind_are_failures_in_one_line(
     assert found["failed"] == found["requests"] > 0
 
 
-def test_answers_that_nobody_asked_for_are_not_taken_for_others(
-    run: Run, serving: Callable[..., str]
-) -> None:
+def test_answers_that_nobody_asked_for_are_not_taken_for_others(run, serving):
     """Two answers to each request: the second one ends the connection, and counts for none."""
     second = whole({**ANSWER, "model_name": "impostor"})
 
@@ -217,9 +213,7 @@ def test_answers_that_nobody_asked_for_are_not_taken_for_others(
         assert (found["failed"], found["model_share"]) == (0, {"sums": 1.0})
 
 
-def test_answers_share_what_they_may_take(
-    run: Run, serving: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_answers_share_what_they_may_take(run, serving, monkeypatch):
     monkeypatch.setattr(connections, "_MOST_HELD", 1 << 22)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     ran = load(run, serving(endless(b"a" * 65_536, HEAD + b"\r\n")), "--load", 200)
@@ -248,23 +242,19 @@ def shaped(*shape: object, **more: object) -> bytes:
     (shaped(-1, 3, datatype="BYTES"), "a type that is not sent"),
     (b"HTTP/1.1 302 Found\r\nLocation: /login\r\nContent-Length: 0\r\n\r\n", "302, to /login"),
 ])
-def test_metadata_of_any_kind_is_read_or_refused(
-    run: Run, serving: Callable[..., str], metadata: Answer, said: str
-) -> None:
+def test_metadata_of_any_kind_is_read_or_refused(run, serving, metadata, said):
     refused(load(run, serving(metadata=metadata)), 3, said)
 
 
 @pytest.mark.parametrize("about", [
     b"", whole(b"<html>"), whole([]), whole({"extensions": 7}), whole({"extensions": [[], None]}),
     whole({"extensions": {"binary_tensor_data": 1}})])
-def test_a_server_that_does_not_say_what_it_knows_gets_json(
-    run: Run, serving: Callable[..., str], about: Answer
-) -> None:
+def test_a_server_that_does_not_say_what_it_knows_gets_json(run, serving, about):
     ran = load(run, serving(about=about))
     assert ran.code == 0, ran.err
 
 
-def test_large_samples_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_samples_are_few(monkeypatch):
     """Of 12 MB each 256 would take 3 GB; sizes are here a hundredth."""
     monkeypatch.setattr(client, "_SAMPLES_BYTES", (1 << 28) // 100)
     model = client.RemoteModel.of("http://h/v2/models/sums", json.loads(
@@ -272,6 +262,6 @@ def test_large_samples_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(model.random_samples(256, np.random.default_rng(0))) == 22
 
 
-def test_a_host_that_is_no_name_is_an_error_in_one_line(run: Run) -> None:
+def test_a_host_that_is_no_name_is_an_error_in_one_line(run):
     for host in ("a" * 300, "a..b", "xn--" + "9" * 70):
         refused(load(run, f"http://{host}:80"), 3, "no answer of the server")

@@ -9,8 +9,6 @@ import random
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -26,7 +24,7 @@ LIVE = b"GET /v2/health/live HTTP/1.1\r\nHost: here\r\n\r\n"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def server(tmp_path_factory):
     with running(make(tmp_path_factory.mktemp("http"), slo_ms=500.0), "--overhead-ms", "0",
                  "--max-header-kb", "8", "--header-timeout-s", "0.5", "--batch-timeout-s",
                  "1") as served:
@@ -56,9 +54,7 @@ def chunked(content: bytes, headers: str = "") -> bytes:
     request(queries(1), "Connection: upgrade\r\nUpgrade: websocket\r\n"),
 ])
 @pytest.mark.parametrize("cut", [None, 20, 110, -40, -1])
-def test_a_wish_to_upgrade_is_ignored_and_the_body_read(
-    server: Running, sent: bytes, cut: int | None
-) -> None:
+def test_a_wish_to_upgrade_is_ignored_and_the_body_read(server, sent, cut):
     parts = (sent,) if cut is None else (sent[:cut], sent[cut:])
     ((status, document),) = answered(server, *parts)
     assert status == 200
@@ -67,9 +63,7 @@ def test_a_wish_to_upgrade_is_ignored_and_the_body_read(
 
 
 @pytest.mark.parametrize("parts", [1, 2])
-def test_the_body_of_a_request_that_wishes_to_upgrade_is_no_request(
-    server: Running, parts: int
-) -> None:
+def test_the_body_of_a_request_that_wishes_to_upgrade_is_no_request(server, parts):
     sent = request(LIVE, UPGRADE)
     at = len(sent) - len(LIVE)
     ((status, document),) = answered(server, *((sent,) if parts == 1 else (sent[:at], sent[at:])))
@@ -77,7 +71,7 @@ def test_the_body_of_a_request_that_wishes_to_upgrade_is_no_request(
     assert "error" in str(document)
 
 
-def test_requests_after_one_that_wishes_to_upgrade_are_answered(server: Running) -> None:
+def test_requests_after_one_that_wishes_to_upgrade_are_answered(server):
     sent = [request(queries(1, id=str(number)), UPGRADE if number % 2 else "")
             for number in range(6)]
     found = answered(server, b"".join(sent), count=6)
@@ -85,7 +79,7 @@ def test_requests_after_one_that_wishes_to_upgrade_are_answered(server: Running)
             ] == [(200, str(number)) for number in range(6)]
 
 
-def test_curls_offer_of_http_2_is_answered_over_http_1(server: Running) -> None:
+def test_curls_offer_of_http_2_is_answered_over_http_1(server):
     curl = shutil.which("curl")
     if curl is None or b"HTTP2" not in subprocess.check_output([curl, "--version"]):
         pytest.skip("needs curl with HTTP/2")
@@ -116,7 +110,7 @@ public class Ask {
 
 
 @pytest.mark.slow
-def test_javas_client_gets_answers(server: Running, tmp_path: Path) -> None:
+def test_javas_client_gets_answers(server, tmp_path):
     java = shutil.which("java")
     if java is None or shutil.which("javac") is None:
         pytest.skip("needs a Java development kit")
@@ -127,13 +121,13 @@ def test_javas_client_gets_answers(server: Running, tmp_path: Path) -> None:
     assert ran.stdout.split() == ["200"] * 3, ran.stderr
 
 
-def test_this_server_is_no_proxy(server: Running) -> None:
+def test_this_server_is_no_proxy(server):
     ((status, document),) = answered(
         server, b"CONNECT here:80 HTTP/1.1\r\nHost: here:80\r\n\r\n" + LIVE)
     assert (status, document) == (501, {"error": "this server is no proxy"})
 
 
-def test_all_requests_behind_each_other_are_answered_in_turn(server: Running) -> None:
+def test_all_requests_behind_each_other_are_answered_in_turn(server):
     """More than are parsed at once, of several kinds; the last is no request."""
     sent = [request(queries(1, id=str(number))) if number % 3 else
             chunked(queries(2, id=str(number))) if number % 2 else request(b"{")
@@ -146,7 +140,7 @@ def test_all_requests_behind_each_other_are_answered_in_turn(server: Running) ->
     assert "not an HTTP/1.1 request" in str(found[-1][1])
 
 
-def test_a_client_that_sends_on_is_read_only_as_fast_as_it_is_answered(server: Running) -> None:
+def test_a_client_that_sends_on_is_read_only_as_fast_as_it_is_answered(server):
     """Of 8 MB of requests few are here while the first of them waits for the model."""
     with connected(server) as connection:
         connection.settimeout(0.3)
@@ -158,7 +152,7 @@ def test_a_client_that_sends_on_is_read_only_as_fast_as_it_is_answered(server: R
                 assert sent < 1 << 23
 
 
-def test_many_thousand_small_requests_at_once_are_all_answered(server: Running) -> None:
+def test_many_thousand_small_requests_at_once_are_all_answered(server):
     with connected(server) as connection:
         connection.sendall(3000 * LIVE)
         assert {status for status, _, _ in answers(connection, 3000)} == {200}
@@ -173,7 +167,7 @@ def test_many_thousand_small_requests_at_once_are_all_answered(server: Running) 
     ("GET /v2/health/live HTTP/1.0\r\n", 200),
     ("GET /v2/health/live HTTP/1.1\r\nhOsT:\r\n", 200),
 ])
-def test_a_request_has_one_host(server: Running, head: str, status: int) -> None:
+def test_a_request_has_one_host(server, head, status):
     ((code, document),) = answered(server, head.encode() + b"\r\n")
     assert code == status
     assert ("one Host header" in str(document)) == (status == 400)
@@ -198,9 +192,7 @@ def test_a_request_has_one_host(server: Running, head: str, status: int) -> None
     (b"GET / HTTP/1.1\r\nX: " + b"a" * 9000, 431, "headers of more than"),
     (b"GET / HTTP/1.1\r\n", 408, "took too long"),
 ])
-def test_errors_are_json_as_the_protocol_has_them(
-    server: Running, sent: bytes, status: int, said: str
-) -> None:
+def test_errors_are_json_as_the_protocol_has_them(server, sent, status, said):
     with connected(server) as connection:
         connection.sendall(sent)
         ((code, headers, document),) = answers(connection, 1)
@@ -209,7 +201,7 @@ def test_errors_are_json_as_the_protocol_has_them(
     assert ("allow" in headers) == (status == 405)
 
 
-def test_an_error_in_a_body_is_the_one_answer_to_its_request(server: Running) -> None:
+def test_an_error_in_a_body_is_the_one_answer_to_its_request(server):
     """It follows on the answers to those before, also where its own was begun."""
     bad = chunked(queries(1)).replace(b"\r\n0\r\n\r\n", b"\r\nz\r\n")
     for parts in ((request(queries(1)) + bad,), (LIVE + LIVE + bad[:-4], bad[-4:])):
@@ -232,9 +224,7 @@ def random_request(rng: random.Random, number: int) -> tuple[bytes, int, str | N
 
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("HTTP_STREAMS", "12"))))
-def test_requests_in_a_stream_are_told_apart_however_it_is_cut(
-    server: Running, seed: int
-) -> None:
+def test_requests_in_a_stream_are_told_apart_however_it_is_cut(server, seed):
     rng = random.Random(seed)
     sent = [random_request(rng, number) for number in range(rng.choice([1, 8, 9, 30]))]
     if rng.random() < 0.5:

@@ -8,7 +8,6 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -24,12 +23,12 @@ INFER = b"POST /v2/models/sums/infer HTTP/1.1\r\nHost: x\r\n"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return make(tmp_path_factory.mktemp("limits"), workers=1, slo_ms=500.0)
 
 
 @pytest.fixture(scope="module")
-def server(folder: Path) -> Iterator[Running]:
+def server(folder):
     with running(folder, "--slots", "64", "--max-connections", "20", "--header-timeout-s", "0.5",
                  "--request-timeout-s", "1", "--max-header-kb", "8", "--max-body-mb", "1",
                  "--max-json-mb", "0.5", "--max-pending-mb", "2") as found:
@@ -72,13 +71,13 @@ def metric_is(server: Running, name: str, wanted: float) -> bool:
 @pytest.mark.parametrize("parameters", [
     {"deadline_ms": 0.001, "late_ms": 1e308}, {"deadline_ms": 1e308}, {"timeout": 1e18},
     {"late_ms": 600_001}])
-def test_a_time_without_end_is_refused(server: Running, parameters: dict[str, Any]) -> None:
+def test_a_time_without_end_is_refused(server, parameters):
     status, found = server.infer([[1, 2, 3]], parameters=parameters)
     assert (status, "not a length of time" in found["error"]) == (400, True)
     assert "up to 6" in found["error"]
 
 
-def test_a_request_that_takes_all_room_makes_way_for_others(server: Running) -> None:
+def test_a_request_that_takes_all_room_makes_way_for_others(server):
     """Its deadline is past, and it waits for a late answer."""
     with opened(server, whole(queries(64, deadline_ms=0.001, late_ms=600_000))) as greedy:
         time.sleep(0.1)
@@ -87,7 +86,7 @@ def test_a_request_that_takes_all_room_makes_way_for_others(server: Running) -> 
     assert metric_is(server, "ramsis_queued", 0)
 
 
-def test_what_waits_for_a_client_that_has_left_is_given_up(server: Running) -> None:
+def test_what_waits_for_a_client_that_has_left_is_given_up(server):
     """None of it runs."""
     with opened(server, whole(queries(60, deadline_ms=600_000))):
         time.sleep(0.05)
@@ -95,7 +94,7 @@ def test_what_waits_for_a_client_that_has_left_is_given_up(server: Running) -> N
     assert server.infer([[1, 2, 3]])[0] == 200
 
 
-def test_headers_without_end_are_refused(server: Running) -> None:
+def test_headers_without_end_are_refused(server):
     for endless in (INFER + b"X: " + b"a" * 20_000, INFER + b"X: a\r\n" * 5_000,
                     b"POST /" + b"a" * 20_000,
                     INFER + b"X: " + b"a" * 9_000 + b"\r\nContent-Length: 2\r\n\r\n{}"):
@@ -109,7 +108,7 @@ def test_headers_without_end_are_refused(server: Running) -> None:
     assert server.infer([[1, 2, 3]])[0] == 200
 
 
-def test_a_head_that_is_not_ended_is_not_waited_for(server: Running) -> None:
+def test_a_head_that_is_not_ended_is_not_waited_for(server):
     for start in (b"", b"\r\n", INFER):
         begun = time.monotonic()
         with opened(server, start) as client:
@@ -120,7 +119,7 @@ def test_a_head_that_is_not_ended_is_not_waited_for(server: Running) -> None:
         assert 0.4 < time.monotonic() - begun < 5
 
 
-def test_bytes_between_requests_do_not_keep_a_connection_open(server: Running) -> None:
+def test_bytes_between_requests_do_not_keep_a_connection_open(server):
     with opened(server, b"GET /v2/health/live HTTP/1.1\r\nHost: x\r\n\r\n") as client:
         assert b"200" in client.recv(1000)
         begun = time.monotonic()
@@ -130,7 +129,7 @@ def test_bytes_between_requests_do_not_keep_a_connection_open(server: Running) -
     assert time.monotonic() - begun < 5
 
 
-def test_bodies_without_end_are_refused(server: Running) -> None:
+def test_bodies_without_end_are_refused(server):
     with opened(server, INFER + b"Content-Length: 500\r\n\r\n{") as client:
         assert b" 408 " in client.recv(1000)
     with opened(server, INFER + b"Transfer-Encoding: chunked\r\n\r\n") as client:
@@ -142,7 +141,7 @@ def test_bodies_without_end_are_refused(server: Running) -> None:
     assert server.infer([[1, 2, 3]])[0] == 200
 
 
-def test_connections_that_owe_a_request_make_room(server: Running) -> None:
+def test_connections_that_owe_a_request_make_room(server):
     """More than there may be; others are answered, and the system's files do not run out."""
     with contextlib.ExitStack() as stack:
         for start in (b"", INFER, INFER + b"Content-Length: 9\r\n\r\n{"):
@@ -151,7 +150,7 @@ def test_connections_that_owe_a_request_make_room(server: Running) -> None:
                 assert server.infer([[1, 2, 3]])[0] == 200
 
 
-def test_idle_connections_make_room(server: Running) -> None:
+def test_idle_connections_make_room(server):
     with contextlib.ExitStack() as stack:
         for _ in range(30):
             client = stack.enter_context(opened(
@@ -160,7 +159,7 @@ def test_idle_connections_make_room(server: Running) -> None:
         assert server.infer([[1, 2, 3]])[0] == 200
 
 
-def test_bodies_that_are_not_whole_share_what_they_may_take(server: Running) -> None:
+def test_bodies_that_are_not_whole_share_what_they_may_take(server):
     """Of four with 0.9 MB each the first two are closed."""
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(opened(
@@ -180,7 +179,7 @@ def test_bodies_that_are_not_whole_share_what_they_may_take(server: Running) -> 
         assert open_still == [False, False, True, True]
 
 
-def test_bodies_of_refused_requests_are_not_kept(server: Running) -> None:
+def test_bodies_of_refused_requests_are_not_kept(server):
     """18 connections, each with 2 MB of a body that is too long: they linger without it."""
     with contextlib.ExitStack() as stack:
         before = resident_mb(server)
@@ -198,7 +197,7 @@ def resident_mb(server: Running) -> float:
 
 
 @pytest.mark.parametrize("number", ["9" * 5000, "0" * 5000, "²", "٣", "-1", "1e3"])
-def test_a_length_of_any_form_is_read_or_refused(server: Running, number: str) -> None:
+def test_a_length_of_any_form_is_read_or_refused(server, number):
     text = whole({}, f"Inference-Header-Content-Length: {number}".encode().decode("latin-1"))
     with opened(server, text) as client:
         assert client.recv(1000).startswith(b"HTTP/1.1 400 ")
@@ -207,7 +206,7 @@ def test_a_length_of_any_form_is_read_or_refused(server: Running, number: str) -
 @pytest.mark.parametrize("data", [
     ["x" * 100_000] + [""] * 191, [["x" * 100_000, "", ""], *[["", "", ""]] * 63], [[[]]] * 50_000,
     json.loads("[" * 900 + "]" * 900), [{}] * 40_000, ["x"] * 3, [1, 2, None], [7] * 100_000])
-def test_data_that_would_take_all_memory_are_refused(server: Running, data: Any) -> None:
+def test_data_that_would_take_all_memory_are_refused(server, data):
     begun = time.monotonic()
     document = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [64, 3], "data": data}]}
     with opened(server, whole(document)) as client:
@@ -215,7 +214,7 @@ def test_data_that_would_take_all_memory_are_refused(server: Running, data: Any)
     assert time.monotonic() - begun < 2
 
 
-def test_large_bodies_wait_for_their_turns_and_not_all_of_them() -> None:
+def test_large_bodies_wait_for_their_turns_and_not_all_of_them():
     """Whole as they are, they would be held until they are read."""
     from ramsis.serving.app import _Infer  # starlette may be missing
     from ramsis.serving.protocol import RequestLimits
@@ -234,7 +233,7 @@ def test_large_bodies_wait_for_their_turns_and_not_all_of_them() -> None:
     assert kinds == [*["InferRequest"] * 3, *["OverloadedError"] * 2, "InferRequest"]
 
 
-def test_small_requests_have_turns_between_large_ones() -> None:
+def test_small_requests_have_turns_between_large_ones():
     """Half of the time and more, so that none waits for several large ones."""
     from ramsis.serving.app import _Infer  # starlette may be missing
     from ramsis.serving.protocol import InferRequest, RequestLimits
@@ -259,7 +258,7 @@ def test_small_requests_have_turns_between_large_ones() -> None:
 
 
 @pytest.mark.slow
-def test_an_answer_that_is_not_read_is_not_kept(server: Running) -> None:
+def test_an_answer_that_is_not_read_is_not_kept(server):
     """A client that sends on and on and reads nothing is closed."""
     asked = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
     with socket.socket() as client:
@@ -279,7 +278,7 @@ def test_an_answer_that_is_not_read_is_not_kept(server: Running) -> None:
 
 
 @pytest.mark.slow
-def test_stopping_takes_no_longer_than_it_is_given(folder: Path) -> None:
+def test_stopping_takes_no_longer_than_it_is_given(folder):
     """Not with requests that wait long, nor with some that are not whole."""
     with running(folder, "--drain-s", "1", "--batch-timeout-s", "30") as server, \
             opened(server) as hung, opened(server, INFER) as half, \

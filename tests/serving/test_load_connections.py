@@ -78,7 +78,7 @@ def saying(*parts: bytes, times: int = 100, stays: bool = True) -> Server:
     return server
 
 
-def test_a_connection_is_kept_and_bytes_may_come_one_by_one() -> None:
+def test_a_connection_is_kept_and_bytes_may_come_one_by_one():
     found, opened = asked(saying(*(WHOLE[i : i + 1] for i in range(len(WHOLE)))), count=3)
     assert [(one.status, one.body, one.headers["x-name"], one.failure) for one in found] == [
         (200, b"ok", "a", "")] * 3
@@ -90,7 +90,7 @@ def test_a_connection_is_kept_and_bytes_may_come_one_by_one() -> None:
     b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\no\r\n1\r\nk\r\n0\r\n\r\n",
     b"HTTP/1.1 100 Continue\r\n\r\n" + WHOLE,
 ])
-def test_answers_in_chunks_and_after_interim_ones_are_whole(answer: bytes) -> None:
+def test_answers_in_chunks_and_after_interim_ones_are_whole(answer):
     found, opened = asked(saying(answer), count=2)
     assert [(one.status, one.body) for one in found] == [(200, b"ok")] * 2
     assert opened == 1
@@ -100,7 +100,7 @@ def test_answers_in_chunks_and_after_interim_ones_are_whole(answer: bytes) -> No
     b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok",
     b"HTTP/1.0 200 OK\r\n\r\nok",
 ])
-def test_a_server_that_closes_gets_another_connection(answer: bytes) -> None:
+def test_a_server_that_closes_gets_another_connection(answer):
     found, opened = asked(saying(answer, times=1, stays=False), count=2)
     assert [(one.status, one.body, one.failure) for one in found] == [(200, b"ok", "")] * 2
     assert opened == 2
@@ -110,25 +110,25 @@ def test_a_server_that_closes_gets_another_connection(answer: bytes) -> None:
     (b"", "closed the connection"), (WHOLE[:-1], "closed the connection"),
     (WHOLE[:20], "closed the connection"), (b"what?\r\n\r\n", "not HTTP"),
 ])
-def test_no_whole_answer_is_a_failure(answer: bytes, why: str) -> None:
+def test_no_whole_answer_is_a_failure(answer, why):
     (found,), _ = asked(saying(answer, times=1, stays=False))
     assert found.status == 0
     assert why in found.failure
 
 
-def test_an_answer_that_does_not_come_fails_after_its_time_and_its_connection_with_it() -> None:
+def test_an_answer_that_does_not_come_fails_after_its_time_and_its_connection_with_it():
     found, opened = asked(saying(b""), count=2, timeout_s=0.15)
     assert ["no answer within 0.15 s" in one.failure for one in found] == [True, True]
     assert opened == 2
 
 
-def test_a_connection_that_the_server_closed_meanwhile_is_not_used_again() -> None:
+def test_a_connection_that_the_server_closed_meanwhile_is_not_used_again():
     found, opened = asked(saying(WHOLE, times=1, stays=False), count=2, pause_s=0.05)
     assert [one.status for one in found] == [200, 200]
     assert opened == 2
 
 
-def test_nobody_listens() -> None:
+def test_nobody_listens():
     async def run() -> Response:
         server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
@@ -141,7 +141,7 @@ def test_nobody_listens() -> None:
     assert "ConnectionRefusedError" in found.failure
 
 
-def test_many_at_once_have_a_connection_each() -> None:
+def test_many_at_once_have_a_connection_each():
     asking = 0
 
     async def server(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -30,7 +30,7 @@ FAILING, HANGING = body(888.0, deadline_ms=60_000), body(777.0, deadline_ms=60_0
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     return make(tmp_path_factory.mktemp("logs"), slo_ms=500.0)
 
 
@@ -42,7 +42,6 @@ def logging_to(stderr: int | IO[str], folder: Path, *options: str, before: tuple
                                stderr=stderr, text=True,
                                env={**os.environ, "PYTHONPATH": str(ROOT)})
     try:
-        assert process.stdout is not None
         host, _, port = process.stdout.readline().rpartition("/")[2].strip().partition(":")
         yield Running(process, host, int(port), folder, folder / "log.txt")
     finally:
@@ -61,7 +60,7 @@ def fail(server: Running, count: int) -> None:
             assert status == 500
 
 
-def test_a_reader_that_stops_holds_nobody_up(folder: Path) -> None:
+def test_a_reader_that_stops_holds_nobody_up(folder):
     """Neither of the log nor of the request log."""
     reader, writer = os.pipe()
     os.mkfifo(folder / "requests")
@@ -84,9 +83,7 @@ def test_a_reader_that_stops_holds_nobody_up(folder: Path) -> None:
             os.close(pipe)
 
 
-def test_lines_are_limited_and_a_second_signal_ends_what_the_first_one_lets_end(
-    folder: Path,
-) -> None:
+def test_lines_are_limited_and_a_second_signal_ends_what_the_first_one_lets_end(folder):
     """Under nohup, which a signal of a terminal that is closed does not end."""
     log = folder / "log.txt"
     options = ("--batch-timeout-s", "60", "--drain-s", "60")
@@ -128,7 +125,7 @@ class Full:
         self.lines.append(json.loads(text))
 
 
-def test_lines_for_which_there_is_no_room_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_for_which_there_is_no_room_are_counted(monkeypatch):
     from ramsis.serving import logs
 
     monkeypatch.setattr(logs, "_LAST_LINES_S", 60.0)  # of a machine that is busy
@@ -145,7 +142,7 @@ def test_lines_for_which_there_is_no_room_are_counted(monkeypatch: pytest.Monkey
     assert (full.lines[1]["count"], full.lines[1]["events"]) == (3, {"early": 3})
 
 
-def test_lines_wait_for_a_reader_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_wait_for_a_reader_up_to_a_number(monkeypatch):
     from ramsis.serving import logs
 
     monkeypatch.setattr(logs, "_BURST", 10_000)
@@ -163,9 +160,7 @@ def test_lines_wait_for_a_reader_up_to_a_number(monkeypatch: pytest.MonkeyPatch)
     assert last["events"] == {"many": 1500 - len(lines)}
 
 
-def test_what_libraries_log_is_a_line_with_its_traceback(
-    monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_libraries_log_is_a_line_with_its_traceback(monkeypatch):
     import logging
 
     from ramsis.serving.logs import records_in

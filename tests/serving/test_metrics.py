@@ -1,7 +1,5 @@
 """Histograms and counters of the server are those of the library, counted with less work."""
 
-from __future__ import annotations
-
 import random
 
 import pytest
@@ -10,7 +8,7 @@ pytest.importorskip("prometheus_client")
 
 
 @pytest.mark.parametrize("accepted", ["", "text/plain"])
-def test_they_read_like_those_of_the_library(accepted: str) -> None:
+def test_they_read_like_those_of_the_library(accepted):
     from prometheus_client import CollectorRegistry, Counter, Histogram
 
     from ramsis.serving.recorder import Counts, Histograms, ServerMetrics

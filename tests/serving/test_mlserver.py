@@ -44,7 +44,7 @@ def mlserver(folder: Path, port: int, **settings: Any) -> Iterator[subprocess.Po
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def served(tmp_path_factory):
     """A folder that MLServer serves."""
     folder = make(tmp_path_factory.mktemp("mlserver"), workers=2)
     (folder / "model-settings.json").write_text(json.dumps(MODEL))
@@ -54,7 +54,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.mark.slow
-def test_requests_are_answered_in_time_by_the_policy(served: Path) -> None:
+def test_requests_are_answered_in_time_by_the_policy(served):
     status, answer = ask({**body(1, 2, deadline_ms=10_000), "id": "seven"})
     assert (status, answer["id"]) == (200, "seven")
     sums = next(one for one in answer["outputs"] if one["name"] == "sum")
@@ -69,7 +69,7 @@ def test_requests_are_answered_in_time_by_the_policy(served: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_cannot_be_answered_is_refused_as_by_our_own_server(served: Path) -> None:
+def test_what_cannot_be_answered_is_refused_as_by_our_own_server(served):
     status, answer = ask(body(1, deadline_ms=0.001))
     assert status == 503, answer
     assert ask(body(1), headers={"X-Deadline-Ms": "0.001"})[0] == 503
@@ -85,7 +85,7 @@ def test_what_cannot_be_answered_is_refused_as_by_our_own_server(served: Path) -
 
 
 @pytest.mark.slow
-def test_the_tensors_are_those_of_the_variants(served: Path) -> None:
+def test_the_tensors_are_those_of_the_variants(served):
     status, answer = ask(None, "", "GET")
     assert status == 200
     assert [(one["name"], one["datatype"], one["shape"]) for one in answer["inputs"]] == [
@@ -94,7 +94,7 @@ def test_the_tensors_are_those_of_the_variants(served: Path) -> None:
 
 
 @pytest.mark.slow
-def test_grpc_is_answered_alike(served: Path) -> None:
+def test_grpc_is_answered_alike(served):
     import grpc
     from mlserver.grpc import dataplane_pb2 as messages
     from mlserver.grpc.dataplane_pb2_grpc import GRPCInferenceServiceStub
@@ -125,7 +125,7 @@ def refusal(folder: Path, extra: dict[str, Any]) -> str:
 
 
 @pytest.mark.slow
-def test_settings_that_are_none_are_refused(tmp_path: Path) -> None:
+def test_settings_that_are_none_are_refused(tmp_path):
     make(tmp_path)
     for extra, message in (({}, "unknown or missing settings: got []"),
                            ({"variants": "variants.toml", "colour": 1}, "got ['colour'"),
@@ -136,7 +136,7 @@ def test_settings_that_are_none_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_worker_processes_of_mlserver_are_refused(tmp_path: Path) -> None:
+def test_worker_processes_of_mlserver_are_refused(tmp_path):
     make(tmp_path)
     (tmp_path / "model-settings.json").write_text(json.dumps(MODEL))
     with mlserver(tmp_path, PORT + 10, parallel_workers=1) as process:
@@ -148,7 +148,7 @@ def test_worker_processes_of_mlserver_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_answers_state_whether_they_are_second_opinions(tmp_path: Path) -> None:
+def test_answers_state_whether_they_are_second_opinions(tmp_path):
     written(tmp_path)
     code = ["opinions:fast", "opinions:slow"]
     (tmp_path / "model-settings.json").write_text(json.dumps(

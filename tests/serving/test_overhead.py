@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -36,7 +35,7 @@ def watch(most_ms: float = 1000.0) -> OverheadWatch:
                          lambda: most_ms)
 
 
-def test_the_overhead_is_the_95th_percentile_of_the_sum_of_independent_parts() -> None:
+def test_the_overhead_is_the_95th_percentile_of_the_sum_of_independent_parts():
     rng, found = np.random.default_rng(3), watch()
     batch, transport, answer = (scale * rng.exponential(size=512) for scale in (2.0, 0.7, 1.3))
     for longer_ms, lag_ms, after_ms in zip(batch, transport, answer, strict=True):
@@ -49,7 +48,7 @@ def test_the_overhead_is_the_95th_percentile_of_the_sum_of_independent_parts() -
     assert parts.batch_ms == pytest.approx(np.quantile(batch, 0.95))
 
 
-def test_what_slowness_explains_is_no_overhead() -> None:
+def test_what_slowness_explains_is_no_overhead():
     found = watch()
     for _ in range(100):
         found.batch("m", 2, 26.0, 26.0)
@@ -58,7 +57,7 @@ def test_what_slowness_explains_is_no_overhead() -> None:
     assert found.estimate(1.3).overhead_ms == pytest.approx(0.0, abs=1e-9)
 
 
-def test_the_slowness_is_that_of_the_last_batches_that_the_policies_know() -> None:
+def test_the_slowness_is_that_of_the_last_batches_that_the_policies_know():
     found = watch()
     for _ in range(100):
         found.batch("m", 1, 5.0, 5.0)
@@ -72,7 +71,7 @@ def test_the_slowness_is_that_of_the_last_batches_that_the_policies_know() -> No
     assert few.slowness(lambda variant, run_as: 10.0) == 1.0
 
 
-def test_the_overhead_is_never_negative_nor_above_its_limit() -> None:
+def test_the_overhead_is_never_negative_nor_above_its_limit():
     assert watch().estimate().overhead_ms == 0.0
     fast, slow = watch(), watch(most_ms=12.5)
     fast.batch("m", 1, 3.0, 3.0)  # a profile of a busy machine
@@ -81,7 +80,7 @@ def test_the_overhead_is_never_negative_nor_above_its_limit() -> None:
     assert slow.estimate().overhead_ms == 12.5
 
 
-def test_a_few_hiccups_and_batches_that_no_policy_knows_do_not_count() -> None:
+def test_a_few_hiccups_and_batches_that_no_policy_knows_do_not_count():
     found = watch()
     for number in range(100):
         found.batch("m", 1, 900.0 if number < 2 else 11.7, 11.7)
@@ -89,7 +88,7 @@ def test_a_few_hiccups_and_batches_that_no_policy_knows_do_not_count() -> None:
     assert found.estimate().overhead_ms == pytest.approx(1.7)
 
 
-def test_old_batches_are_forgotten() -> None:
+def test_old_batches_are_forgotten():
     found = watch()
     for _ in range(600):
         found.batch("m", 1, 90.0, 90.0)
@@ -98,13 +97,13 @@ def test_old_batches_are_forgotten() -> None:
     assert found.estimate().overhead_ms == pytest.approx(3.0)
 
 
-def test_each_answer_of_a_batch_waits_for_those_before_it() -> None:
+def test_each_answer_of_a_batch_waits_for_those_before_it():
     found = answers_ms("sums", [TensorSpec("sum", "FP32", ())], 4)
     assert found == pytest.approx([found[0] * place for place in (1, 2, 3, 4)])
     assert 0.0 < found[0] < 50.0
 
 
-def test_what_a_policy_allows_for_is_not_taken_twice() -> None:
+def test_what_a_policy_allows_for_is_not_taken_twice():
     terms: dict[str, Any] = {"slo_ms": 100.0, "workers": 1, "grid": "fixed:20", "max_queue": 8}
     plain, allowing = (Expected(set_of([generate_policy(
         profile(), 20.0, SynthesisSettings(**terms, overhead_ms=ms))]).levels[0])
@@ -114,7 +113,7 @@ def test_what_a_policy_allows_for_is_not_taken_twice() -> None:
     assert plain.stated_ms("slow", 99, 0.95) is None
 
 
-def test_a_dispatcher_takes_another_overhead_from_what_waits_too() -> None:
+def test_a_dispatcher_takes_another_overhead_from_what_waits_too():
     """A request waits until its slack is 40 ms; with more overhead it has less."""
     table = DecisionTable(
         models=("m",), slo_ms=100.0, load_qps=50.0, workers=1, dispatch="round-robin",
@@ -133,7 +132,7 @@ def test_a_dispatcher_takes_another_overhead_from_what_waits_too() -> None:
             dispatcher.take_overhead(3.0, bad)
 
 
-def test_the_queues_are_asked_only_where_the_overhead_has_changed() -> None:
+def test_the_queues_are_asked_only_where_the_overhead_has_changed():
     from ramsis.serving.server import Server
 
     taken = list[float]()
@@ -156,7 +155,7 @@ def test_the_queues_are_asked_only_where_the_overhead_has_changed() -> None:
     assert taken == [0.02, 2.0, 2.11, 0.0]
 
 
-def test_a_slowness_is_taken_where_it_has_changed_and_said_where_it_has_changed_much() -> None:
+def test_a_slowness_is_taken_where_it_has_changed_and_said_where_it_has_changed_much():
     from ramsis.serving.server import Server
 
     taken, said = list[float](), list[float]()
@@ -184,9 +183,7 @@ def test_a_slowness_is_taken_where_it_has_changed_and_said_where_it_has_changed_
 
 
 @pytest.mark.slow
-def test_promises_are_kept_by_default_where_batches_take_longer_than_profiled(
-    tmp_path: Path,
-) -> None:
+def test_promises_are_kept_by_default_where_batches_take_longer_than_profiled(tmp_path):
     """The accurate model is half as fast as its profile says, and would be late."""
     folder = make(tmp_path, loads=(2.0,), slo_ms=1000.0)
     source = (folder / "summing.py").read_text()

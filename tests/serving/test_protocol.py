@@ -1,7 +1,5 @@
 """Requests of the Open Inference Protocol are read and checked."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -21,7 +19,7 @@ HEAD = json.dumps({"inputs": [
 }).encode()
 
 
-def test_requests_with_one_document_have_their_own_data_and_deadlines() -> None:
+def test_requests_with_one_document_have_their_own_data_and_deadlines():
     for seed, header in enumerate(("20", "20", None, "30")):
         rng = np.random.default_rng(seed)
         x, y = rng.standard_normal((3, 2)).astype("<f4"), rng.integers(-9, 9, 3).astype("<i2")
@@ -40,8 +38,8 @@ def test_requests_with_one_document_have_their_own_data_and_deadlines() -> None:
     (30, INPUTS[:1], RequestLimits(), "not an input of the model, each once: got 'y'"),
 ])
 def test_a_document_that_was_right_is_checked_again_where_the_rest_is_another(
-    rest: int, inputs: tuple[TensorSpec, ...], limits: RequestLimits, says: str
-) -> None:
+    rest, inputs, limits, says
+):
     assert parse_request(HEAD + bytes(30), str(len(HEAD)), None, INPUTS, OUTPUTS).queries == 3
     with pytest.raises(InvalidValueError, match=says):
         parse_request(HEAD + bytes(rest), str(len(HEAD)), None, inputs, OUTPUTS, limits)

@@ -23,7 +23,7 @@ from ramsis.cli.main import cli
 from ramsis.errors import InputFileError
 from ramsis.serving.export.ray_configuration import yaml_text
 from ramsis.serving.ray_scaling import LOAD_METRIC, CapacityPolicy, ScalingPolicy
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 from tests.serving.servers import make, profile
 from tests.serving.test_scaling import BODY, Load, scaling_policy, until
 
@@ -38,7 +38,7 @@ def context(now_s: float, load_qps: float | None, state: Any = None, **other: An
         "capacity_adjusted_max_replicas": 4, **other})
 
 
-def test_replicas_follow_the_capacity_answers() -> None:
+def test_replicas_follow_the_capacity_answers():
     policy = CapacityPolicy(LEVELS, startup_s=10.0)
     for load_qps, wanted in ((50.0, 1), (100.0, 1), (101.0, 2), (300.0, 4), (5000.0, 4)):
         assert policy(context(0.0, load_qps))[0] == wanted
@@ -47,7 +47,7 @@ def test_replicas_follow_the_capacity_answers() -> None:
     assert policy(context(0.0, 10.0, capacity_adjusted_min_replicas=2))[0] == 2
 
 
-def test_a_load_that_rises_is_met_before_it_is_there() -> None:
+def test_a_load_that_rises_is_met_before_it_is_there():
     """It rises by 10 each second; a replica that starts now serves in ten seconds."""
     policy, state, wanted = CapacityPolicy(LEVELS, startup_s=10.0), {}, []
     for second in range(16):
@@ -65,7 +65,7 @@ def test_a_load_that_rises_is_met_before_it_is_there() -> None:
     assert falling[-1] == 1
 
 
-def test_replicas_follow_the_scaling_table(tmp_path: Path) -> None:
+def test_replicas_follow_the_scaling_table(tmp_path):
     """It decides once in 0.7 s; what has not started yet is kept at 20 QPS, but not at 4."""
     policy = ScalingPolicy(str(scaling_policy(tmp_path) / "policies" / "scaling.json"))
     asked: list[int] = []
@@ -91,7 +91,7 @@ def test_replicas_follow_the_scaling_table(tmp_path: Path) -> None:
         ScalingPolicy(str(tmp_path / "none.json"))
 
 
-def test_the_file_for_a_scaling_policy_names_it(run: Run, tmp_path: Path) -> None:
+def test_the_file_for_a_scaling_policy_names_it(run, tmp_path):
     scaling_policy(tmp_path)
     base = ("export", "ray-serve", tmp_path / "policies", "--variants",
             tmp_path / "variants.toml", "--out", tmp_path / "app.yaml")
@@ -109,13 +109,13 @@ def test_the_file_for_a_scaling_policy_names_it(run: Run, tmp_path: Path) -> Non
     assert getattr(importlib.import_module(module), name) is ScalingPolicy
 
 
-def test_yaml_is_what_a_parser_of_others_reads() -> None:
+def test_yaml_is_what_a_parser_of_others_reads():
     document = {"a": {"b": 1, "c": [1.5, "x: y"]}, "d": [{"e": "#", "f": {"g": True}}, {"h": []}],
                 "i": None, "j": {}}
     assert yaml.safe_load(yaml_text(document)) == document
 
 
-def test_the_exported_file_names_the_application(run: Run, tmp_path: Path) -> None:
+def test_the_exported_file_names_the_application(run, tmp_path):
     make(tmp_path, workers=2)
     base = ["export", "ray-serve", tmp_path / "policies", "--variants",
             tmp_path / "variants.toml", "--out", tmp_path / "app.yaml"]
@@ -127,7 +127,7 @@ def test_the_exported_file_names_the_application(run: Run, tmp_path: Path) -> No
     assert "autoscaling" not in text
 
 
-def test_workers_for_loads_are_capacity_answers(run: Run, tmp_path: Path) -> None:
+def test_workers_for_loads_are_capacity_answers(run, tmp_path):
     from ramsis.profiles import save
 
     make(tmp_path, workers=3, loads=(20.0, 500.0))
@@ -144,7 +144,7 @@ def test_workers_for_loads_are_capacity_answers(run: Run, tmp_path: Path) -> Non
     assert "levels: [[20.0, 1], [500.0, " in text
 
 
-def test_what_does_not_fit_is_refused(run: Run, tmp_path: Path) -> None:
+def test_what_does_not_fit_is_refused(run, tmp_path):
     make(tmp_path)
     (tmp_path / "other.toml").write_text('[[variants]]\nname = "x"\nmodel = "m:f"\n'
                                          'backend = "callable"\n')
@@ -194,7 +194,7 @@ def post(port: int, body: str) -> tuple[int, Any]:
 
 
 @pytest.mark.slow
-def test_serve_run_of_the_exported_file_answers(run: Run, tmp_path: Path) -> None:
+def test_serve_run_of_the_exported_file_answers(run, tmp_path):
     """Ray's own command starts it; it takes a minute."""
     pytest.importorskip("ray")
     make(tmp_path, workers=1)
@@ -217,7 +217,7 @@ def test_serve_run_of_the_exported_file_answers(run: Run, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_replicas_of_ray_follow_the_scaling_table(run: Run, tmp_path: Path) -> None:
+def test_replicas_of_ray_follow_the_scaling_table(run, tmp_path):
     """One at a low load, two at a high one, and one again; each request is answered."""
     pytest.importorskip("ray")
     scaling_policy(tmp_path, interval_s=3.0, startup_s=3.0)

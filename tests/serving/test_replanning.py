@@ -29,20 +29,20 @@ def profile() -> ProfileSet:
     return ProfileSet("sums", (model("fast", 0.6, 1.0), model("slow", 0.9, 5.0)))
 
 
-def test_a_profile_is_rescaled_by_model() -> None:
+def test_a_profile_is_rescaled_by_model():
     found = rescaled(profile(), {"fast": 2.0, "slow": 1.5})
     assert [model.batches[0].mean_ms for model in found.models] == [4.0, 9.0]
     assert found.models[1].batches[3].p95_ms == pytest.approx(1.5 * 1.2 * 13.0)
 
 
-def test_options_without_one_profile_are_refused() -> None:
+def test_options_without_one_profile_are_refused():
     assert profile_option(["--slo-ms", "25", "--profiles", "a.json"]) == 3
     for options in (["--slo-ms", "25"], ["--profiles", "a=b.json"], ["--profiles"]):
         with pytest.raises(InvalidValueError, match="--replan"):
             profile_option(options)
 
 
-def test_options_are_those_of_the_manifest(tmp_path: Path) -> None:
+def test_options_are_those_of_the_manifest(tmp_path):
     said = ["ramsis generate --profiles 'a b.json' --load 40 --slo-ms 25 --out set --overwrite",
             "ramsis generate --profiles 'a b.json' --load=50,60 --slo-ms 25 --out=set"]
     (tmp_path / "manifest.json").write_text(json.dumps({"commands": said}))
@@ -55,7 +55,7 @@ def test_options_are_those_of_the_manifest(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_slower_service_is_noticed_and_planned_for(tmp_path: Path) -> None:
+def test_slower_service_is_noticed_and_planned_for(tmp_path):
     folder = make(tmp_path, loads=(40.0,))
     save(rescaled(profile(), {"fast": 1.0, "slow": 3.5}), folder / "profile.json")
     variants = folder / "summing.py"
@@ -81,7 +81,7 @@ def test_slower_service_is_noticed_and_planned_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_profile_of_a_busy_machine_is_noticed_and_replaced(tmp_path: Path) -> None:
+def test_a_profile_of_a_busy_machine_is_noticed_and_replaced(tmp_path):
     """Batches are faster than profiled from the first on, and policies know no means."""
     folder = make(tmp_path, loads=(40.0,))
     save(rescaled(profile(), {"fast": 3.0, "slow": 3.0}), folder / "profile.json")
@@ -120,7 +120,7 @@ def slow(x):
 @pytest.mark.slow
 @pytest.mark.skipif("RAMSIS_LONG_TESTS" not in os.environ,
                     reason="takes a minute or more, and a quiet machine; set RAMSIS_LONG_TESTS")
-def test_after_replanning_the_promise_holds_again(tmp_path: Path) -> None:
+def test_after_replanning_the_promise_holds_again(tmp_path):
     """Batches take 30 % longer from one moment on, at half the capacity."""
     folder = make(tmp_path, loads=(40.0,))  # the variants file; policies are replaced
     (folder / "summing.py").write_text(SLEEPING.replace("LAGGING", str(folder / "lagging")))

@@ -29,7 +29,7 @@ from ramsis.serving.scaling.fleet import read_fleet, scaling_file  # noqa: E402
 from ramsis.serving.scaling.workers import Advice  # noqa: E402
 from ramsis.serving.server import ServerSettings  # noqa: E402
 from ramsis.synthesis import SynthesisSettings, generate_policy  # noqa: E402
-from tests.cli.command import Run, refused  # noqa: E402
+from tests.cli.command import refused  # noqa: E402
 from tests.serving.servers import Running, make, profile, running  # noqa: E402
 
 BODY = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 3],
@@ -122,7 +122,7 @@ def alive(process: int) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dispatch", ["round-robin", "central-queue"])
-def test_workers_follow_the_load_and_no_request_is_lost(tmp_path: Path, dispatch: str) -> None:
+def test_workers_follow_the_load_and_no_request_is_lost(tmp_path, dispatch):
     with running(scaling_policy(tmp_path, dispatch)) as server:
         first = server.wait_for("ready")["processes"]
         assert len(first) == 1
@@ -156,7 +156,7 @@ def test_workers_follow_the_load_and_no_request_is_lost(tmp_path: Path, dispatch
 
 @pytest.mark.slow
 @pytest.mark.parametrize("crashes", [False, True])
-def test_a_worker_that_is_busy_stops_after_its_batch(tmp_path: Path, crashes: bool) -> None:
+def test_a_worker_that_is_busy_stops_after_its_batch(tmp_path, crashes):
     """Both run for two seconds when one is to stop, which ends its batch, or crashes in it."""
     scaling_policy(tmp_path)
     module = tmp_path / "summing.py"
@@ -199,7 +199,7 @@ def children(process: int) -> set[int]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="no list of processes here")
-def test_a_worker_that_starts_is_given_up_or_ends_with_the_server(tmp_path: Path) -> None:
+def test_a_worker_that_starts_is_given_up_or_ends_with_the_server(tmp_path):
     with running(scaling_policy(tmp_path)) as server:
         module, first = tmp_path / "summing.py", children(server.process.pid)
         module.write_text("import time\ntime.sleep(60.0)\n" + module.read_text())
@@ -221,7 +221,7 @@ def test_a_worker_that_starts_is_given_up_or_ends_with_the_server(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_worker_that_crashes_counts_as_starting_until_it_is_back(tmp_path: Path) -> None:
+def test_a_worker_that_crashes_counts_as_starting_until_it_is_back(tmp_path):
     with running(scaling_policy(tmp_path)) as server:
         assert server.infer([[666, 0, 0]])[0] == 500
         server.wait_for("worker lost")
@@ -233,7 +233,7 @@ def test_a_worker_that_crashes_counts_as_starting_until_it_is_back(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_server_that_advises_says_how_many_workers_others_should_run(tmp_path: Path) -> None:
+def test_a_server_that_advises_says_how_many_workers_others_should_run(tmp_path):
     for name in ("scaled", "serves"):
         (tmp_path / name).mkdir()
     scaled = scaling_policy(tmp_path / "scaled") / "policies"
@@ -249,7 +249,7 @@ def test_a_server_that_advises_says_how_many_workers_others_should_run(tmp_path:
         assert not [one for one in server.events() if one["event"] == "worker started"]
 
 
-def test_the_load_of_all_peers_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_load_of_all_peers_counts(monkeypatch, tmp_path):
     """Three servers with 1.9 QPS and one worker each; then none is found, and then one."""
     table = read_fleet(scaling_policy(tmp_path) / "policies" / "scaling.json").table
     found: list[Any] = [[(0, 0, 0, "", (address, 0)) for address in "abca"], None, [
@@ -284,9 +284,7 @@ def test_the_load_of_all_peers_counts(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert logged == ["peers unknown", "scaling", "scaling"]
 
 
-def test_what_is_no_scaling_policy_for_these_variants_is_refused(
-    run: Run, tmp_path: Path,
-) -> None:
+def test_what_is_no_scaling_policy_for_these_variants_is_refused(run, tmp_path):
     folder = scaling_policy(tmp_path) / "policies"
     file, variants = folder / "scaling.json", tmp_path / "variants.toml"
     assert scaling_file(folder) == file
@@ -319,7 +317,7 @@ def test_what_is_no_scaling_policy_for_these_variants_is_refused(
     assert not (tmp_path / "new.json").exists()
 
 
-def test_policies_of_a_fleet_are_for_the_load_of_all_active_workers(tmp_path: Path) -> None:
+def test_policies_of_a_fleet_are_for_the_load_of_all_active_workers(tmp_path):
     fleet = read_fleet(scaling_policy(tmp_path) / "policies" / "scaling.json")
     assert [fleet.policies(active).loads() for active in (0, 1, 2, 3)] == [
         (13.0, 77.0), (13.0, 77.0), (26.0, 154.0), (39.0, 231.0)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from ramsis.policy import write_set
 from ramsis.policy.policy_set import set_of
 from ramsis.serving.confidences import ConfidenceReader
 from ramsis.serving.tensors import TensorSpec
-from tests.cli.command import Run
 from tests.serving.opinions import SHARE, policy_with_opinions
 from tests.serving.servers import Running, running
 
@@ -63,7 +61,7 @@ def written(folder: Path, variants: str = VARIANTS) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def server(tmp_path_factory):
     with running(written(tmp_path_factory.mktemp("opinions"))) as server:
         yield server
 
@@ -90,7 +88,7 @@ def unsure(server: Running, stage: str) -> float:
     return float(lines[0].split()[-1]) if lines else 0.0
 
 
-def test_unsure_requests_get_a_second_opinion_and_others_do_not(server: Running) -> None:
+def test_unsure_requests_get_a_second_opinion_and_others_do_not(server):
     assert answered(server, (0.3, 0.0))["stages"] == ["second"]
     assert answered(server, (0.5, 0.0))["stages"] == ["first"]
     assert answered(server, (0.1, 0.0), (0.9, 0.0), (0.39, 0.0))["stages"] == [
@@ -98,7 +96,7 @@ def test_unsure_requests_get_a_second_opinion_and_others_do_not(server: Running)
     assert answered(server, (float(np.float32(0.4)), 0.0))["stages"] == ["first"]
 
 
-def test_under_load_none_is_lost_and_the_share_is_as_promised(server: Running) -> None:
+def test_under_load_none_is_lost_and_the_share_is_as_promised(server):
     rng, before, stages = np.random.default_rng(0), unsure(server, "second"), list[str]()
 
     def client(sures: list[float]) -> None:
@@ -115,14 +113,14 @@ def test_under_load_none_is_lost_and_the_share_is_as_promised(server: Running) -
     assert unsure(server, "second") - before == stages.count("second")
 
 
-def test_metrics_promise_what_the_policy_delivers_with_second_opinions(server: Running) -> None:
+def test_metrics_promise_what_the_policy_delivers_with_second_opinions(server):
     policy = policy_with_opinions()
     assert policy.rates.effective_accuracy != policy.expectations.effective_accuracy
     assert server.metric(
         "ramsis_promised_effective_accuracy") == policy.rates.effective_accuracy
 
 
-def test_the_load_generator_counts_second_opinions(run: Run, server: Running) -> None:
+def test_the_load_generator_counts_second_opinions(run, server):
     """Inputs are normal numbers, of which 65.5 % are below 0.4."""
     pytest.importorskip("httptools")
     before = unsure(server, "second")
@@ -136,7 +134,7 @@ def test_the_load_generator_counts_second_opinions(run: Run, server: Running) ->
     assert row["model_share"]["slow"] == pytest.approx(row["second_opinions"])
 
 
-def test_a_first_answer_is_sent_at_the_deadline_at_the_latest(server: Running) -> None:
+def test_a_first_answer_is_sent_at_the_deadline_at_the_latest(server):
     before = unsure(server, "first")
     parameters = answered(server, (0.1, 7.0))
     assert parameters["stages"] == ["first"]
@@ -144,7 +142,7 @@ def test_a_first_answer_is_sent_at_the_deadline_at_the_latest(server: Running) -
     assert unsure(server, "first") == before + 1
 
 
-def test_first_answers_stand_where_the_second_model_fails(server: Running) -> None:
+def test_first_answers_stand_where_the_second_model_fails(server):
     assert answered(server, (0.1, 8.0), (0.2, 0.0))["stages"] == ["first", "first"]
     assert server.wait_for("batch failed")["variant"] == "slow"
     assert answered(server, (0.1, 9.0))["stages"] == ["first"]
@@ -152,7 +150,7 @@ def test_first_answers_stand_where_the_second_model_fails(server: Running) -> No
     assert answered(server, (0.1, 0.0))["stages"] == ["second"]
 
 
-def test_stopping_answers_what_waits(server: Running) -> None:
+def test_stopping_answers_what_waits(server):
     """The last test of this server."""
     answers = list[tuple[int, dict[str, Any]]]()
     client = threading.Thread(target=lambda: answers.append(server.infer([[0.1, 7.0, 1.0]])))
@@ -164,7 +162,7 @@ def test_stopping_answers_what_waits(server: Running) -> None:
     assert (status, document["parameters"]["stage"]) == (200, "first")
 
 
-def test_without_a_confidence_the_table_serves_and_the_log_says_so(tmp_path: Path) -> None:
+def test_without_a_confidence_the_table_serves_and_the_log_says_so(tmp_path):
     with running(written(tmp_path, VARIANTS.replace('confidence = "sure"\n', ""))) as server:
         event = server.wait_for("no second opinions")
         assert "variants.toml: confidence: not stated" in event["reason"]
@@ -189,16 +187,14 @@ SPECS = (TensorSpec("label", "INT64", ()), TensorSpec("scores", "FP32", (10,)),
     ("max", SPECS[:1], "outputs do not tell max"),
     ("margin", (*SPECS, TensorSpec("more", "FP32", (3,))), "outputs do not tell margin"),
 ])
-def test_outputs_that_tell_no_confidence_are_refused(
-    source: str, outputs: tuple[TensorSpec, ...], message: str
-) -> None:
+def test_outputs_that_tell_no_confidence_are_refused(source, outputs, message):
     with pytest.raises(InputFileError) as refused:
         ConfidenceReader(source, outputs, "variants.toml")
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
-def test_confidences_of_a_batch() -> None:
+def test_confidences_of_a_batch():
     outputs = {"scores": np.array([[0.0, 3.0, 1.0], [2.0, 2.0, 2.0]], np.float32),
                "pair": np.array([[0.25], [0.5]], np.float32)}
     specs = (TensorSpec("scores", "FP32", (3,)), SPECS[2])

@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,6 @@ from ramsis.plugins import trusting
 from ramsis.serving.policies import check_served, read_policies
 from ramsis.serving.variants import read_variants
 from ramsis.serving.workers.worker import Runner
-from tests.cli.command import Run
 from tests.cli.command import refused as refused_in_a_line
 from tests.serving.servers import ROOT, VARIANTS, Running, command, make, running
 
@@ -34,7 +32,7 @@ INFER = "/v2/models/sums/infer"
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def server(tmp_path_factory):
     folder = make(tmp_path_factory.mktemp("server"))
     with running(folder, "--request-log", str(folder / "log.csv"), "--max-body-mb", "1") as found:
         assert found.metric("ramsis_queries_total") == 0  # without those of the calibration
@@ -50,7 +48,7 @@ def binary(*arrays: np.ndarray[Any, Any], **more: Any) -> tuple[bytes, dict[str,
             {"Inference-Header-Content-Length": str(len(head))})
 
 
-def test_health_and_metadata(server: Running) -> None:
+def test_health_and_metadata(server):
     assert server.ask("GET", "/v2/health/live")[0] == 200
     assert server.ask("GET", "/v2/health/ready")[0] == 200
     assert server.ask("GET", "/v2/models/sums/ready")[0] == 200
@@ -61,9 +59,7 @@ def test_health_and_metadata(server: Running) -> None:
                                 {"name": "size", "datatype": "INT32", "shape": [-1]}]
 
 
-def test_a_json_request_is_answered_with_the_variant_and_how_it_was_served(
-    server: Running,
-) -> None:
+def test_a_json_request_is_answered_with_the_variant_and_how_it_was_served(server):
     status, found = server.infer([[1, 2, 3]], id="seven")
     assert status == 200
     assert (found["model_name"], found["id"]) == ("sums", "seven")
@@ -75,7 +71,7 @@ def test_a_json_request_is_answered_with_the_variant_and_how_it_was_served(
     assert parameters["service_ms"] >= 5
 
 
-def test_the_queries_of_a_request_are_one_batch_in_their_order(server: Running) -> None:
+def test_the_queries_of_a_request_are_one_batch_in_their_order(server):
     status, found = server.infer([[1, 0, 0], [2, 0, 0], [3, 0, 0]])
     assert status == 200
     assert found["outputs"][0]["data"] == [1.0, 2.0, 3.0]
@@ -83,7 +79,7 @@ def test_the_queries_of_a_request_are_one_batch_in_their_order(server: Running) 
     assert found["parameters"]["batch"] == "3,3,3"
 
 
-def test_data_may_be_bytes_both_ways(server: Running) -> None:
+def test_data_may_be_bytes_both_ways(server):
     body, headers = binary(np.array([[1, 2, 4]], np.float32), parameters={
         "binary_data_output": True})
     status, answered, found = server.ask("POST", INFER, body, headers)
@@ -94,12 +90,12 @@ def test_data_may_be_bytes_both_ways(server: Running) -> None:
     assert np.frombuffer(found[end:end + 4], "<f4").tolist() == [7.0]
 
 
-def test_only_the_outputs_that_are_asked_for_come(server: Running) -> None:
+def test_only_the_outputs_that_are_asked_for_come(server):
     _, found = server.infer([[1, 2, 3]], outputs=[{"name": "size"}])
     assert [output["name"] for output in found["outputs"]] == ["size"]
 
 
-def test_deadlines_come_as_parameter_triton_timeout_or_header(server: Running) -> None:
+def test_deadlines_come_as_parameter_triton_timeout_or_header(server):
     """One that no model can keep is refused at once, and says when to try again."""
     for parameters, headers in (({"deadline_ms": 0.5}, {}), ({"timeout": 500}, {}),
                                 ({}, {"X-Deadline-Ms": "0.5"})):
@@ -143,9 +139,7 @@ GOOD = {"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [1, 2, 3]}
         ({"inputs": [{**GOOD, "shape": [3000, 3], "data": [0] * 9000}]}, "more queries than"),
     ],
 )
-def test_a_wrong_request_is_told_what_is_wrong(
-    server: Running, document: Any, said: str
-) -> None:
+def test_a_wrong_request_is_told_what_is_wrong(server, document, said):
     body = document if isinstance(document, str) else json.dumps(document)
     status, _, answer = server.ask("POST", INFER, body)
     assert status == 400
@@ -165,17 +159,15 @@ def test_a_wrong_request_is_told_what_is_wrong(
         ("POST", INFER, "{}", {"X-Deadline-Ms": "soon"}, 400),
     ],
 )
-def test_other_refusals(
-    server: Running, method: str, path: str, body: Any, headers: dict[str, str], status: int
-) -> None:
+def test_other_refusals(server, method, path, body, headers, status):
     assert server.ask(method, path, body, headers)[0] == status
 
 
-def test_version_1_is_the_model(server: Running) -> None:
+def test_version_1_is_the_model(server):
     assert server.ask("GET", "/v2/models/sums/versions/1")[0] == 200
 
 
-def test_metrics_are_read_by_prometheus_own_parsers(server: Running) -> None:
+def test_metrics_are_read_by_prometheus_own_parsers(server):
     from prometheus_client.parser import text_string_to_metric_families
 
     _, headers, text = server.ask("GET", "/metrics", headers={"Accept": "text/plain"})
@@ -217,7 +209,7 @@ print("good")
 """
 
 
-def test_tritons_client_gets_right_answers(server: Running) -> None:
+def test_tritons_client_gets_right_answers(server):
     pytest.importorskip("tritonclient.http")
     ran = subprocess.run([sys.executable, "-c", TRITON, f"{server.host}:{server.port}"],
                          capture_output=True, text=True, check=False)
@@ -249,7 +241,7 @@ print("good")
 """
 
 
-def test_kserves_client_gets_right_answers(server: Running) -> None:
+def test_kserves_client_gets_right_answers(server):
     pytest.importorskip("kserve")
     ran = subprocess.run([sys.executable, "-W", "ignore", "-c", KSERVE,
                           f"http://{server.host}:{server.port}"],
@@ -257,7 +249,7 @@ def test_kserves_client_gets_right_answers(server: Running) -> None:
     assert ran.stdout.endswith("good\n"), ran.stderr
 
 
-def test_the_log_has_a_line_for_each_query(server: Running) -> None:
+def test_the_log_has_a_line_for_each_query(server):
     server.infer([[1, 2, 3], [4, 5, 6]])
     server.infer([[1, 2, 3]], parameters={"deadline_ms": 0.5})
     answered = server.metric("ramsis_queries_total")
@@ -276,7 +268,7 @@ def test_the_log_has_a_line_for_each_query(server: Running) -> None:
     assert set(served.model.tolist()) == {"slow"}
 
 
-def test_the_overhead_is_measured_at_first(server: Running) -> None:
+def test_the_overhead_is_measured_at_first(server):
     first = server.wait_for("overhead")["overhead_ms"]
     assert 0.0 <= first <= 50.0
     assert server.wait_for("ready")["overhead_ms"] == first
@@ -284,14 +276,14 @@ def test_the_overhead_is_measured_at_first(server: Running) -> None:
 
 @pytest.mark.skipif(len(getattr(os, "sched_getaffinity", lambda _: ())(0)) < 2,
                     reason="needs a core for the worker and one for the front end")
-def test_the_front_end_leaves_the_workers_core_alone(server: Running) -> None:
+def test_the_front_end_leaves_the_workers_core_alone(server):
     (worker,) = server.wait_for("ready")["processes"]
     theirs = os.sched_getaffinity(worker)
     assert len(theirs) == 1
     assert os.sched_getaffinity(server.process.pid) == os.sched_getaffinity(0) - theirs
 
 
-def test_a_port_in_use_is_an_error(server: Running, run: Run) -> None:
+def test_a_port_in_use_is_an_error(server, run):
     ran = run(*command(server.folder, "--port", str(server.port))[3:])
     refused_in_a_line(ran, 2, "cannot listen there")
 
@@ -304,9 +296,7 @@ def test_a_port_in_use_is_an_error(server: Running, run: Run) -> None:
     ("--replan", "'", "--replan: not options"), ("--calibrate", "", "no name of a file"),
     ("--request-log", ".", "is a folder"),
 ])
-def test_numbers_out_of_range_are_refused_before_anything_starts(
-    server: Running, run: Run, option: str, value: str, said: str
-) -> None:
+def test_numbers_out_of_range_are_refused_before_anything_starts(server, run, option, value, said):
     refused_in_a_line(run(*command(server.folder, option, value)[3:]), 2, said)
 
 
@@ -319,17 +309,13 @@ def changed(server: Running, folder: Path, before: str, after: str) -> Path:
     return folder
 
 
-def test_a_server_does_not_start_with_a_variant_that_does_not_load(
-    server: Running, run: Run, tmp_path: Path
-) -> None:
+def test_a_server_does_not_start_with_a_variant_that_does_not_load(server, run, tmp_path):
     folder = changed(server, tmp_path, '"summing:slow"', '"summing:missing"')
     refused_in_a_line(run(*command(folder)[3:]), 3, "worker 0: variant slow: not loaded: model: "
                       "cannot import function")
 
 
-def test_functions_that_only_the_file_names_are_not_imported(
-    server: Running, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_functions_that_only_the_file_names_are_not_imported(server, run, tmp_path, monkeypatch):
     monkeypatch.setattr(plugins, "_words", ())  # other tests trust them
     folder = changed(server, tmp_path, '"summing:slow"', '"summing:slow"')
     (folder / "summing.py").write_text("open('imported', 'w').close()\n")
@@ -350,9 +336,8 @@ def test_functions_that_only_the_file_names_are_not_imported(
     ],
 )
 def test_variants_that_do_not_run_or_fit_are_refused(
-    server: Running, monkeypatch: pytest.MonkeyPatch, before: str, after: str, said: str,
-    tmp_path: Path,
-) -> None:
+    server, monkeypatch, before, after, said, tmp_path
+):
     found = read_variants(changed(server, tmp_path, before, after) / "variants.toml")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "summing", raising=False)
@@ -374,14 +359,12 @@ def test_variants_that_do_not_run_or_fit_are_refused(
         ("[[variants]]", "[[variants", "not valid TOML"),
     ],
 )
-def test_bad_variants_files_are_refused(
-    server: Running, tmp_path: Path, before: str, after: str, said: str
-) -> None:
+def test_bad_variants_files_are_refused(server, tmp_path, before, after, said):
     with pytest.raises(InputFileError, match=re.escape(said)):
         read_variants(changed(server, tmp_path, before, after) / "variants.toml")
 
 
-def test_policies_must_fit_the_variants(server: Running) -> None:
+def test_policies_must_fit_the_variants(server):
     policies = read_policies(server.folder / "policies")
     with pytest.raises(InputFileError, match="models that have no variant"):
         check_served(policies, ["fast"], None, "here")
@@ -389,7 +372,7 @@ def test_policies_must_fit_the_variants(server: Running) -> None:
         check_served(policies, ["fast", "slow"], 2, "here")
 
 
-def test_the_dashboard_asks_for_metrics_that_there_are(server: Running) -> None:
+def test_the_dashboard_asks_for_metrics_that_there_are(server):
     dashboard = json.loads((ROOT / "docs/serving/grafana-dashboard.json").read_text())
     asked = {name for panel in dashboard["panels"] for target in panel["targets"]
              for name in re.findall(r"ramsis_\w+", target["expr"])}
@@ -401,9 +384,7 @@ def test_the_dashboard_asks_for_metrics_that_there_are(server: Running) -> None:
     assert len(asked) > 10
 
 
-def test_without_the_extra_it_says_what_is_missing(
-    run: Any, server: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_extra_it_says_what_is_missing(run, server, monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     ran = run("serve", str(server.folder / "policies"), "--variants", "none.toml")
     assert ran.code == 2

@@ -53,7 +53,7 @@ def exported(run: Run, folder: Path) -> str:
     return (folder / "repository" / "sums" / "config.pbtxt").read_text()
 
 
-def test_an_output_of_triton_names_the_stage(run: Run, tmp_path: Path) -> None:
+def test_an_output_of_triton_names_the_stage(run, tmp_path):
     config = exported(run, written(tmp_path))
     assert '  { name: "stage" data_type: TYPE_STRING dims: [ 1 ] }\n]' in config
     answers = in_triton(tmp_path)
@@ -62,7 +62,7 @@ def test_an_output_of_triton_names_the_stage(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_without_a_confidence_triton_has_no_stage(run: Run, tmp_path: Path) -> None:
+def test_without_a_confidence_triton_has_no_stage(run, tmp_path):
     without = VARIANTS.replace('confidence = "sure"\n', "")
     assert "stage" not in exported(run, written(tmp_path, without))
     assert all("stage" not in answer for answer in in_triton(tmp_path))
@@ -73,7 +73,7 @@ def test_without_a_confidence_triton_has_no_stage(run: Run, tmp_path: Path) -> N
                        "once more")
 
 
-def test_outputs_that_clash_or_tell_no_confidence_are_refused(run: Run, tmp_path: Path) -> None:
+def test_outputs_that_clash_or_tell_no_confidence_are_refused(run, tmp_path):
     for name, (old, new), words in (
             ("stage", ('"by"', '"stage"'), ("the output that is to name the stage", "stage")),
             ("confidence", ('"sure"', '"surely"'), ("confidence: no such output", "sure"))):
@@ -86,7 +86,7 @@ def test_outputs_that_clash_or_tell_no_confidence_are_refused(run: Run, tmp_path
         assert not (folder / "repository").exists()
 
 
-def test_answers_through_ray_name_the_stage(tmp_path: Path) -> None:
+def test_answers_through_ray_name_the_stage(tmp_path):
     from starlette.requests import Request
 
     from ramsis.serving.ray import Ingress, Worker

@@ -13,7 +13,7 @@ from tests.serving.servers import ROOT
 _ROW = re.compile(r"^\| [^|]+ \| `(--[\w-]+)` \| ([^|]+) \|$", re.MULTILINE)
 
 
-def test_the_limits_in_the_security_page_are_those_of_the_options() -> None:
+def test_the_limits_in_the_security_page_are_those_of_the_options():
     options: dict[str, Any] = {name: one.default for one in serve_command.params
                                if isinstance(one, click.Option) for name in one.opts}
     stated = dict(_ROW.findall((ROOT / "SECURITY.md").read_text(encoding="utf-8")))

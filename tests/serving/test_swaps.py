@@ -25,7 +25,7 @@ def write(folder: Path, *loads: float, workers: int = 1) -> None:
               created_by="tests")
 
 
-def test_new_sets_are_taken_over_and_broken_ones_are_not(tmp_path: Path) -> None:
+def test_new_sets_are_taken_over_and_broken_ones_are_not(tmp_path):
     folder = make(tmp_path)
     with running(folder) as server:
         stop, statuses = threading.Event(), set[int]()

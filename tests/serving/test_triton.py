@@ -14,22 +14,21 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.cli.command import Run
 from tests.serving.servers import body, make
-from tests.serving.tritons import Triton, export, triton, triton_command
+from tests.serving.tritons import export, triton, triton_command
 
 EXPLICIT = ("--model-control-mode=explicit", "--load-model=sums")
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triton]:
+def served(tmp_path_factory):
     """A Triton that serves two workers by policies."""
     triton_command()
     folder = make(tmp_path_factory.mktemp("triton"), workers=2)
@@ -39,7 +38,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triton]:
 
 
 @pytest.mark.slow
-def test_http_answers_name_the_variant(served: Triton) -> None:
+def test_http_answers_name_the_variant(served):
     status, outputs = served.infer(1, 2, deadline_ms=5000)
     assert (status, outputs["sum"]) == (200, [3.0, 6.0])
     assert set(outputs["variant"]) <= {"fast", "slow"}
@@ -48,7 +47,7 @@ def test_http_answers_name_the_variant(served: Triton) -> None:
 
 
 @pytest.mark.slow
-def test_grpc_and_its_streams_answer_alike(served: Triton) -> None:
+def test_grpc_and_its_streams_answer_alike(served):
     grpc = pytest.importorskip("tritonclient.grpc")
     with grpc.InferenceServerClient(served.grpc) as client:
         tensor = grpc.InferInput("x", [1, 3], "FP32")
@@ -72,7 +71,7 @@ def test_grpc_and_its_streams_answer_alike(served: Triton) -> None:
 
 
 @pytest.mark.slow
-def test_what_cannot_be_answered_is_refused_as_by_our_own_server(served: Triton) -> None:
+def test_what_cannot_be_answered_is_refused_as_by_our_own_server(served):
     assert served.infer(1, deadline_ms=0.001) == (503, "the deadline cannot be kept")
     status, error = served.infer(1, deadline_ms=-1)
     assert status == 400
@@ -85,9 +84,7 @@ def test_what_cannot_be_answered_is_refused_as_by_our_own_server(served: Triton)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("tensors", ["auto", "binary", "json"])
-def test_the_load_generator_reads_each_form_of_answers(
-    run: Run, served: Triton, tmp_path: Path, tensors: str
-) -> None:
+def test_the_load_generator_reads_each_form_of_answers(run, served, tmp_path, tensors):
     x = np.arange(60, dtype=np.float32).reshape(20, 3)
     np.savez(tmp_path / "data.npz", x=x, sum=x.sum(axis=1, keepdims=True))
     ran = run("load", f"http://127.0.0.1:{served.port}", "--model", "sums", "--slo-ms", 20_000,
@@ -115,7 +112,7 @@ def _ask_many(port: int, numbers: range) -> list[tuple[int, float | None]]:
 
 
 @pytest.mark.slow
-def test_no_request_of_ten_thousand_is_lost(served: Triton) -> None:
+def test_no_request_of_ten_thousand_is_lost(served):
     clients, each = 50, 200
     with concurrent.futures.ThreadPoolExecutor(clients) as threads:
         answers = list(threads.map(lambda k: _ask_many(
@@ -125,7 +122,7 @@ def test_no_request_of_ten_thousand_is_lost(served: Triton) -> None:
 
 
 @pytest.mark.slow
-def test_requests_that_wait_long_are_answered(served: Triton) -> None:
+def test_requests_that_wait_long_are_answered(served):
     """While they wait, Triton is asked whether their clients are gone."""
     (served.folder / "LAGGING").touch()
     try:
@@ -138,7 +135,7 @@ def test_requests_that_wait_long_are_answered(served: Triton) -> None:
 
 
 @pytest.mark.slow
-def test_clients_that_are_gone_hold_nobody_up(served: Triton) -> None:
+def test_clients_that_are_gone_hold_nobody_up(served):
     grpc = pytest.importorskip("tritonclient.grpc")
     (served.folder / "LAGGING").touch()
     tensor = grpc.InferInput("x", [16, 3], "FP32")
@@ -157,7 +154,7 @@ def test_clients_that_are_gone_hold_nobody_up(served: Triton) -> None:
 
 
 @pytest.mark.slow
-def test_what_waits_is_answered_when_the_model_is_unloaded(served: Triton) -> None:
+def test_what_waits_is_answered_when_the_model_is_unloaded(served):
     with concurrent.futures.ThreadPoolExecutor(40) as threads:
         asked = [threads.submit(served.infer, k, deadline_ms=50_000) for k in range(400)]
         time.sleep(0.2)
@@ -195,7 +192,7 @@ def _parent(process: int) -> int:
 
 
 @pytest.mark.slow
-def test_a_worker_that_crashes_is_started_anew(served: Triton) -> None:
+def test_a_worker_that_crashes_is_started_anew(served):
     status, error = served.infer(666, deadline_ms=5000)
     assert (status, "its worker was lost" in error) == (500, True)
     numbers = range(40)
@@ -209,7 +206,7 @@ def test_a_worker_that_crashes_is_started_anew(served: Triton) -> None:
 
 
 @pytest.mark.slow
-def test_workers_end_with_the_model_and_with_the_server(served: Triton) -> None:
+def test_workers_end_with_the_model_and_with_the_server(served):
     repository = served.folder / "repository"
     with triton(repository, *EXPLICIT) as running:
         first = running.workers()
@@ -235,7 +232,7 @@ def test_workers_end_with_the_model_and_with_the_server(served: Triton) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
-def test_a_restart_leaves_nothing_behind(served: Triton, end: signal.Signals) -> None:
+def test_a_restart_leaves_nothing_behind(served, end):
     repository = served.folder / "repository"
     with triton(repository) as running, concurrent.futures.ThreadPoolExecutor(20) as threads:
         asked = [threads.submit(running.infer, k, deadline_ms=50_000) for k in range(40)]
@@ -271,7 +268,7 @@ WRONG = {
 
 
 @pytest.mark.slow
-def test_a_model_that_cannot_be_loaded_says_why(tmp_path: Path) -> None:
+def test_a_model_that_cannot_be_loaded_says_why(tmp_path):
     triton_command()
     repository = export(make(tmp_path))
     text = (repository / "sums" / "config.pbtxt").read_text()
@@ -334,7 +331,7 @@ except RuntimeError as error:
 """
 
 
-def test_an_answer_is_held_while_triton_is_asked_about_its_client() -> None:
+def test_an_answer_is_held_while_triton_is_asked_about_its_client():
     said = subprocess.run([sys.executable, "-c", LOOKED_AT], check=True, capture_output=True,
                           text=True)
     words = said.stdout.split()
@@ -343,7 +340,7 @@ def test_an_answer_is_held_while_triton_is_asked_about_its_client() -> None:
     assert [word for word in words[4:] if word != "first"] == ["asked", "told", "False"]
 
 
-def test_a_triton_that_is_too_old_is_refused() -> None:
+def test_a_triton_that_is_too_old_is_refused():
     said = subprocess.run([sys.executable, "-c", OLD], check=True, capture_output=True, text=True)
     assert said.stdout == ("this Triton takes no answer after execute() has returned; "
                            "allowed: 24.06 (2.47) or later\n")

@@ -13,7 +13,7 @@ import pytest
 from ramsis.runtime.fields import Fields
 from ramsis.runtime.sized import ArrivalBatch, SizedRule, SizedTables
 from ramsis.serving.export.triton import batching_source
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 from tests.cli.test_export_code_cli import sized_document
 from tests.codegen.programs import WARNINGS, needs
 from tests.reference import sized_lookup
@@ -80,7 +80,7 @@ class Library:
 
 @pytest.mark.parametrize(("law", "size"), [
     ("padded", "X:1"), ("packed", "X:1"), ("padded", "parameters.tokens")])
-def test_requests_join_as_by_the_runtime(law: str, size: str, tmp_path: Path) -> None:
+def test_requests_join_as_by_the_runtime(law, size, tmp_path):
     held, limit_ms = tables(law), 33.0
     rule, rng = SizedRule(held), Random(3)
     library = Library(tmp_path, held, size, limit_ms)
@@ -111,14 +111,14 @@ def test_requests_join_as_by_the_runtime(law: str, size: str, tmp_path: Path) ->
     assert max(counts) > 2
 
 
-def test_a_request_without_a_size_is_a_batch_of_its_own(tmp_path: Path) -> None:
+def test_a_request_without_a_size_is_a_batch_of_its_own(tmp_path):
     library, slot = Library(tmp_path, tables(), "Y:1", None), ctypes.c_void_p()
     library.begin(slot)
     assert library.joins(slot, Request((1, 3), 0))
     assert not library.joins(slot, Request((1, 3), 0))
 
 
-def test_the_rule_keeps_its_limit_and_never_takes_longer_than_alone() -> None:
+def test_the_rule_keeps_its_limit_and_never_takes_longer_than_alone():
     rule = SizedRule(tables())
     batch = ArrivalBatch(rule, 25.0)
     assert batch.joins(100)  # the first always
@@ -130,7 +130,7 @@ def test_the_rule_keeps_its_limit_and_never_takes_longer_than_alone() -> None:
     assert not batch.joins(1)
 
 
-def test_the_command_writes_a_library_and_its_settings(run: Run, tmp_path: Path) -> None:
+def test_the_command_writes_a_library_and_its_settings(run, tmp_path):
     needs("cc")
     (tmp_path / "policy.json").write_text(json.dumps(sized_document()))
     out = tmp_path / "batching"
@@ -154,15 +154,13 @@ def test_the_command_writes_a_library_and_its_settings(run: Run, tmp_path: Path)
     (("--size", "X:1"), "--size: for a batching library only"),
     ((), "--variants: missing"),
 ])
-def test_options_that_do_not_fit_are_refused(
-    run: Run, tmp_path: Path, words: tuple[str, ...], message: str
-) -> None:
+def test_options_that_do_not_fit_are_refused(run, tmp_path, words, message):
     (tmp_path / "policy.json").write_text(json.dumps(sized_document()))
     refused(run("export", "triton", tmp_path / "policy.json", *words, "--out", tmp_path / "out"),
             2, message)
 
 
-def test_policies_that_do_not_fit_are_refused(run: Run, tmp_path: Path) -> None:
+def test_policies_that_do_not_fit_are_refused(run, tmp_path):
     document = sized_lookup.policy(Random(1), "padded", 2, 1)
     (tmp_path / "policy.json").write_text(json.dumps(sized_document() | {
         "models": document["models"], "rule": document["rule"]}))
@@ -193,7 +191,7 @@ instance_group [{ kind: KIND_CPU count: 1 }]
 
 
 @pytest.mark.slow
-def test_a_stock_triton_keeps_the_limit(run: Run, tmp_path: Path) -> None:
+def test_a_stock_triton_keeps_the_limit(run, tmp_path):
     triton_command()
     (tmp_path / "policy.json").write_text(json.dumps(sized_document()))
     assert run("export", "triton", tmp_path / "policy.json", "--batching", "--size", "X:1",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,7 +54,7 @@ def opened(url: str, name: str = "fast", timeout_s: float = 10.0) -> Any:
 
 
 @pytest.mark.parametrize("binary", [True, False])
-def test_tensors_go_there_and_back(binary: bool) -> None:
+def test_tensors_go_there_and_back(binary):
     with upstream() as server:
         server.binary = binary
         model = opened(server.url)
@@ -72,7 +71,7 @@ def test_tensors_go_there_and_back(binary: bool) -> None:
     ({"shapes": {"fast": [8, 3]}}, "the model takes no batches: got [8, 3]"),
     ({"datatype": "BYTES"}, "input x: a type that is not served: got 'BYTES'"),
 ])
-def test_models_that_cannot_be_served(change: dict[str, Any], message: str) -> None:
+def test_models_that_cannot_be_served(change, message):
     with upstream() as server:
         vars(server).update(change)
         with pytest.raises((RamsisError, ModelLostError)) as caught:
@@ -80,7 +79,7 @@ def test_models_that_cannot_be_served(change: dict[str, Any], message: str) -> N
     assert message in str(caught.value)
 
 
-def test_failures_of_a_batch_and_of_the_upstream_differ() -> None:
+def test_failures_of_a_batch_and_of_the_upstream_differ():
     with upstream() as server:
         model = opened(server.url, timeout_s=0.2)
         batch = model.prepare(1)
@@ -103,7 +102,7 @@ def test_failures_of_a_batch_and_of_the_upstream_differ() -> None:
 
 
 @pytest.mark.parametrize("model", ["fast", "http://h/fast", "ftp://h/v2/models/a", "http://[/"])
-def test_not_the_url_of_a_model(model: str) -> None:
+def test_not_the_url_of_a_model(model):
     with pytest.raises(RamsisError, match="not the URL of a model"):
         open_backend("upstream", Options()).name(model)
 
@@ -114,9 +113,7 @@ def test_not_the_url_of_a_model(model: str) -> None:
     ({"most": 4}, "a batch of 8 does not run"),
     ({"delay_s": 2.0}, "no answer within 0.5 s"),
 ])
-def test_an_upstream_that_does_not_fit_ends_the_start(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, Any] | None, message: str
-) -> None:
+def test_an_upstream_that_does_not_fit_ends_the_start(tmp_path, capsys, change, message):
     make(tmp_path)
     with upstream() as server:
         vars(server).update(change or {})
@@ -135,15 +132,13 @@ def test_an_upstream_that_does_not_fit_ends_the_start(
      "pass either --variants or --upstream"),
     (["--upstream", "h:1"], "not the URL of a server: got 'h:1'; allowed: http://HOST:PORT"),
 ])
-def test_options(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
-) -> None:
+def test_options(tmp_path, capsys, options, message):
     make(tmp_path)
     assert ramsis("serve", str(tmp_path / "policies"), *options) == 2
     assert message in capsys.readouterr().err
 
 
-def test_batches_go_to_the_upstream_and_a_restart_of_it_is_survived(tmp_path: Path) -> None:
+def test_batches_go_to_the_upstream_and_a_restart_of_it_is_survived(tmp_path):
     make(tmp_path, workers=2)
     with upstream() as server:
         (tmp_path / "variants.toml").write_text(variants(server.url))
@@ -180,7 +175,7 @@ def test_batches_go_to_the_upstream_and_a_restart_of_it_is_survived(tmp_path: Pa
             assert proxy.infer([[1, 2, 3]])[0] == 200
 
 
-def test_a_profile_is_measured_through_the_upstream(tmp_path: Path) -> None:
+def test_a_profile_is_measured_through_the_upstream(tmp_path):
     (tmp_path / "accuracy.json").write_text(json.dumps({"fast": 0.6}))
     with upstream() as server:
         assert ramsis(
@@ -191,7 +186,7 @@ def test_a_profile_is_measured_through_the_upstream(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_real_triton_is_killed_and_comes_back(tmp_path: Path) -> None:
+def test_a_real_triton_is_killed_and_comes_back(tmp_path):
     make(tmp_path)
     for name in ("fast", "slow"):
         place = tmp_path / "repository" / name

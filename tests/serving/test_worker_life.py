@@ -43,7 +43,7 @@ def forks(x):
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def server(tmp_path_factory):
     folder = make(tmp_path_factory.mktemp("life"), slo_ms=500.0)
     (folder / "summing.py").write_text(FUNCTIONS + FORKS.replace(
         '"orphan"', repr(str(folder / "orphan"))))
@@ -81,9 +81,7 @@ def until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
         time.sleep(0.02)
 
 
-def test_a_worker_is_dead_though_a_process_that_it_forked_holds_its_socket(
-    server: Running,
-) -> None:
+def test_a_worker_is_dead_though_a_process_that_it_forked_holds_its_socket(server):
     assert server.infer([[555, 0, 0]])[0] == 200
     orphan = server.folder / "orphan"
     until(orphan.exists)
@@ -94,7 +92,7 @@ def test_a_worker_is_dead_though_a_process_that_it_forked_holds_its_socket(
     os.kill(int(orphan.read_text()), signal.SIGKILL)  # it has lived until now
 
 
-def test_a_worker_that_exits_is_lost_by_its_exit_code(server: Running) -> None:
+def test_a_worker_that_exits_is_lost_by_its_exit_code(server):
     """It closes its socket before it has ended."""
     with lost(server) as reason:
         status, answer = server.infer([[444, 0, 0]])
@@ -116,9 +114,7 @@ def ready_of(connection: http.client.HTTPConnection) -> set[int]:
 
 
 @pytest.mark.parametrize("fault", ["no model", "no files"])
-def test_a_start_that_fails_is_tried_again_and_the_server_is_not_ready_meanwhile(
-    server: Running, fault: str
-) -> None:
+def test_a_start_that_fails_is_tried_again_and_the_server_is_not_ready_meanwhile(server, fault):
     connection = http.client.HTTPConnection(server.host, server.port, timeout=30)
     model, away = server.folder / "summing.py", server.folder / "summing.away"
     failures = server.metric("ramsis_worker_start_failures_total")
@@ -170,9 +166,7 @@ async def killed_once(folder: Path) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.EMFILE])
-def test_without_pidfds_a_death_is_found_by_waiting_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_without_pidfds_a_death_is_found_by_waiting_for_it(tmp_path, monkeypatch, number):
     def none(process: int) -> int:
         raise OSError(number, os.strerror(number))
 
@@ -189,9 +183,7 @@ class ClosedWithAnError(socket.socket):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
-def test_a_channel_that_is_closed_with_an_error_keeps_no_worker_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_channel_that_is_closed_with_an_error_keeps_no_worker_away(tmp_path, monkeypatch):
     real = socket.socketpair
 
     def pair() -> tuple[socket.socket, socket.socket]:

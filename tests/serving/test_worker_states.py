@@ -13,7 +13,7 @@ import json
 import os
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -339,7 +339,6 @@ class WorkerLife(RuleBasedStateMachine):
     def each_batch_runs_on_a_process_that_lives(self) -> None:
         for worker in getattr(self, "server", SimpleNamespace(_running=()))._running:
             process = self.process_of(worker)
-            assert process is not None
             assert not process.dead.done()
 
     @invariant()
@@ -411,7 +410,7 @@ class WorkerLife(RuleBasedStateMachine):
 
 
 @pytest.fixture
-def restored(tmp_path: Path) -> Iterator[Path]:
+def restored(tmp_path):
     """A folder; what a server and the played clock change is as before in the end."""
     thresholds, front, time = gc.get_threshold(), server_module.AsyncFront, pool_module.time
     gc.freeze()  # each start of a server collects cycles
@@ -423,9 +422,7 @@ def restored(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize(("examples", "opinions"), [
     (20, False), (20, True), pytest.param(400, False, marks=pytest.mark.slow),
     pytest.param(130, True, marks=pytest.mark.slow)])
-def test_each_request_is_answered_whatever_becomes_of_workers(
-    restored: Path, examples: int, opinions: bool
-) -> None:
+def test_each_request_is_answered_whatever_becomes_of_workers(restored, examples, opinions):
     if opinions:
         variants = restored / "variants.toml"
         variants.write_text('confidence = "sum"\n' + variants.read_text())

@@ -35,7 +35,7 @@ def played(spec: BentoML | Symphony, own: Fleet, arrivals: list[float]) -> Run:
 # Symphony
 
 
-def test_a_batch_starts_when_one_request_more_would_make_its_head_late() -> None:
+def test_a_batch_starts_when_one_request_more_would_make_its_head_late():
     own = fleet([[10.0, 14.0, 18.0]], slo_ms=100.0, workers=2)
     alone = played(Symphony("m0"), own, [5.0])
     assert alone.start_ms.tolist() == [5.0 + 100.0 - 14.0]
@@ -49,7 +49,7 @@ def test_a_batch_starts_when_one_request_more_would_make_its_head_late() -> None
     assert limited.start_ms.tolist() == [0.0, 1.0]
 
 
-def test_a_head_that_is_late_anyway_is_dropped() -> None:
+def test_a_head_that_is_late_anyway_is_dropped():
     own = fleet([[60.0, 65.0]], slo_ms=100.0, workers=1)
     done = played(Symphony("m0"), own, [0.0, 0.0, 10.0, 60.0])
     # Two start at once, up to 65. The third could be in time until 50; the fourth is, from 65.
@@ -57,7 +57,7 @@ def test_a_head_that_is_late_anyway_is_dropped() -> None:
     assert done.start_ms.tolist() == [0.0, 95.0]
 
 
-def test_deferred_batches_start_inside_their_window_and_are_in_time() -> None:
+def test_deferred_batches_start_inside_their_window_and_are_in_time():
     own = fleet([LATENCY_MS], slo_ms=SLO_MS, workers=3)
     done = played(Symphony("m0"), own, poisson(250.0, 3000, 2))
     assert done.in_time[done.answered].all()
@@ -71,7 +71,7 @@ def test_deferred_batches_start_inside_their_window_and_are_in_time() -> None:
     assert inside > 100
 
 
-def test_at_a_low_load_deferred_batches_leave_the_last_workers_unused() -> None:
+def test_at_a_low_load_deferred_batches_leave_the_last_workers_unused():
     own = fleet([LATENCY_MS], slo_ms=SLO_MS, workers=8)
     done = played(Symphony("m0"), own, poisson(200.0, 2000, 3))
     assert done.worker.max() < 4
@@ -81,7 +81,7 @@ def test_at_a_low_load_deferred_batches_leave_the_last_workers_unused() -> None:
 # BentoML
 
 
-def test_a_worker_starts_at_once_while_batches_do_not_wait() -> None:
+def test_a_worker_starts_at_once_while_batches_do_not_wait():
     own = one_worker()
     done = played(BentoML("m0"), own, [50.0 * i for i in range(40)])
     waited = done.start_ms - done.arrival_ms
@@ -90,7 +90,7 @@ def test_a_worker_starts_at_once_while_batches_do_not_wait() -> None:
     assert done.size.tolist() == [1] * 40
 
 
-def test_a_busy_worker_gives_up_what_cannot_be_in_time() -> None:
+def test_a_busy_worker_gives_up_what_cannot_be_in_time():
     own = one_worker([30.0, 31.0, 32.0], slo_ms=40.0)
     done = played(BentoML("m0"), own, [40.0 * i for i in range(20)] + [761.0, 762.0])
     # At 760 the last alone starts; then two wait. The line says some 31 ms for both.
@@ -152,9 +152,7 @@ def bentoml_itself(
 
 
 @pytest.mark.parametrize(("load_qps", "seed"), [(40.0, 0), (150.0, 1), (300.0, 2), (600.0, 3)])
-def test_batches_are_those_of_bentoml_itself(
-    load_qps: float, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_are_those_of_bentoml_itself(load_qps, seed, monkeypatch):
     pytest.importorskip("bentoml", reason="compares with BentoML itself: pip install bentoml")
     own = one_worker([6.0137 + 1.5071 * n for n in range(1, 9)])  # no ties with the ticks
     arrivals = poisson(load_qps, 4000, seed)
@@ -172,13 +170,13 @@ def test_batches_are_those_of_bentoml_itself(
     ("bentoml", "parameter is missing"), ("symphony:model=a,objective=0", "objective"),
     ("bentoml:model=a,objective=nan", "objective"), ("symphony:model=a,wait=3", "not a parameter"),
 ])
-def test_bad_parameters_are_refused(text: str, words: str) -> None:
+def test_bad_parameters_are_refused(text, words):
     with pytest.raises(InvalidValueError, match=words):
         scheduler(text, error=InvalidValueError)
 
 
 @pytest.mark.parametrize("kind", [BentoML, Symphony])
-def test_models_and_limits_are_those_of_the_fleet(kind: type[BentoML] | type[Symphony]) -> None:
+def test_models_and_limits_are_those_of_the_fleet(kind):
     with pytest.raises(InvalidValueError, match="unknown model"):
         kind("m9").prepare(one_worker())
     with pytest.raises(InvalidValueError, match=r"batch limit.*1 to 8, 0 the largest"):

@@ -22,7 +22,7 @@ def _run(scheduler: Policies | Greedy, load: Burst, **settings: str) -> Run:
                     keep_runs=True).runs[0]
 
 
-def test_a_burst_is_on_top_of_the_load() -> None:
+def test_a_burst_is_on_top_of_the_load():
     burst = Burst(LOAD, 300)
     times, usual = (load.arrivals_ms(np.random.default_rng(1)) for load in (burst, LOAD))
     assert np.array_equal(times[times != burst.at_ms], usual)
@@ -32,12 +32,12 @@ def test_a_burst_is_on_top_of_the_load() -> None:
 
 
 @pytest.mark.parametrize("requests", [0, 1_000_001, True])
-def test_a_number_of_requests_out_of_range_is_refused(requests: int) -> None:
+def test_a_number_of_requests_out_of_range_is_refused(requests):
     with pytest.raises(InvalidValueError, match="requests"):
         Burst(LOAD, requests)
 
 
-def test_the_number_of_requests_comes_back_as_counted_one_by_one() -> None:
+def test_the_number_of_requests_comes_back_as_counted_one_by_one():
     burst = Burst(LOAD, 300)
     run = _run(Greedy(), burst)
     left = np.where(np.isin(np.arange(len(run.arrival_ms)), run.drop_request), np.nan,
@@ -54,7 +54,7 @@ def test_the_number_of_requests_comes_back_as_counted_one_by_one() -> None:
     assert all(present(at_ms) > usual for at_ms in np.linspace(1000.0, 999.99 + found, 500))
 
 
-def test_workers_that_drop_recover_and_those_that_serve_late_may_not() -> None:
+def test_workers_that_drop_recover_and_those_that_serve_late_may_not():
     load = Burst(ConstantLoad(25_000.0, 2000.0), 3000)
     times = []
     for late in ("drop", "serve"):

@@ -35,10 +35,7 @@ def any_table(load_qps: float, workers: int, rng: np.random.Generator) -> Policy
 @given(arrivals=lattice_arrivals(), seed=st.integers(0, 2**32), workers=st.integers(1, 5),
        load=st.sampled_from([None, 0.0, 150.0, 400.0, 1e5]),
        network_ms=st.sampled_from([0.0, 1.5]), slowness=st.sampled_from([1.0, 1.3]))
-def test_engines_agree_with_any_tables(
-    arrivals: np.ndarray, seed: int, workers: int, load: float | None, network_ms: float,
-    slowness: float,
-) -> None:
+def test_engines_agree_with_any_tables(arrivals, seed, workers, load, network_ms, slowness):
     if not len(arrivals):
         return
     rng = np.random.default_rng(seed)
@@ -70,7 +67,7 @@ def _run(fleet, plan, workload, load, engine):  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize(("load_qps", "workers"), [(300.0, 1), (900.0, 4), (2500.0, 4)])
-def test_a_slow_twin_gets_the_same(load_qps: float, workers: int) -> None:
+def test_a_slow_twin_gets_the_same(load_qps, workers):
     policy = samples.policy(load_qps, workers=workers)
     arrivals = np.cumsum(np.random.default_rng(3).exponential(1000 / load_qps, 1000))
     fleet = Fleet.of(tiny(), workers=workers, slo_ms=100.0)
@@ -84,7 +81,7 @@ def test_a_slow_twin_gets_the_same(load_qps: float, workers: int) -> None:
     assert fleet.table.accuracy[run.model[batch]][met].sum() == pytest.approx(earned)
 
 
-def test_policies_for_another_fleet_are_refused() -> None:
+def test_policies_for_another_fleet_are_refused():
     policies = Policies((samples.policy(900.0, workers=4),))
     for change, message in (({"workers": 5}, "number of workers"), ({"slo_ms": 90.0}, "SLO")):
         fleet = Fleet.of(tiny(), **{"workers": 4, "slo_ms": 100.0, **change})

@@ -70,9 +70,8 @@ def small_fleet(workers: int, **changes: Any) -> Fleet:
     slowness=st.sampled_from([1.0, 1.3]),
 )
 def test_worker_policies_with_any_tables(
-    arrivals: np.ndarray, seed: int, workers: int, dispatch: Any, variable: bool,
-    drops: bool, load: float | None, network_ms: float, slowness: float,
-) -> None:
+    arrivals, seed, workers, dispatch, variable, drops, load, network_ms, slowness
+):
     if not len(arrivals):
         return
     rng = np.random.default_rng(seed)
@@ -107,9 +106,7 @@ def _both(fleet: Fleet, plan: Plan, workload: Recorded, load: float | None) -> t
                           Infaas(0.7), Fixed("medium"), Fixed("small", 3)]),
     load=st.sampled_from([None, 0.0, 100.0, 400.0, 1e5]),
 )
-def test_central_queue_schemes(
-    arrivals: np.ndarray, workers: int, spec: Any, load: float | None
-) -> None:
+def test_central_queue_schemes(arrivals, workers, spec, load):
     if not len(arrivals):
         return
     fleet = small_fleet(workers)
@@ -120,9 +117,7 @@ def test_central_queue_schemes(
 @pytest.mark.parametrize("load_qps", [200.0, 900.0, 2500.0])
 @pytest.mark.parametrize("name", ["round-robin", "shortest-queue", "jellyfish-plus",
                                   "model-switching", "greedy"])
-def test_on_poisson_arrivals_below_and_above_capacity(
-    name: str, load_qps: float, service: str, monitored: bool
-) -> None:
+def test_on_poisson_arrivals_below_and_above_capacity(name, load_qps, service, monitored):
     fleet = Fleet.of(tiny(), workers=4, slo_ms=100.0, service=service)
     spec: Any = {
         "jellyfish-plus": JellyfishPlus(), "greedy": Greedy(),
@@ -135,7 +130,7 @@ def test_on_poisson_arrivals_below_and_above_capacity(
 @pytest.mark.parametrize("anticipated", [{"monitored": True, "monitor_ms": 40.0},
                                          {"monitored": True, "monitor_ms": 5000.0},
                                          {"monitored": False, "stated_load": 0.3}])
-def test_slow_monitors_and_wrong_loads(anticipated: dict[str, Any]) -> None:
+def test_slow_monitors_and_wrong_loads(anticipated):
     fleet = small_fleet(4)
     plan = Policies((tiny_policy(100.0), POLICY, tiny_policy(1000.0))).prepare(fleet)
     workload = RateTrace([0.0, 1000.0, 2000.0], [200.0, 900.0, 200.0])
@@ -145,7 +140,7 @@ def test_slow_monitors_and_wrong_loads(anticipated: dict[str, Any]) -> None:
     assert len(done.model) != len(usual.model) or (done.model != usual.model).any()
 
 
-def test_what_is_not_table_driven_says_so() -> None:
+def test_what_is_not_table_driven_says_so():
     fleet = small_fleet(2)
     plan = Clipper("small").prepare(fleet)
     with pytest.raises(InvalidValueError, match="not table-driven"):
@@ -155,7 +150,7 @@ def test_what_is_not_table_driven_says_so() -> None:
                  engine="compiled")
 
 
-def test_tables_beyond_the_fleet_are_refused_by_both_engines() -> None:
+def test_tables_beyond_the_fleet_are_refused_by_both_engines():
     """A plan that was prepared for a larger fleet."""
     large = Fleet.of(tiny(), workers=2, slo_ms=1000.0, max_batch=60)
     plan = Fixed("small", 60).prepare(large)
@@ -167,7 +162,7 @@ def test_tables_beyond_the_fleet_are_refused_by_both_engines() -> None:
             run_plan(small, plan, burst, engine=engine)  # type: ignore[arg-type]
 
 
-def test_no_arrivals_give_an_empty_run() -> None:
+def test_no_arrivals_give_an_empty_run():
     class Silent:
         rate_per_ms = 0.1
 

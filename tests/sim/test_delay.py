@@ -38,9 +38,7 @@ def by_hand(
 
 @pytest.mark.parametrize(("workers", "limit", "wait_ms", "load_qps"), [
     (1, 4, 7.3, 120.0), (3, 8, 11.9, 700.0), (2, 3, 0.0, 300.0), (2, 8, 40.0, 90.0)])
-def test_batches_are_those_of_an_event_loop_by_hand(
-    workers: int, limit: int, wait_ms: float, load_qps: float
-) -> None:
+def test_batches_are_those_of_an_event_loop_by_hand(workers, limit, wait_ms, load_qps):
     latency_ms = [6.0 + 1.5 * n for n in range(1, 9)]
     arrivals = poisson(load_qps, 2000, 5)
     own = fleet([latency_ms], slo_ms=1e6, workers=workers)
@@ -51,7 +49,7 @@ def test_batches_are_those_of_an_event_loop_by_hand(
     assert done.answered.all()
 
 
-def test_batches_of_many_idle_workers_gather_as_poisson_arrivals_do() -> None:
+def test_batches_of_many_idle_workers_gather_as_poisson_arrivals_do():
     """With an idle worker always there, a batch is its first request and those of the delay."""
     load_qps, wait_ms = 200.0, 15.0
     own = fleet([[1.0] * 64], slo_ms=1e6, workers=64)
@@ -61,7 +59,7 @@ def test_batches_of_many_idle_workers_gather_as_poisson_arrivals_do() -> None:
     assert done.size.mean() == pytest.approx(mean, abs=4 * np.sqrt((mean - 1) / len(done.size)))
 
 
-def test_late_requests_are_answered_unless_they_are_dropped() -> None:
+def test_late_requests_are_answered_unless_they_are_dropped():
     own = fleet([[10.0, 12.0]], slo_ms=20.0, workers=1)
     arrivals = [0.0, 1.0, 2.0, 3.0]
     served = run(own, Delay("m0", 1).prepare(own).start, arrivals, 4.0)
@@ -74,6 +72,6 @@ def test_late_requests_are_answered_unless_they_are_dropped() -> None:
 @pytest.mark.parametrize(("text", "words"), [
     ("delay", "parameter is missing"), ("delay:model=m0,wait_ms=-1", "wait_ms"),
     ("delay:model=m0,late=never", "late"), ("delay:model=m0,wait_ms=x", "wait_ms")])
-def test_delays_that_are_none(text: str, words: str) -> None:
+def test_delays_that_are_none(text, words):
     with pytest.raises(RamsisError, match=words):
         scheduler(text)

@@ -45,7 +45,7 @@ def served(
     return engine.serve(lambda whole: start(whole, uses.tolist().__getitem__))
 
 
-def test_a_batch_of_one_on_one_worker_waits_as_in_the_m_d_1_queue() -> None:
+def test_a_batch_of_one_on_one_worker_waits_as_in_the_m_d_1_queue():
     service_ms, busy = 10.0, 0.8
     stream = QueryStream(1000.0 * busy / service_ms, 1e9, (Target(0, 0, 1.0),))
     requests = requests_of([stream], 1e6, 1)
@@ -54,7 +54,7 @@ def test_a_batch_of_one_on_one_worker_waits_as_in_the_m_d_1_queue() -> None:
     assert waited == pytest.approx(busy * service_ms / (2 * (1 - busy)), rel=0.05)
 
 
-def test_a_full_duty_cycle_answers_a_batch_of_each_use_in_the_sum_of_their_times() -> None:
+def test_a_full_duty_cycle_answers_a_batch_of_each_use_in_the_sum_of_their_times():
     both = fleet([[4.0, 5.0, 6.0, 7.0], [10.0, 12.0, 12.0, 12.0]], workers=3, slo_ms=1e9)
     n = 30_000
     run = served(both, [4, 2], np.zeros(n), np.arange(n) % 2)
@@ -66,7 +66,7 @@ def test_a_full_duty_cycle_answers_a_batch_of_each_use_in_the_sum_of_their_times
     assert (done & (uses == 1)).sum() == 3 * 2 * 1000
 
 
-def test_an_empty_queue_is_passed_over_and_the_next_has_its_turn() -> None:
+def test_an_empty_queue_is_passed_over_and_the_next_has_its_turn():
     both = fleet([[5.0, 5.0], [7.0, 7.0]], slo_ms=1e9)
     run = served(both, [2, 2], np.array([0.0, 1.0, 1.0, 1.0, 2.0]), np.array([0, 0, 0, 0, 1]))
     order = np.argsort(run.start_ms)
@@ -75,9 +75,7 @@ def test_an_empty_queue_is_passed_over_and_the_next_has_its_turn() -> None:
 
 
 @given(lattice_arrivals(), st.integers(0, 9), st.integers(1, 3), st.booleans())
-def test_every_request_ends_once_and_what_is_dropped_would_be_late(
-    arrivals: NDArray[np.float64], seed: int, workers: int, drop: bool
-) -> None:
+def test_every_request_ends_once_and_what_is_dropped_would_be_late(arrivals, seed, workers, drop):
     both = fleet([[3.0, 4.0, 9.0], [6.0, 7.0, 7.0]], workers=workers, slo_ms=20.0)
     uses = np.random.default_rng(seed).integers(2, size=len(arrivals))
     run = served(both, [3, 2], arrivals, uses, drop=drop)
@@ -95,7 +93,7 @@ def test_every_request_ends_once_and_what_is_dropped_would_be_late(
         assert workers > 1 or (np.diff(answered) >= 0).all()
 
 
-def test_streams_are_poisson_and_split_by_shares() -> None:
+def test_streams_are_poisson_and_split_by_shares():
     streams = [QueryStream(300.0, 50.0, (Target(0, 0, 0.5), Target(1, 0, 0.3))),
                QueryStream(100.0, 80.0, (Target(1, 1, 1.0),))]
     found = requests_of(streams, 1e6, 3)
@@ -112,7 +110,7 @@ def test_streams_are_poisson_and_split_by_shares() -> None:
     assert (found.sent.station >= 0).all()
 
 
-def test_stations_do_side_by_side_what_each_does_alone() -> None:
+def test_stations_do_side_by_side_what_each_does_alone():
     one, two = fleet([[3.0, 4.0]], workers=2, slo_ms=20.0), fleet([[5.0, 6.0], [7.0, 8.0]])
     streams = [QueryStream(500.0, 20.0, (Target(0, 0, 0.7), Target(1, 0, 0.3))),
                QueryStream(60.0, 30.0, (Target(1, 1, 0.9),))]

@@ -17,7 +17,7 @@ def sketched(*batches: BatchProfile) -> ProfileSet:
     return ProfileSet("s", (ModelProfile("m", 0.7, batches),))
 
 
-def test_a_statistic_is_what_every_batch_takes() -> None:
+def test_a_statistic_is_what_every_batch_takes():
     own = Fleet.of(tiny(), workers=2, slo_ms=100.0, service="p95", max_batch=8)
     assert own.service_times.quantiles_ms.shape == (3, 8, 1)
     assert (own.service_times.quantiles_ms[:, :, 0] == own.table.latency_ms).all()
@@ -25,11 +25,11 @@ def test_a_statistic_is_what_every_batch_takes() -> None:
     assert own.capacity_qps == pytest.approx(2000 * 8 / 18.0)
 
 
-def test_capacity_counts_only_batches_within_the_slo() -> None:
+def test_capacity_counts_only_batches_within_the_slo():
     assert Fleet.of(tiny(), workers=1, slo_ms=11.0).capacity_qps == pytest.approx(4000 / 10.0)
 
 
-def test_a_sketch_is_drawn_from_as_it_stands() -> None:
+def test_a_sketch_is_drawn_from_as_it_stands():
     sketch = tuple(np.linspace(5.0, 9.0, 32))
     own = Fleet.of(sketched(BatchProfile(1, quantiles_ms=sketch)), workers=1, slo_ms=50.0,
                    service="distribution", max_batch=1)
@@ -37,7 +37,7 @@ def test_a_sketch_is_drawn_from_as_it_stands() -> None:
     assert own.table.latency_ms[0, 0] == pytest.approx(np.quantile(sketch, 0.95), rel=0.02)
 
 
-def test_statistics_alone_are_a_piecewise_linear_law_constant_above_p99() -> None:
+def test_statistics_alone_are_a_piecewise_linear_law_constant_above_p99():
     batch = BatchProfile(1, min_ms=2.0, p50_ms=4.0, p90_ms=8.0, p95_ms=9.0, p99_ms=10.0)
     own = Fleet.of(sketched(batch), workers=1, slo_ms=50.0, service="distribution", max_batch=1)
     times = own.service_times
@@ -47,7 +47,7 @@ def test_statistics_alone_are_a_piecewise_linear_law_constant_above_p99() -> Non
     assert values[-1] == pytest.approx(10.0)
 
 
-def test_padded_filled_and_extended_batches_have_the_law_of_their_neighbours() -> None:
+def test_padded_filled_and_extended_batches_have_the_law_of_their_neighbours():
     def law(scale: float) -> tuple[float, ...]:
         return tuple(scale * np.linspace(0.8, 1.0, 20))
 
@@ -63,7 +63,7 @@ def test_padded_filled_and_extended_batches_have_the_law_of_their_neighbours() -
     assert (np.diff(drawn, axis=1) >= 0).all()
 
 
-def test_drawn_and_stated_p95_agree_where_batches_are_measured(reference_dir: Any) -> None:
+def test_drawn_and_stated_p95_agree_where_batches_are_measured(reference_dir):
     from ramsis.profiles.importers import import_profile
 
     profile = import_profile(reference_dir / "ramsis_image_quantiles.csv",
@@ -93,11 +93,11 @@ def _accuracies(folder: Any) -> dict[str, float]:
         ({"service": "p99"}, "p99"),
     ],
 )
-def test_bad_terms_are_refused(changes: dict[str, Any], words: str) -> None:
+def test_bad_terms_are_refused(changes, words):
     with pytest.raises(InvalidValueError, match=words):
         Fleet.of(tiny(), **{"workers": 2, "slo_ms": 50.0, **changes})
 
 
-def test_an_slo_below_every_latency_is_infeasible() -> None:
+def test_an_slo_below_every_latency_is_infeasible():
     with pytest.raises(InfeasibleError, match="below every latency"):
         Fleet.of(tiny(), workers=2, slo_ms=3.9)

@@ -6,7 +6,6 @@ import json
 import math
 from dataclasses import fields
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -58,7 +57,7 @@ def same_figures(done: Run) -> None:
             value, rel=1e-12, abs=1e-12)), name
 
 
-def test_figures_of_a_run_that_is_worked_out_by_hand() -> None:
+def test_figures_of_a_run_that_is_worked_out_by_hand():
     found = measure(by_hand())  # starts 0, 1, 10, 11, 20; answers 10, 11, 20, 21, 30
     assert (found.queries, found.in_time, found.late) == (5, 2, 3)
     assert (found.accuracy, found.violation_rate, found.effective_accuracy) == (0.5, 0.6, 0.2)
@@ -71,7 +70,7 @@ def test_figures_of_a_run_that_is_worked_out_by_hand() -> None:
     assert found.offered_qps == 200.0
 
 
-def test_a_run_without_queries_has_no_accuracy() -> None:
+def test_a_run_without_queries_has_no_accuracy():
     empty = run(fleet([[10.0]]), partial(Logged, log=[]), [])
     found = measure(empty)
     assert found.accuracy is None
@@ -82,9 +81,7 @@ def test_a_run_without_queries_has_no_accuracy() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(lattice_arrivals(), st.integers(0, 2**32), st.sampled_from([7.0, 50.0, 1000.0]))
-def test_figures_agree_with_plain_loops_over_the_queries(
-    arrivals: np.ndarray, seed: int, bin_ms: float
-) -> None:
+def test_figures_agree_with_plain_loops_over_the_queries(arrivals, seed, bin_ms):
     own = fleet([[3.0, 5.0], [8.0, 20.0]], [0.4, 0.9], workers=2, slo_ms=15.0)
     duration = float(arrivals[-1]) + 1.0 if len(arrivals) else 10.0
     done = run(own, anything(seed).start, arrivals.tolist(), duration)
@@ -126,13 +123,13 @@ def test_figures_agree_with_plain_loops_over_the_queries(
             assert series.batch_mean[i] == pytest.approx(done.size[begun].mean())
 
 
-def test_the_queue_that_an_arrival_sees_is_who_waits() -> None:
+def test_the_queue_that_an_arrival_sees_is_who_waits():
     assert queue_at_arrivals(by_hand()).tolist() == [0, 0, 0, 1, 2]
 
 
 @pytest.mark.parametrize("late", ["drop", "serve"])
 @pytest.mark.parametrize("monitored", [False, True])
-def test_figures_of_policies_are_those_of_whole_arrays(late: str, monitored: bool) -> None:
+def test_figures_of_policies_are_those_of_whole_arrays(late, monitored):
     """Far beyond capacity too, where response times pass the SLO many times over."""
     settings_ = SynthesisSettings(slo_ms=100.0, workers=4, late=late, headroom=0.0)
     policies = Policies([modelled_policy(tiny(), load, settings_) for load in (50.0, 200.0)])
@@ -144,13 +141,13 @@ def test_figures_of_policies_are_those_of_whole_arrays(late: str, monitored: boo
         assert measure(done).dropped > 0 or late == "serve" or load < 100.0
 
 
-def test_bins_must_be_lengths_of_time() -> None:
+def test_bins_must_be_lengths_of_time():
     for bad in (0.0, -1.0, math.nan, 1e-9):
         with pytest.raises(InvalidValueError, match="bin_ms"):
             over_time(by_hand(), bad)
 
 
-def test_intervals_are_those_of_student() -> None:
+def test_intervals_are_those_of_student():
     values = [0.1, 0.5, 0.3, 0.9]
     found = Estimate.of(values, 0.9)
     low, high = stats.t.interval(0.9, 3, np.mean(values), stats.sem(values))
@@ -163,7 +160,7 @@ def test_intervals_are_those_of_student() -> None:
         Estimate.of(values, 1.0)
 
 
-def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
+def test_intervals_cover_the_truth_as_often_as_they_say():
     rng = np.random.default_rng(11)
     hits = 0
     for _ in range(1000):
@@ -172,7 +169,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
     assert stats.binomtest(hits, 1000, 0.9).pvalue > 1e-4
 
 
-def test_results_give_rows_and_frames() -> None:
+def test_results_give_rows_and_frames():
     result = simulate_profile(tiny(), JellyfishPlus(), ConstantLoad(300.0, 1000.0), workers=4,
                       slo_ms=100.0, seeds=[3, 4, 5])
     frame = result.to_frame()
@@ -187,14 +184,14 @@ def test_results_give_rows_and_frames() -> None:
         result.estimate("speed")
 
 
-def test_series_give_frames() -> None:
+def test_series_give_frames():
     frame = over_time(by_hand(), 5.0).to_frame()
     assert frame["start_ms"].tolist() == [0.0, 5.0, 10.0, 15.0, 20.0]
     assert frame["queries"].tolist() == [5, 0, 0, 0, 0]
     assert frame["share_m0"].tolist()[0] == 1.0
 
 
-def test_a_trace_is_monitored_and_a_constant_load_told_unless_asked_otherwise() -> None:
+def test_a_trace_is_monitored_and_a_constant_load_told_unless_asked_otherwise():
     trace = RateTrace([0.0, 500.0], [100.0, 200.0])
     for workload, forced, monitored in (
         (trace, None, True), (ConstantLoad(100.0, 1000.0), None, False),
@@ -215,13 +212,13 @@ def test_a_trace_is_monitored_and_a_constant_load_told_unless_asked_otherwise() 
         ({"workload": ConstantLoad(1e9, 10.0)}, "peak load"),
     ],
 )
-def test_bad_runs_are_refused(changes: dict, words: str) -> None:
+def test_bad_runs_are_refused(changes, words):
     workload = changes.pop("workload", ConstantLoad(10.0, 100.0))
     with pytest.raises(InvalidValueError, match=words):
         simulate_profile(tiny(), Fixed("small"), workload, workers=1, slo_ms=100.0, **changes)
 
 
-def test_a_timeline_has_every_batch_on_its_workers_track(tmp_path: Path) -> None:
+def test_a_timeline_has_every_batch_on_its_workers_track(tmp_path):
     done = by_hand()
     write_timeline({"one": done, "two": done}, tmp_path / "t.json")
     events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
@@ -235,14 +232,14 @@ def test_a_timeline_has_every_batch_on_its_workers_track(tmp_path: Path) -> None
     assert waiting == [0, 3, 2, 1, 0]  # at 0, 5, 10, 15, 20 ms, what starts then left out
 
 
-def test_drops_stand_in_the_timeline() -> None:
+def test_drops_stand_in_the_timeline():
     own = fleet([[60.0]], slo_ms=100.0)
     done = run(own, Greedy("drop").prepare(own).start, [0.0, 1.0])
     (drop,) = [e for e in timeline({"x": done})["traceEvents"] if e["ph"] == "i"]
     assert (drop["ts"], drop["args"]) == (60000.0, {"request": 1})
 
 
-def test_response_times_beyond_every_bin_are_counted() -> None:
+def test_response_times_beyond_every_bin_are_counted():
     """They were written outside of the array."""
     result = simulate_profile(
         profiles.load("digits-cpu"), Greedy(), ConstantLoad(400.0, 2000.0), workers=4,
@@ -254,7 +251,7 @@ def test_response_times_beyond_every_bin_are_counted() -> None:
     assert found.in_time == 0
 
 
-def test_runs_without_a_violation_have_an_interval() -> None:
+def test_runs_without_a_violation_have_an_interval():
     """The rule of three from both sides; recorded requests with fixed times are exact."""
     drawn, recorded = (simulate_profile(tiny(), Greedy(late="drop"), workload, workers=20,
                                         slo_ms=100.0, seeds=range(4))

@@ -61,7 +61,7 @@ def mdc_wait_ms(workers: int, rate_per_ms: float, service_ms: float = SERVICE_MS
 
 
 @pytest.mark.parametrize("utilisation", [0.3, 0.7, 0.9])
-def test_the_wait_in_m_d_1_is_that_of_pollaczek_and_khinchine(utilisation: float) -> None:
+def test_the_wait_in_m_d_1_is_that_of_pollaczek_and_khinchine(utilisation):
     own, plan = one_at_a_time(1)
     found = waits(own, plan, ConstantLoad(1000.0 * utilisation / SERVICE_MS, 400_000.0))
     theory = utilisation * SERVICE_MS / (2.0 * (1.0 - utilisation))
@@ -72,9 +72,7 @@ def test_the_wait_in_m_d_1_is_that_of_pollaczek_and_khinchine(utilisation: float
 
 
 @pytest.mark.parametrize(("workers", "utilisation"), [(2, 0.8), (5, 0.9), (20, 0.95)])
-def test_the_wait_in_m_d_c_is_that_of_its_stationary_law(
-    workers: int, utilisation: float
-) -> None:
+def test_the_wait_in_m_d_c_is_that_of_its_stationary_law(workers, utilisation):
     own, plan = one_at_a_time(workers)
     rate = workers * utilisation / SERVICE_MS
     found = waits(own, plan, ConstantLoad(1000.0 * rate, 150_000.0))
@@ -84,7 +82,7 @@ def test_the_wait_in_m_d_c_is_that_of_its_stationary_law(
     assert abs(found.mean - theory) <= found.half_width
 
 
-def test_the_wait_with_drawn_service_times_is_that_of_m_g_1() -> None:
+def test_the_wait_with_drawn_service_times_is_that_of_m_g_1():
     quantiles = np.sort(np.random.default_rng(3).gamma(1.5, 6.0, 64))
     own, plan = one_at_a_time(1, quantiles[None, None, :])
     # The law that is drawn from: linear between midpoints, constant outside.
@@ -99,7 +97,7 @@ def test_the_wait_with_drawn_service_times_is_that_of_m_g_1() -> None:
     assert abs(found.mean - theory) <= found.half_width
 
 
-def test_round_robin_leaves_each_worker_a_queue_with_erlang_arrivals() -> None:
+def test_round_robin_leaves_each_worker_a_queue_with_erlang_arrivals():
     """Gaps at a worker are sums of K exponential ones: their squared variation is 1/K."""
     policy = tiny_policy(400.0)
     own = Fleet.of(tiny(), workers=4, slo_ms=100.0)
@@ -115,7 +113,7 @@ def test_round_robin_leaves_each_worker_a_queue_with_erlang_arrivals() -> None:
     assert abs(found.mean - 0.25) <= found.half_width + 0.002
 
 
-def test_deterministic_arrivals_below_capacity_never_wait() -> None:
+def test_deterministic_arrivals_below_capacity_never_wait():
     own, plan = one_at_a_time(3)
     found = measure(run_plan(own, plan, ConstantLoad(299.0, 10_000.0, "fixed-rate")))
     assert found.queries == 2990
@@ -124,7 +122,7 @@ def test_deterministic_arrivals_below_capacity_never_wait() -> None:
     assert found.queue_max == 0
 
 
-def test_deterministic_arrivals_above_capacity_wait_as_the_backlog_grows() -> None:
+def test_deterministic_arrivals_above_capacity_wait_as_the_backlog_grows():
     own, plan = one_at_a_time(1)
     done = run_plan(own, plan, ConstantLoad(125.0, 1000.0, "fixed-rate"))
     query = np.arange(125)
@@ -132,7 +130,7 @@ def test_deterministic_arrivals_above_capacity_wait_as_the_backlog_grows() -> No
     assert done.in_time.sum() == 46  # 10 + 2·45 = 100 ms
 
 
-def test_a_closed_loop_has_the_throughput_of_mean_value_analysis() -> None:
+def test_a_closed_loop_has_the_throughput_of_mean_value_analysis():
     """One user per worker more than there are workers: all busy, N = X·R."""
     own, plan = one_at_a_time(4)
     done = run_plan(own, plan, ClosedLoop(9, 3.0, 20_000.0), monitored=True)
@@ -141,7 +139,7 @@ def test_a_closed_loop_has_the_throughput_of_mean_value_analysis() -> None:
     assert response + 3.0 == pytest.approx(9.0 / throughput, rel=0.01)
 
 
-def test_littles_law_ties_the_mean_queue_to_the_waits() -> None:
+def test_littles_law_ties_the_mean_queue_to_the_waits():
     own, plan = one_at_a_time(2)
     done: Run = run_plan(own, plan, ConstantLoad(170.0, 100_000.0))
     found = measure(done)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import csv
 from bisect import bisect_left
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -41,12 +40,12 @@ CHOICES = [7, 7, 5, 4, 3, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1]
 
 
 @pytest.fixture(scope="module")
-def images(reference_dir: Path) -> ProfileSet:
+def images(reference_dir):
     return import_profile(reference_dir / "ramsis_image_profiles.csv", models=MODELS)
 
 
 @pytest.fixture(scope="module")
-def results(reference_dir: Path) -> dict[tuple[str, float], tuple[float, float]]:
+def results(reference_dir):
     """(scheduler, load) → accuracy and violation rate of the artifact."""
     with open(reference_dir / "ramsis_image_results.csv", newline="") as stream:
         return {(row["scheme"], float(row["load_qps"])): (float(row["accuracy_per_satisfied"]),
@@ -56,10 +55,7 @@ def results(reference_dir: Path) -> dict[tuple[str, float], tuple[float, float]]
 
 @pytest.mark.parametrize("load_qps", LOADS)
 @pytest.mark.parametrize("name", ["ramsis", "jellyfish-plus", "model-switching"])
-def test_accuracy_and_violations_are_those_of_the_artifact(
-    images: ProfileSet, results: dict[tuple[str, float], tuple[float, float]], name: str,
-    load_qps: float,
-) -> None:
+def test_accuracy_and_violations_are_those_of_the_artifact(images, results, name, load_qps):
     spec: Any
     if name == "ramsis":
         spec = worker_policies(images, float(load_qps))
@@ -74,7 +70,7 @@ def test_accuracy_and_violations_are_those_of_the_artifact(
         assert median(values) == pytest.approx(known, abs=allowed)
 
 
-def test_model_switching_chooses_the_artifacts_models(images: ProfileSet) -> None:
+def test_model_switching_chooses_the_artifacts_models(images):
     fleet = Fleet.of(images, workers=60, slo_ms=150.0)
     spec = ModelSwitching()
     levels = spec.levels(fleet, spec.carried(fleet))
@@ -86,9 +82,8 @@ def test_model_switching_chooses_the_artifacts_models(images: ProfileSet) -> Non
 @pytest.mark.parametrize("load_qps", [3600.0, 4000.0])
 @pytest.mark.parametrize("name", ["jellyfish-plus", "model-switching"])
 def test_in_overload_the_artifacts_batch_limit_explains_its_violations(
-    images: ProfileSet, results: dict[tuple[str, float], tuple[float, float]], name: str,
-    load_qps: float,
-) -> None:
+    images, results, name, load_qps
+):
     """Both its baselines then run the fastest model in batches of up to 32."""
     known = results[name, load_qps][1]
     shared: Any = {"workers": 60, "slo_ms": 150.0, "seeds": range(7), "keep_runs": True}
@@ -112,18 +107,14 @@ def worker_policies(images: ProfileSet, load_qps: float) -> Policies:
 
 
 @pytest.mark.parametrize("load_qps", [3600.0, 4000.0])
-def test_worker_policies_have_the_artifacts_violations_in_overload(
-    images: ProfileSet, results: dict[tuple[str, float], tuple[float, float]], load_qps: float,
-) -> None:
+def test_worker_policies_have_the_artifacts_violations_in_overload(images, results, load_qps):
     found = simulate_profile(images, worker_policies(images, load_qps),
                              ConstantLoad(load_qps, 30_000.0), workers=60, slo_ms=150.0,
                              seeds=range(7))
     assert found.violation_rate == pytest.approx(results["ramsis", load_qps][1], abs=0.02)
 
 
-def test_without_the_artifacts_five_per_cent_jellyfish_stays_with_mobilenet(
-    images: ProfileSet,
-) -> None:
+def test_without_the_artifacts_five_per_cent_jellyfish_stays_with_mobilenet(images):
     found = simulate_profile(images, JellyfishPlus(), ConstantLoad(2800.0, 30_000.0), workers=60,
                      slo_ms=150.0)
     assert found.model_share() == {"mobilenet_v3_large": 1.0}

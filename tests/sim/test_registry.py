@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,7 +57,7 @@ LOAD = ConstantLoad(113.7, 2000.0)
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Any:
+def own(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text(OWN)
     with trusting([f"{path}:Oldest", f"{path}:Broken"]):
@@ -70,7 +69,7 @@ def cluster(**changes: Any) -> Cluster:
 
 
 @pytest.mark.parametrize("name", LOADING)
-def test_schedulers_of_clusters_serve_a_fleet(name: str) -> None:
+def test_schedulers_of_clusters_serve_a_fleet(name):
     result = simulate(cluster(), scheduler(name), LOAD, keep_runs=True)
     (run,), (found,) = result.runs, result.metrics
     assert result.scheduler == name
@@ -81,7 +80,7 @@ def test_schedulers_of_clusters_serve_a_fleet(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["clockwork", "planned", "clockwork-adjusted"])
-def test_on_a_fleet_every_batch_is_that_of_the_scenario(name: str) -> None:
+def test_on_a_fleet_every_batch_is_that_of_the_scenario(name):
     fleet = Fleet.of(tiny_profile(), workers=3, slo_ms=100.0, service="p95")
     run, = simulate(cluster(), scheduler(name), LOAD, SimulationSettings(service="p95"),
                     keep_runs=True).runs
@@ -103,7 +102,7 @@ def test_on_a_fleet_every_batch_is_that_of_the_scenario(name: str) -> None:
         np.testing.assert_array_equal(mine, its)
 
 
-def test_classes_are_streams_and_closed_loops_are_served() -> None:
+def test_classes_are_streams_and_closed_loops_are_served():
     typed = Cluster((WorkerType("all", tiny_profile(), 3),),
                     (SloClass(60.0, 0.25), SloClass(100.0, 0.75)))
     run, = simulate(typed, scheduler("clockwork"), LOAD, keep_runs=True).runs
@@ -114,7 +113,7 @@ def test_classes_are_streams_and_closed_loops_are_served() -> None:
     assert loop.metrics[0].in_time > 10
 
 
-def test_workers_of_several_types_are_refused_in_a_line() -> None:
+def test_workers_of_several_types_are_refused_in_a_line():
     profile = tiny_profile()
     typed = Cluster((WorkerType("a", profile, 1), WorkerType("b", profile, 1, speed=2.0)),
                     (SloClass(100.0),))
@@ -122,7 +121,7 @@ def test_workers_of_several_types_are_refused_in_a_line() -> None:
         simulate(typed, scheduler("clockwork"), LOAD)
 
 
-def test_one_of_your_own_runs_on_fleets_and_scenarios(own: Path) -> None:
+def test_one_of_your_own_runs_on_fleets_and_scenarios(own):
     named = scheduler(f"{own}:Oldest")
     assert simulate(cluster(), named, LOAD).metrics[0].in_time > 150
     assert named.serve(Engine.of_scenario(scenario(), 1)).in_time.all()
@@ -132,7 +131,7 @@ def test_one_of_your_own_runs_on_fleets_and_scenarios(own: Path) -> None:
         simulate(cluster(), scheduler(f"{own}:Broken"), LOAD)
 
 
-def test_a_fleets_scheduler_refuses_a_scenario_that_is_no_fleet() -> None:
+def test_a_fleets_scheduler_refuses_a_scenario_that_is_no_fleet():
     with pytest.raises(InputFileError, match="a scheduler of equal workers cannot serve "
                                              "this scenario; allowed: all models loaded on all"):
         scheduler("greedy").serve(Engine.of_scenario(scenario(start=[]), 1))

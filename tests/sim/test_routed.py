@@ -21,7 +21,6 @@ from ramsis.sim import (
     ConstantLoad,
     Fixed,
     Fleets,
-    FleetScheduler,
     JellyfishPlus,
     Policies,
     RateTrace,
@@ -77,7 +76,7 @@ def routed(arrivals: NDArray[np.float64], station: NDArray[np.int64], fleets: li
 
 
 @given(lattice_arrivals(), st.integers(0, 2**20))
-def test_each_station_does_what_it_does_alone(arrivals: NDArray[np.float64], seed: int) -> None:
+def test_each_station_does_what_it_does_alone(arrivals, seed):
     stations = np.random.default_rng(seed).integers(0, 2, len(arrivals))
     together = routed(arrivals, stations, [FAST, SLOW])
     first_worker, first_model = 0, 0
@@ -93,7 +92,7 @@ def test_each_station_does_what_it_does_alone(arrivals: NDArray[np.float64], see
         first_worker, first_model = first_worker + own.workers, first_model + len(own.models)
 
 
-def test_one_station_is_the_engine_itself() -> None:
+def test_one_station_is_the_engine_itself():
     arrivals = np.cumsum(np.random.default_rng(3).exponential(4.0, 500))
     one = routed(arrivals, np.zeros(500, dtype=np.int64), [FAST])
     bare = Engine.of_fleets((FAST,), FAST.requests(arrivals), 1e4, np.random.default_rng(0),
@@ -102,7 +101,7 @@ def test_one_station_is_the_engine_itself() -> None:
         np.testing.assert_array_equal(getattr(one, name), getattr(bare, name))
 
 
-def test_figures_count_all_stations() -> None:
+def test_figures_count_all_stations():
     arrivals = np.arange(0.0, 400.0, 5.0)
     run = routed(arrivals, np.arange(len(arrivals)) % 2, [FAST, SLOW])
     assert run.workers == 5
@@ -115,7 +114,7 @@ def test_figures_count_all_stations() -> None:
     assert found.utilisation == pytest.approx(busy / (1e4 * 5))
 
 
-def test_a_station_sees_its_part_of_the_load_and_of_the_workers() -> None:
+def test_a_station_sees_its_part_of_the_load_and_of_the_workers():
     seen: list[tuple[float, int, int]] = []
 
     class Looks(Scheduler):
@@ -133,7 +132,7 @@ def test_a_station_sees_its_part_of_the_load_and_of_the_workers() -> None:
     assert seen == [(25.0, 2, 2), (75.0, 3, 3)]
 
 
-def test_a_station_cannot_use_a_worker_of_another() -> None:
+def test_a_station_cannot_use_a_worker_of_another():
     class Greedy(Scheduler):
         def on_arrival(self, query: int) -> None:
             self.engine.run(2, 0, [query])
@@ -147,7 +146,7 @@ def test_a_station_cannot_use_a_worker_of_another() -> None:
 
 
 @given(lattice_arrivals(), st.integers(0, 2**20))
-def test_every_request_is_accounted_for(arrivals: NDArray[np.float64], seed: int) -> None:
+def test_every_request_is_accounted_for(arrivals, seed):
     rng = np.random.default_rng(seed)
     station = rng.integers(0, 2, len(arrivals))
 
@@ -184,9 +183,7 @@ def same(fast: Run, plain: Run) -> None:
 
 @pytest.mark.parametrize("service", ["p95", "distribution"])
 @pytest.mark.parametrize("spec", [Greedy(), JellyfishPlus()])
-def test_kernels_of_stations_do_what_the_plain_engine_does(
-    service: str, spec: FleetScheduler
-) -> None:
+def test_kernels_of_stations_do_what_the_plain_engine_does(service, spec):
     load = ConstantLoad(800.0, 3000.0)
     (fast,), (plain,) = (
         simulate(two_types(), spec, load, SimulationSettings(service=service, engine=engine,
@@ -197,7 +194,7 @@ def test_kernels_of_stations_do_what_the_plain_engine_does(
     assert 0.5 < of_new.mean() < 0.95
 
 
-def test_stations_of_types_serve_alone_what_is_routed_to_them() -> None:
+def test_stations_of_types_serve_alone_what_is_routed_to_them():
     cluster, load = two_types(), ConstantLoad(700.0, 3000.0)
     (run,) = simulate(cluster, Greedy(), load, SimulationSettings(engine="plain"),
                       keep_runs=True).runs
@@ -211,7 +208,7 @@ def test_stations_of_types_serve_alone_what_is_routed_to_them() -> None:
         assert run.answered.all()
 
 
-def test_requests_go_to_types_by_their_capacity() -> None:
+def test_requests_go_to_types_by_their_capacity():
     cluster = two_types()
     plan = Greedy().on_cluster(Fleets.of(cluster))
     capacity = [Fleet.of(one.profile, workers=one.count or 0, slo_ms=100.0).capacity_qps
@@ -225,7 +222,7 @@ def test_requests_go_to_types_by_their_capacity() -> None:
     assert found.tolist() == [level.route(100.0, u).policy.number for u in uniform]
 
 
-def test_types_that_run_alike_are_one_fleet() -> None:
+def test_types_that_run_alike_are_one_fleet():
     profile = tiny()
     one = Cluster.of(profile, workers=5, slo_ms=100.0)
     two = Cluster((WorkerType("a", profile, 2), WorkerType("b", profile, 3)), (SloClass(100.0),))
@@ -252,14 +249,12 @@ def policy_set(cluster: Cluster, loads: tuple[float, ...]) -> Policies:
 
 
 @pytest.fixture(scope="module")
-def policies() -> Policies:
+def policies():
     return policy_set(two_types(), (200.0, 500.0, 900.0))
 
 
 @pytest.mark.parametrize("load_qps", [200.0, 450.0, 900.0])
-def test_kernels_of_policies_do_what_the_plain_engine_does(
-    policies: Policies, load_qps: float
-) -> None:
+def test_kernels_of_policies_do_what_the_plain_engine_does(policies, load_qps):
     (fast,), (plain,) = (
         simulate(two_types(), policies, ConstantLoad(load_qps, 3000.0),
                  SimulationSettings(engine=engine), keep_runs=True).runs
@@ -268,7 +263,7 @@ def test_kernels_of_policies_do_what_the_plain_engine_does(
     assert fast.answered.all()
 
 
-def test_stations_change_with_the_anticipated_load(policies: Policies) -> None:
+def test_stations_change_with_the_anticipated_load(policies):
     """From one level to another, workers are divided anew, and no request is lost."""
     trace = RateTrace(np.array([0.0, 2000.0, 4000.0]), np.array([150.0, 450.0, 850.0]), 6000.0)
     (run,) = simulate(two_types(), policies, trace, keep_runs=True).runs
@@ -282,7 +277,7 @@ def test_stations_change_with_the_anticipated_load(policies: Policies) -> None:
     assert measure(run).violation_rate < 0.05
 
 
-def test_a_load_that_is_anticipated_and_constant_is_served_by_its_level() -> None:
+def test_a_load_that_is_anticipated_and_constant_is_served_by_its_level():
     """With one level it does not matter that the monitor is asked."""
     cluster = two_types()
     own = policy_set(cluster, (500.0,))
@@ -292,7 +287,7 @@ def test_a_load_that_is_anticipated_and_constant_is_served_by_its_level() -> Non
     same(told, monitored)
 
 
-def test_a_set_for_other_workers_is_refused(policies: Policies) -> None:
+def test_a_set_for_other_workers_is_refused(policies):
     cluster = two_types()
     other = Cluster(cluster.worker_types[::-1][:1], cluster.classes)
     for own in (other, Cluster.of(tiny(), workers=10, slo_ms=100.0)):
@@ -304,7 +299,7 @@ def test_a_set_for_other_workers_is_refused(policies: Policies) -> None:
                  ConstantLoad(100.0, 100.0))
 
 
-def test_two_classes_are_served_by_deadline() -> None:
+def test_two_classes_are_served_by_deadline():
     """One worker, batches of one: at each start the query with the earliest deadline goes."""
     cluster = Cluster((WorkerType("all", tiny(), 1),), (SloClass(60.0, 0.5), SloClass(300.0, 0.5)))
     (run,) = simulate(cluster, Fixed("small", 1), ConstantLoad(150.0, 4000.0),
@@ -328,7 +323,7 @@ def test_two_classes_are_served_by_deadline() -> None:
     np.testing.assert_allclose(start, [done[query] for query in range(run.requests)])
 
 
-def test_types_under_deterministic_service_wait_as_in_theory() -> None:
+def test_types_under_deterministic_service_wait_as_in_theory():
     """Poisson arrivals split at random: each type is an M/D/1 queue of its own."""
     slow, fast = linear_profile((0.9, 1.0, 9.0)), linear_profile((0.9, 1.0, 4.0))
     cluster = Cluster((WorkerType("slow", slow, 1), WorkerType("fast", fast, 1)),
@@ -347,9 +342,7 @@ def test_types_under_deterministic_service_wait_as_in_theory() -> None:
 
 
 @given(st.integers(0, 2**20), st.floats(20.0, 3000.0), st.booleans())
-def test_every_request_of_a_cluster_is_accounted_for(
-    seed: int, load_qps: float, monitor: bool
-) -> None:
+def test_every_request_of_a_cluster_is_accounted_for(seed, load_qps, monitor):
     cluster = Cluster(two_types().worker_types, (SloClass(60.0, 0.3), SloClass(100.0, 0.7)))
     (run,) = simulate(cluster, Greedy("drop"), ConstantLoad(load_qps, 300.0),
                       SimulationSettings(monitor=monitor, seeds=[seed]), keep_runs=True).runs
@@ -357,7 +350,7 @@ def test_every_request_of_a_cluster_is_accounted_for(
     assert int(run.answered.sum()) + len(run.drop_request) == run.requests
 
 
-def test_a_closed_loop_has_no_classes() -> None:
+def test_a_closed_loop_has_no_classes():
     cluster = Cluster(two_types().worker_types, (SloClass(60.0, 0.3), SloClass(100.0, 0.7)))
     with pytest.raises(InvalidValueError, match="closed loop has no SLO classes"):
         simulate(cluster, Greedy(), ClosedLoop(4, 10.0, 100.0))

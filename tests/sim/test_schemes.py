@@ -72,8 +72,8 @@ def by_throughput(own: Fleet, model: int, batches: Iterable[int]) -> int:
 @given(st.floats(1.0, 5000.0), st.sampled_from([0.5, 1.0, 1.05]), st.sampled_from([8.0, 30, 100]),
        st.integers(1, 6))
 def test_jellyfish_takes_the_most_accurate_model_that_carries_the_load(
-    load_qps: float, headroom: float, slo_ms: float, workers: int
-) -> None:
+    load_qps, headroom, slo_ms, workers
+):
     own = tiny_fleet(workers, slo_ms)
     levels = JellyfishPlus(headroom).levels(own)
     loads = [level.load_qps for level in levels]
@@ -85,7 +85,7 @@ def test_jellyfish_takes_the_most_accurate_model_that_carries_the_load(
 # ModelSwitching
 
 
-def test_model_switching_carries_what_the_slo_share_allows() -> None:
+def test_model_switching_carries_what_the_slo_share_allows():
     own = tiny_fleet()
     spec = ModelSwitching(profile_s=10.0)
     carried = spec.carried(own)
@@ -104,7 +104,7 @@ def test_model_switching_carries_what_the_slo_share_allows() -> None:
     assert levels[-1].model == own.table.fastest
 
 
-def test_a_batch_limit_stops_at_the_most_efficient_size() -> None:
+def test_a_batch_limit_stops_at_the_most_efficient_size():
     # Batches of 3 serve 100 queries a second and worker, larger ones fewer.
     own = fleet([[20.0, 25.0, 30.0, 60.0, 80.0, 100.0]], slo_ms=100.0)
     limits = [batch_limit(dataclasses.replace(own, slo_ms=slo_ms), 0)
@@ -114,7 +114,7 @@ def test_a_batch_limit_stops_at_the_most_efficient_size() -> None:
 
 
 @pytest.mark.parametrize("profile", ["digits-cpu", "text-cpu", "image-cpu"])
-def test_a_longer_slo_never_makes_a_baseline_carry_less(profile: str) -> None:
+def test_a_longer_slo_never_makes_a_baseline_carry_less(profile):
     """At no load a less accurate model than with a shorter SLO."""
     of = load_profile(profile)
     fastest = Fleet.of(of, workers=8, slo_ms=1e6).table.latency_ms[:, 0].min()
@@ -131,7 +131,7 @@ def test_a_longer_slo_never_makes_a_baseline_carry_less(profile: str) -> None:
         before = carried
 
 
-def test_a_stored_response_profile_is_reused_for_the_same_fleet_only(tmp_path: Path) -> None:
+def test_a_stored_response_profile_is_reused_for_the_same_fleet_only(tmp_path):
     store = tmp_path / "responses.json"
     spec = ModelSwitching(profile_s=1.0, step_qps=200.0, store=str(store))
     carried = spec.carried(tiny_fleet())
@@ -157,7 +157,7 @@ def test_a_stored_response_profile_is_reused_for_the_same_fleet_only(tmp_path: P
 
 @pytest.mark.parametrize("text", ['{"format": "other/1"}', "[1]", "{",
                                   '{"format": "ramsis.response-profile/1", "models": [1]}'])
-def test_a_store_that_holds_something_else_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_store_that_holds_something_else_is_refused(tmp_path, text):
     store = tmp_path / "responses.json"
     store.write_text(text)
     with pytest.raises(InputFileError, match=r"responses\.json"):
@@ -168,7 +168,7 @@ def test_a_store_that_holds_something_else_is_refused(tmp_path: Path, text: str)
 # Greedy, INFaaS, fixed, Clipper
 
 
-def test_greedy_takes_the_most_accurate_model_that_the_first_query_can_wait_for() -> None:
+def test_greedy_takes_the_most_accurate_model_that_the_first_query_can_wait_for():
     own = fleet([[10.0, 14.0, 18.0], [40.0, 70.0, 90.0]], [0.5, 0.9], slo_ms=100.0)
     start = Greedy().prepare(own).start
     done = run(own, start, [0.0, 1.0, 2.0, 3.0])
@@ -178,7 +178,7 @@ def test_greedy_takes_the_most_accurate_model_that_the_first_query_can_wait_for(
     assert done.in_time.all()
 
 
-def test_greedy_serves_or_drops_what_cannot_be_in_time() -> None:
+def test_greedy_serves_or_drops_what_cannot_be_in_time():
     own = fleet([[60.0, 65.0, 200.0]], slo_ms=100.0)
     served = run(own, Greedy().prepare(own).start, [0.0, 1.0, 2.0])
     # Late, two at once take 65 ms: the most efficient batch within the SLO.
@@ -188,7 +188,7 @@ def test_greedy_serves_or_drops_what_cannot_be_in_time() -> None:
     assert dropped.drop_ms.tolist() == [60.0, 60.0]
 
 
-def test_infaas_takes_the_cheapest_model_that_is_accurate_enough() -> None:
+def test_infaas_takes_the_cheapest_model_that_is_accurate_enough():
     own = fleet([[10.0, 12.0], [11.0, 11.5], [30.0, 50.0], [300.0, 300.0]],
                 [0.6, 0.6, 0.8, 0.95])
     for target, model in ((0.0, 1), (0.6, 1), (0.7, 2)):
@@ -197,7 +197,7 @@ def test_infaas_takes_the_cheapest_model_that_is_accurate_enough() -> None:
         Infaas(0.9).prepare(own)
 
 
-def test_fixed_keeps_its_model_and_limit() -> None:
+def test_fixed_keeps_its_model_and_limit():
     own = fleet([[10.0, 20.0, 30.0], [1.0, 1.0, 1.0]])
     done = run(own, Fixed("m0", 2).prepare(own).start, [0.0] * 4)
     assert (done.model.tolist(), done.size.tolist()) == ([0, 0, 0], [1, 2, 1])
@@ -207,7 +207,7 @@ def test_fixed_keeps_its_model_and_limit() -> None:
         Fixed("m0", 4).prepare(own)
 
 
-def test_clipper_raises_its_limit_by_one_and_lowers_it_by_a_tenth() -> None:
+def test_clipper_raises_its_limit_by_one_and_lowers_it_by_a_tenth():
     latency = [10.0 + 5.0 * b for b in range(30)]  # 20 fit 105 ms
     own = fleet([latency], slo_ms=104.0)
     done = run(own, Clipper("m0").prepare(own).start, (0.1 * np.arange(2000)).tolist(), 200.0)
@@ -216,7 +216,7 @@ def test_clipper_raises_its_limit_by_one_and_lowers_it_by_a_tenth() -> None:
     assert sizes[20:25] == [18, 19, 20, 18, 19]  # 20 take 105 ms
 
 
-def test_clipper_does_not_learn_from_batches_that_are_not_full() -> None:
+def test_clipper_does_not_learn_from_batches_that_are_not_full():
     own = fleet([[10.0, 10.0, 10.0, 10.0]])
     done = run(own, Clipper("m0").prepare(own).start, [0.0, 20.0, 40.0, 41.0, 42.0, 43.0])
     assert done.size.tolist() == [1, 1, 1, 2, 1]
@@ -235,7 +235,7 @@ def policy_folder(folder: Path, *policies: Any) -> Path:
     return folder
 
 
-def test_policy_files_are_replayed_from_a_folder_or_a_file(tmp_path: Path) -> None:
+def test_policy_files_are_replayed_from_a_folder_or_a_file(tmp_path):
     low, high = tiny_policy(200.0), tiny_policy(800.0)
     folder = policy_folder(tmp_path, low, high)
     workload = ConstantLoad(500.0, 2000.0)
@@ -246,7 +246,7 @@ def test_policy_files_are_replayed_from_a_folder_or_a_file(tmp_path: Path) -> No
     assert by_folder.metrics == by_file.metrics == in_memory.metrics
 
 
-def test_the_process_is_chosen_when_a_set_has_several(tmp_path: Path) -> None:
+def test_the_process_is_chosen_when_a_set_has_several(tmp_path):
     poisson = tiny_policy(200.0)
     other = dataclasses.replace(poisson, arrivals={"process": "other", "x": 2})
     folder = policy_folder(tmp_path, poisson, other)
@@ -257,7 +257,7 @@ def test_the_process_is_chosen_when_a_set_has_several(tmp_path: Path) -> None:
         Policies.load(folder, process="none")
 
 
-def test_round_robin_gives_every_kth_query_to_a_worker_and_shortest_queue_does_not() -> None:
+def test_round_robin_gives_every_kth_query_to_a_worker_and_shortest_queue_does_not():
     own = tiny_fleet()
     policy = tiny_policy(400.0)
     for dispatch, turns in (("round-robin", True), ("shortest-queue", False)):
@@ -268,7 +268,7 @@ def test_round_robin_gives_every_kth_query_to_a_worker_and_shortest_queue_does_n
         assert (done.worker[done.batch_of[answered]] == answered % 4).all() == turns
 
 
-def test_shortest_queue_sends_to_the_worker_with_fewest_waiting_or_in_service() -> None:
+def test_shortest_queue_sends_to_the_worker_with_fewest_waiting_or_in_service():
     own = Fleet.of(tiny(), workers=3, slo_ms=100.0)
     policy = dataclasses.replace(tiny_policy(), workers=3)
     policy = samples.with_table(policy, np.full((8, 21), 2), whole_queue(), (2, 8))
@@ -278,7 +278,7 @@ def test_shortest_queue_sends_to_the_worker_with_fewest_waiting_or_in_service() 
     assert done.worker[done.batch_of].tolist() == [0, 1, 2, 0, 1, 2, 0]
 
 
-def test_in_a_small_fleet_shortest_queue_beats_round_robin() -> None:
+def test_in_a_small_fleet_shortest_queue_beats_round_robin():
     """Where batches of 1 take different times; with equal ones the two are the same."""
     shape = (8, 21)
     models = np.random.default_rng(0).integers(0, 3, shape)
@@ -298,19 +298,19 @@ def test_in_a_small_fleet_shortest_queue_beats_round_robin() -> None:
         ({"slo_ms": 99.0}, "another SLO: got 100.0; allowed: 99.0"),
     ],
 )
-def test_a_policy_made_for_something_else_is_refused(changes: dict[str, Any], words: str) -> None:
+def test_a_policy_made_for_something_else_is_refused(changes, words):
     terms = {"workers": 4, "slo_ms": 100.0, **changes}
     with pytest.raises(InputFileError, match=words):
         simulate_profile(tiny(), Policies((tiny_policy(),)), ConstantLoad(10.0, 100.0), **terms)
 
 
-def test_a_policy_made_for_other_models_is_refused() -> None:
+def test_a_policy_made_for_other_models_is_refused():
     with pytest.raises(InputFileError, match=r"the profile lacks.*'large'"):
         simulate_profile(tiny().subset(["small", "medium"]), Policies((tiny_policy(),)),
                  ConstantLoad(10.0, 100.0), workers=4, slo_ms=100.0)
 
 
-def test_models_are_found_by_name_whatever_their_order() -> None:
+def test_models_are_found_by_name_whatever_their_order():
     policy = tiny_policy(400.0)
     one, two = (
         simulate_profile(tiny().subset(names), Policies((policy,)), ConstantLoad(400.0, 2000.0),
@@ -321,7 +321,7 @@ def test_models_are_found_by_name_whatever_their_order() -> None:
     assert one.model_share() == two.model_share()
 
 
-def test_the_monitor_switches_policies_with_the_load() -> None:
+def test_the_monitor_switches_policies_with_the_load():
     """A low and a high level that use different models show which was in force."""
     base = tiny_policy(200.0)
     small, large = (samples.with_table(dataclasses.replace(base, load_qps=load),
@@ -341,7 +341,7 @@ def test_the_monitor_switches_policies_with_the_load() -> None:
 @pytest.mark.parametrize("text", ["jellyfish-plus", "model-switching", "greedy", "fixed:model=a",
                                   "infaas:accuracy=0.5", "clipper:model=a,objective=0.5",
                                   "jellyfish-plus:headroom=1.05"])
-def test_schemes_are_made_from_their_names(text: str) -> None:
+def test_schemes_are_made_from_their_names(text):
     made = scheduler(text)
     assert isinstance(made, FleetScheduler)
     assert text.startswith(made.name)
@@ -366,7 +366,7 @@ def test_schemes_are_made_from_their_names(text: str) -> None:
         ("model-switching:seed=-1", "seed"),
     ],
 )
-def test_bad_scheme_texts_are_refused_in_one_line(text: str, words: str) -> None:
+def test_bad_scheme_texts_are_refused_in_one_line(text, words):
     with pytest.raises(InvalidValueError, match=words) as refused:
         scheduler(text, error=InvalidValueError)
     assert "\n" not in str(refused.value)

@@ -18,7 +18,7 @@ from ramsis.synthesis.generate import modelled_policy
 SPELLS = SlowSpells(share=0.05, factor=3.0, length_ms=100.0)
 
 
-def test_workers_are_slow_for_the_share_of_the_time_in_spells_of_the_length() -> None:
+def test_workers_are_slow_for_the_share_of_the_time_in_spells_of_the_length():
     drawn = SlowSpells(0.2, 2.0, 50.0).drawn(40, 100_000.0, np.random.default_rng(1))
     lengths, slow = [], []
     at = np.random.default_rng(2).uniform(0.0, 100_000.0, 500)
@@ -35,7 +35,7 @@ def test_workers_are_slow_for_the_share_of_the_time_in_spells_of_the_length() ->
     assert np.mean(slow) == pytest.approx(0.2, abs=0.01)
 
 
-def test_the_share_holds_from_the_start() -> None:
+def test_the_share_holds_from_the_start():
     drawn = SlowSpells(0.3, 2.0, 50.0).drawn(4000, 10.0, np.random.default_rng(3))
     assert np.mean([drawn.factor_at(worker, 0.0) == 2.0 for worker in range(4000)]) == (
         pytest.approx(0.3, abs=0.03))
@@ -53,17 +53,17 @@ def _run(dispatch: str, spells: SlowSpells | None, **more: Any) -> Run:
     return found.runs[0]
 
 
-def test_compiled_loops_know_no_spells() -> None:
+def test_compiled_loops_know_no_spells():
     with pytest.raises(InvalidValueError, match="compiled loops know no slow spells"):
         _run("round-robin", SPELLS, engine="compiled")
 
 
 @pytest.mark.parametrize("dispatch", ["round-robin", "shortest-queue", "central-queue"])
-def test_fewer_requests_are_in_time(dispatch: str) -> None:
+def test_fewer_requests_are_in_time(dispatch):
     assert _run(dispatch, SPELLS).in_time.mean() < _run(dispatch, None).in_time.mean()
 
 
-def test_a_batch_takes_longer_where_it_starts_in_a_spell() -> None:
+def test_a_batch_takes_longer_where_it_starts_in_a_spell():
     without, run = _run("round-robin", None), _run("round-robin", SPELLS)
     rng = np.random.default_rng(np.random.SeedSequence(0).spawn(5)[4])
     drawn = SPELLS.drawn(3, 3000.0, rng)
@@ -85,12 +85,12 @@ def test_a_batch_takes_longer_where_it_starts_in_a_spell() -> None:
     ("share=0.05,factor=3", r"--slow-spells: not slow spells"),
     ("share=a,factor=3,length-ms=100", r"--slow-spells: not slow spells"),
 ])
-def test_bad_spells_are_refused(text: str, message: str) -> None:
+def test_bad_spells_are_refused(text, message):
     with pytest.raises(InvalidValueError, match=message):
         SlowSpells.parse(text, "--slow-spells")
 
 
-def test_spells_of_a_profile() -> None:
+def test_spells_of_a_profile():
     recorded = {"slow_spells": {**asdict(SPELLS), "autocorrelation": 0.4}}
     assert SlowSpells.recorded(recorded) == SPELLS
     with pytest.raises(InvalidValueError, match="records no slow spells"):

@@ -30,7 +30,7 @@ def late(policies: list[Policy], load_qps: float, **settings: float) -> float:
     return result.violation_rate
 
 
-def test_when_time_is_stretched_workers_decide_as_they_did() -> None:
+def test_when_time_is_stretched_workers_decide_as_they_did():
     """Times, deadlines and service twice as long are the same problem in other units."""
     rng = np.random.default_rng(3)
     base = with_table(tiny_policy(), 400.0, rng, variable=True)
@@ -48,15 +48,13 @@ def test_when_time_is_stretched_workers_decide_as_they_did() -> None:
 
 @pytest.mark.parametrize(("load_qps", "slowness"), [
     (1600.0, 1.3), (6400.0, 1.3), (25_000.0, 1.5)])
-def test_slower_service_makes_hardly_any_request_late_where_it_is_told(
-    load_qps: float, slowness: float
-) -> None:
+def test_slower_service_makes_hardly_any_request_late_where_it_is_told(load_qps, slowness):
     assert late([policy(load_qps)], load_qps, slowness=slowness, stated_slowness=1.0) > 0.03
     assert late([policy(load_qps)], load_qps, slowness=slowness) < 0.0002
 
 
 @pytest.mark.parametrize(("load_qps", "slowness"), [(6400.0, 1.3), (25_000.0, 1.5)])
-def test_a_slow_central_queue_recovers_from_a_pause(load_qps: float, slowness: float) -> None:
+def test_a_slow_central_queue_recovers_from_a_pause(load_qps, slowness):
     """Heads with little slack and few behind them were run one by one, for ever."""
     own = policy(load_qps)
     fleet = Fleet.of(PROFILE, workers=4, slo_ms=25, service="distribution").slower(
@@ -72,7 +70,7 @@ def test_a_slow_central_queue_recovers_from_a_pause(load_qps: float, slowness: f
     assert answered[arrivals_ms > 300.0].mean() > 0.9998
 
 
-def test_faster_service_leaves_policies_as_they_are() -> None:
+def test_faster_service_leaves_policies_as_they_are():
     workload = ConstantLoad(1600.0, 5_000)
     runs = [simulate_profile(PROFILE, Policies([policy(1600.0)]), workload, workers=4, slo_ms=25,
                              slowness=0.8, stated_slowness=told, keep_runs=True).runs[0]
@@ -81,7 +79,7 @@ def test_faster_service_leaves_policies_as_they_are() -> None:
     assert runs[0].start_ms.tolist() == runs[1].start_ms.tolist()
 
 
-def test_other_schedulers_see_the_longer_times() -> None:
+def test_other_schedulers_see_the_longer_times():
     fleet = Fleet.of(PROFILE, workers=4, slo_ms=25).slower(1.3, 1.2)
     base = Fleet.of(PROFILE, workers=4, slo_ms=25)
     assert (fleet.table.latency_ms == 1.2 * base.table.latency_ms).all()
@@ -91,7 +89,7 @@ def test_other_schedulers_see_the_longer_times() -> None:
     assert rates[1] < rates[0]
 
 
-def test_a_slowness_out_of_range_is_refused() -> None:
+def test_a_slowness_out_of_range_is_refused():
     for name in ("slowness", "stated_slowness"):
         for value in (0.0, -1.0, float("inf"), float("nan")):
             with pytest.raises(InvalidValueError, match=name):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -36,7 +34,7 @@ def rng(seed: int = 0) -> np.random.Generator:
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda w: type(w).__name__)
-def test_arrivals_are_sorted_and_within_the_duration_and_the_seeds(workload: Any) -> None:
+def test_arrivals_are_sorted_and_within_the_duration_and_the_seeds(workload):
     assert isinstance(workload, Workload)
     times = workload.arrivals_ms(rng(1))
     assert len(times)
@@ -49,7 +47,7 @@ def test_arrivals_are_sorted_and_within_the_duration_and_the_seeds(workload: Any
 
 
 @pytest.mark.parametrize("cv", [0.2, 1.0, 2.0])
-def test_gaps_have_the_rate_and_variation_asked_for(cv: float) -> None:
+def test_gaps_have_the_rate_and_variation_asked_for(cv):
     gaps = np.concatenate([
         np.diff(ConstantLoad(500.0, 20_000.0, f"renewal:{cv}").arrivals_ms(rng(seed)))
         for seed in range(10)
@@ -59,19 +57,19 @@ def test_gaps_have_the_rate_and_variation_asked_for(cv: float) -> None:
     assert gaps.std() / gaps.mean() == pytest.approx(cv, rel=0.05)
 
 
-def test_poisson_counts_are_poisson() -> None:
+def test_poisson_counts_are_poisson():
     counts = [len(ConstantLoad(100.0, 100.0).arrivals_ms(rng(seed))) for seed in range(3000)]
     assert np.mean(counts) == pytest.approx(10.0, abs=4 * (10 / 3000) ** 0.5)
     assert np.var(counts) == pytest.approx(10.0, rel=4 * (2 / 3000) ** 0.5 + 0.02)
 
 
-def test_a_fixed_rate_is_fixed() -> None:
+def test_a_fixed_rate_is_fixed():
     load = ConstantLoad(400.0, 10.0, "fixed-rate")
     assert load.arrivals_ms(rng()).tolist() == [0.0, 2.5, 5.0, 7.5]
     assert ConstantLoad(100.0, 5.0, "fixed-rate").arrivals_ms(rng()).tolist() == [0.0]
 
 
-def test_a_trace_gives_each_step_its_load() -> None:
+def test_a_trace_gives_each_step_its_load():
     trace = RateTrace([10.0, 20.0, 40.0], [50_000.0, 0.0, 20_000.0], 45.0)
     assert (trace.duration_ms, trace.peak_qps, trace.varies) == (35.0, 50_000.0, True)
     assert trace.load_qps == pytest.approx(1000.0 * 600 / 35.0)
@@ -88,7 +86,7 @@ def test_a_trace_gives_each_step_its_load() -> None:
     assert stats.kstest(within[within < 10.0] / 10.0, "uniform").pvalue > 1e-4
 
 
-def test_an_over_dispersed_trace_has_the_loads_but_more_spread() -> None:
+def test_an_over_dispersed_trace_has_the_loads_but_more_spread():
     trace = RateTrace([0.0, 500.0], [1000.0, 3000.0], 1000.0, arrivals="renewal:3")
     counts = [len(trace.arrivals_ms(rng(seed))) for seed in range(300)]
     assert np.mean(counts) == pytest.approx(2000.0, rel=0.02)
@@ -106,7 +104,7 @@ class Pairs:
         return np.repeat(np.sort(rng.uniform(0.0, duration_ms, pairs)), 2)
 
 
-def test_a_process_with_sample_is_a_workload_and_can_drive_a_trace() -> None:
+def test_a_process_with_sample_is_a_workload_and_can_drive_a_trace():
     workload = ConstantLoad(2000.0, 1000.0, Pairs)
     assert (workload.load_qps, workload.varies) == (2000.0, False)
     times = workload.arrivals_ms(rng())
@@ -119,7 +117,7 @@ def test_a_process_with_sample_is_a_workload_and_can_drive_a_trace() -> None:
     assert trace.scaled(0.5).until(150.0).arrivals is trace.arrivals
 
 
-def test_a_trace_of_one_rate_is_that_constant_load() -> None:
+def test_a_trace_of_one_rate_is_that_constant_load():
     for word in ("poisson", "fixed-rate", "renewal:2", "negative-binomial:4",
                  "mmpp:ratio=4,burst-ms=50,share=0.2"):
         trace = RateTrace([0.0], [1000.0], 5000.0, word)
@@ -128,7 +126,7 @@ def test_a_trace_of_one_rate_is_that_constant_load() -> None:
                                    rtol=1e-12)
 
 
-def test_poisson_arrivals_are_exponential_gaps_added_up() -> None:
+def test_poisson_arrivals_are_exponential_gaps_added_up():
     """The numbers of a seed, so that a comparison with older results stays one."""
     gaps = rng(5).exponential(1000.0 / 300.0, 2000)
     times = np.cumsum(gaps)
@@ -138,11 +136,11 @@ def test_poisson_arrivals_are_exponential_gaps_added_up() -> None:
 
 
 @pytest.mark.parametrize("word", ["fixed-rate", "renewal:0.5"])
-def test_a_load_is_exactly_what_was_asked_for(word: str) -> None:
+def test_a_load_is_exactly_what_was_asked_for(word):
     assert ConstantLoad(0.7, 10.0, word).load_qps == 0.7
 
 
-def test_traces_are_scaled_and_cut() -> None:
+def test_traces_are_scaled_and_cut():
     trace = RateTrace([0.0, 100.0, 200.0], [1.0, 2.0, 4.0])
     assert trace.scaled(2.0).rate_qps.tolist() == [2.0, 4.0, 8.0]
     cut = trace.until(150.0)
@@ -156,12 +154,12 @@ def test_traces_are_scaled_and_cut() -> None:
     assert recorded.duration_ms == 45.0
 
 
-def test_the_peak_of_a_recording_is_that_of_its_busiest_second() -> None:
+def test_the_peak_of_a_recording_is_that_of_its_busiest_second():
     assert Recorded([0, 900, 1000, 1100, 1200, 5000]).peak_qps == 4.0
     assert Recorded([0.0, 0.0], duration_ms=10.0).peak_qps == 200.0
 
 
-def test_requests_at_one_instant_are_those_of_a_second() -> None:
+def test_requests_at_one_instant_are_those_of_a_second():
     recorded = Recorded([7.0] * 500)
     assert (recorded.duration_ms, recorded.load_qps, recorded.peak_qps) == (1000.0, 500.0, 500.0)
 
@@ -171,9 +169,7 @@ def test_requests_at_one_instant_are_those_of_a_second() -> None:
     st.lists(st.tuples(st.floats(0.1, 50.0), st.floats(0.0, 2000.0)), min_size=1, max_size=20),
     st.integers(0, 99),
 )
-def test_any_trace_gives_arrivals_only_where_it_has_a_load(
-    steps: list[tuple[float, float]], seed: int
-) -> None:
+def test_any_trace_gives_arrivals_only_where_it_has_a_load(steps, seed):
     start = np.append(0.0, np.cumsum([length for length, _ in steps]))
     rates = np.array([rate for _, rate in steps])
     if not rates.any():
@@ -215,6 +211,6 @@ def test_any_trace_gives_arrivals_only_where_it_has_a_load(
         (lambda: ClosedLoop(1, -1.0, 1.0), "think_ms"),
     ],
 )
-def test_bad_workloads_are_refused(make: Any, words: str) -> None:
+def test_bad_workloads_are_refused(make, words):
     with pytest.raises(InvalidValueError, match=words):
         make()

@@ -18,7 +18,7 @@ from tests.profiles.test_sized import sized_set, times
 
 
 @pytest.mark.parametrize("name", CELLS)
-def test_cells_have_the_times_of_their_law(name: str) -> None:
+def test_cells_have_the_times_of_their_law(name):
     cell = CELLS[name]
     problem = cell.problem()
     assert problem.max_size == cell.max_size
@@ -29,7 +29,7 @@ def test_cells_have_the_times_of_their_law(name: str) -> None:
             float(cell.time_ms(np.array(float(count)), np.array(float(size)))), rel=1e-12)
 
 
-def test_short_texts_are_as_they_are_drawn() -> None:
+def test_short_texts_are_as_they_are_drawn():
     rng = np.random.default_rng(0)
     drawn = np.clip(np.round(np.exp(rng.normal(np.log(9), 1.88, 200_000))) + 2, 3, 256)
     sizes = short_texts(256)
@@ -38,7 +38,7 @@ def test_short_texts_are_as_they_are_drawn() -> None:
     assert sizes.quantile(0.5) == 11
 
 
-def test_classes_and_weights() -> None:
+def test_classes_and_weights():
     sizes = SizeDistribution.of_sizes([8, 16, 32])
     problem = SizedProblem.of(sized_set(), sizes, slo_ms=50, edges=(8, 32), weights=(1, 2))
     assert problem.ranges == ((1, 8), (9, 32))
@@ -70,18 +70,18 @@ def problem_of(profile: ProfileSet | None = None, sizes: Any = (8, 32), **change
     ({"profile": ProfileSet("mixed", (*sized_set().models, model("large", 0.8, {1: 6.0})))},
      "profile: no times by size, beside models with them: got 'large'"),
 ])
-def test_bad_input_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_bad_input_is_refused(changes, message):
     with pytest.raises(InvalidValueError, match=message):
         problem_of(**changes)
 
 
-def test_different_laws_are_refused() -> None:
+def test_different_laws_are_refused():
     small = sized_set().models[0]
     large = replace(small, name="large", sized=times(law="packed"))
     with pytest.raises(InvalidValueError, match="model large, law: models of different laws"):
         problem_of(ProfileSet("laws", (small, large)))
 
 
-def test_a_deadline_that_no_size_meets_is_refused() -> None:
+def test_a_deadline_that_no_size_meets_is_refused():
     with pytest.raises(InfeasibleError, match="no request can be answered in time"):
         problem_of(slo_ms=1.0)

@@ -67,7 +67,7 @@ RULES: dict[str, tuple[Callable[..., None], tuple[Any, ...], plain.Rule]] = {
 
 @pytest.mark.parametrize("padded", [True, False])
 @pytest.mark.parametrize("rule", RULES)
-def test_runs_agree(rule: str, padded: bool) -> None:
+def test_runs_agree(rule, padded):
     kernel, parameters, plainly = RULES[rule]
     for seed, (workers, gap_ms, slower, inside) in enumerate((
             (1, 9.0, 1.0, 0), (1, 2.0, 1.0, 12), (3, 2.0, 1.25, 0), (2, 1.0, 1.0, 0))):

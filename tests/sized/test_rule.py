@@ -65,9 +65,7 @@ def played(
 @pytest.mark.parametrize(("name", "workers", "load_qps"), [
     ("cpu", 1, 140.0), ("gpu", 1, 4800.0), ("gpu", 3, 14_000.0), ("flash", 1, 9600.0),
     ("two padded", 2, 1500.0), ("two packed", 2, 2500.0)])
-def test_lookup_and_compiled_run_take_the_same_batches(
-    name: str, workers: int, load_qps: float
-) -> None:
+def test_lookup_and_compiled_run_take_the_same_batches(name, workers, load_qps):
     """Members, models and their order agree, with several workers and models, too."""
     problem = (two_models(name == "two padded") if name.startswith("two")
                else CELLS[name].problem(workers=workers))
@@ -90,14 +88,14 @@ def test_lookup_and_compiled_run_take_the_same_batches(
     assert not late.any()  # tables plan no batch shorter than it is
 
 
-def test_slopes_are_those_of_the_lower_convex_envelope() -> None:
+def test_slopes_are_those_of_the_lower_convex_envelope():
     """A step is spread over the counts that share it; no slope is behind the last count."""
     assert slopes([6.0, 6.0, 8.0, 8.0]) == [0.0, 0.0, 1.0, 1.0, inf]
     assert slopes([2.0, 4.0, 5.0]) == [0.0, 1.5, 1.5, inf]
     assert slopes([5.0]) == [0.0, inf]
 
 
-def test_times_of_total_sizes_are_linear_between_those_of_the_table() -> None:
+def test_times_of_total_sizes_are_linear_between_those_of_the_table():
     """Below the table its first time holds, beyond it there is none."""
     sizes, times = [8, 16], [[1.0, 2.0], [3.0, 6.0]]
     assert interpolated(sizes, times, 2, 12.0) == 4.0
@@ -105,7 +103,7 @@ def test_times_of_total_sizes_are_linear_between_those_of_the_table() -> None:
     assert interpolated(sizes, times, 1, 17.0) == inf
 
 
-def test_classes_of_the_rule_cut_those_of_the_problem() -> None:
+def test_classes_of_the_rule_cut_those_of_the_problem():
     """Each class of the problem is a union of classes of the rule, so that weights hold."""
     problem = CELLS["cpu"].problem()
     edges = class_edges(problem).tolist()
@@ -113,7 +111,7 @@ def test_classes_of_the_rule_cut_those_of_the_problem() -> None:
     assert len(edges) == 16
 
 
-def test_without_load_every_request_is_served_at_once() -> None:
+def test_without_load_every_request_is_served_at_once():
     """A request that waits alone is a batch of its own, whatever the price."""
     rule = SizedRule(RuleSpace(CELLS["cpu"].problem()).tables(RuleNumbers(price=20.0)))
     queue: SizedQueue[str] = SizedQueue(rule)
@@ -128,9 +126,7 @@ def test_without_load_every_request_is_served_at_once() -> None:
 
 @pytest.mark.parametrize(("name", "workers", "load_qps"), [
     ("cpu", 1, 140.0), ("gpu", 3, 15_000.0), ("two padded", 2, 1500.0), ("two packed", 2, 2500.0)])
-def test_lookup_of_a_plan_takes_the_batches_of_the_scheduler(
-    name: str, workers: int, load_qps: float
-) -> None:
+def test_lookup_of_a_plan_takes_the_batches_of_the_scheduler(name, workers, load_qps):
     """A file whose plan decides serves as ``replanned-dp`` does in simulations."""
     problem = (two_models(name == "two padded") if name.startswith("two")
                else CELLS[name].problem(workers=workers))

@@ -1,7 +1,5 @@
 """The search for the numbers of a rule: repeatable, above the replanned plan, with weights."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -16,14 +14,14 @@ LOAD = ConstantLoad(4800.0, 1000.0)
 
 
 @pytest.fixture
-def few_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_requests(monkeypatch):
     """Search with short simulations."""
     monkeypatch.setattr(search, "REQUESTS", 4000)
     monkeypatch.setattr(search, "_GENERATIONS", 5)
 
 
 @pytest.mark.usefixtures("few_requests")
-def test_search_is_repeatable_and_beats_the_replanned_plan() -> None:
+def test_search_is_repeatable_and_beats_the_replanned_plan():
     """The same seed gives the same tables; on other requests the rule is far above the plan."""
     problem, calls = CELLS["gpu"].problem(), []
     fitted = search.fit_rule(problem, LOAD, on_progress=lambda: calls.append(1))
@@ -39,7 +37,7 @@ def test_search_is_repeatable_and_beats_the_replanned_plan() -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("few_requests")
-def test_weights_raise_the_share_of_the_long() -> None:
+def test_weights_raise_the_share_of_the_long():
     """Classes of long requests get the share that is asked for, at the cost of others."""
     problem = CELLS["cpu"].problem(edges=(32, 128, 256))
     load = ConstantLoad(100.0, 1000.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ramsis.errors import InputFileError, InvalidValueError, RamsisError
+from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.sim import ConstantLoad
 from ramsis.sized.schedulers import SIZED_SCHEDULERS, sized_scheduler
 from ramsis.sized.simulate import SizedRun, drawn, run_sized, serve_sized, simulate_sized
@@ -16,7 +16,7 @@ LOAD = ConstantLoad(90.0, 20_000.0)
 
 
 @pytest.mark.parametrize("name", SIZED_SCHEDULERS)
-def test_figures_by_class_are_those_of_the_requests(name: str) -> None:
+def test_figures_by_class_are_those_of_the_requests(name):
     runs: list[SizedRun] = []
     result = simulate_sized(CPU, sized_scheduler(name), LOAD, seeds=(0, 1), on_run=runs.append)
     row = result.row()
@@ -34,7 +34,7 @@ def test_figures_by_class_are_those_of_the_requests(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SIZED_SCHEDULERS)
-def test_batches_take_their_time_and_padding_adds_up(name: str) -> None:
+def test_batches_take_their_time_and_padding_adds_up(name):
     for problem, load in ((CPU, LOAD), (FLASH, ConstantLoad(7200.0, 300.0))):
         played = run_sized(problem, sized_scheduler(name), load, 3, slowness=1.5)
         run, computed, useful = played.run, 0, 0
@@ -51,7 +51,7 @@ def test_batches_take_their_time_and_padding_adds_up(name: str) -> None:
         assert (busy_ms >= 0).all()
 
 
-def test_schedulers_have_the_same_requests() -> None:
+def test_schedulers_have_the_same_requests():
     runs = [run_sized(CPU, sized_scheduler(name), LOAD, 5) for name in ("tei", "turbo-dp")]
     assert (runs[0].run.arrival_ms == runs[1].run.arrival_ms).all()
     assert (runs[0].size == runs[1].size).all()
@@ -60,7 +60,7 @@ def test_schedulers_have_the_same_requests() -> None:
     assert (size == runs[0].size).all()
 
 
-def test_weights_give_the_value_of_the_answers() -> None:
+def test_weights_give_the_value_of_the_answers():
     edges = (16, 64, 256)
     problem = CELLS["cpu"].problem(edges=edges, weights=(1.0, 2.0, 5.0))
     runs: list[SizedRun] = []
@@ -70,13 +70,13 @@ def test_weights_give_the_value_of_the_answers() -> None:
     assert row["value"] == pytest.approx((weight * runs[0].run.reward).mean())
 
 
-def test_nothing_arrives() -> None:
+def test_nothing_arrives():
     row = simulate_sized(CPU, sized_scheduler("replanned-dp"), ConstantLoad(0.001, 10.0)).row()
     assert row["queries"] == 0
     assert row["by_class"][0]["in_time_rate"] is None
 
 
-def test_a_budget_is_the_best_in_hindsight() -> None:
+def test_a_budget_is_the_best_in_hindsight():
     best = simulate_sized(CPU, sized_scheduler("token-budget"), LOAD)
     assert best.figures["max_tokens"] in {2.0**power for power in range(3, 15)}
     for budget in (8, 32, 64, 256, 16384):
@@ -84,7 +84,7 @@ def test_a_budget_is_the_best_in_hindsight() -> None:
         assert other.total.effective_accuracy <= best.total.effective_accuracy
 
 
-def test_tei_rejects_beyond_its_concurrent_requests() -> None:
+def test_tei_rejects_beyond_its_concurrent_requests():
     played = run_sized(CPU, sized_scheduler("tei:max_concurrent=5,max_batch=4"), LOAD, 0)
     arrival_ms, left_ms = played.run.arrival_ms, np.where(
         played.run.answered, played.run.answered_ms, played.run.arrival_ms)
@@ -93,7 +93,7 @@ def test_tei_rejects_beyond_its_concurrent_requests() -> None:
     assert (np.array(inside)[played.run.drop_request] == 5).all()
 
 
-def test_one_burst_is_one_batch() -> None:
+def test_one_burst_is_one_batch():
     played = serve_sized(CPU, sized_scheduler("delay"), np.full(7, 3.0), np.full(7, 9),
                          duration_ms=10.0)
     assert played.run.size.tolist() == [7]
@@ -109,7 +109,7 @@ def test_one_burst_is_one_batch() -> None:
     ("turbo-dp:late=never", InvalidValueError, "serve, drop"),
     ("token-budget:max_tokens=x", InputFileError, "got .x.; allowed: a int"),
 ])
-def test_bad_schedulers_are_refused(text: str, error: type[RamsisError], message: str) -> None:
+def test_bad_schedulers_are_refused(text, error, message):
     with pytest.raises(error, match=message) as caught:
         sized_scheduler(text)
     assert "\n" not in str(caught.value)
@@ -119,11 +119,11 @@ def test_bad_schedulers_are_refused(text: str, error: type[RamsisError], message
     ("tei:max_tokens=100", "the longest request.*got 100; allowed: 256 tokens or more"),
     ("turbo-dp:model=other", "no such model.*encoder"),
 ])
-def test_schedulers_that_do_not_fit_are_refused(text: str, message: str) -> None:
+def test_schedulers_that_do_not_fit_are_refused(text, message):
     with pytest.raises(InvalidValueError, match=message):
         run_sized(CPU, sized_scheduler(text), LOAD, 0)
 
 
-def test_a_load_beyond_all_is_refused() -> None:
+def test_a_load_beyond_all_is_refused():
     with pytest.raises(InvalidValueError, match="check the unit"):
         simulate_sized(CPU, sized_scheduler("tei"), ConstantLoad(1e6, 1.0))

@@ -41,7 +41,7 @@ def served(made: Scenario, name: str, seed: int = 0) -> Run:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("name", NAMES)
-def test_scaling_up_and_down_loses_no_request(name: str, seed: int) -> None:
+def test_scaling_up_and_down_loses_no_request(name, seed):
     run = served(fleet(), name, seed)
     assert run.answered.all()
     assert run.in_time.mean() > 0.99
@@ -66,7 +66,7 @@ def _active(run: Run, worker: int) -> list[tuple[float, float]]:
     return [*found, (begin, np.inf)]
 
 
-def test_both_types_are_used_at_the_peak_and_few_workers_in_calm() -> None:
+def test_both_types_are_used_at_the_peak_and_few_workers_in_calm():
     run = served(fleet(), NAMES[0])
     kinds = run.site.worker_type[run.scaled_worker[run.scaled_up]]
     assert {0, 1} <= set(kinds.tolist())
@@ -75,18 +75,18 @@ def test_both_types_are_used_at_the_peak_and_few_workers_in_calm() -> None:
     assert run.in_time[calm].mean() > 0.95
 
 
-def test_a_model_that_no_active_worker_can_run_starts_one() -> None:
+def test_a_model_that_no_active_worker_can_run_starts_one():
     run = served(fleet(active=0), NAMES[0])
     assert run.answered.all()
     assert (run.asked == 1).any()
 
 
-def test_an_unknown_scheduler_within_is_refused() -> None:
+def test_an_unknown_scheduler_within_is_refused():
     with pytest.raises(ValueError, match="modified-baseline"):
         served(fleet(), "autoscale:of=nothing")
 
 
-def test_rates_are_those_of_all_arrivals_seen() -> None:
+def test_rates_are_those_of_all_arrivals_seen():
     rng = np.random.default_rng(1)
     demand = Demand(3)
     seen: list[list[float]] = [[], [], []]
@@ -107,7 +107,7 @@ def test_rates_are_those_of_all_arrivals_seen() -> None:
                 assert rates[m] == rate
 
 
-def test_a_rate_follows_a_rise_and_is_nothing_without_requests() -> None:
+def test_a_rate_follows_a_rise_and_is_nothing_without_requests():
     demand = Demand(1)
     assert demand.rates(5.0).tolist() == [0.0]
     for at_ms in np.arange(0, 60_000, 100.0).tolist():

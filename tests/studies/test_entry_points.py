@@ -1,7 +1,5 @@
 """Schedulers that installed packages offer."""
 
-from __future__ import annotations
-
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -13,7 +11,7 @@ from ramsis.sim.schedulers.loading.clockwork import Clockwork
 
 
 @pytest.fixture
-def offered(monkeypatch: pytest.MonkeyPatch) -> None:
+def offered(monkeypatch):
     """A package with three schedulers, of which one is none and one cannot be imported."""
     found = {name: EntryPoint(name, value, registry.GROUP) for name, value in {
         "theirs": "ramsis.sim.schedulers.loading.clockwork:Clockwork",
@@ -23,7 +21,7 @@ def offered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("offered")
-def test_what_a_package_offers_is_taken_by_its_name() -> None:
+def test_what_a_package_offers_is_taken_by_its_name():
     assert {"theirs", "broken", "planned"} <= set(SCHEDULERS)
     assert {*SCHEDULERS} == {*PLANNED}
     assert len(PLANNED) == len(set(PLANNED))
@@ -34,7 +32,7 @@ def test_what_a_package_offers_is_taken_by_its_name() -> None:
 
 
 @pytest.mark.usefixtures("offered")
-def test_names_of_this_project_come_first() -> None:
+def test_names_of_this_project_come_first():
     assert scheduler("clockwork").kind is Clockwork
 
 
@@ -43,6 +41,6 @@ def test_names_of_this_project_come_first() -> None:
     ("broken", "scheduler broken: cannot be imported .*no_such_module"),
     ("none", "scheduler: not a scheduler: got .json:dumps"),
     ("teirs", "unknown scheduler: got .teirs.; allowed: theirs")])
-def test_what_is_none_is_refused_in_a_line(name: str, words: str) -> None:
+def test_what_is_none_is_refused_in_a_line(name, words):
     with pytest.raises(InputFileError, match=words):
         scheduler(name)

@@ -54,11 +54,11 @@ def played(env: Any, seed: int) -> tuple[float, list[int]]:
     return earned, workers
 
 
-def test_it_passes_gymnasiums_own_check() -> None:
+def test_it_passes_gymnasiums_own_check():
     checker.check_env(environment.ClusterEnv(two_gpus()), skip_render_check=True)
 
 
-def test_what_is_observed() -> None:
+def test_what_is_observed():
     made = two_gpus(models=[model("a", latency=SIZES), model("b", latency=SIZES)],
                     start=[{"worker": "gpu", "models": ["a", "b"]}], streams=[
         stream("s", "a", slo_ms=50, workload={"times_ms": [0.0, 0.2, 0.4]}),
@@ -87,11 +87,10 @@ def test_what_is_observed() -> None:
 
 
 @pytest.mark.parametrize("name", REWARDS)
-def test_allowed_choices_are_carried_out_and_no_request_is_lost(name: str) -> None:
+def test_allowed_choices_are_carried_out_and_no_request_is_lost(name):
     env = environment.ClusterEnv(two_gpus(), REWARDS[name], first_steps=60_000)
     earned, workers = played(env, 3)
     run = env.run
-    assert run is not None
     assert set(workers) == {0, 1}
     assert run.answered.sum() + len(run.drop_request) == run.requests > 1000
     assert not (run.batch_of == -1).any()
@@ -105,12 +104,11 @@ def test_allowed_choices_are_carried_out_and_no_request_is_lost(name: str) -> No
 
 
 @pytest.mark.parametrize("name", ["sparse", "early"])
-def test_answers_before_the_earliest_time_are_no_answers_in_time(name: str) -> None:
+def test_answers_before_the_earliest_time_are_no_answers_in_time(name):
     made = two_gpus(streams=[stream(slo_ms=25, earliest_ms=7.0, workload={"load_qps": 700})])
     env = environment.ClusterEnv(made, REWARDS[name], first_steps=60_000)
     earned, _ = played(env, 5)
     run = env.run
-    assert run is not None
     in_time, late = int(run.in_time.sum()), int((~run.in_time).sum())
     too_early = run.answered & (run.answered_ms < run.earliest_ms)
     assert min(in_time, int(too_early.sum())) > 50
@@ -120,7 +118,7 @@ def test_answers_before_the_earliest_time_are_no_answers_in_time(name: str) -> N
                                    else 6.0 * in_time - cost - 18.0 * late)
 
 
-def test_what_is_not_allowed_is_left_out() -> None:
+def test_what_is_not_allowed_is_left_out():
     env = environment.ClusterEnv(two_gpus())
     env.reset(seed=1)
     action = np.array([1] * 12 + [4] * 12)  # batches of 16, which no model is run at
@@ -129,7 +127,7 @@ def test_what_is_not_allowed_is_left_out() -> None:
     assert reward == 0
 
 
-def test_episodes_grow_and_are_cut() -> None:
+def test_episodes_grow_and_are_cut():
     env = environment.ClusterEnv(two_gpus(), first_steps=4, most_steps=10)
     lengths = []
     for _ in range(6):
@@ -142,13 +140,13 @@ def test_episodes_grow_and_are_cut() -> None:
     assert lengths == [4, 4, 8, 8, 10, 10]
 
 
-def test_a_run_without_requests_is_over_at_once() -> None:
+def test_a_run_without_requests_is_over_at_once():
     env = environment.ClusterEnv(two_gpus(streams=[stream(workload={"times_ms": [5000.0]})]))
     env.reset(seed=0)
     assert env.step(np.zeros(24, dtype=int))[2]
 
 
-def test_rewards_are_refused_that_are_none() -> None:
+def test_rewards_are_refused_that_are_none():
     assert reward_named("work:work=1,early=3") == REWARDS["work"].__class__(
         cost=1, early=3, correction=3, work=1)
     for text, says in (("work:work=-1", "work: factor of a reward out of range: got -1.0"),

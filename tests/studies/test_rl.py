@@ -13,7 +13,6 @@ from ramsis.errors import InputFileError
 from ramsis.sim import Engine, scheduler
 from ramsis.sim import Run as SimulatedRun
 from ramsis.studies.clockwork_rl.agent import Agent, Layer, read_agent, shipped_agent, write_agent
-from tests.cli.command import Run
 from tests.scenario.samples import document, model, scenario, stream
 from tests.studies.agents import PLAIN, urgent_first
 
@@ -28,7 +27,7 @@ def play(tmp_path: Path, agent: Agent, **changes: Any) -> SimulatedRun:
     return Engine.of_scenario(made, 0).serve(scheduler(f"rl:agent={path}"))
 
 
-def test_a_hand_made_agent_does_what_its_weights_say(tmp_path: Path) -> None:
+def test_a_hand_made_agent_does_what_its_weights_say(tmp_path):
     run = play(tmp_path, urgent_first(),
                models=[model("a", latency=SIZES), model("b", latency=SIZES)],
                start=[{"worker": "gpu", "models": ["a", "b"]}], streams=[
@@ -42,14 +41,14 @@ def test_a_hand_made_agent_does_what_its_weights_say(tmp_path: Path) -> None:
     assert run.in_time.all()
 
 
-def test_requests_lapse_that_no_batch_answers_in_time(tmp_path: Path) -> None:
+def test_requests_lapse_that_no_batch_answers_in_time(tmp_path):
     never = Agent(1, (1, 2, 4), 1.0, **PLAIN, layers=(
         Layer(np.zeros((3, 5), np.float32), np.array([1, 0, 0, 0, 0], np.float32)),))
     run = play(tmp_path, never, streams=[stream(slo_ms=10, workload={"times_ms": [0.0]})])
     assert run.drop_ms.tolist() == [8.0]  # the first decision after 7 ms
 
 
-def test_models_that_no_worker_holds_are_loaded(tmp_path: Path) -> None:
+def test_models_that_no_worker_holds_are_loaded(tmp_path):
     run = play(tmp_path, urgent_first(), start=[], duration_s=1,
                worker_types=[{"name": "gpu", "count": 1, "memory_mb": 150}],
                streams=[stream(slo_ms=500, workload={"load_qps": 50})])
@@ -58,7 +57,7 @@ def test_models_that_no_worker_holds_are_loaded(tmp_path: Path) -> None:
     assert run.in_time.mean() > 0.5
 
 
-def test_the_shipped_agent_is_sound_and_small() -> None:
+def test_the_shipped_agent_is_sound_and_small():
     agent = shipped_agent()
     assert (agent.slots, agent.batch_sizes, agent.every_ms) == (12, (1, 2, 4, 8, 16), 1.0)
     assert agent.training["method"] == "maskable PPO"
@@ -70,7 +69,7 @@ def test_the_shipped_agent_is_sound_and_small() -> None:
     assert run.answered.sum() + len(run.drop_request) == run.requests
 
 
-def test_a_file_reads_back_as_it_was_to_the_bit(tmp_path: Path) -> None:
+def test_a_file_reads_back_as_it_was_to_the_bit(tmp_path):
     rng = np.random.default_rng(0)
     layers = tuple(Layer(rng.normal(size=shape).astype(np.float32),
                          rng.normal(size=shape[1]).astype(np.float32))
@@ -104,9 +103,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("changes", "says"), BAD, ids=[says for _, says in BAD])
-def test_bad_files_are_refused_in_a_line(
-    tmp_path: Path, changes: dict[str, Any], says: str
-) -> None:
+def test_bad_files_are_refused_in_a_line(tmp_path, changes, says):
     path = tmp_path / "agent.json"
     path.write_text(json.dumps({**urgent_first().to_document(), **changes}))
     with pytest.raises(InputFileError) as raised:
@@ -116,7 +113,7 @@ def test_bad_files_are_refused_in_a_line(
     assert "\n" not in str(raised.value)
 
 
-def test_the_command_line_plays_an_agent_and_refuses_a_bad_one(run: Run, tmp_path: Path) -> None:
+def test_the_command_line_plays_an_agent_and_refuses_a_bad_one(run, tmp_path):
     (tmp_path / "s.json").write_text(json.dumps(document(duration_s=2)))
     write_agent(urgent_first(), tmp_path / "agent.json")
     words = ("simulate", str(tmp_path / "s.json"), "--json", "--scheduler")

@@ -37,7 +37,7 @@ def one_model(*streams: dict[str, Any], load_ms: float = 50.0, held: bool = True
 
 
 @pytest.mark.parametrize("name", FAMILY)
-def test_tenants_take_turns(name: str) -> None:
+def test_tenants_take_turns(name):
     made = one_model(at(0, 0, 0, 0, name="a", tenant="a"), at(0, 0, name="b", tenant="b"),
                      machines=1)
     run = served(made, name)
@@ -46,14 +46,14 @@ def test_tenants_take_turns(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILY)
-def test_a_request_is_queued_when_the_scheduler_has_it(name: str) -> None:
+def test_a_request_is_queued_when_the_scheduler_has_it(name):
     """The second comes while the first is on its way, and runs after it."""
     run = served(one_model(at(0, 1, 30), machines=1), f"{name}:enqueue_ms=2")
     assert run.answered_ms.tolist() == [12, 22, 42]
 
 
 @pytest.mark.parametrize("name", FAMILY)
-def test_best_effort_is_sent_only_while_no_other_request_waits(name: str) -> None:
+def test_best_effort_is_sent_only_while_no_other_request_waits(name):
     """One core, and requests of 10 ms: the first of best effort runs, the others give way."""
     made = one_model(at(0, 0, 0, name="late", best_effort=True), at(1, 12, 31, name="first"),
                      machines=1)
@@ -63,14 +63,14 @@ def test_best_effort_is_sent_only_while_no_other_request_waits(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", FAMILY)
-def test_critical_requests_overtake_best_effort_at_a_proxy(name: str) -> None:
+def test_critical_requests_overtake_best_effort_at_a_proxy(name):
     made = one_model(at(0, 0, 0, name="late", best_effort=True), at(1, name="first"),
                      machines=1, cores=4)
     run = served(made, name)
     assert run.stream[np.argsort(run.answered_ms)].tolist() == [0, 1, 0, 0]
 
 
-def test_best_effort_leaves_the_cores_that_a_critical_request_waits_for() -> None:
+def test_best_effort_leaves_the_cores_that_a_critical_request_waits_for():
     """The critical one needs both cores; a request of best effort that would fit stays behind."""
     made = one_model(at(0, name="running", best_effort=True), at(1, name="large", cores=2),
                      at(2, name="late", best_effort=True), machines=1, cores=2)
@@ -78,7 +78,7 @@ def test_best_effort_leaves_the_cores_that_a_critical_request_waits_for() -> Non
     assert run.stream[np.argsort(run.answered_ms)].tolist() == [0, 1, 2]
 
 
-def test_tenants_of_each_class_take_turns() -> None:
+def test_tenants_of_each_class_take_turns():
     streams = [at(0, 0, name=f"{tenant}-{kind}", tenant=tenant, best_effort=kind == "late")
                for tenant in "ab" for kind in ("first", "late")]
     run = served(one_model(*streams, machines=1), "sigmaos")
@@ -88,26 +88,26 @@ def test_tenants_of_each_class_take_turns() -> None:
                      "a-late", "b-late", "a-late", "b-late"]
 
 
-def test_requests_that_are_all_of_best_effort_are_served_as_any_others() -> None:
+def test_requests_that_are_all_of_best_effort_are_served_as_any_others():
     plain, late = (served(one_model(*(
         at(0, 0, 3, name=tenant, tenant=tenant, best_effort=best_effort) for tenant in "ab")),
         "sigmaos") for best_effort in (False, True))
     assert (plain.answered_ms == late.answered_ms).all()
 
 
-def test_a_request_that_does_not_fit_lets_a_smaller_one_pass() -> None:
+def test_a_request_that_does_not_fit_lets_a_smaller_one_pass():
     made = one_model(at(0, name="first"), at(1, name="large", cores=2), at(2, name="small"),
                      machines=1, cores=2)
     assert served(made, "sigmaos").answered_ms.tolist() == [10, 30, 20]
 
 
 @pytest.mark.parametrize("name", FAMILY)
-def test_a_copy_runs_one_request_at_a_time(name: str) -> None:
+def test_a_copy_runs_one_request_at_a_time(name):
     run = served(one_model(at(0, 0, 0), machines=1, cores=4, lanes=4), name)
     assert sorted(run.answered_ms) == [10, 20, 30]
 
 
-def test_a_remote_copy_frees_no_cores_and_costs_the_network() -> None:
+def test_a_remote_copy_frees_no_cores_and_costs_the_network():
     made = one_model(at(0, 0, post_ms=40, network_ms=3, network_back_ms=4), machines=2)
     run = served(made, "sigmaos-registry")
     # Both at the copy of the first machine, one over the network.
@@ -117,7 +117,7 @@ def test_a_remote_copy_frees_no_cores_and_costs_the_network() -> None:
 
 
 @pytest.mark.parametrize("target", [1, 3])
-def test_the_registry_opens_a_copy_where_each_has_enough(target: int) -> None:
+def test_the_registry_opens_a_copy_where_each_has_enough(target):
     made = one_model(at(*[0] * 4), machines=4)
     run = served(made, f"sigmaos-registry:target={target}")
     assert np.bincount(run.worker)[0] >= target
@@ -128,9 +128,7 @@ def test_the_registry_opens_a_copy_where_each_has_enough(target: int) -> None:
 @pytest.mark.parametrize(("load_ms", "post_ms", "network_ms", "chosen"), [
     (5, 30, 30, "cold"), (100, 0, 50, "wait"), (100, 40, 2, "remote"), (100, 30, 45, "wait"),
     (34, 30, 25, "cold"), (36, 30, 25, "remote"), (41, 30, 31, "wait")])
-def test_dynamic_takes_what_the_model_says_takes_least_time(
-    load_ms: float, post_ms: float, network_ms: float, chosen: str
-) -> None:
+def test_dynamic_takes_what_the_model_says_takes_least_time(load_ms, post_ms, network_ms, chosen):
     # 10 ms of inference, one request before: cold load + 10 + post, waiting 2 (10 + post),
     # remote network + 10 + post + 10.
     made = one_model(at(0, 0, post_ms=post_ms, network_ms=network_ms), load_ms=load_ms,
@@ -141,7 +139,7 @@ def test_dynamic_takes_what_the_model_says_takes_least_time(
     assert found == chosen
 
 
-def test_those_that_wait_are_counted() -> None:
+def test_those_that_wait_are_counted():
     # Waiting takes 20, 30, 40 and 50 ms in all, a cold start 45: the last of them has one.
     run = served(one_model(at(0, 0, 0, 0, 0, network_ms=1000), load_ms=35, machines=2),
                  "sigmaos-dynamic")
@@ -150,7 +148,7 @@ def test_those_that_wait_are_counted() -> None:
 
 
 @pytest.mark.parametrize("name", FAMILY)
-def test_what_is_not_in_use_makes_room(name: str) -> None:
+def test_what_is_not_in_use_makes_room(name):
     made = scenario(
         worker_types=[cluster(1, memory_mb=150)], models=[model("a"), model("b"), model("c")],
         streams=[at(0, 300, name="a", model="a"), at(100, name="b", model="b"),
@@ -162,7 +160,7 @@ def test_what_is_not_in_use_makes_room(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["sigmaos-registry", "sigmaos-dynamic"])
-def test_machines_without_the_model_process_for_those_that_have_it(name: str) -> None:
+def test_machines_without_the_model_process_for_those_that_have_it(name):
     made = scenario(worker_types=[cluster(1), {"name": "cpu", "count": 2, "cores": 4}], start=[],
                     streams=[at(0, 0, 100, cores=3, pre_ms=5, network_ms=2)])
     run = served(made, name)
@@ -170,7 +168,7 @@ def test_machines_without_the_model_process_for_those_that_have_it(name: str) ->
     assert run.load_worker.tolist() == [0]
 
 
-def test_a_request_does_not_wait_for_a_machine_that_is_too_small() -> None:
+def test_a_request_does_not_wait_for_a_machine_that_is_too_small():
     made = scenario(
         worker_types=[cluster(1), {"name": "large", "count": 1, "cores": 4}],
         models=[model(latency=[{"worker_type": name, "batch": 1, "latency_ms": 10}
@@ -194,9 +192,7 @@ STREAMS = st.lists(st.fixed_dictionaries({
 
 @given(worker=SCENARIOS, streams=STREAMS, name=st.sampled_from(FAMILY), seed=st.integers(0, 99))
 @settings(max_examples=150, deadline=None)
-def test_every_request_is_answered_in_random_scenarios(
-    worker: dict[str, Any], streams: list[dict[str, Any]], name: str, seed: int
-) -> None:
+def test_every_request_is_answered_in_random_scenarios(worker, streams, name, seed):
     made = scenario(
         worker_types=[cluster(**worker)], duration_s=0.5, start=[],
         models=[model("a", 5), model("b", 8, memory_mb=50, inference={"output_tokens": [1, 3]}),
@@ -226,7 +222,7 @@ def _most_cores(run: Run, made: Scenario) -> int:
     return int(np.cumsum(change[np.lexsort((change, np.round(at_ms, 6)))]).max())
 
 
-def test_the_registry_follows_the_steps_of_figure_4_3() -> None:
+def test_the_registry_follows_the_steps_of_figure_4_3():
     """C and B are full, B's copy has fewer than three requests: the next goes to A, and to B."""
     machines = (("c", 6), ("b", 4), ("a", 1))
     made = scenario(
@@ -246,7 +242,7 @@ def test_the_registry_follows_the_steps_of_figure_4_3() -> None:
 
 
 @pytest.mark.parametrize("name", FAMILY)
-def test_three_services_share_the_machines(name: str) -> None:
+def test_three_services_share_the_machines(name):
     """Translation, images, and text to image differ in their times; each loads its own model."""
     services = {"translation": (1000, 3000), "images": (200, 1000), "text-to-image": (8000, 20000)}
     made = scenario(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ import pytest
 from ramsis.errors import InputFileError
 from ramsis.scenario import Scenario
 from ramsis.studies.clockwork_rl import REWARDS, needing_extra
-from tests.cli.command import Run
 from tests.scenario.samples import document, model, scenario, stream
 from tests.studies.agents import urgent_first
 
@@ -28,17 +26,17 @@ def busy() -> Scenario:
 
 
 @pytest.fixture(scope="module")
-def training() -> Any:
+def training():
     pytest.importorskip("sb3_contrib")
     return needing_extra("training")
 
 
 @pytest.fixture(scope="module")
-def settings(training: Any) -> Any:
+def settings(training):
     return training.TrainingSettings(steps=512, runs=2, first_steps=100)
 
 
-def test_the_played_agent_decides_as_sb3_predicts(training: Any, settings: Any) -> None:
+def test_the_played_agent_decides_as_sb3_predicts(training, settings):
     model, _ = training.trainer(busy(), settings)
     model.learn(512)
     agent = training.agent_of(model, {})
@@ -55,7 +53,7 @@ def test_the_played_agent_decides_as_sb3_predicts(training: Any, settings: Any) 
         observation, *_ = env.step(chosen)
 
 
-def test_the_distribution_is_sb3s_where_it_matters(training: Any) -> None:
+def test_the_distribution_is_sb3s_where_it_matters(training):
     torch = pytest.importorskip("torch")
     from sb3_contrib.common.maskable.distributions import (
         MaskableMultiCategoricalDistribution,
@@ -93,9 +91,7 @@ def theirs_run(theirs: Any) -> Any:
     return torch.stack([one.probs[:, 1] for one in theirs.distributions[:12]], dim=1)
 
 
-def test_a_training_is_written_and_taken_up(
-    training: Any, settings: Any, tmp_path: Path
-) -> None:
+def test_a_training_is_written_and_taken_up(training, settings, tmp_path):
     path = tmp_path / "checkpoint"
     first, found = training.train(busy(), settings, checkpoint=path)
     again, same = training.train(busy(), settings)
@@ -117,7 +113,7 @@ def test_a_training_is_written_and_taken_up(
 
 
 @pytest.mark.slow
-def test_imitation_teaches(training: Any) -> None:
+def test_imitation_teaches(training):
     made = scenario(worker_types=[{"name": "gpu", "count": 2}], duration_s=2,
                     models=[model(copies=8, latency=SIZES)],
                     streams=[stream(slo_ms=24, workload={"load_qps": 620})])
@@ -128,7 +124,7 @@ def test_imitation_teaches(training: Any) -> None:
     assert found[0].in_time > untaught.in_time + 0.05
 
 
-def test_training_continues_from_an_agent(training: Any, settings: Any) -> None:
+def test_training_continues_from_an_agent(training, settings):
     before, _ = training.train(busy(), settings)
     model, _ = training.trainer(busy(), settings)
     training.take_up(model, before)
@@ -140,7 +136,7 @@ def test_training_continues_from_an_agent(training: Any, settings: Any) -> None:
         training.train(busy(), settings, start=urgent_first())
 
 
-def test_an_evaluation_has_the_share_of_each_stream(training: Any) -> None:
+def test_an_evaluation_has_the_share_of_each_stream(training):
     made = scenario(duration_s=1, streams=[
         stream("soon"), stream("never", slo_ms=9, workload={"times_ms": [1, 2]})])
     played = training.evaluate(urgent_first(), made, 0)
@@ -148,7 +144,7 @@ def test_an_evaluation_has_the_share_of_each_stream(training: Any) -> None:
     assert 0.8 < played.in_time < 1.0
 
 
-def test_the_command_line_has_the_defaults_of_the_settings(training: Any) -> None:
+def test_the_command_line_has_the_defaults_of_the_settings(training):
     from ramsis.cli.planning.scenario import train_command
 
     settings = vars(training.TrainingSettings())
@@ -157,7 +153,7 @@ def test_the_command_line_has_the_defaults_of_the_settings(training: Any) -> Non
             assert option.default == settings[option.name], option.name
 
 
-def test_the_command_line_trains(run: Run, tmp_path: Path, training: Any) -> None:
+def test_the_command_line_trains(run, tmp_path, training):
     (tmp_path / "s.json").write_text(json.dumps(document()))
     out = tmp_path / "agent.json"
     done = run("scenario", "train", str(tmp_path / "s.json"), "--out", str(out), "--steps", "100")
@@ -168,9 +164,7 @@ def test_the_command_line_trains(run: Run, tmp_path: Path, training: Any) -> Non
     assert (done.code, done.err.count("\n")) == (2, 1)
 
 
-def test_without_the_extra_a_line_says_what_to_install(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_extra_a_line_says_what_to_install(run, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "sb3_contrib", None)
     for name in ("training", "policy", "environment"):
         monkeypatch.delitem(sys.modules, f"ramsis.studies.clockwork_rl.{name}", raising=False)

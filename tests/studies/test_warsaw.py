@@ -36,9 +36,7 @@ def at(model: str, *times_ms: float, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("seed", slow_after(1, range(3)))
-def test_every_request_is_answered_though_models_are_more_than_places(
-    name: str, seed: int
-) -> None:
+def test_every_request_is_answered_though_models_are_more_than_places(name, seed):
     streams = [stream(one, one, slo_ms=400, workload={"load_qps": 15, "duration_s": 3})
                for one in "abcde"]
     run = served(cluster(2, "abcde", streams, max_models=2), name, seed)
@@ -47,7 +45,7 @@ def test_every_request_is_answered_though_models_are_more_than_places(
     assert len(set(run.batch_of.tolist())) == run.requests == int(run.size.sum())
 
 
-def test_the_baseline_loads_what_is_nowhere_and_no_second_copy() -> None:
+def test_the_baseline_loads_what_is_nowhere_and_no_second_copy():
     run = served(cluster(3, "ab", [at("a", *range(0, 100, 2)), at("b", 0)]), "baseline")
     assert run.load_model.tolist() == [0, 1]
     assert run.load_worker.tolist() == [0, 1]
@@ -55,7 +53,7 @@ def test_the_baseline_loads_what_is_nowhere_and_no_second_copy() -> None:
 
 
 @pytest.mark.parametrize("name", ["baseline", "round-robin:quantum_ms=9000"])
-def test_a_request_joins_a_running_batch_before_it_goes_to_an_idle_holder(name: str) -> None:
+def test_a_request_joins_a_running_batch_before_it_goes_to_an_idle_holder(name):
     """Ten tokens of 10 ms: the first request runs until 100 ms."""
     text = {**model("a"), "inference": {"batching": "continuous", "output_tokens": 10},
             "latency": [{"worker_type": "gpu", "batch": n, "latency_ms": 10.0} for n in (1, 3)]}
@@ -68,7 +66,7 @@ def test_a_request_joins_a_running_batch_before_it_goes_to_an_idle_holder(name: 
     assert by_request == [0, 0, 0, 1]  # three are all that the batch takes until 100 ms
 
 
-def test_the_modified_baseline_uses_a_model_before_it_gives_it_up() -> None:
+def test_the_modified_baseline_uses_a_model_before_it_gives_it_up():
     streams = [at("a", 0), at("b", 1), at("c", 2)]
     run = served(cluster(1, "abc", streams), "modified-baseline")
     used = [int((run.model == m).sum()) for m in range(3)]
@@ -76,7 +74,7 @@ def test_the_modified_baseline_uses_a_model_before_it_gives_it_up() -> None:
     assert run.load_model.tolist() == [0, 1, 2]
 
 
-def test_what_runs_beside_a_load_does_not_count_as_its_use() -> None:
+def test_what_runs_beside_a_load_does_not_count_as_its_use():
     """While b is loaded until 150 ms, a runs; c may come only once b has run, from 150 ms on."""
     streams = [at("a", 0, 105), at("b", 100), at("c", 106)]
     made = cluster(1, "abc", streams, max_models=2, loading="beside")
@@ -85,39 +83,39 @@ def test_what_runs_beside_a_load_does_not_count_as_its_use() -> None:
     assert run.load_start_ms == pytest.approx([0, 100, 160])
 
 
-def test_the_modified_baseline_keeps_two_models_and_gives_up_the_least_recently_used() -> None:
+def test_the_modified_baseline_keeps_two_models_and_gives_up_the_least_recently_used():
     streams = [at("a", 0, 300), at("b", 100), at("c", 400)]
     run = served(cluster(1, "abc", streams, max_models=2), "modified-baseline")
     assert run.unload_model.tolist() == [1]
 
 
-def test_loads_where_no_idle_worker_holds_the_model_make_copies() -> None:
+def test_loads_where_no_idle_worker_holds_the_model_make_copies():
     made = cluster(3, "a", [at("a", *range(0, 100, 2))])
     assert len(served(made, "modified-baseline").load_model) == 1
     assert len(served(made, "modified-baseline:load_when=no-idle").load_model) == 3
 
 
-def test_round_robin_loads_the_models_in_turn_whoever_asks() -> None:
+def test_round_robin_loads_the_models_in_turn_whoever_asks():
     made = cluster(1, "abc", [at("a", 900)])
     run = served(made, "round-robin:quantum_ms=100")
     assert run.load_model.tolist()[:6] == [0, 1, 2, 0, 1, 2]
     assert np.diff(run.load_start_ms)[:5] == pytest.approx(150.0)
 
 
-def test_an_inference_renews_the_quantum() -> None:
+def test_an_inference_renews_the_quantum():
     made = cluster(1, "ab", [at("a", *range(0, 2000, 40))])
     assert len(served(made, "round-robin:quantum_ms=100").load_model) > 5
     run = served(made, "round-robin:variant=a,quantum_ms=100")
     assert run.load_model.tolist() == [0]
 
 
-def test_the_model_with_most_starved_requests_is_next() -> None:
+def test_the_model_with_most_starved_requests_is_next():
     made = cluster(1, "abc", [at("a", 60), at("c", 1, 2, slo_ms=100)])
     assert served(made, "round-robin:variant=a,quantum_ms=100").load_model.tolist()[1] == 1
     assert served(made, "round-robin:variant=b,quantum_ms=100").load_model.tolist()[1] == 2
 
 
-def test_larger_models_have_longer_quanta() -> None:
+def test_larger_models_have_longer_quanta():
     models = [model("a"), {**model("b"), "load_ms": 150}]
     made = scenario(
         worker_types=[{"name": "gpu", "count": 1, "loading": "blocking", "max_models": 1}],
@@ -128,29 +126,27 @@ def test_larger_models_have_longer_quanta() -> None:
 
 
 @pytest.mark.parametrize(("variant", "order"), [("c", [0, 1, 2]), ("d", [2, 1, 0])])
-def test_requests_run_in_the_order_of_arrival_or_of_deadlines(
-    variant: str, order: list[int]
-) -> None:
+def test_requests_run_in_the_order_of_arrival_or_of_deadlines(variant, order):
     streams = [at("a", 1, name=name, slo_ms=slo_ms)
                for name, slo_ms in (("x", 3000), ("y", 2000), ("z", 1000))]
     run = served(cluster(1, "a", streams), f"round-robin:variant={variant}")
     assert run.stream[np.argsort(run.answered_ms)].tolist() == order
 
 
-def test_starved_requests_go_first() -> None:
+def test_starved_requests_go_first():
     streams = [at("a", 0, 1, name="x", slo_ms=5000), at("a", 2, name="y", slo_ms=80)]
     run = served(cluster(1, "a", streams), "baseline")
     assert run.stream[np.argsort(run.answered_ms)].tolist() == [1, 0, 0]
 
 
-def test_clockwork_adjusted_keeps_what_has_more_to_do_than_what_waits() -> None:
+def test_clockwork_adjusted_keeps_what_has_more_to_do_than_what_waits():
     busy = at("a", *range(0, 1000, 11))
     run = served(cluster(1, "ab", [busy, at("b", 500)]), "clockwork-adjusted")
     first = run.load_start_ms[run.load_model == 1]
     assert first[0] > 900  # a, with a queue from its load on, has the higher priority till then
 
 
-def test_planned_gives_copies_to_the_model_whose_rate_rises() -> None:
+def test_planned_gives_copies_to_the_model_whose_rate_rises():
     calm = [at(name, *range(0, 20_000, 500)) for name in "abc"]
     calm.append(at("d", *np.arange(8000, 12_000, 4.0).tolist(), slo_ms=500))
     run = served(cluster(6, "abcd", calm, max_models=1), "planned:worth=0.1")
@@ -160,7 +156,7 @@ def test_planned_gives_copies_to_the_model_whose_rate_rises() -> None:
     assert run.in_time[run.asked != 3].mean() > 0.95
 
 
-def test_planned_decides_by_the_past_alone() -> None:
+def test_planned_decides_by_the_past_alone():
     early = [stream(name, name, slo_ms=300, workload={"load_qps": 30, "duration_s": 4})
              for name in "abc"]
     late = at("a", *np.arange(5000, 6000, 5.0).tolist(), name="later")
@@ -172,6 +168,6 @@ def test_planned_decides_by_the_past_alone() -> None:
 
 
 @pytest.mark.parametrize("name", ["modified-baseline:load_when=often", "round-robin:variant=e"])
-def test_unknown_rules_are_refused(name: str) -> None:
+def test_unknown_rules_are_refused(name):
     with pytest.raises(ValueError, match="allowed"):
         served(cluster(1, "a", [at("a", 0)]), name)

@@ -19,7 +19,7 @@ from ramsis.sweep import Engine, SweepSpec, run_sweep
 from ramsis.sweep.engines import runner
 from ramsis.sweep.pool import JobOutcome
 from ramsis.sweep.ray_engine import AHEAD, RETRIES, _Cluster, ray_runner
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 
 TABLES = ("results.csv", "seeds.csv", "models.csv", "failures.csv")
 
@@ -96,7 +96,7 @@ class Cluster:
         return self.under.pop(ref)()
 
 
-def test_jobs_go_out_in_chunks_and_each_outcome_comes_back_once(tmp_path: Path) -> None:
+def test_jobs_go_out_in_chunks_and_each_outcome_comes_back_once(tmp_path):
     cluster = Cluster()
     jobs = [Written(tmp_path / str(i)) for i in range(500)]
     found = list(_Cluster(cluster).run(jobs))
@@ -107,7 +107,7 @@ def test_jobs_go_out_in_chunks_and_each_outcome_comes_back_once(tmp_path: Path) 
     assert cluster.most <= AHEAD * cluster.cpus
 
 
-def test_a_job_that_ends_its_process_fails_alone(tmp_path: Path) -> None:
+def test_a_job_that_ends_its_process_fails_alone(tmp_path):
     jobs = [Written(tmp_path / str(i), deadly=i in (3, 77)) for i in range(200)]
     found = dict(_Cluster(Cluster()).run(jobs))
     failed = {index for index, outcome in found.items() if outcome.error}
@@ -116,7 +116,7 @@ def test_a_job_that_ends_its_process_fails_alone(tmp_path: Path) -> None:
     assert len(found) == 200
 
 
-def test_nodes_without_the_program_are_named(tmp_path: Path) -> None:
+def test_nodes_without_the_program_are_named(tmp_path):
     with pytest.raises(RamsisError, match=r"cannot run the jobs .*No module named"):
         list(_Cluster(Cluster(broken=True)).run([Written(tmp_path / "0")]))
 
@@ -125,14 +125,12 @@ def test_nodes_without_the_program_are_named(tmp_path: Path) -> None:
     ({"name": "slurm"}, "unknown engine"), ({"workers": 0}, "number of processes"),
     ({"address": "10.0.0.1:6379"}, "an address is of a Ray cluster"),
 ])
-def test_an_engine_that_there_is_not_is_refused(terms: dict[str, Any], words: str) -> None:
+def test_an_engine_that_there_is_not_is_refused(terms, words):
     with pytest.raises(InvalidValueError, match=words):
         Engine(**terms)
 
 
-def test_ray_that_is_not_installed_is_refused_in_a_line(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ray_that_is_not_installed_is_refused_in_a_line(tmp_path, run, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     spec = tmp_path / "spec.toml"
     spec.write_text('profiles = "digits-cpu"\nworkers = 1\nslo_ms = 25\nload_qps = 20\n'
@@ -141,9 +139,7 @@ def test_ray_that_is_not_installed_is_refused_in_a_line(
             "needs ray, which is not installed", "ramsis[ray]")
 
 
-def test_an_address_without_ray_is_refused_in_a_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_address_without_ray_is_refused_in_a_line(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", types.ModuleType("ray"))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -156,9 +152,7 @@ def test_an_address_without_ray_is_refused_in_a_line(
             pass
 
 
-def test_ray_that_does_not_start_is_told_in_a_line(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ray_that_does_not_start_is_told_in_a_line(tmp_path, run, monkeypatch):
     def init(**settings: Any) -> None:
         raise Exception("The current node timed out\nduring startup.")
 
@@ -173,9 +167,7 @@ def test_ray_that_does_not_start_is_told_in_a_line(
     assert ended
 
 
-def test_what_ray_says_to_its_end_is_no_part_of_the_output(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_ray_says_to_its_end_is_no_part_of_the_output(monkeypatch, capsys):
     class Ray(Cluster):
         def init(self, **settings: Any) -> None:
             """Start."""
@@ -190,7 +182,7 @@ def test_what_ray_says_to_its_end_is_no_part_of_the_output(
     assert (printed.out, "(raylet)" in printed.err) == ("", True)
 
 
-def test_options_that_do_not_go_together_are_refused(tmp_path: Path, run: Run) -> None:
+def test_options_that_do_not_go_together_are_refused(tmp_path, run):
     base = ("sweep", tmp_path / "spec.toml", "--out", tmp_path / "out")
     refused(run(*base, "--address", "auto"), 2, "engine ray")
     refused(run(*base, "--engine", "ray", "--address", "auto", "--processes", 2), 2,
@@ -198,9 +190,7 @@ def test_options_that_do_not_go_together_are_refused(tmp_path: Path, run: Run) -
 
 
 @pytest.mark.slow
-def test_local_ray_gives_the_tables_of_processes_and_survives_a_deadly_job(
-    tmp_path: Path,
-) -> None:
+def test_local_ray_gives_the_tables_of_processes_and_survives_a_deadly_job(tmp_path):
     pytest.importorskip("ray")
     spec = SweepSpec.of({
         "profiles": "digits-cpu", "slo_ms": 25, "workers": [1, 2], "load_qps": "100:500:100",

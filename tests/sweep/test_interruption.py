@@ -30,7 +30,7 @@ duration_s = 0.5
 
 
 @pytest.fixture
-def spec_file(tiny_file: Path, tmp_path: Path) -> Path:
+def spec_file(tiny_file, tmp_path):
     path = tmp_path / "spec.toml"
     path.write_text(SPEC.format(profile=json.dumps(str(tiny_file)), worker=json.dumps(WORKER)))
     return path
@@ -103,9 +103,7 @@ def wait_for(more: int, out: Path, ended: Callable[[], object]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX processes")
-def test_five_random_kills_end_with_the_tables_of_an_undisturbed_run(
-    spec_file: Path, tmp_path: Path
-) -> None:
+def test_five_random_kills_end_with_the_tables_of_an_undisturbed_run(spec_file, tmp_path):
     rng = random.Random()
     out = tmp_path / "killed"
     run_sweep(SweepSpec.load(spec_file), tmp_path / "undisturbed")  # compiles what it runs, too

@@ -14,7 +14,6 @@ from ramsis.planning import compare, scheduler_named
 from ramsis.plugins import trusting
 from ramsis.scenario import read_scenario
 from ramsis.sweep import Sweep, SweepSpec, run_sweep
-from tests.cli.command import Run
 from tests.scenario.samples import document, model, stream
 from tests.sweep.samples import spec, tables
 
@@ -30,7 +29,7 @@ class Broken(Scheduler):
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, load in (("a", 40), ("b", 90)):
         Path(f"{name}.json").write_text(json.dumps(document(
@@ -50,7 +49,7 @@ def table(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(lines))
 
 
-def test_rows_hold_what_the_schedulers_do_side_by_side(place: Path) -> None:
+def test_rows_hold_what_the_schedulers_do_side_by_side(place):
     result = run_sweep(wanted(), "out")
     assert (result.computed, result.reused, result.failures) == (4, 0, ())
     for row in result.rows:
@@ -73,7 +72,7 @@ def test_rows_hold_what_the_schedulers_do_side_by_side(place: Path) -> None:
     assert "of bound" in result._repr_html_()
 
 
-def test_what_is_there_is_used_again_and_what_changed_is_computed(place: Path) -> None:
+def test_what_is_there_is_used_again_and_what_changed_is_computed(place):
     run_sweep(wanted(), "out")
     before = tables(place / "out")
     assert Sweep(wanted(), "out").todo == 0
@@ -90,7 +89,7 @@ def test_what_is_there_is_used_again_and_what_changed_is_computed(place: Path) -
     assert run_sweep(wanted(seeds=3), "out").computed == 4
 
 
-def test_a_changed_trace_and_a_changed_scheduler_are_noticed(place: Path) -> None:
+def test_a_changed_trace_and_a_changed_scheduler_are_noticed(place):
     Path("times.csv").write_text("arrival_ms\n0\n10\n30\n")
     Path("c.json").write_text(json.dumps(document(streams=[
         stream(workload={"file": "times.csv"})])))
@@ -103,7 +102,7 @@ def test_a_changed_trace_and_a_changed_scheduler_are_noticed(place: Path) -> Non
         assert run_sweep(made, "out").computed == 1
 
 
-def test_traces_travel_with_the_cells(place: Path) -> None:
+def test_traces_travel_with_the_cells(place):
     Path("times.csv").write_text("arrival_ms\n0\n10\n30\n")
     Path("c.json").write_text(json.dumps(document(streams=[
         stream(workload={"file": "times.csv"})])))
@@ -112,7 +111,7 @@ def test_traces_travel_with_the_cells(place: Path) -> None:
     assert sweep.run().rows[0]["requests"] == 6
 
 
-def test_a_cell_that_fails_does_not_stop_the_others(place: Path) -> None:
+def test_a_cell_that_fails_does_not_stop_the_others(place):
     with trusting(["own.py:Broken"]):
         result = run_sweep(wanted(scheduler=["own.py:Broken", "lru"], bound="off"), "out")
     assert len(result.rows) == len(result.failures) == 2
@@ -125,9 +124,7 @@ def test_a_cell_that_fails_does_not_stop_the_others(place: Path) -> None:
     assert {row["bound"] for row in result.rows} == {None}
 
 
-def test_policies_and_scenarios_stand_in_one_specification(
-    place: Path, tiny_file: Path
-) -> None:
+def test_policies_and_scenarios_stand_in_one_specification(place, tiny_file):
     both = SweepSpec.of({"seeds": 1, "grid": [
         {"profiles": str(tiny_file), "workers": 2, "slo_ms": 100, "load_qps": 100,
          "scheduler": "jellyfish-plus", "duration_s": 0.5},
@@ -141,14 +138,14 @@ def test_policies_and_scenarios_stand_in_one_specification(
 
 
 @pytest.mark.slow
-def test_processes_give_the_same_tables(place: Path) -> None:
+def test_processes_give_the_same_tables(place):
     run_sweep(wanted(), "one")
     run_sweep(wanted(), "two", processes=2)
     assert tables(place / "one") == tables(place / "two")
 
 
 @pytest.mark.slow
-def test_ray_gives_the_same_tables(place: Path) -> None:
+def test_ray_gives_the_same_tables(place):
     pytest.importorskip("ray")
     from ramsis.sweep import Engine
 
@@ -165,16 +162,14 @@ def test_ray_gives_the_same_tables(place: Path) -> None:
     ({"scenario": []}, "scenario: empty list"),
     ({"scenario": 3}, "scenario: not a value of this key"),
 ])
-def test_bad_specifications_are_refused_in_a_line(changes: dict[str, Any], message: str) -> None:
+def test_bad_specifications_are_refused_in_a_line(changes, message):
     with pytest.raises(InputFileError) as refused:
         wanted(**changes)
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
-def test_a_scheduler_of_ones_own_is_imported_only_when_the_user_names_it(
-    place: Path, run: Run
-) -> None:
+def test_a_scheduler_of_ones_own_is_imported_only_when_the_user_names_it(place, run):
     Path("own.py").write_text("open('imported', 'w').close()\n" + OWN)
     Path("sweep.toml").write_text('scenario = "a.json"\nscheduler = ["own.py:Idle"]\n')
     words = ["sweep", "sweep.toml", "--out", "out", "--processes", "1"]
@@ -188,9 +183,7 @@ def test_a_scheduler_of_ones_own_is_imported_only_when_the_user_names_it(
     assert Path("imported").exists()
 
 
-def test_a_sweep_without_scenarios_has_the_tables_that_it_had(
-    tiny_file: Path, tmp_path: Path
-) -> None:
+def test_a_sweep_without_scenarios_has_the_tables_that_it_had(tiny_file, tmp_path):
     result = run_sweep(spec(tiny_file), tmp_path)
     assert [Path(one).name for one in result.files] == [
         "results.csv", "seeds.csv", "models.csv", "failures.csv", "value-table.json"]

@@ -1,9 +1,5 @@
 """Specifications: what they stand for, and how bad ones are refused."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +10,7 @@ from ramsis.synthesis.settings import PAPER
 from tests.sweep.samples import document, spec
 
 
-def test_a_grid_stands_for_all_combinations_the_scheme_varying_first() -> None:
+def test_a_grid_stands_for_all_combinations_the_scheme_varying_first():
     cells = spec("p", workers=[2, 4], load_qps="100:300:100").cells
     assert len(cells) == 12
     assert [(c.workers, c.load_qps, c.scheduler) for c in cells[:3]] == [
@@ -23,12 +19,12 @@ def test_a_grid_stands_for_all_combinations_the_scheme_varying_first() -> None:
     assert cells[-1].workers == 4
 
 
-def test_grids_take_the_shared_keys_and_replace_their_own() -> None:
+def test_grids_take_the_shared_keys_and_replace_their_own():
     base = {**document("p", scheduler="greedy"), "grid": [{}, {"workers": 8}, {"seeds": 1}]}
     assert [cell.workers for cell in SweepSpec.of(base).cells] == [2, 2, 8, 8]  # none twice
 
 
-def test_a_trace_lasts_as_long_as_it_is_and_a_load_half_a_minute() -> None:
+def test_a_trace_lasts_as_long_as_it_is_and_a_load_half_a_minute():
     base = {"profiles": "p", "workers": 1, "slo_ms": 1, "scheduler": "greedy"}
     (traced,) = SweepSpec.of({**base, "trace": "day"}).cells
     (constant,) = SweepSpec.of({**base, "load_qps": 1}).cells
@@ -81,9 +77,7 @@ def test_a_trace_lasts_as_long_as_it_is_and_a_load_half_a_minute() -> None:
         ({"grid": {"workers": 1}}, ["grid", "[[grid]]"]),
     ],
 )
-def test_a_bad_specification_is_refused_by_its_key(
-    changes: dict[str, Any], words: list[str]
-) -> None:
+def test_a_bad_specification_is_refused_by_its_key(changes, words):
     with pytest.raises(InputFileError) as refusal:
         spec("p", **changes)
     message = str(refusal.value)
@@ -92,7 +86,7 @@ def test_a_bad_specification_is_refused_by_its_key(
         assert word in message
 
 
-def test_a_missing_key_is_named() -> None:
+def test_a_missing_key_is_named():
     for key in ("profiles", "workers", "slo_ms", "scheduler"):
         given = document("p")
         del given[key]
@@ -100,7 +94,7 @@ def test_a_missing_key_is_named() -> None:
             SweepSpec.of(given)
 
 
-def test_a_file_that_is_no_toml_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_no_toml_is_refused(tmp_path):
     path = tmp_path / "spec.toml"
     path.write_text("workers = [1,")
     with pytest.raises(InputFileError, match="not valid TOML"):
@@ -109,7 +103,7 @@ def test_a_file_that_is_no_toml_is_refused(tmp_path: Path) -> None:
         SweepSpec.load(tmp_path / "none.toml")
 
 
-def test_a_process_has_one_name_and_cv_is_short_for_one() -> None:
+def test_a_process_has_one_name_and_cv_is_short_for_one():
     (given,), (short,) = (spec("p", scheduler="greedy", load_qps=1, **keys).cells
                           for keys in ({"arrivals": "renewal:2.0"}, {"cv": 2}))
     assert given == short
@@ -120,13 +114,13 @@ def test_a_process_has_one_name_and_cv_is_short_for_one() -> None:
         ("poisson", 1.0), ("fixed-rate", 0.0), ("negative-binomial:4", None)]
 
 
-def test_commas_within_a_value_do_not_end_it() -> None:
+def test_commas_within_a_value_do_not_end_it():
     made = fleet_scheduler("round-robin:arrivals=mmpp:ratio=4,burst-ms=50,share=0.1,grid=fixed:10")
     assert made.makes_policies
     assert made.given == {"arrivals": "mmpp:ratio=4,burst-ms=50,share=0.1", "grid": "fixed:10"}
 
 
-def test_what_the_paper_does_is_one_word_among_the_settings() -> None:
+def test_what_the_paper_does_is_one_word_among_the_settings():
     made = fleet_scheduler("round-robin:max_queue=8,paper")
     assert made.given == {**PAPER, "max_queue": 8}
     for text in ("round-robin:paper,late=drop", "round-robin:paper=1", "central-queue:paper"):

@@ -17,7 +17,7 @@ import pytest
 from ramsis.errors import InvalidValueError, OutputError
 from ramsis.sweep import Sweep, SweepSpec, run_sweep
 from ramsis.sweep.store import _of_this_process
-from tests.cli.command import Run, refused
+from tests.cli.command import refused
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -33,7 +33,7 @@ def spec(**changes: Any) -> SweepSpec:
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
+def url(tmp_path):
     """A store in memory, empty."""
     return f"memory://{tmp_path.name}/sweep"
 
@@ -45,7 +45,7 @@ def content(url: str) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_a_url_gets_the_tables_of_a_folder_byte_for_byte(tmp_path: Path, url: str) -> None:
+def test_a_url_gets_the_tables_of_a_folder_byte_for_byte(tmp_path, url):
     run_sweep(spec(), tmp_path / "here")
     result = run_sweep(spec(), url)
     found = content(url)
@@ -57,7 +57,7 @@ def test_a_url_gets_the_tables_of_a_folder_byte_for_byte(tmp_path: Path, url: st
 
 
 @pytest.mark.slow
-def test_what_is_at_the_url_is_used_again_by_another_process(tmp_path: Path, url: str) -> None:
+def test_what_is_at_the_url_is_used_again_by_another_process(tmp_path, url):
     run_sweep(spec(load_qps=100), url)
     _of_this_process.cache_clear()  # as in a new process: nothing has been fetched
     again = run_sweep(spec(), url)
@@ -66,7 +66,7 @@ def test_what_is_at_the_url_is_used_again_by_another_process(tmp_path: Path, url
     assert content(url)["results.csv"] == (tmp_path / "here" / "results.csv").read_bytes()
 
 
-def test_a_damaged_result_is_made_again(tmp_path: Path, url: str) -> None:
+def test_a_damaged_result_is_made_again(tmp_path, url):
     run_sweep(spec(), url)
     system, root = fsspec.core.url_to_fs(url)
     before = content(url)
@@ -78,7 +78,7 @@ def test_a_damaged_result_is_made_again(tmp_path: Path, url: str) -> None:
 
 
 @pytest.mark.slow
-def test_sets_of_several_files_are_fetched_and_kept(url: str) -> None:
+def test_sets_of_several_files_are_fetched_and_kept(url):
     several = spec(scheduler="central-queue:max_queue=4,grid=fixed:2", slo_ms="25:0.5,50:0.5",
                    load_qps=100)
     run_sweep(several, url)
@@ -92,7 +92,7 @@ def test_sets_of_several_files_are_fetched_and_kept(url: str) -> None:
     assert content(url) == found
 
 
-def test_a_url_that_cannot_be_opened_is_refused_in_a_line(tmp_path: Path, run: Run) -> None:
+def test_a_url_that_cannot_be_opened_is_refused_in_a_line(tmp_path, run):
     path = tmp_path / "spec.toml"
     path.write_text('profiles = "digits-cpu"\nworkers = 1\nslo_ms = 25\nload_qps = 20\n'
                     'scheduler = "greedy"\nduration_s = 0.1\n')
@@ -116,8 +116,8 @@ def breaking(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
 
 
 def test_a_store_that_goes_away_ends_the_sweep_and_loses_nothing_that_was_finished(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    url, monkeypatch
+):
     with monkeypatch.context() as broken:
         breaking(broken, after=3)
         with pytest.raises(OutputError, match=r"cannot be written .*no route to the store") as one:
@@ -130,7 +130,7 @@ def test_a_store_that_goes_away_ends_the_sweep_and_loses_nothing_that_was_finish
     assert again.reused == 1  # three files: two policies and a cell
 
 
-def test_a_folder_that_is_removed_meanwhile_is_said(tmp_path: Path) -> None:
+def test_a_folder_that_is_removed_meanwhile_is_said(tmp_path):
     sweep = Sweep(spec(scheduler="greedy"), tmp_path / "out")
 
     def remove() -> None:
@@ -152,8 +152,8 @@ duration_s = 0.2
 
 @pytest.mark.parametrize("lost", ["a file in its place", "removed"])
 def test_a_folder_that_goes_away_is_a_line_and_the_same_command_goes_on(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, lost: str
-) -> None:
+    tmp_path, run, monkeypatch, lost
+):
     (tmp_path / "spec.toml").write_text(GREEDY)
     out, away = tmp_path / "out", tmp_path / "away"
     arguments = ("sweep", tmp_path / "spec.toml", "--out", out, "--processes", 1)
@@ -193,7 +193,7 @@ def test_a_folder_that_goes_away_is_a_line_and_the_same_command_goes_on(
 
 
 @pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root writes anywhere")
-def test_a_folder_that_cannot_be_written_is_refused_in_a_line(tmp_path: Path, run: Run) -> None:
+def test_a_folder_that_cannot_be_written_is_refused_in_a_line(tmp_path, run):
     (tmp_path / "spec.toml").write_text(GREEDY)
     (tmp_path / "out").mkdir(mode=0o500)
     refused(run("sweep", tmp_path / "spec.toml", "--out", tmp_path / "out"), 2, "cannot write",
@@ -237,9 +237,7 @@ def serving(folder: Path, port: int) -> Iterator[subprocess.Popen[str]]:
             server.kill()
 
 
-def test_a_server_that_goes_away_is_a_line_and_the_same_command_goes_on(
-    tmp_path: Path, run: Run
-) -> None:
+def test_a_server_that_goes_away_is_a_line_and_the_same_command_goes_on(tmp_path, run):
     pytest.importorskip("aiohttp")
     (tmp_path / "spec.toml").write_text(GREEDY)
     (tmp_path / "store").mkdir()
@@ -270,9 +268,7 @@ def test_a_server_that_goes_away_is_a_line_and_the_same_command_goes_on(
 
 
 @pytest.mark.slow
-def test_s3_gets_the_tables_of_a_folder_and_is_missed_in_a_line(
-    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_s3_gets_the_tables_of_a_folder_and_is_missed_in_a_line(tmp_path, run, monkeypatch):
     moto = pytest.importorskip("moto.server")
     pytest.importorskip("s3fs")
     (tmp_path / "spec.toml").write_text(GREEDY)
@@ -299,7 +295,7 @@ def test_s3_gets_the_tables_of_a_folder_and_is_missed_in_a_line(
     refused(run(*arguments), 2, "the store cannot be read", "s3://bucket/sweep")
 
 
-def test_a_file_is_no_place(tmp_path: Path) -> None:
+def test_a_file_is_no_place(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidValueError, match="not a folder"):
         run_sweep(spec(), tmp_path / "file")

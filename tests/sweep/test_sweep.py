@@ -28,7 +28,6 @@ from ramsis.sweep import Sweep, SweepSpec, pool, run_sweep
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.schedulers import ComparedScheduler
 from ramsis.synthesis.sets import made_level
-from tests.cli.command import Run
 from tests.runs import simulate_profile
 from tests.slow import slow_after
 from tests.sweep.samples import WORKER, document, spec, tables
@@ -39,9 +38,7 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
-def test_cells_hold_what_generating_and_simulating_by_hand_gives(
-    tiny: ProfileSet, tiny_file: Path, tmp_path: Path
-) -> None:
+def test_cells_hold_what_generating_and_simulating_by_hand_gives(tiny, tiny_file, tmp_path):
     result = run_sweep(spec(tiny_file, seeds=3, load_qps=300), tmp_path)
     settings = SynthesisSettings(slo_ms=100.0, workers=2, grid="fixed:10", max_queue=8)
     policy = generate_policy(tiny, 300.0, settings)
@@ -61,8 +58,8 @@ def test_cells_hold_what_generating_and_simulating_by_hand_gives(
 
 @pytest.mark.slow
 def test_cells_of_several_types_and_classes_hold_what_simulate_prints(
-    run: Run, tiny: ProfileSet, tiny_file: Path, tmp_path: Path
-) -> None:
+    run, tiny, tiny_file, tmp_path
+):
     save(ProfileSet("few", tiny.models[:2]), tmp_path / "few.json")
     profiles, workers, slos = (f"gpu={tiny_file},cpu={tmp_path / 'few.json'}", "gpu=2,cpu=2",
                                "60:0.3,100:0.7")
@@ -96,17 +93,13 @@ def test_cells_of_several_types_and_classes_hold_what_simulate_prints(
     ({"profiles": "gpu=a.json", "workers": 3}, "no numbers"),
     ({"profiles": "gpu=a.json", "workers": "cpu=3"}, "unknown worker type"),
 ])
-def test_bad_types_and_classes_get_one_line(
-    tiny_file: Path, changes: dict[str, Any], says: str
-) -> None:
+def test_bad_types_and_classes_get_one_line(tiny_file, changes, says):
     with pytest.raises(InputFileError, match=says) as caught:
         spec(tiny_file, **changes)
     assert "\n" not in str(caught.value)
 
 
-def test_a_second_run_computes_nothing_and_writes_the_same_tables(
-    tiny_file: Path, tmp_path: Path
-) -> None:
+def test_a_second_run_computes_nothing_and_writes_the_same_tables(tiny_file, tmp_path):
     first = run_sweep(spec(tiny_file), tmp_path)
     before = tables(tmp_path)
     second = run_sweep(spec(tiny_file), tmp_path)
@@ -141,7 +134,7 @@ CHANGES: dict[str, tuple[dict[str, Any], int]] = {
 
 
 @pytest.fixture(scope="module")
-def swept(tiny_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def swept(tiny_file, tmp_path_factory):
     """A sweep that is done; not to be written to."""
     folder = tmp_path_factory.mktemp("swept")
     run_sweep(spec(tiny_file), folder)
@@ -149,15 +142,13 @@ def swept(tiny_file: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("change", slow_after(6, CHANGES))
-def test_only_what_changed_is_computed(
-    tiny_file: Path, swept: Path, tmp_path: Path, change: str
-) -> None:
+def test_only_what_changed_is_computed(tiny_file, swept, tmp_path, change):
     changes, expected = CHANGES[change]
     shutil.copytree(swept, tmp_path, dirs_exist_ok=True)
     assert run_sweep(spec(tiny_file, **changes), tmp_path).computed == expected
 
 
-def test_a_changed_profile_is_computed_anew(tiny: ProfileSet, tmp_path: Path) -> None:
+def test_a_changed_profile_is_computed_anew(tiny, tmp_path):
     save(tiny, tmp_path / "p.json")
     wanted = spec(tmp_path / "p.json")
     run_sweep(wanted, tmp_path / "out")
@@ -165,9 +156,7 @@ def test_a_changed_profile_is_computed_anew(tiny: ProfileSet, tmp_path: Path) ->
     assert run_sweep(wanted, tmp_path / "out").computed == 4
 
 
-def test_policies_are_made_once_for_all_cells_that_use_them(
-    tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_policies_are_made_once_for_all_cells_that_use_them(tiny_file, tmp_path, monkeypatch):
     made: list[float] = []
 
     def counted(cluster: Any, load_qps: float, settings: Any) -> Any:
@@ -182,9 +171,7 @@ def test_policies_are_made_once_for_all_cells_that_use_them(
     assert sorted(made) == [100.0, 300.0]
 
 
-def test_a_damaged_result_is_computed_again(
-    tiny_file: Path, swept: Path, tmp_path: Path
-) -> None:
+def test_a_damaged_result_is_computed_again(tiny_file, swept, tmp_path):
     shutil.copytree(swept, tmp_path, dirs_exist_ok=True)
     before = tables(tmp_path)
     files = sorted((tmp_path / "cells").iterdir())
@@ -196,9 +183,7 @@ def test_a_damaged_result_is_computed_again(
     assert tables(tmp_path) == before
 
 
-def test_tables_do_not_depend_on_the_order_of_completion(
-    tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tables_do_not_depend_on_the_order_of_completion(tiny_file, tmp_path, monkeypatch):
     wanted = spec(tiny_file, workers=[2, 3])
     run_sweep(wanted, tmp_path / "in-turn")
 
@@ -213,7 +198,7 @@ def test_tables_do_not_depend_on_the_order_of_completion(
     assert tables(tmp_path / "in-turn") == tables(tmp_path / "shuffled")
 
 
-def test_a_cell_that_fails_is_told_and_stops_no_other(tiny_file: Path, tmp_path: Path) -> None:
+def test_a_cell_that_fails_is_told_and_stops_no_other(tiny_file, tmp_path):
     wanted = spec(tiny_file, slo_ms=[1, 100])
     result = run_sweep(wanted, tmp_path)
     assert (result.computed, len(result.failures), len(result.rows)) == (4, 4, 4)
@@ -225,9 +210,7 @@ def test_a_cell_that_fails_is_told_and_stops_no_other(tiny_file: Path, tmp_path:
     assert (again.computed, again.reused, len(again.failures)) == (0, 4, 4)
 
 
-def test_an_unforeseen_error_is_a_failed_cell_too(
-    tiny_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unforeseen_error_is_a_failed_cell_too(tiny_file, tmp_path, monkeypatch):
     def broken(*_: Any) -> None:
         raise ZeroDivisionError("by\nzero")
 
@@ -237,9 +220,7 @@ def test_an_unforeseen_error_is_a_failed_cell_too(
     assert {(f.error, f.exit_code) for f in result.failures} == {("ZeroDivisionError: by zero", 1)}
 
 
-def test_the_value_table_holds_the_best_promise_for_each_case(
-    tiny_file: Path, tmp_path: Path
-) -> None:
+def test_the_value_table_holds_the_best_promise_for_each_case(tiny_file, tmp_path):
     coarse = "round-robin:grid=fixed:2,max_queue=8"
     result = run_sweep(spec(tiny_file, scheduler=[coarse, WORKER, "greedy"]), tmp_path)
     values = list(result.values)
@@ -255,14 +236,14 @@ def test_the_value_table_holds_the_best_promise_for_each_case(
         assert value["model_set"] == ["small", "medium", "large"]
 
 
-def test_without_policies_there_is_no_value_table(tiny_file: Path, tmp_path: Path) -> None:
+def test_without_policies_there_is_no_value_table(tiny_file, tmp_path):
     run_sweep(spec(tiny_file), tmp_path)
     assert (tmp_path / "value-table.json").exists()
     run_sweep(spec(tiny_file, scheduler="greedy"), tmp_path)
     assert not (tmp_path / "value-table.json").exists()
 
 
-def test_a_duration_of_nothing_gives_promises_only(tiny_file: Path, tmp_path: Path) -> None:
+def test_a_duration_of_nothing_gives_promises_only(tiny_file, tmp_path):
     result = run_sweep(spec(tiny_file, duration_s=0, scheduler=WORKER), tmp_path)
     assert [row["queries"] for row in result.rows] == [None, None]
     assert all(0 < row["expected_effective_accuracy"] <= row["upper_bound"] + 1e-9
@@ -270,7 +251,7 @@ def test_a_duration_of_nothing_gives_promises_only(tiny_file: Path, tmp_path: Pa
     assert rows(tmp_path / "seeds.csv") == rows(tmp_path / "models.csv") == []
 
 
-def test_tables_are_tidy(tiny_file: Path, tmp_path: Path) -> None:
+def test_tables_are_tidy(tiny_file, tmp_path):
     run_sweep(spec(tiny_file, seeds=2), tmp_path)
     cells, seeds = rows(tmp_path / "results.csv"), rows(tmp_path / "seeds.csv")
     assert len(cells) == 4
@@ -287,9 +268,7 @@ def test_tables_are_tidy(tiny_file: Path, tmp_path: Path) -> None:
         assert sum(own) == pytest.approx(1.0)
 
 
-def test_central_queue_policies_are_generated_and_replayed(
-    tiny_file: Path, tmp_path: Path
-) -> None:
+def test_central_queue_policies_are_generated_and_replayed(tiny_file, tmp_path):
     given = spec(tiny_file, scheduler=["central-queue:grid=fixed:10,max_queue=8", WORKER])
     sweep = Sweep(given, tmp_path)
     assert sweep.todo == 8
@@ -307,7 +286,7 @@ def test_central_queue_policies_are_generated_and_replayed(
     assert Sweep(given, tmp_path).todo == 0
 
 
-def test_model_switching_is_profiled_once_for_a_fleet(tiny_file: Path, tmp_path: Path) -> None:
+def test_model_switching_is_profiled_once_for_a_fleet(tiny_file, tmp_path):
     scheduler = "model-switching:profile_s=0.5"
     sweep = Sweep(spec(tiny_file, scheduler=scheduler), tmp_path / "a")
     assert sweep.todo == 3
@@ -319,9 +298,7 @@ def test_model_switching_is_profiled_once_for_a_fleet(tiny_file: Path, tmp_path:
     assert [r["accuracy"] for r in shared.rows] == [r["accuracy"] for r in alone.rows]
 
 
-def test_on_a_trace_the_levels_cover_what_the_monitor_reads(
-    tiny_file: Path, tmp_path: Path
-) -> None:
+def test_on_a_trace_the_levels_cover_what_the_monitor_reads(tiny_file, tmp_path):
     trace = tmp_path / "trace.txt"
     trace.write_text("0 100\n1 400\n2 200\n")
     given = document(tiny_file, trace=str(trace), scheduler=f"{WORKER},levels=6", duration_s=3)
@@ -337,9 +314,7 @@ def test_on_a_trace_the_levels_cover_what_the_monitor_reads(
 
 
 @pytest.mark.slow
-def test_central_queue_policies_are_made_kept_and_simulated(
-    tiny: ProfileSet, tiny_file: Path, tmp_path: Path
-) -> None:
+def test_central_queue_policies_are_made_kept_and_simulated(tiny, tiny_file, tmp_path):
     scheduler = "central-queue:violation_price=0.5,max_queue=8"
     wanted = spec(tiny_file, seeds=2, load_qps=300, scheduler=[scheduler, WORKER])
     result = run_sweep(wanted, tmp_path)
@@ -360,9 +335,7 @@ def test_central_queue_policies_are_made_kept_and_simulated(
     assert Sweep(wanted, tmp_path).todo == 2  # the policies are there
 
 
-def test_drawn_service_times_are_bounded_and_fleets_know_them(
-    tiny_file: Path, tmp_path: Path
-) -> None:
+def test_drawn_service_times_are_bounded_and_fleets_know_them(tiny_file, tmp_path):
     wanted = spec(tiny_file, service="distribution", scheduler=["central-queue", "greedy"],
                   load_qps=300, duration_s=20)
     result = run_sweep(wanted, tmp_path)
@@ -373,9 +346,7 @@ def test_drawn_service_times_are_bounded_and_fleets_know_them(
     assert read(made).service == "distribution"
 
 
-def test_policies_are_made_for_the_load_that_schemes_are_told(
-    tiny_file: Path, tmp_path: Path
-) -> None:
+def test_policies_are_made_for_the_load_that_schemes_are_told(tiny_file, tmp_path):
     result = run_sweep(spec(tiny_file, scheduler=WORKER, load_qps=300, told=0.5), tmp_path)
     (made,) = (tmp_path / "policies").iterdir()
     assert read(made).load_qps == 150.0
@@ -387,9 +358,7 @@ def test_policies_are_made_for_the_load_that_schemes_are_told(
     assert with_monitor.rows[0]["queries"] == result.rows[0]["queries"]
 
 
-def test_model_sets_are_subsets_fronts_and_interpolations(
-    tiny_file: Path, tmp_path: Path
-) -> None:
+def test_model_sets_are_subsets_fronts_and_interpolations(tiny_file, tmp_path):
     result = run_sweep(spec(tiny_file, models=["all", "pareto", "interpolate:0.05", "two"],
                             model_sets={"two": ["small", "large"]}, scheduler=WORKER,
                             load_qps=100, duration_s=0), tmp_path)
@@ -398,7 +367,7 @@ def test_model_sets_are_subsets_fronts_and_interpolations(
         run_sweep(spec(tiny_file, models="two", model_sets={"two": ["none"]}), tmp_path)
 
 
-def test_inputs_that_cannot_be_read_stop_before_anything_is_written(tmp_path: Path) -> None:
+def test_inputs_that_cannot_be_read_stop_before_anything_is_written(tmp_path):
     with pytest.raises(InputFileError, match="no-such"):
         run_sweep(spec("no-such"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -411,8 +380,8 @@ def test_inputs_that_cannot_be_read_stop_before_anything_is_written(tmp_path: Pa
 
 @pytest.mark.parametrize("linked", ["results.csv", "cells", "cells/of another.json"])
 def test_nothing_is_written_through_a_link_that_leads_out_of_the_folder(
-    tiny_file: Path, tmp_path: Path, linked: str
-) -> None:
+    tiny_file, tmp_path, linked
+):
     outside, out = tmp_path / "outside", tmp_path / "out"
     outside.mkdir()
     (outside / "mine.csv").write_text("mine")

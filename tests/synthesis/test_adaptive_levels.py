@@ -1,7 +1,5 @@
 """Load levels chosen by accuracy: close enough, and none too many."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import numpy as np
@@ -18,7 +16,7 @@ from tests.synthesis.samples import settings, tiny_profile
 @given(
     st.lists(st.integers(0, 30), min_size=301, max_size=301), st.integers(30, 900)
 )
-def test_no_set_of_levels_within_the_step_is_smaller(falls: list[int], step: int) -> None:
+def test_no_set_of_levels_within_the_step_is_smaller(falls, step):
     """Against the shortest path over all 301 loads, for accuracies that fall at any pace."""
     accuracy = 1.0 - np.cumsum(falls) / 2**20
     within = step / 2**20
@@ -34,7 +32,7 @@ def test_no_set_of_levels_within_the_step_is_smaller(falls: list[int], step: int
 
 
 @pytest.mark.slow
-def test_levels_of_a_profile_are_within_the_step_and_none_can_be_left_out() -> None:
+def test_levels_of_a_profile_are_within_the_step_and_none_can_be_left_out():
     chosen, step = settings(), 0.02
     loads = choose_loads(tiny_profile(), 100, 1700, chosen, step)
     accuracy = [generate_policy(tiny_profile(), load, chosen).expectations.accuracy
@@ -44,28 +42,28 @@ def test_levels_of_a_profile_are_within_the_step_and_none_can_be_left_out() -> N
     assert all(abs(a - b) > step for a, b in zip(accuracy, accuracy[2:], strict=False))
 
 
-def test_overload_takes_no_levels_of_its_own() -> None:
+def test_overload_takes_no_levels_of_its_own():
     """Far above capacity no query is in time, so the fastest model's accuracy stands in."""
     loads = choose_loads(tiny_profile(), 3000, 30000, settings(), 0.01)
     assert loads == (3000.0, 30000.0)
 
 
-def test_loads_between_the_ends_are_round_numbers() -> None:
+def test_loads_between_the_ends_are_round_numbers():
     levels = adaptive_levels(lambda load: 1 - load, 0.1, 0.7, 0.05005)
     assert levels[:3] == (0.1, 0.15, 0.2)
 
 
 @pytest.mark.parametrize("step", [0.0, 1.0, -0.1, float("nan")])
-def test_a_step_out_of_range_is_refused(step: float) -> None:
+def test_a_step_out_of_range_is_refused(step):
     with pytest.raises(InvalidValueError, match="max_accuracy_step"):
         adaptive_levels(lambda load: 0.5, 100, 200, step)
 
 
-def test_one_load_is_no_range() -> None:
+def test_one_load_is_no_range():
     with pytest.raises(InvalidValueError, match="load: not a range"):
         adaptive_levels(lambda load: 0.5, 100, 100, 0.01)
 
 
-def test_both_sides_of_a_jump_are_levels() -> None:
+def test_both_sides_of_a_jump_are_levels():
     levels = adaptive_levels(lambda load: 0.9 if load < 150 else 0.5, 100, 200, 0.1)
     assert levels == (100.0, 149.9, 150.0, 200.0)

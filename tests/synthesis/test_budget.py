@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,7 +31,7 @@ QUERIES, RUNS = 200_000, 8
 
 
 @pytest.fixture(autouse=True)
-def _short_runs(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+def _short_runs(monkeypatch, request):
     queries = QUERIES if request.node.get_closest_marker("slow") else QUERIES // 5
     monkeypatch.setattr(budget, "_FEWEST", queries)
     monkeypatch.setattr(budget, "_MOST", queries)
@@ -52,10 +51,9 @@ def _within(kind: str, max_violation: float, queries: int) -> Policy:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", CASES)
 @pytest.mark.parametrize("most", [0.01, 0.03])
-def test_the_budget_is_met_by_other_arrivals_too(kind: str, most: float) -> None:
+def test_the_budget_is_met_by_other_arrivals_too(kind, most):
     made = within(kind, most)
     stated = made.budget
-    assert stated is not None
     assert stated.violation_rate + stated.violation_half_width <= most
     assert made.replay is not None  # the promise is measured in another simulation
     assert made.replay.seed != stated.seed
@@ -70,7 +68,7 @@ def test_the_budget_is_met_by_other_arrivals_too(kind: str, most: float) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", CASES)
-def test_a_larger_budget_buys_accuracy_up_to_the_unconstrained_policy(kind: str) -> None:
+def test_a_larger_budget_buys_accuracy_up_to_the_unconstrained_policy(kind):
     free = generate_policy(PROFILE, CASES[kind][0],
                            replace(CASES[kind][1], violation_price=0.0))
     small, large, all_of_it = (within(kind, most) for most in (0.01, 0.05, 1.0))
@@ -81,7 +79,7 @@ def test_a_larger_budget_buys_accuracy_up_to_the_unconstrained_policy(kind: str)
 
 
 @pytest.mark.slow
-def test_the_budget_is_used_up_where_it_binds() -> None:
+def test_the_budget_is_used_up_where_it_binds():
     """By states of two policies: no price has a violation rate between 1 and 10 per cent."""
     made = within("fleet", 0.05)
     assert made.budget is not None
@@ -89,11 +87,10 @@ def test_the_budget_is_used_up_where_it_binds() -> None:
 
 
 @pytest.mark.slow
-def test_longer_times_are_those_of_the_table_within_the_budget(tmp_path: Path) -> None:
+def test_longer_times_are_those_of_the_table_within_the_budget(tmp_path):
     load_qps, settings = CASES["worker"]
     made = generate_policy(PROFILE, load_qps, replace(
         settings, headroom=0.02, max_violation=0.01))
-    assert made.headroom is not None
     own = simulated(made, queries=4 * QUERIES, runs=RUNS, seed=77, slower=1.1)
     assert made.headroom.slower_violation_rate == pytest.approx(own.violation_rate, rel=0.2)
     assert made.headroom.slower_effective_accuracy == pytest.approx(
@@ -103,24 +100,23 @@ def test_longer_times_are_those_of_the_table_within_the_budget(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("kind", slow_after(1, ["worker", "fleet"]))
-def test_what_cannot_be_reached_names_what_can(kind: str) -> None:
+def test_what_cannot_be_reached_names_what_can(kind):
     with pytest.raises(InfeasibleError, match="no policy keeps the violation rate") as caught:
         within(kind, 1e-5)
     reachable = float(str(caught.value).split("at least ")[1])
     made = within(kind, reachable)
-    assert made.budget is not None
     assert made.budget.violation_rate <= reachable
 
 
 @pytest.mark.parametrize("bad", [0.0, -0.1, 1.1, float("nan")])
 @pytest.mark.parametrize("settings", [FLEET, WORKER])
-def test_a_budget_is_a_share(settings: Any, bad: float) -> None:
+def test_a_budget_is_a_share(settings, bad):
     with pytest.raises(InvalidValueError, match="not a violation rate"):
         replace(settings, max_violation=bad)
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_files_hold_the_budget_and_verify(kind: str, tmp_path: Path) -> None:
+def test_files_hold_the_budget_and_verify(kind, tmp_path):
     made = within(kind, 0.03)
     path = tmp_path / "policy.json"
     text = files.write(made, path)
@@ -131,7 +127,7 @@ def test_files_hold_the_budget_and_verify(kind: str, tmp_path: Path) -> None:
     assert [check for check in verify_policy(path) if not check.holds] == []
 
 
-def test_a_promise_that_was_not_measured_fails(tmp_path: Path) -> None:
+def test_a_promise_that_was_not_measured_fails(tmp_path):
     made = within("worker", 0.03)
     assert made.budget is not None
     rate = made.expectations.violation_rate / 2
@@ -148,7 +144,7 @@ def test_a_promise_that_was_not_measured_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dispatch", ["round-robin", "central-queue"])
-def test_what_an_interval_rests_on_is_derived_again(dispatch: str, tmp_path: Path) -> None:
+def test_what_an_interval_rests_on_is_derived_again(dispatch, tmp_path):
     """A policy for few samples, within a budget that these support."""
     made = generate_policy(
         Measured.of(LAWS["log-normal"], 300).profile, 150.0, SynthesisSettings(
@@ -174,9 +170,7 @@ def test_what_an_interval_rests_on_is_derived_again(dispatch: str, tmp_path: Pat
             assert words in {check.claim for check in checks if not check.holds}
 
 
-def test_what_is_beyond_the_budget_in_its_second_replay_is_never_stated(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_beyond_the_budget_in_its_second_replay_is_never_stated(monkeypatch):
     second, tried = budget.replayed, list[Policy]()
 
     def beyond(policy: Policy, **given: Any) -> Policy:
@@ -190,7 +184,7 @@ def test_what_is_beyond_the_budget_in_its_second_replay_is_never_stated(
     assert max(policy.violation_price for policy in tried) > 100.0  # no fewer are possible
 
 
-def test_the_settings_without_a_budget_keep_their_fingerprint() -> None:
+def test_the_settings_without_a_budget_keep_their_fingerprint():
     for settings in (FLEET, WORKER):
         assert "max_violation" not in settings.as_dict()
         assert replace(settings, max_violation=0.1).as_dict()["max_violation"] == 0.1

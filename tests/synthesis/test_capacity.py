@@ -73,9 +73,7 @@ def meets(result: SimulationResult) -> bool:
 
 
 @given(st.integers(1, 300), st.integers(0, 500), st.integers(1, 500))
-def test_doubling_finds_where_a_rising_predicate_begins_to_hold(
-    lowest: int, more: int, span: int
-) -> None:
+def test_doubling_finds_where_a_rising_predicate_begins_to_hold(lowest, more, span):
     first, highest = lowest + more, lowest + span
     asked: list[int] = []
 
@@ -90,9 +88,7 @@ def test_doubling_finds_where_a_rising_predicate_begins_to_hold(
 
 
 @given(st.integers(1, 99), st.lists(st.booleans(), min_size=1, max_size=200))
-def test_one_by_one_finds_the_first_of_any_predicate_in_fleets_below_100(
-    lowest: int, holds: list[bool]
-) -> None:
+def test_one_by_one_finds_the_first_of_any_predicate_in_fleets_below_100(lowest, holds):
     highest = lowest + len(holds) - 1
     answer = smallest(lambda k: holds[k - lowest], lowest, highest, rising=False)
     assert answer == (lowest + holds.index(True) if holds[-1] else None)
@@ -100,7 +96,7 @@ def test_one_by_one_finds_the_first_of_any_predicate_in_fleets_below_100(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [FLEET, WORKER, "jellyfish-plus", "greedy"])
-def test_it_agrees_with_a_linear_scan_by_simulation(tiny: ProfileSet, name: str) -> None:
+def test_it_agrees_with_a_linear_scan_by_simulation(tiny, name):
     answer = found(tiny, name)
     scanned = next(k for k in range(1, 60) if meets(simulated(tiny, name, k)))
     assert answer.clear
@@ -110,19 +106,18 @@ def test_it_agrees_with_a_linear_scan_by_simulation(tiny: ProfileSet, name: str)
     assert again.accuracy == pytest.approx(answer.answer.accuracy, abs=error)
 
 
-def test_policies_need_no_more_than_other_schemes(tiny: ProfileSet) -> None:
+def test_policies_need_no_more_than_other_schemes(tiny):
     fleet, worker, other = (found(tiny, name).workers for name in (FLEET, WORKER, "greedy"))
     assert fleet <= worker <= other
 
 
-def test_the_row_says_what_was_promised_simulated_and_tried(tiny: ProfileSet) -> None:
+def test_the_row_says_what_was_promised_simulated_and_tried(tiny):
     told: list[Trial] = []
     answer = found(tiny, FLEET, on_trial=told.append)
     row = answer.row()
     policy = generate_policy(tiny, 1500.0, SynthesisSettings(
         dispatch="central-queue", slo_ms=100.0, workers=answer.workers, service="p95",
         max_queue=8, grid="fixed:10"))
-    assert policy.replay is not None
     assert row["expected_accuracy"] == policy.expectations.accuracy == row["accuracy"]
     assert row["effective_accuracy"] == policy.expectations.effective_accuracy
     assert row["violation_rate_half_width"] == policy.replay.violation_half_width
@@ -135,7 +130,7 @@ def test_the_row_says_what_was_promised_simulated_and_tried(tiny: ProfileSet) ->
 
 
 @pytest.mark.slow
-def test_a_trace_needs_workers_for_its_peaks(tiny: ProfileSet) -> None:
+def test_a_trace_needs_workers_for_its_peaks(tiny):
     trace = RateTrace([0.0, 4000.0, 6000.0], [300.0, 1800.0, 300.0], 10_000.0)
     targets = Targets(0.002, min_effective_accuracy=0.7)
     name = f"{FLEET},levels=5"
@@ -148,7 +143,7 @@ def test_a_trace_needs_workers_for_its_peaks(tiny: ProfileSet) -> None:
     assert row["violation_rate"] <= 0.002
 
 
-def test_recorded_arrivals_can_be_asked_for(tiny: ProfileSet) -> None:
+def test_recorded_arrivals_can_be_asked_for(tiny):
     times = [i * 2.0 + (i % 7) for i in range(1500)]
     recorded = Recorded(sorted(times))
     name = f"{WORKER},levels=3"
@@ -160,7 +155,7 @@ def test_recorded_arrivals_can_be_asked_for(tiny: ProfileSet) -> None:
     assert answer.answer.half_width("violation_rate") == 0.0
 
 
-def test_clear_means_that_the_interval_is_on_the_same_side(tiny: ProfileSet) -> None:
+def test_clear_means_that_the_interval_is_on_the_same_side(tiny):
     rates = MeasuredRates(Estimate(0.01, 0.002), Estimate(0.792, 0.003), Estimate(0.8, 0.001),
                           1000, 1)
     assert Trial(20, None, rates, Targets(0.013, 0.79)).clear
@@ -174,7 +169,7 @@ def test_clear_means_that_the_interval_is_on_the_same_side(tiny: ProfileSet) -> 
 
 
 @pytest.mark.parametrize("name", slow_after(1, ["greedy:late=drop", "central-queue"]))
-def test_slow_services_are_simulated_for_as_long_as_their_events_need(name: str) -> None:
+def test_slow_services_are_simulated_for_as_long_as_their_events_need(name):
     """Of M/D/K with requests dropped once late, 1.6 % and 0.18 % are with 6 and 7 workers.
 
     A policy with headroom may give up .003 to longer services: it drops a little sooner.
@@ -193,7 +188,7 @@ def test_slow_services_are_simulated_for_as_long_as_their_events_need(name: str)
         assert error < abs(exact - 0.01)
 
 
-def test_intervals_of_the_steady_state_cover_the_rate_of_a_loss_system() -> None:
+def test_intervals_of_the_steady_state_cover_the_rate_of_a_loss_system():
     """Requests that find both workers busy are dropped: Erlang's formula has their share."""
     offered = 0.4
     exact = offered**2 / 2 / (1 + offered + offered**2 / 2)
@@ -209,7 +204,7 @@ def test_intervals_of_the_steady_state_cover_the_rate_of_a_loss_system() -> None
     assert covered >= 17
 
 
-def test_no_violation_is_no_proof_that_there_is_none() -> None:
+def test_no_violation_is_no_proof_that_there_is_none():
     """Where nothing was late, the interval reaches a few requests further."""
     windows = np.tile([500.0, 500.0, 500.0, 450.0], (20, 1))
     rates = MeasuredRates.of_windows(windows, 2.0, 4)
@@ -220,7 +215,7 @@ def test_no_violation_is_no_proof_that_there_is_none() -> None:
 
 
 @pytest.mark.parametrize("late", [0.0, 40.0])
-def test_rates_are_shares_of_the_requests_that_came(late: float) -> None:
+def test_rates_are_shares_of_the_requests_that_came(late):
     """By chance 2 % more came than is expected."""
     came = np.array([1000.0, 1040.0] * 10)
     windows = np.column_stack([np.full(20, 1000.0), came, came - late, 0.9 * (came - late)])
@@ -231,7 +226,7 @@ def test_rates_are_shares_of_the_requests_that_came(late: float) -> None:
     assert rates.violation_rate.mean == pytest.approx(late / 1000.0, rel=0.03)
 
 
-def test_clumps_of_late_requests_widen_the_interval() -> None:
+def test_clumps_of_late_requests_widen_the_interval():
     rng = np.random.default_rng(5)
     widths = []
     for clump in (1, 25):
@@ -242,7 +237,7 @@ def test_clumps_of_late_requests_widen_the_interval() -> None:
     assert widths[1] == pytest.approx(5.0 * widths[0], rel=0.3)
 
 
-def test_the_load_that_came_by_chance_is_accounted_for() -> None:
+def test_the_load_that_came_by_chance_is_accounted_for():
     """Where twice as many requests over the mean are late, windows tell the rate at the mean."""
     rng = np.random.default_rng(6)
     came = rng.poisson(1e4, 40).astype(float)
@@ -253,9 +248,7 @@ def test_the_load_that_came_by_chance_is_accounted_for() -> None:
     assert rate.half_width < 1e-5
 
 
-def test_a_scheme_that_never_gets_there_is_refused_with_what_it_reaches(
-    tiny: ProfileSet
-) -> None:
+def test_a_scheme_that_never_gets_there_is_refused_with_what_it_reaches(tiny):
     """Jellyfish+ keeps to half the SLO, which the large model passes."""
     assert fewest_by_bound(tiny, LOAD, Targets(0.01, 0.9), slo_ms=30.0) > 0
     with pytest.raises(InfeasibleError) as refused:
@@ -266,12 +259,12 @@ def test_a_scheme_that_never_gets_there_is_refused_with_what_it_reaches(
     assert "at most 0.75" in message
 
 
-def test_more_workers_than_are_searched_for_are_refused(tiny: ProfileSet) -> None:
+def test_more_workers_than_are_searched_for_are_refused(tiny):
     with pytest.raises(InfeasibleError, match="workers: more workers than are searched for"):
         found(tiny, FLEET, ConstantLoad(1e8, 10.0))
 
 
-def test_larger_batches_than_usual_lower_the_bound(tiny: ProfileSet) -> None:
+def test_larger_batches_than_usual_lower_the_bound(tiny):
     """Batches go on at 2 ms a query beyond the measured ones: 66 in 134 ms, 33 in 68 ms."""
     usual = fewest_by_bound(tiny, LOAD, Targets(0.0), slo_ms=500.0)
     wide = found(tiny, "round-robin:grid=fixed:10,max_queue=65", targets=Targets(0.0), seeds=(0,))
@@ -281,7 +274,7 @@ def test_larger_batches_than_usual_lower_the_bound(tiny: ProfileSet) -> None:
     assert wide.bound_workers <= fewest_by_bound(tiny, LOAD, Targets(0.0), slo_ms=100.0)
 
 
-def test_a_closed_loop_has_no_load_to_plan_for(tiny: ProfileSet) -> None:
+def test_a_closed_loop_has_no_load_to_plan_for(tiny):
     with pytest.raises(InvalidValueError, match=r"workload: .*ClosedLoop.*load_qps"):
         found(tiny, FLEET, ClosedLoop(3, 1.0, 100.0))
 
@@ -293,12 +286,12 @@ def test_a_closed_loop_has_no_load_to_plan_for(tiny: ProfileSet) -> None:
     ("best", "jellyfish"),
     ("central-queue:service=slow", "p95"),
 ])
-def test_unknown_schemes_and_settings_are_refused(text: str, word: str) -> None:
+def test_unknown_schemes_and_settings_are_refused(text, word):
     with pytest.raises(InvalidValueError, match=word):
         fleet_scheduler(text)
 
 
-def test_schemes_name_policies_with_their_settings() -> None:
+def test_schemes_name_policies_with_their_settings():
     made = fleet_scheduler("central-queue:violation_price=0.5,levels=7,max_queue=4")
     assert made.makes_policies
     assert (made.name, made.levels) == ("central-queue", 7)

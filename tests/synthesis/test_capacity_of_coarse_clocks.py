@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -12,7 +10,6 @@ from ramsis.arrivals.trace import Recorded
 from ramsis.bounds import Targets
 from ramsis.profiles import ProfileSet, save
 from ramsis.synthesis.capacity import Capacity, fewest_workers
-from tests.cli.command import Run
 from tests.synthesis.samples import model
 
 ONE_MODEL = ProfileSet("m", (model("m", 0.9, {1: 30.2}),))
@@ -24,9 +21,7 @@ def found(workload: Recorded) -> Capacity:
 
 
 @pytest.mark.parametrize(("tick_ms", "certain"), [(1.0, True), (10.0, True), (1000.0, False)])
-def test_workers_are_those_of_the_exact_times(
-    tmp_path: Path, tick_ms: float, certain: bool
-) -> None:
+def test_workers_are_those_of_the_exact_times(tmp_path, tick_ms, certain):
     exact = np.cumsum(np.random.default_rng(5).exponential(1000.0 / 15.0, 900))
     path = tmp_path / "trace.csv"
     path.write_text("arrival_ms\n" + "".join(f"{tick_ms * (t // tick_ms):.0f}\n" for t in exact))
@@ -38,7 +33,7 @@ def test_workers_are_those_of_the_exact_times(
     assert (answer.row().get("violation_rate_at_ticks", 0.0) <= 0.001) is certain
 
 
-def test_the_command_says_what_the_clock_hides(run: Run, tmp_path: Path) -> None:
+def test_the_command_says_what_the_clock_hides(run, tmp_path):
     path, profile = tmp_path / "trace.csv", tmp_path / "one.json"
     save(ONE_MODEL, profile)
     exact = np.cumsum(np.random.default_rng(5).exponential(1000.0 / 15.0, 900))

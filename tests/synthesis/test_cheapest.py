@@ -49,9 +49,7 @@ def offered(tiny: ProfileSet) -> list[WorkerType]:
 @settings(max_examples=10, deadline=None)
 @given(costs=st.tuples(st.integers(1, 8), st.integers(1, 8)), slack=st.floats(1.0, 1.6),
        worth=st.tuples(st.floats(0.5, 1.0), st.floats(0.5, 1.0)))
-def test_the_search_finds_the_cheapest_where_more_workers_never_hurt(
-    costs: tuple[int, int], slack: float, worth: tuple[float, float]
-) -> None:
+def test_the_search_finds_the_cheapest_where_more_workers_never_hurt(costs, slack, worth):
     """A truth that is harder than the bound, and counts workers of each type differently."""
     types = [WorkerType("a", FAST, cost=float(costs[0])), WorkerType(
         "b", linear_profile((0.75, 3.0, 2.0), (0.9, 9.0, 4.0)), cost=float(costs[1]))]
@@ -84,7 +82,7 @@ def test_the_search_finds_the_cheapest_where_more_workers_never_hurt(
 
 
 @pytest.mark.slow
-def test_no_cheaper_mix_meets_the_targets_by_simulation(tiny: ProfileSet) -> None:
+def test_no_cheaper_mix_meets_the_targets_by_simulation(tiny):
     types = offered(tiny)
     answer = found(types)
     assert answer.answer.met
@@ -104,7 +102,7 @@ def test_no_cheaper_mix_meets_the_targets_by_simulation(tiny: ProfileSet) -> Non
 
 
 @pytest.mark.slow
-def test_it_is_never_dearer_than_the_best_type_alone(tiny: ProfileSet) -> None:
+def test_it_is_never_dearer_than_the_best_type_alone(tiny):
     types = [WorkerType("old", tiny), WorkerType("new", FAST, cost=2.5)]
     alone = [one.cost * fewest_workers(one.profile, LOAD, WANTED, slo_ms=100.0, scheduler=WORKER,
                                        seeds=SEEDS).workers for one in types]
@@ -112,7 +110,7 @@ def test_it_is_never_dearer_than_the_best_type_alone(tiny: ProfileSet) -> None:
 
 
 @pytest.mark.parametrize("most", [None, 3])
-def test_one_type_as_two_equal_ones_has_the_same_total(tiny: ProfileSet, most: int | None) -> None:
+def test_one_type_as_two_equal_ones_has_the_same_total(tiny, most):
     one = fewest_workers(tiny, LOAD, WANTED, slo_ms=100.0, scheduler=WORKER, seeds=SEEDS)
     two = found([WorkerType("a", tiny, most), WorkerType("b", tiny)])
     assert sum(two.counts) == two.cost == one.workers
@@ -121,14 +119,14 @@ def test_one_type_as_two_equal_ones_has_the_same_total(tiny: ProfileSet, most: i
     assert most is None or two.counts[0] <= most
 
 
-def test_of_alike_types_the_cheaper_is_taken_as_far_as_it_goes(tiny: ProfileSet) -> None:
+def test_of_alike_types_the_cheaper_is_taken_as_far_as_it_goes(tiny):
     total = found([WorkerType("a", tiny)]).counts[0]
     two = found([WorkerType("dear", tiny, cost=2.0), WorkerType("cheap", tiny, total - 1)])
     assert two.counts == (1, total - 1)
 
 
 @pytest.mark.slow
-def test_the_row_names_the_mix_and_what_was_tried(tiny: ProfileSet) -> None:
+def test_the_row_names_the_mix_and_what_was_tried(tiny):
     told: list[Trial] = []
     answer = found(offered(tiny), on_trial=told.append)
     row = answer.row()
@@ -141,9 +139,7 @@ def test_the_row_names_the_mix_and_what_was_tried(tiny: ProfileSet) -> None:
     assert row["accuracy"] >= 0.8
 
 
-def test_policies_that_cannot_be_made_for_so_few_are_a_miss(
-    tiny: ProfileSet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_policies_that_cannot_be_made_for_so_few_are_a_miss(tiny, monkeypatch):
     from ramsis.synthesis import stations
 
     made = stations.prepared
@@ -161,7 +157,7 @@ def test_policies_that_cannot_be_made_for_so_few_are_a_miss(
     assert one.workers == 15
 
 
-def test_a_budget_of_violations_can_be_asked_for(tiny: ProfileSet) -> None:
+def test_a_budget_of_violations_can_be_asked_for(tiny):
     answer = fewest_workers(tiny, LOAD, Targets(0.01, 0.8), slo_ms=100.0, seeds=SEEDS,
                             scheduler=f"{WORKER},max_violation=0.005")
     assert answer.answer.violation_rate <= 0.01
@@ -169,7 +165,7 @@ def test_a_budget_of_violations_can_be_asked_for(tiny: ProfileSet) -> None:
         fleet_scheduler("round-robin:max_violation=2")
 
 
-def test_too_few_of_all_types_are_refused(tiny: ProfileSet) -> None:
+def test_too_few_of_all_types_are_refused(tiny):
     few = [dataclasses.replace(one, count=1) for one in offered(tiny)]
     with pytest.raises(InfeasibleError, match="max_workers: too few workers"):
         found(few)
@@ -178,15 +174,13 @@ def test_too_few_of_all_types_are_refused(tiny: ProfileSet) -> None:
 @pytest.mark.parametrize(("change", "words"), [
     ({"count": 0}, "max_workers"), ({"cost": 0.0}, "cost"), ({"name": "large"}, "different names"),
 ])
-def test_types_that_are_none_are_refused(
-    tiny: ProfileSet, change: dict[str, Any], words: str
-) -> None:
+def test_types_that_are_none_are_refused(tiny, change, words):
     first, second = offered(tiny)
     with pytest.raises(InvalidValueError, match=words):
         found([dataclasses.replace(first, **change), second])
 
 
-def test_only_policies_take_several_types(tiny: ProfileSet) -> None:
+def test_only_policies_take_several_types(tiny):
     with pytest.raises(InvalidValueError, match="not policies"):
         fewest_workers(offered(tiny), LOAD, WANTED, slo_ms=100.0, scheduler="greedy")
     trace = RateTrace([0.0, 1000.0], [100.0, 400.0])

@@ -49,15 +49,13 @@ def _printed(
 
 
 @pytest.mark.parametrize("then", slow_after(1, ["raise SystemError", "time.sleep(100)"]))
-def test_the_copy_compiles_says_nothing_and_does_not_outlive_the_first_one(
-    tmp_path: Path, then: str
-) -> None:
+def test_the_copy_compiles_says_nothing_and_does_not_outlive_the_first_one(tmp_path, then):
     done = _printed(tmp_path, then=then)  # whose pipes end with the last process
     assert (done.stdout, done.stderr, done.returncode) == ("3.0 1\n", "", 0)
 
 
 @pytest.mark.slow
-def test_kept_kernels_need_no_copy(tmp_path: Path) -> None:
+def test_kept_kernels_need_no_copy(tmp_path):
     assert _printed(tmp_path, before="first(1.5)\nlast(1)").stdout == "3.0 0\n"
 
 
@@ -73,7 +71,7 @@ print(_can_fork())  # beside another thread
 """
 
 
-def test_no_copy_where_it_does_not_help_or_is_not_safe() -> None:
+def test_no_copy_where_it_does_not_help_or_is_not_safe():
     done = subprocess.run([sys.executable, "-c", FORK_IS_OF_USE], capture_output=True, text=True,
                           check=True,
                           cwd=Path(__file__).parents[2],

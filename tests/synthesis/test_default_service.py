@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from ramsis.synthesis import SynthesisSettings, generate_set
 from ramsis.synthesis.capacity import fewest_workers
 from ramsis.synthesis.capacity.cheapest import fluid_mixes
 from ramsis.synthesis.capacity.trials import try_workers
-from tests.cli.command import Run
 from tests.runs import simulate_profile
 from tests.synthesis.samples import tiny_profile, varying_profile
 
@@ -28,14 +26,14 @@ LOAD = ConstantLoad(300.0, 500.0)
 
 
 @pytest.fixture
-def file(profile: ProfileSet, tmp_path: Path) -> Path:
+def file(profile, tmp_path):
     path = tmp_path / "profile.json"
     save(profile, path)
     return path
 
 
 @PROFILES
-def test_functions_take_the_same(profile: ProfileSet, expected: str) -> None:
+def test_functions_take_the_same(profile, expected):
     cluster = Cluster.of(profile, workers=2, slo_ms=100.0)
     targets = Targets(0.01)
     assert default_service(profile) == cluster.default_service == expected
@@ -55,9 +53,7 @@ def test_functions_take_the_same(profile: ProfileSet, expected: str) -> None:
 
 
 @PROFILES
-def test_commands_take_the_same(
-    run: Run, profile: ProfileSet, expected: str, file: Path, tmp_path: Path
-) -> None:
+def test_commands_take_the_same(run, profile, expected, file, tmp_path):
     base = ["--profiles", file, "--slo-ms", 100]
     at = [*base, "--workers", 2, "--load", 300]
     short = ["--duration-s", 0.5, "--json"]
@@ -82,9 +78,7 @@ def test_commands_take_the_same(
     assert swept.rows[0]["service"] == expected
 
 
-def test_times_are_fixed_for_all_workers_where_some_profile_has_no_quantiles(
-    tmp_path: Path
-) -> None:
+def test_times_are_fixed_for_all_workers_where_some_profile_has_no_quantiles(tmp_path):
     types = (WorkerType("drawn", varying_profile(), 2), WorkerType("fixed", tiny_profile(), 2))
     cluster = Cluster(types, (SloClass(100.0),))
     assert cluster.default_service == "p95"
@@ -96,7 +90,7 @@ def test_times_are_fixed_for_all_workers_where_some_profile_has_no_quantiles(
 @pytest.mark.parametrize(("names", "expected"), [
     (("mean_ms",), "mean"), (("p50_ms",), "p50"), (("p99_ms",), "p99"),
     (("mean_ms", "p50_ms"), "p95"), (("mean_ms", "p95_ms"), "p95")])
-def test_the_only_statistic_is_taken(names: tuple[str, ...], expected: str) -> None:
+def test_the_only_statistic_is_taken(names, expected):
     assert default_service(of_statistics(*names)) == expected
 
 
@@ -111,9 +105,7 @@ def of_statistics(*names: str) -> ProfileSet:
 
 
 @pytest.mark.parametrize("name", ["mean", "p50"])
-def test_commands_say_that_they_take_the_only_statistic(
-    run: Run, name: str, tmp_path: Path
-) -> None:
+def test_commands_say_that_they_take_the_only_statistic(run, name, tmp_path):
     file = tmp_path / "profile.json"
     save(of_statistics(f"{name}_ms"), file)
     asked = ("generate", "--profiles", file, "--slo-ms", 100, "--workers", 2, "--load", 50,

@@ -28,7 +28,7 @@ def curve(found: Frontier) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_it_is_concave_and_rises(kind: str) -> None:
+def test_it_is_concave_and_rises(kind):
     rate, effective = curve(traced(kind))
     assert 4 <= len(rate) <= 12
     assert (np.diff(rate) > 0).all()
@@ -38,9 +38,7 @@ def test_it_is_concave_and_rises(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", CASES)
-def test_its_ends_are_the_unconstrained_policy_and_the_one_of_fewest_violations(
-    kind: str
-) -> None:
+def test_its_ends_are_the_unconstrained_policy_and_the_one_of_fewest_violations(kind):
     load_qps, settings = CASES[kind]
     corners = traced(kind).corners
     for corner, price in ((corners[-1], 0.0), (corners[0], HIGHEST_PRICE)):
@@ -51,7 +49,7 @@ def test_its_ends_are_the_unconstrained_policy_and_the_one_of_fewest_violations(
 
 @pytest.mark.parametrize("kind", CASES)
 @pytest.mark.parametrize("price", [0.3, 1.31, 5.0, 60.0])
-def test_no_policy_of_any_price_is_above_it(kind: str, price: float) -> None:
+def test_no_policy_of_any_price_is_above_it(kind, price):
     load_qps, settings = CASES[kind]
     found = traced(kind)
     made = modelled_policy(PROFILE, load_qps, replace(settings, violation_price=price))
@@ -59,11 +57,11 @@ def test_no_policy_of_any_price_is_above_it(kind: str, price: float) -> None:
     assert made.expectations.effective_accuracy <= below + found.hidden + 1e-9
 
 
-def test_more_points_hide_less() -> None:
+def test_more_points_hide_less():
     hidden = [traced("worker", points).hidden for points in (2, 5, 20)]
     assert hidden[0] > hidden[1] > hidden[2] >= 0.0
 
 
-def test_one_point_is_too_few() -> None:
+def test_one_point_is_too_few():
     with pytest.raises(InvalidValueError, match="too few points"):
         traced("worker", 1)

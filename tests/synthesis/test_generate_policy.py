@@ -15,7 +15,6 @@ from ramsis.errors import InfeasibleError, InvalidValueError, NotConvergedError
 from ramsis.files import fingerprint
 from ramsis.plugins import trusting
 from ramsis.policy import Policy, policy_text
-from ramsis.profiles import ProfileSet
 from ramsis.runtime.decisions import Drop
 from ramsis.runtime.selector import Selector
 from ramsis.runtime.table import DROP_CODE
@@ -33,9 +32,7 @@ from tests.synthesis import samples
 
 @pytest.mark.parametrize(("objective", "load_qps"), [
     ("per-query", 20.0), ("per-decision", 500.0), ("per-query", 1200.0)])
-def test_all_solvers_find_policies_of_the_same_gain(
-    tiny: ProfileSet, objective: str, load_qps: float
-) -> None:
+def test_all_solvers_find_policies_of_the_same_gain(tiny, objective, load_qps):
     chosen = [
         samples.settings(grid="fixed:6", max_queue=4, objective=objective, solver=solver)
         for solver in SOLVERS
@@ -54,7 +51,7 @@ def test_all_solvers_find_policies_of_the_same_gain(
 
 
 @pytest.mark.parametrize("load_qps", [400.0, 1400.0])
-def test_per_query_policies_are_never_worse_per_query(tiny: ProfileSet, load_qps: float) -> None:
+def test_per_query_policies_are_never_worse_per_query(tiny, load_qps):
     by_query, by_decision = (
         generate_policy(tiny, load_qps, samples.settings(
             objective=objective, late="serve", violation_price=0.0)).expectations
@@ -70,8 +67,8 @@ def test_per_query_policies_are_never_worse_per_query(tiny: ProfileSet, load_qps
 @given(profile=samples.linear_profiles(), workers=st.integers(1, 4),
        demand=st.floats(0.05, 1.5), slo=st.floats(1.0, 6.0))
 def test_per_query_policies_are_never_worse_per_query_on_any_profile(
-    profile: ProfileSet, workers: int, demand: float, slo: float
-) -> None:
+    profile, workers, demand, slo
+):
     """In their model, which makes them; what is measured has its own errors."""
     fastest = float(profile.latency_table("p95", 1).latency_ms.min())
     by_query, by_decision = (
@@ -97,9 +94,7 @@ def _finite(policy: Policy) -> bool:
 
 @pytest.mark.parametrize("workers", [1, 1000])
 @pytest.mark.parametrize("per_worker_qps", [1e-9, 440.0, 1e3])
-def test_one_and_a_thousand_workers_at_any_load(
-    tiny: ProfileSet, workers: int, per_worker_qps: float
-) -> None:
+def test_one_and_a_thousand_workers_at_any_load(tiny, workers, per_worker_qps):
     """A worker serves 444 queries/s at most."""
     policy = generate_policy(tiny, per_worker_qps * workers, samples.settings(workers=workers))
     assert _finite(policy)
@@ -120,9 +115,7 @@ def test_one_and_a_thousand_workers_at_any_load(
     ids=str,
 )
 @pytest.mark.parametrize("load_qps", [1e-6, 3e4])
-def test_smallest_tables_and_extreme_slos(
-    tiny: ProfileSet, changes: dict[str, float], load_qps: float
-) -> None:
+def test_smallest_tables_and_extreme_slos(tiny, changes, load_qps):
     policy = generate_policy(tiny, load_qps, samples.settings(**changes))
     assert _finite(policy)
     if load_qps < 1:
@@ -133,7 +126,7 @@ def test_smallest_tables_and_extreme_slos(
 
 
 @pytest.mark.parametrize("load_qps", [1.0, 500.0, 5000.0])
-def test_a_single_model_is_the_answer_everywhere(load_qps: float) -> None:
+def test_a_single_model_is_the_answer_everywhere(load_qps):
     profile = samples.linear_profile((0.7, 5.0, 2.0))
     policy = modelled_policy(profile, load_qps, samples.SETTINGS)
     assert (tables(policy)[0] == 0).all()
@@ -143,9 +136,7 @@ def test_a_single_model_is_the_answer_everywhere(load_qps: float) -> None:
 
 @pytest.mark.parametrize("solver", ["policy-iteration", "value-iteration"])
 @pytest.mark.parametrize("load_qps", slow_after(1, [6000.0, 300_000.0]))
-def test_iterations_settle_far_above_capacity(
-    tiny: ProfileSet, solver: worker.SolverName, load_qps: float
-) -> None:
+def test_iterations_settle_far_above_capacity(tiny, solver, load_qps):
     """Requests beyond the table are charged to the gain many times over there."""
     policy = generate_policy(tiny, load_qps, samples.settings(
         solver=solver, late="serve", grid="fixed:6", max_queue=4))
@@ -153,7 +144,7 @@ def test_iterations_settle_far_above_capacity(
     assert policy.expectations.effective_accuracy == pytest.approx(0.0, abs=1e-6)
 
 
-def test_the_file_says_what_it_was_made_of(tiny: ProfileSet) -> None:
+def test_the_file_says_what_it_was_made_of(tiny):
     policy = generate_policy(tiny, 600.0, samples.SETTINGS)
     assert policy.inputs.profile == fingerprint(tiny.to_document())
     assert policy.inputs.profile_name == "tiny"
@@ -165,13 +156,13 @@ def test_the_file_says_what_it_was_made_of(tiny: ProfileSet) -> None:
     assert policy.certificate.nodes_per_bin == 2
 
 
-def test_dominated_models_are_left_out() -> None:
+def test_dominated_models_are_left_out():
     profile = samples.linear_profile((0.6, 4.0, 2.0), (0.5, 5.0, 3.0), (0.9, 20.0, 15.0))
     policy = generate_policy(profile, 100.0, samples.SETTINGS)
     assert [m.name for m in policy.models] == ["m0", "m2"]
 
 
-def test_equal_settings_have_one_fingerprint() -> None:
+def test_equal_settings_have_one_fingerprint():
     first = SynthesisSettings(slo_ms=100, workers=4, max_queue=8)
     second = SynthesisSettings(slo_ms=100.0, workers=np.int64(4), max_queue=np.int64(8))
     assert fingerprint(first.as_dict()) == fingerprint(second.as_dict())
@@ -199,14 +190,12 @@ def test_equal_settings_have_one_fingerprint() -> None:
         ({"arrivals": "json:nothing"}, "arrivals: .*got 'json:nothing'; allowed: "),
     ],
 )
-def test_what_is_out_of_range_is_named(
-    tiny: ProfileSet, changes: dict[str, float], says: str
-) -> None:
+def test_what_is_out_of_range_is_named(tiny, changes, says):
     with pytest.raises(InvalidValueError, match=f"^{says}"):
         generate_policy(tiny, 100.0, samples.settings(**changes))
 
 
-def test_an_slo_below_every_latency_cannot_be_met(tiny: ProfileSet) -> None:
+def test_an_slo_below_every_latency_cannot_be_met(tiny):
     with pytest.raises(InfeasibleError, match=r"^slo_ms: .*got 3.9; allowed: at least 4 ms"):
         generate_policy(tiny, 100.0, samples.settings(slo_ms=3.9))
 
@@ -218,16 +207,12 @@ def test_an_slo_below_every_latency_cannot_be_met(tiny: ProfileSet) -> None:
      (1e4, {"grid": "fixed:2000", "max_queue": 2000})],
     ids=str,
 )
-def test_a_problem_that_would_fill_the_memory_is_refused(
-    tiny: ProfileSet, load_qps: float, changes: dict[str, float]
-) -> None:
+def test_a_problem_that_would_fill_the_memory_is_refused(tiny, load_qps, changes):
     with pytest.raises(InvalidValueError, match=r"too large: got .*; allowed: fewer workers"):
         generate_policy(tiny, load_qps, samples.settings(**changes))
 
 
-def test_a_solver_that_does_not_settle_is_an_error(
-    tiny: ProfileSet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_solver_that_does_not_settle_is_an_error(tiny, monkeypatch):
     from ramsis.worker.solve import policy_iteration
 
     solve = policy_iteration.solve_on_nodes
@@ -237,7 +222,7 @@ def test_a_solver_that_does_not_settle_is_an_error(
         generate_policy(tiny, 600.0, samples.SETTINGS)
 
 
-def test_arrivals_of_ones_own_class_give_what_poisson_gives(tiny: ProfileSet) -> None:
+def test_arrivals_of_ones_own_class_give_what_poisson_gives(tiny):
     """With no closed forms at hand, only PF(k, T)."""
     with trusting(["tests.synthesis.samples:OwnPoisson"]):
         own = modelled_policy(
@@ -250,9 +235,7 @@ def test_arrivals_of_ones_own_class_give_what_poisson_gives(tiny: ProfileSet) ->
         known.expectations.violation_rate, abs=1e-7)
 
 
-def test_a_process_that_does_not_say_what_it_is_has_the_name_it_was_made_by(
-    tiny: ProfileSet
-) -> None:
+def test_a_process_that_does_not_say_what_it_is_has_the_name_it_was_made_by(tiny):
     """The class of what a factory returns may not be enough to make it again."""
     name = "tests.synthesis.samples:by_the_minute"
     with trusting([name]):
@@ -263,7 +246,7 @@ def test_a_process_that_does_not_say_what_it_is_has_the_name_it_was_made_by(
         known.expectations.effective_accuracy, abs=1e-7)
 
 
-def test_a_queue_longer_than_the_table_is_served_while_it_can_be_in_time(tiny: ProfileSet) -> None:
+def test_a_queue_longer_than_the_table_is_served_while_it_can_be_in_time(tiny):
     """It is treated as one of the last row; dropping what is beyond the table loses by it."""
     policy = generate_policy(tiny, 1500.0, samples.settings(late="drop", max_queue=6))
     ask = Selector(policy.decision_table())
@@ -278,9 +261,7 @@ def test_a_queue_longer_than_the_table_is_served_while_it_can_be_in_time(tiny: P
 
 
 @pytest.mark.parametrize("dispatch", ["round-robin", "central-queue"])
-def test_numbers_of_any_type_make_the_file_of_those_numbers(
-    dispatch: str, tiny: ProfileSet
-) -> None:
+def test_numbers_of_any_type_make_the_file_of_those_numbers(dispatch, tiny):
     """Replays are seeded by the load and the SLO, which a file gives back as floats."""
     def made(load_qps: float, slo_ms: float) -> dict[str, Any]:
         return generate_policy(tiny, load_qps, samples.settings(
@@ -294,7 +275,7 @@ def test_numbers_of_any_type_make_the_file_of_those_numbers(
 
 
 @pytest.mark.parametrize("dispatch", ["round-robin", "shortest-queue", "central-queue"])
-def test_whole_numbers_of_numpy_are_whole_numbers(tiny: ProfileSet, dispatch: str) -> None:
+def test_whole_numbers_of_numpy_are_whole_numbers(tiny, dispatch):
     ours, theirs = (
         generate_policy(tiny, 700.0, SynthesisSettings(
             slo_ms=100.0, dispatch=dispatch, workers=kind(3), max_queue=kind(5),

@@ -14,7 +14,6 @@ from ramsis import files, runtime
 from ramsis.cluster import Cluster, SloClass, WorkerType
 from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError, OutputError
 from ramsis.policy import Level, Policy, read_set, validate_set
-from ramsis.profiles import ProfileSet
 from ramsis.runtime.manifest import read_manifest
 from ramsis.synthesis import generate_set
 from tests.policy.samples import tables
@@ -35,9 +34,7 @@ def loads(folder: Path) -> list[float]:
     return [policy.load_qps for policy in validate_set(folder).levels]
 
 
-def test_a_file_for_each_load_and_a_manifest_that_lists_them(
-    tiny: ProfileSet, tmp_path: Path
-) -> None:
+def test_a_file_for_each_load_and_a_manifest_that_lists_them(tiny, tmp_path):
     made = generate_set(tiny, (400.0, 50.0, 0.5), SETTINGS, tmp_path / "a" / "set").levels
     assert [level.load_qps for level in made] == [400.0, 50.0, 0.5]
     assert sorted(contents(tmp_path / "a" / "set")) == [
@@ -65,9 +62,7 @@ TWO_SLOS = (SloClass(50.0, 0.3), SloClass(55.0, 0.7))  # one queue
 @pytest.mark.parametrize("loads_qps", [
     (3.0, 1001.0),
     pytest.param((3.0, *CHANGED_BY_PER_MS), marks=pytest.mark.slow)], ids=["some", "many"])
-def test_a_level_is_for_the_very_load_that_was_asked_for(
-    tiny: ProfileSet, loads_qps: tuple[float, ...], classes: tuple[SloClass, ...], tmp_path: Path
-) -> None:
+def test_a_level_is_for_the_very_load_that_was_asked_for(tiny, loads_qps, classes, tmp_path):
     cluster = Cluster((WorkerType("a", tiny, 2),), classes)
     made = generate_set(cluster, loads_qps, COARSE, tmp_path)
     assert tuple(level.load_qps for level in made.levels) == loads_qps
@@ -78,7 +73,7 @@ def test_a_level_is_for_the_very_load_that_was_asked_for(
     assert all(level.policy.load_qps == level.load_qps for level in alone)
 
 
-def test_the_same_inputs_give_the_same_bytes(tiny: ProfileSet, tmp_path: Path) -> None:
+def test_the_same_inputs_give_the_same_bytes(tiny, tmp_path):
     generate_set(tiny, (50.0, 400.0), SETTINGS, tmp_path / "one")
     generate_set(samples.tiny_profile(), (400.0,), SETTINGS, tmp_path / "two")
     generate_set(samples.tiny_profile(), (50.0,), SETTINGS, tmp_path / "two")
@@ -87,9 +82,7 @@ def test_the_same_inputs_give_the_same_bytes(tiny: ProfileSet, tmp_path: Path) -
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
-def test_policies_for_several_arrival_processes_stand_side_by_side(
-    tiny: ProfileSet, tmp_path: Path
-) -> None:
+def test_policies_for_several_arrival_processes_stand_side_by_side(tiny, tmp_path):
     words = ("poisson", "negative-binomial:3", "mmpp:ratio=4,burst-ms=200,share=0.2")
     for word in words:
         chosen = samples.settings(grid="fixed:6", max_queue=4, arrivals=word)
@@ -112,9 +105,7 @@ def test_policies_for_several_arrival_processes_stand_side_by_side(
         policies.at(120.0)
 
 
-def test_one_process_of_a_set_is_made_anew_without_the_others(
-    tiny: ProfileSet, tmp_path: Path
-) -> None:
+def test_one_process_of_a_set_is_made_anew_without_the_others(tiny, tmp_path):
     bursty = samples.settings(grid="fixed:6", max_queue=4, arrivals="negative-binomial:3")
     generate_set(tiny, (50.0,), SETTINGS, tmp_path)
     generate_set(tiny, (50.0,), bursty, tmp_path)
@@ -123,7 +114,7 @@ def test_one_process_of_a_set_is_made_anew_without_the_others(
     assert contents(tmp_path) == before
 
 
-def test_the_runtime_answers_what_the_table_says(tiny: ProfileSet, tmp_path: Path) -> None:
+def test_the_runtime_answers_what_the_table_says(tiny, tmp_path):
     made = generate_set(tiny, (50.0, 900.0), replace(SETTINGS, late="serve"), tmp_path).levels
     chosen = runtime.load_set(tmp_path).at(600.0)
     selector, policy = chosen.selector, made[1].policy
@@ -134,18 +125,14 @@ def test_the_runtime_answers_what_the_table_says(tiny: ProfileSet, tmp_path: Pat
     assert selector(99, 0.0) == ("small", 4)
 
 
-def test_a_set_is_extended_and_known_loads_are_made_anew(
-    tiny: ProfileSet, tmp_path: Path
-) -> None:
+def test_a_set_is_extended_and_known_loads_are_made_anew(tiny, tmp_path):
     generate_set(tiny, (50.0, 100.0), SETTINGS, tmp_path)
     generate_set(tiny, (100.0, 200.0), SETTINGS, tmp_path)
     assert loads(tmp_path) == [50.0, 100.0, 200.0]
 
 
 @pytest.mark.parametrize("other", ["settings", "profile"])
-def test_a_set_made_from_something_else_is_refused_untouched(
-    tiny: ProfileSet, tmp_path: Path, other: str
-) -> None:
+def test_a_set_made_from_something_else_is_refused_untouched(tiny, tmp_path, other):
     generate_set(tiny, (50.0,), SETTINGS, tmp_path)
     before = contents(tmp_path)
     profile = samples.linear_profile((0.7, 5.0, 2.0)) if other == "profile" else tiny
@@ -155,9 +142,7 @@ def test_a_set_made_from_something_else_is_refused_untouched(
     assert contents(tmp_path) == before
 
 
-def test_overwriting_leaves_nothing_of_the_old_set_and_all_other_files(
-    tiny: ProfileSet, tmp_path: Path
-) -> None:
+def test_overwriting_leaves_nothing_of_the_old_set_and_all_other_files(tiny, tmp_path):
     generate_set(tiny, (50.0, 70.0), SETTINGS, tmp_path)
     (tmp_path / "notes.txt").write_text("mine")
     generate_set(tiny, (50.0, 100.0), OTHER, tmp_path, overwrite=True)
@@ -166,9 +151,7 @@ def test_overwriting_leaves_nothing_of_the_old_set_and_all_other_files(
         "manifest.json", "notes.txt", "round-robin-00050qps.json", "round-robin-00100qps.json"]
 
 
-def test_a_damaged_set_is_refused_unless_it_is_to_be_replaced(
-    tiny: ProfileSet, tmp_path: Path
-) -> None:
+def test_a_damaged_set_is_refused_unless_it_is_to_be_replaced(tiny, tmp_path):
     (tmp_path / "manifest.json").write_text('{"format": "ramsis.manifest/1", "poli')
     with pytest.raises(InputFileError, match="cut off or damaged"):
         generate_set(tiny, (50.0,), SETTINGS, tmp_path)
@@ -185,15 +168,14 @@ def test_a_damaged_set_is_refused_unless_it_is_to_be_replaced(
     ids=str,
 )
 def test_nothing_is_touched_when_any_of_the_loads_or_settings_is_bad(
-    tiny: ProfileSet, tmp_path: Path, bad_loads: tuple[float, ...],
-    changes: dict[str, float], error: type[Exception],
-) -> None:
+    tiny, tmp_path, bad_loads, changes, error
+):
     with pytest.raises(error):
         generate_set(tiny, bad_loads, samples.settings(**changes), tmp_path / "set")
     assert not (tmp_path / "set").exists()
 
 
-def test_an_unwritable_folder_is_named_and_nothing_left(tiny: ProfileSet, tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_named_and_nothing_left(tiny, tmp_path):
     """A folder below a regular file cannot be made by anyone, whatever the permissions."""
     (tmp_path / "file").write_text("mine")
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
@@ -214,9 +196,7 @@ def stop_after(count: int) -> Callable[[Level[Policy]], None]:
     return observe
 
 
-def test_an_interruption_leaves_a_valid_set_of_the_finished_loads(
-    tiny: ProfileSet, tmp_path: Path
-) -> None:
+def test_an_interruption_leaves_a_valid_set_of_the_finished_loads(tiny, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         generate_set(tiny, (50.0, 100.0, 150.0, 200.0), SETTINGS, tmp_path,
                      on_level=stop_after(2))
@@ -228,10 +208,7 @@ def test_an_interruption_leaves_a_valid_set_of_the_finished_loads(
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left")])
 @pytest.mark.parametrize("moment", range(1, 6))
-def test_an_end_at_any_write_leaves_a_valid_set(
-    tiny: ProfileSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: int,
-    error: BaseException,
-) -> None:
+def test_an_end_at_any_write_leaves_a_valid_set(tiny, tmp_path, monkeypatch, moment, error):
     """Files are moved into place policy, manifest, policy, manifest, …"""
     generate_set(tiny, (10.0,), SETTINGS, tmp_path)
     moves = 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -27,12 +26,11 @@ def made(profile: ProfileSet, load_qps: float = LOAD_QPS, **changes: object) -> 
 
 
 @pytest.fixture(scope="module", params=slow_after(1, [0.85, 0.5, 1.0]))
-def policy(request: pytest.FixtureRequest) -> Policy:
+def policy(request):
     return made(samples.tiny_profile(), request.param * LOAD_QPS)
 
 
-def test_its_figures_are_those_of_all_workers(policy: Policy) -> None:
-    assert policy.replay is not None
+def test_its_figures_are_those_of_all_workers(policy):
     assert policy.replay.workers == 1
     of_all = played(policy, queries=400_000, runs=8, seed=31)
     for name, half_width in policy.replay.half_widths.items():
@@ -42,7 +40,7 @@ def test_its_figures_are_those_of_all_workers(policy: Policy) -> None:
             assert figure_of(policy.expectations, name) == pytest.approx(other.mean, abs=allowed)
 
 
-def test_as_many_requests_tell_more(policy: Policy) -> None:
+def test_as_many_requests_tell_more(policy):
     widths = [measured(policy, queries=40_000, runs=8, seed=7, workers=workers)[1].half_widths
               for workers in (1, None)]
     for name in ("response_mean_ms", "queue_length.mean", "effective_accuracy"):
@@ -52,15 +50,13 @@ def test_as_many_requests_tell_more(policy: Policy) -> None:
 @pytest.mark.parametrize("changes", [
     {"dispatch": "central-queue"}, {"dispatch": "shortest-queue"},
     {"arrivals": "negative-binomial:3"}])
-def test_there_is_none_where_workers_are_not_alike(
-    tiny: ProfileSet, changes: dict[str, object]
-) -> None:
+def test_there_is_none_where_workers_are_not_alike(tiny, changes):
     found = made(tiny, 700.0, **changes)
     assert one_worker(found) is None
     assert found.replay is None or found.replay.workers is None
 
 
-def test_files_whose_replay_is_of_all_workers_verify(policy: Policy, tmp_path: Path) -> None:
+def test_files_whose_replay_is_of_all_workers_verify(policy, tmp_path):
     """As they were made before; and a file that is only said to be one does not."""
     path = tmp_path / "policy.json"
     figures, found = measured(policy, queries=200_000, runs=8, seed=policy.replay.seed)

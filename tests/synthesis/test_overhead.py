@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ def settings(**more: Any) -> SynthesisSettings:
     return SynthesisSettings(**{"slo_ms": 25.0, "workers": 2, "grid": "fixed:30", **more})
 
 
-def test_every_latency_of_a_profile_is_longer() -> None:
+def test_every_latency_of_a_profile_is_longer():
     before = BatchProfile(1, n=9, mean_ms=2.0, std_ms=0.5, min_ms=1.0, p50_ms=2.0, p95_ms=3.0,
                           max_ms=4.0, quantiles_ms=(1.5, 2.0, 2.5))
     after = before.longer(0.25)
@@ -40,7 +39,7 @@ def test_every_latency_of_a_profile_is_longer() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
-def test_a_policy_states_the_overhead_and_keeps_to_it(way: str, tmp_path: Path) -> None:
+def test_a_policy_states_the_overhead_and_keeps_to_it(way, tmp_path):
     profile, given = profiles.load("digits-cpu"), settings(**WAYS[way])
     policy = generate_policy(profile, 800.0, replace(given, overhead_ms=OVERHEAD_MS))
     slower = generate_policy(profile.with_overhead(OVERHEAD_MS), 800.0, given)
@@ -65,7 +64,7 @@ def test_a_policy_states_the_overhead_and_keeps_to_it(way: str, tmp_path: Path) 
     assert not all(check.holds for check in verify_policy(path))
 
 
-def test_the_promise_holds_where_batches_take_that_much_longer() -> None:
+def test_the_promise_holds_where_batches_take_that_much_longer():
     profile, load_qps = profiles.load("digits-cpu"), 1000.0
     given = settings(overhead_ms=1.0)
     policy = generate_policy(profile, load_qps, given)
@@ -78,7 +77,7 @@ def test_the_promise_holds_where_batches_take_that_much_longer() -> None:
 
 
 @pytest.mark.parametrize("overhead_ms", [-0.1, float("nan"), float("inf")])
-def test_an_overhead_is_not_negative(overhead_ms: float) -> None:
+def test_an_overhead_is_not_negative(overhead_ms):
     with pytest.raises(InvalidValueError, match=r"overhead_ms: not an overhead: .*from 0 to"):
         settings(overhead_ms=overhead_ms)
     with pytest.raises(InvalidValueError, match=r"overhead_ms: not an overhead: .*from 0 to"):

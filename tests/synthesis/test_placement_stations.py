@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +27,7 @@ def outcome(placement: Placement, **options: Any) -> PlacementOutcome:
     return simulate_placement(placement.problem, placement.groups, **terms)
 
 
-def test_workers_that_do_the_same_are_a_station() -> None:
+def test_workers_that_do_the_same_are_a_station():
     placement = place(read_problem("digits"))
     found = placed_stations(placement.problem, placement.groups)
     assert sorted(len(station.workers) for station in found) == [1, 1, 4]
@@ -43,7 +42,7 @@ def test_workers_that_do_the_same_are_a_station() -> None:
         assert sent == pytest.approx(family.served_qps)
 
 
-def test_a_row_of_a_value_table_is_as_many_stations_as_sub_fleets() -> None:
+def test_a_row_of_a_value_table_is_as_many_stations_as_sub_fleets():
     rows = [value_row(workers=2, load_qps=20, model_set=["bert"], worker_type="gpu")]
     types = [{"name": "gpu", "count": 4, "memory_mb": 1000}]
     latency = {("gpu", 4): 40.0}
@@ -65,7 +64,7 @@ def test_a_row_of_a_value_table_is_as_many_stations_as_sub_fleets() -> None:
     assert family.estimate("effective_accuracy").mean == pytest.approx(0.8, abs=1e-3)
 
 
-def test_a_batch_that_is_not_listed_is_padded_or_late() -> None:
+def test_a_batch_that_is_not_listed_is_padded_or_late():
     placement = place(problem())
     for station in placed_stations(placement.problem, placement.groups):
         (use,) = station.uses
@@ -77,7 +76,7 @@ def test_a_batch_that_is_not_listed_is_padded_or_late() -> None:
             assert row[0] == use.latency_ms
 
 
-def test_what_is_not_sent_counts_as_not_answered() -> None:
+def test_what_is_not_sent_counts_as_not_answered():
     placement = place(problem(families=[{"name": "vision", "demand_qps": 4000, "slo_ms": 100},
                                         {"name": "text", "demand_qps": 40, "slo_ms": 200}]))
     result = outcome(placement, fixed=True, seeds=(0, 1))
@@ -91,7 +90,7 @@ def test_what_is_not_sent_counts_as_not_answered() -> None:
 
 
 @pytest.mark.parametrize("fixed", slow_after(1, [False, True]))
-def test_families_get_what_their_stations_give(fixed: bool) -> None:
+def test_families_get_what_their_stations_give(fixed):
     placement = place(read_problem("digits"))
     result = outcome(placement, fixed=fixed, duration_ms=500.0)
     for family in result.families:
@@ -107,7 +106,7 @@ def test_families_get_what_their_stations_give(fixed: bool) -> None:
     assert all(0 < share <= 1 + 1e-9 for share in busy)
 
 
-def test_variants_at_once_are_servers_of_their_own() -> None:
+def test_variants_at_once_are_servers_of_their_own():
     given = document(worker_types=[{"name": "gpu", "count": 1, "memory_mb": 1000}])
     for one in given["variants"]:
         one["latency"] = [{**entry, "compute_share": 0.4} for entry in one["latency"]
@@ -123,7 +122,7 @@ def test_variants_at_once_are_servers_of_their_own() -> None:
     assert [station.workers for station in found] == [("gpu-1",), ("gpu-1",)]
 
 
-def test_a_placement_that_sends_nothing_is_refused() -> None:
+def test_a_placement_that_sends_nothing_is_refused():
     placement = place(problem())
     with pytest.raises(InfeasibleError, match="sends nothing"):
         placed_stations(placement.problem, ())
@@ -154,7 +153,7 @@ def _kept(given: Problem, least: int, but: Sequence[str] = ()) -> None:
                                                           abs=0.003), name
 
 
-def test_policies_keep_their_promises_on_the_shipped_problem() -> None:
+def test_policies_keep_their_promises_on_the_shipped_problem():
     _kept(read_problem("digits"), 2)
 
 
@@ -169,6 +168,6 @@ _LONG = pytest.mark.skipif("RAMSIS_LONG_TESTS" not in os.environ,
     pytest.param(100, (), 9, marks=_LONG),
 ])
 def test_policies_keep_their_promises_on_the_reference_problems(
-    reference_dir: Path, workers: int, but: Sequence[str], least: int
-) -> None:
+    reference_dir, workers, but, least
+):
     _kept(read_problem(reference_dir / f"placement_{workers}_workers.json"), least, but)

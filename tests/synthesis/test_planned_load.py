@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ def made(arrivals: str, dispatch: str = "round-robin", load_qps: float = 700.0,
 
 
 @pytest.fixture
-def trace(tmp_path: Path) -> Path:
+def trace(tmp_path):
     """Requests in pairs of clumps, one row each."""
     rng = np.random.default_rng(3)
     times = np.cumsum(rng.gamma(0.25, 40.0, 5000))
@@ -41,9 +40,7 @@ def trace(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(("dispatch", "arrivals"), slow_after(2, [
     ("central-queue", MMPP), ("round-robin", "renewal:2"), ("round-robin", "negative-binomial:4"),
     ("central-queue", "fixed-rate")]))
-def test_the_promise_is_what_another_simulator_measures_under_the_process(
-    dispatch: str, arrivals: str
-) -> None:
+def test_the_promise_is_what_another_simulator_measures_under_the_process(dispatch, arrivals):
     policy = made(arrivals, dispatch)
     assert policy.load_factor is not None
     assert policy.load_factor >= 1.0
@@ -57,9 +54,7 @@ def test_the_promise_is_what_another_simulator_measures_under_the_process(
 
 @pytest.mark.parametrize("dispatch", slow_after(
     2, ["round-robin", "central-queue", "shortest-queue"]))
-def test_a_recorded_trace_is_an_arrival_process(
-    dispatch: str, trace: Path, tmp_path: Path
-) -> None:
+def test_a_recorded_trace_is_an_arrival_process(dispatch, trace, tmp_path):
     policy = made(f"trace:{trace}", dispatch)
     assert policy.arrivals["process"] == "trace"
     assert policy.arrivals["requests"] == 5000
@@ -71,7 +66,7 @@ def test_a_recorded_trace_is_an_arrival_process(
         verify_policy(tmp_path / "policy.json")
 
 
-def test_bursts_are_planned_for_at_a_higher_load_where_that_earns_more() -> None:
+def test_bursts_are_planned_for_at_a_higher_load_where_that_earns_more():
     bursty, poisson = (generate_policy(load_profile("text-cpu"), 2467.0, SynthesisSettings(
         slo_ms=60.0, workers=7, arrivals=arrivals, service="p95", headroom=0.0, max_queue=16))
         for arrivals in ("mmpp:ratio=6,burst-ms=100,share=0.1", "poisson"))
@@ -82,13 +77,13 @@ def test_bursts_are_planned_for_at_a_higher_load_where_that_earns_more() -> None
 
 
 @pytest.mark.parametrize("dispatch", ["round-robin", "central-queue"])
-def test_a_budget_is_met_under_the_process(dispatch: str) -> None:
+def test_a_budget_is_met_under_the_process(dispatch):
     policy = made(MMPP, dispatch, max_violation=0.01, load_qps=500.0)
     assert policy.budget is not None
     assert played(policy)["violation_rate"].mean < 0.012
 
 
-def test_every_claim_of_a_central_queue_with_bursts_holds(tmp_path: Path) -> None:
+def test_every_claim_of_a_central_queue_with_bursts_holds(tmp_path):
     policy = made(MMPP, "central-queue", headroom=0.003)
     write(policy, tmp_path / "policy.json")
     assert [check for check in verify_policy(tmp_path / "policy.json") if not check.holds] == []
@@ -97,5 +92,5 @@ def test_every_claim_of_a_central_queue_with_bursts_holds(tmp_path: Path) -> Non
     assert [check for check in verify_policy(tmp_path / "wrong.json") if not check.holds]
 
 
-def test_poisson_policies_state_no_factor() -> None:
+def test_poisson_policies_state_no_factor():
     assert "load_factor" not in made("poisson").to_document()

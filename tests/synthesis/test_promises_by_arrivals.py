@@ -66,10 +66,9 @@ CASES = [
 @pytest.mark.parametrize("case", slow_after(2, [CASES[1], CASES[3], CASES[0], CASES[2],
                                                 *CASES[4:]]),
                          ids=lambda case: f"{case.word}@{case.load_qps:g}")
-def test_a_policy_delivers_what_it_promises_under_its_own_arrivals(case: Case) -> None:
+def test_a_policy_delivers_what_it_promises_under_its_own_arrivals(case):
     policy = case.policy()
     promised, seen = policy.expectations, case.replayed(policy)
-    assert policy.replay is not None
     noise = 2.0 * policy.replay.violation_half_width  # of the promise, and of the replay here
     assert promised.violation_rate == pytest.approx(
         seen.violation_rate, rel=0.2, abs=max(3e-4, noise))
@@ -79,7 +78,7 @@ def test_a_policy_delivers_what_it_promises_under_its_own_arrivals(case: Case) -
 
 @pytest.mark.parametrize("case", slow_after(1, CASES[3:]),
                          ids=lambda case: f"{case.word}@{case.load_qps:g}")
-def test_policies_that_drop_in_bursts_deliver_what_they_promise(case: Case) -> None:
+def test_policies_that_drop_in_bursts_deliver_what_they_promise(case):
     policy = case.policy(late="drop")
     seen = simulated(policy, queries=200_000, runs=4, seed=0)
     promised = policy.expectations
@@ -91,7 +90,7 @@ def test_policies_that_drop_in_bursts_deliver_what_they_promise(case: Case) -> N
 @pytest.mark.parametrize(("case", "price"), [
     (CASES[2], 0.0), (CASES[3], 0.0), (CASES[3], 10.0), (CASES[4], 1.0), (CASES[5], 1.0)],
     ids=lambda one: f"{one.word}@{one.load_qps:g}" if isinstance(one, Case) else str(one))
-def test_it_earns_no_less_than_the_policy_for_poisson_arrivals(case: Case, price: float) -> None:
+def test_it_earns_no_less_than_the_policy_for_poisson_arrivals(case, price):
     """Effective accuracy less the price of violations; runs differ by .002."""
     own, other = case.replayed(case.policy(price=price)), case.replayed(
         case.policy("poisson", price=price))
@@ -103,7 +102,7 @@ def test_it_earns_no_less_than_the_policy_for_poisson_arrivals(case: Case, price
 
 
 @pytest.mark.parametrize("word", ["negative-binomial:1", "mmpp:ratio=1,burst-ms=9,share=0.5"])
-def test_without_overdispersion_it_is_the_poisson_policy(word: str) -> None:
+def test_without_overdispersion_it_is_the_poisson_policy(word):
     plain, same = Case("poisson", 700.0).policy(), Case(word, 700.0).policy()
     assert plain_document(same) == plain_document(plain)
 
@@ -111,7 +110,7 @@ def test_without_overdispersion_it_is_the_poisson_policy(word: str) -> None:
 @pytest.mark.parametrize(
     "word", ["negative-binomial:1.001", "mmpp:ratio=1.001,burst-ms=100,share=0.5"]
 )
-def test_near_no_overdispersion_the_promise_is_near_that_for_poisson(word: str) -> None:
+def test_near_no_overdispersion_the_promise_is_near_that_for_poisson(word):
     plain, near = Case("poisson", 900.0).policy(), Case(word, 900.0).policy()
     assert near.expectations.effective_accuracy == pytest.approx(
         plain.expectations.effective_accuracy, abs=2e-4)
@@ -120,16 +119,15 @@ def test_near_no_overdispersion_the_promise_is_near_that_for_poisson(word: str) 
 
 
 @pytest.mark.parametrize("burst_ms", slow_after(1, [500, 10_000]))
-def test_runs_see_many_bursts(burst_ms: int) -> None:
+def test_runs_see_many_bursts(burst_ms):
     """Runs of 25,000 requests would mostly be quiet, or one burst, and agree on what is not so."""
     policy = generate_policy(tiny_profile(), 900.0, settings(
         arrivals=f"mmpp:ratio=3,burst-ms={burst_ms},share=0.2"))
-    assert policy.replay is not None
     asked = policy.replay.runs * 20 * 0.9 * burst_ms / 0.2
     assert policy.replay.queries >= 0.99 * min(asked, 1e7)
 
 
-def test_bursts_that_come_too_seldom_are_refused() -> None:
+def test_bursts_that_come_too_seldom_are_refused():
     with pytest.raises(InvalidValueError, match="burst-ms / share: bursts come too seldom"):
         generate_policy(tiny_profile(), 900.0, settings(
             arrivals="mmpp:ratio=3,burst-ms=1e6,share=0.2"))

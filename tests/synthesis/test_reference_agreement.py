@@ -4,10 +4,7 @@
 stated per query.
 """
 
-from __future__ import annotations
-
 import csv
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +12,7 @@ import pytest
 from ramsis.analysis import analyse_worker
 from ramsis.arrivals import Poisson
 from ramsis.bounds import fluid_bound
-from ramsis.profiles import LatencyTable, ProfileSet, pareto_front
+from ramsis.profiles import LatencyTable, pareto_front
 from ramsis.profiles.importers import import_profile
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.worker.problem import WorkerProblem
@@ -32,12 +29,12 @@ BOUNDS = {400: 0.8423, 800: 0.8246, 1200: 0.8034, 1600: 0.7776, 2000: 0.7588, 24
 
 
 @pytest.fixture(scope="module")
-def images(reference_dir: Path) -> ProfileSet:
+def images(reference_dir):
     return import_profile(reference_dir / "ramsis_image_profiles.csv", models=MODELS)
 
 
 @pytest.fixture(scope="module")
-def promised(reference_dir: Path) -> dict[float, tuple[float, float]]:
+def promised(reference_dir):
     """Load → expected accuracy and violation rate of the artifact."""
     with open(reference_dir / "ramsis_image_results.csv", newline="") as stream:
         return {
@@ -47,15 +44,13 @@ def promised(reference_dir: Path) -> dict[float, tuple[float, float]]:
         }
 
 
-def test_the_models_are_the_front_of_all_that_were_measured(reference_dir: Path) -> None:
+def test_the_models_are_the_front_of_all_that_were_measured(reference_dir):
     everything = import_profile(reference_dir / "ramsis_image_profiles.csv")
     assert pareto_front(everything.latency_table("p95", 32)) == MODELS
 
 
 @pytest.mark.parametrize("load_qps", [400, 1600, 2400, 3200])
-def test_promises_are_those_of_the_artifact(
-    images: ProfileSet, promised: dict[float, tuple[float, float]], load_qps: int
-) -> None:
+def test_promises_are_those_of_the_artifact(images, promised, load_qps):
     chosen = SynthesisSettings(slo_ms=150.0, workers=60, objective="per-decision")
     found = generate_policy(images, float(load_qps), chosen).expectations
     accuracy, violation_rate = promised[load_qps]
@@ -65,7 +60,7 @@ def test_promises_are_those_of_the_artifact(
 
 
 @pytest.fixture(scope="module")
-def artifact_table(images: ProfileSet) -> LatencyTable:
+def artifact_table(images):
     """The artifact's own latencies: a straight line through the measured batches where one is
     missing, then the running minimum from the largest batch down."""
     rows = []
@@ -78,9 +73,7 @@ def artifact_table(images: ProfileSet) -> LatencyTable:
 
 
 @pytest.mark.parametrize("load_qps", [800, 2000, 2800, 3200])
-def test_with_the_artifacts_latencies_accuracies_are_the_same(
-    artifact_table: LatencyTable, promised: dict[float, tuple[float, float]], load_qps: int
-) -> None:
+def test_with_the_artifacts_latencies_accuracies_are_the_same(artifact_table, promised, load_qps):
     problem = WorkerProblem.create(artifact_table, slo_ms=150.0, workers=60,
                                    arrivals=Poisson(float(load_qps)), objective="per-decision")
     solved = solve_worker(problem)
@@ -91,9 +84,7 @@ def test_with_the_artifacts_latencies_accuracies_are_the_same(
 
 
 @pytest.mark.parametrize("load_qps", [1600, 3200])
-def test_per_query_policies_have_more_effective_accuracy(
-    images: ProfileSet, load_qps: int
-) -> None:
+def test_per_query_policies_have_more_effective_accuracy(images, load_qps):
     by_query, by_decision = (
         generate_policy(images, float(load_qps), SynthesisSettings(
             slo_ms=150.0, workers=60, objective=objective, headroom=0.0, violation_price=0.0,
@@ -104,9 +95,7 @@ def test_per_query_policies_have_more_effective_accuracy(
 
 
 @pytest.mark.parametrize(("load_qps", "figure"), BOUNDS.items())
-def test_the_fluid_bound_has_the_known_figures(
-    images: ProfileSet, load_qps: int, figure: float
-) -> None:
+def test_the_fluid_bound_has_the_known_figures(images, load_qps, figure):
     found = fluid_bound(images.latency_table("p95", 32), slo_ms=150.0, workers=60,
                         load_qps=float(load_qps), max_batch=32)
     assert found.effective_accuracy == pytest.approx(figure, abs=1e-4)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from ramsis.arrivals import Poisson
 from ramsis.errors import InvalidValueError
 from ramsis.plugins import trusting
 from ramsis.policy import Policy, read, write
-from ramsis.profiles import ProfileSet, load
+from ramsis.profiles import load
 from ramsis.synthesis import SynthesisSettings, generate_policy
 from ramsis.synthesis.replayed import as_stated_by, replayed
 from ramsis.synthesis.simulated import measured
@@ -45,26 +44,24 @@ def generated(process: str) -> Policy:
 
 
 @pytest.mark.parametrize(("name", "measured"), [("Wrapped", False), ("Sampled", True)])
-def test_arrivals_that_cannot_be_drawn_leave_the_promise_of_the_model(
-    name: str, measured: bool
-) -> None:
+def test_arrivals_that_cannot_be_drawn_leave_the_promise_of_the_model(name, measured):
     policy = generated(name)
     assert (policy.replay is not None) == measured
 
 
-def test_an_error_of_the_process_is_not_swallowed() -> None:
+def test_an_error_of_the_process_is_not_swallowed():
     with pytest.raises(InvalidValueError, match="calendar: no such day"):
         generated("Failing")
 
 
-def test_a_dispatch_without_a_compiled_loop_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dispatch_without_a_compiled_loop_is_refused(monkeypatch):
     monkeypatch.setattr("ramsis.sim.schedulers.policies.KERNELS", ())
     with pytest.raises(InvalidValueError, match="no compiled simulation"):
         generate_policy(tiny_profile(), 50.0, settings())
 
 
 @pytest.fixture(scope="module")
-def overloaded() -> Policy:
+def overloaded():
     """A central queue at 101 % of its capacity, where the fastest model answers all requests.
 
     The queue takes some 100 SLOs to fill.
@@ -74,7 +71,7 @@ def overloaded() -> Policy:
         headroom=0.0))
 
 
-def test_near_the_capacity_the_steady_state_is_stated(overloaded: Policy, tmp_path: Path) -> None:
+def test_near_the_capacity_the_steady_state_is_stated(overloaded, tmp_path):
     expected, replay = overloaded.expectations, overloaded.replay
     assert replay is not None
     assert expected.capacity_qps is not None
@@ -89,10 +86,7 @@ def test_near_the_capacity_the_steady_state_is_stated(overloaded: Policy, tmp_pa
     assert [check for check in verify_policy(path) if not check.holds] == []
 
 
-def test_figures_of_a_queue_that_still_fills_are_refused(
-    overloaded: Policy, tmp_path: Path
-) -> None:
-    assert overloaded.replay is not None
+def test_figures_of_a_queue_that_still_fills_are_refused(overloaded, tmp_path):
     filling = as_stated_by(overloaded, *measured(
         overloaded, queries=200_000, runs=8, seed=overloaded.replay.seed))
     assert filling.expectations.response_p99_ms is not None
@@ -103,14 +97,12 @@ def test_figures_of_a_queue_that_still_fills_are_refused(
 
 
 def test_what_has_not_settled_has_wide_intervals_and_no_response_times(
-    overloaded: Policy, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+    overloaded, monkeypatch, tmp_path
+):
     monkeypatch.setattr("ramsis.synthesis.replayed._MOST_WARM", 1.0)
     policy = replayed(replace(overloaded, replay=None))
-    assert policy.replay is not None
     assert policy.replay.settled is False
     assert policy.expectations.response_p99_ms is None
-    assert policy.expectations.queue_length is not None
     half_width = policy.replay.half_widths["queue_length.mean"]
     assert half_width > 50.0
     assert policy.expectations.queue_length.mean == pytest.approx(1250.0, abs=half_width)
@@ -121,15 +113,14 @@ def test_what_has_not_settled_has_wide_intervals_and_no_response_times(
     assert not [claim for claim in failing if "replay" in claim or "simulator" in claim]
 
 
-def test_at_ordinary_loads_runs_start_from_idle_workers(tiny: ProfileSet) -> None:
+def test_at_ordinary_loads_runs_start_from_idle_workers(tiny):
     for dispatch in ("central-queue", "round-robin"):
         policy = generate_policy(tiny, 1200.0, settings(dispatch=dispatch, grid=None))
-        assert policy.replay is not None
         assert policy.replay.warm_up_slos is None
         assert policy.replay.settled is None
         assert "settled" not in policy.to_document()["replay"]
 
 
-def test_two_runs_do_not_tell_whether_the_queue_has_settled(overloaded: Policy) -> None:
+def test_two_runs_do_not_tell_whether_the_queue_has_settled(overloaded):
     _, found = measured(overloaded, queries=20_000, runs=2, seed=3, warm_up_slos=40.0)
     assert found.settled is None

@@ -23,7 +23,7 @@ def slos_ms(profile: profiles.ProfileSet) -> list[float]:
     return [5.0 * math.ceil(share * slowest / 5.0) for share in (0.5, 1.0, 1.5)]
 
 
-def test_there_are_an_image_a_text_and_a_small_set() -> None:
+def test_there_are_an_image_a_text_and_a_small_set():
     assert set(SETS) >= {"digits-cpu", "image-cpu", "text-cpu", "image-h100", "text-h100",
                          "minilm-cpu"}
     assert len(profiles.load("image-cpu").models) >= 9
@@ -31,7 +31,7 @@ def test_there_are_an_image_a_text_and_a_small_set() -> None:
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_a_shipped_set_says_how_it_was_measured(name: str) -> None:
+def test_a_shipped_set_says_how_it_was_measured(name):
     profile = profiles.load(name)
     assert profile.name == name
     assert {"cpu", "threads", "system"} <= set(profile.hardware)
@@ -46,7 +46,7 @@ def test_a_shipped_set_says_how_it_was_measured(name: str) -> None:
 # A single model, whose latencies by batch size are those of its longest texts, leaves no choice.
 @pytest.mark.parametrize(("name", "kind"), slow_after(2, [
     (name, kind) for kind in range(3) for name in SETS if name != "minilm-cpu"]))
-def test_a_shipped_set_gives_policies(name: str, kind: int) -> None:
+def test_a_shipped_set_gives_policies(name, kind):
     profile = profiles.load(name)
     chosen = SynthesisSettings(slo_ms=slos_ms(profile)[kind], workers=20)
     # The machine of the GPU paused at times, for longer than an SLO of a few ms has slack.

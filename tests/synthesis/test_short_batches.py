@@ -37,7 +37,7 @@ def greedy(policy: Policy) -> Policy:
 
 
 @pytest.mark.parametrize("dispatch", ["round-robin", "shortest-queue"])
-def test_a_policy_is_not_behind_greedy_on_the_same_queues(dispatch: str) -> None:
+def test_a_policy_is_not_behind_greedy_on_the_same_queues(dispatch):
     policy = ClusterProblem(CLUSTER, settings(dispatch=dispatch)).level(
         LOAD_QPS).stations[0].policy
     assert policy.batching == "variable"
@@ -47,7 +47,7 @@ def test_a_policy_is_not_behind_greedy_on_the_same_queues(dispatch: str) -> None
     assert own["violation_rate"].mean < 0.07  # batches of whole queues: 0.078
 
 
-def test_such_sets_are_verified_and_extended(tmp_path: Any) -> None:
+def test_such_sets_are_verified_and_extended(tmp_path):
     for load_qps in (150.0, LOAD_QPS):
         generate_set(CLUSTER, [load_qps], settings(), tmp_path)
     files = [file for file in tmp_path.iterdir() if file.name != "manifest.json"]
@@ -57,7 +57,7 @@ def test_such_sets_are_verified_and_extended(tmp_path: Any) -> None:
         assert [check for check in verify_policy(file) if not check.holds] == []
 
 
-def test_slowness_makes_no_difference() -> None:
+def test_slowness_makes_no_difference():
     usual = settings().with_short_batches(FLOWER)
     for slow in settings(headroom=0.0).when_slow(1.0, 1.5):
         chosen = slow.with_short_batches(FLOWER)
@@ -67,12 +67,12 @@ def test_slowness_makes_no_difference() -> None:
 @pytest.mark.parametrize("changes", [
     {"batching": "variable"}, {"max_queue": 8}, {"late": "serve"}, {"solver": "value-iteration"},
     {"objective": "per-decision"}, {"dispatch": "central-queue"}, {"slo_ms": 200.0}])
-def test_other_options_stay(changes: dict[str, Any]) -> None:
+def test_other_options_stay(changes):
     chosen = settings(**changes)
     assert chosen.with_short_batches(FLOWER) is chosen
 
 
-def test_shipped_profiles_have_long_batches() -> None:
+def test_shipped_profiles_have_long_batches():
     for name, slo_ms in (("digits-cpu", 25.0), ("text-cpu", 95.0), ("image-cpu", 350.0)):
         chosen = settings(slo_ms=slo_ms)
         assert chosen.with_short_batches(load(name)) is chosen

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -60,7 +59,6 @@ def is_not_below(in_turn: Policy, shortest: Policy, queries: int = 200_000) -> N
     one, other = played(in_turn, queries), played(shortest, queries)
     error = one.effective_half_width + other.effective_half_width
     assert other.effective_accuracy >= one.effective_accuracy - BELOW - error / 2
-    assert shortest.replay is not None
     assert shortest.expectations.effective_accuracy == pytest.approx(
         other.effective_accuracy,
         abs=1e-4 + other.effective_half_width + shortest.replay.effective_half_width)
@@ -75,9 +73,7 @@ def text_models() -> ProfileSet:
     [(text_models(), 10_600.0, {"slo_ms": 294.0, "workers": 12, "service": "mean"}),
      (profiles.load("image-cpu"), 475.0, {"slo_ms": 140.0, "workers": 3})],
     ids=["text", "image"])
-def test_workers_near_capacity_do_not_collapse_and_recover_from_a_burst(
-    profile: ProfileSet, load_qps: float, given: dict[str, Any]
-) -> None:
+def test_workers_near_capacity_do_not_collapse_and_recover_from_a_burst(profile, load_qps, given):
     in_turn, shortest = both(profile, load_qps, **given)
     is_not_below(in_turn, shortest)
     assert not shortest.expectations.overloaded
@@ -86,13 +82,13 @@ def test_workers_near_capacity_do_not_collapse_and_recover_from_a_burst(
 
 
 @pytest.mark.slow
-def test_a_worker_that_joined_the_fewest_would_answer_less_where_many_are_late() -> None:
+def test_a_worker_that_joined_the_fewest_would_answer_less_where_many_are_late():
     """Half of all requests are late here: who has the fewest has just dropped the others."""
     in_turn, shortest = both(profiles.load("digits-cpu"), 1_044_000.0, slo_ms=1.18, workers=49)
     is_not_below(in_turn, shortest)
 
 
-def test_workers_that_are_slow_for_a_while_are_passed_over() -> None:
+def test_workers_that_are_slow_for_a_while_are_passed_over():
     spells = SlowSpells(share=0.05, factor=4.0, length_ms=150.0)
     in_time = []
     for policy in both(profiles.load("digits-cpu"), 143_000.0, slo_ms=15.0, workers=8):
@@ -102,7 +98,7 @@ def test_workers_that_are_slow_for_a_while_are_passed_over() -> None:
     assert in_time[1] > in_time[0] + 0.01
 
 
-def test_the_table_is_that_of_round_robin() -> None:
+def test_the_table_is_that_of_round_robin():
     in_turn, shortest = both(samples.tiny_profile(), 900.0, slo_ms=100.0, workers=4,
                              grid="fixed:12", max_queue=6)
     assert np.array_equal(in_turn.codes, shortest.codes)
@@ -119,7 +115,7 @@ def test_the_table_is_that_of_round_robin() -> None:
      {"objective": "per-decision"}, {"headroom": 0.01}, {"max_queue": 70, "grid": "fixed:4"},
      {"solver": "value-iteration"}]),
     ids=str)
-def test_options_are_those_of_round_robin(changes: dict[str, Any], tmp_path: Path) -> None:
+def test_options_are_those_of_round_robin(changes, tmp_path):
     with trusting([f"{__name__}:Drawn"]):
         policy = generate_policy(samples.tiny_profile(), 700.0, samples.settings(
             **{"dispatch": "shortest-queue", "grid": "fixed:8", "max_queue": 6, **changes}))
@@ -130,7 +126,7 @@ def test_options_are_those_of_round_robin(changes: dict[str, Any], tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_service_times_are_drawn_and_a_budget_is_kept(tmp_path: Path) -> None:
+def test_service_times_are_drawn_and_a_budget_is_kept(tmp_path):
     policy = generate_policy(samples.varying_profile(), 900.0, samples.settings(
         dispatch="shortest-queue", grid="fixed:8", max_queue=6, max_violation=0.02))
     assert policy.service == "distribution"
@@ -140,7 +136,7 @@ def test_service_times_are_drawn_and_a_budget_is_kept(tmp_path: Path) -> None:
     assert all(check.holds for check in verify_policy(tmp_path / "policy.json"))
 
 
-def test_a_promise_without_its_replay_is_found(tmp_path: Path) -> None:
+def test_a_promise_without_its_replay_is_found(tmp_path):
     policy = generate_policy(samples.tiny_profile(), 900.0,
                              samples.settings(dispatch="shortest-queue"))
     write(replace(policy, replay=None), tmp_path / "policy.json")
@@ -149,7 +145,7 @@ def test_a_promise_without_its_replay_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_is_nowhere_below_round_robin(reference_dir: Path) -> None:
+def test_it_is_nowhere_below_round_robin(reference_dir):
     """Twenty settings at random to 98 % of the capacity; where round robin recovers it does."""
     images = import_profile(reference_dir / "ramsis_image_profiles.csv")
     rng = np.random.default_rng(20)

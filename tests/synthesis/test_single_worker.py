@@ -36,14 +36,14 @@ def greedy() -> float:
     return float(run.reward[run.arrival_ms > 1e4].mean())
 
 
-def test_no_batches_are_run_that_do_not_pay() -> None:
+def test_no_batches_are_run_that_do_not_pay():
     found = policy("round-robin")
     simulated = played(found, queries=400_000, seed=17)["effective_accuracy"]
     assert simulated.mean > greedy() - 0.001
     assert found.expectations.violation_rate < 0.002
 
 
-def test_all_dispatch_rules_agree() -> None:
+def test_all_dispatch_rules_agree():
     first, *others = (policy(name) for name in ("central-queue", "round-robin", "shortest-queue"))
     for other in others:
         assert other.dispatch == first.dispatch == "central-queue"
@@ -55,12 +55,12 @@ def test_all_dispatch_rules_agree() -> None:
 @pytest.mark.parametrize("options", [
     {"grid": "fixed:20"}, {"batching": "variable"}, {"late": "serve"},
     {"objective": "per-decision"}, {"solver": "value-iteration"}])
-def test_options_that_a_central_queue_has_not_keep_the_rule(options: dict[str, Any]) -> None:
+def test_options_that_a_central_queue_has_not_keep_the_rule(options):
     settings = SynthesisSettings(slo_ms=SLO_MS, workers=1, **options)
     assert settings.with_one_queue() is settings
 
 
-def test_several_workers_keep_the_rule() -> None:
+def test_several_workers_keep_the_rule():
     settings = SynthesisSettings(slo_ms=SLO_MS, workers=1)
     assert settings.with_one_queue().dispatch == "central-queue"
     assert replace(settings, workers=2).with_one_queue().dispatch == "round-robin"

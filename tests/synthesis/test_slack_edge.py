@@ -1,8 +1,5 @@
 """Promises hold where an answer needs all of the slack that a request comes with."""
 
-from __future__ import annotations
-
-from typing import Any
 
 import pytest
 
@@ -18,7 +15,7 @@ from tests.synthesis.samples import linear_profile, tiny_profile
     {"slo_ms": 4.0, "dispatch": "central-queue"},
     {"slo_ms": 25.1, "grid": "fixed:2", "dispatch": "central-queue"},
 ])
-def test_a_fresh_request_has_all_of_its_slack(changes: dict[str, Any]) -> None:
+def test_a_fresh_request_has_all_of_its_slack(changes):
     policy = generate_policy(tiny_profile(), 20.0, SynthesisSettings(workers=4, **changes))
     found = simulated(policy, queries=20_000, runs=4, seed=1)
     expected = policy.expectations
@@ -26,7 +23,7 @@ def test_a_fresh_request_has_all_of_its_slack(changes: dict[str, Any]) -> None:
     assert expected.effective_accuracy == pytest.approx(found.effective_accuracy, abs=0.005)
 
 
-def test_a_table_planned_with_longer_times_runs_what_is_in_time_within_the_tolerance() -> None:
+def test_a_table_planned_with_longer_times_runs_what_is_in_time_within_the_tolerance():
     """With times a tenth longer, 5e-7 ms beyond an edge of the grid."""
     profile = linear_profile((0.8, (11.0 + 5e-7) / 1.1, 2.0), (0.9, 30.0, 20.0))
     policy = generate_policy(profile, 20.0, SynthesisSettings(

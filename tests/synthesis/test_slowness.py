@@ -36,13 +36,13 @@ def made(folder: Path) -> PolicySet[Policy]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("set") / "policies"
     made(place)
     return place
 
 
-def test_a_set_has_each_load_at_each_slowness(folder: Path) -> None:
+def test_a_set_has_each_load_at_each_slowness(folder):
     for policies in (made(folder), read_set(folder), validate_set(folder)):
         assert [(level.load_qps, level.slowness) for level in policies.levels] == [
             (LOAD_QPS, slowness) for slowness in SLOWNESS]
@@ -55,7 +55,7 @@ def test_a_set_has_each_load_at_each_slowness(folder: Path) -> None:
         assert choice.selector.table.slowness == chosen
 
 
-def test_a_policy_for_a_slowness_is_the_one_for_the_longer_times(folder: Path) -> None:
+def test_a_policy_for_a_slowness_is_the_one_for_the_longer_times(folder):
     policy = read_set(folder).at(LOAD_QPS, slowness=1.3).policy
     own = generate_policy(PROFILE.slower(1.3), LOAD_QPS, replace(SETTINGS, headroom=0.0))
     assert policy.slowness == 1.3
@@ -65,7 +65,7 @@ def test_a_policy_for_a_slowness_is_the_one_for_the_longer_times(folder: Path) -
     assert policy.expectations == own.expectations
 
 
-def test_its_promise_is_kept_when_service_takes_so_long(folder: Path) -> None:
+def test_its_promise_is_kept_when_service_takes_so_long(folder):
     for slowness in SLOWNESS:
         policy = read_set(folder).at(LOAD_QPS, slowness=slowness).policy
         result = simulate_profile(
@@ -77,7 +77,7 @@ def test_its_promise_is_kept_when_service_takes_so_long(folder: Path) -> None:
                                                       abs=5e-4)
 
 
-def test_between_two_the_next_serves_and_fewer_requests_are_late(folder: Path) -> None:
+def test_between_two_the_next_serves_and_fewer_requests_are_late(folder):
     for slowness, upper in ((1.05, 1.15), (1.2, 1.3)):
         rates = [simulate_profile(
             PROFILE, Policies(read_set(folder)), ConstantLoad(LOAD_QPS, 100_000), workers=4,
@@ -85,7 +85,7 @@ def test_between_two_the_next_serves_and_fewer_requests_are_late(folder: Path) -
         assert rates[0] <= rates[1]
 
 
-def test_a_slowness_below_the_profiles_has_a_promise_too() -> None:
+def test_a_slowness_below_the_profiles_has_a_promise_too():
     (fast,) = SETTINGS.when_slow(0.8)
     policy = generate_policy(PROFILE, 6400.0, fast)
     found = simulated(policy, queries=200_000, runs=4, seed=9)
@@ -93,9 +93,7 @@ def test_a_slowness_below_the_profiles_has_a_promise_too() -> None:
         policy.expectations.effective_accuracy, abs=1e-3)
 
 
-def test_verify_derives_the_claims_of_each_and_finds_another_slowness(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_verify_derives_the_claims_of_each_and_finds_another_slowness(folder, tmp_path):
     policy = read_set(folder).at(LOAD_QPS, slowness=1.15).policy
     path = tmp_path / "policy.json"
     for slowness, failing in ((1.15, set[str]()), (1.3, {"settings: slowness"})):
@@ -127,14 +125,12 @@ def changed(folder: Path, tmp_path: Path, **slowness: Any) -> Path:
     ({"file": -1}, "slowness: not positive|slowness: not a"),
     ({"level": 1.15, "file": 1.15}, "two policies for one load"),
 ])
-def test_a_slowness_that_does_not_fit_is_refused(
-    folder: Path, tmp_path: Path, slowness: dict[str, Any], message: str
-) -> None:
+def test_a_slowness_that_does_not_fit_is_refused(folder, tmp_path, slowness, message):
     with pytest.raises(InputFileError, match=message):
         read_set(changed(folder, tmp_path, **slowness))
 
 
-def test_a_set_is_extended_by_another_slowness(folder: Path, tmp_path: Path) -> None:
+def test_a_set_is_extended_by_another_slowness(folder, tmp_path):
     copy = copytree(folder, tmp_path / "copy")
     generate_set(PROFILE, [LOAD_QPS], SETTINGS.when_slow(1.5), copy)
     assert [level.slowness for level in read_set(copy).levels] == [*SLOWNESS, 1.5]
@@ -142,7 +138,7 @@ def test_a_set_is_extended_by_another_slowness(folder: Path, tmp_path: Path) -> 
         generate_set(PROFILE, [LOAD_QPS], SETTINGS, copy)
 
 
-def test_settings_that_differ_in_more_are_refused(tmp_path: Path) -> None:
+def test_settings_that_differ_in_more_are_refused(tmp_path):
     for wrong in ([], [SETTINGS, replace(SETTINGS, headroom=0.0)]):
         with pytest.raises(InvalidValueError, match="differ in slowness alone"):
             generate_set(PROFILE, [LOAD_QPS], wrong, tmp_path / "set")
@@ -153,7 +149,7 @@ def test_settings_that_differ_in_more_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "set").exists()
 
 
-def test_a_server_counts_on_times_as_profiled(folder: Path) -> None:
+def test_a_server_counts_on_times_as_profiled(folder):
     """Else the slowness would be measured from the policies that it chose, and go back to 1."""
     levels = read_set(folder).levels
     usual, slow = Expected(levels[0]), Expected(levels[-1])

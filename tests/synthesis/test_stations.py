@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -34,7 +32,7 @@ TWO = [SloClass(60.0, 0.3), SloClass(100.0, 0.7)]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _short_runs() -> Iterator[None]:
+def _short_runs():
     """Replay policies and compare ways by fewer requests: a level makes dozens of policies."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("ramsis.synthesis.type_load.QUERIES", 200_000)
@@ -68,9 +66,7 @@ def worth(found: Level[Policy], price: float = 1.0) -> float:
 
 @pytest.mark.parametrize("chosen", [FLEET, WORKER])
 @pytest.mark.parametrize("load_qps", [3500.0])
-def test_equal_types_and_equal_classes_change_nothing(
-    chosen: SynthesisSettings, load_qps: float
-) -> None:
+def test_equal_types_and_equal_classes_change_nothing(chosen, load_qps):
     tiny = tiny_profile()
     single = generate_policy(tiny, load_qps, replace(chosen, workers=8)).expectations
     found = level([(tiny, 3), (tiny, 5)], [SloClass(100.0, 0.25), SloClass(100.0, 0.75)],
@@ -85,9 +81,7 @@ def test_equal_types_and_equal_classes_change_nothing(
 
 @pytest.mark.parametrize("chosen", slow_after(1, [FLEET, WORKER]))
 @pytest.mark.parametrize("load_qps", [1500.0])
-def test_a_mixed_fleet_is_never_worse_than_its_best_type(
-    chosen: SynthesisSettings, load_qps: float
-) -> None:
+def test_a_mixed_fleet_is_never_worse_than_its_best_type(chosen, load_qps):
     types = [(tiny_profile(), 4), (fast_profile(), 3)]
     price = chosen.violation_price
     both = level(types, ONE, load_qps, chosen)
@@ -98,7 +92,7 @@ def test_a_mixed_fleet_is_never_worse_than_its_best_type(
     assert math.fsum(part.policy.load_qps for part in both.stations) == pytest.approx(load_qps)
 
 
-def test_the_better_of_sharing_and_being_apart_is_made() -> None:
+def test_the_better_of_sharing_and_being_apart_is_made():
     tiny = tiny_profile()
     found = level([(tiny, 8)], TWO, 2000.0)
     ways = rates(found, "shared"), rates(found, "apart")
@@ -108,7 +102,7 @@ def test_the_better_of_sharing_and_being_apart_is_made() -> None:
     assert rates(found).effective_accuracy <= found.expected["upper_bound"] + 1e-9
 
 
-def test_the_division_of_workers_is_the_best_of_all() -> None:
+def test_the_division_of_workers_is_the_best_of_all():
     tiny = tiny_profile()
     workers = LikeWorkers(("a",), tiny, ServiceTimes.of(tiny, "p95", FLEET.max_queue), 5)
     apart = TypeLoads([workers], TWO, FLEET, 1500.0).ways(0, (0.3, 0.7)).apart
@@ -123,7 +117,7 @@ def test_the_division_of_workers_is_the_best_of_all() -> None:
     assert best == pytest.approx(max(gains), abs=1e-6)
 
 
-def test_worker_policies_keep_classes_apart() -> None:
+def test_worker_policies_keep_classes_apart():
     found = level([(tiny_profile(), 5)], TWO, 400.0, WORKER)
     assert found.expected["shared_effective_accuracy"] is None
     assert sorted(part.policy.slo_ms for part in found.stations) == [60.0, 100.0]
@@ -134,7 +128,7 @@ def test_worker_policies_keep_classes_apart() -> None:
 
 
 @pytest.mark.slow
-def test_a_type_too_slow_for_a_class_does_not_get_it() -> None:
+def test_a_type_too_slow_for_a_class_does_not_get_it():
     slow = linear_profile((0.95, 70.0, 20.0))
     found = level([(slow, 4), (fast_profile(), 2)], TWO, 200.0)
     assert all(60.0 not in part.share for part in found.stations if part.worker_types == ("a",))
@@ -144,7 +138,7 @@ def test_a_type_too_slow_for_a_class_does_not_get_it() -> None:
 @settings(max_examples=60, deadline=None)
 @given(weights=st.lists(st.floats(0.0, 10.0), min_size=2, max_size=4),
        whole=st.integers(4, 40), least=st.integers(0, 1))
-def test_rounding_keeps_the_whole(weights: list[float], whole: int, least: int) -> None:
+def test_rounding_keeps_the_whole(weights, whole, least):
     found = rounded(weights, whole, least)
     assert sum(found) == whole
     assert min(found) >= least
@@ -152,7 +146,7 @@ def test_rounding_keeps_the_whole(weights: list[float], whole: int, least: int) 
 
 @settings(max_examples=40, deadline=None)
 @given(rates=st.lists(st.floats(0.1, 5.0), min_size=2, max_size=3), whole=st.integers(4, 20))
-def test_exchanges_find_the_best_division_of_concave_parts(rates: list[float], whole: int) -> None:
+def test_exchanges_find_the_best_division_of_concave_parts(rates, whole):
     def value(division: tuple[tuple[int, ...], ...]) -> float:
         return sum(rate * math.sqrt(units)
                    for rate, units in zip(rates, division[0], strict=True))
@@ -176,14 +170,14 @@ LOADS = (400.0, 1900.0)
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made") / "mix"
     generate_set(Cluster(TYPES, tuple(TWO)), LOADS, FLEET, folder)
     return folder
 
 
 @pytest.mark.slow
-def test_a_written_mix_does_what_it_promises(made: Path) -> None:
+def test_a_written_mix_does_what_it_promises(made):
     mix = validate_set(made)
     assert [one.load_qps for one in mix.levels] == list(LOADS)
     cluster = Cluster(TYPES, tuple(TWO))
@@ -202,7 +196,7 @@ def test_a_written_mix_does_what_it_promises(made: Path) -> None:
         generate_set(Cluster(TYPES, tuple(TWO)), (300.0,), other, made)
 
 
-def test_overwriting_leaves_nothing_of_the_old_mix(tmp_path: Path) -> None:
+def test_overwriting_leaves_nothing_of_the_old_mix(tmp_path):
     folder = tmp_path / "mix"
     one = (WorkerType("a", tiny_profile(), 20),)
     generate_set(Cluster(one, tuple(ONE)), (1000.0,), FLEET, folder)
@@ -214,7 +208,7 @@ def test_overwriting_leaves_nothing_of_the_old_mix(tmp_path: Path) -> None:
     assert not any(path.is_dir() for path in folder.iterdir())
 
 
-def test_a_mix_that_contradicts_itself_is_refused(made: Path, tmp_path: Path) -> None:
+def test_a_mix_that_contradicts_itself_is_refused(made, tmp_path):
     folder = tmp_path / "mix"
     shutil.copytree(made, folder)
     document = json.loads((folder / "manifest.json").read_text())
@@ -247,7 +241,7 @@ def test_a_mix_that_contradicts_itself_is_refused(made: Path, tmp_path: Path) ->
     refused(r"levels\[0\].stations\[0\].file: file is missing")
 
 
-def test_nothing_is_written_for_a_class_in_too_much_of_a_hurry(tmp_path: Path) -> None:
+def test_nothing_is_written_for_a_class_in_too_much_of_a_hurry(tmp_path):
     with pytest.raises(InfeasibleError, match=r"got 1.0; allowed: at least 4 ms"):
         generate_set(Cluster((WorkerType("a", tiny_profile(), 4),), (SloClass(1.0, 0.5),
                      SloClass(100.0, 0.5))), (300.0,), FLEET, tmp_path / "mix")
@@ -259,13 +253,13 @@ def test_nothing_is_written_for_a_class_in_too_much_of_a_hurry(tmp_path: Path) -
     ([("a", 1), ("a", 2)], "not worker types of different names"),
     ([("a", 0)], "^workers: a: not a number of workers"),
 ])
-def test_bad_types_are_named(types: list[tuple[str, int]], match: str) -> None:
+def test_bad_types_are_named(types, match):
     with pytest.raises(InvalidValueError, match=match):
         Cluster(tuple(WorkerType(name, tiny_profile(), count) for name, count in types),
                 tuple(ONE))
 
 
-def test_queries_go_to_the_parts_by_their_shares(made: Path) -> None:
+def test_queries_go_to_the_parts_by_their_shares(made):
     mix = validate_set(made)
     found = mix.at(350.0).level
     assert found.load_qps == LOADS[0]
@@ -285,7 +279,7 @@ def test_queries_go_to_the_parts_by_their_shares(made: Path) -> None:
         mix.at(-1.0)
 
 
-def test_a_set_of_several_stations_is_extended(tmp_path: Path) -> None:
+def test_a_set_of_several_stations_is_extended(tmp_path):
     generate_set(PAIR, (600.0, 1000.0), WORKER, tmp_path / "one")
     generate_set(PAIR, (1000.0,), WORKER, tmp_path / "two")
     generate_set(PAIR, (600.0,), WORKER, tmp_path / "two")
@@ -300,9 +294,7 @@ def test_a_set_of_several_stations_is_extended(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("arrivals", slow_after(0, ["negative-binomial:3",
                                                     "mmpp:ratio=3,burst-ms=200,share=0.2"]))
-def test_what_comes_to_a_station_is_what_is_left_of_the_process(
-    tmp_path: Path, arrivals: str
-) -> None:
+def test_what_comes_to_a_station_is_what_is_left_of_the_process(tmp_path, arrivals):
     (made,) = generate_set(PAIR, (1000.0,), replace(WORKER, arrivals=arrivals),
                            tmp_path).levels
     assert len(made.stations) == 2
@@ -321,7 +313,7 @@ def test_what_comes_to_a_station_is_what_is_left_of_the_process(
     ("negative-binomial:3", {"process": "negative-binomial", "dispersion": 1.5}),
     ("mmpp:ratio=3,burst-ms=200,share=0.2",
      {"process": "mmpp", "ratio": 3.0, "burst_ms": 200.0, "share": 0.2})])
-def test_a_quarter_of_a_process_has_its_kind(arrivals: str, left: dict[str, object]) -> None:
+def test_a_quarter_of_a_process_has_its_kind(arrivals, left):
     tiny = tiny_profile()
     workers = LikeWorkers(("a",), tiny, ServiceTimes.of(tiny, "p95", WORKER.max_queue), 4)
     quarter = TypeLoads([workers], ONE, replace(WORKER, arrivals=arrivals), 1000.0).arrivals_at(
@@ -329,13 +321,13 @@ def test_a_quarter_of_a_process_has_its_kind(arrivals: str, left: dict[str, obje
     assert describe_process(Arrivals.parse(quarter)(250.0)) == left
 
 
-def test_a_process_of_ones_own_is_not_split() -> None:
+def test_a_process_of_ones_own_is_not_split():
     own = replace(WORKER, arrivals="tests.arrivals.processes:Pairs")
     with pytest.raises(InvalidValueError, match="arrivals"):
         ClusterProblem(PAIR, own)
 
 
-def test_levels_by_the_accuracy_of_the_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_levels_by_the_accuracy_of_the_set(monkeypatch):
     steps, level_of = [], ClusterProblem.level
 
     def noted(problem: ClusterProblem, load_qps: float) -> Level[Policy]:

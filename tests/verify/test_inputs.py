@@ -26,7 +26,7 @@ def failures(document: dict[str, Any], path: Path) -> list[str]:
     return [check.claim for check in verify_policy(path) if not check.holds]
 
 
-def test_a_change_of_what_it_was_made_for_is_found(tmp_path: Path) -> None:
+def test_a_change_of_what_it_was_made_for_is_found(tmp_path):
     document = generate_policy(samples.tiny_profile(), 900.0, SynthesisSettings(
         slo_ms=100.0, workers=4, grid="fixed:12", max_queue=6)).to_document()
     with derived_once() as derived:
@@ -37,7 +37,7 @@ def test_a_change_of_what_it_was_made_for_is_found(tmp_path: Path) -> None:
             assert claim in derived.anew(failures, changed, tmp_path / "policy.json"), name
 
 
-def test_a_budget_that_is_left_out_is_found(tmp_path: Path) -> None:
+def test_a_budget_that_is_left_out_is_found(tmp_path):
     document = generate_policy(samples.tiny_profile(), 1200.0, samples.settings(
         grid="fixed:12", max_queue=6, max_violation=0.03)).to_document()
     assert failures(document, tmp_path / "policy.json") == []

@@ -3,9 +3,6 @@
 ``python -m tests.verify.mutations --count 1000`` tries many more.
 """
 
-from __future__ import annotations
-
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +17,7 @@ FAST = [kind for kind in FILES if kind not in SLOW]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [*FAST, *SETS])
-def test_a_changed_number_is_found(kind: str, tmp_path: Path) -> None:
+def test_a_changed_number_is_found(kind, tmp_path):
     tried, missed = escaped(kind, np.random.default_rng([5, *map(ord, kind)]), 10, tmp_path)
     assert tried >= 8
     assert [(one.place, one.stated, one.changed) for one in missed] == []

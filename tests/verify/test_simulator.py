@@ -31,7 +31,7 @@ CASES = {
 
 
 @pytest.fixture(params=CASES, scope="module")
-def policy(request: pytest.FixtureRequest) -> Policy:
+def policy(request):
     load_qps, changes = CASES[request.param]
     settings = SynthesisSettings(**{"slo_ms": 100.0, "workers": 4, "max_queue": 6,
                                     "headroom": 0.0, **changes})
@@ -46,9 +46,7 @@ def chance_of(policy: Policy, seed: int) -> Chance:
     return Chance(arrival_ms, slo_ms, kind, rng.random(REQUESTS))
 
 
-def test_every_request_is_answered_at_the_same_instant_as_in_the_simulator(
-    policy: Policy,
-) -> None:
+def test_every_request_is_answered_at_the_same_instant_as_in_the_simulator(policy):
     chance = chance_of(policy, 1)
     fleet, plan = prepared_policy(policy)
     requests = fleet.requests(chance.arrival_ms,
@@ -60,7 +58,7 @@ def test_every_request_is_answered_at_the_same_instant_as_in_the_simulator(
     np.testing.assert_allclose(played.earned, run.reward, rtol=0, atol=1e-12)
 
 
-def test_figures_of_a_window_are_those_of_another_count(policy: Policy) -> None:
+def test_figures_of_a_window_are_those_of_another_count(policy):
     chance = chance_of(policy, 2)
     until_ms = float(chance.arrival_ms[-1]) - 200.0
     fleet, plan = prepared_policy(policy)
@@ -75,7 +73,7 @@ def test_figures_of_a_window_are_those_of_another_count(policy: Policy) -> None:
         assert by_player[name] == pytest.approx(value, rel=1e-9, abs=1e-9 + whole), name
 
 
-def test_service_times_are_drawn_from_the_stated_quantiles() -> None:
+def test_service_times_are_drawn_from_the_stated_quantiles():
     policy = modelled_policy(samples.varying_profile(), 900.0, SynthesisSettings(
         slo_ms=100.0, workers=4, max_queue=6, grid="fixed:12"))
     chance = chance_of(policy, 3)

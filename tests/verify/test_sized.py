@@ -24,7 +24,7 @@ LOAD_QPS = 3600.0
 
 
 @pytest.fixture(scope="module")
-def document(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+def document(tmp_path_factory):
     """A policy's file of short simulations, its verification being as short."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "REQUESTS", 2000)
@@ -45,7 +45,7 @@ def failing(document: dict[str, Any], folder: Path) -> set[str]:
             if not check.holds}
 
 
-def test_a_file_as_generated_holds(document: dict[str, Any], tmp_path: Path) -> None:
+def test_a_file_as_generated_holds(document, tmp_path):
     assert failing(document, tmp_path) == set()
 
 
@@ -69,9 +69,7 @@ def changed(document: dict[str, Any], path: tuple[Any, ...], factor: float) -> d
     return result
 
 
-def test_each_figure_of_the_promise_is_derived(
-    document: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_figure_of_the_promise_is_derived(document, tmp_path, monkeypatch):
     """Each is halved, but for what the comparison with the dynamic program alone rests on."""
     (tmp_path / "policy.json").write_text(canonical_json(document))
     (made,) = sized.read_sized(tmp_path / "policy.json")
@@ -98,15 +96,11 @@ def test_each_figure_of_the_promise_is_derived(
             (("inputs", "times", 0, "p95_ms", 0, 0), 0.5),
             (("inputs", "sizes", "probability", 5), 0.5), (("expectations", "requests"), 2)))
 ])
-def test_what_the_promise_rests_on_is_used(
-    document: dict[str, Any], tmp_path: Path, path: tuple[Any, ...], factor: float
-) -> None:
+def test_what_the_promise_rests_on_is_used(document, tmp_path, path, factor):
     assert failing(changed(document, path, factor), tmp_path)
 
 
-def test_the_dispatcher_is_not_the_simulation(
-    document: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_dispatcher_is_not_the_simulation(document, tmp_path, monkeypatch):
     """Where the dispatcher decides otherwise only its claims fail."""
     class Dear(SizedDispatcher[int]):
         def __init__(self, tables: SizedTables, size_of: Any) -> None:
@@ -118,15 +112,11 @@ def test_the_dispatcher_is_not_the_simulation(
     assert all(claim.endswith("by the dispatcher") for claim in wrong)
 
 
-def test_a_file_whose_problem_cannot_be_is_refused(
-    document: dict[str, Any], tmp_path: Path
-) -> None:
+def test_a_file_whose_problem_cannot_be_is_refused(document, tmp_path):
     with pytest.raises(InputFileError, match=r"inputs: no problem: .*no request can be answered"):
         failing(changed(document, ("slo_ms",), 1e-3), tmp_path)
 
 
-def test_more_runs_than_are_ever_made_are_refused(
-    document: dict[str, Any], tmp_path: Path
-) -> None:
+def test_more_runs_than_are_ever_made_are_refused(document, tmp_path):
     with pytest.raises(InputFileError, match=r"runs.*64"):
         failing(changed(document, ("expectations", "runs"), 10**8), tmp_path)

@@ -19,7 +19,6 @@ from ramsis.bounds import fluid_bound
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.plugins import trusting
 from ramsis.policy import Policy, read, validate, write
-from ramsis.profiles import ProfileSet
 from ramsis.synthesis import SynthesisSettings, analyse_policy, generate_policy
 from ramsis.synthesis.generate import modelled_policy
 from ramsis.verify import Check, verify_policy
@@ -40,14 +39,14 @@ def failures(path: Path, **options: float) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def made(tiny: ProfileSet) -> dict[str, Any]:
+def made(tiny):
     """A policy document with many states in use, at half of the capacity; by the paper's rule."""
     chosen = samples.settings(late="serve", violation_price=0.0)
     return generate_policy(tiny, 900.0, chosen).to_document()
 
 
 @pytest.fixture
-def changed(made: dict[str, Any], tmp_path: Path) -> Callable[[Change], Path]:
+def changed(made, tmp_path):
     """Writes the document with a change."""
 
     def write_changed(change: Change) -> Path:
@@ -78,9 +77,7 @@ def changed(made: dict[str, Any], tmp_path: Path) -> Callable[[Change], Path]:
      (20_000.0, {"dispatch": "shortest-queue"})],
     ids=str,
 )
-def test_every_claim_of_a_generated_file_holds(
-    tiny: ProfileSet, tmp_path: Path, load_qps: float, changes: dict[str, Any]
-) -> None:
+def test_every_claim_of_a_generated_file_holds(tiny, tmp_path, load_qps, changes):
     write(generate_policy(tiny, load_qps, samples.settings(**changes)), tmp_path / "policy.json")
     checks = verify_policy(tmp_path / "policy.json")
     assert [check for check in checks if not check.holds] == []
@@ -96,9 +93,7 @@ def test_every_claim_of_a_generated_file_holds(
               "grid": "fixed:6"})],
     ids=str,
 )
-def test_every_claim_holds_where_service_times_vary(
-    tmp_path: Path, load_qps: float, changes: dict[str, Any]
-) -> None:
+def test_every_claim_holds_where_service_times_vary(tmp_path, load_qps, changes):
     policy = generate_policy(samples.varying_profile(), load_qps, samples.settings(**changes))
     assert policy.service == "distribution"
     write(policy, tmp_path / "policy.json")
@@ -113,9 +108,7 @@ def test_every_claim_holds_where_service_times_vary(
 @given(profile=samples.linear_profiles(), workers=st.integers(1, 4),
        demand=st.sampled_from([0.01, 0.3, 0.8, 1.2]),
        objective=st.sampled_from(["per-query", "per-decision"]))
-def test_every_claim_holds_on_any_profile(
-    tmp_path: Path, profile: ProfileSet, workers: int, demand: float, objective: str
-) -> None:
+def test_every_claim_holds_on_any_profile(tmp_path, profile, workers, demand, objective):
     fastest = float(profile.latency_table("p95", 1).latency_ms.min())
     chosen = samples.settings(slo_ms=4 * fastest, workers=workers, grid="fixed:16",
                               max_queue=4, objective=objective)
@@ -129,8 +122,8 @@ def test_every_claim_holds_on_any_profile(
     ({"slo_ms": 40.0, "workers": 2, "max_queue": 3, "dispatch": "shortest-queue"}, 884.0),
 ])
 def test_a_small_table_with_headroom_is_checked_near_the_capacity(
-    changes: dict[str, Any], load_qps: float, tiny: ProfileSet, tmp_path: Path
-) -> None:
+    changes, load_qps, tiny, tmp_path
+):
     """In overload the model of a small table knows little of longer queues."""
     policy = generate_policy(tiny, load_qps, samples.settings(headroom=0.1, **changes))
     write(policy, tmp_path / "policy.json")
@@ -141,9 +134,7 @@ def test_a_small_table_with_headroom_is_checked_near_the_capacity(
         assert "gain, again" in derived.anew(failures, tmp_path / "policy.json")
 
 
-def test_a_policy_for_another_dispatch_does_not_keep_its_promise(
-    made: dict[str, Any], changed: Callable[[Change], Path]
-) -> None:
+def test_a_policy_for_another_dispatch_does_not_keep_its_promise(made, changed):
     found = failures(changed(lambda document: document.update(dispatch="shortest-queue")))
     assert {"expected queue length mean", "expected response p99 ms"} <= set(found)
 
@@ -190,7 +181,7 @@ FIGURES = [
 ]
 
 
-def test_a_changed_figure_is_found(changed: Callable[[Change], Path]) -> None:
+def test_a_changed_figure_is_found(changed):
     with derived_once() as derived:
         assert derived.anew(failures, changed(lambda _: None)) == []
         for name, delta, claim in FIGURES:
@@ -218,7 +209,7 @@ CERTIFICATES = [
 ]
 
 
-def test_a_changed_certificate_is_found(changed: Callable[[Change], Path]) -> None:
+def test_a_changed_certificate_is_found(changed):
     with derived_once() as derived:
         assert derived.anew(failures, changed(lambda _: None)) == []
         for name, delta, claims in CERTIFICATES:
@@ -228,9 +219,7 @@ def test_a_changed_certificate_is_found(changed: Callable[[Change], Path]) -> No
 @pytest.mark.parametrize(("name", "again", "stated"), [
     ("iterations", 2, 1), ("iterations", 3, 1), ("iterations", 4, 6), ("iterations", 5, 7),
     ("truncated_mass", 2.5e-10, 1.25e-10)])
-def test_half_as_much_is_found_however_little_it_is(
-    made: dict[str, Any], name: str, again: float, stated: float
-) -> None:
+def test_half_as_much_is_found_however_little_it_is(made, name, again, stated):
     one = Policy.from_document(made, "made").certificate
     derived: Any = {name: again}
     for value in (again, stated):
@@ -239,21 +228,17 @@ def test_half_as_much_is_found_however_little_it_is(
         assert all(check.holds for check in checks) == (value == again)
 
 
-def test_a_wrong_overload_flag_is_found(changed: Callable[[Change], Path]) -> None:
+def test_a_wrong_overload_flag_is_found(changed):
     path = changed(lambda document: document["expectations"].update(overloaded=True))
     assert failures(path) == ["overloaded"]
 
 
-def test_an_undefined_accuracy_is_found_where_there_is_one(
-    changed: Callable[[Change], Path]
-) -> None:
+def test_an_undefined_accuracy_is_found_where_there_is_one(changed):
     path = changed(lambda document: document["expectations"].update(accuracy=None))
     assert failures(path) == ["expected accuracy"]
 
 
-def test_another_admissible_model_in_a_visited_state_is_found(
-    changed: Callable[[Change], Path]
-) -> None:
+def test_another_admissible_model_in_a_visited_state_is_found(changed):
     """Where a better model than the fastest is chosen most often, the fastest is put."""
     def worse(document: dict[str, Any]) -> None:
         found = analyse_policy(Policy.from_document(document, "made"))
@@ -264,7 +249,7 @@ def test_another_admissible_model_in_a_visited_state_is_found(
         failures(changed(worse)))
 
 
-def test_a_consistent_file_of_a_worse_policy_is_found(tiny: ProfileSet, tmp_path: Path) -> None:
+def test_a_consistent_file_of_a_worse_policy_is_found(tiny, tmp_path):
     """All its figures are those of its table, but the table is not the best one."""
     worse = samples.linear_profile((0.6, 4.0, 2.0))
     best = generate_policy(tiny, 300.0, samples.SETTINGS).to_document()
@@ -282,7 +267,7 @@ def test_a_consistent_file_of_a_worse_policy_is_found(tiny: ProfileSet, tmp_path
 
 
 @pytest.mark.slow
-def test_a_model_that_knows_little_near_the_capacity_refuses_no_file(tmp_path: Path) -> None:
+def test_a_model_that_knows_little_near_the_capacity_refuses_no_file(tmp_path):
     """Its gain moves with the grid by more than the tolerance there; the rates are measured."""
     chosen = SynthesisSettings(slo_ms=291.3, workers=29, max_queue=12, grid="fixed:20")
     policy = generate_policy(load_profile("text-cpu"), 26741.8, chosen)
@@ -303,16 +288,14 @@ def test_a_model_that_knows_little_near_the_capacity_refuses_no_file(tmp_path: P
      (3, 7, 2),  # large takes 20 ms for one request but 52 for three, the slack is 35
      (1, 0, 1)],  # late: the fastest model serves
 )
-def test_a_model_that_the_slack_does_not_allow_is_found(
-    changed: Callable[[Change], Path], queued: int, slack_bin: int, model: int
-) -> None:
+def test_a_model_that_the_slack_does_not_allow_is_found(changed, queued, slack_bin, model):
     def change(document: dict[str, Any]) -> None:
         put_model(document, queued, slack_bin, model)
 
     assert failures(changed(change)) == ["table entries that the model allows"]
 
 
-def test_another_answer_to_long_queues_is_found(changed: Callable[[Change], Path]) -> None:
+def test_another_answer_to_long_queues_is_found(changed):
     path = changed(lambda document: put_longer_queue(document, 1, 8))
     assert failures(path)[0] == "overflow model"
     path = changed(lambda document: put_longer_queue(document, 0, 2))
@@ -323,9 +306,7 @@ def test_another_answer_to_long_queues_is_found(changed: Callable[[Change], Path
     ("key", "value"),
     [("load_qps", 800.0), ("workers", 5), ("slo_ms", 101.0), ("objective", "per-decision")],
 )
-def test_a_file_said_to_be_for_something_else_is_found(
-    changed: Callable[[Change], Path], key: str, value: object
-) -> None:
+def test_a_file_said_to_be_for_something_else_is_found(changed, key, value):
     def change(document: dict[str, Any]) -> None:
         document[key] = value
         if key == "slo_ms":
@@ -334,7 +315,7 @@ def test_a_file_said_to_be_for_something_else_is_found(
     assert "gain" in failures(changed(change))
 
 
-def test_latencies_and_accuracies_count(changed: Callable[[Change], Path]) -> None:
+def test_latencies_and_accuracies_count(changed):
     def slower(document: dict[str, Any]) -> None:
         document["models"][0]["latency_ms"] = [
             1.05 * value for value in document["models"][0]["latency_ms"]]
@@ -347,9 +328,7 @@ def test_latencies_and_accuracies_count(changed: Callable[[Change], Path]) -> No
 
 
 @pytest.mark.parametrize("arrivals", ["OwnPoisson", "by_the_minute"])
-def test_a_file_of_ones_own_arrivals_is_verified_by_their_name(
-    tiny: ProfileSet, tmp_path: Path, arrivals: str
-) -> None:
+def test_a_file_of_ones_own_arrivals_is_verified_by_their_name(tiny, tmp_path, arrivals):
     name = f"tests.synthesis.samples:{arrivals}"
     with trusting([name]):
         policy = generate_policy(tiny, 700.0, samples.settings(arrivals=name))
@@ -366,9 +345,7 @@ def test_a_file_of_ones_own_arrivals_is_verified_by_their_name(
 
 
 @pytest.mark.slow
-def test_a_file_of_batch_arrivals_is_verified_from_the_file_alone(
-    tiny: ProfileSet, tmp_path: Path
-) -> None:
+def test_a_file_of_batch_arrivals_is_verified_from_the_file_alone(tiny, tmp_path):
     chosen = samples.settings(arrivals="negative-binomial:6", objective="per-decision")
     policy, modelled = (make(tiny, 700.0, chosen) for make in (generate_policy, modelled_policy))
     write(policy, tmp_path / "policy.json")
@@ -400,28 +377,24 @@ def test_a_file_of_batch_arrivals_is_verified_from_the_file_alone(
         (lambda d: d.update(load_qps=-1.0), "load_qps: .*got -1.0"),
     ],
 )
-def test_a_malformed_file_is_refused(
-    changed: Callable[[Change], Path], change: Change, says: str
-) -> None:
+def test_a_malformed_file_is_refused(changed, change, says):
     path = changed(change)
     with pytest.raises(InputFileError, match=f"^{path}: .*{says}"):
         verify_policy(path)
 
 
 @pytest.mark.parametrize("tolerance", [0.0, -1.0, math.nan, math.inf])
-def test_a_tolerance_out_of_range_is_refused(
-    changed: Callable[[Change], Path], tolerance: float
-) -> None:
+def test_a_tolerance_out_of_range_is_refused(changed, tolerance):
     with pytest.raises(InvalidValueError, match="tolerance"):
         verify_policy(changed(lambda _: None), tolerance=tolerance)
 
 
-def test_the_tolerance_decides(changed: Callable[[Change], Path]) -> None:
+def test_the_tolerance_decides(changed):
     path = changed(certificate("gain_upper", 0.001))
     assert failures(path, tolerance=0.002) == []
 
 
-def test_checks_hold_plain_values_that_json_can_carry(changed: Callable[[Change], Path]) -> None:
+def test_checks_hold_plain_values_that_json_can_carry(changed):
     checks = verify_policy(changed(lambda _: None))
     text = json.dumps([vars(check) for check in checks])
     assert [Check(**row) for row in json.loads(text)] == list(checks)
@@ -429,7 +402,7 @@ def test_checks_hold_plain_values_that_json_can_carry(changed: Callable[[Change]
 
 @settings(max_examples=50)
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(1e-6, 1e6)), min_size=1, max_size=8))
-def test_the_dual_is_least_at_a_crossing(columns: list[tuple[float, float]]) -> None:
+def test_the_dual_is_least_at_a_crossing(columns):
     """The bisection against every crossing of two lines, and of a line with 0."""
     accuracy, price = np.array(columns).T
     rise, run = accuracy[:, None] - accuracy, price[:, None] - price
@@ -440,7 +413,7 @@ def test_the_dual_is_least_at_a_crossing(columns: list[tuple[float, float]]) -> 
 
 
 @pytest.mark.parametrize("load_qps", [1.0, 800.0, 1500.0, 4000.0])
-def test_dual_and_primal_bound_agree(tiny: ProfileSet, load_qps: float) -> None:
+def test_dual_and_primal_bound_agree(tiny, load_qps):
     table = tiny.latency_table("p95", 8)
     fits = table.latency_ms <= 100.0
     accuracy = np.broadcast_to(table.accuracy[:, None], fits.shape)[fits]
@@ -449,7 +422,7 @@ def test_dual_and_primal_bound_agree(tiny: ProfileSet, load_qps: float) -> None:
     assert least_dual(accuracy, price) == pytest.approx(found.effective_accuracy, abs=1e-9)
 
 
-def test_workers_that_answer_late_are_measured_where_their_model_is_wrong(tmp_path: Path) -> None:
+def test_workers_that_answer_late_are_measured_where_their_model_is_wrong(tmp_path):
     """A table of four queued requests counts what is beyond as late, and nothing is."""
     modelled, made = (make(load_profile("digits-cpu"), 25838.38, SynthesisSettings(
         slo_ms=36.6, workers=5, service="mean", late="serve", max_queue=4))
@@ -463,9 +436,7 @@ def test_workers_that_answer_late_are_measured_where_their_model_is_wrong(tmp_pa
 
 
 @pytest.mark.parametrize("dispatch", slow_after(1, ["round-robin", "shortest-queue"]))
-def test_queues_that_grow_without_end_promise_what_long_runs_tend_to(
-    tmp_path: Path, dispatch: str
-) -> None:
+def test_queues_that_grow_without_end_promise_what_long_runs_tend_to(tmp_path, dispatch):
     """Twice as long runs have more late requests, so that no share of them is the policy's."""
     made = generate_policy(load_profile("digits-cpu"), 7589.36, SynthesisSettings(
         slo_ms=59.2, workers=2, service="distribution", late="serve", max_queue=2,
@@ -487,9 +458,7 @@ def test_queues_that_grow_without_end_promise_what_long_runs_tend_to(
     # Bursts add up unless they are 512 SLOs apart.
     {"profile": "text-cpu", "load": 3501.51, "slo_ms": 477.1, "workers": 5, "service": "mean"},
 ]))
-def test_queues_that_are_seldom_long_promise_what_is_measured(
-    tmp_path: Path, changes: dict[str, Any]
-) -> None:
+def test_queues_that_are_seldom_long_promise_what_is_measured(tmp_path, changes):
     settings = {"service": "distribution", "late": "serve", **changes}
     profile, load_qps = load_profile(settings.pop("profile", "digits-cpu")), settings.pop("load")
     made = generate_policy(profile, load_qps, SynthesisSettings(**settings))

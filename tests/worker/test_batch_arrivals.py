@@ -1,11 +1,9 @@
 """Requests that come at one instant: sizes, the landing after an empty queue, and the phase."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
-from ramsis.arrivals import ArrivalProcess, NegativeBinomial, Poisson
+from ramsis.arrivals import NegativeBinomial, Poisson
 from ramsis.errors import InvalidValueError
 from ramsis.worker.problem.batch_arrivals import (
     arrivals_behind_own,
@@ -17,7 +15,7 @@ from tests.arrivals.processes import Pairs, Wrapped
 from tests.worker.problems import small_problem
 
 
-def test_clumps_of_the_negative_binomial_are_logarithmic() -> None:
+def test_clumps_of_the_negative_binomial_are_logarithmic():
     law = batch_size_distribution(NegativeBinomial(300.0, 5.0))
     size = np.arange(1, len(law))
     np.testing.assert_allclose(law[1:], -(0.8**size) / size / np.log(0.2), rtol=1e-6)
@@ -25,14 +23,14 @@ def test_clumps_of_the_negative_binomial_are_logarithmic() -> None:
     assert law.sum() == pytest.approx(1.0, abs=1e-14)
 
 
-def test_pairs_come_in_pairs_and_orderly_requests_alone() -> None:
+def test_pairs_come_in_pairs_and_orderly_requests_alone():
     pairs = batch_size_distribution(Pairs(100.0))
     np.testing.assert_allclose(pairs[:3], [0.0, 0.0, 1.0], atol=1e-8)
     for process in (Poisson(100.0), Wrapped(100.0)):
         np.testing.assert_array_equal(batch_size_distribution(process), [0.0, 1.0])
 
 
-def test_clumps_beyond_all_measure_are_refused() -> None:
+def test_clumps_beyond_all_measure_are_refused():
     with pytest.raises(InvalidValueError, match="batch arrivals are too large"):
         batch_size_distribution(NegativeBinomial(100.0, 1e9))
 
@@ -41,7 +39,7 @@ def test_clumps_beyond_all_measure_are_refused() -> None:
     (1, NegativeBinomial(150.0, 3.0)), (3, NegativeBinomial(150.0, 8.0)), (5, Pairs(150.0)),
     (40, NegativeBinomial(150.0, 8.0)), (3, Poisson(150.0)),
 ])
-def test_the_landing_is_that_of_clumps_added_up(workers: int, process: ArrivalProcess) -> None:
+def test_the_landing_is_that_of_clumps_added_up(workers, process):
     """Clumps drawn until they pass d: n' within five standard errors."""
     found = busy_period_start(small_problem(workers=workers, arrivals=process))
     np.testing.assert_allclose(found.distribution.sum(axis=1), 1.0, atol=1e-12)
@@ -58,7 +56,7 @@ def test_the_landing_is_that_of_clumps_added_up(workers: int, process: ArrivalPr
 
 
 @pytest.mark.parametrize("workers", [1, 3, 20])
-def test_what_follows_a_request_in_its_clump_is_that_of_counting_every_kth(workers: int) -> None:
+def test_what_follows_a_request_in_its_clump_is_that_of_counting_every_kth(workers):
     """Every K-th of a long row of clumps, the first one of each clump: how many come behind."""
     law = batch_size_distribution(NegativeBinomial(100.0, 6.0))
     sizes = np.random.default_rng(2).choice(len(law), p=law, size=300_000)
@@ -71,7 +69,7 @@ def test_what_follows_a_request_in_its_clump_is_that_of_counting_every_kth(worke
     np.testing.assert_allclose(seen, expected, atol=5 * np.sqrt(0.25 / len(behind)))
 
 
-def test_requests_of_the_same_clump_count_for_the_phase_at_once() -> None:
+def test_requests_of_the_same_clump_count_for_the_phase_at_once():
     problem = small_problem(arrivals=NegativeBinomial(150.0, 6.0))
     at_once = phase_distribution(problem)[:, -1]
     behind = arrivals_behind_own(batch_size_distribution(problem.arrivals), 3)

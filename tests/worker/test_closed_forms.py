@@ -1,7 +1,5 @@
 """Average-reward and semi-Markov problems whose optimum has a closed form."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np
@@ -22,7 +20,7 @@ each_solver = pytest.mark.parametrize("solve", SOLVERS, ids=lambda solve: solve.
 
 @each_solver
 @pytest.mark.parametrize(("p", "q"), [(0.3, 0.6), (1.0, 1.0), (1e-3, 0.2)])
-def test_two_state_chain(solve: Solver, p: float, q: float) -> None:
+def test_two_state_chain(solve, p, q):
     """Gain (q r0 + p r1) / (p + q), relative values (r1 - r0) / (p + q) apart."""
     mdp = SparseMDP.from_pairs([(0, 0, {0: 1 - p, 1: p}, 2.0), (1, 0, {0: q, 1: 1 - q}, 5.0)])
     solution = solve(mdp)
@@ -31,7 +29,7 @@ def test_two_state_chain(solve: Solver, p: float, q: float) -> None:
 
 
 @each_solver
-def test_machine_replacement_is_periodic_and_has_the_best_cycle(solve: Solver) -> None:
+def test_machine_replacement_is_periodic_and_has_the_best_cycle(solve):
     """Replacing at age n earns (sum of n incomes - price) / (n + 1) per period."""
     life, income, decay, price = 12, 10.0, 0.7, 8.0
     cycles = [(sum(income - decay * k for k in range(n)) - price) / (n + 1)
@@ -43,7 +41,7 @@ def test_machine_replacement_is_periodic_and_has_the_best_cycle(solve: Solver) -
 
 
 @each_solver
-def test_renewal_reward_takes_the_best_ratio(solve: Solver) -> None:
+def test_renewal_reward_takes_the_best_ratio(solve):
     """One state: the gain is the best reward per unit of cost, not the best reward."""
     mdp = SparseMDP.from_pairs([
         (0, 0, {0: 1.0}, 9.0, 4.0), (0, 1, {0: 1.0}, 5.0, 2.0), (0, 2, {0: 1.0}, 1.0, 0.5)])
@@ -53,7 +51,7 @@ def test_renewal_reward_takes_the_best_ratio(solve: Solver) -> None:
 
 
 @each_solver
-def test_batch_server_whose_empty_epochs_cost_nothing(solve: Solver) -> None:
+def test_batch_server_whose_empty_epochs_cost_nothing(solve):
     """Queries answered per query: the empty state costs nothing and is passed through.
 
     One or two queries wait after an empty epoch (chances 1/2). Two are served well together, or
@@ -77,7 +75,7 @@ def test_batch_server_whose_empty_epochs_cost_nothing(solve: Solver) -> None:
 
 
 @each_solver
-def test_gain_scales_with_the_unit_of_cost(solve: Solver) -> None:
+def test_gain_scales_with_the_unit_of_cost(solve):
     pairs = [(0, 0, {0: 0.1, 1: 0.9}, 1.0, 3.0), (0, 1, {1: 1.0}, 2.0, 5.0),
              (1, 0, {0: 0.7, 1: 0.3}, 4.0, 2.0)]
     small = SparseMDP.from_pairs(pairs)
@@ -85,7 +83,7 @@ def test_gain_scales_with_the_unit_of_cost(solve: Solver) -> None:
     assert solve(large).gain == pytest.approx(solve(small).gain / 1000, rel=1e-6)
 
 
-def test_absorbing_chain_evaluates_to_the_expected_sum() -> None:
+def test_absorbing_chain_evaluates_to_the_expected_sum():
     """Discounted geometric sum, and the gain of the state that absorbs."""
     mdp = SparseMDP.from_pairs([(0, 0, {0: 0.5, 1: 0.5}, 1.0), (1, 0, {1: 1.0}, 0.0)])
     assert evaluate_policy(mdp, [0, 0], 0.8).value[0] == pytest.approx(1 / (1 - 0.4))
@@ -94,7 +92,7 @@ def test_absorbing_chain_evaluates_to_the_expected_sum() -> None:
     assert average.value.tolist() == pytest.approx([2.0, 0.0])
 
 
-def test_discount_zero_is_the_best_immediate_reward() -> None:
+def test_discount_zero_is_the_best_immediate_reward():
     mdp = SparseMDP.from_pairs([(0, 0, {0: 1.0}, 1.0), (0, 1, {0: 1.0}, 3.0)])
     for solve in (value_iteration, policy_iteration, linear_program):
         solution = solve(mdp, discount=0.0)

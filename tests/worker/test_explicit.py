@@ -8,7 +8,6 @@ from hypothesis import given, settings
 
 from ramsis.errors import InvalidValueError
 from ramsis.worker.explicit import ExplicitWorkerMDP, build_explicit
-from ramsis.worker.problem import WorkerProblem
 from tests.reference.four_intervals import fold, transition_row
 from tests.worker.problems import random_policy, small_problem, worker_problems
 
@@ -41,7 +40,7 @@ def brute_row(explicit: ExplicitWorkerMDP, pair: int) -> tuple[np.ndarray, float
 
 
 @pytest.mark.parametrize("load_qps", [40.0, 150.0])
-def test_rows_are_the_brute_force_sum_over_four_intervals(load_qps: float) -> None:
+def test_rows_are_the_brute_force_sum_over_four_intervals(load_qps):
     """Services shorter, as long as and longer than the SLO; the empty and the full state."""
     problem = small_problem(load_qps)
     explicit = build_explicit(problem)
@@ -57,7 +56,7 @@ def test_rows_are_the_brute_force_sum_over_four_intervals(load_qps: float) -> No
         assert explicit.excess[pair] == pytest.approx(excess, rel=1e-9, abs=1e-12)
 
 
-def test_rows_of_services_longer_than_the_slo_are_the_brute_force_sum() -> None:
+def test_rows_of_services_longer_than_the_slo_are_the_brute_force_sum():
     problem = small_problem(300.0, slo_ms=14.0)
     explicit = build_explicit(problem)
     assert (explicit.mdp.action[1:] == 0).all()
@@ -71,9 +70,7 @@ def test_rows_of_services_longer_than_the_slo_are_the_brute_force_sum() -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(problem=worker_problems())
-def test_every_admissible_choice_is_a_pair_and_late_states_have_one(
-    problem: WorkerProblem,
-) -> None:
+def test_every_admissible_choice_is_a_pair_and_late_states_have_one(problem):
     explicit = build_explicit(problem)
     mdp, fastest = explicit.mdp, problem.latency.fastest
     assert mdp.n_states == 2 + problem.max_queue * (problem.bins + 1)
@@ -90,7 +87,7 @@ def test_every_admissible_choice_is_a_pair_and_late_states_have_one(
 
 
 @pytest.mark.parametrize("objective", ["per-query", "per-decision"])
-def test_the_full_state_is_charged_all_that_it_holds_per_query_only(objective: str) -> None:
+def test_the_full_state_is_charged_all_that_it_holds_per_query_only(objective):
     problem = small_problem(400.0, objective=objective)
     explicit = build_explicit(problem)
     mdp = explicit.mdp
@@ -105,13 +102,13 @@ def test_the_full_state_is_charged_all_that_it_holds_per_query_only(objective: s
         assert (mdp.costs[1:] == 1.0).all()
 
 
-def test_the_empty_state_waits_for_a_request_with_full_slack() -> None:
+def test_the_empty_state_waits_for_a_request_with_full_slack():
     explicit = build_explicit(small_problem())
     row = explicit.mdp.transition[[0]].toarray()[0]
     assert row[explicit.index(1, 10)] == 1.0
 
 
-def test_tables_and_values_keep_their_places() -> None:
+def test_tables_and_values_keep_their_places():
     explicit = build_explicit(small_problem())
     policy = random_policy(explicit.problem, seed=3)
     labels = explicit.labels(policy)
@@ -122,7 +119,7 @@ def test_tables_and_values_keep_their_places() -> None:
         assert placed[n - 1, j] == explicit.index(n, j)
 
 
-def test_a_request_waits_a_full_round_of_the_workers() -> None:
+def test_a_request_waits_a_full_round_of_the_workers():
     """Slow service, two workers: the mean of new requests is half the central arrivals'."""
     problem = small_problem(20.0, workers=2)
     explicit = build_explicit(problem)
@@ -132,9 +129,7 @@ def test_a_request_waits_a_full_round_of_the_workers() -> None:
     assert row[0] == pytest.approx(np.exp(-mean) * (1 + mean), rel=1e-12)
 
 
-def test_a_problem_too_large_to_be_written_out_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_problem_too_large_to_be_written_out_is_refused(monkeypatch):
     monkeypatch.setattr("ramsis.worker.explicit.rows.MAX_CELLS", 100)
     with pytest.raises(InvalidValueError, match="too large to be written out"):
         build_explicit(small_problem())

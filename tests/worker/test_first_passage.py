@@ -39,12 +39,12 @@ def check_conserved(problem: WorkerProblem, tolerance: float = 1e-12) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(problem=worker_problems())
-def test_probability_is_conserved(problem: WorkerProblem) -> None:
+def test_probability_is_conserved(problem):
     check_conserved(problem)
 
 
 @pytest.mark.parametrize("load_qps", [1e-6, 150.0, 1e6])
-def test_probability_is_conserved_at_any_load(load_qps: float) -> None:
+def test_probability_is_conserved_at_any_load(load_qps):
     if load_qps == 1e6:
         problem = small_problem(load_qps, slo_ms=10.0, max_queue=1)
     else:
@@ -52,7 +52,7 @@ def test_probability_is_conserved_at_any_load(load_qps: float) -> None:
     check_conserved(problem)
 
 
-def test_probability_is_conserved_with_a_thousand_workers() -> None:
+def test_probability_is_conserved_with_a_thousand_workers():
     table = LatencyTable.measured(["only"], [0.9], [[10.0, 15.0, 20.0]])
     check_conserved(
         small_problem(load_qps=1e5, latency=table, workers=1000, max_queue=2), tolerance=5e-11
@@ -61,7 +61,7 @@ def test_probability_is_conserved_with_a_thousand_workers() -> None:
 
 @settings(max_examples=10, deadline=None)
 @given(problem=worker_problems())
-def test_no_request_is_the_tail_of_the_arrivals(problem: WorkerProblem) -> None:
+def test_no_request_is_the_tail_of_the_arrivals(problem):
     order, rate = np.arange(1, problem.workers + 1), problem.arrivals.rate_per_ms
     for nodes in (quadrature_nodes(problem), exact_nodes(problem)):
         for latency in problem.services.latency_ms.tolist():
@@ -71,9 +71,7 @@ def test_no_request_is_the_tail_of_the_arrivals(problem: WorkerProblem) -> None:
 
 @settings(max_examples=10, deadline=None)
 @given(problem=worker_problems())
-def test_exact_passage_is_the_sum_over_arrivals_before_and_in_the_bin(
-    problem: WorkerProblem,
-) -> None:
+def test_exact_passage_is_the_sum_over_arrivals_before_and_in_the_bin(problem):
     nodes, slo, rate = exact_nodes(problem), problem.slo_ms, problem.arrivals.rate_per_ms
     slack, workers = problem.slack_ms.tolist(), problem.workers
     for latency in problem.services.latency_ms.tolist()[::3]:
@@ -90,7 +88,7 @@ def test_exact_passage_is_the_sum_over_arrivals_before_and_in_the_bin(
 
 
 @pytest.mark.parametrize("overdue", [False, True])
-def test_exact_passages_of_batch_arrivals_are_such_sums_too(overdue: bool) -> None:
+def test_exact_passages_of_batch_arrivals_are_such_sums_too(overdue):
     """All services at once, against single terms; negative binomial counts from SciPy."""
     load_qps, dispersion = 150.0, 2.0
     problem = small_problem(arrivals=NegativeBinomial(load_qps, dispersion))
@@ -130,9 +128,7 @@ def cell_moments(
 @pytest.mark.parametrize("wrapped", [False, True])
 @settings(max_examples=15, deadline=None)
 @given(problem=worker_problems())
-def test_quadrature_keeps_the_mass_and_the_mean_of_each_cell(
-    wrapped: bool, problem: WorkerProblem
-) -> None:
+def test_quadrature_keeps_the_mass_and_the_mean_of_each_cell(wrapped, problem):
     """The mean as far as the two nodes reach; also without a closed form for the mean."""
     nodes, error = quadrature_nodes(problem), 1e-10
     if wrapped:
@@ -158,7 +154,7 @@ def test_quadrature_keeps_the_mass_and_the_mean_of_each_cell(
 
 @settings(max_examples=10, deadline=None)
 @given(problem=worker_problems())
-def test_compiled_passages_are_those_of_any_process(problem: WorkerProblem) -> None:
+def test_compiled_passages_are_those_of_any_process(problem):
     nodes, latencies = quadrature_nodes(problem), problem.services.latency_ms
     starts = busy_period_start(problem)
     compiled = first_passages(problem, nodes, latencies, starts)

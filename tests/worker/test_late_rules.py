@@ -45,9 +45,7 @@ def generalised(draw: st.DrawFn) -> WorkerProblem:
 
 @settings(max_examples=20, deadline=None)
 @given(problem=generalised(), seed=st.integers(0, 2**16))
-def test_structured_gain_and_visits_are_those_of_the_explicit_chain(
-    problem: WorkerProblem, seed: int
-) -> None:
+def test_structured_gain_and_visits_are_those_of_the_explicit_chain(problem, seed):
     explicit, mdp = build_explicit(problem), build_structured(problem, "exact")
     policy = random_policy(problem, seed)
     found = evaluate_on_nodes(mdp, policy, restart=0.0)
@@ -66,7 +64,7 @@ def test_structured_gain_and_visits_are_those_of_the_explicit_chain(
 
 @settings(max_examples=15, deadline=None)
 @given(problem=generalised())
-def test_structured_finds_the_gain_that_the_general_solver_finds(problem: WorkerProblem) -> None:
+def test_structured_finds_the_gain_that_the_general_solver_finds(problem):
     solution = solve_on_nodes(build_structured(problem, "exact"))
     problem.check_policy(solution.policy)
     best = policy_iteration(build_explicit(problem).mdp)
@@ -78,14 +76,14 @@ def test_structured_finds_the_gain_that_the_general_solver_finds(problem: Worker
 
 @settings(max_examples=15, deadline=None)
 @given(problem=generalised())
-def test_gauss_nodes_come_close_to_the_exact_ones(problem: WorkerProblem) -> None:
+def test_gauss_nodes_come_close_to_the_exact_ones(problem):
     policy = problem.fastest_policy()
     exact, fast = (evaluate_on_nodes(build_structured(problem, kind), policy).gain
                    for kind in ("exact", "quadrature"))  # type: ignore[arg-type]
     assert fast == pytest.approx(exact, abs=3e-4)
 
 
-def test_one_quantile_repeated_is_a_fixed_time() -> None:
+def test_one_quantile_repeated_is_a_fixed_time():
     """A latency on the grid of drawn times; counted one by one a batch in time is all in time."""
     fixed = small_problem(slo_ms=40.0)
     latency = fixed.latency
@@ -104,7 +102,7 @@ def test_one_quantile_repeated_is_a_fixed_time() -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 3, 40])
-def test_positions_are_order_statistics_of_poisson_arrivals(workers: int) -> None:
+def test_positions_are_order_statistics_of_poisson_arrivals(workers):
     """Given k arrivals the iK-th falls at a Beta(iK, k − iK + 1) share of the time."""
     problem = small_problem(workers=workers, load_qps=60.0 * workers)
     missing, slack = phase_distribution(problem), problem.slack_ms
@@ -124,7 +122,7 @@ def test_positions_are_order_statistics_of_poisson_arrivals(workers: int) -> Non
         np.testing.assert_allclose(later[n - 1, j, -1], between[-1] / 2, atol=1e-9)
 
 
-def test_positions_are_those_of_drawn_arrivals() -> None:
+def test_positions_are_those_of_drawn_arrivals():
     problem = small_problem(400.0)
     rng, rounds, n, j = np.random.default_rng(5), 60_000, 3, 1
     waited = 40.0 - problem.slack_ms[j]
@@ -138,7 +136,7 @@ def test_positions_are_those_of_drawn_arrivals() -> None:
     assert (np.abs(seen - law) <= 5 * error + 1e-4).all()
 
 
-def test_in_clumps_some_come_with_the_earliest_request() -> None:
+def test_in_clumps_some_come_with_the_earliest_request():
     problem = small_problem(arrivals=NegativeBinomial(300.0, 3.0))
     at = np.arange(9)  # before a slack of 36, where all that is left of the SLO is one bin
     together, alone = (second_slack_distribution(replace(problem, arrivals=process), 4)[1:]
@@ -149,7 +147,7 @@ def test_in_clumps_some_come_with_the_earliest_request() -> None:
     np.testing.assert_allclose(later.sum(axis=2)[:, 0], np.arange(4.0), atol=1e-8)
 
 
-def test_in_a_late_state_only_drops_are_left() -> None:
+def test_in_a_late_state_only_drops_are_left():
     problem = small_problem(late="drop")
     late = small_problem()
     policy = problem.fastest_policy()
@@ -160,7 +158,7 @@ def test_in_a_late_state_only_drops_are_left() -> None:
     np.testing.assert_array_equal(problem.policy_of(model, batch), policy)
 
 
-def test_a_price_lowers_the_gain_by_the_violations() -> None:
+def test_a_price_lowers_the_gain_by_the_violations():
     for objective in ("per-query", "per-decision"):
         free = small_problem(400.0, objective=objective)
         priced = replace(free, violation_price=0.5)
@@ -174,9 +172,7 @@ def test_a_price_lowers_the_gain_by_the_violations() -> None:
 @pytest.mark.parametrize(("load_qps", "price", "objective"), slow_after(2, [
     (20.0, 8.0, "per-query"), (600.0, 0.0, "per-decision"), (150.0, 8.0, "per-decision"),
     (2000.0, 0.0, "per-query"), (2000.0, 8.0, "per-query")]))
-def test_sweeps_find_what_policy_iteration_finds_with_drops(
-    load_qps: float, price: float, objective: str
-) -> None:
+def test_sweeps_find_what_policy_iteration_finds_with_drops(load_qps, price, objective):
     for workers in (1, 3):
         problem = small_problem(load_qps, late="drop", objective=objective, workers=workers,
                                 violation_price=price, grid="fixed:3")
@@ -185,7 +181,7 @@ def test_sweeps_find_what_policy_iteration_finds_with_drops(
         assert swept.gain == pytest.approx(exact.gain, abs=1e-8)
 
 
-def test_what_is_not_known_is_refused() -> None:
+def test_what_is_not_known_is_refused():
     with pytest.raises(InvalidValueError, match=r"^late: unknown late: got 'lose'"):
         small_problem(late="lose")
     for name in ("violation_price", "delay_price"):

@@ -26,12 +26,11 @@ def with_outliers(late: str = "drop", **changes: object) -> WorkerProblem:
 
 @pytest.mark.parametrize("nodes", ["quadrature", "exact"])
 @pytest.mark.parametrize("workers", [1, 3])
-def test_as_many_are_dropped_as_came_too_early(nodes: str, workers: int) -> None:
+def test_as_many_are_dropped_as_came_too_early(nodes, workers):
     problem = with_outliers(workers=workers)
     mdp = build_structured(problem, nodes)  # type: ignore[arg-type]
     late = np.flatnonzero(mdp.nodes.overdue)
     assert len(late)
-    assert mdp.overdue is not None
     assert (mdp.nodes.remaining_ms[late] >= problem.slo_ms).all()
     count = np.arange(400)
     for i in late.tolist():
@@ -47,7 +46,7 @@ def test_as_many_are_dropped_as_came_too_early(nodes: str, workers: int) -> None
 @pytest.mark.parametrize("objective", ["per-query", "per-decision"])
 @pytest.mark.parametrize("arrivals", [Poisson(150.0), Poisson(60.0), NegativeBinomial(150.0, 3.0)],
                          ids=["busy", "calm", "in clumps"])
-def test_the_chain_is_that_of_the_rows_written_out(arrivals: Poisson, objective: str) -> None:
+def test_the_chain_is_that_of_the_rows_written_out(arrivals, objective):
     problem = with_outliers(arrivals=arrivals, objective=objective, violation_price=0.5)
     explicit, mdp = build_explicit(problem), build_structured(problem, "exact")
     policy = random_policy(problem, 3)
@@ -63,7 +62,7 @@ def test_the_chain_is_that_of_the_rows_written_out(arrivals: Poisson, objective:
         law @ explicit.excess[pairs] / expected.sum(), abs=1e-9)
 
 
-def test_nothing_is_overdue_where_all_are_served() -> None:
+def test_nothing_is_overdue_where_all_are_served():
     mdp = build_structured(with_outliers("serve"))
     assert mdp.overdue is None
     assert not mdp.nodes.overdue.any()
@@ -77,7 +76,6 @@ def simulated_share(problem: WorkerProblem, rounds: int, seed: int) -> float:
     rng = np.random.default_rng(seed)
     arrival = np.cumsum(rng.exponential(1.0 / problem.arrivals.rate_per_ms, rounds))
     quantiles, slo = problem.quantiles_ms[0], problem.slo_ms
-    assert quantiles is not None
     shortest, step = quantiles[:, 0], problem.slo_ms / problem.bins
     head, now, late = 0, 0.0, 0
     while head < rounds:
@@ -93,7 +91,7 @@ def simulated_share(problem: WorkerProblem, rounds: int, seed: int) -> float:
     return late / rounds
 
 
-def test_a_worker_that_is_simulated_drops_as_many() -> None:
+def test_a_worker_that_is_simulated_drops_as_many():
     problem = with_outliers(workers=1, load_qps=40.0, grid="fixed:80")
     mdp = build_structured(problem)
     found = evaluate_on_nodes(mdp, problem.fastest_policy())

@@ -53,7 +53,7 @@ def transitions(problem: WorkerProblem, batches: PartialBatches) -> PartialBatch
 
 @pytest.mark.slow
 @pytest.mark.parametrize("load_qps", [20.0, 150.0, 900.0])
-def test_rows_are_the_brute_force(load_qps: float) -> None:
+def test_rows_are_the_brute_force(load_qps):
     problem = small_problem(load_qps)
     batches = every_batch(problem, [0.0, 7.0, 10.0, 31.0, 90.0])
     found = transitions(problem, batches)
@@ -75,7 +75,7 @@ def test_rows_are_the_brute_force(load_qps: float) -> None:
         assert found.excess[i] == pytest.approx(excess, abs=1e-11)
 
 
-def test_rows_are_the_law_of_a_poisson_stream() -> None:
+def test_rows_are_the_law_of_a_poisson_stream():
     """Drawn from exponential gaps, at a slack that stands for its bin, given n alone."""
     problem = small_problem(150.0, grid="fixed:400")
     rng, j = random.Random(5), 120
@@ -100,7 +100,7 @@ def test_rows_are_the_law_of_a_poisson_stream() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(problem=worker_problems(), latency=st.sampled_from([0.0, 3.0, 40.0, 400.0]))
-def test_probability_is_conserved(problem: WorkerProblem, latency: float) -> None:
+def test_probability_is_conserved(problem, latency):
     if problem.max_queue < 2:
         return
     batches = every_batch(problem, [latency])
@@ -111,7 +111,7 @@ def test_probability_is_conserved(problem: WorkerProblem, latency: float) -> Non
 
 
 @pytest.mark.parametrize("workers", [8, 60, 1500])
-def test_many_workers_neither_overflow_nor_vanish(workers: int) -> None:
+def test_many_workers_neither_overflow_nor_vanish(workers):
     """The mean of the slack left is that of the order statistic, whatever the number of workers.
 
     Given n = 4 and slack, k_A is near its mean; the 2K-th of k_A uniform instants has the mean
@@ -132,7 +132,7 @@ def test_many_workers_neither_overflow_nor_vanish(workers: int) -> None:
     assert mean == pytest.approx(now[j] + instant - latency, abs=0.15)
 
 
-def test_likely_states_hold_all_that_poisson_arrivals_bring() -> None:
+def test_likely_states_hold_all_that_poisson_arrivals_bring():
     """Below the edge of what is listed nothing weighs more than rounding."""
     problem = small_problem(400.0)
     likely = likely_states(problem)

@@ -82,7 +82,7 @@ def check_solved(problem: WorkerProblem, solution: NodeSolution) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(problem=worker_problems())
-def test_exact_nodes_find_the_gain_that_the_general_solvers_find(problem: WorkerProblem) -> None:
+def test_exact_nodes_find_the_gain_that_the_general_solvers_find(problem):
     solution = solve_on_nodes(build_structured(problem, "exact"))
     explicit = build_explicit(problem)
     check_solved(problem, solution)
@@ -96,9 +96,7 @@ def test_exact_nodes_find_the_gain_that_the_general_solvers_find(problem: Worker
 
 @pytest.mark.parametrize("objective", list(Objective))
 @pytest.mark.parametrize(("load_qps", "slo_ms"), [(150.0, 40.0), (60.0, 40.0), (300.0, 14.0)])
-def test_three_workers_four_requests_ten_bins(
-    load_qps: float, slo_ms: float, objective: Objective
-) -> None:
+def test_three_workers_four_requests_ten_bins(load_qps, slo_ms, objective):
     """Structured = explicit to 1e-9, with services longer than the SLO too."""
     problem = small_problem(load_qps, slo_ms=slo_ms, objective=objective)
     solution = solve_on_nodes(build_structured(problem, "exact"))
@@ -114,7 +112,7 @@ def test_three_workers_four_requests_ten_bins(
 
 
 @pytest.mark.parametrize("load_qps", [2.0, 150.0, 600.0, 2000.0])
-def test_the_linear_program_finds_the_same_gain(load_qps: float) -> None:
+def test_the_linear_program_finds_the_same_gain(load_qps):
     """Also where probabilities below HiGHS's least coefficient are dropped."""
     problem = small_problem(load_qps)
     program = linear_program(build_explicit(problem).mdp)
@@ -123,16 +121,14 @@ def test_the_linear_program_finds_the_same_gain(load_qps: float) -> None:
     assert program.gain == pytest.approx(gain, abs=1e-9)
 
 
-def test_value_iteration_without_a_sweep_is_refused() -> None:
+def test_value_iteration_without_a_sweep_is_refused():
     with pytest.raises(InvalidValueError, match=r"^max_iterations is out of range: got 0"):
         iterate_on_nodes(build_structured(small_problem(150.0)), max_iterations=0)
 
 
 @settings(max_examples=15, deadline=None)
 @given(problem=worker_problems(), seed=st.integers(0, 2**16))
-def test_any_policy_has_the_gain_and_values_of_the_explicit_chain(
-    problem: WorkerProblem, seed: int
-) -> None:
+def test_any_policy_has_the_gain_and_values_of_the_explicit_chain(problem, seed):
     policy = random_policy(problem, seed)
     mdp, explicit = build_structured(problem, "exact"), build_explicit(problem)
     evaluation = evaluate_on_nodes(mdp, policy)
@@ -146,9 +142,7 @@ def test_any_policy_has_the_gain_and_values_of_the_explicit_chain(
 
 @settings(max_examples=15, deadline=None)
 @given(problem=worker_problems(), seed=st.integers(0, 2**16))
-def test_bounds_of_a_policy_that_is_not_optimal_hold_the_optimum(
-    problem: WorkerProblem, seed: int
-) -> None:
+def test_bounds_of_a_policy_that_is_not_optimal_hold_the_optimum(problem, seed):
     mdp = build_structured(problem, "exact")
     first = solve_on_nodes(mdp, initial=random_policy(problem, seed), max_rounds=1)
     best = solve_on_nodes(mdp)
@@ -165,7 +159,7 @@ def test_bounds_of_a_policy_that_is_not_optimal_hold_the_optimum(
 
 
 @pytest.mark.parametrize("load_qps", [200.0, 700.0, 2000.0])
-def test_two_nodes_per_bin_change_the_gain_by_less_than_1e_4(load_qps: float) -> None:
+def test_two_nodes_per_bin_change_the_gain_by_less_than_1e_4(load_qps):
     """Light load to overload; at D = 100 it is in fact a few millionths."""
     problem = eight_workers(load_qps)
     quadrature = solve_on_nodes(build_structured(problem))
@@ -174,7 +168,7 @@ def test_two_nodes_per_bin_change_the_gain_by_less_than_1e_4(load_qps: float) ->
 
 
 @pytest.mark.parametrize(("load_qps", "slo_ms"), [(700.0, 50.0), (1300.0, 50.0), (1500.0, 30.0)])
-def test_a_finer_quadrature_converges_to_the_exact_gain(load_qps: float, slo_ms: float) -> None:
+def test_a_finer_quadrature_converges_to_the_exact_gain(load_qps, slo_ms):
     """Also where services are longer than the SLO."""
     problem = eight_workers(load_qps, slo_ms=slo_ms, grid="fixed:10")
     policy = solve_on_nodes(build_structured(problem)).policy
@@ -189,7 +183,7 @@ def test_a_finer_quadrature_converges_to_the_exact_gain(load_qps: float, slo_ms:
 
 
 @pytest.mark.parametrize("slo_ms", [20.7, 47.3, 99.9])
-def test_the_slo_may_round_as_it_likes(slo_ms: float) -> None:
+def test_the_slo_may_round_as_it_likes(slo_ms):
     """SLO·D/D is not always the SLO; neither form may see a negative waiting time."""
     problem = small_problem(200.0, slo_ms=slo_ms, grid="fixed:3")
     quadrature = solve_on_nodes(build_structured(problem)).evaluation.gain
@@ -197,7 +191,7 @@ def test_the_slo_may_round_as_it_likes(slo_ms: float) -> None:
     assert quadrature == pytest.approx(general, abs=1e-5)
 
 
-def test_services_far_shorter_than_the_slo_are_resolved() -> None:
+def test_services_far_shorter_than_the_slo_are_resolved():
     """0.2 ms against 1000 ms, with 100 bins that none of them leaves."""
     table = LatencyTable.measured(
         ["quick", "exact"], [0.6, 0.8], [linear(0.2, 0.05, 9), linear(0.5, 0.1, 9)]
@@ -216,7 +210,7 @@ def test_services_far_shorter_than_the_slo_are_resolved() -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(problem=worker_problems(), seed=st.integers(0, 2**16))
-def test_the_first_policy_does_not_matter(problem: WorkerProblem, seed: int) -> None:
+def test_the_first_policy_does_not_matter(problem, seed):
     mdp = build_structured(problem)
     usual, other = solve_on_nodes(mdp), solve_on_nodes(mdp, initial=random_policy(problem, seed))
     check_solved(problem, usual)
@@ -224,7 +218,7 @@ def test_the_first_policy_does_not_matter(problem: WorkerProblem, seed: int) -> 
     assert usual.evaluation.gain == pytest.approx(other.evaluation.gain, abs=1e-9)
 
 
-def test_the_same_problem_gives_the_same_bits() -> None:
+def test_the_same_problem_gives_the_same_bits():
     first, second = (solve_on_nodes(build_structured(eight_workers(700.0))) for _ in range(2))
     assert first.policy.tobytes() == second.policy.tobytes()
     assert first.evaluation.gain == second.evaluation.gain
@@ -234,7 +228,7 @@ def test_the_same_problem_gives_the_same_bits() -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(problem=worker_problems(), seed=st.integers(0, 2**16))
-def test_any_reference_gives_the_same_evaluation(problem: WorkerProblem, seed: int) -> None:
+def test_any_reference_gives_the_same_evaluation(problem, seed):
     mdp, policy = build_structured(problem), random_policy(problem, seed)
     first = evaluate_on_nodes(mdp, policy)
     again = evaluate_on_nodes(mdp, policy, first.reference)
@@ -245,7 +239,7 @@ def test_any_reference_gives_the_same_evaluation(problem: WorkerProblem, seed: i
 
 @settings(max_examples=15, deadline=None)
 @given(problem=worker_problems())
-def test_per_query_policies_have_the_greater_effective_accuracy(problem: WorkerProblem) -> None:
+def test_per_query_policies_have_the_greater_effective_accuracy(problem):
     by_objective = {
         objective: WorkerProblem.create(
             problem.latency, slo_ms=problem.slo_ms, workers=problem.workers,
@@ -261,7 +255,7 @@ def test_per_query_policies_have_the_greater_effective_accuracy(problem: WorkerP
     assert evaluate_on_nodes(mdp, other).gain <= best + 1e-11
 
 
-def test_visits_are_per_unit_of_cost_and_carry_the_gain() -> None:
+def test_visits_are_per_unit_of_cost_and_carry_the_gain():
     problem = eight_workers(1200.0)
     policy = solve_on_nodes(build_structured(problem)).policy
     expected = promise(problem, policy)
@@ -275,14 +269,14 @@ def test_visits_are_per_unit_of_cost_and_carry_the_gain() -> None:
 
 
 @pytest.mark.parametrize("load_qps", [300.0, 700.0])
-def test_a_process_of_ones_own_that_is_poisson_gives_the_poisson_policy(load_qps: float) -> None:
+def test_a_process_of_ones_own_that_is_poisson_gives_the_poisson_policy(load_qps):
     own = solve_on_nodes(build_structured(eight_workers(arrivals=Wrapped(load_qps), load_qps=1.0)))
     poisson = solve_on_nodes(build_structured(eight_workers(load_qps)))
     np.testing.assert_array_equal(own.policy, poisson.policy)
     assert own.evaluation.gain == pytest.approx(poisson.evaluation.gain, abs=1e-9)
 
 
-def test_an_inadmissible_policy_is_refused() -> None:
+def test_an_inadmissible_policy_is_refused():
     problem = small_problem()
     with pytest.raises(InvalidValueError, match=r"^policy, 1 queued, slack bin 0"):
         evaluate_on_nodes(
@@ -291,9 +285,7 @@ def test_an_inadmissible_policy_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("load_qps", "slowest_ms"), [(1000.0, 200.0), (400.0, 500.0)])
-def test_two_regimes_that_hardly_meet_are_seen_from_the_empty_state(
-    load_qps: float, slowest_ms: float
-) -> None:
+def test_two_regimes_that_hardly_meet_are_seen_from_the_empty_state(load_qps, slowest_ms):
     """Batches of three keep up; one of four takes so long that the queue stays full for ever.
 
     Which gain a worker sees depends on where it starts. Against the explicit rows with the same
@@ -316,7 +308,7 @@ def test_two_regimes_that_hardly_meet_are_seen_from_the_empty_state(
     assert solution.evaluation.gain == pytest.approx(gain, abs=1e-4)
 
 
-def test_a_chain_that_mixes_is_never_restarted() -> None:
+def test_a_chain_that_mixes_is_never_restarted():
     solution = solve_on_nodes(build_structured(eight_workers(600.0)))
     assert solution.evaluation.restart == 0.0
     assert solution.certificate.notes == ()
@@ -328,9 +320,7 @@ def test_a_chain_that_mixes_is_never_restarted() -> None:
 @pytest.mark.parametrize("objective", list(Objective))
 @pytest.mark.parametrize("load_qps", [1e-6, 1e-3, 1.0, 5000.0, 1e6])
 @pytest.mark.parametrize("workers", [1, 3])
-def test_loads_near_zero_and_far_above_capacity(
-    workers: int, load_qps: float, objective: Objective
-) -> None:
+def test_loads_near_zero_and_far_above_capacity(workers, load_qps, objective):
     problem = small_problem(load_qps, workers=workers, objective=objective, slo_ms=60.0)
     solution = solve_on_nodes(build_structured(problem))
     check_solved(problem, solution)
@@ -341,7 +331,7 @@ def test_loads_near_zero_and_far_above_capacity(
         assert solution.evaluation.gain == pytest.approx(0.0, abs=1e-9)
 
 
-def test_in_overload_every_request_is_charged() -> None:
+def test_in_overload_every_request_is_charged():
     """A full queue is served in 38 ms, in which 760 requests come for the three workers."""
     problem = small_problem(2e4)
     policy = problem.fastest_policy()
@@ -353,7 +343,7 @@ def test_in_overload_every_request_is_charged() -> None:
 
 
 @pytest.mark.parametrize("load_qps", [2e4, 6.6e4, 1.2e5])
-def test_a_thousand_workers(load_qps: float) -> None:
+def test_a_thousand_workers(load_qps):
     problem = small_problem(
         load_qps, latency=LINEAR, slo_ms=60.0, workers=1000, max_queue=4, grid="fixed:50"
     )
@@ -368,7 +358,7 @@ def test_a_thousand_workers(load_qps: float) -> None:
 
 
 @pytest.mark.parametrize("load_qps", [1.0, 50.0, 200.0])
-def test_one_model_one_request_one_slack_value_one_worker(load_qps: float) -> None:
+def test_one_model_one_request_one_slack_value_one_worker(load_qps):
     """Closed form: in time only after an idle moment, as any waiting rounds the slack to 0.
 
     A batch of one meets its deadline with chance exp(-10 λ) = P(no arrival in 10 ms); from the
@@ -394,7 +384,7 @@ def test_one_model_one_request_one_slack_value_one_worker(load_qps: float) -> No
     assert exact.evaluation.gain == pytest.approx(0.75 / (1 + after_one), abs=1e-12)
 
 
-def test_a_grid_finer_than_the_cells() -> None:
+def test_a_grid_finer_than_the_cells():
     """Rounding bites less and less: a finer grid promises more."""
     gains = [
         solve_on_nodes(build_structured(small_problem(grid=f"fixed:{bins}"))).evaluation.gain
@@ -405,7 +395,7 @@ def test_a_grid_finer_than_the_cells() -> None:
 
 
 @pytest.mark.parametrize("load_qps", [60.0, 300.0])
-def test_slack_values_apart_by_a_rounding(load_qps: float) -> None:
+def test_slack_values_apart_by_a_rounding(load_qps):
     """Bins of no width once they are taken from the SLO; latencies may well differ so little."""
     twenty = [np.nextafter(20.0, 0.0), 20.0, np.nextafter(20.0, 40.0)]
     grid = np.array([0.0, 10.0, *twenty, 30.0, np.nextafter(40.0, 0.0), 40.0])
@@ -417,7 +407,7 @@ def test_slack_values_apart_by_a_rounding(load_qps: float) -> None:
     assert quadrature.evaluation.gain == pytest.approx(general, abs=1e-7)
 
 
-def test_the_model_grid_solves_as_the_explicit_mdp_does() -> None:
+def test_the_model_grid_solves_as_the_explicit_mdp_does():
     problem = small_problem(grid="model")
     solution = solve_on_nodes(build_structured(problem))
     check_solved(problem, solution)
@@ -438,7 +428,7 @@ def test_the_model_grid_solves_as_the_explicit_mdp_does() -> None:
         pytest.param(eight_workers(700.0, max_queue=5, grid="model"), 5, id="eight workers"),
     ],
 )
-def test_promises_hold_in_a_simulation_of_the_chain(problem: WorkerProblem, seed: int) -> None:
+def test_promises_hold_in_a_simulation_of_the_chain(problem, seed):
     """Within five standard errors: rates per query and per decision, accuracy, queue lengths."""
     policy = solve_on_nodes(build_structured(problem)).policy
     chain = Chain(
@@ -494,7 +484,7 @@ def image_table(folder: Path, batches: int) -> LatencyTable:
 
 
 @pytest.mark.parametrize("load_qps", [2000.0, 3600.0])
-def test_sixty_workers_on_image_profiles(reference_dir: Path, load_qps: float) -> None:
+def test_sixty_workers_on_image_profiles(reference_dir, load_qps):
     """K = 60, N = 32, D = 100: two nodes per bin against the exact nodes."""
     problem = WorkerProblem.create(
         image_table(reference_dir, 33), slo_ms=150.0, workers=60, arrivals=Poisson(load_qps)

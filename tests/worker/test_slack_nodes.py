@@ -26,7 +26,6 @@ HUGE_SLO = LatencyTable.measured(["quick"], [0.6], [linear(0.2, 0.05, 9)])
 
 def check_cells(problem: WorkerProblem, nodes: NodeSet, cells_per_slo: int) -> None:
     cells, longest = nodes.cells, float(problem.services.latency_ms[-1])
-    assert cells is not None
     edge, width = cells.edge_ms, np.diff(cells.edge_ms)
     assert edge[0] == 0.0
     assert edge[-1] == longest
@@ -46,7 +45,6 @@ def check_cells(problem: WorkerProblem, nodes: NodeSet, cells_per_slo: int) -> N
 def check_points(nodes: NodeSet) -> None:
     """Two nodes have the mean and the variance of their cell, a single one has its mean."""
     cells = nodes.cells
-    assert cells is not None
     assert len(nodes) == cells.points.sum()
     assert (nodes.offset == 0).all()
     np.testing.assert_array_equal(nodes.bin, np.repeat(cells.bin, cells.points))
@@ -61,7 +59,7 @@ def check_points(nodes: NodeSet) -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(problem=worker_problems())
-def test_cells_cover_every_service_and_stay_within_a_bin(problem: WorkerProblem) -> None:
+def test_cells_cover_every_service_and_stay_within_a_bin(problem):
     for cells_per_slo in (CELLS_PER_SLO, 250):
         nodes = quadrature_nodes(problem, cells_per_slo)
         check_cells(problem, nodes, cells_per_slo)
@@ -69,51 +67,45 @@ def test_cells_cover_every_service_and_stay_within_a_bin(problem: WorkerProblem)
 
 
 @pytest.mark.parametrize("grid", ["fixed:1", "fixed:10", "fixed:700", "model"])
-def test_cells_are_sound_for_any_grid(grid: str) -> None:
+def test_cells_are_sound_for_any_grid(grid):
     problem = small_problem(grid=grid)
     nodes = quadrature_nodes(problem)
     check_cells(problem, nodes, CELLS_PER_SLO)
     check_points(nodes)
 
 
-def test_cells_are_sound_where_the_slo_is_thousands_of_latencies() -> None:
+def test_cells_are_sound_where_the_slo_is_thousands_of_latencies():
     """They stop at the longest latency, and resolve the shortest."""
     problem = small_problem(latency=HUGE_SLO, slo_ms=1000.0, grid="fixed:100", max_queue=8)
     nodes = quadrature_nodes(problem)
     check_cells(problem, nodes, CELLS_PER_SLO)
     check_points(nodes)
-    assert nodes.cells is not None
     assert np.diff(nodes.cells.edge_ms).max() <= 0.2 / 8 * 3
     assert (nodes.cells.points == 2).mean() > 0.8
 
 
-def test_cells_are_cut_at_every_latency_below_and_above_the_slo() -> None:
+def test_cells_are_cut_at_every_latency_below_and_above_the_slo():
     """Else a cell would be reached in part; pieces of an eighth of a cell are let go."""
     table = LatencyTable.measured(["only"], [0.9], [[11.13, 17.21, 45.0, 61.0, 61.01, 90.0]])
     problem = small_problem(latency=table, max_queue=5)
     nodes = quadrature_nodes(problem)
-    assert nodes.cells is not None
     assert np.isin([11.13, 17.21, 45.0, 61.01, 90.0], nodes.cells.edge_ms).sum() >= 4
     for latency in problem.services.latency_ms:
         nearest = np.abs(nodes.cells.edge_ms - latency).min()
         assert nearest <= (0.4 if latency < 40.0 else latency / 16) / 8
 
 
-def test_a_narrow_cell_has_one_node() -> None:
+def test_a_narrow_cell_has_one_node():
     fine = quadrature_nodes(small_problem(grid="fixed:500"))
-    assert fine.cells is not None
     below = fine.cells.edge_ms[1:] <= 40.0
     assert (fine.cells.points[below] == 1).mean() > 0.9
     coarse = quadrature_nodes(small_problem())
-    assert coarse.cells is not None
     assert (coarse.cells.points == 2).all()
 
 
 @settings(max_examples=30, deadline=None)
 @given(problem=worker_problems())
-def test_exact_nodes_count_all_arrivals_in_every_bin_that_a_service_reaches(
-    problem: WorkerProblem,
-) -> None:
+def test_exact_nodes_count_all_arrivals_in_every_bin_that_a_service_reaches(problem):
     nodes = exact_nodes(problem)
     assert nodes.cells is None
     longest = float(problem.services.latency_ms[-1])
@@ -132,7 +124,7 @@ def test_exact_nodes_count_all_arrivals_in_every_bin_that_a_service_reaches(
 
 @settings(max_examples=20, deadline=None)
 @given(problem=worker_problems())
-def test_continuation_is_the_direct_sum_over_arrivals(problem: WorkerProblem) -> None:
+def test_continuation_is_the_direct_sum_over_arrivals(problem):
     rate, top, workers = problem.arrivals.rate_per_ms, problem.max_queue, problem.workers
     for nodes in (exact_nodes(problem), quadrature_nodes(problem)):
         weights, excess = continuation_weights(problem, nodes)
@@ -150,7 +142,7 @@ def test_continuation_is_the_direct_sum_over_arrivals(problem: WorkerProblem) ->
             assert excess[i] == pytest.approx(beyond, rel=1e-10, abs=1e-11)
 
 
-def test_continuation_of_a_thousand_workers_adds_up() -> None:
+def test_continuation_of_a_thousand_workers_adds_up():
     table = LatencyTable.measured(["only"], [0.9], [[10.0, 15.0, 20.0]])
     problem = small_problem(load_qps=1e5, latency=table, workers=1000, max_queue=2)
     weights, excess = continuation_weights(problem, quadrature_nodes(problem))
@@ -161,7 +153,7 @@ def test_continuation_of_a_thousand_workers_adds_up() -> None:
     assert (weights[quadrature_nodes(problem).remaining_ms < 2.0, 0] > 1 - 1e-12).all()
 
 
-def test_far_above_capacity_almost_all_requests_are_beyond_the_table() -> None:
+def test_far_above_capacity_almost_all_requests_are_beyond_the_table():
     problem = small_problem(load_qps=1e6)
     nodes = quadrature_nodes(problem)
     weights, excess = continuation_weights(problem, nodes)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from ramsis.errors import InvalidValueError
 from ramsis.profiles import LatencyTable
 from ramsis.worker.explicit import ExplicitWorkerMDP, build_explicit
-from ramsis.worker.problem import WorkerProblem
 from ramsis.worker.structure import StructuredMDP, build_structured
 from tests.arrivals.processes import Pairs
 from tests.worker.problems import random_policy, small_problem, worker_problems
@@ -47,7 +46,7 @@ def explicit_backup(
 
 @settings(max_examples=25, deadline=None)
 @given(problem=worker_problems())
-def test_exact_rows_are_the_explicit_rows(problem: WorkerProblem) -> None:
+def test_exact_rows_are_the_explicit_rows(problem):
     structured, explicit = build_structured(problem, "exact"), build_explicit(problem)
     mdp = explicit.mdp
     for pair in range(1, mdp.n_pairs, 1 + mdp.n_pairs // 40):
@@ -60,7 +59,7 @@ def test_exact_rows_are_the_explicit_rows(problem: WorkerProblem) -> None:
         assert excess == pytest.approx(explicit.excess[pair], rel=1e-9, abs=1e-12)
 
 
-def test_exact_nodes_count_requests_that_come_at_one_instant() -> None:
+def test_exact_nodes_count_requests_that_come_at_one_instant():
     """Arrivals in pairs overshoot the worker's next request; the explicit rows say how often."""
     problem = small_problem(arrivals=Pairs(150.0))
     structured, explicit = build_structured(problem, "exact"), build_explicit(problem)
@@ -75,9 +74,7 @@ def test_exact_nodes_count_requests_that_come_at_one_instant() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(problem=worker_problems(), seed=st.integers(0, 2**16), gain=st.sampled_from([0.0, 0.7]))
-def test_a_backup_of_any_values_is_the_explicit_bellman_operator(
-    problem: WorkerProblem, seed: int, gain: float
-) -> None:
+def test_a_backup_of_any_values_is_the_explicit_bellman_operator(problem, seed, gain):
     structured, explicit = build_structured(problem, "exact"), build_explicit(problem)
     value = np.random.default_rng(seed).normal(size=(problem.max_queue + 1, problem.bins + 1))
     backup = structured.greedy(
@@ -93,7 +90,7 @@ def test_a_backup_of_any_values_is_the_explicit_bellman_operator(
     assert (backup.value >= backup.kept).all()
 
 
-def test_the_incumbent_stays_where_it_is_as_good() -> None:
+def test_the_incumbent_stays_where_it_is_as_good():
     """Two models alike but for their names: no change from either."""
     table = small_problem().latency
     twins = replace(
@@ -109,7 +106,7 @@ def test_the_incumbent_stays_where_it_is_as_good() -> None:
         np.testing.assert_array_equal(backup.policy, policy)
 
 
-def test_of_equally_good_models_the_fastest_is_taken() -> None:
+def test_of_equally_good_models_the_fastest_is_taken():
     """Where nothing that follows has a value, equal accuracies tie whatever the latency."""
     table = LatencyTable.measured(
         ["poor", "slow", "quick"], [0.5, 0.8, 0.8], [[9.0, 9.0], [20.0, 20.0], [10.0, 10.0]]
@@ -124,7 +121,7 @@ def test_of_equally_good_models_the_fastest_is_taken() -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(problem=worker_problems())
-def test_probability_is_conserved_from_state_to_state(problem: WorkerProblem) -> None:
+def test_probability_is_conserved_from_state_to_state(problem):
     for kind in ("exact", "quadrature"):
         mdp = build_structured(problem, kind)  # type: ignore[arg-type]
         assert mdp.truncated_mass < 1e-12
@@ -136,13 +133,13 @@ def test_probability_is_conserved_from_state_to_state(problem: WorkerProblem) ->
         assert mdp.excess[-1] == 0.0
 
 
-def test_the_excess_is_charged_per_query_only() -> None:
+def test_the_excess_is_charged_per_query_only():
     for objective, charged in (("per-query", True), ("per-decision", False)):
         mdp = build_structured(small_problem(400.0, objective=objective))
         assert mdp.excess.max() > 0.1
         assert (mdp.charged_excess.max() > 0) == charged
 
 
-def test_other_nodes_are_refused() -> None:
+def test_other_nodes_are_refused():
     with pytest.raises(InvalidValueError, match=r"^nodes: .*quadrature or exact"):
         build_structured(small_problem(), "gauss")  # type: ignore[arg-type]

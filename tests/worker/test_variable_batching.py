@@ -25,7 +25,7 @@ from ramsis.worker.problem.partial_batch import (
     waiting_in_partial_batch,
 )
 from ramsis.worker.problem.queue import RandomTimes
-from ramsis.worker.solve import SolverName, evaluate_table, solve_worker
+from ramsis.worker.solve import evaluate_table, solve_worker
 from ramsis.worker.solve.policy_iteration import evaluate_variable, solve_on_nodes, solve_variable
 from ramsis.worker.structure import build_structured
 from ramsis.worker.structure.evaluation import evaluate_on_nodes
@@ -46,9 +46,7 @@ def variable_problem(load_qps: float = 150.0, **changes: Any) -> WorkerProblem:
 
 @pytest.mark.parametrize(("late", "times"), KINDS)
 @pytest.mark.parametrize(("load_qps", "gain"), [(60.0, 0.0), (500.0, 0.3)])
-def test_a_backup_of_any_values_is_the_explicit_bellman_operator(
-    load_qps: float, gain: float, late: str, times: RandomTimes | None
-) -> None:
+def test_a_backup_of_any_values_is_the_explicit_bellman_operator(load_qps, gain, late, times):
     problem = variable_problem(load_qps, late=late, times=times,
                                violation_price=0.2)
     variable, explicit = build_variable(problem, "exact"), build_explicit(problem)
@@ -69,9 +67,7 @@ def test_a_backup_of_any_values_is_the_explicit_bellman_operator(
 
 @pytest.mark.parametrize(("late", "times"), KINDS)
 @pytest.mark.parametrize(("load_qps", "objective"), [(20.0, "per-query"), (400.0, "per-decision")])
-def test_the_optimum_is_that_of_the_explicit_rows(
-    load_qps: float, late: str, times: RandomTimes | None, objective: str
-) -> None:
+def test_the_optimum_is_that_of_the_explicit_rows(load_qps, late, times, objective):
     problem = variable_problem(load_qps, late=late, times=times,
                                objective=objective)
     solution = solve_variable(build_variable(problem, "exact"))
@@ -85,7 +81,7 @@ def test_the_optimum_is_that_of_the_explicit_rows(
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(problem=worker_problems(), late=st.sampled_from(list(LateRule)))
-def test_variable_is_never_worse_than_maximal(problem: WorkerProblem, late: LateRule) -> None:
+def test_variable_is_never_worse_than_maximal(problem, late):
     """Every policy of maximal batching is one of variable batching, of the same gain."""
     maximal = replace(problem, late=late)
     whole = solve_on_nodes(build_structured(maximal))
@@ -95,7 +91,7 @@ def test_variable_is_never_worse_than_maximal(problem: WorkerProblem, late: Late
     assert solve_variable(mdp).evaluation.gain >= whole.evaluation.gain - 1e-8
 
 
-def test_whole_queues_are_met_as_often_as_with_maximal_batching() -> None:
+def test_whole_queues_are_met_as_often_as_with_maximal_batching():
     problem = variable_problem(300.0)
     maximal = replace(problem, batching=Batching.MAXIMAL)
     table = solve_on_nodes(build_structured(maximal)).policy
@@ -111,7 +107,7 @@ def test_whole_queues_are_met_as_often_as_with_maximal_batching() -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 30])
-def test_outliers_cost_the_same_with_either_batching(workers: int) -> None:
+def test_outliers_cost_the_same_with_either_batching(workers):
     """With many workers the chain is worked out over nodes, of which some are overdue."""
     problem = variable_problem(30.0 * workers, late="drop", times=OUTLIERS, workers=workers)
     maximal = replace(problem, batching=Batching.MAXIMAL)
@@ -123,7 +119,7 @@ def test_outliers_cost_the_same_with_either_batching(workers: int) -> None:
     assert solve_variable(variable).evaluation.gain >= expected.gain - 1e-8
 
 
-def test_parts_of_a_queue_bring_what_they_should() -> None:
+def test_parts_of_a_queue_bring_what_they_should():
     """One request of two in time with the better model is worth more than both with neither."""
     problem = variable_problem(100.0, grid="fixed:40")
     more = solve_worker(problem)
@@ -136,7 +132,7 @@ def test_parts_of_a_queue_bring_what_they_should() -> None:
     )
 
 
-def test_drops_from_the_full_state_lead_to_states_that_nothing_else_leads_to() -> None:
+def test_drops_from_the_full_state_lead_to_states_that_nothing_else_leads_to():
     """More requests than the table has rows: dropping one by one ages the queue unevenly."""
     latency = LatencyTable.measured(["one"], [0.8], [linear(6.0, 3.0, 9)])
     problem = variable_problem(1600.0, latency=latency, slo_ms=100.0, workers=4, max_queue=8,
@@ -148,7 +144,7 @@ def test_drops_from_the_full_state_lead_to_states_that_nothing_else_leads_to() -
     assert visits[-1, 0] > 1e-3 * visits.sum()
 
 
-def test_states_that_hardly_occur_are_decided_too() -> None:
+def test_states_that_hardly_occur_are_decided_too():
     """A burst of requests at full slack is served in batches that are in time."""
     problem = variable_problem(20.0, workers=40)
     mdp = build_variable(problem)
@@ -158,7 +154,7 @@ def test_states_that_hardly_occur_are_decided_too() -> None:
     assert (problem.in_time(policy)[3, 3:]).all()
 
 
-def test_the_first_requests_of_a_longer_queue_stand_where_order_statistics_say() -> None:
+def test_the_first_requests_of_a_longer_queue_stand_where_order_statistics_say():
     problem = variable_problem(150.0, grid="fixed:200")
     found = waiting_in_partial_batch(problem, phase_distribution(problem), 3)
     columns = problem.bins + 1
@@ -178,7 +174,7 @@ def test_the_first_requests_of_a_longer_queue_stand_where_order_statistics_say()
         np.testing.assert_allclose(np.cumsum(law[j])[1:-1], shared[1:-1], rtol=0, atol=1e-11)
 
 
-def test_drawn_times_stand_as_quarters_of_the_same_mean() -> None:
+def test_drawn_times_stand_as_quarters_of_the_same_mean():
     problem = variable_problem(times=DRAWN)
     latency_ms, weight = service_points(problem)
     assert latency_ms.shape == (len(problem.services.mean_ms), SERVICE_POINTS)
@@ -188,14 +184,14 @@ def test_drawn_times_stand_as_quarters_of_the_same_mean() -> None:
 
 
 @pytest.mark.parametrize("solver", ["linear-program", "pymdptoolbox"])
-def test_solvers_of_explicit_rows_find_the_same(solver: SolverName) -> None:
+def test_solvers_of_explicit_rows_find_the_same(solver):
     problem = variable_problem(200.0)
     assert solve_worker(problem, solver).gain == pytest.approx(
         solve_worker(problem).gain, abs=1e-6
     )
 
 
-def test_a_solver_that_knows_no_parts_says_so() -> None:
+def test_a_solver_that_knows_no_parts_says_so():
     with pytest.raises(InvalidValueError, match=r"^solver: .*variable batching"):
         solve_worker(variable_problem(), "value-iteration")
 
@@ -205,15 +201,13 @@ def test_a_solver_that_knows_no_parts_says_so() -> None:
     [("ramsis.worker.problem.partial_batch.MAX_ENTRIES", "batches of part of a queue"),
      ("ramsis.worker.structure.variable_batching.MAX_LIKELY", "likely states")],
 )
-def test_problems_that_would_fill_the_memory_are_refused(
-    limit: str, said: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_problems_that_would_fill_the_memory_are_refused(limit, said, monkeypatch):
     monkeypatch.setattr(limit, 20)
     with pytest.raises(InvalidValueError, match=rf"too large for variable batching: .*{said}"):
         build_variable(variable_problem())
 
 
-def test_other_arrivals_are_refused() -> None:
+def test_other_arrivals_are_refused():
     with pytest.raises(InvalidValueError, match=r"^batching: .*Poisson arrivals only"):
         variable_problem(arrivals=NegativeBinomial(150.0, 4.0))
     assert variable_problem(arrivals=Poisson(150.0)).batching is Batching.VARIABLE

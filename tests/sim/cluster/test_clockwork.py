@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,10 +19,8 @@ SIZES = {1: 10.0, 2: 14.0, 4: 20.0}
 
 
 @pytest.fixture(scope="module")
-def script() -> ModuleType:
+def script():
     spec = importlib.util.spec_from_file_location("clockwork_script", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules["clockwork_script"] = module
     spec.loader.exec_module(module)
@@ -39,7 +36,7 @@ def sized(name: str = "m", **more: Any) -> dict[str, Any]:
                                 for size, ms in SIZES.items()], **more)
 
 
-def test_larger_batches_come_first_while_they_are_in_time() -> None:
+def test_larger_batches_come_first_while_they_are_in_time():
     made = scenario(models=[sized()], streams=[
         stream(workload={"times_ms": [0.0, 1.0, 1.0, 1.0, 1.0]}, slo_ms=35)])
     run = batches(made)
@@ -53,7 +50,7 @@ def test_larger_batches_come_first_while_they_are_in_time() -> None:
     assert len(run.drop_request) == 2
 
 
-def test_what_cannot_be_in_time_is_dropped_and_nothing_is_late() -> None:
+def test_what_cannot_be_in_time_is_dropped_and_nothing_is_late():
     made = scenario(duration_s=3, models=[sized()],
                     streams=[stream(workload={"load_qps": 400}, slo_ms=40)])
     run = batches(made)
@@ -61,7 +58,7 @@ def test_what_cannot_be_in_time_is_dropped_and_nothing_is_late() -> None:
     assert 100 / 400 < run.in_time.mean() < 200 / 400  # one by one, and in full batches
 
 
-def test_days_are_played_to_the_end() -> None:
+def test_days_are_played_to_the_end():
     # From 2 ** 24 ms on, 4.7 hours, a billionth of a ms is less than a time's last digit.
     made = scenario(duration_s=5 * 3600, models=[sized("a"), sized("b")],
                     start=[{"worker": "gpu", "models": ["a", "b"]}], streams=[
@@ -71,7 +68,7 @@ def test_days_are_played_to_the_end() -> None:
     assert run.in_time.mean() > 0.98
 
 
-def test_a_model_that_loads_for_longer_than_the_slo_is_loaded_for_requests_to_come() -> None:
+def test_a_model_that_loads_for_longer_than_the_slo_is_loaded_for_requests_to_come():
     made = scenario(duration_s=3, worker_types=[{"name": "gpu", "count": 2, "memory_mb": 250}],
                     models=[sized("a", load_ms=150), sized("b", load_ms=150)],
                     start=[], streams=[stream(one, one) for one in "ab"])
@@ -80,7 +77,7 @@ def test_a_model_that_loads_for_longer_than_the_slo_is_loaded_for_requests_to_co
     assert run.in_time[20:].mean() > 0.99  # after half a second
 
 
-def test_the_least_recently_used_model_makes_room() -> None:
+def test_the_least_recently_used_model_makes_room():
     made = scenario(
         worker_types=[{"name": "gpu", "count": 1, "memory_mb": 250}],
         models=[sized("a"), sized("b"), sized("c")],
@@ -94,7 +91,7 @@ def test_the_least_recently_used_model_makes_room() -> None:
     assert run.load_model.tolist() == [2]
 
 
-def test_faster_workers_of_another_type_are_used() -> None:
+def test_faster_workers_of_another_type_are_used():
     made = scenario(
         worker_types=[{"name": "slow", "count": 1}, {"name": "fast", "count": 1}],
         models=[model(latency=[{"worker_type": "slow", "batch": 1, "latency_ms": 90},
@@ -112,25 +109,21 @@ def test_faster_workers_of_another_type_are_used() -> None:
     (600, 48, 6, 1.0, 1.0), (1200, 12, 6, 1.0, 1.0), (2400, 48, 48, 1.0, 1.0),
     (2400, 12, 6, 0.88, 0.92), (3000, 48, 12, 0.755, 0.80),
 ])
-def test_the_share_in_time_in_cells_of_the_grid(
-    script: ModuleType, rate: int, instances: int, slo_ms: float, low: float, high: float
-) -> None:
+def test_the_share_in_time_in_cells_of_the_grid(script, rate, instances, slo_ms, low, high):
     """The thesis has all in time in the first three; a prototype 0.900 and 0.778 in the others."""
     shares = [Engine.of_scenario(script.grid(rate, instances, slo_ms, 4.0), seed).serve(
         scheduler("clockwork")).in_time.mean() for seed in range(2)]
     assert low <= np.mean(shares) <= high
 
 
-def test_random_decisions_do_at_low_rates_only(script: ModuleType) -> None:
+def test_random_decisions_do_at_low_rates_only(script):
     share = {rate: batches(script.grid(rate, 48, 48.0, 2.0), "random").in_time.mean()
              for rate in (600, 1200)}
     assert share[600] > 0.999
     assert share[1200] < 0.7
 
 
-def test_the_script_prints_and_writes_a_row_for_each_slo_and_scheduler(
-    script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_script_prints_and_writes_a_row_for_each_slo_and_scheduler(script, tmp_path, capsys):
     import json
 
     out = tmp_path / "rows.json"

@@ -70,13 +70,13 @@ def exponential(mean_ms: float, parts: int = 2000) -> list[float]:
     return (mean_ms * values / values.mean()).tolist()
 
 
-def test_md1_waits_as_pollaczek_and_khinchine_say() -> None:
+def test_md1_waits_as_pollaczek_and_khinchine_say():
     made = scenario(duration_s=200, streams=[stream(workload={"load_qps": 70})])
     rho = 0.7
     assert holds(estimate(made, FirstCome, wait_ms), 10.0 * rho / (2 * (1 - rho)))
 
 
-def test_mg1_with_drawn_times() -> None:
+def test_mg1_with_drawn_times():
     quantiles = exponential(10.0)
     second = float(np.mean(np.square(quantiles)))
     made = scenario(
@@ -86,7 +86,7 @@ def test_mg1_with_drawn_times() -> None:
 
 
 @pytest.mark.parametrize(("count", "lanes"), [(4, 1), (2, 2)])
-def test_erlang_b_by_workers_and_by_lanes(count: int, lanes: int) -> None:
+def test_erlang_b_by_workers_and_by_lanes(count, lanes):
     made = scenario(duration_s=50, streams=[stream(workload={"load_qps": 250})], worker_types=[
         {"name": "gpu", "count": count, "lanes": lanes}])
     load, servers = 2.5, 4
@@ -124,7 +124,7 @@ class Vacations(FirstCome):
         self.serve()
 
 
-def test_mm1_with_vacations_of_loading() -> None:
+def test_mm1_with_vacations_of_loading():
     """Fuhrmann and Cooper: the wait is that of M/M/1, and half a vacation on average."""
     made = scenario(
         duration_s=LONG_S, streams=[stream(workload={"load_qps": 50})],
@@ -153,7 +153,7 @@ class Joins(Scheduler):
 
 
 @pytest.mark.parametrize("tokens", [[10.0], [5.0, 5.0, 5.0, 25.0]])
-def test_continuous_batching_with_linear_steps_is_processor_sharing(tokens: list[float]) -> None:
+def test_continuous_batching_with_linear_steps_is_processor_sharing(tokens):
     """In M/G/1 with processor sharing the response depends on the mean alone, E[S]/(1-ρ)."""
     most = 80
     steps = [{"worker_type": "gpu", "batch": b, "latency_ms": float(b)}

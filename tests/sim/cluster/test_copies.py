@@ -50,9 +50,7 @@ def most_served(
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_no_placement_beats_the_bound_and_the_stated_gap_is_no_smaller_than_the_true_one(
-    seed: int,
-) -> None:
+def test_no_placement_beats_the_bound_and_the_stated_gap_is_no_smaller_than_the_true_one(seed):
     rng = np.random.default_rng(seed)
     one = cluster(rng, 2, 3)
     counts, cost_ms = rng.integers(0, 60, (2, 3)).astype(float), rng.uniform(1.0, 4.0, 3)
@@ -71,7 +69,7 @@ def test_no_placement_beats_the_bound_and_the_stated_gap_is_no_smaller_than_the_
     assert true_gap <= gap_of(one, target, counts, cost_ms, WINDOW_MS) + 1e-9
 
 
-def test_memory_and_places_hold_and_what_is_there_stays() -> None:
+def test_memory_and_places_hold_and_what_is_there_stays():
     rng = np.random.default_rng(7)
     one = cluster(rng, 4, 6)
     work = rng.uniform(0.1, 0.9, 6)
@@ -85,7 +83,7 @@ def test_memory_and_places_hold_and_what_is_there_stays() -> None:
     assert (target >= stays).all()
 
 
-def test_what_is_asked_most_gets_more_copies_and_the_gap_is_nothing_where_all_fits() -> None:
+def test_what_is_asked_most_gets_more_copies_and_the_gap_is_nothing_where_all_fits():
     one = CopyProblem(np.ones(3), np.full(3, 10.0), np.full(3, 10.0), np.ones((3, 3), dtype=bool),
                   np.full(3, 10.0), 1.0)
     work = np.array([2.0, 0.4, 0.0])

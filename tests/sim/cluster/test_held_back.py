@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from ramsis.planning import compare, scheduler_named
 from ramsis.report.verdicts import overload_rate
 from ramsis.scenario import Scenario
 from ramsis.sim import Engine, scheduler
-from tests.cli.command import Run
 from tests.scenario.samples import document, model, scenario, stream
 
 SIZES = [{"worker_type": "gpu", "batch": size, "latency_ms": ms}
@@ -29,7 +27,7 @@ def two_slos() -> Scenario:
 
 
 @pytest.mark.parametrize("name", ["clockwork", "planned"])
-def test_answers_fall_between_the_earliest_time_and_the_deadline(name: str) -> None:
+def test_answers_fall_between_the_earliest_time_and_the_deadline(name):
     run = Engine.of_scenario(two_slos(), 0).serve(scheduler(name))
     assert run.in_time.all()
     assert not run.too_early.any()
@@ -40,7 +38,7 @@ def test_answers_fall_between_the_earliest_time_and_the_deadline(name: str) -> N
 
 
 @pytest.mark.parametrize("name", ["clockwork", "planned"])
-def test_the_fastest_worker_type_says_how_long_a_request_is_held(name: str) -> None:
+def test_the_fastest_worker_type_says_how_long_a_request_is_held(name):
     made = scenario(
         worker_types=[{"name": "slow", "count": 1}, {"name": "fast", "count": 1}],
         models=[model(latency=[{"worker_type": "slow", "batch": 1, "latency_ms": 30},
@@ -52,7 +50,7 @@ def test_the_fastest_worker_type_says_how_long_a_request_is_held(name: str) -> N
     assert np.sort(run.start_ms)[0] == pytest.approx(40)
 
 
-def test_answers_that_come_too_early_are_counted_and_are_no_overload() -> None:
+def test_answers_that_come_too_early_are_counted_and_are_no_overload():
     compared, = compare(two_slos(), [scheduler_named("lru")], (0,))
     row = compared.row()
     assert row["too_early"] == (compared.first.stream == 1).sum() == row["late"]
@@ -62,9 +60,7 @@ def test_answers_that_come_too_early_are_counted_and_are_no_overload() -> None:
     assert "too_early" not in calm.row()
 
 
-def test_the_command_line_shows_too_early_answers_without_a_note(
-    run: Run, tmp_path: Path
-) -> None:
+def test_the_command_line_shows_too_early_answers_without_a_note(run, tmp_path):
     path = tmp_path / "s.json"
     path.write_text(json.dumps(document(
         streams=STREAMS, models=[model("a", latency=SIZES), model("b", latency=SIZES)],

@@ -36,56 +36,55 @@ def serve(one: Scenario, rows: list[tuple[float, int, float]] | None = None, see
     return Engine.of_scenario(one, seed, requests=requests).serve(scheduler(name))
 
 
-def test_what_comes_while_workers_are_busy_shares_a_batch() -> None:
+def test_what_comes_while_workers_are_busy_shares_a_batch():
     """The second batch is decided on when the first ends: by then three more have come."""
     run = serve(scenario(), [(at, 0, 20.0) for at in (0.0, 1.0, 2.0, 2.5, 2.6)])
     assert run.size.tolist() == [1, 4]
     assert run.in_time.all()
 
 
-def test_of_too_much_the_batch_of_most_time_per_request_is_put_off() -> None:
+def test_of_too_much_the_batch_of_most_time_per_request_is_put_off():
     """After the first, model 1 has one request, due first, and model 2 four: not both in time."""
     rows = [(0.0, 0, 20.0), (0.1, 1, 9.0), *((0.2 + k / 10, 2, 9.0) for k in range(4))]
     run = serve(scenario(models=3), rows)
     assert run.in_time.tolist() == [True, False, True, True, True, True]
 
 
-def test_both_are_run_by_latest_start_where_both_can_be_in_time() -> None:
+def test_both_are_run_by_latest_start_where_both_can_be_in_time():
     rows = [(0.0, 0, 20.0), (0.1, 1, 12.0), *((0.2 + k / 10, 2, 20.0) for k in range(4))]
     run = serve(scenario(models=3), rows)
     assert run.in_time.all()
     assert run.model.tolist() == [0, 1, 2]
 
 
-def test_a_size_that_takes_less_time_per_request_is_run() -> None:
+def test_a_size_that_takes_less_time_per_request_is_run():
     """Five wait: four take 6.1 ms, five as many as eight, 10.1 ms."""
     run = serve(scenario(slo_ms=40.0), [(0.0, 0, 40.0), *[(1.0, 0, 40.0)] * 5])
     assert run.size.tolist() == [1, 4, 1]
 
 
 @pytest.mark.parametrize("rate_qps", [700, 1000])
-def test_a_standing_queue_does_not_end_in_small_batches(rate_qps: float) -> None:
+def test_a_standing_queue_does_not_end_in_small_batches(rate_qps):
     """Nine tenths of the bound; batches of what is due first alone have .426 in time at 1000/s."""
     one = scenario(duration_s=4, streams=[
         {"name": "s", "model": "m", "slo_ms": 20, "workload": {"load_qps": rate_qps}}])
     bound = scenario_bound(one, draw_requests(one, 0))
-    assert bound is not None
     assert serve(one).in_time.mean() >= 0.9 * bound.share
 
 
-def test_a_tight_request_before_many_is_not_given_up() -> None:
+def test_a_tight_request_before_many_is_not_given_up():
     """Alone it is in time, and the eight after it are, too."""
     run = serve(scenario(), [(0.0, 0, 20.0), (0.1, 0, 5.5), *[(0.2, 0, 19.0)] * 8])
     assert run.in_time.all()
     assert run.size.tolist() == [1, 1, 8]
 
 
-def test_earlier_deadlines_of_a_model_go_first() -> None:
+def test_earlier_deadlines_of_a_model_go_first():
     run = serve(scenario(), [(0.0, 0, 20.0), (0.5, 0, 60.0), (1.0, 0, 5.0)])
     assert run.in_time.all()
 
 
-def test_models_that_are_nowhere_are_loaded_and_rare_ones_make_room() -> None:
+def test_models_that_are_nowhere_are_loaded_and_rare_ones_make_room():
     one = scenario(models=3, worker_types=[{"name": "gpu", "count": 1, "memory_mb": 200}],
                    start=[{"worker": "gpu", "models": ["m-1", "m-2"]}])
     rows = [*((float(k), 0, 20.0) for k in range(0, 100, 5)), (100.0, 2, 30.0), (150.0, 0, 20.0)]
@@ -94,7 +93,7 @@ def test_models_that_are_nowhere_are_loaded_and_rare_ones_make_room() -> None:
     assert [int(model) for model in run.load_model] == [2]  # in the place of m-2, never wanted
 
 
-def test_a_busy_workers_model_is_loaded_onto_an_idle_one_too() -> None:
+def test_a_busy_workers_model_is_loaded_onto_an_idle_one_too():
     one = scenario(models=2, workers=2, start=[{"worker": "gpu-1", "models": ["m-1", "m-2"]}])
     rows = [(k * 1.4, k % 2, 30.0) for k in range(700)]
     run = serve(one, rows)
@@ -105,7 +104,7 @@ def test_a_busy_workers_model_is_loaded_onto_an_idle_one_too() -> None:
 
 @pytest.mark.parametrize("changes", [
     {}, {"loading": "blocking"}, {"lanes": 2}, {"max_models": 1}, {"loads_at_a_time": 2}])
-def test_no_more_than_the_bound_on_workers_of_all_kinds(changes: dict[str, Any]) -> None:
+def test_no_more_than_the_bound_on_workers_of_all_kinds(changes):
     one = scenario(
         models=4, slo_ms=25.0, worker_types=[{"name": "gpu", "count": 2, "memory_mb": 250,
                                               **changes}],
@@ -119,7 +118,7 @@ def test_no_more_than_the_bound_on_workers_of_all_kinds(changes: dict[str, Any])
     assert figures.never_answered == 0
 
 
-def test_better_than_clockwork_at_a_low_slo() -> None:
+def test_better_than_clockwork_at_a_low_slo():
     one = scenario(models=10, workers=3, slo_ms=8.0, streams=[
         {"name": "s", "model": "m", "slo_ms": 8, "workload": {"load_qps": 1300}}])
     planned, clockwork = (measure(serve(one, name=name)).in_time
@@ -127,7 +126,7 @@ def test_better_than_clockwork_at_a_low_slo() -> None:
     assert planned > 1.02 * clockwork
 
 
-def test_the_last_free_place_does_not_change_hands_all_the_time() -> None:
+def test_the_last_free_place_does_not_change_hands_all_the_time():
     """Eight models on three workers of three places."""
     busy = scenario_from_document({
         "format": "ramsis.scenario/1", "name": "one place more", "duration_s": 20,
@@ -145,7 +144,7 @@ def test_the_last_free_place_does_not_change_hands_all_the_time() -> None:
     assert share > 0.998
 
 
-def test_no_copy_of_a_calm_model_makes_requests_late_while_it_blocks() -> None:
+def test_no_copy_of_a_calm_model_makes_requests_late_while_it_blocks():
     """A load blocks for twice the SLO. Without the rule there are 41 loads."""
     calm = scenario_from_document({
         "format": "ramsis.scenario/1", "name": "calm", "duration_s": 20,
@@ -159,7 +158,7 @@ def test_no_copy_of_a_calm_model_makes_requests_late_while_it_blocks() -> None:
     assert run.in_time[run.arrival_ms > 3000.0].mean() > 0.98
 
 
-def test_loads_at_the_start_leave_time_for_what_they_were_made_for() -> None:
+def test_loads_at_the_start_leave_time_for_what_they_were_made_for():
     """Ten models are loaded in turn, 420 ms each, where requests can wait for 770 ms."""
     ample = scenario_from_document({
         "format": "ramsis.scenario/1", "name": "ample", "duration_s": 10,
@@ -173,7 +172,7 @@ def test_loads_at_the_start_leave_time_for_what_they_were_made_for() -> None:
     assert share["planned"] > share["clockwork"] - 0.01
 
 
-def test_a_model_that_loads_for_longer_than_the_slo_is_loaded_for_requests_to_come() -> None:
+def test_a_model_that_loads_for_longer_than_the_slo_is_loaded_for_requests_to_come():
     """A load takes 50 ms, and 20 are allowed."""
     one = scenario(models=2, workers=2, start=[], load_ms=50.0)
     run = serve(one, [(float(k), k % 2, 20.0) for k in range(0, 600, 3)])
@@ -194,7 +193,7 @@ def chats(**changes: Any) -> Scenario:
         **changes})
 
 
-def test_requests_join_a_continuous_batch_that_runs() -> None:
+def test_requests_join_a_continuous_batch_that_runs():
     """Three join the first, the fifth waits until one leaves."""
     warm = chats(start=[{"worker": "gpu-1", "models": ["m"]}])
     run = serve(warm, [(at, 0, 300.0) for at in (0.0, 10.0, 20.0, 30.0, 40.0)])
@@ -203,14 +202,14 @@ def test_requests_join_a_continuous_batch_that_runs() -> None:
     assert run.in_time.all()
 
 
-def test_an_answer_takes_all_of_its_tokens() -> None:
+def test_an_answer_takes_all_of_its_tokens():
     """Of ten tokens at 10 ms each, none is there within 90 ms."""
     warm = chats(start=[{"worker": "gpu-1", "models": ["m"]}])
     assert not serve(warm, [(0.0, 0, 90.0)]).answered.any()
     assert serve(warm, [(0.0, 0, 110.0)]).in_time.all()
 
 
-def test_copies_are_for_workers_that_are_active() -> None:
+def test_copies_are_for_workers_that_are_active():
     """One of two workers is off for good: all is loaded onto the other, and served."""
     run = serve(chats(duration_s=5))
     late_start = run.arrival_ms > 300.0
@@ -231,7 +230,7 @@ def crowded(shares: list[float], rate_qps: float, **worker: Any) -> Scenario:
 
 
 @pytest.mark.parametrize("loading", ["blocking", "beside"])
-def test_models_that_outnumber_places_do_not_thrash(loading: str) -> None:
+def test_models_that_outnumber_places_do_not_thrash(loading):
     """Requests for the eight most wanted of the twelve models are 0.88 of all."""
     one = crowded([(k + 1) ** -1.1 for k in range(12)], 430.0, loading=loading)
     shares = {name: measure(serve(one, name=name)).in_time_share or 0.0
@@ -240,14 +239,14 @@ def test_models_that_outnumber_places_do_not_thrash(loading: str) -> None:
     assert shares["planned"] > 0.8
 
 
-def test_models_take_turns_where_requests_can_wait() -> None:
+def test_models_take_turns_where_requests_can_wait():
     one = crowded([1.0] * 12, 60.0)
     patient = scenario_from_document({**one.to_document(), "streams": [
         {"name": "s", "model": "m", "slo_ms": 1100, "workload": {"load_qps": 60}}]})
     assert measure(serve(patient)).in_time_share == 1.0
 
 
-def test_a_copy_that_is_short_of_a_place_moves_another_models() -> None:
+def test_a_copy_that_is_short_of_a_place_moves_another_models():
     """Four workers of three places hold eight quiet models and a hot one that takes all four."""
     document = {
         "format": "ramsis.scenario/1", "name": "hot", "duration_s": 60,

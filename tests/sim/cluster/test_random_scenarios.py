@@ -1,7 +1,5 @@
 """Requests are conserved, memory is not exceeded, and nothing runs that is not loaded."""
 
-from __future__ import annotations
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,11 +8,11 @@ from tests.sim.cluster.random_scenarios import check
 
 @settings(max_examples=20)
 @given(st.integers(0, 10**6))
-def test_what_must_hold_of_every_run(seed: int) -> None:
+def test_what_must_hold_of_every_run(seed):
     check(seed)
 
 
-def test_the_random_runs_do_something() -> None:
+def test_the_random_runs_do_something():
     runs = [check(seed) for seed in range(12)]
     assert sum(int(run.answered.sum()) for run in runs) > 100
     assert sum(len(run.load_model) for run in runs) > 20

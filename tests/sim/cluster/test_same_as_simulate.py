@@ -26,7 +26,7 @@ def cluster(slo_ms: float) -> Scenario:
 
 @pytest.mark.parametrize("name", ["jellyfish-plus", "greedy", "greedy:late=drop",
                                   "fixed:model=large,batch=4", "model-switching:profile_s=2"])
-def test_every_batch_is_the_same(name: str) -> None:
+def test_every_batch_is_the_same(name):
     made = cluster(60.0)
     engine = Engine.of_scenario(made, 3)
     fleet, chosen = engine.fleet, scheduler(name)

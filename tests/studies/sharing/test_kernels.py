@@ -1,9 +1,6 @@
 """Kernel traces: heights over intervals, multiprocessors of a launch, and the two profilers."""
 
-from __future__ import annotations
-
 import math
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -51,7 +48,7 @@ _RAW = """\
 """.replace("METRIC", OCCUPANCY_METRIC)
 
 
-def test_two_kernels_that_overlap() -> None:
+def test_two_kernels_that_overlap():
     found = heights([0, 1], [2, 3], [40, 30])
     assert found.largest == 70
     assert found.weighted == pytest.approx(46.67, abs=0.005)
@@ -62,9 +59,7 @@ def test_two_kernels_that_overlap() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 10), st.integers(0, 100)),
                 min_size=1, max_size=8))
-def test_heights_against_counting_every_unit_of_time(
-    kernels: list[tuple[int, int, int]],
-) -> None:
+def test_heights_against_counting_every_unit_of_time(kernels):
     units = [[m for s, d, m in kernels if s <= t < s + d] for t in range(40)]
     busy = [sum(there) for there in units if there]
     found = heights([k[0] for k in kernels], [k[0] + k[1] for k in kernels],
@@ -73,7 +68,7 @@ def test_heights_against_counting_every_unit_of_time(
     assert found.weighted == pytest.approx(sum(busy) / len(busy))
 
 
-def test_multiprocessors_of_a_launch() -> None:
+def test_multiprocessors_of_a_launch():
     launch = Launch((1000, 1, 1), (256, 1, 1), registers=32)
     assert blocks_per_sm(launch, V100) == 8
     assert sms_needed(launch, V100) == 125
@@ -89,7 +84,7 @@ def test_multiprocessors_of_a_launch() -> None:
 
 
 @pytest.mark.parametrize("metrics", [LONG, _RAW])
-def test_both_profilers_give_the_metrics_of_a_model(tmp_path: Path, metrics: str) -> None:
+def test_both_profilers_give_the_metrics_of_a_model(tmp_path, metrics):
     trace, other = tmp_path / "trace.csv", tmp_path / "ncu.csv"
     trace.write_text(TRACE)
     other.write_text(metrics)
@@ -122,9 +117,7 @@ def test_both_profilers_give_the_metrics_of_a_model(tmp_path: Path, metrics: str
     ("", LONG, "file is empty"),
     ("SKIPPED: run.sqlite does not contain CUDA trace data.\n", LONG, "no header with"),
 ])
-def test_traces_that_do_not_match_are_refused(
-    tmp_path: Path, trace: str, metrics: str, message: str
-) -> None:
+def test_traces_that_do_not_match_are_refused(tmp_path, trace, metrics, message):
     (tmp_path / "trace.csv").write_text(trace)
     (tmp_path / "ncu.csv").write_text(metrics)
     with pytest.raises(InputFileError) as caught:
@@ -165,7 +158,7 @@ _SECTIONS = """\
 """
 
 
-def test_what_the_profilers_print_besides(tmp_path: Path) -> None:
+def test_what_the_profilers_print_besides(tmp_path):
     """Notices, further reports, rules, short rows, thousands, two GPUs, launches of two streams.
 
     The kernel that starts second was launched first.
@@ -184,7 +177,7 @@ def test_what_the_profilers_print_besides(tmp_path: Path) -> None:
 
 
 @given(st.integers(0, 96), st.integers(0, 5))
-def test_shared_memory_of_whole_kibibytes_survives_rounding(kib: int, halvings: int) -> None:
+def test_shared_memory_of_whole_kibibytes_survives_rounding(kib, halvings):
     """Of what is printed in thousandths of a megabyte."""
     true = 1024 * kib
     found = _round_number(float(f"{true / 1e6:.3f}") * 1e6, 500)

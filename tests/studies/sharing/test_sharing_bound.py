@@ -15,7 +15,7 @@ from ramsis.studies.sharing import gpus_of, models_of, plan
 from ramsis.studies.sharing._kernels import most_in_groups
 from ramsis.studies.sharing.bound import goodput_bound_rps
 from ramsis.studies.sharing.gpu.interference import NO_INTERFERENCE, THESIS, Interference
-from ramsis.studies.sharing.gpu.profile import SharedBatch, SharingProfile, read_sharing_profile
+from ramsis.studies.sharing.gpu.profile import SharedBatch, read_sharing_profile
 from ramsis.studies.sharing.gpu.shared_gpu import NetworkTime, RouterSettings, SharedModel
 from ramsis.studies.sharing.play import SharedCluster, measure_sharing, play
 
@@ -26,7 +26,7 @@ _Batch = tuple[int, int, frozenset[int], float, int]
 
 
 @pytest.fixture(scope="module")
-def v100() -> SharingProfile:
+def v100():
     return read_sharing_profile("v100")
 
 
@@ -125,7 +125,7 @@ _GPU_ROWS = st.lists(st.tuples(st.floats(4, 20), st.floats(0.15, 1.0)), min_size
 @given(st.data())
 @settings(max_examples=15, deadline=None,
           phases=[Phase.explicit, Phase.reuse, Phase.generate])
-def test_no_schedule_of_a_tiny_instance_passes_the_bound(data: st.DataObject) -> None:
+def test_no_schedule_of_a_tiny_instance_passes_the_bound(data):
     rows = [[(n + 1, ms * (1 + 0.4 * n), used)
              for n, (ms, used) in enumerate(data.draw(_GPU_ROWS))] for _ in range(2)]
     slos = [data.draw(st.floats(10, 60)) for _ in rows]
@@ -146,9 +146,7 @@ def test_no_schedule_of_a_tiny_instance_passes_the_bound(data: st.DataObject) ->
     ([(1, 10.0, 0.7)], 0.375, 17.675, 2),
     ([(2, 10.0, 0.5), (4, 12.0, 0.9)], 0.375, 11.875, 4),
 ])
-def test_the_bound_is_what_the_best_schedule_does(
-    rows: _Rows, beside: float, together_ms: float, together: int
-) -> None:
+def test_the_bound_is_what_the_best_schedule_does(rows, beside, together_ms, together):
     """Requests that have all come at once, run in rounds of the best configuration."""
     rounds = 3
     slo_ms = rounds * together_ms + 1e-9
@@ -158,7 +156,7 @@ def test_the_bound_is_what_the_best_schedule_does(
     assert once.most() == together
 
 
-def test_shares_are_counted() -> None:
+def test_shares_are_counted():
     """A batch on 0.6 and one held to 0.4, which uses 0.6 alone, fill the GPU."""
     rows = [(1, 10.0, 0.6)]
     rate = 1 / 10 / 1.15 + 0.4 / 0.6 / 10 / 1.225
@@ -170,7 +168,7 @@ def test_shares_are_counted() -> None:
 
 @given(st.lists(st.integers(0, 25), min_size=1, max_size=8), st.integers(1, 4),
        st.integers(0, 12))
-def test_groups_are_the_largest(times: list[int], least: int, within: int) -> None:
+def test_groups_are_the_largest(times, least, within):
     """Against all ways of dividing arrivals into groups, neighbours or not."""
     times = sorted(times)
 
@@ -190,7 +188,7 @@ def test_groups_are_the_largest(times: list[int], least: int, within: int) -> No
     assert most_in_groups(np.array(times, dtype=float), least, float(within)) == most(tuple(times))
 
 
-def test_batches_that_arrivals_do_not_fill_are_not_counted() -> None:
+def test_batches_that_arrivals_do_not_fill_are_not_counted():
     """A request every 20 ms; a batch of two has to wait, and only half of the time for that."""
     rows = [(1, 10.0, 1.0), (2, 11.0, 1.0)]
     times = [[20.0 * i for i in range(50)] for _ in range(3)]
@@ -204,7 +202,7 @@ def test_batches_that_arrivals_do_not_fill_are_not_counted() -> None:
 
 
 @pytest.mark.slow
-def test_no_plan_passes_the_bound(v100: SharingProfile) -> None:
+def test_no_plan_passes_the_bound(v100):
     models = models_of(v100, dict.fromkeys(_VISION, 1000.0), 250)
     gpus = gpus_of(4)
     bound = goodput_bound_rps(models, gpus, THESIS, duration_s=4)

@@ -13,7 +13,6 @@ from ramsis.errors import InputFileError
 from ramsis.studies.sharing import (
     Igniter,
     QueueAware,
-    SharingPolicy,
     Usher,
     gpus_of,
     models_of,
@@ -22,7 +21,7 @@ from ramsis.studies.sharing import (
 from ramsis.studies.sharing.bound import goodput_bound_rps
 from ramsis.studies.sharing.estimate import Estimator, Item
 from ramsis.studies.sharing.gpu.interference import THESIS, Interference
-from ramsis.studies.sharing.gpu.profile import SharedBatch, SharingProfile, read_sharing_profile
+from ramsis.studies.sharing.gpu.profile import SharedBatch, read_sharing_profile
 from ramsis.studies.sharing.gpu.shared_gpu import Gpu, Replica, RouterSettings, SharedModel
 from ramsis.studies.sharing.play import SharedCluster, measure_sharing, play
 
@@ -30,7 +29,7 @@ _VISION = ("alexnet", "densenet121", "efficientnet_b7", "resnet50", "vgg19")
 
 
 @pytest.fixture(scope="module")
-def v100() -> SharingProfile:
+def v100():
     return read_sharing_profile("v100")
 
 
@@ -42,7 +41,7 @@ def _model(name: str, rate_rps: float, slo_ms: float, used: float) -> SharedMode
 
 @given(st.data())
 @settings(max_examples=15, phases=[Phase.explicit, Phase.reuse, Phase.generate])
-def test_estimates_are_what_the_engine_does(data: st.DataObject) -> None:
+def test_estimates_are_what_the_engine_does(data):
     """The same arrivals give the same requests in time, of each model."""
     models = tuple(_model(f"m{i}", data.draw(st.floats(50, 500)), data.draw(st.floats(20, 80)),
                           data.draw(st.floats(0.1, 0.6))) for i in range(3))
@@ -67,14 +66,14 @@ def test_estimates_are_what_the_engine_does(data: st.DataObject) -> None:
         assert shares[m] * mine.sum() == pytest.approx(run.in_time[mine].sum())
 
 
-def test_the_planner_chooses_batches_that_are_in_time(v100: SharingProfile) -> None:
+def test_the_planner_chooses_batches_that_are_in_time(v100):
     models = models_of(v100, {"efficientnet_b7": 430}, 200)
     found = plan("queue-aware", models, gpus_of(2))
     assert [(r.gpu, r.batch) for r in found.replicas] == [("gpu-0", 8), ("gpu-1", 8)]
 
 
 @pytest.mark.slow
-def test_the_planner_against_all_plans() -> None:
+def test_the_planner_against_all_plans():
     """Two models on two GPUs; every plan with at most one replica of a model on a GPU."""
     models = (_model("a", 330, 60, 0.5), _model("b", 420, 45, 0.4))
     planner = QueueAware(duration_s=2, seeds=2)
@@ -88,7 +87,7 @@ def test_the_planner_against_all_plans() -> None:
 
 
 @pytest.mark.slow
-def test_plans_keep_headroom_and_promise_what_long_runs_deliver(v100: SharingProfile) -> None:
+def test_plans_keep_headroom_and_promise_what_long_runs_deliver(v100):
     """The mix of a plan that was busy all the time: 9 % of it was late in the second half."""
     models = models_of(v100, dict.fromkeys(
         ("densenet121", "inception_v3", "bert", "mobilenet_v2"), 350.0), 220)
@@ -103,7 +102,7 @@ def test_plans_keep_headroom_and_promise_what_long_runs_deliver(v100: SharingPro
 
 
 @pytest.mark.slow
-def test_the_search_leaves_plans_that_lack_a_model(v100: SharingProfile) -> None:
+def test_the_search_leaves_plans_that_lack_a_model(v100):
     """From starts with one batch for each model it ends with 2535 of 3000 in time."""
     models, gpus = models_of(v100, dict.fromkeys(_VISION, 600.0), 350), gpus_of(4)
     planner = QueueAware()
@@ -111,7 +110,7 @@ def test_the_search_leaves_plans_that_lack_a_model(v100: SharingProfile) -> None
     assert sum(served.values()) >= 0.99 * 3000
 
 
-def test_longer_latencies_count_for_half() -> None:
+def test_longer_latencies_count_for_half():
     """Batches of 1 are in time sooner, but do not keep up when all takes half as long again."""
     model = SharedModel("a", 70, 80, {"gpu": tuple(
         SharedBatch("a", "gpu", n, ms, .1, 1, 1, 1) for n, ms in ((1, 10.0), (4, 28.0)))})
@@ -123,7 +122,7 @@ def test_longer_latencies_count_for_half() -> None:
         QueueAware(headroom=-1)
 
 
-def test_fairness_serves_who_has_least() -> None:
+def test_fairness_serves_who_has_least():
     """One GPU: most requests are served by giving up the slow model, fairness keeps both."""
     fast = SharedModel("fast", 400, 60, {"gpu": (SharedBatch("fast", "gpu", 4, 8, .1, 1, 1, 1),)})
     slow = SharedModel("slow", 60, 60, {"gpu": (SharedBatch("slow", "gpu", 1, 15, .1, 1, 1, 1),)})
@@ -135,7 +134,7 @@ def test_fairness_serves_who_has_least() -> None:
     assert sum(served[False].values()) > sum(served[True].values())
 
 
-def test_what_is_too_much_is_shed() -> None:
+def test_what_is_too_much_is_shed():
     """Half as much again as one GPU can take: without shedding the queue takes nearly all."""
     model = SharedModel("a", 150, 100, {"gpu": (
         SharedBatch("a", "gpu", 1, 10, .1, 1, 1, 1), SharedBatch("a", "gpu", 8, 80, .1, 1, 1, 1))})
@@ -153,7 +152,7 @@ def test_what_is_too_much_is_shed() -> None:
 
 
 @pytest.mark.slow
-def test_no_other_policy_serves_more_at_either_latencies(v100: SharingProfile) -> None:
+def test_no_other_policy_serves_more_at_either_latencies(v100):
     """Three models of which the programs' plans serve more than plans with headroom did."""
     models, gpus = models_of(v100, dict.fromkeys(("bert", "gpt2", "t5"), 219.0), 230), gpus_of(6)
     planner = QueueAware()
@@ -166,7 +165,7 @@ def test_no_other_policy_serves_more_at_either_latencies(v100: SharingProfile) -
         assert goodputs[0] >= 0.995 * max(goodputs[1:])
 
 
-def test_far_too_much_load_is_served_in_part() -> None:
+def test_far_too_much_load_is_served_in_part():
     """Of 200,000 requests a second one GPU answers the first few in time; that is not nothing."""
     models = (_model("a", 200_000, 60, 0.5),)
     planner = QueueAware(duration_s=0.2, seeds=1)
@@ -177,7 +176,7 @@ def test_far_too_much_load_is_served_in_part() -> None:
     assert sum(planner.served(models, gpus_of(1), replicas).values()) >= 0.999 * max(each)
 
 
-def test_replicas_that_are_there_stay(v100: SharingProfile) -> None:
+def test_replicas_that_are_there_stay(v100):
     planner = QueueAware(seeds=2, duration_s=4)
     models = models_of(v100, {"resnet50": 400, "alexnet": 400}, 200)
     before = [Replica("alexnet", "gpu-2", 8), Replica("resnet50", "gpu-1", 8)]
@@ -188,7 +187,7 @@ def test_replicas_that_are_there_stay(v100: SharingProfile) -> None:
     assert set(planner.again(before)(models, gpus_of(4))) == set(before)
 
 
-def test_a_limit_on_utilisation_is_kept(v100: SharingProfile) -> None:
+def test_a_limit_on_utilisation_is_kept(v100):
     models = models_of(v100, {"resnet50": 500, "alexnet": 500, "vgg19": 300}, 200)
     planner = QueueAware(compute_limit=1.0, seeds=2, duration_s=2)
     replicas = planner(models, gpus_of(2))
@@ -201,7 +200,7 @@ def test_a_limit_on_utilisation_is_kept(v100: SharingProfile) -> None:
 
 
 @pytest.mark.parametrize("policy", [QueueAware(), Usher(), Igniter()])
-def test_nothing_to_plan_is_refused(policy: SharingPolicy) -> None:
+def test_nothing_to_plan_is_refused(policy):
     model = _model("a", 10, 100, 0.1)
     for models, gpus in (([], gpus_of(1)), ([model], [])):
         with pytest.raises(InputFileError, match="no models or no GPUs"):
@@ -212,7 +211,7 @@ def test_nothing_to_plan_is_refused(policy: SharingPolicy) -> None:
         goodput_bound_rps([], gpus_of(1), THESIS, duration_s=1)
 
 
-def test_arrivals_of_the_planner_are_its_own() -> None:
+def test_arrivals_of_the_planner_are_its_own():
     models = (_model("a", 1000, 60, 0.5),)
     estimator = Estimator(models, gpus_of(1), RouterSettings(), THESIS, 10_000, [1, 2])
     first, second = (mine[0] for mine in estimator.arrivals)
@@ -223,7 +222,7 @@ def test_arrivals_of_the_planner_are_its_own() -> None:
 
 
 @pytest.mark.slow
-def test_the_planner_serves_what_other_policies_overload(v100: SharingProfile) -> None:
+def test_the_planner_serves_what_other_policies_overload(v100):
     """Two language models whose load no policy that counts batch / latency serves in time."""
     models = models_of(v100, dict.fromkeys(("resnet50", "mobilenet_v2", "bert", "gpt2"), 300.0),
                        300)
@@ -238,7 +237,7 @@ def test_the_planner_serves_what_other_policies_overload(v100: SharingProfile) -
     assert goodput["queue-aware"] <= goodput_bound_rps(models, gpus, THESIS, duration_s=6)
 
 
-def test_plans_of_other_policies_keep_to_the_limit_of_utilisations() -> None:
+def test_plans_of_other_policies_keep_to_the_limit_of_utilisations():
     """One of them has both models, whose shares add up to 0.8."""
     def model(name: str) -> SharedModel:
         return SharedModel(name, 300, 100, {"gpu": tuple(

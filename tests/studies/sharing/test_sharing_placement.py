@@ -1,9 +1,6 @@
 """Placements of models that share GPUs are played by `ramsis simulate`."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 
@@ -12,11 +9,10 @@ from ramsis.errors import InputFileError
 from ramsis.studies.sharing.play import measure_sharing, play
 from ramsis.studies.sharing.play.placement import cluster_of_placement, play_placement
 from ramsis.studies.sharing.presets import gpu_sharing, usher
-from tests.cli.command import Run
 from tests.placement.samples import problem, shared_problem, value_row
 
 
-def test_a_placement_is_played(run: Run, tmp_path: Path) -> None:
+def test_a_placement_is_played(run, tmp_path):
     path = tmp_path / "shared.json"
     write_placement(usher(shared_problem()), path)
     cluster, replicas = cluster_of_placement(path, duration_s=2)
@@ -36,13 +32,13 @@ def test_a_placement_is_played(run: Run, tmp_path: Path) -> None:
     assert "goodput" in shown.out
 
 
-def test_shares_are_those_of_the_preset(tmp_path: Path) -> None:
+def test_shares_are_those_of_the_preset(tmp_path):
     write_placement(gpu_sharing(shared_problem()), tmp_path / "shared.json")
     _, replicas = cluster_of_placement(tmp_path / "shared.json")
     assert {r.mps_share for r in replicas} == {None}
 
 
-def test_what_cannot_be_played_is_refused(run: Run, tmp_path: Path) -> None:
+def test_what_cannot_be_played_is_refused(run, tmp_path):
     path = tmp_path / "policies.json"
     known = problem(values=[{"family": "text", "rows": [value_row(load_qps=60)]}],
                     families=[{"name": "text", "demand_qps": 40, "slo_ms": 200}],

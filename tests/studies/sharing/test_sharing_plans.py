@@ -48,7 +48,7 @@ VISION = ("alexnet", "densenet121", "efficientnet_b7", "resnet50", "vgg19")
 
 
 @pytest.fixture(scope="module")
-def v100() -> SharingProfile:
+def v100():
     return read_sharing_profile("v100")
 
 
@@ -71,16 +71,13 @@ def _rows(
     (("resnet50", "vgg19", "mobilenet_v2", "gpt2", "bert"), 400, 300, 793.57, 1331.19),
     (("resnet50", "alexnet", "mobilenet_v2", "bert"), 500, 200, 1500, 1624.88),
 ])
-def test_usher_and_the_program_beside_each_other(
-    v100: SharingProfile, names: Sequence[str], rps: float, slo_ms: float, usher_rps: float,
-    milp_rps: float,
-) -> None:
+def test_usher_and_the_program_beside_each_other(v100, names, rps, slo_ms, usher_rps, milp_rps):
     models = _models(v100, names, rps, slo_ms)
     assert plan("usher", models, gpus_of(4)).goodput_rps == pytest.approx(usher_rps, abs=0.005)
     assert plan("ao-milp", models, gpus_of(4)).goodput_rps == pytest.approx(milp_rps, abs=0.005)
 
 
-def test_usher_replicates_as_printed(v100: SharingProfile) -> None:
+def test_usher_replicates_as_printed(v100):
     models = _models(v100, ("alexnet", "gpt2", "resnet50", "t5"), 400, 200)
     assert [(r.model, r.batch) for r in plan("usher", models, gpus_of(4)).replicas] == [
         ("t5", 8), ("t5", 8), ("t5", 8), ("resnet50", 32)]
@@ -96,7 +93,7 @@ def test_usher_replicates_as_printed(v100: SharingProfile) -> None:
     assert {r.batch for r in found.replicas if r.model == "efficientnet_b7"} == {8}
 
 
-def test_parameters_of_a_policy_follow_its_name(v100: SharingProfile) -> None:
+def test_parameters_of_a_policy_follow_its_name(v100):
     models = _models(v100, VISION, 500, 200)
     free, held = (plan(name, models, gpus_of(6)).replicas for name in ("usher:mps=no", "usher"))
     assert [replace(replica, mps_share=None) for replica in held] == list(free)
@@ -108,7 +105,7 @@ def test_parameters_of_a_policy_follow_its_name(v100: SharingProfile) -> None:
             policies.sharing_policy(name)
 
 
-def test_groups_of_models_that_complement_each_other(v100: SharingProfile) -> None:
+def test_groups_of_models_that_complement_each_other(v100):
     models = _models(v100, ("resnet50", "vgg19", "mobilenet_v2", "gpt2", "bert"), 400, 300)
     assert [{m.name for m in group} for group in groups_of(models, "gpu")] == [
         {"bert", "resnet50", "gpt2"}, {"vgg19", "mobilenet_v2"}]
@@ -122,7 +119,7 @@ def test_groups_of_models_that_complement_each_other(v100: SharingProfile) -> No
         [{"a", "c"}, {"b", "d"}], [{"b", "d"}, {"a", "c"}])
 
 
-def test_usher_alternates_memory_and_compute_heavy_models() -> None:
+def test_usher_alternates_memory_and_compute_heavy_models():
     """By hand: two GPUs; each holds a memory-heavy and a compute-heavy model."""
     models = [SharedModel(name, 100, 50, _rows(name, (1, 10, memory, share)))
               for name, memory, share in (("m", 0.8, 0.3), ("n", 0.7, 0.4), ("c", 0.2, 0.7),
@@ -141,9 +138,7 @@ def test_usher_alternates_memory_and_compute_heavy_models() -> None:
 
 @pytest.mark.parametrize(("total_rps", "optimum"),
                          slow_after(1, [(3000, 2989.78), (4000, 3612.17), (5000, 4043.76)]))
-def test_the_program_by_utilisation(
-    v100: SharingProfile, total_rps: float, optimum: float
-) -> None:
+def test_the_program_by_utilisation(v100, total_rps, optimum):
     found = plan("wsm-milp", _models(v100, VISION, total_rps / 5, 250), gpus_of(4))
     assert found.goodput_rps == pytest.approx(optimum, abs=0.005)
 
@@ -165,7 +160,7 @@ def _programs_order(
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_of_equal_plans_the_program_takes_the_first_with_any_solver(seed: int) -> None:
+def test_of_equal_plans_the_program_takes_the_first_with_any_solver(seed):
     """Against all plans of three models on two GPUs."""
     rng = np.random.default_rng(seed)
     models = [SharedModel(name, float(rng.choice([90, 130, 410])), 50, _rows(
@@ -187,7 +182,7 @@ def test_of_equal_plans_the_program_takes_the_first_with_any_solver(seed: int) -
         assert sorted(program(models, gpus_of(2)), key=str) == sorted(best, key=str)
 
 
-def test_a_seed_gives_some_other_plan_that_serves_as_much() -> None:
+def test_a_seed_gives_some_other_plan_that_serves_as_much():
     models = [SharedModel(name, 90, 50, _rows(name, *((n, 10.0 + n, 0.1, 0.2)
                                                       for n in (2, 4, 8, 16)))) for name in "abc"]
     found = [plan("", models, gpus_of(3), Program(partial(gpu_sharing, tie=tie), "utilisation"))
@@ -196,7 +191,7 @@ def test_a_seed_gives_some_other_plan_that_serves_as_much() -> None:
     assert len({one.replicas for one in found}) > 2
 
 
-def test_wao_usher_shares_gpus_that_usher_does_not(v100: SharingProfile) -> None:
+def test_wao_usher_shares_gpus_that_usher_does_not(v100):
     names = ("resnet50", "mobilenet_v2", "bert", "gpt2")
     found = plan("wao-usher", _models(v100, names, 300, 300), gpus_of(4))
     assert len({r.gpu for r in found.replicas}) == 3  # and bert beside gpt2 on each, as printed
@@ -205,7 +200,7 @@ def test_wao_usher_shares_gpus_that_usher_does_not(v100: SharingProfile) -> None
         assert {"bert": 4, "gpt2": 4}.items() <= held.items()
 
 
-def test_igniter_raises_shares_until_all_are_in_time() -> None:
+def test_igniter_raises_shares_until_all_are_in_time():
     """By hand: alone each needs 25 %; beside the other the cache makes it 14 % slower."""
     a, b = (SharedModel(name, 80, 40, _rows(name, (1, 10, 0.1, 0.3))) for name in "ab")
     calm = Igniter(scheduling=SchedulingTerm(0), cache=CacheTerm(0))
@@ -222,7 +217,7 @@ def test_igniter_raises_shares_until_all_are_in_time() -> None:
     assert {r.gpu for r in plan("", [a, b], gpus_of(2), apart).replicas} == {"gpu-0", "gpu-1"}
 
 
-def test_igniters_terms_are_those_of_the_published_v100() -> None:
+def test_igniters_terms_are_those_of_the_published_v100():
     """A kernel waits 0.0003 and 0.0146 ms beside 1 and 4 others; 400 W leave 1431 of 1530 MHz."""
     delay = SchedulingTerm()
     assert delay("vgg19", 0) == 0
@@ -236,7 +231,7 @@ def test_igniters_terms_are_those_of_the_published_v100() -> None:
     assert Igniter().time_ms(full, []) == pytest.approx(10)
 
 
-def test_a_model_that_is_too_large_gets_gpus_of_its_own(v100: SharingProfile) -> None:
+def test_a_model_that_is_too_large_gets_gpus_of_its_own(v100):
     """By hand, 500 requests per second of efficientnet_b7 within 200 ms."""
     models = _models(v100, ("efficientnet_b7", "alexnet"), 500, 200)
     # 50 requests take 100 ms to gather and 130 to run. 32 take 88.3 ms: 362 per second, of which
@@ -257,7 +252,7 @@ def test_a_model_that_is_too_large_gets_gpus_of_its_own(v100: SharingProfile) ->
         Igniter(rate_share=1.5)
 
 
-def test_igniter_is_cut_off_where_gpus_end(v100: SharingProfile) -> None:
+def test_igniter_is_cut_off_where_gpus_end(v100):
     models = _models(v100, VISION, 500, 200)
     replicas, needed = Igniter().everything(models, gpus_of(8))
     assert needed == 4
@@ -265,7 +260,7 @@ def test_igniter_is_cut_off_where_gpus_end(v100: SharingProfile) -> None:
         r for r in replicas if r.gpu in {"gpu-0", "gpu-1"})
 
 
-def test_igniter_has_the_printed_figures_of_both_workloads(v100: SharingProfile) -> None:
+def test_igniter_has_the_printed_figures_of_both_workloads(v100):
     """Figures 6.8, 6.9 and 6.14 with one set of parameters."""
     row = igniter_script.row_of(v100, "thesis", igniter_script.SETUPS["thesis"])
     assert row["gpus_mix"] == 6
@@ -276,7 +271,7 @@ def test_igniter_has_the_printed_figures_of_both_workloads(v100: SharingProfile)
     assert row["densenet121_beside_resnet50"]
 
 
-def test_a_policy_of_ones_own_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_policy_of_ones_own_by_name(tmp_path, monkeypatch):
     monkeypatch.setattr(policies, "_POLICIES", dict(policies._POLICIES))
 
     def one_each(models: Sequence[SharedModel], gpus: Sequence[Gpu]) -> list[Replica]:
@@ -316,7 +311,7 @@ def test_a_policy_of_ones_own_by_name(tmp_path: Path, monkeypatch: pytest.Monkey
     (Replica("a", "gpu-0", 4, 1.2), "not a share: got 1.2"),
     (Replica("a", "gpu-0", 4, 0.6), "gpu-0: shares above 100 %: got 110.0"),
 ])
-def test_what_gpus_cannot_hold_is_refused(replica: Replica, message: str) -> None:
+def test_what_gpus_cannot_hold_is_refused(replica, message):
     models = [SharedModel("a", 100, 50, _rows("a", (4, 10, 0.4, 0.5)))]
     with pytest.raises(InputFileError) as caught:
         check_replicas(models, gpus_of(2), [Replica("a", "gpu-0", 4, 0.5), replica])
@@ -326,7 +321,7 @@ def test_what_gpus_cannot_hold_is_refused(replica: Replica, message: str) -> Non
 
 @pytest.mark.parametrize("name", [
     "usher", "wao-usher", "igniter", "ao-milp", "wsm-milp", "alpaserve", "nexus", "queue-aware"])
-def test_a_target_that_no_gpu_meets_is_a_plan_that_says_so(name: str) -> None:
+def test_a_target_that_no_gpu_meets_is_a_plan_that_says_so(name):
     models = [SharedModel(one, 100, 5, _rows(one, (4, 10, 0.4, 0.5))) for one in "ab"]
     found = plan(name, models, gpus_of(2))
     assert found.goodput_rps == 0
@@ -335,7 +330,7 @@ def test_a_target_that_no_gpu_meets_is_a_plan_that_says_so(name: str) -> None:
     assert f"{bound:g}" == "0"
 
 
-def test_other_bad_input_is_refused_in_a_line() -> None:
+def test_other_bad_input_is_refused_in_a_line():
     models = [SharedModel("a", 100, 50, _rows("a", (4, 10, 0.6, 0.5)))]
     with pytest.raises(InputFileError, match="memory above 100 %"):
         check_replicas(models, gpus_of(2), [Replica("a", "gpu-0", 4)] * 2)
@@ -352,7 +347,7 @@ def test_other_bad_input_is_refused_in_a_line() -> None:
 
 
 @pytest.mark.parametrize("name", ["alpaserve", "nexus"])
-def test_presets_of_other_papers_are_policies_too(name: str) -> None:
+def test_presets_of_other_papers_are_policies_too(name):
     models = [SharedModel(m, 100, 200, _rows(m, (4, 20, 0.3, 0.5), (8, 30, 0.4, 0.8)))
               for m in "ab"]
     found = plan(name, models, gpus_of(2))
@@ -360,7 +355,7 @@ def test_presets_of_other_papers_are_policies_too(name: str) -> None:
     assert {r.model for r in found.replicas} == {"a", "b"}
 
 
-def test_presets_read_problems(v100: SharingProfile) -> None:
+def test_presets_read_problems(v100):
     models = _models(v100, ("alexnet", "gpt2", "resnet50", "t5"), 400, 200)
     asked = problem_of(models, gpus_of(4))
     found = usher(problem_from_document(asked.to_document()))

@@ -42,7 +42,7 @@ _NO_NETWORK = RouterSettings(network=NetworkTime(0, 0, 0, 0))
 
 
 @pytest.fixture(scope="module")
-def v100() -> SharingProfile:
+def v100():
     return read_sharing_profile("v100")
 
 
@@ -70,7 +70,7 @@ def _even(rate_rps: float, count: int) -> tuple[float, ...]:
     return tuple(1000 * i / rate_rps for i in range(count))
 
 
-def test_replicas_get_the_load_that_their_batches_say() -> None:
+def test_replicas_get_the_load_that_their_batches_say():
     model = _model("m", 100, batch=16)
     cluster = SharedCluster((model,), _gpus(4), _NO_NETWORK, times_ms={"m": _even(1000, 2400)})
     plan = [Replica("m", f"gpu-{i}", batch) for i, batch in enumerate((9, 5, 5, 5))]
@@ -82,9 +82,7 @@ def test_replicas_get_the_load_that_their_batches_say() -> None:
 
 @pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize(("rps", "full"), [(600, False), (1000, True)])
-def test_a_batch_is_full_where_the_load_fills_it_within_the_limit(
-    rps: float, full: bool, lazy: bool
-) -> None:
+def test_a_batch_is_full_where_the_load_fills_it_within_the_limit(rps, full, lazy):
     model = _model("m", rps, 1000, batch=64)
     cluster = SharedCluster((model,), _gpus(1), replace(_NO_NETWORK, lazy=lazy),
                             times_ms={"m": _even(rps, 64 * 60)})
@@ -110,7 +108,7 @@ def _arrivals_at_gpu(coroutines: int | None, lazy: bool = False) -> list[float]:
     return [sent.at_gpu_ms for sent in sorted(played.sent, key=lambda sent: sent.at_gpu_ms)]
 
 
-def test_the_router_stalls_while_all_its_coroutines_send() -> None:
+def test_the_router_stalls_while_all_its_coroutines_send():
     """By hand: b is not full, and due 20 ms after the router has taken it."""
     assert _arrivals_at_gpu(None) == [10, 11, 12, 33]
     assert _arrivals_at_gpu(2) == [10, 11, 20, 41]
@@ -120,14 +118,14 @@ def test_the_router_stalls_while_all_its_coroutines_send() -> None:
         RouterSettings(coroutines=0)
 
 
-def test_sizes_of_batches_have_their_own_network_times() -> None:
+def test_sizes_of_batches_have_their_own_network_times():
     network = NetworkTime(1000, 1e-3, 1, 5, ranges=((4000, 0, 1, 7), (8000, 1e-6, 2, 0)))
     assert [network.ms(n) for n in (1, 3, 4, 7, 8)] == pytest.approx([6, 8, 7, 7, 64])
     with pytest.raises(InputFileError, match="network: c: negative coefficient"):
         NetworkTime(ranges=((1, 0, 1, -1),))
 
 
-def test_small_batches_serve_in_time_what_large_ones_do_not(v100: SharingProfile) -> None:
+def test_small_batches_serve_in_time_what_large_ones_do_not(v100):
     models = _measured(v100, ["efficientnet_b7"], [430], 200)
     cluster = SharedCluster(models, _gpus(2), duration_s=40)
     found = {}
@@ -139,7 +137,7 @@ def test_small_batches_serve_in_time_what_large_ones_do_not(v100: SharingProfile
     assert (found[64].router_to_node_p95_ms or 0) > 100 > (found[8].router_to_node_p95_ms or 0)
 
 
-def test_a_measured_pair_sets_the_capacity(v100: SharingProfile) -> None:
+def test_a_measured_pair_sets_the_capacity(v100):
     models = _measured(v100, ["resnet50", "alexnet"], [700, 5000], 200)
     alone_ms = next(row.latency_ms for row in v100.batches("resnet50", "gpu") if row.batch == 4)
     pair = {(("resnet50", 4), ("alexnet", 4)): 8.0 / alone_ms}
@@ -158,7 +156,7 @@ def test_a_measured_pair_sets_the_capacity(v100: SharingProfile) -> None:
     assert THESIS.on_share("bert", 0.9682, 0.3183) == pytest.approx(0.9682 / 0.3183)
 
 
-def test_without_coefficients_batches_take_their_isolated_time() -> None:
+def test_without_coefficients_batches_take_their_isolated_time():
     models = (_model("a", 400, used=0.9), _model("b", 400, used=0.9, ms=7))
     cluster = SharedCluster(models, _gpus(1), interference=NO_INTERFERENCE, duration_s=2)
     run = play(cluster, [Replica("a", "gpu-0", 8), Replica("b", "gpu-0", 8)]).run
@@ -175,9 +173,7 @@ def test_without_coefficients_batches_take_their_isolated_time() -> None:
     pair=st.floats(1, 3),
 )
 @settings(max_examples=15)
-def test_no_work_is_lost_or_made_whatever_runs_together(
-    used: list[float], coefficient: float, saturates: bool, seed: int, pair: float
-) -> None:
+def test_no_work_is_lost_or_made_whatever_runs_together(used, coefficient, saturates, seed, pair):
     """The speeds over a batch's time, by a formula of this test, add up to its work."""
     names = [f"m{i}" for i in range(len(used))]
     models = tuple(_model(name, 150, ms=5 + 3 * i, used=u)
@@ -205,7 +201,7 @@ def test_no_work_is_lost_or_made_whatever_runs_together(
     assert done == pytest.approx(5.0 + 3 * run.model, abs=1e-6)
 
 
-def test_the_network_takes_what_the_anchor_says() -> None:
+def test_the_network_takes_what_the_anchor_says():
     assert NetworkTime().ms(16) == pytest.approx(8.7)
     quadratic = NetworkTime(10, 0.5, 2, 1)
     assert quadratic.ms(3) == pytest.approx(0.5 * 30**2 + 1)
@@ -217,7 +213,7 @@ def test_the_network_takes_what_the_anchor_says() -> None:
         assert played.run.start_ms[one.batch] >= one.at_gpu_ms
 
 
-def test_workers_run_batches_in_the_order_in_which_they_come() -> None:
+def test_workers_run_batches_in_the_order_in_which_they_come():
     cluster = SharedCluster((_model("m", 1200),), _gpus(1), _NO_NETWORK, duration_s=1)
     played = play(cluster, [Replica("m", "gpu-0", 8)])
     came = [one.at_gpu_ms for one in played.sent]
@@ -227,7 +223,7 @@ def test_workers_run_batches_in_the_order_in_which_they_come() -> None:
     assert (played.run.size <= 8).all()
 
 
-def test_copies_run_beside_the_batch_before() -> None:
+def test_copies_run_beside_the_batch_before():
     model = _model("m", 100, 1000, batch=4, ms=10)
     times = {"m": tuple(float(i // 4) for i in range(40))}  # a batch each ms
     apart = SharedCluster((model,), _gpus(1), replace(_NO_NETWORK, copy_ms=1), times_ms=times)
@@ -246,7 +242,7 @@ def _batches(played: Played, model: int) -> list[tuple[float, float, int]]:
                     run.size[mine].tolist(), strict=True))
 
 
-def test_a_model_that_is_added_leaves_the_queues_of_others() -> None:
+def test_a_model_that_is_added_leaves_the_queues_of_others():
     """The first model is overloaded, so that its queues are long when the second comes."""
     models = (_model("a", 1500), _model("b", 200))
     before = [Replica("a", "gpu-0", 8), Replica("a", "gpu-1", 8)]
@@ -265,7 +261,7 @@ def test_a_model_that_is_added_leaves_the_queues_of_others() -> None:
     assert fewer.run.answered[fewer.run.asked == 0].all()  # what was queued is finished
 
 
-def test_a_batch_is_divided_when_the_plan_changes_to_smaller_ones() -> None:
+def test_a_batch_is_divided_when_the_plan_changes_to_smaller_ones():
     """Five requests of a batch of eight wait when batches of two begin."""
     cluster = SharedCluster(
         (_model("m", 1),), _gpus(1), replace(_NO_NETWORK, waiting_ms=20),
@@ -275,7 +271,7 @@ def test_a_batch_is_divided_when_the_plan_changes_to_smaller_ones() -> None:
     assert _batches(played, 0) == [(20, 30, 2), (30, 40, 2), (40, 50, 1)]
 
 
-def test_a_policy_that_runs_every_two_seconds_follows_the_load(v100: SharingProfile) -> None:
+def test_a_policy_that_runs_every_two_seconds_follows_the_load(v100):
     """Two of five models are wanted most, and then the other three."""
     rng = np.random.default_rng(1)
     names, times_ms = ("alexnet", "densenet121", "efficientnet_b7", "resnet50", "vgg19"), {}
@@ -298,7 +294,7 @@ def test_a_policy_that_runs_every_two_seconds_follows_the_load(v100: SharingProf
         replanned(cluster, policy, 0, requests)
 
 
-def test_figures_add_up() -> None:
+def test_figures_add_up():
     models = (_model("a", 300), _model("b", 300), _model("c", 300))
     plan = [Replica("a", "gpu-0", 8), Replica("b", "gpu-0", 8)]
     figures = measure_sharing(play(SharedCluster(models, _gpus(1), duration_s=4), plan))
@@ -320,14 +316,14 @@ def test_figures_add_up() -> None:
     (lambda: play(SharedCluster((_model("m", 1),), _gpus(1)), [Replica("m", "gpu-0", 99)]),
      "batch does not fit the GPU"),
 ])
-def test_bad_input_is_refused_in_a_line(make: object, message: str) -> None:
+def test_bad_input_is_refused_in_a_line(make, message):
     with pytest.raises(InputFileError) as caught:
         make()  # type: ignore[operator]
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_running_is_what_slow_downs_see() -> None:
+def test_running_is_what_slow_downs_see():
     seen: list[int] = []
 
     def slow(worker: int, running: Sequence[Running]) -> list[float]:

@@ -20,7 +20,7 @@ def _written(tmp_path: Path, *rows: str) -> Path:
     return path
 
 
-def test_every_row_of_the_v100_is_batch_over_latency() -> None:
+def test_every_row_of_the_v100_is_batch_over_latency():
     """Within half a step of the printed latency, and of the printed throughput."""
     path = find_sharing_profile("v100")
     profile = read_sharing_profile(path)
@@ -41,7 +41,7 @@ def test_every_row_of_the_v100_is_batch_over_latency() -> None:
                 <= 1000 * row.batch / (printed_ms - 0.05) + 0.005)
 
 
-def test_types_and_shares_have_their_own_rows(tmp_path: Path) -> None:
+def test_types_and_shares_have_their_own_rows(tmp_path):
     path = _written(tmp_path, "m,4,0.0100,400,10,50,30,40,a,,", "m,4,0.0200,200,10,50,30,40,a,50,",
                     "m,4,0.0050,800,10,50,30,40,b,,ok", "m,8,0.1,80,1,1,1,1,a,,garbled: all of it")
     profile = read_sharing_profile(path)
@@ -58,12 +58,12 @@ def test_types_and_shares_have_their_own_rows(tmp_path: Path) -> None:
     ("m,4,0.0100,,10,50,30,40,a,,", "throughput_rps: cell is empty"),
     ("m,4,0.0100,400,10,50,30,40,a,,unreadable", "no readable rows"),
 ])
-def test_what_cannot_be_is_refused_in_a_line(tmp_path: Path, row: str, message: str) -> None:
+def test_what_cannot_be_is_refused_in_a_line(tmp_path, row, message):
     with pytest.raises(InputFileError, match=message):
         read_sharing_profile(_written(tmp_path, row))
 
 
-def test_a_case_stands_once(tmp_path: Path) -> None:
+def test_a_case_stands_once(tmp_path):
     row = "m,4,0.0100,400,10,50,30,40,a,,"
     with pytest.raises(InputFileError, match="the same case stands twice"):
         read_sharing_profile(_written(tmp_path, row, row))
