@@ -1,8 +1,9 @@
-"""Compiled simulation loops of a fleet that scales; each call runs until the next change.
+"""Compiled simulation of round robin over workers that come and go, and figures of a run.
 
-While the number of workers is constant, a loop equals its namesake in :mod:`ramsis.sim._kernels`
-bit for bit. It stops before the first event at or after ``until_ms`` and stores its position in
-the state. Requests are numbered by arrival; ``Outcomes`` holds the result of each.
+While the number of workers is constant, :func:`round_robin` equals its namesake in
+:mod:`ramsis.sim._kernels` bit for bit; that one needs no lists of requests, and so is faster. This
+one stops before the first event at or after ``until_ms`` and stores its position in the state.
+Requests are numbered by arrival; ``Outcomes`` holds the result of each.
 """
 
 from __future__ import annotations
@@ -15,31 +16,12 @@ from numpy.typing import NDArray
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.cluster._kernels import quantile
 from ramsis.compiling import index, njit
-from ramsis.sim._kernels import RunTerms, _answer, _bin, _first, _level, _near_bin
-from ramsis.sim.tables import CentralTables, Tables
+from ramsis.sim._kernels import RunTerms, _answer, _first, _level, _near_bin
+from ramsis.sim.tables import Tables
 
 _STRETCH = 32  # mean requests per worker and pass, so that their arrivals stay in the cache
 
-ARRIVED, HEAD, _GONE, IDLE, FIRST, BUSY, LEAVING, COUNTS = range(8)
-_TIMER, _WAKE, WORK, LEFT, TIMES = range(5)
 ASSIGNED, TURN = range(2)
-
-
-class CentralState(NamedTuple):
-    """State of a central queue between two calls of the loop."""
-
-    # shape (7,): arrived requests; first request in the queue; arrivals older than the load
-    # monitor's window; idle workers; first slot of the ring; busy workers; number of workers that
-    # leave when their batch ends, the earliest ends first
-    counts: IntArray
-    # shape (4,): time of the next table lookup without an event, and the slack then; busy time;
-    # sum of leaving times: plus the time at which a worker left, minus the one of its removal
-    times: FloatArray
-    # Ring buffer of running batches, sorted by finish; each of shape (2^i,); ``head`` is the
-    # first request of a batch and ``size`` its number of requests
-    finish_ms: FloatArray
-    head: IntArray
-    size: IntArray
 
 
 class OwnState(NamedTuple):
@@ -71,119 +53,6 @@ class Outcomes(NamedTuple):
 
     finish_ms: FloatArray  # time of the answer, infinite without one
     model: NDArray[np.int16]  # -1 never answered, -2 dropped, -3 lost in a worker failure
-
-
-@njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
-def _enter(
-    times: FloatArray, heads: IntArray, sizes: IntArray, first: int, busy: int, finish_ms: float,
-    head: int, size: int,
-) -> None:
-    """Insert a batch into the ring of running batches, sorted by finish time."""
-    mask = times.size - 1
-    at = first + busy
-    while at > first and times[(at - 1) & mask] > finish_ms:
-        times[at & mask] = times[(at - 1) & mask]
-        heads[at & mask] = heads[(at - 1) & mask]
-        sizes[at & mask] = sizes[(at - 1) & mask]
-        at -= 1
-    times[at & mask] = finish_ms
-    heads[at & mask] = head
-    sizes[at & mask] = size
-
-
-@njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
-def central_queue(
-    until_ms: float, changed_ms: float, arrival_ms: FloatArray, tables: CentralTables,
-    terms: RunTerms, state: CentralState, out: Outcomes,
-) -> None:
-    """Simulate a central queue until a time.
-
-    ``changed_ms`` is the time at which the number of workers changed, when the table is looked up
-    at once, or NaN. Table codes: -1 waits, -2 drops the first request, others index an answer.
-    """
-    counts, clocks, times, heads, sizes = state
-    _, longest, idle_row, queue_row, edges_ms, codes, models, batches, longer = tables
-    quantiles_ms, levels, uniform = terms.quantiles_ms, terms.quantile_levels, terms.uniform
-    near = terms.near_level
-    finish_of, model_of = out
-    n, slo_ms, most = arrival_ms.size, terms.slo_ms, idle_row.shape[1] - 1
-    mask = times.size - 1
-    arrived, head, gone = counts[ARRIVED], counts[HEAD], counts[_GONE]
-    idles, first, busy, leaving = counts[IDLE], counts[FIRST], counts[BUSY], counts[LEAVING]
-    timer_ms, wake_ms, work_ms, left_ms = (
-        clocks[_TIMER], clocks[_WAKE], clocks[WORK], clocks[LEFT])
-    changed = not np.isnan(changed_ms)
-    while True:
-        next_ms = arrival_ms[arrived] if arrived < n else np.inf
-        finish_ms = times[first & mask] if busy > 0 else np.inf
-        at_most = np.inf
-        # The next event: the change of workers, a timer, the end of a batch, or an arrival.
-        if changed:
-            changed, now_ms = False, changed_ms
-        elif min(timer_ms, next_ms, finish_ms) >= until_ms:
-            break
-        elif timer_ms < min(next_ms, finish_ms):
-            now_ms, at_most = timer_ms, wake_ms
-        elif busy > 0 and finish_ms <= next_ms:
-            now_ms = finish_ms
-            first += 1
-            busy -= 1
-            if leaving > 0:
-                leaving -= 1
-                left_ms += now_ms
-                continue
-            idles += 1
-        else:
-            now_ms = next_ms
-            arrived += 1
-        timer_ms = np.inf
-        while head < arrived:
-            gone = _first(arrival_ms, now_ms - terms.window_ms, gone, True)
-            level = _level(tables, terms, arrival_ms, now_ms, arrived, gone)
-            queued, answer = arrived - head, -1
-            beyond = queued > longest[level]
-            # A queue longer than the table has one answer, which may drop without an idle worker.
-            if beyond and (idles > 0 or longer[level] == -2):
-                answer = int(longer[level])
-            elif idles == 0:
-                break
-            deadline_ms = arrival_ms[head] + slo_ms
-            if not beyond:
-                i, row = idle_row[level, min(idles, most)], queue_row[level, queued]
-                j = _bin(edges_ms, level, min(deadline_ms - now_ms, at_most))
-                answer = int(codes[level, i, row, j])
-                if answer == -1:
-                    while j > 0 and codes[level, i, row, j - 1] == -1:
-                        j -= 1
-                    if j > 0:  # Lookup again as soon as the slack falls below the bins that wait.
-                        wake_ms = np.nextafter(edges_ms[level, j], -np.inf)
-                        timer_ms = max(deadline_ms - wake_ms, now_ms)
-            if answer == -1:
-                break
-            at_most = np.inf
-            if answer == -2:
-                model_of[head] = -2
-                head += 1
-                continue
-            model, batch = int(models[level, answer]), int(batches[level, answer])
-            if uniform.size == 0:
-                service_ms = quantiles_ms[model, batch - 1, 0]
-            else:
-                service_ms = quantile(quantiles_ms, levels, near, (model, batch - 1),
-                                      uniform[head])
-            end_ms = now_ms + terms.network_ms + service_ms
-            idles -= 1
-            _enter(times, heads, sizes, first, busy, end_ms, head, batch)
-            busy += 1
-            work_ms += end_ms - now_ms
-            for _ in range(batch):
-                finish_of[index(head)] = end_ms
-                model_of[index(head)] = model
-                head += 1
-    counts[ARRIVED], counts[HEAD], counts[_GONE] = arrived, head, gone
-    counts[IDLE], counts[FIRST], counts[BUSY], counts[LEAVING] = idles, first, busy, leaving
-    clocks[_TIMER], clocks[_WAKE], clocks[WORK], clocks[LEFT] = (
-        timer_ms, wake_ms, work_ms, left_ms)
 
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]

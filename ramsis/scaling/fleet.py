@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -41,7 +41,9 @@ from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.scaling import _kernels as kernels
 from ramsis.scaling.levels import Forecast
 from ramsis.scaling.rule import Observation, ScalingRule
+from ramsis.sim import _kernels as central
 from ramsis.sim._kernels import RunTerms
+from ramsis.sim.compiled import lines_of
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.schedulers import Policies
 from ramsis.sim.tables import Compiled, policy_tables
@@ -345,9 +347,10 @@ def play(
     worker_s = workers.worker_ms / 1000.0
     workers.run_until(math.inf)
     accuracy = np.array(tables.accuracy, dtype=float)  # numba would compile read-only ones anew
+    out = station.out
     counted = kernels.figures(
-        arrivals, station.out, accuracy, float(fleet.slo_ms), 2.0 * SLACK_TOLERANCE_MS, edge_ms)
-    return _run(station.out, counted, edge_ms, worker_s, decisions)
+        arrivals, out, accuracy, float(fleet.slo_ms), 2.0 * SLACK_TOLERANCE_MS, edge_ms)
+    return _run(out, counted, edge_ms, worker_s, decisions)
 
 
 def _run(
@@ -375,48 +378,11 @@ def _run(
     )
 
 
-class _Station(Protocol):
-    """Active and leaving workers of one dispatch."""
-
-    @property
-    def active(self) -> int:
-        """Number of active workers."""
-        ...
-
-    def run_until(self, until_ms: float) -> None:
-        """Process all events before a time."""
-        ...
-
-    def add(self, now_ms: float) -> None:
-        """Add an active worker."""
-        ...
-
-    def remove(self, count: int, now_ms: float) -> None:
-        """Let active workers leave once they are idle."""
-        ...
-
-    def fail(self, now_ms: float, chance: float) -> None:
-        """Remove the active worker that a uniform number selects."""
-        ...
-
-    def held(self, now_ms: float) -> tuple[int, int]:
-        """Return the numbers of waiting requests and of requests in batches."""
-        ...
-
-    def busy_ms(self, now_ms: float) -> float:
-        """Return the busy time of all workers so far."""
-        ...
-
-    def leaving_ms(self, now_ms: float) -> float:
-        """Return the time that all workers have spent leaving so far."""
-        ...
-
-
 class _Workers:
     """Number of workers over time, with pending start-ups and failures, and the cost so far."""
 
     def __init__(
-        self, station: _Station, fleet: FleetTerms, rng: np.random.Generator
+        self, station: _Central | _OwnQueues, fleet: FleetTerms, rng: np.random.Generator
     ) -> None:
         self.station, self.least, self.most = station, fleet.least, fleet.most
         self.startup_ms, self.rng = 1000.0 * fleet.startup_s, rng
@@ -490,9 +456,10 @@ class _Tables:
         self, tables: DecisionTables, arrival_ms: FloatArray, draws: FloatArray, fleet: FleetTerms
     ) -> None:
         self.tables, self.compiled = tables, dict[int, tuple[Any, RunTerms]]()
-        self.arrival_ms, window_ms = arrival_ms, float(fleet.window_ms)
+        self.arrival_ms, self.slo_ms = arrival_ms, float(fleet.slo_ms)
+        window_ms = float(fleet.window_ms)
         terms = uniform(RunTerms(
-            slo_ms=float(fleet.slo_ms), network_ms=float(tables.network_ms), workers=0, level=-1,
+            slo_ms=self.slo_ms, network_ms=float(tables.network_ms), workers=0, level=-1,
             window_ms=window_ms, shortest_ms=SHORTEST_SPAN * window_ms,
             quantiles_ms=tables.quantiles_ms, quantile_levels=tables.levels,
             near_level=near_levels(tables.levels), uniform=draws))
@@ -504,98 +471,127 @@ class _Tables:
         return self.compiled[self.tables.size(active)]
 
 
-def _served(requests: int) -> kernels.Outcomes:
-    return kernels.Outcomes(np.full(requests, np.inf),
-                          np.full(requests, NEVER_ANSWERED, dtype=np.int16))
-
-
 class _Central:
     """Workers that share a central queue."""
 
     def __init__(self, tables: _Tables, active: int) -> None:
         self.tables, self.arrival_ms = tables, tables.arrival_ms
-        self.active, self.out = active, _served(len(self.arrival_ms))
-        self.changed_ms = math.nan
-        counts, times = np.zeros(kernels.COUNTS, np.int64), np.zeros(kernels.TIMES)
-        times[:2] = np.inf  # no lookup is due
-        counts[kernels.IDLE] = active
-        self.state = kernels.CentralState(counts, times, np.empty(0), *np.empty((2, 0), np.int64))
-        self._make_room()
+        self.active, self.changed_ms = active, -math.inf
+        self.lines = lines_of(len(self.arrival_ms), np.array([tables.slo_ms]))
+        self.room = central.DecisionRoom.of(len(self.arrival_ms))
+        self.drop_ms = np.empty(len(self.arrival_ms))
+        self.state = central.CentralState.of(active)
+        self.numbered = active  # workers so far; a new one gets the next number
+        # time of the first ``worked`` batches, less what failures have cut off
+        self.work_ms, self.worked = 0.0, 0
+
+    @property
+    def out(self) -> kernels.Outcomes:
+        """Outcome of each request so far."""
+        room, count = self.room, int(self.state.counts[central.BATCHES])
+        served = room.batch_of >= 0
+        batch = np.where(served, room.batch_of, count)
+        model = np.where(served, np.append(room.model[:count], 0)[batch], room.batch_of)
+        return kernels.Outcomes(np.append(room.finish_ms[:count], np.inf)[batch],
+                                model.astype(np.int16))
 
     def run_until(self, until_ms: float) -> None:
+        """Process all events before a time."""
         if until_ms <= self.changed_ms:
             return
-        kernels.central_queue(until_ms, self.changed_ms, self.arrival_ms,
-                              *self.tables.at(self.active), self.state, self.out)
-        self.changed_ms = math.nan
+        central.central_queue(until_ms, self.changed_ms, self.arrival_ms, self.lines,
+                              *self.tables.at(self.active), self.state, self.room, self.drop_ms)
+        self.changed_ms = -math.inf
 
     def add(self, now_ms: float) -> None:
+        """Add an active worker."""
         self.active += 1
-        self.state.counts[kernels.IDLE] += 1
         self.changed_ms = now_ms
         self._make_room()
+        counts, idle = self.state.counts, self.state.idle
+        idle[(counts[central.FIRST_IDLE] + counts[central.IDLE]) & (len(idle) - 1)] = self.numbered
+        counts[central.IDLE] += 1
+        self.numbered += 1
 
     def remove(self, count: int, now_ms: float) -> None:
+        """Let active workers leave, idle ones at once and busy ones after their batch."""
         counts = self.state.counts
-        idle = min(count, int(counts[kernels.IDLE]))
-        counts[kernels.IDLE] -= idle
-        counts[kernels.LEAVING] += count - idle
-        self.state.times[kernels.LEFT] -= (count - idle) * now_ms
+        idle = min(count, int(counts[central.IDLE]))
+        counts[central.FIRST_IDLE] += idle
+        counts[central.IDLE] -= idle
+        counts[central.LEAVING] += count - idle
+        self.state.times[central.LEFT] -= (count - idle) * now_ms
         self.active -= count
         self.changed_ms = now_ms
 
     def fail(self, now_ms: float, chance: float) -> None:
-        counts = self.state.counts
-        idle, leaving = int(counts[kernels.IDLE]), int(counts[kernels.LEAVING])
+        """Remove the active worker that a uniform number selects, with its batch."""
+        counts, state = self.state.counts, self.state
+        idle, leaving = int(counts[central.IDLE]), int(counts[central.LEAVING])
         # Number the active workers: idle ones first, then busy ones by the end of their batch. The
         # first ``leaving`` batches of the ring belong to workers that are no longer active.
         failed = int(chance * self.active)
         if failed < idle:
-            counts[kernels.IDLE] -= 1
+            counts[central.FIRST_IDLE] += 1
+            counts[central.IDLE] -= 1
         else:
-            at = leaving + failed - idle
-            place = self._ring()
-            head, size = int(self.state.head[place[at]]), int(self.state.size[place[at]])
-            self.out.model[head:head + size] = LOST
-            self.out.finish_ms[head:head + size] = np.inf
-            self.state.times[kernels.WORK] -= self.state.finish_ms[place[at]] - now_ms
-            for column in (self.state.finish_ms, self.state.head, self.state.size):
+            at, place = leaving + failed - idle, self._ring()
+            number = state.batch[state.busy[place[at]]]
+            self.room.batch_of[self.room.batch_of == number] = LOST
+            self._work_ms()
+            self.work_ms -= float(state.finish_ms[place[at]]) - now_ms
+            for column in (state.finish_ms, state.busy):
                 column[place[at:-1]] = column[place[at + 1:]]
-            counts[kernels.BUSY] -= 1
+            counts[central.BUSY] -= 1
         self.active -= 1
         self.changed_ms = now_ms
 
     def held(self, now_ms: float) -> tuple[int, int]:
-        counts = self.state.counts
-        return (int(counts[kernels.ARRIVED] - counts[kernels.HEAD]),
-                int(self.state.size[self._ring()].sum()))
+        """Return the numbers of waiting requests and of requests in batches."""
+        running = self.state.batch[self.state.busy[self._ring()]]
+        return int(self.state.counts[central.QUEUED]), int(self.room.size[running].sum())
 
     def busy_ms(self, now_ms: float) -> float:
+        """Return the busy time of all workers so far."""
         ahead_ms = self.state.finish_ms[self._ring()] - now_ms
-        return float(self.state.times[kernels.WORK] - ahead_ms.sum())
+        return float(self._work_ms() - ahead_ms.sum())
 
     def leaving_ms(self, now_ms: float) -> float:
-        return float(self.state.times[kernels.LEFT]
-                     + self.state.counts[kernels.LEAVING] * now_ms)
+        """Return the time that all workers have spent leaving so far."""
+        return float(self.state.times[central.LEFT]
+                     + self.state.counts[central.LEAVING] * now_ms)
+
+    def _work_ms(self) -> float:
+        """Return the time of all batches so far, less what failures have cut off."""
+        new = slice(self.worked, int(self.state.counts[central.BATCHES]))
+        took_ms = self.room.finish_ms[new] - self.room.start_ms[new]
+        self.work_ms = float(np.append(self.work_ms, took_ms).cumsum()[-1])
+        self.worked = new.stop
+        return self.work_ms
 
     def _ring(self) -> IntArray:
         """Return the slots of running batches by finish time."""
-        first, busy = self.state.counts[kernels.FIRST], self.state.counts[kernels.BUSY]
+        first, busy = self.state.counts[central.FIRST], self.state.counts[central.BUSY]
         place: IntArray = np.arange(first, first + busy) & (len(self.state.finish_ms) - 1)
         return place
 
     def _make_room(self) -> None:
-        """Grow the ring so that it holds the batches of all workers, leaving ones included."""
+        """Grow the rings so that they hold all workers, leaving ones included."""
         counts, former = self.state.counts, self.state
-        workers = self.active + int(counts[kernels.LEAVING])
+        workers = self.active + int(counts[central.LEAVING])
+        batch = former.batch
+        if self.numbered >= len(batch):
+            batch = np.append(batch, np.zeros_like(batch))
+            self.state = former._replace(batch=batch)
         if workers < len(former.finish_ms):
             return
-        place, size = self._ring(), 2 << workers.bit_length()
-        self.state = kernels.CentralState(
-            counts, former.times, np.empty(size), *np.empty((2, size), np.int64))
-        for column, old in zip(self.state[2:], former[2:], strict=True):
-            column[:len(place)] = old[place]
-        counts[kernels.FIRST] = 0
+        place, state = self._ring(), central.CentralState.of(2 * workers)
+        first, idle = counts[central.FIRST_IDLE], int(counts[central.IDLE])
+        state.finish_ms[:len(place)] = former.finish_ms[place]
+        state.busy[:len(place)] = former.busy[place]
+        state.idle[:idle] = former.idle[np.arange(first, first + idle) & (len(former.idle) - 1)]
+        counts[[central.FIRST, central.FIRST_IDLE]] = 0
+        self.state = state._replace(counts=counts, times=former.times, batch=batch)
 
 
 class _OwnQueues:
@@ -603,7 +599,9 @@ class _OwnQueues:
 
     def __init__(self, tables: _Tables, active: int) -> None:
         self.tables, self.arrival_ms = tables, tables.arrival_ms
-        self.out = _served(len(self.arrival_ms))
+        requests = len(self.arrival_ms)
+        self.out = kernels.Outcomes(np.full(requests, np.inf),
+                                    np.full(requests, NEVER_ANSWERED, dtype=np.int16))
         self.slots = np.arange(active)
         self.leaving = dict[int, float]()  # time of removal by slot
         self._left_ms = 0.0
@@ -615,9 +613,11 @@ class _OwnQueues:
 
     @property
     def active(self) -> int:
+        """Number of active workers."""
         return len(self.slots)
 
     def run_until(self, until_ms: float) -> None:
+        """Process all events before a time."""
         serving = np.concatenate([self.slots, np.array(sorted(self.leaving), dtype=np.int64)])
         kernels.round_robin(until_ms, self.slots, serving, self.arrival_ms,
                             *self.tables.at(self.active), self.state, self.out)
@@ -627,6 +627,7 @@ class _OwnQueues:
                 del self.leaving[slot]
 
     def add(self, now_ms: float) -> None:
+        """Add an active worker."""
         used = {*self.slots.tolist(), *self.leaving}
         slot = next(slot for slot in range(len(used) + 1) if slot not in used)
         self._make_room(slot + 1)
@@ -634,6 +635,7 @@ class _OwnQueues:
         self._among(np.sort(np.append(self.slots, slot)))
 
     def remove(self, count: int, now_ms: float) -> None:
+        """Let active workers leave once their queue is empty, those with the fewest requests."""
         held = self.state.waiting[self.slots] + self._in_batches(self.slots, now_ms)
         order = np.lexsort((-self.slots, held))
         for slot in self.slots[order[:count]].tolist():
@@ -642,6 +644,7 @@ class _OwnQueues:
         self._among(np.sort(self.slots[order[count:]]))
 
     def fail(self, now_ms: float, chance: float) -> None:
+        """Remove the active worker that a uniform number selects, with its queue."""
         slot, state = int(self.slots[int(chance * self.active)]), self.state
         lost = [(int(state.head[slot]), int(state.waiting[slot]))]
         if state.free_ms[slot] >= now_ms:
@@ -656,16 +659,19 @@ class _OwnQueues:
         self._among(self.slots[self.slots != slot])
 
     def held(self, now_ms: float) -> tuple[int, int]:
+        """Return the numbers of waiting requests and of requests in batches."""
         serving = np.array([*self.slots.tolist(), *self.leaving], dtype=np.int64)
         return (int(self.state.waiting[serving].sum()),
                 int(self._in_batches(serving, now_ms).sum()))
 
     def busy_ms(self, now_ms: float) -> float:
+        """Return the busy time of all workers so far."""
         serving = np.array([*self.slots.tolist(), *self.leaving], dtype=np.int64)
         ahead_ms = np.maximum(self.state.free_ms[serving] - now_ms, 0.0)
         return float(self.state.work_ms[0] - ahead_ms.sum())
 
     def leaving_ms(self, now_ms: float) -> float:
+        """Return the time that all workers have spent leaving so far."""
         return self._left_ms + sum(now_ms - since_ms for since_ms in self.leaving.values())
 
     def _in_batches(self, slots: IntArray, now_ms: float) -> IntArray:

@@ -132,8 +132,6 @@ def expected_run(
     worker_s = 0.0
     # Workers by interval, as the fleet would have them: ``whole`` active throughout the interval,
     # ``part`` with those whose start-up ends within it (for the share ``partial`` of its time).
-    # Workers by interval, as the fleet would have them: ``whole`` active throughout the interval,
-    # ``part`` with those whose start-up ends within it (for the share ``partial`` of its time).
     for at in range(len(loads_qps)):
         if at:
             ahead = () if forecast is None else forecast.told(
@@ -153,7 +151,6 @@ def expected_run(
         whole[at] = active + (ready if stages == 0 else 0)
         active, ages = active + ready, ages[ready:]
         part[at] = active
-    # Means over the requests, by looking up all intervals with the same number of workers at once.
     # Means over the requests, by looking up all intervals with the same number of workers at once.
     weight, lost, answered = float(loads_qps.sum()), 0.0, 0.0
     for number, share in ((whole, 1.0 - partial), (part, partial)):

@@ -54,7 +54,41 @@ class Lines(NamedTuple):
     line: NDArray[np.int64]  # of each request; empty where there is one line, shape (n,)
     # shape (n,): requests line by line, in order of arrival; empty where there is one line
     order: NDArray[np.int64]
-    starts: NDArray[np.int64]  # where each line starts in ``order``, shape (C+1,)
+    # shape (C,): where the waiting requests of each line begin and end in ``order``; kernels
+    # change both
+    first: NDArray[np.int64]
+    end: NDArray[np.int64]
+
+
+ARRIVED, QUEUED, BATCHES, _GONE, IDLE, FIRST_IDLE, BUSY, FIRST, LEAVING, _COUNTS = range(10)
+_TIMER, _WAKE, LEFT, _TIMES = range(4)
+
+
+class CentralState(NamedTuple):
+    """State of a central queue and its workers between two calls of :func:`central_queue`."""
+
+    # shape (9,): arrived requests, waiting requests and batches so far; arrivals older than the
+    # load monitor's window; idle workers, and first slot of their ring; busy workers, and first
+    # slot of theirs; workers that leave when a batch ends, the earliest ends first
+    counts: NDArray[np.int64]
+    # shape (3,): time of the next lookup without an event, and the slack then; sum of leaving
+    # times: plus the time at which a worker left, minus the one of its removal (by the caller)
+    times: FloatArray
+    # rings of 2^i slots each, more than there are workers: ends of the running batches, sorted,
+    # and their workers; idle workers, the one that has been idle longest first
+    finish_ms: FloatArray
+    busy: NDArray[np.int64]
+    idle: NDArray[np.int64]
+    batch: NDArray[np.int64]  # last batch of each worker, by its number
+
+    @classmethod
+    def of(cls, workers: int) -> CentralState:
+        """Return the state of an empty queue with so many workers, all idle."""
+        counts, ring = np.zeros(_COUNTS, dtype=np.int64), 1 << workers.bit_length()
+        counts[IDLE] = workers
+        return cls(counts, np.array([np.inf, np.inf, 0.0]), np.empty(ring),
+                   np.empty(ring, dtype=np.int64), np.arange(ring),
+                   np.empty(ring, dtype=np.int64))
 
 
 class DecisionRoom(NamedTuple):
@@ -70,6 +104,13 @@ class DecisionRoom(NamedTuple):
     batch_of: NDArray[np.int32]  # batch of each request; -2 where it was dropped
     # of each request that was dropped: the queue just before, itself included
     drop_queued: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, requests: int) -> DecisionRoom:
+        """Return room for the decisions about so many requests, of which none is served yet."""
+        room = cls(*np.empty((2, requests)), *np.empty((6, requests), dtype=np.int32))
+        room.batch_of[:] = -1
+        return room
 
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
@@ -378,57 +419,67 @@ def _due(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def central_queue(
-    arrival_ms: FloatArray, lines: Lines, tables: CentralTables, terms: RunTerms,
-    out: DecisionRoom, drop_ms: FloatArray,
-) -> int:
-    """Simulate one queue by tables that count idle workers; return the number of batches.
+    until_ms: float, changed_ms: float, arrival_ms: FloatArray, lines: Lines,
+    tables: CentralTables, terms: RunTerms, state: CentralState, out: DecisionRoom,
+    drop_ms: FloatArray,
+) -> None:
+    """Simulate one queue by tables that count idle workers, before the time ``until_ms``.
 
-    Codes of the tables: -1 waits, -2 drops the head, others index the answers of a level. A wait
-    may end at a timer (``timer_ms``); the lookup then uses at most the slack ``wake_ms``.
+    ``changed_ms`` is the time at which the caller has changed the number of workers, when the
+    table is looked up at once, or -inf. Codes of the tables: -1 waits, -2 drops the head, others
+    index the answers of a level. A wait may end at a timer (``timer_ms``); the lookup then uses at
+    most the slack ``wake_ms``.
     """
-    slo_of, line_of, order, starts = lines
+    counts, clocks = state.counts, state.times
+    times, who, idle, batch_on = state.finish_ms, state.busy, state.idle, state.batch
+    slo_of, line_of, order, head_of, end = lines
     _, longest, idle_row, queue_row, edges_ms, codes, models, batches, longer = tables
     quantiles_ms, levels, uniform = terms.quantiles_ms, terms.quantile_levels, terms.uniform
     near, slowness = terms.near_level, terms.slowness
     start_ms, finish_of, worker_of, model_of, size_of, queued_of, batch_of, drop_queued = out
-    n, workers = arrival_ms.size, terms.workers
-    ring = _ring_size(workers)
-    mask = ring - 1
-    times, who = np.empty(ring), np.empty(ring, dtype=np.int64)
-    idle = np.empty(ring, dtype=np.int64)
-    for worker in range(workers):
-        idle[worker] = worker
-    first, busy, first_idle, idles = 0, 0, 0, workers
-    arrived, queued, count, gone = 0, 0, 0, 0
+    n, mask = arrival_ms.size, times.size - 1
+    arrived, queued, count, gone = counts[ARRIVED], counts[QUEUED], counts[BATCHES], counts[_GONE]
+    first, busy, first_idle, idles = (
+        counts[FIRST], counts[BUSY], counts[FIRST_IDLE], counts[IDLE])
+    leaving = counts[LEAVING]
+    timer_ms, wake_ms, left_ms = clocks[_TIMER], clocks[_WAKE], clocks[LEFT]
+    if changed_ms > -np.inf:  # a timer before all other events
+        timer_ms, wake_ms = -np.inf, np.inf
     one_line = slo_of.size == 1
     last_bin, last_row = edges_ms.shape[1] - 1, queue_row.shape[1] - 1
     most_idle = idle_row.shape[1] - 1
-    head_of, end = starts[:-1].copy(), starts[:-1].copy()
     level = terms.level
-    timer_ms, wake_ms = np.inf, np.inf
-    batch_of[:] = -1
     while True:
         next_ms = arrival_ms[index(arrived)] if arrived < n else np.inf
         finish_ms = times[index(first & mask)] if busy > 0 else np.inf
-        at_most = np.inf
+        at_most, leaves = np.inf, False
         if timer_ms < min(next_ms, finish_ms):
-            now_ms, at_most = timer_ms, wake_ms
-        elif busy > 0 and finish_ms <= next_ms:
+            if timer_ms >= until_ms:
+                break
+            now_ms, at_most = max(timer_ms, changed_ms), wake_ms
+        elif min(next_ms, finish_ms) >= until_ms:
+            break
+        elif finish_ms <= next_ms:
             now_ms = finish_ms
-            idle[index((first_idle + idles) & mask)] = who[index(first & mask)]
-            idles += 1
+            worker = who[index(first & mask)]
             first += 1
             busy -= 1
-        elif arrived < n:
+            # No ``continue`` for a worker that leaves: such a branch before further uses of the
+            # arrays costs 7 % (see the module).
+            leaves = leaving > 0
+            idle[index((first_idle + idles) & mask)] = worker
+            idles += not leaves
+            leaving -= leaves
+            if leaves:
+                left_ms += now_ms
+        else:
             now_ms = next_ms
             if not one_line:
                 end[line_of[arrived]] += 1
             arrived += 1
             queued += 1
-        else:
-            break
-        timer_ms = np.inf
-        while queued > 0:
+        timer_ms = timer_ms if leaves else np.inf
+        while queued > 0 and not leaves:
             if terms.level < 0:
                 gone = _first(arrival_ms, now_ms - terms.window_ms, gone, True)
                 level = _level(tables, terms, arrival_ms, now_ms, arrived, gone)
@@ -448,9 +499,9 @@ def central_queue(
                 else:
                     i = index(idle_row[at, index(min(idles, most_idle))])
                     row = index(queue_row[at, index(min(asked, last_row))])
-                    left_ms, j = min((deadline_ms - now_ms) / slowness, at_most), last_bin
-                    if not edges_ms[at, index(j)] <= left_ms:  # as of a head that has just come
-                        j = _bin(edges_ms, level, left_ms)
+                    slack_ms, j = min((deadline_ms - now_ms) / slowness, at_most), last_bin
+                    if not edges_ms[at, index(j)] <= slack_ms:  # as of a head that has just come
+                        j = _bin(edges_ms, level, slack_ms)
                     answer = int(codes[at, i, row, index(j)])
                     if answer == -1:  # the wait ends at the next lower bin that does not wait
                         while j > 0 and codes[at, i, row, index(j - 1)] == -1:
@@ -484,6 +535,7 @@ def central_queue(
             idles -= 1
             _insert(times, who, first, busy, end_ms, worker)
             busy += 1
+            batch_on[index(worker)] = count
             new = index(count)
             start_ms[new] = now_ms
             finish_of[new] = end_ms
@@ -500,4 +552,8 @@ def central_queue(
                     head_of[c] += 1
             queued -= batch
             count += 1
-    return count
+    counts[ARRIVED], counts[QUEUED], counts[BATCHES], counts[_GONE] = arrived, queued, count, gone
+    counts[FIRST], counts[BUSY], counts[FIRST_IDLE], counts[IDLE] = (
+        first, busy, first_idle, idles)
+    counts[LEAVING] = leaving
+    clocks[_TIMER], clocks[_WAKE], clocks[LEFT] = timer_ms, wake_ms, left_ms

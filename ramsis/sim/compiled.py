@@ -7,6 +7,7 @@ are merged into one record (:func:`replay_level`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from ramsis.sim import _kernels
 from ramsis.sim.fleet import Fleet, Fleets, site_of
 from ramsis.sim.plan import StationPlan
 from ramsis.sim.run import DROPPED, NEVER_ANSWERED, Run
-from ramsis.sim.tables import Compiled
+from ramsis.sim.tables import CentralTables, Compiled
 from ramsis.sim.terms import run_terms
 
 
@@ -57,7 +58,7 @@ def replay(
             return replay_cascade(cascade, fleet, requests, duration_ms,
                                   fleet.workers if scheduler.in_turn else 1)
     terms = run_terms(fleet, requests, level, monitor_ms, scheduler.slowness)
-    out = _kernels.DecisionRoom(*np.empty((2, n)), *np.empty((6, n), dtype=np.int32))
+    out = _kernels.DecisionRoom.of(n)
     drop_ms = np.empty(n)  # set for dropped requests only
     count = _KERNELS[scheduler.kernel](requests, tables, terms, out, drop_ms)
     dropped = np.flatnonzero(out.batch_of == DROPPED).astype(np.int32)
@@ -79,16 +80,25 @@ def replay(
     )
 
 
-def _central_queue(requests: Requests, *terms: Any) -> int:
-    """Run the kernel of a central queue, with a line for the requests of each SLO."""
-    slo_ms, nothing = requests.slo_ms, np.empty(0, dtype=np.int64)
+def lines_of(requests: int, slo_ms: FloatArray) -> _kernels.Lines:
+    """Return a line for the requests of each SLO, (1,) or by request (n,)."""
     if len(slo_ms) == 1:
-        lines = _kernels.Lines(slo_ms, nothing, nothing, np.array([0, len(requests)]))
-    else:
-        slos_ms, line = np.unique(slo_ms, return_inverse=True)
-        starts = np.searchsorted(np.sort(line), np.arange(len(slos_ms) + 1))
-        lines = _kernels.Lines(slos_ms, line, np.argsort(line, kind="stable"), starts)
-    return _kernels.central_queue(np.ascontiguousarray(requests.arrival_ms), lines, *terms)
+        nothing = np.empty(0, dtype=np.int64)
+        return _kernels.Lines(slo_ms, nothing, nothing, *np.zeros((2, 1), dtype=np.int64))
+    slos_ms, line = np.unique(slo_ms, return_inverse=True)
+    starts = np.searchsorted(np.sort(line), np.arange(len(slos_ms)))
+    return _kernels.Lines(slos_ms, line, np.argsort(line, kind="stable"), starts, starts.copy())
+
+
+def _central_queue(
+    requests: Requests, tables: CentralTables, terms: _kernels.RunTerms, *room: Any
+) -> int:
+    """Run the kernel of a central queue to the end of a run."""
+    state = _kernels.CentralState.of(terms.workers)
+    _kernels.central_queue(
+        inf, -inf, np.ascontiguousarray(requests.arrival_ms),
+        lines_of(len(requests), requests.slo_ms), tables, terms, state, *room)
+    return int(state.counts[_kernels.BATCHES])
 
 
 def _with_one_slo(kernel: Callable[..., int]) -> Callable[..., int]:
