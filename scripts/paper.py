@@ -396,8 +396,6 @@ PARTS: Mapping[str, Callable[[Sequence[Row]], str]] = {
     "paper-savings": render_savings,
     "paper-times": render_times,
     "gains-worker": render_shipped(WORKER),
-    "gains-central": render_shipped(CENTRAL),
-    "shipped-figures": render_figures,
 }
 """Tables of the page."""
 OTHERS: Mapping[str, Callable[[Sequence[Row]], str]] = {
@@ -408,6 +406,8 @@ OTHERS: Mapping[str, Callable[[Sequence[Row]], str]] = {
     "paper-below": render_below,
     "batching-schemes": render_batching_schemes,
     "overload": render_overload,
+    "shipped-figures": render_figures,
+    "gains-central": render_shipped(CENTRAL),
 }
 """Tables of which the page has one sentence each."""
 

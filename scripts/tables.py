@@ -350,7 +350,7 @@ TABLES = {
             "1200-48": "--rate 1200 --instances 48 --slo-ms 12",
             "1200-12": "--rate 1200 --slo-ms 6", "azure": "--azure 4"}.items()
     }, agent, (*_CELL, "mean_batch", "run")),
-    "azure": Table("evaluation/clockwork.md", {
+    "azure": Table("", {
         f"azure-{ms}": f"{_GRID} --azure {ms}" for ms in (4, 5)
     }, schedulers(lambda row: f"a batch of 1 up to {row['run'][-1]} ms", "clockwork", "planned",
                   "bound"), (*_CELL, "bound", "run")),

@@ -24,7 +24,7 @@ def test_the_page_is_what_the_rows_say(name: str) -> None:
 @pytest.mark.parametrize("name", paper.OTHERS)
 def test_the_page_names_tables_that_are_only_printed(name: str) -> None:
     assert f"(`{name}`)" in paper.PAGE.read_text("utf-8")
-    assert len(paper.OTHERS[name](ROWS).splitlines()) > 5
+    assert len(paper.OTHERS[name](ROWS).splitlines()) >= 5
 
 
 def test_every_run_has_its_rows() -> None:
