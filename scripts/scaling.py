@@ -1,6 +1,6 @@
-"""Scaling policies beside the rules that people run: the table and figure of docs/autoscaling.md.
+"""Scaling policies beside the rules that people run: figures of docs/autoscaling.md.
 
-python scripts/scaling.py --azure CSV --json FILE --figure FILE --page FILE [--quick]
+python scripts/scaling.py --azure CSV --json FILE --figure FILE [--quick]
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from acceptance.pages import markdown, write_part
+from acceptance.pages import markdown
 
 from ramsis import load_profile
 from ramsis.arrays import FloatArray, IntArray
@@ -380,7 +380,6 @@ def main(given: Sequence[str] | None = None) -> int:
                         help="Azure's LLM trace of code: CSV of timestamps")
     parser.add_argument("--json", type=Path, required=True, help="file of the rows")
     parser.add_argument("--figure", type=Path, help="file of the figure of the part alone")
-    parser.add_argument("--page", type=Path, help="page that gets the table of the part settings")
     parser.add_argument("--parts", default=",".join(PARTS), help="which, after commas; may be ''")
     parser.add_argument("--quick", action="store_true", help="one setting of each, fewer levels")
     chosen = parser.parse_args(given)
@@ -403,8 +402,8 @@ def main(given: Sequence[str] | None = None) -> int:
                 write_atomic(chosen.json, json.dumps(found, indent=1) + "\n")
         if chosen.figure is not None and "alone" in found:
             draw(found["alone"], chosen.figure)
-        if chosen.page is not None and "settings" in found:
-            write_part(chosen.page, "settings", reach(found["settings"]))
+        if "settings" in found:
+            print(reach(found["settings"]))
     except RamsisError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
