@@ -19,8 +19,7 @@ from ramsis.sim import (
     SimulationSettings,
     simulate,
 )
-from ramsis.synthesis import SynthesisSettings
-from ramsis.synthesis.generate import modelled_policy
+from ramsis.synthesis import SynthesisSettings, generate_policy
 from tests.slow import slow_after
 from tests.synthesis.samples import tiny_profile
 
@@ -34,7 +33,7 @@ from live.baselines import as_policy
                          ids=lambda spec: spec.name)
 def test_a_scheme_and_its_table_run_the_same_batches(spec, load_qps, slo_ms):
     profile = tiny_profile()
-    like = modelled_policy(profile, load_qps, SynthesisSettings(
+    like = generate_policy(profile, load_qps, SynthesisSettings(
         slo_ms=slo_ms, workers=2, dispatch="central-queue", max_queue=16, service="p95",
         grid="fixed:10", headroom=0.0))
     fleet = Fleet.of(profile, workers=2, slo_ms=slo_ms)
