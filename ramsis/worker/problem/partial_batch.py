@@ -166,11 +166,15 @@ def reached_bins(
     latency_ms: FloatArray,
 ) -> tuple[IntArray, IntArray]:
     """Return the first and last bin of the slack after each batch, negligible mass left out."""
-    order, fewest = batch * queue.workers, (queued - 1) * queue.workers
+    # The shares of the wait depend on queue and batch alone, which few pairs share.
+    lengths = 1 + int(queued.max())
+    pairs, pair = np.unique(queued * lengths + batch, return_inverse=True)
+    order, fewest = pairs % lengths * queue.workers, (pairs // lengths - 1) * queue.workers
     # The next head came soonest after the head for the largest k, and latest for the smallest k.
     most = fewest + queue.workers - 1
-    low = np.asarray(betaincinv(order, most - order + 1.0, _NEGLIGIBLE), dtype=np.float64)
-    high = 1.0 - np.asarray(betaincinv(fewest - order + 1.0, order, _NEGLIGIBLE), dtype=np.float64)
+    low = np.asarray(betaincinv(order, most - order + 1.0, _NEGLIGIBLE), dtype=np.float64)[pair]
+    high = (1.0 - np.asarray(betaincinv(fewest - order + 1.0, order, _NEGLIGIBLE),
+                             dtype=np.float64))[pair]
     waited = queue.slo_ms - slack_ms
 
     def bin_at(share: FloatArray) -> IntArray:
@@ -186,8 +190,10 @@ def _at_phase_0(
 ) -> tuple[FloatArray, FloatArray]:
     """Return P(Bin(k, y) >= c) and log P(Bin(k, y) = c − 1) for c <= k."""
     below = np.asarray(betainc(order, count - order + 1.0, y), dtype=np.float64)
+    log_factorial = gammaln(np.arange(1.0, int(count.max(initial=0)) + 2.0))
     with np.errstate(divide="ignore"):
-        log_weight = (gammaln(count + 1.0) - gammaln(order) - gammaln(count - order + 2.0)
+        log_weight = (log_factorial[count] - log_factorial[order - 1]
+                      - log_factorial[count - order + 1]
                       + (order - 1.0) * np.log(y) + (count - order + 1.0) * np.log1p(-y))
     log_chance: FloatArray = np.where(np.isnan(log_weight), -np.inf, log_weight)
     return below, log_chance

@@ -18,8 +18,8 @@ and the certificate notes their probability.
 :mod:`ramsis.worker.problem.partial_batch` where it serves a part. One factorisation gives gain,
 values and stationary frequencies (:mod:`ramsis.mdp.dense_chain`). A round then improves every
 likely state; the iteration ends when no action is better by more than rounding. Bounds on the
-gain, and restarts, are as above. The iteration starts from the best policy of maximal batching, so
-its result is never worse than that.
+gain, and restarts, are as above. The iteration starts from the best policy of maximal batching, or
+from the solution at other service times.
 """
 
 from __future__ import annotations
@@ -311,16 +311,20 @@ def _whole_queues(outcome: Outcome) -> Outcome:
     return outcome._replace(service=np.where(outcome.batch < queued, -1, outcome.service))
 
 
-def solve_variable(mdp: VariableMDP, *, max_rounds: int = 100) -> VariableSolution:
+def solve_variable(
+    mdp: VariableMDP, *, initial: IntArray | None = None, max_rounds: int = 100
+) -> VariableSolution:
     """Find the policy of largest gain for variable batching, by policy iteration.
 
     Parameters
     ----------
+    initial : ndarray of int, shape (N, D+1), optional
+        Admissible policy to start from; by default the best one of maximal batching.
     max_rounds : int
         Rounds after which the best policy so far is returned, marked as not converged.
     """
     last = improve_until_stable(
-        _best_maximal(mdp.problem),
+        _best_maximal(mdp.problem) if initial is None else initial,
         lambda policy, reference, restart: evaluate_variable(
             mdp, policy, reference, restart=restart),
         lambda evaluation, policy: mdp.backup(_onward(mdp, evaluation), evaluation.gain, policy),

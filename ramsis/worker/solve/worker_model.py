@@ -103,7 +103,8 @@ class WorkerModel:
         self._structured: StructuredMDP | None = None
 
     def solve(
-        self, solver: SolverName = "policy-iteration", *, tolerance: float = 1e-9
+        self, solver: SolverName = "policy-iteration", *, tolerance: float = 1e-9,
+        near: WorkerSolution | None = None,
     ) -> WorkerSolution:
         """Find the optimal policy of the worker's problem.
 
@@ -111,9 +112,21 @@ class WorkerModel:
         ----------
         tolerance : float > 0
             Stopping rule of iterative solvers; policy iteration runs until it is stable.
+        near : WorkerSolution, optional
+            Solution at other service times, from which policy iteration starts.
         """
         check_solver(solver)
-        return self._formulation.solve(self, solver, tolerance)
+        return self._formulation.solve(self, solver, tolerance, self._start(near))
+
+    def _start(self, near: WorkerSolution | None) -> IntArray | None:
+        """Return the policy of a solution, the fastest model where it is not admissible.
+
+        None where there is none, or its table has other slacks.
+        """
+        if near is None or not np.array_equal(near.problem.slack_ms, self.problem.slack_ms):
+            return None
+        listed = self.problem.admissible(near.policy)[:-1]
+        return np.where(listed, near.policy, self.problem.fastest_policy())
 
     def evaluate(self, table: IntArray) -> StateFrequency:
         """Compute a policy table's long-run state frequencies."""
@@ -143,7 +156,7 @@ class WorkerModel:
 class _Formulation:
     """Solver and evaluation for one way of batching."""
 
-    solve: Callable[[WorkerModel, SolverName, float], WorkerSolution]
+    solve: Callable[[WorkerModel, SolverName, float, IntArray | None], WorkerSolution]
     evaluate: Callable[[WorkerModel, IntArray], StateFrequency]
 
 
@@ -152,13 +165,13 @@ def _formulation(problem: WorkerProblem) -> _Formulation:
 
 
 def _solve_maximal(
-    model: WorkerModel, solver: SolverName, tolerance: float
+    model: WorkerModel, solver: SolverName, tolerance: float, initial: IntArray | None
 ) -> WorkerSolution:
     """Solve for batches of the whole queue, on slack nodes or on explicit rows."""
     problem = model.problem
     if solver == "policy-iteration":
         mdp = model.structured
-        solution = solve_on_nodes(mdp)
+        solution = solve_on_nodes(mdp, initial=initial)
     elif solver == "value-iteration":
         from ramsis.worker.solve.value_iteration import iterate_on_nodes
 
@@ -176,7 +189,7 @@ def _evaluate_maximal(model: WorkerModel, table: IntArray) -> StateFrequency:
 
 
 def _solve_variable(
-    model: WorkerModel, solver: SolverName, tolerance: float
+    model: WorkerModel, solver: SolverName, tolerance: float, initial: IntArray | None
 ) -> WorkerSolution:
     """Solve for batches of any part of the queue, on likely states or on explicit rows."""
     problem = model.problem
@@ -188,7 +201,7 @@ def _solve_variable(
         return _solve_explicit(problem, solver, tolerance)
     from ramsis.worker.solve.policy_iteration import solve_variable
 
-    solution = solve_variable(model.variable)
+    solution = solve_variable(model.variable, initial=initial)
     evaluation = solution.evaluation
     return WorkerSolution(
         problem, solution.policy, evaluation.gain, solution.certificate, solver,

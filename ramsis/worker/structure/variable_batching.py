@@ -95,6 +95,14 @@ class VariableMDP:
         codes[at] = np.where(change, arg[at], codes[at])
         return Backup(best, codes[:-1], kept)
 
+    @cached_property
+    def _on_whole_queues(self) -> list[tuple[int, Action, FloatArray]]:
+        """List n − 1, action and rewards by bin of each batch of a whole queue."""
+        reward, _ = self.problem.rewards_and_costs(self.problem.actions.arrays)
+        return [(n, action, reward[i, action.bins]) for i, (n, action) in enumerate(zip(
+            self.problem.actions.row.tolist(), self.problem.actions.listed, strict=True))
+            if not action.drops and action.batch > n]
+
     def _whole_queues(
         self, value: FloatArray, gain: float, codes: IntArray
     ) -> tuple[FloatArray, IntArray, FloatArray]:
@@ -105,17 +113,14 @@ class VariableMDP:
         service_values = whole.service_values(node_value)
         best = np.full(codes.shape, -np.inf)
         kept, arg = best.copy(), codes.copy()
-        for n, actions in enumerate(problem.actions.by_queue):
-            for action in actions:
-                if action.drops or action.batch <= n:
-                    continue
-                span = action.bins
-                q = (problem.reward(action) - gain * problem.cost(action.batch)
-                     + whole.phase[n, span] @ service_values[action.service])
-                better, incumbent = q > best[n, span], codes[n, span] == action.code
-                best[n, span][better] = q[better]
-                arg[n, span][better] = action.code
-                kept[n, span][incumbent] = q[incumbent]
+        for n, action, reward in self._on_whole_queues:
+            span = action.bins
+            q = (reward - gain * problem.cost(action.batch)
+                 + whole.phase[n, span] @ service_values[action.service])
+            better, incumbent = q > best[n, span], codes[n, span] == action.code
+            best[n, span][better] = q[better]
+            arg[n, span][better] = action.code
+            kept[n, span][incumbent] = q[incumbent]
         return best, arg, kept
 
     def _partial_values(
@@ -328,21 +333,20 @@ def partial_actions(
         Whether an action is to be included.
     """
     problem = whole.problem
-    chosen = [
-        (action, n, np.flatnonzero(where[n, action.bins]) + action.first_bin)
-        for n, actions in enumerate(problem.actions.by_queue)
-        for action in actions
+    listed = [
+        i for i, (action, n) in enumerate(zip(
+            problem.actions.listed, problem.actions.row.tolist(), strict=True))
         if (action.drops or action.batch <= n) and wanted(action)
     ]
-    size = [len(bins) for *_, bins in chosen]
-    length = np.repeat(np.array([n for _, n, _ in chosen], dtype=np.int64), size)
-    slack_bin = np.concatenate([np.empty(0, dtype=np.int64), *(bins for *_, bins in chosen)])
-    code, batch, service = (
-        np.repeat(np.array([getattr(c, name) for c, *_ in chosen], dtype=np.int64), size)
-        for name in ("code", "batch", "service")
-    )
-    rewards = [problem.reward(c)[bins - c.first_bin] for c, _, bins in chosen]
-    cost = np.repeat([problem.cost(c.batch) for c, *_ in chosen], size)
+    lengths = problem.actions.row[listed]
+    # Pairs of an action and a bin, by action.
+    chosen, slack_bin = np.nonzero(problem.actions.admissible[listed] & where[lengths])
+    index = np.asarray(listed, dtype=np.int64)[chosen]
+    length, code = problem.actions.row[index], problem.actions.code[index]
+    outcome = problem.actions.arrays
+    batch, service = outcome.batch[index, 0], outcome.service[index, 0]
+    rewards, costs = problem.rewards_and_costs(outcome)
+    reward, cost = rewards[index, slack_bin], costs[index, 0]
     served = service >= 0
     transition, excess = _batch_transitions(
         whole, columns, *(x[served] for x in (length, slack_bin, batch, service)))
@@ -350,12 +354,11 @@ def partial_actions(
         dropped = _drop_transitions(after_drop, columns, length[~served], slack_bin[~served],
                                     transition.shape[1])
         # Row of each action, in a matrix with the rows of batches first and those of drops last.
-        index = np.argsort(np.argsort(~served, kind="stable"), kind="stable")
-        transition = csr_array(vstack([transition, dropped], format="csr"))[index]
-        excess = np.append(excess, np.zeros(dropped.shape[0]))[index]
+        place = np.argsort(np.argsort(~served, kind="stable"), kind="stable")
+        transition = csr_array(vstack([transition, dropped], format="csr"))[place]
+        excess = np.append(excess, np.zeros(dropped.shape[0]))[place]
     state = length * (problem.bins + 1) + slack_bin
     order = np.argsort(state, kind="stable")
-    reward = np.concatenate([np.empty(0), *rewards])
     return PartialActions(state[order], code[order], reward[order], cost[order],
                           transition[order], excess[order])
 
