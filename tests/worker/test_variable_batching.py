@@ -25,7 +25,7 @@ from ramsis.worker.problem.partial_batch import (
     waiting_in_partial_batch,
 )
 from ramsis.worker.problem.queue import RandomTimes
-from ramsis.worker.solve import evaluate_table, solve_worker
+from ramsis.worker.solve import evaluate_table, policy_iteration, solve_worker
 from ramsis.worker.solve.policy_iteration import evaluate_variable, solve_on_nodes, solve_variable
 from ramsis.worker.structure import build_structured
 from ramsis.worker.structure.evaluation import evaluate_on_nodes
@@ -142,6 +142,21 @@ def test_drops_from_the_full_state_lead_to_states_that_nothing_else_leads_to():
     assert solution.evaluation.gain == pytest.approx(optimum.gain, abs=1e-8)
     visits = solution.evaluation.frequency
     assert visits[-1, 0] > 1e-3 * visits.sum()
+
+
+@pytest.mark.parametrize("load_qps", [40.0, 150.0, 400.0])
+@pytest.mark.parametrize("late", ["serve", "drop"])
+def test_values_without_a_matrix_lead_to_the_policy_of_exact_values(load_qps, late, monkeypatch):
+    mdp = build_variable(variable_problem(load_qps, late=late))
+    proven = solve_variable(mdp)
+    exact = evaluate_variable(mdp, proven.policy)
+    low, high = proven.certificate.lower_bound, proven.certificate.upper_bound
+    assert low <= exact.gain <= high <= low + 4e-9
+    other = solve_variable(mdp, initial=proven.policy)
+    assert other.certificate.iterations == 1
+    np.testing.assert_array_equal(other.policy, proven.policy)
+    monkeypatch.setattr(policy_iteration, "_by_gmres", lambda *_: None)
+    np.testing.assert_array_equal(solve_variable(mdp).policy, proven.policy)
 
 
 def test_states_that_hardly_occur_are_decided_too():

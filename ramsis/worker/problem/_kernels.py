@@ -13,8 +13,7 @@ from ramsis.compiling import dot, njit, put
 def _joint_below(
     share: NDArray[np.float64],
     used: tuple[int, int, int, int],
-    count: int,
-    order: int,
+    growth: NDArray[np.float64],
     y: float,
     below: float,
     log_weight: float,
@@ -23,7 +22,8 @@ def _joint_below(
     """Write Σ_p share[p, i]·P(Bin(count + p, y) >= order) for each i into ``joint``.
 
     ``used`` bounds the p and the i; ``below`` is the probability at p = 0 and ``log_weight`` the
-    logarithm of P(Bin(count, y) = order - 1), which may underflow at first and grow with p.
+    logarithm of P(Bin(count, y) = order - 1), which may underflow at first and grows with p by
+    ``growth``·(1 − y), ``growth[p]`` = (count + p + 1)/(count + p + 2 − order).
     """
     first, last, low, high = used
     joint[low:high] = 0.0
@@ -34,7 +34,7 @@ def _joint_below(
             for i in range(low, high):
                 joint[i] += share[p, i] * below
         below += step
-        ratio = (count + p + 1.0) / (count + p + 2.0 - order) * (1.0 - y)
+        ratio = growth[p] * (1.0 - y)
         if not tiny:
             step *= ratio
         elif ratio > 0.0:
@@ -117,12 +117,15 @@ def partial_batch_rows(
     indptr = np.zeros(pairs + 1, dtype=np.int64)
     indices, data = np.empty(size, dtype=np.int32), np.empty(size)
     excess = np.zeros(pairs)
-    share = np.empty((workers, most))
+    share, growth = np.empty((workers, most)), np.empty(workers)
     total, joint, before = np.empty(most), np.empty(most), np.empty(most)
     filled = 0
     for pair in range(pairs):
         queued, slack_bin, batch, service, first_bin = batches[pair]
         used = _split(weight[queued - 1, slack_bin], new[service], negligible, share, total)
+        count, order = (queued - 1) * workers, batch * workers
+        for p in range(used[1]):
+            growth[p] = (count + p + 1.0) / (count + p + 2.0 - order)
         before[:] = 0.0  # Σ_p up to the last edge, so that a bin's mass is a difference
         kept = 0.0
         bins = start[pair + 1] - start[pair]
@@ -130,8 +133,7 @@ def partial_batch_rows(
         for e in range(bins + 1):
             if e < bins:
                 at = start[pair] + e
-                _joint_below(share, used, (queued - 1) * workers, batch * workers,
-                             y[at], below[at], log_weight[at], joint)
+                _joint_below(share, used, growth, y[at], below[at], log_weight[at], joint)
             else:
                 put(total, joint)
             for i in range(used[2], used[3]):

@@ -15,8 +15,9 @@ and the certificate notes their probability.
 *Variable batching.* Under a policy the likely states form a chain
 (:mod:`ramsis.worker.structure.variable_batching`). Its kernel has the rows F·A of
 :mod:`ramsis.worker.structure.evaluation` where a state serves its whole queue, and those of
-:mod:`ramsis.worker.problem.partial_batch` where it serves a part. One factorisation gives gain,
-values and stationary frequencies (:mod:`ramsis.mdp.dense_chain`). A round then improves every
+:mod:`ramsis.worker.problem.partial_batch` where it serves a part. GMRES gives gain and values
+without this kernel, and one factorisation of it gives them together with the stationary
+frequencies (:mod:`ramsis.mdp.dense_chain`). A round then improves every
 likely state; the iteration ends when no action is better by more than rounding. Bounds on the
 gain, and restarts, are as above. The iteration starts from the best policy of maximal batching, or
 from the solution at other service times.
@@ -26,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -34,6 +35,7 @@ import numpy as np
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.errors import check_number_of
 from ramsis.mdp.dense_chain import DenseChain, rounding_error, solve_chain, with_restarts
+from ramsis.mdp.krylov import minimal_residual
 from ramsis.mdp.result import Certificate, Criterion, Status
 from ramsis.reprs import dataclass
 from ramsis.worker.problem import WorkerProblem
@@ -52,11 +54,12 @@ from ramsis.worker.structure.variable_batching import VariableMDP
 
 _LARGEST_ERROR = 1e-5  # of a gain that is still certified
 _PROVEN = 1e-9  # largest error of a gain whose policy needs no factorisation
+_RESIDUAL, _STEPS = 1e-12, 60  # relative residual of GMRES, and largest dimension of its space
 
 
 class _Evaluated(Protocol):
     @property
-    def reference(self) -> int: ...
+    def reference(self) -> int | None: ...
     @property
     def restart(self) -> float: ...
 
@@ -248,9 +251,15 @@ class VariableEvaluation:
 class VariableSolution:
     """A policy for one worker and its certificate."""
 
+    mdp: VariableMDP
     policy: IntArray  # shape (N, D+1): the action for n queued (row n − 1) at slack bin j
-    evaluation: VariableEvaluation
+    gain: float
     certificate: Certificate
+
+    @cached_property
+    def evaluation(self) -> VariableEvaluation:
+        """Gain, values and frequencies of the policy by one factorisation."""
+        return evaluate_variable(self.mdp, self.policy)
 
 
 def evaluate_variable(
@@ -323,16 +332,88 @@ def solve_variable(
     max_rounds : int
         Rounds after which the best policy so far is returned, marked as not converged.
     """
-    last = improve_until_stable(
-        _best_maximal(mdp.problem) if initial is None else initial,
-        lambda policy, reference, restart: evaluate_variable(
-            mdp, policy, reference, restart=restart),
-        lambda evaluation, policy: mdp.backup(_onward(mdp, evaluation), evaluation.gain, policy),
-        max_rounds,
-    )
-    gains = last.evaluation
-    filled = mdp.fill(_onward(mdp, gains), gains.gain, last.policy)
-    return VariableSolution(filled, gains, _certify(mdp, last))
+    start = _best_maximal(mdp.problem) if initial is None else initial
+
+    def improve(evaluation: VariableValues, policy: IntArray) -> Backup:
+        return mdp.backup(_onward(mdp, evaluation), evaluation.gain, policy)
+
+    near = np.zeros(len(mdp.likely))
+
+    def evaluate(
+        policy: IntArray, reference: int | None, restart: float | None
+    ) -> VariableValues:
+        nonlocal near
+        values = _by_gmres(mdp, policy, near) or _factorised(mdp, policy, reference, restart)
+        near = values.value
+        return values
+
+    last = improve_until_stable(start, evaluate, improve, max_rounds)
+    certificate = _certify(mdp, last, last.number)
+    assert certificate.lower_bound is not None
+    if last.evaluation.gain - certificate.lower_bound > _PROVEN:
+        rounds = last.number
+        last = improve_until_stable(
+            last.policy, partial(_factorised, mdp), improve, max(max_rounds - rounds, 1))
+        certificate = _certify(mdp, last, rounds + last.number)
+    values = last.evaluation
+    filled = mdp.fill(_onward(mdp, values), values.gain, last.policy)
+    return VariableSolution(mdp, filled, values.gain, certificate)
+
+
+class VariableValues(NamedTuple):
+    """Values of a policy, by which it is improved."""
+
+    value: FloatArray  # of the likely states, up to a constant, shape (S,)
+    gain: float
+    # reference, restart: as in :class:`VariableEvaluation`
+    reference: int | None = None
+    restart: float = 0.0
+
+
+def _factorised(
+    mdp: VariableMDP, policy: IntArray, reference: int | None, restart: float | None
+) -> VariableValues:
+    """Evaluate a policy by one factorisation; see :func:`evaluate_variable`."""
+    evaluation = evaluate_variable(mdp, policy, reference, restart=restart)
+    return VariableValues(evaluation.value, evaluation.gain, evaluation.reference,
+                          evaluation.restart)
+
+
+def _by_gmres(mdp: VariableMDP, policy: IntArray, near: FloatArray) -> VariableValues | None:
+    """Evaluate a policy without a matrix; None where GMRES converges slowly.
+
+    The system is that of :mod:`ramsis.worker.solve.rounds`, between the likely states. It is
+    solved from the values ``near`` of a similar policy.
+    """
+    problem, whole = mdp.problem, mdp.whole
+    outcome = problem.outcome(policy)
+    pairs = mdp.partial.find(mdp.likely, problem.with_full_state(policy).ravel()[mdp.likely])
+    part, served = np.flatnonzero(pairs >= 0), np.flatnonzero(pairs < 0)
+    after_part = mdp.partial.transition[pairs[part]]
+    n, j = whole.reached
+    phase, service = whole.phase[n[served], j[served]], outcome.service[n, j][served]
+
+    def after_service(node_value: FloatArray) -> FloatArray:
+        by_phase = whole.service_values(node_value)[service]
+        return np.asarray(np.einsum("sk,sk->s", phase, by_phase))
+
+    beyond = np.empty(len(n))
+    beyond[served] = after_service(whole.charged_excess)
+    beyond[part] = mdp.excess_cost * mdp.partial.excess[pairs[part]]
+    reward, cost = (array[whole.reached] for array in problem.rewards_and_costs(outcome))
+    reward, cost = reward - problem.violation_price * beyond, cost + beyond
+    share = 1.0 / float(cost.sum())
+
+    def left(value: FloatArray) -> FloatArray:
+        result = value + cost * (share * float(value.sum()))
+        result[served] -= after_service(np.asarray(whole.continuation @ value))
+        result[part] -= np.asarray(after_part @ value)
+        return result
+
+    value = minimal_residual(left, reward, near, _RESIDUAL, _STEPS)
+    if value is None or rounding_error(value, whole.costs) > _PROVEN:
+        return None
+    return VariableValues(value, share * float(value.sum()))
 
 
 def _best_maximal(problem: WorkerProblem) -> IntArray:
@@ -340,14 +421,16 @@ def _best_maximal(problem: WorkerProblem) -> IntArray:
     return solve_on_nodes(build_structured(replace(problem, batching=Batching.MAXIMAL))).policy
 
 
-def _onward(mdp: VariableMDP, evaluation: VariableEvaluation) -> FloatArray:
+def _onward(mdp: VariableMDP, evaluation: VariableValues) -> FloatArray:
     """Return (1 − ε)·V + ε·V(start), the value of moving to each state with restarts."""
+    if not evaluation.restart:
+        return evaluation.value
     start = float(np.asarray(mdp.whole.continuation @ evaluation.value)[-1])
     value: FloatArray = evaluation.value + evaluation.restart * (start - evaluation.value)
     return value
 
 
-def _certify(mdp: VariableMDP, last: Round[VariableEvaluation]) -> Certificate:
+def _certify(mdp: VariableMDP, last: Round[VariableValues], rounds: int) -> Certificate:
     """Bound the optimal gain over the likely states, as :func:`certify` does over all."""
     whole, evaluation = mdp.whole, last.evaluation
     costs = whole.costs[whole.reached[0]]
@@ -356,6 +439,6 @@ def _certify(mdp: VariableMDP, last: Round[VariableEvaluation]) -> Certificate:
     missed = np.abs(kept - evaluation.value)
     error = float((missed / costs).max()) + rounding_error(evaluation.value, whole.costs)
     return gain_certificate(
-        whole, (evaluation.gain, evaluation.restart), last.number, last.status,
+        whole, (evaluation.gain, evaluation.restart), rounds, last.status,
         Improvement(float(more.max()), float((more / costs).max()), error),
     )

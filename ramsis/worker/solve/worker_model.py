@@ -202,10 +202,9 @@ def _solve_variable(
     from ramsis.worker.solve.policy_iteration import solve_variable
 
     solution = solve_variable(model.variable, initial=initial)
-    evaluation = solution.evaluation
     return WorkerSolution(
-        problem, solution.policy, evaluation.gain, solution.certificate, solver,
-        lambda: StateFrequency(evaluation.frequency, evaluation.excess))
+        problem, solution.policy, solution.gain, solution.certificate, solver,
+        lambda: StateFrequency(solution.evaluation.frequency, solution.evaluation.excess))
 
 
 def _evaluate_variable(model: WorkerModel, table: IntArray) -> StateFrequency:
