@@ -13,7 +13,7 @@ import numpy as np
 from ramsis.cluster import ServiceTimes
 from ramsis.policy import Policy, PolicyModel
 from ramsis.sim import Fleet, FleetScheduler
-from ramsis.sim.tables import Tables
+from ramsis.sim.tables import CentralTables
 from ramsis.synthesis.recipes.recipe import sizes_stated
 
 __all__ = ["as_policy"]
@@ -34,24 +34,21 @@ def as_policy(spec: FleetScheduler, fleet: Fleet, like: Policy) -> Policy:
     compiled = spec.prepare(fleet).compiled
     assert compiled is not None
     tables = compiled.tables
-    assert isinstance(tables, Tables)
+    assert isinstance(tables, CentralTables)
     level = min(int(np.searchsorted(tables.load_qps, like.load_qps)), len(tables.load_qps) - 1)
-    rows, last = int(tables.rows[level]), int(tables.last[level])
+    # One number of idle workers and one slack; the last queue length stands for longer ones, too.
+    codes = tables.answer[level, 0, : int(tables.queue_row[level].max()) + 1, 0]
     # A scheduler may run batches that are always late, of which a policy has no times.
     models = _models(fleet.service_times.select(np.argsort(fleet.service_times.mean_ms[:, 0])))
     names = [model.name for model in models]
-    actions = [[names.index(fleet.models[int(tables.model[level, row, 0])]),
-                int(tables.batch[level, row, 0])] for row in range(rows)]
-    overflow = [names.index(fleet.models[int(tables.model[level, last, 0])]),
-                int(tables.batch[level, last, 0])]
-    if overflow[1] > 0 and overflow not in actions:
-        actions.append(overflow)
+    actions = [[names.index(fleet.models[model]), batch] for model, batch in zip(
+        tables.model[level, codes].tolist(), tables.batch[level, codes].tolist(), strict=True)]
+    rows = len(actions)
     return replace(
         like, models=models, idle_levels=np.arange(fleet.workers + 1),
         queue_levels=np.arange(rows + 1), slack_ms=np.array([0.0]), actions=np.array(actions),
         codes=np.tile(np.arange(rows)[None, :, None], (fleet.workers, 1, 1)),
-        longer_queue=actions.index(overflow) if overflow[1] > 0 else rows - 1,
-        spare_idle=None)
+        longer_queue=rows - 1, spare_idle=None)
 
 
 def _models(times: ServiceTimes) -> tuple[PolicyModel, ...]:
