@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from pathlib import Path
-from typing import Annotated, ClassVar, Protocol, Self
+from typing import Annotated, ClassVar, Self
 
 import numpy as np
 
@@ -62,31 +62,36 @@ class Drawn:
     copy: IntArray | None = None
 
 
-class WorkloadOf(Protocol):
-    """The workload of a stream."""
+class WorkloadOf(Record):
+    """Base of the workloads of a stream."""
+
+    __slots__ = ()
 
     key: ClassVar[str]
 
     @property
     def loop(self) -> ClosedLoopOf | None:
         """The workload as a closed loop; ``None`` if arrivals do not depend on answers."""
-        ...
+        return None
 
     def draw(self, duration_ms: float, copies: int, rng: np.random.Generator) -> Drawn:
         """Draw the requests in [0, duration_ms) of a stream of a model with some copies."""
-        ...
+        raise NotImplementedError
 
     def read(self) -> WorkloadOf:
-        """Return the workload with the content of its file, so that the file is not read again."""
-        ...
+        """Return the workload with the content of its file, so that the file is not read again.
+
+        By default the workload itself, as it names no file.
+        """
+        return self
 
     def content(self) -> tuple[FloatArray, ...]:
         """Return the content of the workload's file; nothing if it names no file."""
-        ...
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
-class _Spell(Record):
+class _Spell(WorkloadOf):
     """Base of workloads with a start and a duration."""
 
     start_ms: Annotated[NonNegative, "Start of the stream, from time 0 of the trace."] = field(
@@ -94,18 +99,6 @@ class _Spell(Record):
     duration_s: Annotated[
         Positive | None, "For how long; to the scenario's end if absent."] = field(
         default=None, kw_only=True)
-
-    @property
-    def loop(self) -> None:
-        """None: the arrivals do not depend on answers."""
-
-    def read(self) -> Self:
-        """Return the workload itself, as it names no file."""
-        return self
-
-    def content(self) -> tuple[FloatArray, ...]:
-        """Return nothing, as the workload names no file."""
-        return ()
 
     def length_ms(self, duration_ms: float) -> float:
         """Return the duration in which requests arrive, in ms."""
@@ -298,7 +291,7 @@ class RecordedFile(_InFile):
 
 
 @dataclass(frozen=True, slots=True)
-class ClosedLoopOf(Record):
+class ClosedLoopOf(WorkloadOf):
     """Users who each wait for an answer, think, and ask again.
 
     ``requests`` is their total number of requests; without it they go on until the scenario's end.
@@ -317,14 +310,6 @@ class ClosedLoopOf(Record):
     def loop(self) -> ClosedLoopOf:
         """The workload itself, a closed loop."""
         return self
-
-    def read(self) -> ClosedLoopOf:
-        """Return the workload itself, as it names no file."""
-        return self
-
-    def content(self) -> tuple[FloatArray, ...]:
-        """Return nothing, as the workload names no file."""
-        return ()
 
     def check(self, item: Fields) -> None:
         """Refuse more users than can be simulated."""

@@ -21,8 +21,12 @@ from numpy.typing import NDArray
 
 from ramsis.arrays import FloatArray
 from ramsis.cluster._kernels import quantile
-from ramsis.compiling import index, njit
+from ramsis.cluster.service_times import near_levels
+from ramsis.compiling import index, njit, uniform
+from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
 from ramsis.runtime.routing import AS_SHORT
+from ramsis.scenario import Requests
+from ramsis.sim.fleet import Fleet
 from ramsis.sim.tables import CentralTables, Tables
 
 _STRETCH = 32  # requests of a worker that are simulated before the next worker's turn
@@ -45,6 +49,20 @@ class RunTerms(NamedTuple):
     # service time as a multiple of what the tables assume; as in
     # :meth:`ramsis.runtime.selector.Selector.when_slow`
     slowness: float = 1.0
+
+    @classmethod
+    def of(
+        cls, fleet: Fleet, requests: Requests, level: int = 0, monitor_ms: float = WINDOW_MS,
+        slowness: float = 1.0,
+    ) -> RunTerms:
+        """Return the settings of a run of a fleet, with the load monitor's window in ms."""
+        times = fleet.service_times
+        return uniform(cls(
+            slo_ms=float(fleet.slo_ms), network_ms=float(fleet.network_ms), workers=fleet.workers,
+            level=level, window_ms=monitor_ms, shortest_ms=SHORTEST_SPAN * monitor_ms,
+            quantiles_ms=np.ascontiguousarray(times.quantiles_ms), quantile_levels=times.levels,
+            near_level=near_levels(times.levels),
+            uniform=requests.uniform if fleet.draws else np.empty(0), slowness=slowness))
 
 
 class Lines(NamedTuple):

@@ -15,10 +15,10 @@ import numpy as np
 from ramsis.arrays import BoolArray, FloatArray
 from ramsis.scenario import Requests
 from ramsis.sim import _cascade_kernels as kernels
+from ramsis.sim._kernels import RunTerms
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.run import DROPPED, Run
 from ramsis.sim.tables import PlacedCascade
-from ramsis.sim.terms import run_terms
 
 _OF_BATCHES = ("start_ms", "finish_ms", "worker", "model", "size", "queued")
 
@@ -61,7 +61,7 @@ def _served_by_one_queue(
     placed: PlacedCascade, fleet: Fleet, requests: Requests
 ) -> kernels.CascadeRoom:
     room = room_for(len(requests))
-    terms = run_terms(fleet, requests)
+    terms = RunTerms.of(fleet, requests)
     count = kernels.cascade(np.ascontiguousarray(requests.arrival_ms), requests.sureness,
                             placed.tables, terms, room)
     return room._replace(**{name: getattr(room, name)[:count] for name in _OF_BATCHES})

@@ -21,7 +21,6 @@ from ramsis.sim.fleet import Fleet, Fleets, site_of
 from ramsis.sim.plan import StationPlan
 from ramsis.sim.run import DROPPED, NEVER_ANSWERED, Run
 from ramsis.sim.tables import CentralTables, Compiled
-from ramsis.sim.terms import run_terms
 
 
 def replay(
@@ -57,7 +56,7 @@ def replay(
 
             return replay_cascade(cascade, fleet, requests, duration_ms,
                                   fleet.workers if scheduler.in_turn else 1)
-    terms = run_terms(fleet, requests, level, monitor_ms, scheduler.slowness)
+    terms = _kernels.RunTerms.of(fleet, requests, level, monitor_ms, scheduler.slowness)
     out = _kernels.DecisionRoom.of(n)
     drop_ms = np.empty(n)  # set for dropped requests only
     count = _KERNELS[scheduler.kernel](requests, tables, terms, out, drop_ms)

@@ -301,6 +301,12 @@ def _improve_level(
 ) -> tuple[int, float]:
     """Improve the decisions of one idle level in place; return the number changed and most gain.
 
+    With n queued and the head in slack bin j, one may wait, start a batch, or drop the oldest
+    requests down to a shorter queue d, whose head is then in bin j' = ``after_drop``:
+
+        V(n, j) = max( wait(n), max_a earned(n, a, j) + after(n, a, j),
+                       max_{d < n} V(d, j') − price·(queue(n) − queue(d)) ).
+
     Parameters
     ----------
     after
@@ -402,7 +408,11 @@ def _settle_level(
 ) -> tuple[FloatArray, NDArray[np.int16]]:
     """Return values and table entries (N, J) of one idle level; waiting keeps the head's age.
 
-    Entries are an action, -1 to wait, or -2 to drop the head.
+    Entries are an action, -1 to wait, or -2 to drop the head. In place of the mean value of
+    waiting, a wait in bin j ends at the next event, at the rate r = arrivals + ``ends``, or when
+    the slack has crossed the bin, which it does first with p = exp(−r·width_ms):
+
+        waits(n, j) = (1 − p)·(mean value after the event − gain/r) + p·V(n, j − 1).
 
     Parameters
     ----------

@@ -28,10 +28,10 @@ from ramsis.policy import Policy
 from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.sim import ConstantLoad, Fleet
 from ramsis.sim._cascade_kernels import CascadeRoom, cascade, earned
+from ramsis.sim._kernels import RunTerms
 from ramsis.sim.cascades import Outcomes, room_for
 from ramsis.sim.experiment import streams
 from ramsis.sim.tables import CascadeTables, PlacedCascade
-from ramsis.sim.terms import run_terms
 from ramsis.synthesis.cascades.rule import STEPS, CascadeProblem, Numbers
 from ramsis.synthesis.simulated import SETTLES, bursty_queries, one_worker
 
@@ -94,7 +94,7 @@ class Sample:
         first, last = np.searchsorted(drawn.arrival_ms, [since_ms, until_ms])
         self.counted = slice(int(first), int(last))
         self._arrival_ms = np.ascontiguousarray(drawn.arrival_ms)
-        self._terms = run_terms(fleet, self.requests)
+        self._terms = RunTerms.of(fleet, self.requests)
         self._accuracy = np.ascontiguousarray(fleet.table.accuracy)
 
     @cached_property

@@ -99,8 +99,21 @@ class WorkerModel:
 
     def __init__(self, problem: WorkerProblem) -> None:
         self.problem = problem
-        self._formulation = _formulation(problem)
-        self._structured: StructuredMDP | None = None
+        self.at_hand: StructuredMDP | None = None  # the structured form if it has been built
+
+    @property
+    def structured(self) -> StructuredMDP:
+        """The structured form for maximal batching, built on first use."""
+        if self.at_hand is None:
+            self.at_hand = build_structured(self.problem)
+        return self.at_hand
+
+    @cached_property
+    def variable(self) -> VariableMDP:
+        """The structured form for variable batching, built on first use."""
+        from ramsis.worker.structure.variable_batching import build_variable
+
+        return build_variable(self.problem)
 
     def solve(
         self, solver: SolverName = "policy-iteration", *, tolerance: float = 1e-9,
@@ -116,7 +129,28 @@ class WorkerModel:
             Solution at other service times, from which policy iteration starts.
         """
         check_solver(solver)
-        return self._formulation.solve(self, solver, tolerance, self._start(near))
+        if solver not in ("policy-iteration", "value-iteration"):
+            return _solve_explicit(self.problem, solver, tolerance)
+        if self.problem.batching.partial:
+            return self._solve_variable(solver, near)
+        mdp = self.structured
+        if solver == "policy-iteration":
+            solution = solve_on_nodes(mdp, initial=self._start(near))
+        else:
+            from ramsis.worker.solve.value_iteration import iterate_on_nodes
+
+            solution = iterate_on_nodes(mdp, tolerance=tolerance)
+        return WorkerSolution(self.problem, solution.policy, solution.gain, solution.certificate,
+                              solver, lambda: state_frequency(mdp, solution.evaluation))
+
+    def evaluate(self, table: IntArray) -> StateFrequency:
+        """Compute a policy table's long-run state frequencies."""
+        if not self.problem.batching.partial:
+            return state_frequency(self.structured, evaluate_on_nodes(self.structured, table))
+        from ramsis.worker.solve.policy_iteration import evaluate_variable
+
+        evaluation = evaluate_variable(self.variable, table)
+        return StateFrequency(evaluation.frequency, evaluation.excess)
 
     def _start(self, near: WorkerSolution | None) -> IntArray | None:
         """Return the policy of a solution, the fastest model where it is not admissible.
@@ -128,90 +162,20 @@ class WorkerModel:
         listed = self.problem.admissible(near.policy)[:-1]
         return np.where(listed, near.policy, self.problem.fastest_policy())
 
-    def evaluate(self, table: IntArray) -> StateFrequency:
-        """Compute a policy table's long-run state frequencies."""
-        return self._formulation.evaluate(self, table)
+    def _solve_variable(
+        self, solver: SolverName, near: WorkerSolution | None
+    ) -> WorkerSolution:
+        """Solve for batches of any part of the queue, on likely states."""
+        if solver == "value-iteration":
+            raise InvalidValueError("this solver does not support variable batching",
+                                    where="solver", value=solver, allowed=", ".join(
+                                        name for name in SOLVERS if name != solver))
+        from ramsis.worker.solve.policy_iteration import solve_variable
 
-    @property
-    def at_hand(self) -> StructuredMDP | None:
-        """The structured form if it has been built already, else None."""
-        return self._structured
-
-    @property
-    def structured(self) -> StructuredMDP:
-        """The structured form for maximal batching, built on first use."""
-        if self._structured is None:
-            self._structured = build_structured(self.problem)
-        return self._structured
-
-    @cached_property
-    def variable(self) -> VariableMDP:
-        """The structured form for variable batching, built on first use."""
-        from ramsis.worker.structure.variable_batching import build_variable
-
-        return build_variable(self.problem)
-
-
-@dataclass(frozen=True)
-class _Formulation:
-    """Solver and evaluation for one way of batching."""
-
-    solve: Callable[[WorkerModel, SolverName, float, IntArray | None], WorkerSolution]
-    evaluate: Callable[[WorkerModel, IntArray], StateFrequency]
-
-
-def _formulation(problem: WorkerProblem) -> _Formulation:
-    return _PARTIAL if problem.batching.partial else _MAXIMAL
-
-
-def _solve_maximal(
-    model: WorkerModel, solver: SolverName, tolerance: float, initial: IntArray | None
-) -> WorkerSolution:
-    """Solve for batches of the whole queue, on slack nodes or on explicit rows."""
-    problem = model.problem
-    if solver == "policy-iteration":
-        mdp = model.structured
-        solution = solve_on_nodes(mdp, initial=initial)
-    elif solver == "value-iteration":
-        from ramsis.worker.solve.value_iteration import iterate_on_nodes
-
-        mdp = model.structured
-        solution = iterate_on_nodes(mdp, tolerance=tolerance)
-    else:
-        return _solve_explicit(problem, solver, tolerance)
-    return WorkerSolution(problem, solution.policy, solution.gain, solution.certificate, solver,
-                          lambda: state_frequency(mdp, solution.evaluation))
-
-
-def _evaluate_maximal(model: WorkerModel, table: IntArray) -> StateFrequency:
-    mdp = model.structured
-    return state_frequency(mdp, evaluate_on_nodes(mdp, table))
-
-
-def _solve_variable(
-    model: WorkerModel, solver: SolverName, tolerance: float, initial: IntArray | None
-) -> WorkerSolution:
-    """Solve for batches of any part of the queue, on likely states or on explicit rows."""
-    problem = model.problem
-    if solver == "value-iteration":
-        raise InvalidValueError("this solver does not support variable batching", where="solver",
-                                value=solver,
-                                allowed=", ".join(name for name in SOLVERS if name != solver))
-    if solver != "policy-iteration":
-        return _solve_explicit(problem, solver, tolerance)
-    from ramsis.worker.solve.policy_iteration import solve_variable
-
-    solution = solve_variable(model.variable, initial=initial)
-    return WorkerSolution(
-        problem, solution.policy, solution.gain, solution.certificate, solver,
-        lambda: StateFrequency(solution.evaluation.frequency, solution.evaluation.excess))
-
-
-def _evaluate_variable(model: WorkerModel, table: IntArray) -> StateFrequency:
-    from ramsis.worker.solve.policy_iteration import evaluate_variable
-
-    evaluation = evaluate_variable(model.variable, table)
-    return StateFrequency(evaluation.frequency, evaluation.excess)
+        solution = solve_variable(self.variable, initial=self._start(near))
+        return WorkerSolution(
+            self.problem, solution.policy, solution.gain, solution.certificate, solver,
+            lambda: StateFrequency(solution.evaluation.frequency, solution.evaluation.excess))
 
 
 def _solve_explicit(
@@ -231,10 +195,6 @@ def _solve_explicit(
     visits = StateFrequency(explicit.visits(share, pairs), float(share @ explicit.excess[pairs]))
     return WorkerSolution(problem, explicit.table(solution.policy), gain, solution.certificate,
                           solver, lambda: visits)
-
-
-_MAXIMAL = _Formulation(_solve_maximal, _evaluate_maximal)
-_PARTIAL = _Formulation(_solve_variable, _evaluate_variable)
 
 
 check_arguments(globals(), ["solve_worker"])

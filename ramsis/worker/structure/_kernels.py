@@ -41,18 +41,30 @@ def poisson_passages(
     reach: FloatArray,
     idle: FloatArray,
 ) -> NDArray[np.int64]:
-    """Compute quadrature-node weights for Poisson arrivals.
+    """Compute the weights of slack nodes for Poisson arrivals, one row for each service time.
 
-    The nodes are those of :mod:`ramsis.worker.structure.first_passage`.
+    A service takes l ms; U_r is the time from its start to the r-th central arrival, which is the
+    worker's first new request in phase r = 1 … K (index r − 1 here). Then x = l − U_r ms of the
+    service are left. Node weights are such that in each cell of x mass and mean are exact
+    (:mod:`ramsis.worker.structure.first_passage`). With N(T) the Poisson number of arrivals in T:
 
-    The mean of U_r in a cell needs no integral: E[U_r; U_r <= T] = r/λ·P(N(T) >= r + 1).
+        mass of a cell [x0, x1) = P(N(l − x0) >= r) − P(N(l − x1) >= r),
+        E[U_r; U_r <= T] = r/λ·P(N(T) >= r + 1),
+
+    so the mean in a cell needs no integral.
 
     Parameters
     ----------
+    rate_per_ms : float
+        λ of the central arrivals.
+    latency_ms : (G,)
+        The service times l.
     cells : two arrays
-        Edges in ms, (C+1,), and nodes in each cell, (C,).
+        Edges of the cells of x in ms, (C+1,), and nodes in each cell, 1 or 2, (C,).
+    remaining_ms : (I,)
+        x of each node.
     reach, idle : (G, I, K), (G, K)
-        Written, as far as nodes are reached.
+        Written, as far as nodes are reached: node weights, and P(no new request).
 
     Returns
     -------
@@ -178,10 +190,17 @@ def best_actions(
 ) -> tuple[FloatArray, NDArray[np.int64], FloatArray]:
     """Find the best action of each state, the first of equals, and the value of the incumbent.
 
+    With n queued (row n − 1) and slack bin j, and V(0, j) = ``emptied``:
+
+        V(n, j) = max( max_a reward(n, a, j) + Σ_r phase(n, j, r)·worth(service(n, a), r),
+                       dropped(n, j) + Σ_i next_slack(n, j, i)·V(n − 1, i) ).
+
     A drop takes no time, so the state after it has its value from the same backup.
 
     Parameters
     ----------
+    phase : (N+1, D+1, K)
+        Probability of each phase of the round-robin turn in a state.
     worth : (S, K)
         Value after each service, by phase.
     service : (N+1, A)
@@ -194,6 +213,8 @@ def best_actions(
         Reward of a drop less its charge; -inf where there is none.
     emptied : (D+1,)
         Value after a drop of the only request.
+    next_slack : (N+1, D+1, D+1)
+        Probability of the next head's slack bin after a drop.
 
     Returns
     -------
