@@ -9,7 +9,6 @@ from itertools import product
 from typing import Any, ClassVar
 
 import click
-import pandas as pd
 
 from ramsis.arrivals.recorded import PROCESS as TRACE
 from ramsis.bounds import Targets
@@ -184,6 +183,8 @@ class SizedPlanRun(PlanRun):
         """Make the folder, with the requests of a trace, or go on with the plan that it holds."""
         super().begin(inputs)
         if isinstance(self.workload, Recorded):
+            import pandas as pd  # which takes long to load
+
             columns: dict[str, Any] = {"arrival_s": self.workload.times_ms / 1000.0}
             if self.workload.sizes is not None:
                 columns["size"] = self.workload.sizes
