@@ -164,6 +164,12 @@ class WorkerProblem(WorkerQueue):
         checks.check_slo(slower.slo_ms, slower.shortest_ms)
         return slower
 
+    def with_maximal_batching(self) -> WorkerProblem:
+        """Return the problem with batches of the whole queue alone."""
+        other = replace(self, batching=Batching.MAXIMAL)
+        vars(other).update(services=self.services)
+        return other
+
     def of_violations(self) -> WorkerProblem:
         """Return a problem whose gain is minus the violation rate per request."""
         nothing = replace(self.latency, accuracy=np.zeros_like(self.latency.accuracy))

@@ -26,7 +26,6 @@ from the solution at other service times.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -38,10 +37,8 @@ from ramsis.mdp.dense_chain import DenseChain, rounding_error, solve_chain, with
 from ramsis.mdp.krylov import minimal_residual
 from ramsis.mdp.result import Certificate, Criterion, Status
 from ramsis.reprs import dataclass
-from ramsis.worker.problem import WorkerProblem
-from ramsis.worker.problem.actions import Batching, Outcome
+from ramsis.worker.problem.actions import Outcome
 from ramsis.worker.solve.rounds import FirstRounds, first_rounds
-from ramsis.worker.structure import build_structured
 from ramsis.worker.structure.evaluation import (
     NodeEvaluation,
     evaluate_on_nodes,
@@ -332,7 +329,7 @@ def solve_variable(
     max_rounds : int
         Rounds after which the best policy so far is returned, marked as not converged.
     """
-    start = _best_maximal(mdp.problem) if initial is None else initial
+    start = solve_on_nodes(mdp.maximal).policy if initial is None else initial
 
     def improve(evaluation: VariableValues, policy: IntArray) -> Backup:
         return mdp.backup(_onward(mdp, evaluation), evaluation.gain, policy)
@@ -391,11 +388,12 @@ def _by_gmres(mdp: VariableMDP, policy: IntArray, near: FloatArray) -> VariableV
     part, served = np.flatnonzero(pairs >= 0), np.flatnonzero(pairs < 0)
     after_part = mdp.partial.transition[pairs[part]]
     n, j = whole.reached
-    phase, service = whole.phase[n[served], j[served]], outcome.service[n, j][served]
+    phase = whole.phase[n[served], j[served]]
+    used, service = np.unique(outcome.service[n, j][served], return_inverse=True)
+    values = whole.values_of(used)
 
     def after_service(node_value: FloatArray) -> FloatArray:
-        by_phase = whole.service_values(node_value)[service]
-        return np.asarray(np.einsum("sk,sk->s", phase, by_phase))
+        return np.asarray(np.einsum("sk,sk->s", phase, values(node_value)[service]))
 
     beyond = np.empty(len(n))
     beyond[served] = after_service(whole.charged_excess)
@@ -414,11 +412,6 @@ def _by_gmres(mdp: VariableMDP, policy: IntArray, near: FloatArray) -> VariableV
     if value is None or rounding_error(value, whole.costs) > _PROVEN:
         return None
     return VariableValues(value, share * float(value.sum()))
-
-
-def _best_maximal(problem: WorkerProblem) -> IntArray:
-    """Return the optimal policy among those that serve whole queues, as a start."""
-    return solve_on_nodes(build_structured(replace(problem, batching=Batching.MAXIMAL))).policy
 
 
 def _onward(mdp: VariableMDP, evaluation: VariableValues) -> FloatArray:

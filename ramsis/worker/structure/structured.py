@@ -23,6 +23,7 @@ drop is not among them: its value follows from the values of states with one req
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Literal, NamedTuple, get_args
 
@@ -174,6 +175,19 @@ class StructuredMDP:
     def service_values(self, node_value: FloatArray) -> FloatArray:
         """Return each service's value for each r; shape (S, K)."""
         return np.asarray(self.problem.services.weights @ self.passages.worth(node_value))
+
+    def values_of(self, services: IntArray) -> Callable[[FloatArray], FloatArray]:
+        """Return a function from node values to the values of some services, (S', K)."""
+        from ramsis.worker.structure._kernels import service_values  # which takes long to load
+
+        weights = self.problem.services.weights[services]
+        used, column = np.unique(weights.indices, return_inverse=True)
+        mixed = csr_array((weights.data, column, weights.indptr),
+                          shape=(len(services), len(used)))
+        reach, idle, rows, nodes = self.passages.arrays()
+        rows = rows[used]
+        return lambda node_value: np.asarray(
+            mixed @ service_values(reach, idle, rows, nodes, node_value))
 
     def latencies_of(self, service: int) -> list[tuple[float, float]]:
         """Return a service's latencies in ms and their probabilities."""

@@ -59,6 +59,7 @@ _FILLED = 1e-9  # relative change of values at which filling ends
 class VariableMDP:
     """A worker problem with variable batching; made by :func:`build_variable`."""
 
+    maximal: StructuredMDP  # the same problem with maximal batching
     # the slack nodes; its ``reached`` are the S likely states, the full one last
     whole: StructuredMDP
     columns: IntArray  # the likely state that represents each state, shape (N+1, D+1)
@@ -173,7 +174,9 @@ def build_variable(problem: WorkerProblem, nodes: NodeKind = "auto") -> Variable
     nodes : {"auto", "quadrature", "exact"}
         Slack nodes, as of :func:`~ramsis.worker.structure.structured.build_structured`.
     """
-    whole = build_structured(problem, nodes)
+    # Batches of whole queues lead to the same states with either way of batching.
+    maximal = build_structured(problem.with_maximal_batching(), nodes)
+    whole = replace(maximal, problem=problem, drops=None)
     likely = likely_states(problem)
     likely[whole.reached] = True
     after_drop = None
@@ -194,7 +197,7 @@ def build_variable(problem: WorkerProblem, nodes: NodeKind = "auto") -> Variable
     whole = replace(whole, reached=np.divmod(states, problem.bins + 1),
                     continuation=_onto_likely(whole.continuation, among, len(states)), late=late)
     partial = partial_actions(whole, columns, likely, after_drop, lambda _: True)
-    return VariableMDP(whole, columns, partial, after_drop)
+    return VariableMDP(maximal, whole, columns, partial, after_drop)
 
 
 def _onto_likely(
@@ -307,7 +310,9 @@ def maximise_over(
 
 def slack_after_drop(problem: WorkerProblem) -> FloatArray:
     """Return the distribution of the bin after a drop, (N+1, D+1, D+1); the last for n = 1."""
-    after_drop = second_slack_distribution(problem, problem.max_queue + 1)
+    longest = problem.max_queue + 1
+    after_drop = problem.once("second slack", longest,
+                              lambda: second_slack_distribution(problem, longest)).copy()
     after_drop[0, :, -1] = 1.0
     return after_drop
 
