@@ -119,6 +119,9 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
 
         policy = with_headroom(planned, settings.headroom, replays, limits)
         solution = solutions[policy.planned_factor]
+        if solution.policy is not solution.draft:
+            actions, codes, longer_queue = table_record(solution.problem, solution.policy)
+            policy = replace(policy, actions=actions, codes=codes, longer_queue=longer_queue)
 
         # The table is made for longer times than profiled; its promise is for the profiled times.
         @cache
@@ -147,12 +150,12 @@ class RoundRobinRecipe(Recipe[WorkerProblem]):
         self, profile: ProfileSet, settings: SynthesisSettings, problem: WorkerProblem,
         solution: WorkerSolution, limits: Limits,
     ) -> Policy:
-        """Return the optimal table as a policy that promises no more than capacity and bound.
+        """Return the draft of the table as a policy that promises no more than capacity and bound.
 
         ``problem`` has the profiled service times, ``solution`` those that are planned for.
         """
         table = problem.latency
-        actions, codes, longer_queue = table_record(solution.problem, solution.policy)
+        actions, codes, longer_queue = table_record(solution.problem, solution.draft)
         return Policy(
             models=_models(problem, settings.overhead_ms),
             slo_ms=problem.slo_ms,

@@ -244,19 +244,40 @@ class VariableEvaluation:
     restart: float  # as in :class:`~ramsis.worker.structure.evaluation.NodeEvaluation`
 
 
+class VariableValues(NamedTuple):
+    """Values of a policy, by which it is improved."""
+
+    value: FloatArray  # of the likely states, up to a constant, shape (S,)
+    gain: float
+    # reference, restart: as in :class:`VariableEvaluation`
+    reference: int | None = None
+    restart: float = 0.0
+
+
 @dataclass(frozen=True, eq=False)
 class VariableSolution:
     """A policy for one worker and its certificate."""
 
     mdp: VariableMDP
-    policy: IntArray  # shape (N, D+1): the action for n queued (row n − 1) at slack bin j
-    gain: float
+    # shape (N, D+1): the action for n queued (row n − 1) at slack bin j, best in likely states
+    draft: IntArray
+    values: VariableValues
     certificate: Certificate
+
+    @property
+    def gain(self) -> float:
+        """Gain of the policy."""
+        return self.values.gain
+
+    @cached_property
+    def policy(self) -> IntArray:
+        """The draft with the best actions in unlikely states, too; they hardly change its gain."""
+        return self.mdp.fill(_onward(self.mdp, self.values), self.gain, self.draft)
 
     @cached_property
     def evaluation(self) -> VariableEvaluation:
         """Gain, values and frequencies of the policy by one factorisation."""
-        return evaluate_variable(self.mdp, self.policy)
+        return evaluate_variable(self.mdp, self.draft)
 
 
 def evaluate_variable(
@@ -352,19 +373,7 @@ def solve_variable(
         last = improve_until_stable(
             last.policy, partial(_factorised, mdp), improve, max(max_rounds - rounds, 1))
         certificate = _certify(mdp, last, rounds + last.number)
-    values = last.evaluation
-    filled = mdp.fill(_onward(mdp, values), values.gain, last.policy)
-    return VariableSolution(mdp, filled, values.gain, certificate)
-
-
-class VariableValues(NamedTuple):
-    """Values of a policy, by which it is improved."""
-
-    value: FloatArray  # of the likely states, up to a constant, shape (S,)
-    gain: float
-    # reference, restart: as in :class:`VariableEvaluation`
-    reference: int | None = None
-    restart: float = 0.0
+    return VariableSolution(mdp, last.policy, last.evaluation, certificate)
 
 
 def _factorised(

@@ -45,8 +45,8 @@ class WorkerSolution:
     Attributes
     ----------
     problem : WorkerProblem
-    policy : ndarray of int, shape (N, D+1)
-        Action for n queued (row n − 1) at slack bin j.
+    draft : ndarray of int, shape (N, D+1)
+        The policy; with variable batching other actions stand in states that hardly occur.
     gain : float
         Gain of the policy, in the units of the problem's objective.
     certificate : Certificate
@@ -54,11 +54,17 @@ class WorkerSolution:
     """
 
     problem: WorkerProblem
-    policy: IntArray
+    draft: IntArray
     gain: float
     certificate: Certificate
     solver: str
     evaluate: Callable[[], StateFrequency]  # of the policy
+    complete: Callable[[], IntArray] | None = None  # the policy, if it is not the draft
+
+    @cached_property
+    def policy(self) -> IntArray:
+        """Action for n queued (row n − 1) at slack bin j, shape (N, D+1)."""
+        return self.draft if self.complete is None else self.complete()
 
     @property
     def frequency(self) -> FloatArray:
@@ -159,8 +165,8 @@ class WorkerModel:
         """
         if near is None or not np.array_equal(near.problem.slack_ms, self.problem.slack_ms):
             return None
-        listed = self.problem.admissible(near.policy)[:-1]
-        return np.where(listed, near.policy, self.problem.fastest_policy())
+        listed = self.problem.admissible(near.draft)[:-1]
+        return np.where(listed, near.draft, self.problem.fastest_policy())
 
     def _solve_variable(
         self, solver: SolverName, near: WorkerSolution | None
@@ -174,8 +180,9 @@ class WorkerModel:
 
         solution = solve_variable(self.variable, initial=self._start(near))
         return WorkerSolution(
-            self.problem, solution.policy, solution.gain, solution.certificate, solver,
-            lambda: StateFrequency(solution.evaluation.frequency, solution.evaluation.excess))
+            self.problem, solution.draft, solution.gain, solution.certificate, solver,
+            lambda: StateFrequency(solution.evaluation.frequency, solution.evaluation.excess),
+            lambda: solution.policy)
 
 
 def _solve_explicit(
