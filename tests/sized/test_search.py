@@ -35,10 +35,10 @@ def test_search_is_repeatable_and_beats_the_replanned_plan():
     assert shares[0] > shares[1] + 0.02
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("few_requests")
-def test_weights_raise_the_share_of_the_long():
+def test_weights_raise_the_share_of_the_long(monkeypatch):
     """Classes of long requests get the share that is asked for, at the cost of others."""
+    monkeypatch.setattr(search, "REQUESTS", 2000)
+    monkeypatch.setattr(search, "_GENERATIONS", 3)
     problem = CELLS["cpu"].problem(edges=(32, 128, 256))
     load = ConstantLoad(100.0, 1000.0)
     plain = search.fit_rule(problem, load)
