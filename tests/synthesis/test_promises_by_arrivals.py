@@ -118,7 +118,7 @@ def test_near_no_overdispersion_the_promise_is_near_that_for_poisson(word):
         plain.expectations.violation_rate, abs=1e-4)
 
 
-@pytest.mark.parametrize("burst_ms", slow_after(1, [500, 10_000]))
+@pytest.mark.parametrize("burst_ms", slow_after(1, [2000, 10_000]))
 def test_runs_see_many_bursts(burst_ms):
     """Runs of 25,000 requests would mostly be quiet, or one burst, and agree on what is not so."""
     policy = generate_policy(tiny_profile(), 900.0, settings(

@@ -165,6 +165,9 @@ def test_exchanges_find_the_best_division_of_concave_parts(rates, whole):
 
 PAIR = Cluster(
     (WorkerType("a", tiny_profile(), 3), WorkerType("b", fast_profile(), 2)), tuple(ONE))
+APART = Cluster((WorkerType("a", tiny_profile(), 2),), tuple(TWO))
+"""A worker for each class."""
+COARSE = replace(WORKER, grid="fixed:4", max_queue=2)
 TYPES = (WorkerType("a", tiny_profile(), 5), WorkerType("b", fast_profile(), 5))
 LOADS = (400.0, 1900.0)
 
@@ -280,30 +283,30 @@ def test_queries_go_to_the_parts_by_their_shares(made):
 
 
 def test_a_set_of_several_stations_is_extended(tmp_path):
-    generate_set(PAIR, (600.0, 1000.0), WORKER, tmp_path / "one")
-    generate_set(PAIR, (1000.0,), WORKER, tmp_path / "two")
-    generate_set(PAIR, (600.0,), WORKER, tmp_path / "two")
-    assert [level.load_qps for level in validate_set(tmp_path / "two").levels] == [600.0, 1000.0]
+    generate_set(APART, (60.0, 100.0), COARSE, tmp_path / "one")
+    generate_set(APART, (100.0,), COARSE, tmp_path / "two")
+    generate_set(APART, (60.0,), COARSE, tmp_path / "two")
+    levels = validate_set(tmp_path / "two").levels
+    assert [(level.load_qps, len(level.stations)) for level in levels] == [(60.0, 2), (100.0, 2)]
     one, two = ({str(path.relative_to(tmp_path / name)): path.read_bytes()
                  for path in (tmp_path / name).rglob("*.json")} for name in ("one", "two"))
     assert one == two
-    fewer = Cluster((PAIR.worker_types[0],), tuple(ONE))
+    fewer = Cluster(APART.worker_types, tuple(ONE))
     with pytest.raises(OutputError, match="made from another profile or other settings"):
-        generate_set(fewer, (600.0,), WORKER, tmp_path / "two")
+        generate_set(fewer, (60.0,), COARSE, tmp_path / "two")
 
 
-@pytest.mark.parametrize("arrivals", slow_after(0, ["negative-binomial:3",
-                                                    "mmpp:ratio=3,burst-ms=200,share=0.2"]))
+@pytest.mark.parametrize("arrivals", [
+    "negative-binomial:3", "mmpp:ratio=3,burst-ms=200,share=0.2"])
 def test_what_comes_to_a_station_is_what_is_left_of_the_process(tmp_path, arrivals):
-    (made,) = generate_set(PAIR, (1000.0,), replace(WORKER, arrivals=arrivals),
-                           tmp_path).levels
+    (made,) = generate_set(APART, (100.0,), replace(COARSE, arrivals=arrivals), tmp_path).levels
     assert len(made.stations) == 2
     (found,) = validate_set(tmp_path).levels
     assert found.arrivals == made.arrivals
     for station in found.stations:
         known = station.policy.arrivals
         if known["process"] == "negative-binomial":
-            assert known["dispersion"] == pytest.approx(1.0 + 2.0 * station.load_qps / 1000.0)
+            assert known["dispersion"] == pytest.approx(1.0 + 2.0 * station.load_qps / 100.0)
         else:
             assert (known["ratio"], known["burst_ms"], known["share"]) == (3.0, 200.0, 0.2)
 
@@ -336,5 +339,5 @@ def test_levels_by_the_accuracy_of_the_set(monkeypatch):
         return found
 
     monkeypatch.setattr(ClusterProblem, "level", noted)
-    assert choose_loads(PAIR, 1000.0, 1010.0, WORKER, 0.2) == (1000.0, 1010.0)
+    assert choose_loads(APART, 100.0, 101.0, COARSE, 0.2) == (100.0, 101.0)
     assert abs(steps[0] - steps[1]) <= 0.2
