@@ -130,7 +130,7 @@ class Evidence(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """Effect of a batch's service time on the violation rate: J(time) of the module's text."""
+    """J(time): what batches of one size and model add to the violation rate at this time."""
 
     model: str
     quantiles_ms: FloatArray  # of the batch that is run, shape (Q,)
@@ -144,7 +144,7 @@ class Effect(NamedTuple):
         return self._replace(late=self.late + other.late, per_ms=self.per_ms + other.per_ms)
 
     def at(self, time_ms: FloatArray | float) -> FloatArray:
-        """Return J at some times."""
+        """Return J at batch times in ms."""
         return np.asarray(np.interp(time_ms, self.time_ms, self.late)
                           + self.per_ms * np.maximum(time_ms - self.time_ms[-1], 0.0))
 
@@ -264,7 +264,7 @@ class _Group(NamedTuple):
         return self.far / self.effect.samples
 
     def at(self, deviation: FloatArray | float) -> FloatArray:
-        """Return J at some deviations."""
+        """Return J at batch times given as deviations, multiples of their median."""
         return self.effect.at(deviation * self.times.median_ms)
 
     def beyond(self, start: float, deviation: FloatArray) -> FloatArray:
@@ -277,7 +277,7 @@ class _Group(NamedTuple):
         return np.maximum(late, 0.0) * np.maximum(self.times.median_ms / self._of_ms(tail), 1.0)
 
     def unseen(self, tail: Tail) -> float:
-        """Return what a sample longer than all of the group and the tail adds to J."""
+        """Return the rise of J by a sample longer than all of the group and of the tail."""
         return self._longer(max(self.longest_ms, float(self._over_ms(tail).max())))
 
     @property
@@ -322,7 +322,7 @@ def _longest_ms(times: Deviations, median_ms: float) -> float:
 
 
 class _Pooled(NamedTuple):
-    """Mean and variance of the violations that a tail adds to what groups' own samples show."""
+    """Mean and variance of the violation rate that a tail adds to that by groups' own samples."""
 
     mean: float
     variance: float
@@ -350,7 +350,7 @@ class _Pooled(NamedTuple):
 def _unseen_by_tails(
     groups: Sequence[_Group], tails: Tails, seen_weight: float
 ) -> tuple[float, float]:
-    """Return U and S of the module's text by the tails that batches share.
+    """Return mean and standard deviation of the unseen violation rate, by shared tails.
 
     ``seen_weight`` is the violation rate that one of the late samples seen stands for.
     """
@@ -389,7 +389,7 @@ def _unseen_by_tails(
 
 
 def _shared(groups: Sequence[_Group], tail: Tail, tails: Tails) -> _Pooled:
-    """Pool the tails of groups: a model's own tail where it gives more, else the shared one."""
+    """Pool over groups: by a model's own tail where that adds more, else by the shared one."""
     pooled, of_tail = _Pooled(0.0, 0.0), list[_Group]()
     for name, of_model in groupby(sorted(groups, key=_model_of), key=_model_of):
         alike = list(of_model)

@@ -192,7 +192,7 @@ class _Trace:
     dispersion: FloatArray
 
     def log_likelihood(self, process: Fitted) -> float:
-        """Return log L of the counts, as in the module's text."""
+        """Return the log-likelihood of the counts by window under a process."""
         length = np.array([self.window_ms])
         distinct, times = np.unique(self.counts, return_counts=True)
         if isinstance(process, MarkovModulated):

@@ -273,7 +273,7 @@ class _Case:
             load_qps=1000.0 * len(self.log) / (span_ms + slo_ms)).upper_bound
 
     def ways(self) -> WaysToAnswer:
-        """Return the ways in which requests can be answered in time."""
+        """Return accuracies and mean times of the batches that can be in time, by class."""
         shortest, longest, _ = self.classes()
         return WaysToAnswer.of(self.times, longest, 1.0, shortest)
 

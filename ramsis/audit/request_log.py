@@ -208,7 +208,7 @@ def _put_aside(path: Path) -> None:
 
 
 def _columns(texts: Sequence[str], sized: bool) -> Sequence[str]:
-    """Return the columns of a line: without the size, which is the last, if there are none."""
+    """Return the columns of a line; without ``sized``, leave out the last one, the size."""
     return texts if sized else texts[:-1]
 
 

@@ -234,16 +234,16 @@ def effective_by_time(
 
 
 class _Answer(NamedTuple):
-    """A way to answer a request, with its second opinions by bin."""
+    """First answer of a request, and the share of second opinions by model and batch."""
 
-    way: int  # of the first answer
+    way: int  # index of the first answer in :class:`_Ways`
     accuracy: float  # of answers in time; late ones count 0
     in_time: float
     time_ms: float  # of a worker, second opinions included
     second: Sequence[tuple[tuple[int, int], float]]  # share asked again, by model and batch
 
     def worth(self, violation_price: float) -> float:
-        """Return the worth at a price of violations, worker time aside."""
+        """Return accuracy + ``violation_price`` × P(in time); worker time is not deducted."""
         return self.accuracy + violation_price * self.in_time
 
 
@@ -273,7 +273,7 @@ def _pairs(
 
 
 class _Options(NamedTuple):
-    """Batches of a second opinion that are worth a choice, by model and remaining time.
+    """Undominated batches of second opinions, by model and remaining time.
 
     Each array has shape (M, G, O); beyond the last option all is 0.
     """
@@ -303,7 +303,7 @@ class _Options(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class _Ways:
-    """Ways to give a first answer, by model and batch, and the second opinions that may follow."""
+    """First answers by model and batch size, and the second opinions that may follow them."""
 
     # shape (n,): model, batch, worker time per request, accuracy and probability in time of a
     # first answer
@@ -330,11 +330,11 @@ class _Ways:
                    _Options.of(times, levels, max_batch), pairs)
 
     def most(self, violation_price: float) -> float:
-        """Return the largest worth of a request, were worker time free."""
+        """Return the largest value of a request if worker time is free."""
         return self.best(0.0, violation_price).worth(violation_price)
 
     def best(self, price: float, violation_price: float) -> _Answer:
-        """Return the answer of largest worth less ``price`` times its worker time."""
+        """Return the answer with the largest value less ``price`` times its worker time."""
         alone = self.accuracy + violation_price * self.in_time - price * self.time_ms
         way = int(alone.argmax())
         most, chosen = float(alone[way]), None
@@ -365,7 +365,7 @@ class _Ways:
             time_ms=answer.time_ms + float(share @ self.options.time_ms[m, g, o]))
 
     def _gains(self, pairs: _Pairs, price: float) -> tuple[FloatArray, IntArray, IntArray]:
-        """Return the best second opinion by bin and remaining time: worth, pair and option."""
+        """Return gain, pair and option of the best second opinion by bin and remaining time."""
         worth = (pairs.increment[:, :, None, None] * self.options.in_time[pairs.second][:, None]
                  - price * self.options.time_ms[pairs.second][:, None])
         option = worth.argmax(axis=3)

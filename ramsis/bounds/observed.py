@@ -67,18 +67,19 @@ class Observed:
 
 @dataclass(frozen=True, eq=False)
 class WaysToAnswer:
-    """Ways in which a request can be answered in time; arrays of shape (C, M, B)."""
+    """Accuracies and mean times of the batches that can be in time, by class, model and size."""
 
     slo_ms: FloatArray  # longest deadline of each class, shape (C,)
     accuracy: FloatArray  # shape (M,)
-    time_ms: FloatArray  # what a batch takes that is in time, on average; infinite where none is
+    # mean of the service times within the deadline, shape (C, M, B); infinite where none is
+    time_ms: FloatArray
 
     @classmethod
     def of(
         cls, times: ServiceTimes, slo_ms: FloatArray, factor: float,
         shortest_ms: FloatArray | None = None,
     ) -> WaysToAnswer:
-        """Return the ways to answer with service times scaled by ``factor``.
+        """Return the batches that can be in time, with service times scaled by ``factor``.
 
         Parameters
         ----------
@@ -98,7 +99,7 @@ class WaysToAnswer:
         return cls(np.asarray(slo_ms, dtype=float), times.accuracy, mean)
 
     def with_observed(self, seen: Observed) -> WaysToAnswer:
-        """Return the ways extended by observed batches that the profile excludes as late.
+        """Return these batches and the observed ones that the profile excludes as late.
 
         Such a batch is taken to last for the SLO.
         """
@@ -172,7 +173,7 @@ class _Program:
         self.classes = (self.where[0] == np.arange(len(self.counts))[:, None]).astype(float)
 
     def best(self, workers: int, span_ms: float) -> float:
-        """Return the largest sum of accuracies of answers in time."""
+        """Return the largest sum of accuracies in time on ``workers`` workers in ``span_ms``."""
         if not len(self.accuracy):  # every model takes longer than every SLO
             return 0.0
         solution = solved("observed bound", c=-self.accuracy,

@@ -214,7 +214,7 @@ class SizedDispatcher(Generic[R]):
         return self._given_up(later[:count] if len(later) >= count else [])
 
     def abandon(self) -> Orders[R]:
-        """Drop what waits."""
+        """Drop all waiting requests, and return these orders."""
         return self._given_up(list(self._waiting.values()))
 
     def _clock(self, now_ms: float) -> float:

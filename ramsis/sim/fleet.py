@@ -244,7 +244,7 @@ class Fleets:
 
     @property
     def first_workers(self) -> tuple[int, ...]:
-        """Number of each fleet's first worker."""
+        """Index of the first worker of each fleet; workers are counted through all fleets."""
         return (0, *accumulate(fleet.workers for fleet in self.fleets[:-1]))
 
     @property

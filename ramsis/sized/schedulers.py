@@ -79,7 +79,7 @@ class SizedScheduler(Protocol):
         ...
 
     def serve(self, serving: Serving) -> Mapping[str, float]:
-        """Serve the requests of a run; return figures of the scheduler itself, by name."""
+        """Simulate a run into the arrays of ``serving``; return extra figures, by name."""
         ...
 
 
@@ -127,7 +127,7 @@ class Tei(_SingleModel):
         _check_counts(self, "max_tokens", "max_batch", "max_concurrent")
 
     def serve(self, serving: Serving) -> Mapping[str, float]:
-        """Serve the requests of a run."""
+        """Simulate a run into the arrays of ``serving``; there are no extra figures."""
         longest = int(serving.stream.size.max(initial=1))
         if longest > self.max_tokens:
             raise InvalidValueError(
@@ -166,7 +166,7 @@ class Infinity(_SingleModel):
         _check_counts(self, "max_batch", "batches")
 
     def serve(self, serving: Serving) -> Mapping[str, float]:
-        """Serve the requests of a run."""
+        """Simulate a run into the arrays of ``serving``; there are no extra figures."""
         from ramsis.sized import _kernels as kernels
 
         kernels.sorted_window(*serving.arguments, self.index(serving.problem, self.name),
@@ -197,7 +197,7 @@ class TokenBudget(_SingleModel):
         check_known("unknown order", self.order, _BUDGET_ORDERS, f"scheduler {self.name}: order")
 
     def serve(self, serving: Serving) -> Mapping[str, float]:
-        """Serve the requests of a run; returns the budget."""
+        """Simulate a run into the arrays of ``serving``; return the budget of tokens."""
         from ramsis.sized import _kernels as kernels
 
         model = self.index(serving.problem, self.name)
@@ -247,7 +247,7 @@ class TurboDP(_SingleModel):
                     f"scheduler {self.name}: late")
 
     def serve(self, serving: Serving) -> Mapping[str, float]:
-        """Serve the requests of a run."""
+        """Simulate a run into the arrays of ``serving``; there are no extra figures."""
         from ramsis.sized import _kernels as kernels
 
         kernels.planned(*serving.arguments, self.index(serving.problem, self.name),
@@ -281,7 +281,7 @@ class ReplannedDP(_SingleModel):
         check_known("unknown order", self.order, ORDERS, f"scheduler {self.name}: order")
 
     def serve(self, serving: Serving) -> Mapping[str, float]:
-        """Serve the requests of a run."""
+        """Simulate a run into the arrays of ``serving``; there are no extra figures."""
         from ramsis.sized import _kernels as kernels
 
         kernels.replanned(*serving.arguments, self.index(serving.problem, self.name),
@@ -321,7 +321,7 @@ class SizedDelay(_SingleModel):
         return self.batch
 
     def serve(self, serving: Serving) -> Mapping[str, float]:
-        """Serve the requests of a run."""
+        """Simulate a run into the arrays of ``serving``; there are no extra figures."""
         from ramsis.sized import _kernels as kernels
 
         kernels.first_come(*serving.arguments, self.index(serving.problem, self.name), self.batch,

@@ -150,7 +150,7 @@ def simulate_sized(
 
 
 def recorded_sizes(workload: Workload) -> IntArray | None:
-    """Return the sizes of requests that are recorded with them; no seed changes such requests."""
+    """Return the request sizes that a workload records; None if sizes are drawn by seed."""
     sizes: IntArray | None = getattr(workload, "sizes", None)
     return sizes
 

@@ -99,16 +99,16 @@ def _cascade_bound_in_simulation(
 
 
 def counts_of(result: SimulationResult) -> tuple[int, ...]:
-    """Return the number of requests of each run that has any."""
+    """Return the number of requests of each run, leaving out runs without any."""
     return tuple(metrics.queries for metrics in result.metrics if metrics.queries)
 
 
 def bound_on_arrivals(
     fleets: Fleets, duration_ms: float, counts: Sequence[int], violation_price: float = 0.0
 ) -> float | None:
-    """Return the bound for all schedulers by the numbers of requests that each run drew.
+    """Return the mean bound for all schedulers over runs, each at its own number of requests.
 
-    None without requests; see :func:`ramsis.bounds.realised_bound`.
+    ``counts`` are these numbers. None without requests; see :func:`ramsis.bounds.realised_bound`.
     """
     return realised_bound(**_served(fleets), duration_ms=duration_ms, counts=counts,
                           violation_price=violation_price)
@@ -144,10 +144,10 @@ def cascade_bound_on_arrivals(
     fleets: Fleets, confidences: Confidences | None, result: SimulationResult,
     violation_price: float = 0.0,
 ) -> float | None:
-    """Return the bound with second opinions by the numbers of requests that each run drew.
+    """Return the mean bound with second opinions over runs, each at its own load.
 
-    None without requests or confidences. The workers of a run have the time from its start to the
-    last deadline for its requests.
+    A run counts by its number of requests; None without requests or confidences. The
+    workers of a run have the time from its start to the last deadline for its requests.
     """
     (fleet,), counts = fleets.fleets, counts_of(result)
     if not counts or confidences is None:

@@ -63,7 +63,10 @@ class LikeWorkers:
 
 @dataclass(frozen=True, eq=False)
 class Ways:
-    """Stations of one type in two ways to serve the same loads; None where one is impossible."""
+    """Stations of one worker type for the same loads, with a shared queue and with separate ones.
+
+    None where the workers cannot serve the loads in that way.
+    """
 
     shared: Stations | None  # the classes share all workers
     apart: Stations | None  # each class has workers of its own
@@ -97,13 +100,13 @@ class TypeLoads:
         return format_process(process) if isinstance(process, ShippedProcess) else arrivals.text
 
     def worth(self, t: int, loads: Loads) -> float:
-        """Return load × promise of the way that promises more, in accuracy per second."""
+        """Return load × promised accuracy per second, of the better one of both ways."""
         if self.at_most(t, loads) == -math.inf:
             return -math.inf
         return _worth(_better(self.ways(t, loads)))
 
     def better_simulated(self, way: Ways) -> Stations:
-        """Return the way that does better in simulation."""
+        """Return the shared or the separate stations, whichever do better in simulation."""
         if way.shared is None or way.apart is None or way.shared == way.apart:
             return _better(way)
         gains = []
@@ -141,7 +144,7 @@ class TypeLoads:
         return _station(station.worker_types, station.share, policy)
 
     def _at_most(self, t: int, loads: Loads) -> float:
-        """Return the accuracy per second that a type reaches at most; -inf if it cannot serve."""
+        """Return an upper bound on load × accuracy of a worker type; -inf if it cannot serve."""
         total, kind = self._of_all(loads) * self.load_qps, self.kinds[t]
         classes = self._classes(self._by_slo(loads))
         fastest = float(kind.times.quantiles_ms[:, :, 0].min())
@@ -185,7 +188,7 @@ class TypeLoads:
         return Ways(together, stations(best))
 
     def _of_all(self, loads: Iterable[float]) -> float:
-        """Return the share of all requests that some loads cover; 1 for all classes."""
+        """Return the sum of loads as a share of all requests."""
         return math.fsum(loads) / self._whole
 
     @staticmethod
@@ -195,7 +198,7 @@ class TypeLoads:
         return tuple(SloClass(slo_ms, load / total) for slo_ms, load in by_slo)
 
     def _one_class_at_most(self, t: int, workers: int, slo_ms: float, load: float) -> float:
-        """Return the accuracy per second that some workers reach at most with one class."""
+        """Return an upper bound on load × accuracy of some workers that serve one class."""
         load_qps = self.load_qps * self._of_all([load])
         return load_qps * fluid_bound(self.kinds[t].times, slo_ms=slo_ms, workers=workers,
                                       load_qps=load_qps).effective_accuracy
@@ -209,9 +212,10 @@ class TypeLoads:
         self, t: int, workers: int, by_slo: tuple[tuple[float, float], ...], *,
         final: bool = False,
     ) -> Policy:
-        """Generate the policy of a type for loads by SLO in ms.
+        """Generate the policy of worker type ``t`` for pairs of an SLO in ms and a load.
 
-        Headroom and a budget of violations count only for the ``final`` policy.
+        Loads are in the unit of class shares. Headroom and a budget of violations count only
+        for the ``final`` policy.
         """
         share = self._of_all(load for _, load in by_slo)
         settings = replace(

@@ -343,7 +343,7 @@ def events(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _due_first(first: IntArray, arrival: FloatArray, slo: FloatArray) -> int:
-    """Return the line whose head is due first; of equal deadlines, that of the older request."""
+    """Return the queue whose head is due first, of equal ones the older; -1 if all are empty."""
     best = -1
     for line in range(first.size):
         head = first[line]

@@ -187,7 +187,7 @@ def _profile_set(
 
 
 def _refuse_without_sizes(measured: Mapping[str, MeasuredModel], path: Path) -> None:
-    """Refuse a model without times by size beside others with them."""
+    """Refuse a model without service times by request size if other models have them."""
     without = [key for key, item in measured.items() if item.sized is None]
     if without and len(without) < len(measured):
         raise InputFileError("no times by size, beside models with them",

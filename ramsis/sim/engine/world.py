@@ -164,7 +164,7 @@ class Times:
 
     @classmethod
     def of_fleets(cls, fleets: Sequence[Fleet]) -> Times:
-        """Return the times of fleets, with consecutive model numbers and no loads."""
+        """Return the batch times of fleets; models are numbered on, and loads take no time."""
         count = [len(fleet.models) for fleet in fleets]
         models = sum(count)
         rows: list[Any] = []

@@ -30,7 +30,7 @@ from ramsis.sim.schedulers.greedy import LATE
 
 @dataclass(frozen=True)
 class Delay(PerType):
-    """Scheduler of one model with a fixed delay and a batch limit; see the module."""
+    """Scheduler of one model that delays a batch until it is full or a fixed time has passed."""
 
     name: ClassVar[str] = "delay"
 

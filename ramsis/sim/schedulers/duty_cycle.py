@@ -17,7 +17,7 @@ from ramsis.sim.engine import Scheduler, WorkerGroup
 
 
 class DutyCycle(Scheduler[WorkerGroup]):
-    """Scheduler of fixed batches, in turn where a worker holds several uses; see the module.
+    """Scheduler of fixed batch limits; a worker with several variants serves them in turn.
 
     Parameters
     ----------

@@ -108,7 +108,10 @@ class ModelSwitching(PerType):
         })
 
     def _step(self, fleet: Fleet) -> float:
-        """Return the step of the grid of loads: 1, 2 or 5 times a power of ten, unless set."""
+        """Return the spacing of the load grid in requests per second, ``step_qps`` where set.
+
+        Else it is the largest of 1, 2 and 5 times a power of ten up to 1/64 of the capacity.
+        """
         if self.step_qps:
             return self.step_qps
         wanted = fleet.capacity_qps / 64.0

@@ -34,7 +34,7 @@ Action = NDArray[np.int64]
 
 
 class ClusterEnv(gymnasium.Env[Vector, Action]):
-    """Gymnasium environment in which an agent schedules a scenario; see the module.
+    """Gymnasium environment in which an agent schedules a scenario, a decision per step.
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ _HUGE = -1e8  # logit of a forbidden choice; -inf would give NaN in the entropy
 
 
 class SlotDistribution(MaskableDistribution):
-    """Distribution of actions over slots; see the module."""
+    """Distribution over actions: for each slot whether to run its model, and the batch size."""
 
     def __init__(self, slots: int, sizes: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call,unused-ignore]

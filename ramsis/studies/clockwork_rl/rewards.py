@@ -36,7 +36,7 @@ from ramsis.errors import InvalidValueError, check_not_negative
 
 @dataclass(frozen=True)
 class Reward:
-    """Factors of a reward, all at least 0; see the module."""
+    """Factors of the terms in an agent's reward, all at least 0."""
 
     in_time: float = 0.0
     violated: float = 0.0
@@ -57,7 +57,7 @@ REWARDS: Mapping[str, Reward] = {  # in the order of the thesis
 
 
 def reward_named(text: str) -> Reward:
-    """Parse a reward: its name and changed factors; see the module.
+    """Parse ``name`` or ``name:factor=value,…`` as a reward with changed factors.
 
     >>> reward_named("work:work=1").work
     1.0

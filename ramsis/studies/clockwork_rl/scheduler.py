@@ -122,7 +122,7 @@ class AgentScheduler(AgentView):
 
 
 class RLScheduler(AgentScheduler):
-    """Scheduler that decides by the agent in a file; see the module.
+    """Scheduler that asks the agent of a file every millisecond, for each worker in turn.
 
     Parameters
     ----------

@@ -86,7 +86,7 @@ _FULL = 0.9  # utilisation up to which a GPU has room
 
 @dataclass(frozen=True)
 class QueueAware:
-    """Queue-aware planner as a sharing policy; see the module."""
+    """Planner that searches replicas of the largest simulated goodput, queues included."""
 
     # settings of batching
     router: RouterSettings = RouterSettings()  # noqa: RUF009 - it is frozen

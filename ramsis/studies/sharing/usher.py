@@ -87,7 +87,7 @@ class Usher:
 def groups_of(
     models: Sequence[SharedModel], gpu_type: str, settings: Usher | None = None
 ) -> list[list[SharedModel]]:
-    """Group models that complement each other, by minimum-weight matchings; see the module."""
+    """Group compute-heavy models with memory-heavy ones, by minimum-weight matchings."""
     try:
         import networkx as nx  # here, as few need it
     except ImportError:

@@ -19,7 +19,7 @@ from ramsis.studies.sigmaos.scheduler import Place, SigmaOS
 
 
 class SigmaOSColocation(SigmaOS):
-    """Colocation without queueing; see the module."""
+    """Scheduler that prefers machines with the model, else starts cold on another one."""
 
     def place(self, request: int) -> Place | None:
         """Return a machine that holds the model, or else any, with enough free cores."""
@@ -37,7 +37,7 @@ class SigmaOSColocation(SigmaOS):
 
 
 class SigmaOSColocationQueue(SigmaOSColocation):
-    """Colocation with queueing; see the module."""
+    """Scheduler whose requests wait for a machine that has their model."""
 
     def place(self, request: int) -> Place | None:
         """Return a machine with the model, or any if none has it that is large enough."""

@@ -35,7 +35,7 @@ _ANOTHER = -1  # stands for any machine other than the copy's
 
 
 class SigmaOSDynamic(SigmaOS):
-    """Scheduler that takes the fastest option of each request; see the module.
+    """Scheduler that takes the fastest of cold start, waiting and remote copy per request.
 
     Parameters
     ----------

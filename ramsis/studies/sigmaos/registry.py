@@ -17,7 +17,7 @@ from ramsis.studies.sigmaos.scheduler import Place, SigmaOS
 
 
 class SigmaOSRegistry(SigmaOS):
-    """Scheduler with a central registry of copies; see the module.
+    """Scheduler that runs inference at the first registered copy with spare capacity.
 
     Parameters
     ----------

@@ -80,7 +80,7 @@ class Demand:
 
 
 class Autoscale(Scheduler[Engine]):
-    """Autoscaler that wraps another scheduler; see the module.
+    """Autoscaler of workers of several types, by request rates, around another scheduler.
 
     Parameters
     ----------

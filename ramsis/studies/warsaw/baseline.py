@@ -18,7 +18,7 @@ from ramsis.studies.warsaw.phases import PhasedScheduler
 
 
 class Baseline(PhasedScheduler):
-    """Baseline scheduler; see the module.
+    """Scheduler that replaces all models of an idle worker by one that is loaded nowhere.
 
     Parameters
     ----------

@@ -34,7 +34,7 @@ from ramsis.sim.engine import Engine, Scheduler
 
 
 class ClockworkAdjusted(Scheduler[Engine]):
-    """Clockwork's scheduler, adjusted; see the module.
+    """Clockwork's scheduler, adjusted to workers that hold few models at a time.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class ClockworkAdjusted(Scheduler[Engine]):
             self.engine.run(worker, model, batch)
 
     def _first(self, worker: int, models: Iterable[int]) -> tuple[float, int, int] | None:
-        """Return the batch with the earliest latest start among those that can be in time."""
+        """Return the batch that must start first to be in time; None if none can be."""
         queues, deadline_ms = self.queues, self.engine.requests.deadline_ms
         batches = self.batches[self.engine.workers.type[worker]]
         best: tuple[float, int, int] | None = None

@@ -24,7 +24,7 @@ _WHEN = ("nowhere", "no-idle")
 
 
 class ModifiedBaseline(Baseline):
-    """Modified Baseline scheduler; see the module.
+    """Baseline scheduler with several models per worker, and no load before the last is used.
 
     Parameters
     ----------

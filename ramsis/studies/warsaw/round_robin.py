@@ -40,7 +40,7 @@ _LARGEST_FACTOR = 8.0  # limit of the factor by which use changes a quantum
 
 
 class RoundRobin(PhasedScheduler):
-    """Round Robin scheduler, with the changes up to ``variant``; see the module.
+    """Scheduler that loads models in turn for a quantum each; ``variant`` (a–d) refines it.
 
     Parameters
     ----------

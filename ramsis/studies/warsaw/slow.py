@@ -36,7 +36,7 @@ _CONSIDERED = object()  # token of the timers of the process
 
 
 class Slow(Scheduler[Engine]):
-    """Scheduler process whose decisions take time; see the module.
+    """Wrapper of a scheduler as a single process whose decisions take time.
 
     Parameters
     ----------

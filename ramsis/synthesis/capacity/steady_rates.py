@@ -217,7 +217,7 @@ def _burst_ms(workload: ConstantLoad) -> float:
 
 
 def _windows(run: Run, edges_ms: FloatArray, load_qps: float) -> FloatArray:
-    """Return the counts of each window for :meth:`MeasuredRates.of_windows`, shape (w, 4)."""
+    """Return expected arrivals, arrivals, answers in time and reward by window, shape (w, 4)."""
     edges = np.searchsorted(run.arrival_ms, edges_ms)
     sums = [np.append(0.0, np.cumsum(values))[edges] for values in (run.in_time, run.reward)]
     return np.diff(np.column_stack([load_qps / 1000.0 * edges_ms, edges, *sums]), axis=0)

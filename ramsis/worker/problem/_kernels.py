@@ -154,10 +154,11 @@ def partial_batch_rows(
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def poisson_phases(mean: FloatArray, phase: FloatArray) -> None:
-    """Compute the phase distribution in each state, (N+1, D+1, K), from count weights.
+    """Write the phase distribution of each state for Poisson arrivals to ``phase``, (N+1, D+1, K).
 
-    See :mod:`ramsis.worker.problem.batch_arrivals`; ``mean`` are the arrivals expected since
-    the head came, (D+1,).
+    ``phase[n, j, r − 1]`` is the probability that the worker's next request is the r-th central
+    arrival from now: that n·K + K − r came since the head, n from 0, given n·K … n·K + K − 1.
+    ``mean`` (D+1,) is their expected number.
     """
     lengths, bins, workers = phase.shape
     for n in range(lengths):

@@ -37,7 +37,7 @@ def one_of(kind: type[_Word], name: str, value: str) -> _Word:
 
 
 def check_table(latency: LatencyTable, max_queue: int) -> None:
-    """Check that a latency table covers the batch of the full state."""
+    """Refuse a latency table without the batch of ``max_queue`` + 1, a full queue."""
     if latency.max_batch < max_queue + 1:
         raise InvalidValueError("latency table is too short", where="latency",
                                 value=latency.max_batch,

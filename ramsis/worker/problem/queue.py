@@ -283,11 +283,14 @@ def fixed_services(
 def random_services(
     pairs: Sequence[tuple[int, int]], quantiles_ms: FloatArray, share_of: FloatArray, slo_ms: float
 ) -> ServiceDistributions:
-    """Return random times, one distribution per pair.
+    """Return the distribution of service times of each pair (model, batch size), on one grid.
 
     Parameters
     ----------
+    pairs : sequence of (int, int)
+        Index of the model, and batch size from 1.
     quantiles_ms : ndarray, shape (M, B, Q)
+        Service-time quantiles by model and batch size.
     share_of : ndarray, shape (Q,)
         Probability that each quantile stands for.
     """

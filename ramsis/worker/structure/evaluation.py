@@ -213,7 +213,7 @@ class PolicyStates(NamedTuple):
 
 
 def policy_states(mdp: StructuredMDP, outcome: Outcome) -> PolicyStates:
-    """Return the states that a policy with some outcome can reach from the nodes."""
+    """Return the states that a policy can reach from the nodes, given its outcome by state."""
     met = np.zeros(outcome.service.shape, dtype=bool)
     met[mdp.reached] = True
     if mdp.drops is not None:
@@ -336,7 +336,7 @@ def _after_drop(mdp: StructuredMDP, states: PolicyStates, n: int) -> FloatArray:
 
 
 def _add_after_drops(mdp: StructuredMDP, states: PolicyStates, values: FloatArray) -> None:
-    """Add to ``values`` (S', …) of states that drop those of the states that drops lead to."""
+    """Add to ``values`` (S', …) of each state that drops their expectation after the drop."""
     from ramsis.worker.structure._kernels import add_after_drops  # which takes long to load
 
     assert mdp.drops is not None

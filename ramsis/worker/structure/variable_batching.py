@@ -84,7 +84,7 @@ class VariableMDP:
         return float(self.problem.charges_excess)
 
     def backup(self, value: FloatArray, gain: float, incumbent: IntArray) -> Backup:
-        """Back up every likely state from the values of the likely states, shape (S,)."""
+        """Return one Bellman backup of the likely states from their values, shape (S,)."""
         codes = self.problem.with_full_state(incumbent)
         best, arg, kept = self._whole_queues(value, gain, codes)
         q = self._partial_values(self.partial, value, gain)
@@ -107,7 +107,7 @@ class VariableMDP:
     def _whole_queues(
         self, value: FloatArray, gain: float, codes: IntArray
     ) -> tuple[FloatArray, IntArray, FloatArray]:
-        """Return best value and action among whole queues, and the value of ``codes``."""
+        """Return value and code of the best whole-queue batch, and the value of ``codes``."""
         whole, problem = self.whole, self.problem
         price = gain + problem.violation_price
         node_value = np.asarray(whole.continuation @ value) - price * whole.charged_excess
@@ -135,7 +135,8 @@ class VariableMDP:
     def fill(self, value: FloatArray, gain: float, policy: IntArray) -> IntArray:
         """Extend a policy to unlikely states by their best actions.
 
-        There whole queues compete with parts on the fastest model, until the values converge or
+        Candidates are batches of the whole queue, and of parts of it on the fastest model. Backups
+        are repeated until the values converge or
         ``_FILL_SWEEPS`` are done.
         """
         problem = self.problem
@@ -324,18 +325,18 @@ def partial_actions(
     after_drop: FloatArray | None,
     wanted: Callable[[Action], bool],
 ) -> PartialActions:
-    """Return actions on part of the queue, with transitions, in some states.
+    """Return the batches of part of the queue, and drops, that are admissible in some states.
 
     Parameters
     ----------
     columns : ndarray of int, shape (N+1, D+1)
-        Column of the transition matrix that stands for each state.
+        Column of the transition matrix for each next state: its own, or its representative's.
     where : ndarray of bool, shape (N+1, D+1)
-        Mask of the states.
+        States whose actions are returned.
     after_drop : ndarray or None
         :func:`slack_after_drop`, where there are drops.
     wanted : callable
-        Whether an action is to be included.
+        Predicate that selects the actions to return.
     """
     problem = whole.problem
     listed = [

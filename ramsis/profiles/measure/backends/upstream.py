@@ -175,7 +175,7 @@ class _Connection:
     def _ask(
         self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None
     ) -> tuple[str | None, bytes]:
-        """Return the length of the answer's document, where bytes follow it, and the answer."""
+        """Send an HTTP request; return the header with the JSON length, if any, and the body."""
         while True:
             again, self._used = self._used, True
             try:

@@ -105,7 +105,7 @@ def place_copies(
 def bound_on_served(
     cluster: CopyProblem, counts: FloatArray, cost_ms: FloatArray, window_ms: float
 ) -> float:
-    """Return an upper bound on the requests that any placement serves; see the module.
+    """Return an upper bound on the number of requests that any placement serves.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def count_copies(
     cluster: CopyProblem, load: CopyLoad, held: BoolArray, least: float, room_mb: float,
     places: float, copies: IntArray,
 ) -> None:
-    """Take copies by falling worth per MB while there is room; count them by model in ``copies``.
+    """Add copies to ``copies`` (M,), by falling worth per MB, as long as they fit in memory.
 
     Copies may use ``room_mb`` and ``places`` (numbers of models) in all. Of two copies of a model
     with equal worth, the lower-numbered one comes first.
@@ -197,7 +197,7 @@ def _first_at_limit(order: IntArray, needed: FloatArray, limit: float) -> int:
 def most_served(
     memory_mb: FloatArray, room_mb: float, counts: FloatArray, cost_ms: FloatArray, time_ms: float
 ) -> float:
-    """Return the bound of the module's text; ``time_ms`` is all workers' time in a window."""
+    """Return the bound on served requests; ``time_ms`` is all workers' time in a window."""
     windows, models = counts.shape
     order = np.argsort(cost_ms, kind="mergesort")
     total = 0.0

@@ -20,7 +20,7 @@ class Release(NamedTuple):
 
 
 class HeldBack:
-    """Requests that are not scheduled yet; see the module."""
+    """Requests held back until their answers would not come before ``earliest_ms``."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine

@@ -63,7 +63,7 @@ class _Replica:
 
 
 class Router(Scheduler[Engine]):
-    """Router of a cluster; see the module.
+    """Router that batches requests, and sends the batches to replicas in turn.
 
     Parameters
     ----------

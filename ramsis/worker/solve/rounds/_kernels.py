@@ -13,7 +13,7 @@ from ramsis.worker.structure._kernels import service_values
 
 
 class Mixtures(NamedTuple):
-    """First passages of random service times: room for every service, filled when one is used."""
+    """Cache of the first passages of random service times, computed when a service is used."""
 
     reach: FloatArray  # shape (S, I, K); (0, I, K) if times are fixed
     idle: FloatArray  # shape (S, L, K)
