@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ramsis.arrays import FloatArray, IntArray
 from ramsis.cluster._kernels import quantile
 from ramsis.compiling import index, njit
-from ramsis.sim._kernels import RunTerms, _answer, _first, _level, _near_bin
+from ramsis.sim._kernels import RunTerms, _first, _level, _near_bin
 from ramsis.sim.tables import Tables
 
 _STRETCH = 32  # mean requests per worker and pass, so that their arrivals stay in the cache
@@ -67,7 +67,8 @@ def round_robin(
     """
     counts, work, following, heads, tails, lasts, waiting, queued_of, free_at, first_of, size_of, \
         seen, past = state
-    _, _, last_row, slack_ms, per_ms, first_bin, models, batches = tables
+    _, _, _, queue_row, slack_ms, per_ms, first_bin, codes, models, batches, _ = tables
+    last_row = queue_row.shape[1] - 1
     quantiles_ms, levels, uniform = terms.quantiles_ms, terms.quantile_levels, terms.uniform
     near = terms.near_level
     finish_of, model_of = out
@@ -120,9 +121,11 @@ def round_robin(
                 j += slack_ms[level, j + 1] <= left_ms
                 while slack_ms[level, j + 1] <= left_ms:
                     j += 1
-                model, batch = _answer(models, batches,
-                                       (level, min(queued - 1, last_row[level]), j))
-                if batch == 0:
+                row = index(min(queued - 1, queue_row[level, last_row]))
+                answer = int(codes[level, 0, row, index(j)])
+                action = index(max(answer, 0))
+                model, batch = int(models[level, action]), int(batches[level, action])
+                if answer < 0:
                     model_of[head] = -2
                     head = int(following[index(head)])
                     queued -= 1

@@ -46,7 +46,7 @@ from ramsis.sim._kernels import RunTerms
 from ramsis.sim.compiled import lines_of
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.schedulers import Policies
-from ramsis.sim.tables import Compiled, policy_tables
+from ramsis.sim.tables import Compiled, level_of, stack
 
 PolicyLevels = PolicySet[Policy] | Iterable[Policy]
 
@@ -147,7 +147,7 @@ class DecisionTables:
         for workers, levels in by_workers.items():
             placed = [(policy, [place[model.name] for model in policy.models])
                       for policy in levels]
-            compiled[workers] = Compiled(dispatch, policy_tables(dispatch, placed))
+            compiled[workers] = Compiled(dispatch, stack(level_of(*pair) for pair in placed))
         accuracy = np.array([policy.models[row].accuracy for policy, row in largest.values()])
         return cls(dispatch, names, accuracy, every[0].levels, compiled, quantiles_ms)
 

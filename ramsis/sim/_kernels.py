@@ -27,7 +27,7 @@ from ramsis.runtime.monitor import SHORTEST_SPAN, WINDOW_MS
 from ramsis.runtime.routing import AS_SHORT
 from ramsis.scenario import Requests
 from ramsis.sim.fleet import Fleet
-from ramsis.sim.tables import CentralTables, Tables
+from ramsis.sim.tables import Tables
 
 _STRETCH = 32  # requests of a worker that are simulated before the next worker's turn
 
@@ -144,16 +144,6 @@ def _near_bin(
     return int(first_bin[index(level), index(bucket)])
 
 
-@njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
-def _answer(
-    model: NDArray[np.int16], batch: NDArray[np.int16], place: tuple[int, int, int]
-) -> tuple[int, int]:
-    """Look up model and batch at a level, row and slack bin; a batch of 0 drops the head."""
-    level, row, j = place
-    return (int(model[index(level), index(row), index(j)]),
-            int(batch[index(level), index(row), index(j)]))
-
-
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _first(times: FloatArray, value: float, start: int, right: bool) -> int:
     """Return the index, from ``start`` on, of the first time >= value (``right``: > value).
@@ -179,7 +169,7 @@ def _first(times: FloatArray, value: float, start: int, right: bool) -> int:
 
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def _level(
-    tables: Tables | CentralTables, terms: RunTerms, arrival_ms: FloatArray, now_ms: float,
+    tables: Tables, terms: RunTerms, arrival_ms: FloatArray, now_ms: float,
     recorded: int, gone: int,
 ) -> int:
     """Return the load level for the load monitor's moving average.
@@ -200,7 +190,7 @@ def round_robin(
     All workers are simulated through one stretch of the arrivals before the next, so that these
     stay in the processor's cache.
     """
-    _, _, last, slack_ms, per_ms, first_bin, models, batches = tables
+    _, _, _, queue_row, slack_ms, per_ms, first_bin, codes, models, batches, _ = tables
     quantiles_ms, levels, uniform = terms.quantiles_ms, terms.quantile_levels, terms.uniform
     near, slowness = terms.near_level, terms.slowness
     start_ms, finish_ms, worker_of, model_of, size_of, queued_of, batch_of, drop_queued = out
@@ -208,7 +198,7 @@ def round_robin(
     heads, waiting = np.arange(workers), np.zeros(workers, dtype=np.int64)
     free_at = np.full(workers, -np.inf)
     seen, past = np.zeros(workers, dtype=np.int64), np.zeros(workers, dtype=np.int64)
-    count, level = 0, terms.level
+    count, level, last_row = 0, terms.level, queue_row.shape[1] - 1
     for stretch in range(0, n, _STRETCH * workers):
         end = min(stretch + _STRETCH * workers, n)
         for worker in range(workers):
@@ -235,9 +225,11 @@ def round_robin(
                 j += slack_ms[level, j + 1] <= left_ms
                 while slack_ms[level, j + 1] <= left_ms:
                     j += 1
-                model, batch = _answer(models, batches,
-                                       (level, min(queued - 1, last[level]), j))
-                if batch == 0:
+                row = index(min(queued - 1, queue_row[level, last_row]))
+                answer = int(codes[level, 0, row, index(j)])
+                action = index(max(answer, 0))
+                model, batch = int(models[level, action]), int(batches[level, action])
+                if answer < 0:
                     batch_of[head] = -2
                     drop_ms[head] = now_ms
                     drop_queued[head] = queued
@@ -250,13 +242,13 @@ def round_robin(
                     service_ms = quantile(quantiles_ms, levels, near, (model, batch - 1),
                                           uniform[head])
                 free_ms = now_ms + terms.network_ms + service_ms
-                row = index(count)
-                start_ms[row] = now_ms
-                finish_ms[row] = free_ms
-                worker_of[row] = worker
-                model_of[row] = model
-                size_of[row] = batch
-                queued_of[row] = queued
+                new = index(count)
+                start_ms[new] = now_ms
+                finish_ms[new] = free_ms
+                worker_of[new] = worker
+                model_of[new] = model
+                size_of[new] = batch
+                queued_of[new] = queued
                 for _ in range(batch):
                     batch_of[index(head)] = count
                     head += workers
@@ -301,7 +293,7 @@ def shortest_queue(
 
     Requests are routed as by :class:`ramsis.runtime.routing.ShortestQueue`.
     """
-    _, _, last, slack_ms, per_ms, first_bin, models, batches = tables
+    _, _, _, queue_row, slack_ms, per_ms, first_bin, codes, models, batches, _ = tables
     quantiles_ms, levels, uniform = terms.quantiles_ms, terms.quantile_levels, terms.uniform
     near, slowness = terms.near_level, terms.slowness
     start_ms, finish_of, worker_of, model_of, size_of, queued_of, batch_of, drop_queued = out
@@ -319,7 +311,7 @@ def shortest_queue(
     after = np.arange(1, workers + 1)
     oldest, newest = 0, workers - 1
     first, busy, arrived, count, gone = 0, 0, 0, 0, 0
-    level = terms.level
+    level, last_row = terms.level, queue_row.shape[1] - 1
     while True:
         if busy > 0 and (arrived == n or times[first & mask] <= arrival_ms[arrived]):
             now_ms = times[first & mask]
@@ -361,16 +353,15 @@ def shortest_queue(
         if terms.level < 0:
             gone = _first(arrival_ms, now_ms - terms.window_ms, gone, True)
             level = _level(tables, terms, arrival_ms, now_ms, arrived, gone)
-        query = head[worker]
-        model, batch = 0, 0
-        while batch == 0 and waiting[worker] > 0:
+        query, answer = head[worker], -2
+        while answer < 0 and waiting[worker] > 0:
             left_ms = (arrival_ms[query] + terms.slo_ms - now_ms) / slowness
             j = _near_bin(per_ms, first_bin, level, left_ms)
             while left_ms > 0.0 and slack_ms[level, j + 1] <= left_ms:
                 j += 1
-            model, batch = _answer(models, batches,
-                                   (level, min(waiting[worker] - 1, last[level]), j))
-            if batch == 0:
+            row = index(min(waiting[worker] - 1, queue_row[level, last_row]))
+            answer = int(codes[level, 0, row, index(j)])
+            if answer < 0:
                 batch_of[query] = -2
                 drop_ms[query] = now_ms
                 drop_queued[query] = waiting[worker]
@@ -378,8 +369,9 @@ def shortest_queue(
                 head[worker] = query
                 waiting[worker] -= 1
                 held[worker] -= 1
-        if batch == 0:
+        if answer < 0:
             continue
+        model, batch = int(models[level, index(answer)]), int(batches[level, index(answer)])
         if uniform.size == 0:
             service_ms = quantiles_ms[model, batch - 1, 0]
         else:
@@ -404,19 +396,6 @@ def shortest_queue(
 
 
 @njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
-def _bin(edges_ms: FloatArray, level: int, slack_ms: float) -> int:
-    """Return the last slack bin of a level that a slack reaches, the first if it reaches none."""
-    low, high = 1, edges_ms.shape[1]
-    while low < high:
-        middle = (low + high) // 2
-        if edges_ms[level, middle] <= slack_ms:
-            low = middle + 1
-        else:
-            high = middle
-    return low - 1
-
-
-@njit(cache=True, inline="always")  # type: ignore[untyped-decorator,unused-ignore]
 def _due(
     arrival_ms: FloatArray, slo_of: FloatArray, order: NDArray[np.int64],
     first: NDArray[np.int64], end: NDArray[np.int64],
@@ -438,7 +417,7 @@ def _due(
 @njit(cache=True)  # type: ignore[untyped-decorator,unused-ignore]
 def central_queue(
     until_ms: float, changed_ms: float, arrival_ms: FloatArray, lines: Lines,
-    tables: CentralTables, terms: RunTerms, state: CentralState, out: DecisionRoom,
+    tables: Tables, terms: RunTerms, state: CentralState, out: DecisionRoom,
     drop_ms: FloatArray,
 ) -> None:
     """Simulate one queue by tables that count idle workers, before the time ``until_ms``.
@@ -451,7 +430,8 @@ def central_queue(
     counts, clocks = state.counts, state.times
     times, who, idle, batch_on = state.finish_ms, state.busy, state.idle, state.batch
     slo_of, line_of, order, head_of, end = lines
-    _, longest, idle_row, queue_row, edges_ms, codes, models, batches, longer = tables
+    _, longest, idle_row, queue_row, edges_ms, per_ms, first_bin, codes, models, batches, \
+        longer = tables
     quantiles_ms, levels, uniform = terms.quantiles_ms, terms.quantile_levels, terms.uniform
     near, slowness = terms.near_level, terms.slowness
     start_ms, finish_of, worker_of, model_of, size_of, queued_of, batch_of, drop_queued = out
@@ -464,7 +444,7 @@ def central_queue(
     if changed_ms > -np.inf:  # a timer before all other events
         timer_ms, wake_ms = -np.inf, np.inf
     one_line = slo_of.size == 1
-    last_bin, last_row = edges_ms.shape[1] - 1, queue_row.shape[1] - 1
+    last_bin, last_row = edges_ms.shape[1] - 2, queue_row.shape[1] - 1
     most_idle = idle_row.shape[1] - 1
     level = terms.level
     while True:
@@ -519,7 +499,9 @@ def central_queue(
                     row = index(queue_row[at, index(min(asked, last_row))])
                     slack_ms, j = min((deadline_ms - now_ms) / slowness, at_most), last_bin
                     if not edges_ms[at, index(j)] <= slack_ms:  # as of a head that has just come
-                        j = _bin(edges_ms, level, slack_ms)
+                        j = _near_bin(per_ms, first_bin, level, slack_ms)
+                        while edges_ms[at, index(j + 1)] <= slack_ms:
+                            j += 1
                     answer = int(codes[at, i, row, index(j)])
                     if answer == -1:  # the wait ends at the next lower bin that does not wait
                         while j > 0 and codes[at, i, row, index(j - 1)] == -1:

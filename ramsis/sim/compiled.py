@@ -20,7 +20,7 @@ from ramsis.sim import _kernels
 from ramsis.sim.fleet import Fleet, Fleets, site_of
 from ramsis.sim.plan import StationPlan
 from ramsis.sim.run import DROPPED, NEVER_ANSWERED, Run
-from ramsis.sim.tables import CentralTables, Compiled
+from ramsis.sim.tables import Compiled, Tables
 
 
 def replay(
@@ -90,7 +90,7 @@ def lines_of(requests: int, slo_ms: FloatArray) -> _kernels.Lines:
 
 
 def _central_queue(
-    requests: Requests, tables: CentralTables, terms: _kernels.RunTerms, *room: Any
+    requests: Requests, tables: Tables, terms: _kernels.RunTerms, *room: Any
 ) -> int:
     """Run the kernel of a central queue to the end of a run."""
     state = _kernels.CentralState.of(terms.workers)

@@ -13,7 +13,6 @@ import numpy as np
 from ramsis.cluster import ServiceTimes
 from ramsis.policy import Policy, PolicyModel
 from ramsis.sim import Fleet, FleetScheduler
-from ramsis.sim.tables import CentralTables
 from ramsis.synthesis.recipes.recipe import sizes_stated
 
 __all__ = ["as_policy"]
@@ -34,7 +33,6 @@ def as_policy(spec: FleetScheduler, fleet: Fleet, like: Policy) -> Policy:
     compiled = spec.prepare(fleet).compiled
     assert compiled is not None
     tables = compiled.tables
-    assert isinstance(tables, CentralTables)
     level = min(int(np.searchsorted(tables.load_qps, like.load_qps)), len(tables.load_qps) - 1)
     # One number of idle workers and one slack; the last queue length stands for longer ones, too.
     codes = tables.answer[level, 0, : int(tables.queue_row[level].max()) + 1, 0]

@@ -51,7 +51,7 @@ from ramsis.sim.schedulers.thresholds import (
     second_times,
     stated_load_only,
 )
-from ramsis.sim.tables import Compiled, stack_central
+from ramsis.sim.tables import Compiled, stack
 from ramsis.sim.workload import ConstantLoad
 
 _TRIAL = 10_000  # requests of a simulation
@@ -97,7 +97,7 @@ class CascadeServe(OneQueue):
             cascades.append(placed(fleet, confidences, cascade) if cascade.unsure_bins else None)
         levels[-1] = levels[-1]._replace(load_qps=np.inf)
         return Plan(self.name, stated_load_only(self.name),
-                    Compiled("central-queue", stack_central(levels), cascades=tuple(cascades)),
+                    Compiled("central-queue", stack(levels), cascades=tuple(cascades)),
                     fleet.max_batch)
 
     def _keeps(
@@ -116,7 +116,7 @@ class CascadeServe(OneQueue):
         requests = fleet.requests(workload.arrivals_ms(arrivals), rng=service)
         if not cascade.unsure_bins:
             table = Compiled("central-queue",
-                             stack_central([alone(fleet, cascade.first, np.inf)]))
+                             stack([alone(fleet, cascade.first, np.inf)]))
             run = replay(fleet, table, requests, workload.duration_ms, load_qps)
             return bool(run.in_time.mean() >= self.share)
         requests = replace(requests, sureness=confidence.random(len(requests)))

@@ -20,7 +20,7 @@ from ramsis.arrays import FloatArray
 from ramsis.sim.engine import Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import Plan
-from ramsis.sim.tables import Compiled, any_idle_level, stack_central
+from ramsis.sim.tables import Compiled, any_idle_level, stack
 
 Choose = Callable[[int, float, float], tuple[int, int] | None]
 """``(queued, slack_ms, load_qps)`` → model and batch, or ``None`` to drop the first request."""
@@ -108,7 +108,7 @@ def plan_levels(name: str, levels: Sequence[ModelLevel]) -> Plan:
         _, model, batch = levels[bisect_left(loads, load_qps)]
         return model, min(queued, batch)
 
-    tables = stack_central([
+    tables = stack([
         any_idle_level(load, [0.0], np.full((limit, 1), model), np.arange(1, limit + 1)[:, None])
         for load, model, limit in levels
     ])

@@ -25,7 +25,7 @@ from ramsis.sim.schedulers.thresholds import (
     second_times,
     stated_load_only,
 )
-from ramsis.sim.tables import Compiled, stack_central
+from ramsis.sim.tables import Compiled, stack
 
 
 @dataclass(frozen=True)
@@ -55,5 +55,5 @@ class FixedThreshold(OneQueue):
         cascade = Threshold(first, second, 1 + int(np.abs(edges - self.threshold).argmin()),
                             min(self.gather or len(times), len(times)))
         return Plan(self.name, stated_load_only(self.name), Compiled(
-            "central-queue", stack_central([alone(fleet, first, np.inf)]),
+            "central-queue", stack([alone(fleet, first, np.inf)]),
             cascades=(placed(fleet, confidences, cascade),)), fleet.max_batch)

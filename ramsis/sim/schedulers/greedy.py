@@ -21,7 +21,7 @@ from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schedulers.central import EarliestDeadlineFirst, most_efficient
-from ramsis.sim.tables import Compiled, any_idle_level, stack_central
+from ramsis.sim.tables import Compiled, any_idle_level, stack
 
 LATE = ("serve", "drop")
 """Rules for requests that cannot be answered in time."""
@@ -78,4 +78,4 @@ def _tables(fleet: Fleet, late: tuple[int, int] | None) -> Compiled:
             model[:, column] = best
             batch[:, column] = np.minimum(queued, fleet.largest_batch(best, float(slack_ms)))
     # A longer queue is answered as one of the largest batch.
-    return Compiled("central-queue", stack_central([any_idle_level(np.inf, edges, model, batch)]))
+    return Compiled("central-queue", stack([any_idle_level(np.inf, edges, model, batch)]))

@@ -25,7 +25,7 @@ from ramsis.runtime.station_queues import QueueState, StationQueues
 from ramsis.sim.engine import Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet, Fleets
 from ramsis.sim.plan import ClusterPlan, Plan, StationPlan
-from ramsis.sim.tables import Compiled, PlacedCascade, policy_tables
+from ramsis.sim.tables import Compiled, PlacedCascade, level_of, stack
 
 _Division = tuple[tuple[range, float, tuple[float, ...]], ...]
 
@@ -179,7 +179,7 @@ class Policies:
                   for policy in self.policies]
         start = partial(_Run, tables=cache(lambda: [p.decision_table() for p in self.policies]),
                         index=index, dispatch=rule, slowness=self.slowness)
-        compiled = Compiled(rule, policy_tables(rule, placed), self.slowness,
+        compiled = Compiled(rule, stack(level_of(*policy) for policy in placed), self.slowness,
                             self._cascades(fleet, placed))
         return Plan(self.name, start, compiled, self.max_batch)
 

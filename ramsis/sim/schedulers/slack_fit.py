@@ -32,7 +32,7 @@ from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.sim.fleet import Fleet
 from ramsis.sim.plan import PerType, Plan
 from ramsis.sim.schedulers.central import EarliestDeadlineFirst, most_efficient
-from ramsis.sim.tables import Compiled, any_idle_level, stack_central
+from ramsis.sim.tables import Compiled, any_idle_level, stack
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class SlackFit(PerType):
             return int(model[row, bucket]), int(batch[row, bucket])
 
         return Plan(self.name, partial(EarliestDeadlineFirst, choose=choose),
-                    Compiled("central-queue", stack_central([
+                    Compiled("central-queue", stack([
                         any_idle_level(np.inf, edges, model, batch)])), fleet.max_batch)
 
 

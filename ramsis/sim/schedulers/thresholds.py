@@ -25,7 +25,7 @@ from ramsis.runtime.table import SLACK_TOLERANCE_MS
 from ramsis.sim.engine import WorkerGroup
 from ramsis.sim.fleet import Fleet, Fleets
 from ramsis.sim.plan import ClusterPlan, FleetScheduler, PerType
-from ramsis.sim.tables import CascadeTables, CentralLevel, PlacedCascade, any_idle_level
+from ramsis.sim.tables import CascadeTables, Level, PlacedCascade, any_idle_level
 
 _BINS = 96  # of slack
 
@@ -90,7 +90,7 @@ def second_times(fleet: Fleet, model: int) -> FloatArray:
     return within
 
 
-def alone(fleet: Fleet, model: int, load_qps: float) -> CentralLevel:
+def alone(fleet: Fleet, model: int, load_qps: float) -> Level:
     """Return the level of a model that answers all requests up to a load."""
     batch = _batches(fleet, model)
     return any_idle_level(load_qps, _slacks_ms(fleet), np.full_like(batch, model), batch)
