@@ -15,9 +15,15 @@ from placement_milp.queueing import Lane, rate_beside, responses_ms, station_rat
 from ramsis.errors import InputFileError, VerificationError
 from ramsis.profiles import BatchProfile, ModelProfile, ProfileSet
 from ramsis.sim.fleet import Fleet
-from ramsis.sim.routed import QueryStream, StreamStation, Target, requests_of, run_streams
 from ramsis.sim.schedulers.duty_cycle import DutyCycle
 from ramsis.synthesis.placement.simulated import simulate_placement
+from ramsis.synthesis.placement.streams import (
+    QueryStream,
+    StreamStation,
+    Target,
+    requests_of,
+    run_streams,
+)
 
 LISTED = {1: 10.0, 4: 18.0, 8: 29.0}
 OTHER = {1: 6.0, 2: 9.0}

@@ -13,7 +13,9 @@ from numpy.typing import NDArray
 
 from ramsis.sim.engine import Engine, Scheduler, WorkerGroup
 from ramsis.sim.fleet import Fleet
-from ramsis.sim.routed import (
+from ramsis.sim.run import Run
+from ramsis.sim.schedulers.duty_cycle import DutyCycle
+from ramsis.synthesis.placement.streams import (
     QueryStream,
     RoutedRequests,
     StreamStation,
@@ -22,8 +24,6 @@ from ramsis.sim.routed import (
     requests_of,
     run_streams,
 )
-from ramsis.sim.run import Run
-from ramsis.sim.schedulers.duty_cycle import DutyCycle
 from tests.sim.samples import fleet, lattice_arrivals
 
 

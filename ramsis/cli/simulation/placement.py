@@ -23,8 +23,8 @@ from ramsis.files import write_atomic
 from ramsis.tables import csv_text
 
 if TYPE_CHECKING:  # at run time where they are used: placements load what other commands do not
-    from ramsis.sim.routed import Figures
     from ramsis.synthesis.placement import FamilyOutcome, PlacementOutcome, StationOutcome
+    from ramsis.synthesis.placement.streams import Figures
 
 _ALLOWED = ("placement", "fixed", "duration_s", "seed", "seeds", "as_json", "csv_file", "plot",
             "timeline")

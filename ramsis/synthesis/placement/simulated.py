@@ -20,16 +20,6 @@ from ramsis.cluster.service_times import ServiceTimes
 from ramsis.policy import Policy
 from ramsis.reprs import dataclass
 from ramsis.sim.result import Estimate
-from ramsis.sim.routed import (
-    NOT_SENT,
-    Figures,
-    QueryStream,
-    StreamStation,
-    Target,
-    figures,
-    requests_of,
-    run_streams,
-)
 from ramsis.sim.run import Run
 from ramsis.sim.schedulers.duty_cycle import DutyCycle
 from ramsis.synthesis.placement.stations import (
@@ -39,6 +29,16 @@ from ramsis.synthesis.placement.stations import (
     station_fleet,
     station_plan,
     station_policies,
+)
+from ramsis.synthesis.placement.streams import (
+    NOT_SENT,
+    Figures,
+    QueryStream,
+    StreamStation,
+    Target,
+    figures,
+    requests_of,
+    run_streams,
 )
 from ramsis.synthesis.simulated import SETTLES
 
