@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import difflib
-import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import click
 
 from ramsis import profiles
-from ramsis.cli.options.shared import scheduler_option
+from ramsis.cli.options.shared import gathered, scheduler_option
 from ramsis.cluster import Cluster, SloClass, default_service
 from ramsis.cluster.parsing import ByType, named_cluster
 from ramsis.cluster.service_times import DISTRIBUTION, FIXED
@@ -30,26 +30,47 @@ _STATISTICS = {"mean": "means", "p50": "medians", "p90": "90th percentiles",
                "p99": "99th percentiles"}
 
 
-def profiles_of(
-    profile_names: ByType[str], models: Sequence[str] | None, overhead_ms: float = 0.0
-) -> dict[str, ProfileSet]:
-    """Read the profiles that ``--profiles`` names, with the overhead added; return them by file.
+@dataclass(frozen=True)
+class Served:
+    """What serves, as options say; where a command does not require an option it can be None."""
 
-    If ``--service`` is not given and they have only one statistic, a note names it.
+    profile_names: ByType[str]
+    slo_ms: tuple[SloClass, ...]
+    workers: ByType[int] | None = None
+    models: Sequence[str] | None = None  # all by default; of several profiles each has its own
+    overhead_ms: float = 0.0
 
-    Parameters
-    ----------
-    models : sequence of str, optional
-        Models to keep; of several profiles each keeps those that it has. All by default.
-    """
-    sets = {file: profiles.load(file) for file in profile_names.values.values()}
-    service = default_service(*sets.values())
-    if service not in (DISTRIBUTION, FIXED) and not click.get_current_context().params.get(
-            "service"):
-        click.echo(f"note: service times are {_STATISTICS[service]}, as the profile has no other "
-                   "statistic: it does not show how they vary", err=True)
-    return {file: profile.with_overhead(overhead_ms)
-            for file, profile in _kept(sets, models).items()}
+    def require(self) -> None:
+        """Refuse a command line that names no profile, SLO or workers."""
+        for option, value in (("--profiles", self.profile_names), ("--slo-ms", self.slo_ms),
+                              ("--workers", self.workers)):
+            if value is None:
+                raise click.UsageError(f"Missing option '{option}'.")
+
+    def profiles(self) -> dict[str, ProfileSet]:
+        """Read the profiles, with the overhead added; return them by file.
+
+        If ``--service`` is not given and they have only one statistic, a note names it.
+        """
+        sets = {file: profiles.load(file) for file in self.profile_names.values.values()}
+        service = default_service(*sets.values())
+        if service not in (DISTRIBUTION, FIXED) and not click.get_current_context().params.get(
+                "service"):
+            click.echo(f"note: service times are {_STATISTICS[service]}, as the profile has no "
+                       "other statistic: it does not show how they vary", err=True)
+        return {file: profile.with_overhead(self.overhead_ms)
+                for file, profile in _kept(sets, self.models).items()}
+
+    def profile(self) -> ProfileSet:
+        """Read the profile of the only worker type."""
+        return self.profiles()[self.profile_names.one]
+
+    def cluster(self) -> Cluster:
+        """Return the cluster; its profiles are read once the names are known to fit."""
+        assert self.workers is not None
+        read = cache(self.profiles)
+        return named_cluster(self.profile_names, self.slo_ms, self.workers,
+                             ("--profiles", "--workers"), lambda file: read()[file])
 
 
 def _kept(
@@ -72,19 +93,6 @@ def _kept(
                                     where="--models", value=", ".join(models),
                                     allowed=", ".join(model.name for model in sets[file].models))
     return {file: profile.subset(kept[file]) for file, profile in sets.items()}
-
-
-def cluster_of(
-    profile_names: ByType[str], classes: tuple[SloClass, ...], workers: ByType[int],
-    models: Sequence[str] | None = None, overhead_ms: float = 0.0,
-) -> Cluster:
-    """Return the cluster that the options describe; profiles are read by :func:`profiles_of`."""
-    @cache  # read once the names are known to fit
-    def read() -> dict[str, ProfileSet]:
-        return profiles_of(profile_names, models, overhead_ms)
-
-    return named_cluster(profile_names, classes, workers, ("--profiles", "--workers"),
-                         lambda file: read()[file])
 
 
 def cluster_terms(cluster: Cluster) -> dict[str, Any]:
@@ -129,8 +137,8 @@ def dispatch_words(name: str) -> list[str]:
 def compared_options(type_: click.ParamType[Any], help_: str) -> Callable[[_Command], _Command]:
     """Add ``--dispatch`` and ``--scheduler`` to a command that compares schedulers.
 
-    The command gets ``schedulers``, a tuple of the values parsed by ``type_``, and ``named``,
-    which is False without names; ``schedulers`` are then :data:`BOTH`.
+    The command gets ``schedulers``, a tuple of the values parsed by ``type_``; an empty one stands
+    for :data:`BOTH`.
 
     Parameters
     ----------
@@ -140,19 +148,12 @@ def compared_options(type_: click.ParamType[Any], help_: str) -> Callable[[_Comm
         Help text of ``--scheduler``.
     """
 
-    def add(command: _Command) -> _Command:
-        @functools.wraps(command)
-        def gathered(
-            *positional: Any, dispatches: tuple[str, ...], schedulers: tuple[Any, ...],
-            **options: Any,
-        ) -> Any:
-            read = functools.partial(type_.convert, param=None, ctx=None)
-            named = (*map(read, dispatches), *schedulers)
-            return command(*positional, schedulers=named or tuple(map(read, BOTH)),
-                           named=bool(named), **options)
+    def named(dispatches: tuple[str, ...], schedulers: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (*(type_.convert(name, None, None) for name in dispatches), *schedulers)
 
-        decorated: _Command = gathered
+    def add(command: _Command) -> _Command:
         for option in (
+            gathered(schedulers=named),
             scheduler_option(help_, type=type_, metavar="NAME"),
             click.option("--dispatch", "dispatches", type=click.Choice(list(DISPATCHES)),
                          multiple=True, metavar="NAME",
@@ -160,7 +161,7 @@ def compared_options(type_: click.ParamType[Any], help_: str) -> Callable[[_Comm
                          "to compare.  "
                          f"[default: {' and '.join(BOTH)}]"),
         ):
-            decorated = option(decorated)
-        return decorated
+            command = option(command)
+        return command
 
     return add

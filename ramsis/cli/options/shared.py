@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 from collections.abc import Callable
-from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,26 @@ from ramsis.policy import SERVICES
 from ramsis.settings import settings_of
 
 _Command = Callable[..., Any]
+
+
+def gathered(**records: Callable[..., Any]) -> Callable[[_Command], _Command]:
+    """Pass options to a command as records by name, such as ``served=Served``.
+
+    A record is made from the options that its parameters name; what is no option of the command
+    has its default.
+    """
+
+    def add(command: _Command) -> _Command:
+        @functools.wraps(command)
+        def called(*positional: Any, **options: Any) -> Any:
+            made = {name: record(**{term: options.pop(term)
+                                    for term in inspect.signature(record).parameters
+                                    if term in options}) for name, record in records.items()}
+            return command(*positional, **options, **made)
+
+        return called
+
+    return add
 
 
 def setting_option(
@@ -128,27 +148,9 @@ def target_options(command: _Command, max_violation: float | None = 0.001) -> _C
     return command
 
 
-def workload_options(command: _Command, *, several: bool = True) -> _Command:
-    """Add ``--load``, ``--trace`` with its format options, ``--arrivals`` and ``--duration-s``.
-
-    The command gets them as one ``workload``; for ``several`` see :func:`load_option`.
-    """
-
-    @functools.wraps(command)
-    def gathered(*positional: Any, **options: Any) -> Any:
-        from ramsis.cli.options.workloads import WorkloadOptions  # which takes long to load
-
-        terms = {item.name: options.pop(item.name) for item in fields(WorkloadOptions)
-                 if item.default is MISSING}
-        return command(*positional, workload=WorkloadOptions(**terms), **options)
-
-    decorated: _Command = gathered
+def trace_options(command: _Command) -> _Command:
+    """Add the options that say how a trace is read."""
     for option in reversed((
-        load_option(required=False, several=several),
-        click.option("--trace", type=TRACE, metavar="FILE|NAME",
-                     help="File of timestamps or loads, or a shipped trace: day.\nLines "
-                     "of times, or of seconds and QPS, or a public data set, as text, .gz or "
-                     ".zst."),
         click.option("--trace-format", type=click.Choice(("auto", *TRACE_FORMATS)),
                      default="auto", show_default=True, metavar="NAME",
                      help="Format of the trace, if its first line does not tell it: `ramsis help "
@@ -162,6 +164,30 @@ def workload_options(command: _Command, *, several: bool = True) -> _Command:
         click.option("--load-column", "load_columns", metavar="NAME", multiple=True,
                      help="Column of rates or counts in a CSV trace whose rows are intervals; "
                      "given several times, they are added up."),
+    )):
+        command = option(command)
+    return command
+
+
+def workload_options(command: _Command, *, several: bool = True) -> _Command:
+    """Add ``--load``, ``--trace`` with its format options, ``--arrivals`` and ``--duration-s``.
+
+    The command gets them as one ``workload``; for ``several`` see :func:`load_option`.
+    """
+
+    @functools.wraps(command)
+    def decorated(*positional: Any, **options: Any) -> Any:
+        from ramsis.cli.options.workloads import WorkloadOptions  # which takes long to load
+
+        return gathered(workload=WorkloadOptions)(command)(*positional, **options)
+
+    for option in reversed((
+        load_option(required=False, several=several),
+        click.option("--trace", type=TRACE, metavar="FILE|NAME",
+                     help="File of timestamps or loads, or a shipped trace: day.\nLines "
+                     "of times, or of seconds and QPS, or a public data set, as text, .gz or "
+                     ".zst."),
+        trace_options,
         click.option("--scale", type=float, default=1.0, show_default=True,
                      help="Factor on the loads of the trace.\nTimestamps are replayed that much "
                           "faster."),
@@ -173,7 +199,7 @@ def workload_options(command: _Command, *, several: bool = True) -> _Command:
                      help="Time of arrivals, after which the queues drain.  [default: 30, or the "
                           "trace]"),
     )):
-        decorated = option(decorated)
+        option(decorated)
     return decorated
 
 
@@ -182,8 +208,9 @@ MOST_SEEDS = 100_000
 
 
 def seed_options(seeds: int) -> Callable[[_Command], _Command]:
-    """Add ``--seed`` and ``--seeds``, the latter with ``seeds`` as its default."""
+    """Add ``--seed`` and ``--seeds``, by default ``seeds``; the command gets a range ``seeds``."""
     def add(command: _Command) -> _Command:
+        command = gathered(seeds=_range)(command)
         command = click.option("--seeds", type=click.IntRange(1, MOST_SEEDS), default=seeds,
                                show_default=True,
                                help="Runs to average over, each with the next seed.")(command)
@@ -193,8 +220,12 @@ def seed_options(seeds: int) -> Callable[[_Command], _Command]:
     return add
 
 
+def _range(seed: int, seeds: int) -> range:
+    return range(seed, seed + seeds)
+
+
 def sizes_options(command: _Command) -> _Command:
-    """Add ``--sizes`` and ``--size-column``."""
+    """Add ``--sizes`` and ``--size-column``, which belong to the workload, if there is one."""
     for option in (
         click.option("--size-column", metavar="NAME",
                      help="Column or key of the sizes in the trace, or in --sizes."),
@@ -216,41 +247,37 @@ models_option = click.option(
     help="Models of the profile to use.\nWith several worker types each uses those it has.  "
          "[default: all]")
 
-def engine_options(processes: int | None = None) -> Callable[[_Command], _Command]:
+def engine_options(default: int | None = None) -> Callable[[_Command], _Command]:
     """Add ``--engine``, ``--address`` and ``--processes``, passed to the command as ``engine``.
 
-    ``processes`` is the default of ``--processes``; None means one per core.
+    ``default`` is that of ``--processes``; None means one per core.
     """
-    return functools.partial(_with_engine, default=processes)
-
-
-def _with_engine(command: _Command, default: int | None) -> _Command:
-    @functools.wraps(command)
-    def gathered(*positional: Any, engine: str, address: str | None, processes: int | None,
-                 **options: Any) -> Any:
+    def made(engine: str, address: str | None, processes: int | None) -> Any:
         from ramsis.sweep import Engine
 
         if address is not None and processes is not None:
             raise click.UsageError("--processes is for this machine; a cluster has its own.")
         if engine == "ray":
             require("ray", "ray", "--engine ray", "--engine")
-        return command(*positional, **options, engine=Engine(
-            engine, processes or (default if default and engine == "processes" else _cores()),
-            address))
+        return Engine(engine, processes or (
+            default if default and engine == "processes" else _cores()), address)
 
-    decorated: _Command = gathered
-    for option in (
-        click.option("--processes", type=click.IntRange(min=1), metavar="N",
-                     help="Processes to compute in.  [default: "
-                     f"{default or 'one for each core'}]"),
-        click.option("--address", metavar="HOST:PORT",
-                     help="Ray cluster to compute on.  [default: Ray on this machine]"),
-        click.option("--engine", type=click.Choice(("processes", "ray")), default="processes",
-                     show_default=True, help="Where to compute: processes of this machine, or "
-                     "Ray (extra 'ray')."),
-    ):
-        decorated = option(decorated)
-    return decorated
+    def add(command: _Command) -> _Command:
+        for option in (
+            gathered(engine=made),
+            click.option("--processes", type=click.IntRange(min=1), metavar="N",
+                         help="Processes to compute in.  [default: "
+                         f"{default or 'one for each core'}]"),
+            click.option("--address", metavar="HOST:PORT",
+                         help="Ray cluster to compute on.  [default: Ray on this machine]"),
+            click.option("--engine", type=click.Choice(("processes", "ray")), default="processes",
+                         show_default=True, help="Where to compute: processes of this machine, "
+                         "or Ray (extra 'ray')."),
+        ):
+            command = option(command)
+        return command
+
+    return add
 
 
 def _cores() -> int:

@@ -9,10 +9,8 @@ import click
 
 from ramsis import profiles
 from ramsis.arrivals import Arrivals, SizeDistribution, read_sizes
-from ramsis.cli.options.clusters import profiles_of
-from ramsis.cli.options.param_types import ByType
+from ramsis.cli.options.clusters import Served
 from ramsis.cli.options.workloads import WorkloadOptions
-from ramsis.cluster import SloClass
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.profiles import ProfileSet
 from ramsis.sim import Recorded, Workload
@@ -29,28 +27,24 @@ class SizedInputs:
     workers: int
 
     @classmethod
-    def of(
-        cls, profile_names: ByType[str], models: list[str] | None, overhead_ms: float,
-        slo_ms: tuple[SloClass, ...], workers: ByType[int] | None, sizes: Path | None,
-        size_column: str | None, workload: WorkloadOptions,
-    ) -> SizedInputs:
+    def of(cls, served: Served, workload: WorkloadOptions) -> SizedInputs:
         """Return the inputs; refuse options that do not apply to requests with a size.
 
-        Without ``workers`` there is one worker.
+        Without ``--workers`` there is one worker.
         """
-        count = check_single(profile_names, slo_ms, workers)
+        count, sizes = check_single(served), workload.sizes
         if sizes is None and workload.trace is None:
             raise InvalidValueError(
                 "the sizes of the requests are missing", where="--sizes",
                 allowed="a CSV file with a column size, or a --trace with the columns "
                 "arrival_s,size")
-        (profile,) = profiles_of(profile_names, models, overhead_ms).values()
+        profile = served.profile()
         if sizes is not None:
             workload = replace(workload, arrivals=with_own_sizes(workload.arrivals, sizes,
-                                                                 size_column))
+                                                                 workload.size_column))
         workloads = workload.workloads(None)
         if sizes is not None:
-            read = read_sizes(sizes, column=size_column or "")
+            read = read_sizes(sizes, column=workload.size_column or "")
             click.echo(f"note: {sizes}: {read.note}", err=True)
             distribution = read.distribution
         else:
@@ -59,16 +53,14 @@ class SizedInputs:
                 raise InvalidValueError("a trace of loads has no sizes", where="--sizes",
                                         allowed="a CSV file with a column size")
             distribution = SizeDistribution.of_sizes(recorded.sizes)
-        return cls(profile, distribution, workloads, slo_ms[0].slo_ms, count)
+        return cls(profile, distribution, workloads, served.slo_ms[0].slo_ms, count)
 
 
-def check_single(
-    profile_names: ByType[str], slo_ms: tuple[SloClass, ...], workers: ByType[int] | None
-) -> int:
+def check_single(served: Served) -> int:
     """Return the number of workers, 1 without; refuse several SLOs or types of workers."""
-    counts = {"": 1} if workers is None else workers.values
-    for option, values in (("--slo-ms", slo_ms), ("--workers", counts),
-                           ("--profiles", profile_names.values)):
+    counts = {"": 1} if served.workers is None else served.workers.values
+    for option, values in (("--slo-ms", served.slo_ms), ("--workers", counts),
+                           ("--profiles", served.profile_names.values)):
         if len(values) > 1:
             raise click.UsageError(f"{option}: requests with a size have one SLO and one type of "
                                    "workers.")
@@ -84,24 +76,24 @@ def with_own_sizes(arrivals: Arrivals, sizes: Path, size_column: str | None) -> 
 
 
 def workload_of_sizes(
-    sizes: Path | None, size_column: str | None, workload: WorkloadOptions,
-    profile_names: ByType[str], *, only_sized: bool = False,
+    workload: WorkloadOptions, served: Served, *, only_sized: bool = False
 ) -> WorkloadOptions | None:
     """Return the workload of requests with a size; None where they have no size.
 
     They have sizes if options state them, if the schedulers need them (``only_sized``), or if the
     trace has sizes and the models have times by size. Requests of a trace keep their own sizes,
-    unless ``sizes`` is another file.
+    unless ``--sizes`` is another file.
     """
+    sizes, column = workload.sizes, workload.size_column
     if sizes is not None:
         path = None if workload.trace is None else workload.trace.path
         own = path is not None and path.exists() and sizes.exists() and path.samefile(sizes)
-        return workload.with_sizes(size_column) if own else workload
+        return workload.with_sizes(column) if own else workload
     if workload.trace is None:
-        return workload if only_sized or size_column is not None else None
-    if only_sized or size_column is not None:
-        return workload.with_sizes(size_column)
-    if any(model.sized is None for file in profile_names.values.values()
+        return workload if only_sized or column is not None else None
+    if only_sized or column is not None:
+        return workload.with_sizes(column)
+    if any(model.sized is None for file in served.profile_names.values.values()
            for model in profiles.load(file).models):
         return None
     try:

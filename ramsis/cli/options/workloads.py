@@ -43,23 +43,28 @@ def say_how_read(path: Path, read: ReadTrace) -> None:
 
 
 _DEFAULT_S = 30.0
+_POISSON = Arrivals.parse("poisson")
 
 
 @dataclass(frozen=True)
 class WorkloadOptions:
     """Loads or a trace, with options for their arrivals."""
 
-    loads: tuple[float, ...] | None  # in requests per second
-    trace: TraceName | None
+    loads: tuple[float, ...] | None = None  # in requests per second
+    trace: TraceName | None = None
     # unit, time_column, load_columns, size: as of :func:`ramsis.arrivals.reading.read_any_trace`
-    unit: str | None
-    time_column: str | None
-    load_columns: tuple[str, ...]
-    trace_format: str  # one of :data:`ramsis.arrivals.trace_formats.TRACE_FORMATS`, or ``auto``
-    scale: float  # multiplies the loads of the trace
-    arrivals: Arrivals
-    duration_s: float | None  # by default half a minute, or the trace
+    unit: str | None = None
+    time_column: str | None = None
+    load_columns: tuple[str, ...] = ()
+    # one of :data:`ramsis.arrivals.trace_formats.TRACE_FORMATS`, or ``auto``
+    trace_format: str = "auto"
+    scale: float = 1.0  # multiplies the loads of the trace
+    arrivals: Arrivals = _POISSON
+    duration_s: float | None = None  # by default half a minute, or the trace
     size: str | None = None  # column of sizes, as there
+    # --sizes, --size-column: another file of sizes, and the column there or in the trace
+    sizes: Path | None = None
+    size_column: str | None = None
 
     @property
     def constant_s(self) -> float:

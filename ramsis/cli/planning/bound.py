@@ -19,12 +19,12 @@ from ramsis.bounds import (
     fewest_worker_seconds,
     fluid_bound,
 )
-from ramsis.cli.options.clusters import cluster_of, cluster_terms_if_several, profiles_of
+from ramsis.cli.options.clusters import Served, cluster_terms_if_several
 from ramsis.cli.options.command import MORE_ARRIVALS, Command, by_option, refuse_options
-from ramsis.cli.options.param_types import ByType
 from ramsis.cli.options.policies import overhead_option, service_option
 from ramsis.cli.options.shared import (
     cluster_options,
+    gathered,
     models_option,
     plot_option,
     sizes_options,
@@ -33,7 +33,7 @@ from ramsis.cli.options.shared import (
 from ramsis.cli.options.sizes import SizedInputs, default_statistic, workload_of_sizes
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import Column, print_json, print_rows, progress, say, table_options
-from ramsis.cluster import Cluster, ServiceTimes, SloClass, default_service
+from ramsis.cluster import Cluster, ServiceTimes, default_service
 from ramsis.errors import InfeasibleError, InputFileError, InvalidValueError
 from ramsis.settings import settings_of
 from ramsis.sim import ConstantLoad
@@ -125,25 +125,20 @@ _TRACE = (
 @overhead_option
 @plot_option("the bounds over the loads, with --trace the workers over time")
 @table_options
+@gathered(served=Served)
 def bound(
-    profile_names: ByType[str] | None,
-    slo_ms: tuple[SloClass, ...] | None,
-    workers: ByType[int] | None,
+    served: Served,
     workload: WorkloadOptions,
-    sizes: Path | None,
-    size_column: str | None,
     rate_per_worker: float | None,
     startup_s: float | None,
     min_effective_accuracy: float | None,
     max_workers: int | None,
     seed: int,
-    models: list[str] | None,
     service: str | None,
     max_batch: int,
     violation_price: float,
     max_violation: float | None,
     cascades: bool,
-    overhead_ms: float,
     plot: Path | None,
     as_json: bool,
 ) -> None:
@@ -177,25 +172,21 @@ def bound(
       $ ramsis bound --profiles digits-cpu --slo-ms 60 --workers 4 --load 9600 --cascades
     """
     workload.check()
-    if sizes is not None or size_column is not None or workers is not None:
-        sized = profile_names and workload_of_sizes(
-            sizes, size_column, workload, profile_names)
+    if any(given is not None for given in (workload.sizes, workload.size_column, served.workers)):
+        sized = served.profile_names and workload_of_sizes(workload, served)
         if sized:
-            _draw(bound_of_sizes(click.get_current_context().params, sized), plot)
+            _draw(bound_of_sizes(click.get_current_context().params, served, sized), plot)
             return
         refuse_options(("sizes", "size_column"), "needs --profiles.")
     if workload.trace is not None:
-        _of_trace(click.get_current_context().params, workload, json_rows=as_json)
+        _of_trace(click.get_current_context().params, served, workload, json_rows=as_json)
         return
     refuse_options(_OF_TRACES, "is for --trace.")
-    if profile_names is None or slo_ms is None or workers is None:
-        missing = next(name for name, value in (("--profiles", profile_names), (
-            "--slo-ms", slo_ms), ("--workers", workers)) if value is None)
-        raise click.UsageError(f"Missing option '{missing}'.")
+    served.require()
     if violation_price:
         settings_of(SynthesisSettings)["violation_price"].check(violation_price)
     loads = workload.loads or ()
-    cluster = cluster_of(profile_names, slo_ms, workers, models, overhead_ms)
+    cluster = served.cluster()
     chosen = service or cluster.default_service
     times = [worker_type.service_times(chosen, max_batch) for worker_type in cluster.worker_types]
     bounds = _Bounds(cluster, times, max_batch, violation_price, max_violation)
@@ -223,22 +214,23 @@ def _draw(rows: list[dict[str, Any]], plot: Path | None) -> None:
         plot_charts(bound_charts(rows), plot)
 
 
-def _of_trace(params: Mapping[str, Any], workload: WorkloadOptions, *, json_rows: bool) -> None:
+def _of_trace(
+    params: Mapping[str, Any], served: Served, workload: WorkloadOptions, *, json_rows: bool
+) -> None:
     """Print the fewest worker-seconds for a trace."""
     refuse_options(("workers", "violation_price", "cascades"), "is for --load.")
-    if (params["profile_names"] is None) == (params["rate_per_worker"] is None):
+    if (served.profile_names is None) == (params["rate_per_worker"] is None):
         raise click.UsageError("Give either --profiles or --rate-per-worker.")
-    classes = params["slo_ms"]
+    classes = served.slo_ms
     if classes is None:
         raise click.UsageError("Missing option '--slo-ms'.")
     if len(classes) > 1:
         raise click.UsageError("--trace takes a single --slo-ms.")
     times = None
-    if params["profile_names"] is not None:
-        names = params["profile_names"]
-        if names.typed:
+    if served.profile_names is not None:
+        if served.profile_names.typed:
             raise click.UsageError("--trace takes workers of a single type.")
-        profile = profiles_of(names, params["models"], params["overhead_ms"])[names.one]
+        profile = served.profile()
         times = ServiceTimes.of(profile, params["service"] or default_service(profile),
                                 params["max_batch"])
     (drawn,) = workload.workloads(None)
@@ -401,16 +393,13 @@ def _mix_words(mix: list[dict[str, Any]]) -> str:
     return ", ".join(words(mix))
 
 
-def bound_of_sizes(params: Mapping[str, Any], workload: WorkloadOptions) -> list[dict[str, Any]]:
+def bound_of_sizes(
+    params: Mapping[str, Any], served: Served, workload: WorkloadOptions
+) -> list[dict[str, Any]]:
     """Print and return a bound for each load, or for the trace."""
-    for option, name in (("--profiles", "profile_names"), ("--slo-ms", "slo_ms"),
-                         ("--workers", "workers")):
-        if params[name] is None:
-            raise click.UsageError(f"Missing option '{option}'.")
+    served.require()
     refuse_options(_NOT_OF_SIZES, "is not for requests with a size.")
-    terms = SizedInputs.of(params["profile_names"], params["models"], params["overhead_ms"],
-                           params["slo_ms"], params["workers"], params["sizes"],
-                           params["size_column"], workload)
+    terms = SizedInputs.of(served, workload)
     source = click.get_current_context().get_parameter_source("max_batch")
     typed = source is not None and source.name == "COMMANDLINE"
     problem = SizedProblem.of(

@@ -13,10 +13,11 @@ from typing import Any
 import click
 
 from ramsis.cli.options.clusters import (
+    BOTH,
+    Served,
     also_with_cascades,
     compared_options,
     dispatch_words,
-    profiles_of,
 )
 from ramsis.cli.options.command import (
     MORE_ARRIVALS,
@@ -39,6 +40,7 @@ from ramsis.cli.options.param_types import (
 from ramsis.cli.options.policies import overhead_option
 from ramsis.cli.options.shared import (
     engine_options,
+    gathered,
     min_in_time_option,
     models_option,
     plot_option,
@@ -60,7 +62,7 @@ from ramsis.cli.output.rows import (
     table_options,
 )
 from ramsis.cli.parallel_jobs import capacity_question, rows_of
-from ramsis.cluster import SloClass, WorkerType, default_service, merged_classes
+from ramsis.cluster import WorkerType, default_service, merged_classes
 from ramsis.cluster.service_times import DISTRIBUTION
 from ramsis.errors import InfeasibleError, InvalidValueError, check_known
 from ramsis.profiles import ProfileSet
@@ -138,7 +140,7 @@ _MORE = (
               help="Profile file, or the name of a shipped profile set.\nOf several worker types: "
               "gpu=a.json,cpu=b.json.")
 @models_option
-@click.option("--slo-ms", "classes", type=SLOS, metavar="MS",
+@click.option("--slo-ms", type=SLOS, metavar="MS",
               help="Deadline after arrival, in ms.")
 @click.option("--cost", type=COSTS, metavar="TYPE=X,...",
               help="Cost of one worker of each type: gpu=3,cpu=0.5.  [default: 1]")
@@ -163,36 +165,27 @@ _MORE = (
 @seed_options(5)
 @simulated_service_option
 @overhead_option
-@engine_options(processes=1)
+@engine_options(1)
 @click.option("--keep", type=OUT_PLACE, metavar="DIR|URL",
               help="Folder that keeps results, which are not searched for again.")
 @table_options
 @plot_option("workers over loads")
+@gathered(served=Served, targets=Targets)
 @click.pass_context
 def capacity(
     context: click.Context,
-    profile_names: ByType[str] | None,
-    models: list[str] | None,
-    classes: tuple[SloClass, ...] | None,
+    served: Served,
     scenario_file: str | None,
     grow: str | None,
     cost: ByType[float] | None,
     max_workers: ByType[int] | None,
     schedulers: tuple[str, ...],
-    named: bool,
     cascades: bool,
-    min_accuracy: float | None,
-    min_effective_accuracy: float | None,
-    max_violation: float,
-    every_ms: float | None,
+    targets: Targets,
     workload: WorkloadOptions,
-    sizes: Path | None,
-    size_column: str | None,
     min_in_time_by_class: tuple[float, ...] | None,
-    seed: int,
-    seeds: int,
+    seeds: range,
     service: str | None,
-    overhead_ms: float,
     engine: Engine,
     keep: Path | str | None,
     as_json: bool,
@@ -247,44 +240,42 @@ def capacity(
 
         allow_options(_OF_SCENARIOS, "is not for a scenario.")
         scenario_capacity(
-            scenario_file, grow, schedulers if named else ("clockwork",),
-            {"max_violation": max_violation, "seeds": range(seed, seed + seeds),
+            scenario_file, grow, schedulers or ("clockwork",),
+            {"max_violation": targets.max_violation, "seeds": seeds,
              "most": _most(max_workers, grow)}, engine=engine, keep=keep, as_json=as_json)
         return
     if grow is not None:
         raise click.UsageError("--grow is for --scenario.")
-    if profile_names is None or classes is None:
-        missing = "--profiles" if profile_names is None else "--slo-ms"
+    if served.profile_names is None or served.slo_ms is None:
+        missing = "--profiles" if served.profile_names is None else "--slo-ms"
         raise click.UsageError(f"Missing option '{missing}'; or --scenario for models that come "
                                "and go.")
-    workload.check(every_ms)
+    workload.check(targets.every_ms)
     if plot is not None and workload.loads is None:
         raise click.UsageError("--plot is for --load.")
-    targets = Targets(max_violation, min_accuracy, min_effective_accuracy, every_ms)
-    sized = workload_of_sizes(sizes, size_column, workload, profile_names)
+    sized = workload_of_sizes(workload, served)
     if sized is not None:
         from ramsis.cli.planning.sized_capacity import SizedCapacity, next_command
         from ramsis.sized.schedulers import POLICY
 
-        inputs = SizedInputs.of(profile_names, models, overhead_ms, classes, None, sizes,
-                                size_column, sized)
-        asked = SizedCapacity.of(inputs, schedulers if named else (POLICY,), targets,
-                                 min_in_time_by_class, range(seed, seed + seeds), service)
+        inputs = SizedInputs.of(served, sized)
+        asked = SizedCapacity.of(inputs, schedulers or (POLICY,), targets, min_in_time_by_class,
+                                 seeds, service)
         _search(asked.questions(), engine, keep, _Output(
             as_json, plot, {inputs.profile.name: inputs.profile.fingerprint},
-            None if named else partial(next_command, context.params, inputs.workloads[0]),
+            None if schedulers else partial(next_command, context.params, inputs.workloads[0]),
             [load.load_qps for load in inputs.workloads]))
         return
     refuse_options(("min_in_time_by_class",), "needs requests with a size: --sizes.")
+    compared = schedulers or BOTH
     names = [NamedScheduler.of(text).text
-             for text in (also_with_cascades(schedulers) if cascades else schedulers)]
+             for text in (also_with_cascades(compared) if cascades else compared)]
     opinions = any(fleet_scheduler(name).given.get("cascades") for name in names)
-    _check_types(profile_names, cost, max_workers)
-    read = profiles_of(profile_names, models, overhead_ms)
-    terms: dict[str, Any] = {"slo_ms": merged_classes(classes),
+    _check_types(served.profile_names, cost, max_workers)
+    read = served.profiles()
+    terms: dict[str, Any] = {"slo_ms": merged_classes(served.slo_ms),
                              "service": service or default_service(*read.values())}
-    runs = {"seeds": range(seed, seed + seeds), **terms}
-    types = _offered_types(profile_names, read, cost, max_workers)
+    types = _offered_types(served.profile_names, read, cost, max_workers)
     if types:
         for name, why in _OF_ONE_TYPE.items():
             refuse_options((name,), f"is not for several worker types: {why}.")
@@ -295,7 +286,7 @@ def capacity(
                 check_second_opinions([kind.profile for kind in types], demand, terms["slo_ms"])
             fluid_mixes(types, demand.load_qps, targets, **terms)
     else:
-        profile = read[profile_names.one]
+        profile = read[served.profile_names.one]
         workloads = workload.workloads(Fleet.of(
             profile, workers=MOST_WORKERS, slo_ms=terms["slo_ms"][-1].slo_ms,
             service=terms["service"]))
@@ -307,10 +298,10 @@ def capacity(
     output = _Output(
         as_json, plot,
         {profile_set.name: profile_set.fingerprint for profile_set in read.values()},
-        None if named else partial(_next_command, context, workloads),
+        None if schedulers else partial(_next_command, context, workloads),
         [workload.load_qps for workload in workloads])
     offered: Any = types or profile
-    searches = [capacity_question(offered, load, name, targets=targets, **runs)
+    searches = [capacity_question(offered, load, name, targets=targets, seeds=seeds, **terms)
                 for load, name in product(workloads, names)]
     _search(searches, engine, keep, output)
 
@@ -430,8 +421,8 @@ def _next_command(
     workers = (_type_words(row).replace(" ", "") if "worker_types" in row else str(row["workers"]))
     words = ["ramsis", "generate", "--profiles", params["profile_names"].text,
              "--slo-ms", ",".join(f"{slo_class.slo_ms:.10g}" + (
-                 f":{slo_class.share:.10g}" if len(params["classes"]) > 1 else "")
-                 for slo_class in params["classes"]),
+                 f":{slo_class.share:.10g}" if len(params["slo_ms"]) > 1 else "")
+                 for slo_class in params["slo_ms"]),
              "--workers", workers, "--load", ",".join(f"{load:.10g}" for load in loads)]
     if params["models"]:
         words += ["--models", ",".join(params["models"])]

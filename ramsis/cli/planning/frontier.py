@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 import click
 
-from ramsis.cli.options.clusters import profiles_of
+from ramsis.cli.options.clusters import Served
 from ramsis.cli.options.command import Command
-from ramsis.cli.options.param_types import OUT_FILE, ByType
+from ramsis.cli.options.param_types import OUT_FILE
 from ramsis.cli.options.policies import policy_options
-from ramsis.cli.options.shared import cluster_options, load_option, plot_option
+from ramsis.cli.options.shared import cluster_options, gathered, load_option, plot_option
 from ramsis.cli.output.rows import (
     Column,
     policy_row,
@@ -22,7 +22,6 @@ from ramsis.cli.output.rows import (
     progress,
     table_options,
 )
-from ramsis.cluster import SloClass
 from ramsis.errors import InvalidValueError
 from ramsis.files import write_atomic
 from ramsis.synthesis import SynthesisSettings
@@ -61,10 +60,9 @@ _MORE = (
               help="Write the rows as CSV.")
 @plot_option("the frontiers")
 @table_options
+@gathered(served=Served)
 def frontier_command(
-    profile_names: ByType[str],
-    slo_ms: tuple[SloClass, ...],
-    workers: ByType[int],
+    served: Served,
     loads: tuple[float, ...],
     settings: dict[str, Any],
     points: int,
@@ -91,10 +89,11 @@ def frontier_command(
     if 0 < queries < _FEWEST:
         raise InvalidValueError("too few to simulate with", where="--queries", value=queries,
                                 allowed=f"0, or from {_FEWEST}")
+    assert served.workers is not None
     chosen = SynthesisSettings(
-        slo_ms=_only("--slo-ms", [slo_class.slo_ms for slo_class in slo_ms]),
-        workers=_only("--workers", list(workers.values.values())), **settings)
-    profile = _only("--profiles", list(profiles_of(profile_names, None).values()))
+        slo_ms=_only("--slo-ms", [slo_class.slo_ms for slo_class in served.slo_ms]),
+        workers=_only("--workers", list(served.workers.values.values())), **settings)
+    profile = _only("--profiles", list(served.profiles().values()))
     rows: list[dict[str, Any]] = []
     with progress("frontiers", len(loads)) as advance:
         for load_qps in loads:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import math
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -29,15 +29,16 @@ import click
 from ramsis.arrivals import Arrivals
 from ramsis.arrivals.recorded import PROCESS as TRACE
 from ramsis.bounds import Targets
-from ramsis.cli.options.clusters import profiles_of
+from ramsis.cli.options.clusters import Served
 from ramsis.cli.options.command import (
     MORE_ARRIVALS,
     Command,
     given_options,
     refuse_options,
 )
-from ramsis.cli.options.param_types import GROWTH, OUT_FOLDER, PROFILES, SLOS, ByType, TraceName
+from ramsis.cli.options.param_types import GROWTH, OUT_FOLDER, PROFILES, SLOS, TraceName
 from ramsis.cli.options.shared import (
+    gathered,
     min_in_time_option,
     plot_option,
     simulated_service_option,
@@ -49,7 +50,7 @@ from ramsis.cli.options.sizes import SizedInputs, workload_of_sizes
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import Column, json_option, print_classes, print_json, print_rows, say
 from ramsis.cli.planning.plan_run import CASCADES, QUEUES, RUNS, PlanRun, exact
-from ramsis.cluster import SloClass, default_service
+from ramsis.cluster import default_service
 from ramsis.cluster.service_times import DISTRIBUTION, FIXED
 from ramsis.errors import InfeasibleError, InvalidValueError, check_not_negative
 from ramsis.profiles import ProfileSet
@@ -90,7 +91,7 @@ _GROWTH = (
     "--service", "--plot", *MORE_ARRIVALS))
 @click.option("--profiles", "profile_names", type=PROFILES, required=True, metavar="FILE|NAME",
               help="Profile file, or the name of a shipped profile set.")
-@click.option("--slo-ms", "classes", type=SLOS, required=True, metavar="MS",
+@click.option("--slo-ms", type=SLOS, required=True, metavar="MS",
               help="Deadline after arrival, in ms.")
 @target_options
 @click.option("--cascades", is_flag=True,
@@ -110,22 +111,17 @@ _GROWTH = (
               help="Only print the steps and an estimate of their time.")
 @plot_option("accuracy over the number of workers, with target and bound")
 @json_option
+@gathered(served=Served, targets=Targets)
 @click.pass_context
 def plan(
     context: click.Context,
-    profile_names: ByType[str],
-    classes: tuple[SloClass, ...],
-    min_accuracy: float | None,
-    min_effective_accuracy: float | None,
-    max_violation: float,
-    every_ms: float | None,
+    served: Served,
+    targets: Targets,
     cascades: bool,
     cost_per_worker: float | None,
     growth: tuple[float, ...] | None,
     out: Path,
     workload: WorkloadOptions,
-    sizes: Path | None,
-    size_column: str | None,
     min_in_time_by_class: tuple[float, ...] | None,
     service: str | None,
     dry_run: bool,
@@ -155,23 +151,23 @@ def plan(
       $ ramsis plan --profiles digits-cpu --trace day --slo-ms 25 \\
           --min-effective-accuracy 0.94 --out plan2 --dry-run
     """
-    workload.check(every_ms)
+    workload.check(targets.every_ms)
     if workload.loads is not None and len(workload.loads) > 1:
         raise click.UsageError("--load is one number here; --trace has loads that change.")
     check_not_negative("not a cost", cost_per_worker=cost_per_worker or 0.0)
-    if profile_names.typed or len(classes) > 1:
+    if served.profile_names.typed or len(served.slo_ms) > 1:
         raise click.UsageError("A plan is for one profile and one SLO: see `ramsis capacity` for "
                                "several.")
-    targets = Targets(max_violation, min_accuracy, min_effective_accuracy, every_ms)
-    profile = profiles_of(profile_names, None)[profile_names.one]
-    slo_ms = classes[0].slo_ms
-    served = ("--profiles", _from_anywhere(profile_names.one), "--slo-ms", exact(slo_ms))
-    wanted = _words({"--min-accuracy": min_accuracy, "--max-violation": max_violation,
-                     "--min-effective-accuracy": min_effective_accuracy})
-    arrivals = _arrival_words(context)
+    profile, slo_ms = served.profile(), served.slo_ms[0].slo_ms
+    file = served.profile_names.one
+    served_words = ("--profiles", _from_anywhere(file), "--slo-ms", exact(slo_ms))
+    wanted = _words({"--min-accuracy": targets.min_accuracy,
+                     "--max-violation": targets.max_violation,
+                     "--min-effective-accuracy": targets.min_effective_accuracy})
+    arrivals = _words_of(context, [item.name for item in fields(WorkloadOptions)])
     inputs = {"profile": profile.fingerprint, "trace": _digest(workload)}
     bound: Callable[[Workload], float]
-    sized = workload_of_sizes(sizes, size_column, workload, profile_names)
+    sized = workload_of_sizes(workload, served)
     if sized is not None:
         from ramsis.cli.planning.sized_capacity import SizedCapacity, SizedPlanRun
         from ramsis.sized.capacity import fewest_by_bound_of_sizes
@@ -179,25 +175,25 @@ def plan(
         from ramsis.sized.search import class_shares
 
         asked = SizedCapacity.of(
-            SizedInputs.of(profile_names, None, 0.0, classes, None, sizes, size_column, sized),
-            (POLICY,), targets, min_in_time_by_class, range(5), service)
+            SizedInputs.of(served, sized), (POLICY,), targets, min_in_time_by_class, range(5),
+            service)
         (played,) = asked.inputs.workloads
         bound = partial(fewest_by_bound_of_sizes, asked.problem, targets=targets,
                         min_in_time_by_class=min_in_time_by_class)
         shares = class_shares(asked.problem, min_in_time_by_class)
-        column = () if size_column is None else ("--size-column", size_column)
-        of_sizes = () if sizes is None else ("--sizes", _from_anywhere(str(sizes)), *column)
+        of_sizes = () if workload.sizes is None else _words_of(
+            context, ("sizes", "size_column"))
         inputs["problem"] = asked.problem.fingerprint
         recipe: PlanRun = SizedPlanRun(
             folder=out, workload=played, slo_ms=slo_ms, targets=targets, wanted=wanted,
-            served=(*served, *(() if service is None else ("--service", service))),
-            arrivals=(*arrivals, *(of_sizes or column)), sizes=of_sizes,
+            served=(*served_words, *(() if service is None else ("--service", service))),
+            arrivals=arrivals, sizes=of_sizes,
             by_class=() if min_in_time_by_class is None else (
                 "--min-in-time-by-class", ",".join(map(exact, min_in_time_by_class))),
             shares=None if shares is None else shares.tolist())
     else:
         refuse_options(("min_in_time_by_class",), "needs requests with a size: --sizes.")
-        _say_largest(profile, profile_names.one)
+        _say_largest(profile, file)
         # Named where it is no default, so that each command does not note it again.
         chosen = service or default_service(profile)
         named = service is not None or chosen not in (DISTRIBUTION, FIXED)
@@ -207,8 +203,9 @@ def plan(
                         service=chosen, cascades=cascades)
         recipe = PlanRun(
             folder=out, workload=played, slo_ms=slo_ms, targets=targets,
-            served=(*served, *(("--service", chosen) if named else ())), arrivals=arrivals,
-            wanted=(*wanted, *(() if every_ms is None else ("--every", f"{exact(every_ms)}ms"))),
+            served=(*served_words, *(("--service", chosen) if named else ())), arrivals=arrivals,
+            wanted=(*wanted, *(() if targets.every_ms is None else (
+                "--every", f"{exact(targets.every_ms)}ms"))),
             queues=tuple(name for name in QUEUES if cascades or name != CASCADES))
     if workload.loads is None:
         _check_requests(played)
@@ -309,9 +306,8 @@ def _words(options: Mapping[str, float | None]) -> tuple[str, ...]:
                  for word in (name, exact(value)))
 
 
-def _arrival_words(context: click.Context) -> tuple[str, ...]:
-    """Return the load and trace options of the command, with absolute paths."""
-    names = {item.name for item in fields(WorkloadOptions)}
+def _words_of(context: click.Context, names: Collection[str]) -> tuple[str, ...]:
+    """Return those of some options that are given, with absolute paths."""
     options: list[str] = []
     for option in given_options(context):
         if option.name in names:
@@ -323,6 +319,8 @@ def _word(value: Any) -> str:
     """Return the text of an option, files with their absolute path."""
     if isinstance(value, TraceName):
         return _from_anywhere(value.name)
+    if isinstance(value, Path):
+        return _from_anywhere(str(value))
     if isinstance(value, tuple):
         return ",".join(exact(item) for item in value)
     if isinstance(value, float):

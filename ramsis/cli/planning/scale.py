@@ -10,11 +10,11 @@ import click
 import numpy as np
 
 from ramsis.arrays import six_digits
-from ramsis.arrivals import Arrivals
 from ramsis.bounds import Targets
+from ramsis.cli.options.clusters import Served
 from ramsis.cli.options.command import MORE_ARRIVALS, Command, given_options
-from ramsis.cli.options.param_types import OUT_FOLDER, PROFILES, SLOS, TRACE, ByType, TraceName
-from ramsis.cli.options.shared import models_option, plot_option
+from ramsis.cli.options.param_types import OUT_FOLDER, PROFILES, SLOS, TRACE
+from ramsis.cli.options.shared import gathered, models_option, plot_option, trace_options
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import (
     SCALED_COLUMNS,
@@ -28,10 +28,8 @@ from ramsis.cli.output.rows import (
     table_options,
     with_words,
 )
-from ramsis.cluster import SloClass
 from ramsis.errors import InfeasibleError, InvalidValueError, check_not_negative, check_positive
 from ramsis.files import write_atomic
-from ramsis.profiles import ProfileSet
 from ramsis.tables import with_values
 
 if TYPE_CHECKING:
@@ -58,17 +56,8 @@ _CERTAINTY = {None: "", True: "; the target is met",
 @click.option("--trace", type=TRACE, required=True, metavar="FILE|NAME",
               help="File of timestamps or loads, or a shipped trace: day.\nLines of "
                    "times, or of seconds and QPS, or a public data set, as text, .gz or .zst.")
-@click.option("--trace-format", default="auto", show_default=True, metavar="NAME",
-              help="Format of the trace, if its first line does not tell it: `ramsis help "
-                   "traces`.")
-@click.option("--unit", default=None, metavar="UNIT", help="Unit of the times in the trace.")
-@click.option("--time-column", metavar="NAME",
-              help="Column of the timestamps in a CSV trace, or key in JSON lines; each row is "
-                   "then one request.")
-@click.option("--load-column", "load_columns", metavar="NAME", multiple=True,
-              help="Column of rates or counts in a CSV trace whose rows are intervals; given "
-                   "several times, they are added up.")
-@click.option("--scale", "factor", type=float, default=1.0, show_default=True, metavar="F",
+@trace_options
+@click.option("--scale", type=float, default=1.0, show_default=True, metavar="F",
               help="Factor on the load of the trace.\nFor timestamps, on the load of each second, "
                    "in which requests then arrive at random.")
 @click.option("--stretch", type=float, default=1.0, show_default=True, metavar="F",
@@ -111,10 +100,9 @@ _CERTAINTY = {None: "", True: "; the target is met",
               help="New folder for scaling.json, decision tables and results.")
 @plot_option("load, workers, accuracy and violations over time on the second half")
 @table_options
+@gathered(served=Served, workload=WorkloadOptions)
 def scale_command(
-    profile_names: ByType[str], models: list[str] | None, slo_ms: tuple[SloClass, ...],
-    trace: TraceName, trace_format: str, unit: str | None, time_column: str | None,
-    load_columns: tuple[str, ...], factor: float, stretch: float, startup_s: float,
+    served: Served, workload: WorkloadOptions, stretch: float, startup_s: float,
     interval_s: float, min_workers: int, max_workers: int | None,
     cost_per_worker_s: float | None, cost_per_violation: float | None,
     cost_per_accuracy_point: float | None, max_violation: float,
@@ -149,13 +137,14 @@ def scale_command(
           --cost-per-accuracy-point 0.000002 --out priced
     """
     _check(startup_s, interval_s, min_workers, max_workers, cost_per_worker_s)
-    if len(slo_ms) > 1:
+    if len(served.slo_ms) > 1:
         raise click.UsageError("--slo-ms: fleets that scale have one SLO.")
+    if served.profile_names.typed:
+        raise click.UsageError("--profiles: fleets that scale have one worker type.")
     prices = _prices(cost_per_worker_s, cost_per_violation, cost_per_accuracy_point)
     target = prices or Targets(max_violation, None, min_effective_accuracy)
-    workload = WorkloadOptions(None, trace, unit, time_column, load_columns, trace_format,
-                               factor, Arrivals.parse("poisson"), None).for_scaling(stretch)
-    duration_s = workload.duration_ms / 1000.0
+    played = workload.for_scaling(stretch)
+    duration_s = played.duration_ms / 1000.0
     if startup_s >= duration_s:
         raise InvalidValueError("longer than the trace", where="--startup-s", value=startup_s,
                                 allowed=f"less than {duration_s:g}")
@@ -169,8 +158,8 @@ def scale_command(
 
     check_new(out)
     study = Study(
-        _profile(profile_names, models), slo_ms[0].slo_ms, target, dispatch, seed,
-        workload.arrivals_ms(np.random.default_rng(seed)), duration_s, interval_s, min_workers,
+        served.profile(), served.slo_ms[0].slo_ms, target, dispatch, seed,
+        played.arrivals_ms(np.random.default_rng(seed)), duration_s, interval_s, min_workers,
         max_workers, levels, None if forecast is None else read_forecast(forecast))
     study.check(startup_s)
     rows, more = _run(study, startup_s, out, compare)
@@ -304,14 +293,6 @@ def _prices(
             raise click.UsageError(f"{option.opts[0]} is a target and {next(iter(prices))} stands "
                                    "in place of one; give either.")
     return Prices((per_violation or 0.0) / each, 100.0 * (per_point or 0.0) / each)
-
-
-def _profile(names: ByType[str], models: list[str] | None) -> ProfileSet:
-    from ramsis.cli.options.clusters import profiles_of
-
-    if names.typed:
-        raise click.UsageError("--profiles: fleets that scale have one worker type.")
-    return profiles_of(names, models)[names.one]
 
 
 def _say_more(more: dict[str, Any], rows: list[dict[str, Any]]) -> None:

@@ -30,7 +30,7 @@ from ramsis.sweep.engines import Question
 _REQUESTS = "requests.csv"  # in the folder, of a trace
 
 _ALLOWED = (
-    "profile_names", "models", "classes", "sizes", "size_column", "min_in_time_by_class",
+    "profile_names", "models", "slo_ms", "sizes", "size_column", "min_in_time_by_class",
     "schedulers", "dispatches", "min_accuracy", "min_effective_accuracy", "max_violation",
     "loads", "trace", "trace_format", "unit", "time_column", "load_columns", "scale", "arrivals",
     "duration_s", "seed", "seeds", "service", "overhead_ms", "engine", "address", "processes",

@@ -8,13 +8,14 @@ from typing import Any
 
 import click
 
-from ramsis.cli.options.clusters import cluster_of, cluster_terms
+from ramsis.cli.options.clusters import Served, cluster_terms
 from ramsis.cli.options.command import MORE_COMPUTING, Command, refuse_options
-from ramsis.cli.options.param_types import OUT_FOLDER, SLOWNESS, ByType
+from ramsis.cli.options.param_types import OUT_FOLDER, SLOWNESS
 from ramsis.cli.options.policies import policy_options
 from ramsis.cli.options.shared import (
     cluster_options,
     engine_options,
+    gathered,
     load_option,
     min_in_time_option,
     models_option,
@@ -36,7 +37,6 @@ from ramsis.cli.output.rows import (
     tell_overload,
 )
 from ramsis.cluster import Cluster
-from ramsis.cluster.cluster import SloClass
 from ramsis.policy import MANIFEST_NAME, Level, Policy, made_by, policy_file_name
 from ramsis.runtime.manifest import read_manifest
 from ramsis.sweep import Engine
@@ -99,16 +99,14 @@ _MORE = (
 @min_in_time_option
 @click.option("--overwrite", is_flag=True,
               help="Replace any set in DIR once the new one is complete.")
-@engine_options(processes=1)
+@engine_options(1)
 @plot_option("the promises over the load, with the bound")
 @strict_option
 @table_options
+@gathered(served=Served)
 def generate(
-    profile_names: ByType[str],
-    slo_ms: tuple[SloClass, ...],
-    workers: ByType[int],
+    served: Served,
     loads: tuple[float, ...],
-    models: list[str] | None,
     out: Path,
     settings: dict[str, Any],
     max_accuracy_step: float | None,
@@ -161,9 +159,8 @@ def generate(
     if sizes is not None:
         from ramsis.cli.policies.sized import generate_with_sizes
 
-        generate_with_sizes(profile_names, slo_ms, workers, loads, models, out, settings, sizes,
-                            size_column, min_in_time_by_class, overwrite=overwrite,
-                            as_json=as_json)
+        generate_with_sizes(served, loads, out, settings, sizes, size_column,
+                            min_in_time_by_class, overwrite=overwrite, as_json=as_json)
         return
     refuse_options(("size_column", "min_in_time_by_class"),
                    "is for requests with a size: --sizes.")
@@ -172,7 +169,7 @@ def generate(
     if slowness != (1.0,) and settings.get("headroom"):
         raise click.UsageError("--slowness makes policies without headroom: leave --headroom "
                                "out.")
-    cluster = cluster_of(profile_names, slo_ms, workers, models)
+    cluster = served.cluster()
     chosen = SynthesisSettings(slo_ms=cluster.slo_ms, workers=cluster.workers, **settings)
     several = (chosen,) if slowness == (1.0,) else chosen.when_slow(*slowness)
     if max_accuracy_step is not None:

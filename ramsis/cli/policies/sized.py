@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,8 @@ import click
 from click.core import ParameterSource
 
 from ramsis.arrivals import Arrivals, read_sizes
-from ramsis.cli.options.clusters import profiles_of
+from ramsis.cli.options.clusters import Served
 from ramsis.cli.options.command import allow_options
-from ramsis.cli.options.param_types import ByType
 from ramsis.cli.options.sizes import check_single, default_statistic, with_own_sizes
 from ramsis.cli.output.rows import (
     LOAD,
@@ -24,7 +24,6 @@ from ramsis.cli.output.rows import (
     say,
     tell_overload,
 )
-from ramsis.cluster import SloClass
 from ramsis.runtime.routing import DISPATCHES
 from ramsis.sized import SizedProblem
 from ramsis.synthesis import SynthesisSettings
@@ -47,15 +46,14 @@ _COLUMNS = (
 
 
 def generate_with_sizes(
-    profile_names: ByType[str], slo_ms: tuple[SloClass, ...], workers: ByType[int],
-    loads: tuple[float, ...], models: list[str] | None, out: Path, settings: dict[str, Any],
-    sizes: Path, size_column: str | None, min_in_time_by_class: tuple[float, ...] | None, *,
-    overwrite: bool, as_json: bool,
+    served: Served, loads: tuple[float, ...], out: Path, settings: dict[str, Any], sizes: Path,
+    size_column: str | None, min_in_time_by_class: tuple[float, ...] | None, *, overwrite: bool,
+    as_json: bool,
 ) -> None:
     """Make a policy for requests with a size for each load; print its promise by size class."""
     allow_options(_ALLOWED, "is not for requests with a size.")
-    count = check_single(profile_names, slo_ms, workers)
-    chosen = SynthesisSettings(slo_ms=slo_ms[0].slo_ms, workers=count, **settings)
+    count, slo_ms = check_single(served), served.slo_ms[0].slo_ms
+    chosen = SynthesisSettings(slo_ms=slo_ms, workers=count, **settings)
     by_default = click.get_current_context().get_parameter_source("dispatch") in (
         None, ParameterSource.DEFAULT)
     if DISPATCHES[chosen.dispatch].own_queues and (count > 1 or not by_default):
@@ -64,11 +62,11 @@ def generate_with_sizes(
     from ramsis.sized import policy as sized  # here, as it takes long to load
 
     sized.check_free(out, overwrite=overwrite)
-    (profile,) = profiles_of(profile_names, models, settings.get("overhead_ms", 0.0)).values()
+    profile = replace(served, overhead_ms=settings.get("overhead_ms", 0.0)).profile()
     read = read_sizes(sizes, column=size_column or "")
     click.echo(f"note: {sizes}: {read.note}", err=True)
     problem = SizedProblem.of(
-        profile, read.distribution, slo_ms=slo_ms[0].slo_ms, workers=count,
+        profile, read.distribution, slo_ms=slo_ms, workers=count,
         statistic=settings.get("service") or default_statistic(profile))
     arrivals = with_own_sizes(Arrivals.parse(settings.get("arrivals", "poisson")), sizes,
                               size_column)

@@ -13,7 +13,12 @@ import click
 from ramsis import profiles
 from ramsis.audit.audit import Audit, AuditSettings, audit_log
 from ramsis.audit.request_log import LogFormat, RequestLog, read_request_log
-from ramsis.cli.options.clusters import also_with_cascades, compared_options, dispatch_words
+from ramsis.cli.options.clusters import (
+    BOTH,
+    also_with_cascades,
+    compared_options,
+    dispatch_words,
+)
 from ramsis.cli.options.command import Command, allow_options
 from ramsis.cli.options.param_types import LOG_COLUMN, MODEL_NAME
 from ramsis.cli.options.shared import MOST_SEEDS, plot_option
@@ -98,7 +103,6 @@ def audit(
     unit: str | None,
     service: str | None,
     schedulers: tuple[str, ...],
-    named: bool,
     cascades: bool,
     max_violation: float,
     seeds: int,
@@ -140,8 +144,9 @@ def audit(
     read = read_request_log(log, log_format) if by_size else None
     if read is not None and read.size.any():
         allow_options(_ALLOWED_WITH_SIZES, "is not for requests with a size.")
-        _audit_sizes(log, read, profile, workers, service, schedulers if named else (), as_json)
+        _audit_sizes(log, read, profile, workers, service, schedulers, as_json)
         return
+    named, schedulers = bool(schedulers), schedulers or BOTH
     if cascades:
         schedulers = also_with_cascades(schedulers)
     settings = AuditSettings(workers, service, schedulers, max_violation, seeds, model,

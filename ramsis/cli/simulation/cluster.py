@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,7 +24,7 @@ from ramsis.cli.output.rows import (
 )
 from ramsis.errors import InvalidValueError
 from ramsis.files import write_atomic
-from ramsis.sim import Workload
+from ramsis.sim import Run, Workload
 from ramsis.tables import csv_text, with_values
 
 if TYPE_CHECKING:
@@ -73,30 +73,43 @@ by_option = click.option(
          "stages of the response time, fairness; repeat for several.")
 
 
-class ScenarioOutput(NamedTuple):
-    """Outputs of a simulated scenario."""
+class Output(NamedTuple):
+    """Form of the rows of a simulation, and the files that are asked for."""
 
     as_json: bool
     csv_file: Path | None
     plot: Path | None
     timeline: Path | None
+    request_log: Path | None
+
+    def write_files(
+        self, rows: Sequence[Mapping[str, Any]], draw: Callable[[Path], object],
+        first: Mapping[str, Run],
+    ) -> None:
+        """Write rows, figure and timeline; ``first`` are the runs of the first load and seed."""
+        if self.csv_file is not None:
+            write_atomic(self.csv_file, csv_text(rows))
+        if self.plot is not None:
+            draw(self.plot)
+        if self.timeline is not None:
+            from ramsis.sim.time_series import write_timeline
+
+            write_timeline(first, self.timeline)
 
 
 def simulate_scenario(
     scenario_file: str, schedulers: Sequence[SchedulerSpec], seeds: range, *, bound: bool,
-    by: Sequence[str], output: ScenarioOutput,
+    by: Sequence[str], output: Output,
 ) -> None:
     """Simulate schedulers on a scenario; print and write a row for each."""
     from ramsis.planning import compare
     from ramsis.scenario import read_scenario
 
-    as_json, csv_file, plot, timeline = output
     scenario = read_scenario(scenario_file)
     with progress("runs", len(schedulers) * len(seeds)) as advance:
         compared = compare(scenario, schedulers, seeds, bound=bound, by=by, on_run=advance)
     rows = [result.row() for result in compared]
-    first = {result.scheduler: result.first for result in compared}
-    if as_json:
+    if output.as_json:
         print_json(rows, scenario=scenario_file, name=scenario.name,
                    duration_s=scenario.duration_s)
     else:
@@ -105,17 +118,15 @@ def simulate_scenario(
                     if not (exact and column.key == "accuracy")], rows)
         for grouping in dict.fromkeys(by):
             _print_groups(grouping, rows)
-    if csv_file is not None:
-        write_atomic(csv_file, csv_text([{key: value for key, value in row.items() if key != "by"}
-                                         for row in rows]))
-    if plot is not None:
+    first = {result.scheduler: result.first for result in compared}
+
+    def draw(plot: Path) -> None:
         from ramsis.report.cluster import plot_cluster
 
         plot_cluster(first, plot)
-    if timeline is not None:
-        from ramsis.sim.time_series import write_timeline
 
-        write_timeline(first, timeline)
+    output.write_files([{key: value for key, value in row.items() if key != "by"}
+                        for row in rows], draw, first)
     tell_overload(overloaded(rows, "scheduler"))
 
 
@@ -160,7 +171,7 @@ def simulate_sharing(
 
 def simulate_scaling(
     names: Sequence[str], workload: Workload, *, from_s: float, forecast: Path | None, seed: int,
-    as_json: bool, csv_file: Path | None, plot: Path | None,
+    output: Output,
 ) -> None:
     """Simulate scaling policies and rules; print the rows and write the requested files."""
     from ramsis.scaling.comparison import Comparison, Part
@@ -199,17 +210,18 @@ def simulate_scaling(
                    else by_first.rule_row(*rules[name], tuned=False))
             rows.append({**row, "scheduler": name})
             advance()
-    if as_json:
+    if output.as_json:
         print_json(rows)
     else:
         shown = with_words(rows)
         print_rows(with_values((Column("scheduler", "scheduler"), *SCALED_COLUMNS), shown), shown)
-    if csv_file is not None:
-        write_atomic(csv_file, csv_text([
-            {key: value for key, value in row.items() if key not in ("over_time", "parameters")}
-            for row in with_words(rows)]))
-    if plot is not None:
+
+    def draw(plot: Path) -> None:
         from ramsis.report.figure import plot_charts
         from ramsis.report.simulations import scaling_charts
 
         plot_charts(scaling_charts(rows, {}), plot)
+
+    output.write_files(
+        [{key: value for key, value in row.items() if key not in ("over_time", "parameters")}
+         for row in with_words(rows)], draw, {})

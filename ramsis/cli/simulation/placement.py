@@ -19,8 +19,7 @@ from ramsis.cli.output.rows import (
     say,
     tell_overload,
 )
-from ramsis.files import write_atomic
-from ramsis.tables import csv_text
+from ramsis.cli.simulation.cluster import Output
 
 if TYPE_CHECKING:  # at run time where they are used: placements load what other commands do not
     from ramsis.synthesis.placement import FamilyOutcome, PlacementOutcome, StationOutcome
@@ -63,8 +62,7 @@ def require_fleet(context: click.Context) -> None:
 
 
 def simulate_placement_file(
-    path: str, *, fixed: bool, duration_s: float, seeds: range, as_json: bool,
-    csv_file: Path | None, plot: Path | None, timeline: Path | None,
+    path: str, *, fixed: bool, duration_s: float, seeds: range, output: Output
 ) -> None:
     """Simulate a placement; print the rows and write the requested files.
 
@@ -83,21 +81,18 @@ def simulate_placement_file(
             fixed=fixed, on_step=advance)
     terms = {"duration_s": duration_s, "seeds": len(seeds)}
     rows = [_family_row(family, outcome, terms) for family in outcome.families]
-    if as_json:
+    if output.as_json:
         print_json(rows, placement=path, name=placed.problem.name, fixed=fixed)
     else:
         _print(rows, placed.problem.rules.in_time_quantile)
-    if csv_file is not None:
-        write_atomic(csv_file, _csv_text(rows))
-    if plot is not None:
+
+    def draw(plot: Path) -> None:
         from ramsis.report.figure import plot_charts
         from ramsis.report.simulations import placed_charts
 
         plot_charts(placed_charts(rows), plot)
-    if timeline is not None:
-        from ramsis.sim.time_series import write_timeline
 
-        write_timeline({placed.problem.name: outcome.first}, timeline)
+    output.write_files(_flat(rows), draw, {placed.problem.name: outcome.first})
     tell_overload(overloaded(rows, "family"))
 
 
@@ -180,13 +175,12 @@ def _difference(rows: Sequence[Mapping[str, Any]]) -> str:
             f"workers that are busy nearly all the time answer many late{late}")
 
 
-def _csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return CSV with a line for each family, followed by its stations."""
+def _flat(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows for a CSV file: each family, followed by its stations."""
     flat: list[dict[str, Any]] = []
     for row in rows:
-        flat.append({**row, "station": None})
+        flat.append({"family": row["family"], "station": None, **{
+            name: value for name, value in row.items() if name != "stations"}})
         flat += [{**station, "workers": ";".join(station["workers"]),
                   "variants": ";".join(station["variants"])} for station in row["stations"]]
-    names = dict.fromkeys(["family", "station", *(name for row in flat for name in row)])
-    del names["stations"]
-    return csv_text(flat, names)
+    return flat

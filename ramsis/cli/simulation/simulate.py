@@ -16,19 +16,19 @@ from ramsis.arrays import IntArray, six_digits
 from ramsis.audit.request_log import write_request_log
 from ramsis.audit.simulated_log import requests_of_run
 from ramsis.bounds import Targets
-from ramsis.cli.options.clusters import cluster_of, cluster_terms_if_several
+from ramsis.cli.options.clusters import Served, cluster_terms_if_several
 from ramsis.cli.options.command import MORE_ARRIVALS, Command, allow_options, refuse_options
 from ramsis.cli.options.param_types import (
     OUT_FILE,
     SCHEDULER_TEXT,
     SLOW_SPELLS,
-    ByType,
     NamedScheduler,
     complete_files,
 )
 from ramsis.cli.options.policies import overhead_option
 from ramsis.cli.options.shared import (
     cluster_options,
+    gathered,
     models_option,
     plot_option,
     scheduler_option,
@@ -55,7 +55,7 @@ from ramsis.cli.output.rows import (
     wide,
 )
 from ramsis.cli.simulation.cluster import (
-    ScenarioOutput,
+    Output,
     by_option,
     simulate_scaling,
     simulate_scenario,
@@ -68,10 +68,9 @@ from ramsis.cli.simulation.sized import (
     sized_workload,
     with_upper_bounds,
 )
-from ramsis.cluster import Cluster, ServiceTimes, SloClass
+from ramsis.cluster import Cluster, ServiceTimes
 from ramsis.cluster.service_times import DEFAULT_SERVICE
 from ramsis.errors import check_positive
-from ramsis.files import write_atomic
 from ramsis.policy import SERVICES, Policy, Station
 from ramsis.profiles import ProfileSet
 from ramsis.report.verdicts import simulation_verdict
@@ -92,7 +91,6 @@ from ramsis.sim import (
     simulate,
 )
 from ramsis.sim.experiment import largest_batch
-from ramsis.sim.time_series import write_timeline
 from ramsis.sim.workload import MOST_REQUESTS, Burst, recovery_ms
 from ramsis.synthesis.capacity.trials import Windows, busiest_tenth
 from ramsis.synthesis.certified import (
@@ -103,7 +101,7 @@ from ramsis.synthesis.certified import (
     gives_second_opinions,
 )
 from ramsis.synthesis.schedulers import ComparedScheduler, Ready
-from ramsis.tables import csv_text, with_values
+from ramsis.tables import with_values
 
 _ANY_VIOLATION = 1.0 - 1e-12
 _SAME_TIMES = 1.01  # factor between means up to which times differ by rounding only
@@ -153,6 +151,15 @@ _MORE = (
     "--monitor-ms", "--told", "--slowness", "--told-slowness", "--from-s", "--stretch",
     "--forecast", "--sizes", "--size-column", "--csv", "--timeline", "--request-log", "--strict")
 """Options that only --help-all shows."""
+
+
+def _stated(
+    max_violation: float | None, min_effective_accuracy: float | None, min_accuracy: float | None
+) -> dict[str, float]:
+    """Return the targets that are given; rows are judged by these alone."""
+    return {name: value for name, value in (
+        ("max_violation", max_violation), ("min_accuracy", min_accuracy),
+        ("min_effective_accuracy", min_effective_accuracy)) if value is not None}
 
 
 @click.command("simulate", cls=Command, more=_MORE)
@@ -219,10 +226,10 @@ _MORE = (
 @click.option("--request-log", type=OUT_FILE, metavar="FILE",
               help="Write the outcome of each request, for `audit`: first seed, first load, one "
                    "scheduler.")
+@gathered(served=Served, stated=_stated, output=Output)
 def simulate_command(
     scenario_file: str | None,
-    profile_names: ByType[str],
-    models: list[str] | None,
+    served: Served,
     placement: str | None,
     fixed: bool,
     interference: str | None,
@@ -234,20 +241,12 @@ def simulate_command(
     forecast: Path | None,
     bound: bool,
     by: tuple[str, ...],
-    workers: ByType[int],
-    slo_ms: tuple[SloClass, ...],
     workload: WorkloadOptions,
-    sizes: Path | None,
-    size_column: str | None,
-    seed: int,
-    seeds: int,
+    seeds: range,
     service: str | None,
     network_ms: float,
-    overhead_ms: float,
-    max_violation: float | None,
+    stated: dict[str, float],
     every_ms: float | None,
-    min_effective_accuracy: float | None,
-    min_accuracy: float | None,
     burst: int | None,
     slow_spells: SlowSpells | str | None,
     monitor: str | None,
@@ -255,11 +254,7 @@ def simulate_command(
     told: float,
     slowness: float,
     told_slowness: float | None,
-    as_json: bool,
-    csv_file: Path | None,
-    plot: Path | None,
-    timeline: Path | None,
-    request_log: Path | None,
+    output: Output,
 ) -> None:
     """Replay policy files and other schedulers on the same arrivals, side by side.
 
@@ -302,71 +297,61 @@ def simulate_command(
       $ ramsis simulate --scaling scaled --scaling hpa:target=0.7 --trace day --scale 0.3
     """
     if placement is not None and interference is not None:
-        simulate_sharing(placement, range(seed, seed + seeds), interference=interference,
-                         duration_s=workload.constant_s, as_json=as_json)
+        simulate_sharing(placement, seeds, interference=interference,
+                         duration_s=workload.constant_s, as_json=output.as_json)
         return
     if placement is not None:
         simulate_placement_file(placement, fixed=fixed, duration_s=workload.constant_s,
-                                seeds=range(seed, seed + seeds), as_json=as_json,
-                                csv_file=csv_file, plot=plot, timeline=timeline)
+                                seeds=seeds, output=output)
         return
     if scaling:
         simulate_scaling(scaling, workload.for_scaling(stretch), from_s=from_s,
-                         forecast=forecast, seed=seed, as_json=as_json, csv_file=csv_file,
-                         plot=plot)
+                         forecast=forecast, seed=seeds[0], output=output)
         return
     refuse_options(("from_s", "stretch", "forecast"), "is for --scaling.")
     if scenario_file is not None:
         allow_options(_OF_SCENARIOS, "is not for a scenario: the file says what serves, and what "
                       "is asked for.")
         simulate_scenario(scenario_file, _of_scenario(policies, scheduler_texts),
-                          range(seed, seed + seeds), bound=bound, by=by,
-                          output=ScenarioOutput(as_json, csv_file, plot, timeline))
+                          seeds, bound=bound, by=by, output=output)
         return
     require_fleet(click.get_current_context())
     if bound:
         raise click.UsageError("--bound is for a scenario: rows of fleets have it.")
     if by:
         raise click.UsageError("--by is for a scenario, whose file names streams and models.")
-    target = {name: value for name, value in (
-        ("max_violation", max_violation), ("min_accuracy", min_accuracy),
-        ("min_effective_accuracy", min_effective_accuracy)) if value is not None}
-    limits = Targets(**{"max_violation": _ANY_VIOLATION, **target}, every_ms=every_ms)
-    if every_ms is not None and not target:
+    targets = Targets(**{"max_violation": _ANY_VIOLATION, **stated}, every_ms=every_ms)
+    if every_ms is not None and not stated:
         raise click.UsageError("--every is for a target: --max-violation or --min-accuracy.")
     if not (policies or scheduler_texts):
         raise click.UsageError("Nothing to simulate: give --policy or --scheduler.")
-    if request_log is not None and len(policies) + len(scheduler_texts) > 1:
+    if output.request_log is not None and len(policies) + len(scheduler_texts) > 1:
         raise click.UsageError("--request-log is for a single --policy or --scheduler.")
     workload.check(every_ms)
     check_positive(told=told)
     told_slowness = slowness if told_slowness is None else told_slowness
-    report = _Report(workload.trace is not None, as_json, csv_file, plot, timeline, request_log)
-    sized = sized_workload(sizes, size_column, policies, scheduler_texts, workload, profile_names)
+    report = _Report(workload.trace is not None, output)
+    sized = sized_workload(policies, scheduler_texts, workload, served)
     if sized is not None:
-        terms = SizedTerms.of(policies, scheduler_texts, profile_names, models, overhead_ms,
-                              slo_ms, workers, sizes, size_column, sized)
+        terms = SizedTerms.of(policies, scheduler_texts, served, sized)
         rows, first, drawn_sizes = simulate_sized(
-            terms, seeds=range(seed, seed + seeds), service=service, slowness=slowness,
-            told_slowness=told_slowness)
+            terms, seeds=seeds, service=service, slowness=slowness, told_slowness=told_slowness)
         _warn_of_none(rows)
-        bounded = with_upper_bounds(rows, terms, seeds=range(seed, seed + seeds), service=service,
-                                    slowness=slowness)
-        report.write([{**row, **_met(row, target, limits, None)} for row in bounded], first,
+        bounded = with_upper_bounds(rows, terms, seeds=seeds, service=service, slowness=slowness)
+        report.write([{**row, **_met(row, stated, targets, None)} for row in bounded], first,
                      [terms.profile], sizes=drawn_sizes)
         return
     schedulers = [NamedScheduler.of(text) for text in scheduler_texts]
     if burst is not None and workload.loads is None:
         raise click.UsageError("--burst is for --load, which does not change before the burst.")
-    cluster = cluster_of(profile_names, slo_ms, workers, models, overhead_ms)
+    cluster = served.cluster()
     sets = [Policies.load(path) for path in policies]
     service = service or _service_of(sets, cluster)
     settings = SimulationSettings(
         service=service, monitor=None if monitor is None else monitor == "on",
         monitor_ms=monitor_ms, stated_load=told, slowness=slowness,
         stated_slowness=told_slowness, network_ms=network_ms,
-        slow_spells=_spells(slow_spells, cluster),
-        seeds=range(seed, seed + seeds))
+        slow_spells=_spells(slow_spells, cluster), seeds=seeds)
     largest = max([largest_batch(sets),
                    *(scheduler.spec.largest_batch for scheduler in schedulers)])
     fleets = Fleets.of(cluster, service=service, network_ms=network_ms, max_batch=largest,
@@ -383,8 +368,9 @@ def simulate_command(
     entries = [_Entry(label, ready.spec.on_cluster(fleets), ready.policies, path)
                for label, ready, path in zip_longest(labels, compared, policies)]
     played, first = _simulated(
-        cluster, entries, workloads, settings, limits,
-        keep_first=any((plot, timeline, request_log, report.traced and as_json)))
+        cluster, entries, workloads, settings, targets,
+        keep_first=any((output.plot, output.timeline, output.request_log,
+                        report.traced and output.as_json)))
     # The schedulers of a comparison have the same arrivals.
     bound_on = cache(partial(bound_on_arrivals, fleets))
     confidences = cluster.worker_types[0].profile.confidences
@@ -397,7 +383,7 @@ def simulate_command(
             if gives_second_opinions(result, entry.policies, fleets) or (
                 entry.policies is None and entry.plan.cascades) else row
             for row, (entry, result, *_) in zip(rows, played, strict=True)]
-    rows = [{**row, **_met(row, target, limits, windows)}
+    rows = [{**row, **_met(row, stated, targets, windows)}
             for row, (*_, windows) in zip(rows, played, strict=True)]
     if burst is not None:
         rows = [{**row, "burst": burst, "recovery_ms": _mean(times)}
@@ -417,11 +403,7 @@ class _Report:
     """Output of a comparison: form and files of its rows."""
 
     traced: bool  # whether the load is that of a trace
-    as_json: bool
-    csv_file: Path | None
-    plot: Path | None
-    timeline: Path | None
-    request_log: Path | None
+    output: Output
 
     def write(
         self, rows: list[dict[str, Any]], first: Mapping[str, Run],
@@ -433,7 +415,7 @@ class _Report:
         ``first`` are runs of the first load and seed, ``sizes`` the sizes of their requests, if
         any.
         """
-        if self.as_json:
+        if self.output.as_json:
             print_json([{**{k: v for k, v in row.items() if k != "models"},
                          **(_over_time(first[row["label"]]) if self.traced else {})}
                         for row in rows],
@@ -452,11 +434,20 @@ class _Report:
             if "meets_target" in rows[0]:
                 for line in simulation_verdict(rows):
                     say(line)
-        _write_files(rows, first, self.traced, self.csv_file, self.plot, self.timeline)
-        if self.request_log is not None:
-            write_request_log(self.request_log, requests_of_run(
+        self.output.write_files(_flat(rows), partial(self._draw, rows, first), first)
+        if self.output.request_log is not None:
+            write_request_log(self.output.request_log, requests_of_run(
                 next(iter(first.values())), sizes), sized=sizes is not None)
         tell_overload(overloaded(rows, "label"))
+
+    def _draw(self, rows: list[dict[str, Any]], first: Mapping[str, Run], plot: Path) -> None:
+        from ramsis.report import figure
+        from ramsis.report.simulations import over_time_charts, setting_words, simulation_charts
+
+        charts = over_time_charts(
+            [{"label": label, **_over_time(run)} for label, run in first.items()], "label",
+            "Load over time") if self.traced else simulation_charts(rows)
+        figure.plot_charts(charts, plot, setting_words(rows[0]))
 
 
 def _of_scenario(policies: Sequence[str], texts: Sequence[str]) -> list[SchedulerSpec]:
@@ -516,7 +507,7 @@ class _Played(NamedTuple):
 
 def _simulated(
     cluster: Cluster, entries: Sequence[_Entry], workloads: Sequence[Workload],
-    settings: SimulationSettings, limits: Targets, *, keep_first: bool,
+    settings: SimulationSettings, targets: Targets, *, keep_first: bool,
 ) -> tuple[list[_Played], dict[str, Run]]:
     """Simulate every scheduler on every workload.
 
@@ -540,10 +531,10 @@ def _simulated(
                 advance()
 
             result = simulate(cluster, entry.plan, workload, settings, on_run=note,
-                              keep_runs=limits.every_ms is not None)
+                              keep_runs=targets.every_ms is not None)
             # Runs are large: they are compared with the target here, and not kept.
             played.append(_Played(entry, replace(result, runs=()), times,
-                                  Windows.of(result.runs, limits)))
+                                  Windows.of(result.runs, targets)))
     return played, first
 
 
@@ -577,18 +568,19 @@ def _mean(times: Sequence[float | None]) -> float | None:
 
 
 def _met(
-    row: Mapping[str, Any], target: Mapping[str, float], limits: Targets, windows: Windows | None
+    row: Mapping[str, Any], stated: Mapping[str, float], targets: Targets,
+    windows: Windows | None,
 ) -> dict[str, Any]:
-    """Return the target and whether a row meets it; empty without a target.
+    """Return the stated targets and whether a row meets them; empty without any.
 
     The latter is None if no request arrived.
     """
-    if not target:
+    if not stated:
         return {}
     if not row["queries"]:
-        return {**target, "meets_target": None}
-    met = limits.met(row["accuracy"] or 0.0, row["violation_rate"])
-    return {**target, "meets_target": met and not (windows and windows.missed),
+        return {**stated, "meets_target": None}
+    met = targets.met(row["accuracy"] or 0.0, row["violation_rate"])
+    return {**stated, "meets_target": met and not (windows and windows.missed),
             **(windows.row() if windows else {})}
 
 
@@ -667,34 +659,14 @@ def _factor(station: Station[Policy], cluster: Cluster) -> float:
     return float(np.maximum(ratio, 1.0 / ratio).max())
 
 
-def _write_files(
-    rows: list[dict[str, Any]], first: Mapping[str, Run], traced: bool, csv_file: Path | None,
-    plot: Path | None, timeline: Path | None,
-) -> None:
-    """Write the requested files; ``first`` are the runs of the first load and seed."""
-    if csv_file is not None:
-        write_atomic(csv_file, _csv_text(rows))
-    if plot is not None:
-        from ramsis.report import figure
-        from ramsis.report.simulations import over_time_charts, setting_words, simulation_charts
-
-        charts = over_time_charts([{"label": label, **_over_time(run)} for label, run in
-                                   first.items()], "label", "Load over time") if traced else (
-            simulation_charts(rows))
-        figure.plot_charts(charts, plot, setting_words(rows[0]))
-    if timeline is not None:
-        write_timeline(first, timeline)
-
-
-def _csv_text(rows: list[dict[str, Any]]) -> str:
-    """Format rows as CSV, the shares of models in one column as ``small=0.7;large=0.3``.
+def _flat(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows for a CSV file, the shares of models in one cell as ``small=0.7;large=0.3``.
 
     Figures by size class have columns such as ``in_time_rate_1_16``.
     """
-    rows = [{**{name: value for name, value in row.items() if name != "by_class"}, **{
-        f"in_time_rate_{low}_{high}": entry["in_time_rate"]
-        for entry in row.get("by_class", ()) for low, high in (entry["sizes"],)}} for row in rows]
-    names = [name for name in rows[0] if name != "models"]
-    return csv_text([{**row, "model_share": ";".join(
-        f"{name}={value:.6g}" for name, value in row["model_share"].items())} for row in rows],
-                    names)
+    return [{**{name: value for name, value in row.items() if name not in ("by_class", "models")},
+             "model_share": ";".join(f"{name}={value:.6g}"
+                                     for name, value in row["model_share"].items()),
+             **{f"in_time_rate_{low}_{high}": entry["in_time_rate"]
+                for entry in row.get("by_class", ()) for low, high in (entry["sizes"],)}}
+            for row in rows]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
@@ -13,12 +12,11 @@ import numpy as np
 
 from ramsis.arrays import IntArray
 from ramsis.arrivals import SizeDistribution
+from ramsis.cli.options.clusters import Served
 from ramsis.cli.options.command import allow_options
-from ramsis.cli.options.param_types import ByType
 from ramsis.cli.options.sizes import SizedInputs, default_statistic, workload_of_sizes
 from ramsis.cli.options.workloads import WorkloadOptions
 from ramsis.cli.output.rows import progress
-from ramsis.cluster import SloClass
 from ramsis.errors import InputFileError, InvalidValueError
 from ramsis.profiles import ProfileSet
 from ramsis.sim import ConstantLoad, Policies, Run, Workload
@@ -64,16 +62,13 @@ class SizedTerms:
 
     @classmethod
     def of(
-        cls, policies: Sequence[str], scheduler_texts: Sequence[str], profile_names: ByType[str],
-        models: list[str] | None, overhead_ms: float, slo_ms: tuple[SloClass, ...],
-        workers: ByType[int], sizes: Path | None, size_column: str | None,
+        cls, policies: Sequence[str], scheduler_texts: Sequence[str], served: Served,
         workload: WorkloadOptions,
     ) -> SizedTerms:
         """Return the inputs; refuse options that do not apply to requests with a size."""
         schedulers = [(text, sized_scheduler(text)) for text in scheduler_texts]
         allow_options(_ALLOWED, "is not for requests with a size.")
-        inputs = SizedInputs.of(profile_names, models, overhead_ms, slo_ms, workers, sizes,
-                                size_column, workload)
+        inputs = SizedInputs.of(served, workload)
         terms = cls(inputs.profile, inputs.sizes, inputs.workloads, inputs.slo_ms, inputs.workers,
                     {path: _policies(path) for path in policies}, schedulers)
         for path, read_policies in terms.policies.items():
@@ -131,8 +126,7 @@ class SizedTerms:
 
 
 def sized_workload(
-    sizes: Path | None, size_column: str | None, policies: Sequence[str],
-    schedulers: Sequence[str], workload: WorkloadOptions, profile_names: ByType[str],
+    policies: Sequence[str], schedulers: Sequence[str], workload: WorkloadOptions, served: Served
 ) -> WorkloadOptions | None:
     """Return the workload of requests with a size; None where they have no size.
 
@@ -141,7 +135,7 @@ def sized_workload(
     """
     only_sized = any(text.partition(":")[0] in _ONLY_SIZED for text in schedulers) or any(
         map(is_sized, policies))
-    return workload_of_sizes(sizes, size_column, workload, profile_names, only_sized=only_sized)
+    return workload_of_sizes(workload, served, only_sized=only_sized)
 
 
 def simulate_sized(
